@@ -1,0 +1,1 @@
+//! Readers of machines and fabrics: pure parsers and live probes.

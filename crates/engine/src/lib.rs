@@ -1,0 +1,1 @@
+//! The pure engine: ledger, policy, plan; step, explain, what_if.

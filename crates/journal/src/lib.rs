@@ -1,0 +1,1 @@
+//! The versioned, checksummed record of every step.

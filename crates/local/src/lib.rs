@@ -1,0 +1,1 @@
+//! The one-machine world: real processes, logs, history, adoption after a restart.

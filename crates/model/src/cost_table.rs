@@ -1,0 +1,41 @@
+//! Bandwidths as integers: what `cost` compiles and the engine reads, so that every platform decides alike.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{LevelName, ShapeName};
+
+/// Costs of every hardware shape and every level. Megabytes are 10^6 bytes, one way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostTable {
+    pub shapes: BTreeMap<ShapeName, ShapeCost>,
+    /// What crossing a domain of this level costs: the uplink of one domain.
+    pub levels: BTreeMap<LevelName, LevelCost>,
+}
+
+/// Pairwise bandwidths inside one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShapeCost {
+    pub devices: u32,
+    /// `pair_mb_per_s[a * devices + b]`; the diagonal is 0. Symmetric.
+    pub pair_mb_per_s: Vec<u32>,
+    /// All NICs of the machine together; 0 when it has none that is known.
+    pub nic_mb_per_s: u32,
+}
+
+impl ShapeCost {
+    /// Bandwidth between two devices, 0 when out of range.
+    #[must_use]
+    pub fn pair(&self, a: u32, b: u32) -> u32 {
+        let at = u64::from(a) * u64::from(self.devices) + u64::from(b);
+        usize::try_from(at).ok().and_then(|at| self.pair_mb_per_s.get(at)).copied().unwrap_or(0)
+    }
+}
+
+/// The uplink of one domain of a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelCost {
+    pub uplink_mb_per_s: u32,
+    pub latency_ns: u32,
+}

@@ -1,0 +1,170 @@
+//! Where a gang stands: its phase, its members, its placement. These are the ledger's own records, and they
+//! are what a world keeps for it across a restart (see `docs/states.md`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeviceMask, Ending, FailureClass, GangId, LevelName, NodeName, Timestamp};
+
+/// Which member gets which devices of which node, and which rank it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// In rank order: `slots[r].rank == r`.
+    pub slots: Vec<Slot>,
+    /// The narrowest level whose single domain holds every member.
+    pub level: LevelName,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    pub rank: u32,
+    pub node: NodeName,
+    pub devices: DeviceMask,
+}
+
+/// Everything the ledger must remember of a gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangRecord {
+    pub id: GangId,
+    pub phase: Phase,
+    /// Starts so far, the current one included.
+    pub attempt: u32,
+    /// Failures that counted against [`crate::Retry::max`].
+    pub failures: u32,
+    /// Times a later gang was started ahead of this one while it waited.
+    pub bypassed: u32,
+    /// When it began to wait, this time.
+    pub pending_since: Timestamp,
+    pub first_started_at: Option<Timestamp>,
+    pub checkpointed_at: Option<Timestamp>,
+    /// Held from the order to start until every member's processes are gone.
+    pub placement: Option<Placement>,
+    /// One per rank of the current attempt; empty while it waits.
+    pub members: Vec<MemberRecord>,
+}
+
+/// Where a gang stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Waits for capacity; not before `not_before` (back-off).
+    Pending { not_before: Timestamp },
+    /// Members are being brought to the gate; nothing of the user's runs yet.
+    Starting { deadline: Timestamp },
+    /// Every member was released.
+    Running { since: Timestamp },
+    /// Members are being stopped; holds its devices until the last process is gone.
+    Stopping { cause: StopCause, stage: StopStage, next_at: Timestamp },
+    Finished { ending: Ending, at: Timestamp },
+}
+
+/// Why a gang is being stopped, and so what comes after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// A member failed; retry or end by policy.
+    Failure { class: FailureClass, rank: Option<u32>, code: Option<i32>, detail: String },
+    Cancelled { by: String },
+    TimeLimit,
+}
+
+/// How far the stopping went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopStage {
+    Advised,
+    Terminated,
+    Killed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRecord {
+    pub state: MemberState,
+}
+
+/// Where one member stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    /// Ordered; the world has not answered.
+    Requested,
+    /// Stands at the gate: everything is prepared, nothing of the user's runs.
+    Ready,
+    /// Let through the gate.
+    Running,
+    /// All of its processes are gone.
+    Exited(Exit),
+}
+
+/// How a member ended. Reported only when its last process, grandchildren included, is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code of the rank's own process.
+    pub code: Option<i32>,
+    /// Signal that ended it.
+    pub signal: Option<i32>,
+    /// Set when it was not the program that failed.
+    pub class: Option<FailureClass>,
+    pub detail: String,
+}
+
+impl Exit {
+    /// Ended with code 0.
+    #[must_use]
+    pub const fn succeeded() -> Self {
+        Self { code: Some(0), signal: None, class: None, detail: String::new() }
+    }
+
+    #[must_use]
+    pub const fn code(code: i32) -> Self {
+        Self { code: Some(code), signal: None, class: None, detail: String::new() }
+    }
+
+    /// A member that never ran the user's program.
+    #[must_use]
+    pub fn failed(class: FailureClass, detail: impl Into<String>) -> Self {
+        Self { code: None, signal: None, class: Some(class), detail: detail.into() }
+    }
+
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.code == Some(0) && self.class.is_none()
+    }
+
+    /// A shell's way of putting it: the code, or 128 + the signal.
+    #[must_use]
+    pub fn shell_code(&self) -> Option<i32> {
+        self.code.or_else(|| self.signal.map(|s| 128 + s))
+    }
+}
+
+impl GangRecord {
+    /// Holds devices: from the order to start until the last process is gone.
+    #[must_use]
+    pub const fn holds_capacity(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
+    }
+
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished { .. })
+    }
+
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        matches!(self.phase, Phase::Pending { .. })
+    }
+}
+
+impl Phase {
+    /// The word users read.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Pending { .. } => "pending",
+            Self::Starting { .. } => "starting",
+            Self::Running { .. } => "running",
+            Self::Stopping { .. } => "stopping",
+            Self::Finished { ending, .. } => ending.word(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Facts: everything that can change the engine. Past tense, and never wrong about the past.
+
+use serde::{Deserialize, Serialize};
+
+use crate::later::{Calendar, Health, Metric, Service, Session, SpotNotice};
+use crate::{
+    CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId, MemberState,
+    Node, NodeName, Timestamp,
+};
+
+/// One kind of thing that a world lists anew after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncKind {
+    Nodes,
+    Jobs,
+    /// Members that exist in the world. Those the ledger expects and nobody observed are lost.
+    Members,
+}
+
+/// A fact. A bad one becomes a typed rejection; none stops a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// A list of one kind begins: what is not observed before its end is gone.
+    SyncBegin { kind: SyncKind },
+    SyncEnd { kind: SyncKind },
+
+    LevelsConfigured { levels: Levels },
+    CostsCompiled { table: CostTable },
+    NodeObserved { node: Box<Node> },
+    NodeRemoved { node: NodeName },
+    NodeCordoned { node: NodeName },
+    NodeUncordoned { node: NodeName },
+    DrainRequested { node: NodeName },
+
+    /// New work.
+    JobSubmitted { job: Box<Job> },
+    /// Known work, with where it stood.
+    JobObserved { job: Box<Job>, gangs: Vec<GangRecord> },
+    CancelRequested { job: JobId, by: String },
+    /// A finished job left the books (retention).
+    JobForgotten { job: JobId },
+
+    /// A member stands at the gate.
+    MemberReady { member: MemberId },
+    /// A member went through the gate.
+    MemberReleased { member: MemberId },
+    /// All of a member's processes are gone.
+    MemberExited { member: MemberId, exit: Exit },
+    /// A member found in the world, after a restart.
+    MemberObserved { member: MemberId, state: MemberState },
+    /// A gang's ranks saved their work.
+    GangCheckpointed { gang: GangId, at: Timestamp },
+
+    EffectDone { effect: EffectId },
+    /// Nothing of the order happened.
+    EffectFailed { effect: EffectId, class: FailureClass, detail: String },
+    /// A time-out: it may have happened.
+    EffectUnknown { effect: EffectId },
+
+    /// Known to the model, and recorded by the ledger; no policy uses them yet.
+    GangResized { gang: GangId, size: u32 },
+    ServiceObserved { service: Service },
+    SessionObserved { session: Session },
+    CalendarObserved { calendar: Calendar },
+    MetricObserved { metric: Metric },
+    SpotNoticed { notice: SpotNotice },
+    HealthGraded { health: Health },
+}

@@ -1,0 +1,262 @@
+//! What a user submits, after parsing: jobs, gangs and policies.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{JobId, JobName, LevelName, QueueName, Timestamp};
+
+/// Who owns a job: the peer of the control socket. Its processes run as this user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+    pub name: String,
+}
+
+/// One submission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub name: JobName,
+    /// Idempotency key: a second submission of one owner with this key is the same job.
+    pub key: Option<String>,
+    pub owner: Owner,
+    pub queue: QueueName,
+    /// Higher goes first.
+    pub priority: i32,
+    pub submitted_at: Timestamp,
+    pub gangs: Vec<Gang>,
+    pub policy: Policy,
+}
+
+/// Members that start together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gang {
+    /// Members of a full gang; also its least size until elastic policies use `min`.
+    pub size: u32,
+    pub min: u32,
+    pub max: u32,
+    /// What each member needs on its node.
+    pub needs: Needs,
+    /// Exactly this many members on every node that is used.
+    pub members_per_node: Option<u32>,
+    pub topology: Topology,
+    pub traffic: Option<Traffic>,
+    pub program: Program,
+}
+
+/// What one member needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    pub devices: u32,
+    /// Devices whose model contains this text, ignoring case.
+    pub device_model: Option<String>,
+    pub cpu_milli: u64,
+    pub memory_bytes: u64,
+}
+
+/// Where the whole gang must or should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// All members inside one domain of this level, or nothing starts.
+    pub required: Option<LevelName>,
+    /// All members inside one domain of this level if that comes free within `wait_ms`.
+    pub preferred: Option<LevelName>,
+    pub wait_ms: u64,
+}
+
+/// How the ranks talk in one step; lets the cost of a placement be predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    pub pattern: Pattern,
+    /// Message bytes per rank and step.
+    pub bytes: u64,
+    /// Time a step computes, in nanoseconds.
+    pub compute_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    #[default]
+    AllReduce,
+    AllToAll,
+}
+
+/// How the members' processes are laid out and told of each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchKind {
+    /// One process per rank.
+    #[default]
+    Ranks,
+    /// One `torchrun` agent per node, which starts the ranks of that node.
+    Torchrun,
+    /// One process per node, told of the JAX coordinator.
+    Jax,
+    /// One launcher for all; host file and rank file say where the ranks go.
+    Mpi,
+    /// One process per node, told nothing but `PHALANX_*`.
+    None,
+}
+
+/// What a member runs. Only worlds read it; the engine carries it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    pub launch: LaunchKind,
+    pub argv: Vec<String>,
+    /// The user's own variables: they win over everything Phalanx sets.
+    pub env: BTreeMap<String, String>,
+    pub workdir: String,
+    /// Names, and where each value comes from; never the value.
+    pub secrets: BTreeMap<String, SecretSource>,
+    /// Given to the ranks as `PHALANX_CKPT_DIR`.
+    pub checkpoint_dir: Option<String>,
+    /// Sets the locked-memory and open-file limits that RDMA needs.
+    pub rdma: bool,
+    /// Run on start, end and preemption: a command line, or a URL.
+    pub notify: Option<String>,
+}
+
+/// Where a secret's value is read when a member starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecretSource {
+    /// Handed over with the submission and kept in a file that only the owner can read.
+    Submitted,
+    /// A file that the owner can read.
+    File(String),
+}
+
+/// What happens when time is up, a member fails, or the job is to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Running time of one attempt.
+    pub time_limit_ms: Option<u64>,
+    /// From the order to start until every member stands at the gate.
+    pub start_deadline_ms: u64,
+    pub stop: Stop,
+    pub retry: Retry,
+}
+
+/// How a gang is stopped: the advisory signal if asked, then SIGTERM, then SIGKILL after the grace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    pub advisory: Option<Advisory>,
+    pub grace_ms: u64,
+}
+
+/// A signal that asks ranks to save their work, ahead of SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advisory {
+    /// Signal number, e.g. 10 for SIGUSR1 on Linux.
+    pub signal: i32,
+    pub lead_ms: u64,
+}
+
+/// Which failures restart the gang, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    /// Restarts, not counting the first start.
+    pub max: u32,
+    pub on: Vec<FailureClass>,
+    /// Doubles with every failure, up to `backoff_max_ms`.
+    pub backoff_ms: u64,
+    pub backoff_max_ms: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            time_limit_ms: None,
+            start_deadline_ms: 60_000,
+            stop: Stop { advisory: None, grace_ms: 30_000 },
+            retry: Retry { max: 0, on: Vec::new(), backoff_ms: 1_000, backoff_max_ms: 300_000 },
+        }
+    }
+}
+
+/// Whose fault a failure is. `retry` names these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// The program ended with a non-zero code or a signal that Phalanx did not send.
+    UserCode,
+    /// A member could not be started: command not found, port taken, deadline.
+    StartUp,
+    /// The machine is gone, was rebooted, or is being drained.
+    Node,
+    /// Stopped for other work.
+    Preemption,
+    /// Phalanx lost the member: its shim died, its state could not be read.
+    Infrastructure,
+}
+
+impl FailureClass {
+    pub const ALL: [Self; 5] =
+        [Self::UserCode, Self::StartUp, Self::Node, Self::Preemption, Self::Infrastructure];
+
+    /// The word users write and read.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::UserCode => "user_code",
+            Self::StartUp => "start_up",
+            Self::Node => "node",
+            Self::Preemption => "preemption",
+            Self::Infrastructure => "infrastructure",
+        }
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    Succeeded,
+    Failed {
+        class: FailureClass,
+        /// The rank that failed first, where one did.
+        rank: Option<u32>,
+        /// Its exit code, where it has one.
+        code: Option<i32>,
+        detail: String,
+    },
+    Cancelled {
+        by: String,
+    },
+    /// Ran longer than its time limit.
+    TimeLimit,
+}
+
+impl Ending {
+    /// What `phalanx run` exits with: the job's own code, 124 for the time limit, 130 for a cancel.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Succeeded => 0,
+            Self::Failed { code: Some(code), .. } if *code != 0 => *code,
+            Self::Failed { .. } => 1,
+            Self::Cancelled { .. } => 130,
+            Self::TimeLimit => 124,
+        }
+    }
+
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+            Self::TimeLimit => "time_limit",
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Facts that the model knows from the start and a later policy will use: services, sessions, calendars,
+//! metrics, spot notices and health grades. (Arrays are jobs with many gangs; elastic sizes are
+//! [`crate::Gang::min`] and [`crate::Gang::max`]; checkpoints are an input of their own.)
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeviceMask, GangId, JobId, NodeName, QueueName, Timestamp};
+
+/// A serving job with a wanted number of replicas, each one gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    pub job: JobId,
+    pub replicas: u32,
+}
+
+/// An interactive allocation and when somebody last used it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    pub job: JobId,
+    pub used_at: Timestamp,
+}
+
+/// A window in which a node is not available (maintenance) or is held for a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calendar {
+    pub node: NodeName,
+    pub begins_at: Timestamp,
+    pub ends_at: Timestamp,
+    pub held_for: Option<QueueName>,
+}
+
+/// A measured value of a gang, in thousandths of its unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    pub gang: GangId,
+    pub name: String,
+    pub value_milli: i64,
+    pub at: Timestamp,
+}
+
+/// A node will be taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpotNotice {
+    pub node: NodeName,
+    pub ends_at: Timestamp,
+}
+
+/// How much the devices of a node can be trusted: 0 is broken, 100 is healthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub node: NodeName,
+    pub devices: DeviceMask,
+    pub grade: u8,
+}

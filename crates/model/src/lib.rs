@@ -1,0 +1,42 @@
+//! The words of Phalanx as types.
+//!
+//! Everything that crosses a wall is defined here: names and ids, time, amounts, machines and the domain
+//! tree, jobs and gangs, the facts that enter the engine ([`Input`]), the orders that leave it ([`Effect`]),
+//! and what it reports ([`Change`], [`Report`]). No crate here knows a clock, a file or a thread.
+
+pub mod cost_table;
+pub mod effect;
+pub mod gang;
+pub mod ids;
+pub mod input;
+pub mod job;
+pub mod later;
+pub mod machine;
+pub mod mask;
+pub mod node;
+pub mod question;
+pub mod report;
+pub mod time;
+
+pub use cost_table::{CostTable, LevelCost, ShapeCost};
+pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
+pub use gang::{Exit, GangRecord, MemberRecord, MemberState, Phase, Placement, Slot, StopCause, StopStage};
+pub use ids::{
+    DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName, ShapeName,
+};
+pub use input::{Input, SyncKind};
+pub use job::{
+    Advisory, Ending, FailureClass, Gang, Job, LaunchKind, Needs, Owner, Pattern, Policy, Program, Retry,
+    SecretSource, Stop, Topology, Traffic,
+};
+pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
+pub use mask::DeviceMask;
+pub use node::{Admin, Levels, Node};
+pub use question::{Answer, Question};
+pub use report::{Change, Confidence, Estimate, LevelCount, Reason, Rejection, Report, Unblock};
+pub use time::Timestamp;
+
+/// The largest number of devices on one node: a [`DeviceMask`] has this many bits.
+pub const DEVICES_PER_NODE_MAX: u32 = 64;
+/// The largest gang that is read, a guard against absurd input; far above 100,000 devices.
+pub const MEMBERS_PER_GANG_MAX: u32 = 1_000_000;

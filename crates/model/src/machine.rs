@@ -1,0 +1,127 @@
+//! One machine: its devices, NICs and the links between them, as a reader of the machine found them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeviceMask, LevelName, ShapeName};
+
+/// Whether hardware was found on this host or only declared in a file. Shown wherever a device is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    Found,
+    #[default]
+    Declared,
+}
+
+/// One schedulable accelerator. Its index is its place in [`Machine::devices`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// As the vendor's tools print it: `GPU0`.
+    pub name: String,
+    /// Product name, e.g. `NVIDIA H100 80GB HBM3`; empty when unknown.
+    pub model: String,
+    pub uuid: Option<String>,
+    /// `domain:bus:device.function`, lower case.
+    pub pci_address: Option<String>,
+    pub numa: Option<u32>,
+    pub memory_bytes: u64,
+}
+
+/// One network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    /// As the host names it: `mlx5_0`, `NIC3`.
+    pub name: String,
+    /// Host's name for a `NICn` of a legend, e.g. `mlx5_3`.
+    pub alias: Option<String>,
+    pub numa: Option<u32>,
+    /// One way; `None` when unknown.
+    pub bytes_per_s: Option<u64>,
+}
+
+/// An end of a [`Link`]: an index into the machine's devices or NICs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Port {
+    Device(u32),
+    Nic(u32),
+}
+
+/// How two ports of one machine reach each other; nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// A bonded set of this many NVLinks (`NV#`).
+    Nvlink(u8),
+    /// AMD xGMI.
+    Xgmi,
+    /// At most one PCIe bridge (`PIX`).
+    PcieSwitch,
+    /// Several PCIe bridges, no host bridge (`PXB`).
+    PcieBridges,
+    /// A PCIe host bridge (`PHB`).
+    HostBridge,
+    /// Between host bridges of one NUMA node (`NODE`).
+    Numa,
+    /// Between sockets (`SYS`, old `SOC`).
+    Socket,
+}
+
+/// An edge of the machine's graph. At most one per pair, `a < b`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    pub a: Port,
+    pub b: Port,
+    pub kind: LinkKind,
+}
+
+/// A domain inside the node: the devices that share a socket, a PCIe switch or an NVLink island.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceGroup {
+    pub level: LevelName,
+    pub devices: DeviceMask,
+}
+
+/// What is known of one machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Equal for machines with equal devices and links, so that tables are built once per shape.
+    pub shape: ShapeName,
+    pub origin: Origin,
+    pub devices: Vec<Device>,
+    pub nics: Vec<Nic>,
+    /// Sorted by `(a, b)`. A pair without a link was not readable.
+    pub links: Vec<Link>,
+    /// Domains inside the node, per level; groups of one level are disjoint.
+    pub groups: Vec<DeviceGroup>,
+    /// Logical CPUs in thousandths.
+    pub cpu_milli: u64,
+    pub memory_bytes: u64,
+}
+
+impl Machine {
+    /// The link between two devices, if the reader could tell.
+    #[must_use]
+    pub fn device_link(&self, a: u32, b: u32) -> Option<LinkKind> {
+        self.link(Port::Device(a.min(b)), Port::Device(a.max(b)))
+    }
+
+    /// The link between two ports, if the reader could tell.
+    #[must_use]
+    pub fn link(&self, a: Port, b: Port) -> Option<LinkKind> {
+        let (a, b) = if a < b { (a, b) } else { (b, a) };
+        let at = self.links.binary_search_by(|l| (l.a, l.b).cmp(&(a, b))).ok()?;
+        Some(self.links[at].kind)
+    }
+
+    /// All devices.
+    #[must_use]
+    pub fn device_mask(&self) -> DeviceMask {
+        DeviceMask::first(self.device_count())
+    }
+
+    #[must_use]
+    pub fn device_count(&self) -> u32 {
+        u32::try_from(self.devices.len()).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,39 @@
+//! Nodes and where they stand in the domain tree.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeviceMask, DomainName, LevelName, Machine, NodeName};
+
+/// The levels of the domain tree above the machine, outermost first, e.g. `cluster, block, leaf`. The level
+/// of the machine itself is [`Levels::node`]; levels below it come with each machine's groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Levels {
+    pub above: Vec<LevelName>,
+    pub node: LevelName,
+}
+
+/// What the operator allows on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Admin {
+    #[default]
+    Open,
+    /// Nothing new is placed here; what runs goes on.
+    Cordoned,
+    /// Nothing new is placed here, and what runs is stopped and placed elsewhere.
+    Draining,
+}
+
+/// A machine and its place in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    pub name: NodeName,
+    /// One domain for each of [`Levels::above`], outermost first.
+    pub path: Vec<DomainName>,
+    /// Where ranks on this node are reached by other ranks: a host name or IP address.
+    pub address: String,
+    pub admin: Admin,
+    pub machine: Machine,
+    /// Devices that others hold: declared busy, or seen in use by foreign processes.
+    pub foreign: DeviceMask,
+}

@@ -1,0 +1,204 @@
+//! What the engine says: changes after each step, and on demand why a gang waits.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, StopCause, Timestamp,
+};
+
+/// One thing that changed in a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    JobAccepted { job: JobId },
+    JobRejected { job: JobId, why: Rejection },
+    /// A fact that could not be used: what and why.
+    InputRejected { what: String, why: String },
+    GangPlaced { gang: GangId, attempt: u32, placement: Placement },
+    GangRunning { gang: GangId, attempt: u32 },
+    GangStopping { gang: GangId, attempt: u32, cause: StopCause },
+    /// All of an attempt's processes are gone and it will be tried again.
+    GangRetrying { gang: GangId, failures: u32, not_before: Timestamp },
+    GangFinished { gang: GangId, ending: Ending },
+    JobFinished { job: JobId, ending: Ending },
+    /// A pending gang waits for another reason than before.
+    ReasonChanged { gang: GangId, reason: Reason },
+}
+
+/// Why a submission was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Rejection {
+    /// Not an error for the user: the job exists already.
+    #[error("this owner already submitted job {existing} with this key")]
+    DuplicateKey { existing: JobId },
+    #[error("job {existing} already has this number")]
+    DuplicateId { existing: JobId },
+    #[error(
+        "a gang of {asked} members can never fit: the largest that this cluster could hold, empty, is {largest} {where_}"
+    )]
+    LargerThanCluster { asked: u32, largest: u32, where_: String },
+    #[error("no level is named {level}; this cluster has {known}")]
+    UnknownLevel { level: LevelName, known: String },
+    #[error("{field}: {why}")]
+    BadField { field: String, why: String },
+}
+
+/// Why a gang waits: a stable word, and what the sentence needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Not looked at yet.
+    None,
+    /// Not enough is free anywhere.
+    Resources { asked: u32, fits: u32 },
+    /// Enough is free in all, but not inside one domain of the level it must have.
+    Topology { level: LevelName, asked: u32, best: u32, best_domain: String },
+    /// Enough is free, and it waits for a closer place until then.
+    PreferredWait { level: LevelName, until: Timestamp },
+    /// An earlier gang was passed over as often as is fair, and goes first now.
+    Priority { ahead: GangId },
+    /// A failed start or run is tried again then.
+    BackOff { until: Timestamp },
+    /// It would fit, were nodes not cordoned or draining.
+    NodeNotAvailable { nodes: Vec<NodeName> },
+    /// It fits nowhere, even on an empty cluster.
+    BadConstraints { asked: u32, largest: u32 },
+    /// The search ended at its budget without an answer.
+    BudgetExhausted { expanded: u64 },
+}
+
+impl Reason {
+    /// The stable word, as Slurm users know them.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Resources { .. } => "Resources",
+            Self::Topology { .. } => "Topology",
+            Self::PreferredWait { .. } => "PreferredWait",
+            Self::Priority { .. } => "Priority",
+            Self::BackOff { .. } => "BackOff",
+            Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
+            Self::BadConstraints { .. } => "BadConstraints",
+            Self::BudgetExhausted { .. } => "BudgetExhausted",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "not considered yet"),
+            Self::Resources { asked, fits } => {
+                write!(f, "needs {asked} members at once, and {fits} fit now; it holds nothing while it waits")
+            }
+            Self::Topology { level, asked, best, best_domain } => write!(
+                f,
+                "needs {asked} members inside one {level}, and the best, {best_domain}, has room for {best} now"
+            ),
+            Self::PreferredWait { level, .. } => {
+                write!(f, "could start farther apart, and waits for a place inside one {level}")
+            }
+            Self::Priority { ahead } => {
+                write!(f, "gang {ahead} was passed over as often as is fair and starts first")
+            }
+            Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),
+            Self::NodeNotAvailable { nodes } => {
+                write!(f, "would fit if these nodes took work: ")?;
+                join(f, nodes)
+            }
+            Self::BadConstraints { asked, largest } => {
+                write!(f, "needs {asked} members, and even an empty cluster has room for {largest}")
+            }
+            Self::BudgetExhausted { expanded } => {
+                write!(f, "the search stopped at its budget of {expanded} candidates without an answer")
+            }
+        }
+    }
+}
+
+fn join<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        write!(f, "{}{item}", if i == 0 { "" } else { ", " })?;
+    }
+    Ok(())
+}
+
+/// Why a gang waits, in full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub gang: GangId,
+    pub reason: Reason,
+    /// Per level, outermost first: what its best domain could hold now.
+    pub levels: Vec<LevelCount>,
+    /// Place in the order, from 1, of `of` pending gangs; 0 when it does not wait.
+    pub position: u32,
+    pub of: u32,
+    pub unblock: Vec<Unblock>,
+    pub estimated_start: Option<Estimate>,
+    /// Where it would start: now if it fits, else at the estimated start.
+    pub nearest: Option<Placement>,
+}
+
+/// The best domain of one level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelCount {
+    pub level: LevelName,
+    pub domain: String,
+    /// Members that fit in it now.
+    pub fits: u32,
+    pub asked: u32,
+    pub free_devices: u32,
+    pub devices: u32,
+}
+
+/// Something that would let the gang start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unblock {
+    /// These running gangs end.
+    GangsEnd { gangs: Vec<GangId>, at: Option<Timestamp> },
+    /// The required level is relaxed to this one.
+    RelaxTo { level: LevelName },
+    /// These nodes take work again.
+    Uncordon { nodes: Vec<NodeName> },
+    /// Time passes.
+    At { at: Timestamp },
+}
+
+/// When a gang would start, and how sure that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Estimate {
+    pub at: Timestamp,
+    pub confidence: Confidence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// It can start now.
+    Now,
+    /// No later than this, if nothing goes ahead: every job in its way has a time limit.
+    AtLatest,
+}
+
+/// A domain by its whole path, as shown to people: `leaf-1/node-a`.
+#[must_use]
+pub fn show_path(path: &[DomainName]) -> String {
+    let names: Vec<&str> = path.iter().map(DomainName::as_str).collect();
+    names.join("/")
+}
+
+impl Rejection {
+    /// Whether the submission is, for its author, as good as accepted.
+    #[must_use]
+    pub const fn existing(&self) -> Option<JobId> {
+        match self {
+            Self::DuplicateKey { existing } => Some(*existing),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What runs on a GPU node: the shim that holds a rank, isolation, limits.

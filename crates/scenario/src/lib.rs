@@ -1,0 +1,1 @@
+//! The scenario language: text in, golden output out, over any world.

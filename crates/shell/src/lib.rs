@@ -1,0 +1,1 @@
+//! The pump between the engine and a live world.

@@ -1,0 +1,1 @@
+//! A world made of events: runs scenarios, injects faults, checks every step.

@@ -1,0 +1,1 @@
+//! Builders and the conformance harness (dev only).
