@@ -1,1 +1,154 @@
-//! The pure engine: ledger, policy, plan; step, explain, what_if.
+//! The pure engine: facts in, decisions out.
+//!
+//! [`Engine::step`] is the only way to change anything. It applies facts to the [`ledger`], orders the pending
+//! gangs by [`policy`], finds places in [`plan`], and emits orders. No clock, no randomness, no I/O, no
+//! threads, no hash order, no floats: the same inputs give the same bytes on every platform.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic, clippy::iter_over_hash_type)]
+
+mod admit;
+mod explain;
+mod ledger;
+mod plan;
+mod policy;
+mod what_if;
+
+use phalanx_model::{
+    Answer, Change, Effect, Epoch, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Question,
+    Report, Timestamp, Wake,
+};
+
+use ledger::Ledger;
+
+/// The version that decides: a journal replays byte by byte only on the version that wrote it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What an operator may tune.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How often later gangs may take capacity that an earlier waiting gang could use, before they have to
+    /// let it go first.
+    pub bypass_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { bypass_max: 16 }
+    }
+}
+
+/// The scheduler's mind. Built empty; a world then lists itself (`SyncBegin`, facts, `SyncEnd`).
+#[derive(Clone, Debug)]
+pub struct Engine {
+    ledger: Ledger,
+    config: Config,
+}
+
+impl Engine {
+    #[must_use]
+    pub fn new(epoch: Epoch, config: Config) -> Self {
+        Self { ledger: Ledger::new(epoch), config }
+    }
+
+    /// The only way to change anything. Infallible, deterministic, bounded: bad facts become
+    /// [`Change::InputRejected`] or [`Change::JobRejected`]. `out` is cleared first and its memory reused.
+    ///
+    /// # Panics
+    /// On a broken invariant, at once: the journal was written first, so the crash replays.
+    pub fn step(&mut self, now: Timestamp, inputs: &[Input], out: &mut Outcome) -> Wake {
+        out.clear();
+        self.ledger.advance(now);
+        for input in inputs {
+            self.ledger.apply(input, out);
+        }
+        self.ledger.expire_timers(out);
+        if self.ledger.take_replan() {
+            let order = policy::order(&self.ledger);
+            plan::compute(&mut self.ledger, &order, self.config, out);
+        }
+        self.ledger.wake()
+    }
+
+    /// Replays a step that another version decided: the facts are applied and the recorded decisions are
+    /// followed instead of made.
+    pub fn follow(&mut self, now: Timestamp, inputs: &[Input], effects: &[Effect]) {
+        let mut own = Outcome::default();
+        self.ledger.advance(now);
+        for input in inputs {
+            self.ledger.apply(input, &mut own);
+        }
+        self.ledger.expire_timers(&mut own);
+        self.ledger.take_replan();
+        self.ledger.follow(effects);
+    }
+
+    /// Why a gang waits, when it would start, and what would let it start sooner.
+    #[must_use]
+    pub fn explain(&self, gang: GangId) -> Option<Report> {
+        explain::explain(&self.ledger, gang)
+    }
+
+    /// What would happen if.
+    #[must_use]
+    pub fn what_if(&self, question: &Question) -> Answer {
+        what_if::answer(&self.ledger, self.config, question)
+    }
+
+    /// Everything persistent, as the facts that rebuild it: an engine that is fed these is equal to this one.
+    #[must_use]
+    pub fn facts(&self) -> Vec<Input> {
+        self.ledger.facts()
+    }
+
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.ledger.job(id)
+    }
+
+    #[must_use]
+    pub fn gang(&self, id: GangId) -> Option<&GangRecord> {
+        self.ledger.record(id)
+    }
+
+    /// Every job in the books, by number.
+    pub fn jobs(&self) -> impl Iterator<Item = (&Job, &[GangRecord])> {
+        self.ledger.jobs()
+    }
+
+    /// Every node, in natural order of names.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.ledger.nodes()
+    }
+
+    /// What is free on a node. Negative where others over-commit it.
+    #[must_use]
+    pub fn free(&self, node: &NodeName) -> Option<plan::Free> {
+        self.ledger.free_of(node)
+    }
+
+    /// The reason a pending gang was given at the last step.
+    #[must_use]
+    pub fn reason(&self, gang: GangId) -> Option<&phalanx_model::Reason> {
+        self.ledger.reason(gang)
+    }
+}
+
+pub use plan::Free;
+
+/// Whether a change is worth showing to a user who follows one job.
+#[must_use]
+pub fn concerns(change: &Change, job: JobId) -> bool {
+    match change {
+        Change::JobAccepted { job: j }
+        | Change::JobRejected { job: j, .. }
+        | Change::JobFinished { job: j, .. } => *j == job,
+        Change::GangPlaced { gang, .. }
+        | Change::GangRunning { gang, .. }
+        | Change::GangStopping { gang, .. }
+        | Change::GangRetrying { gang, .. }
+        | Change::GangFinished { gang, .. }
+        | Change::ReasonChanged { gang, .. } => gang.job == job,
+        Change::InputRejected { .. } => false,
+    }
+}

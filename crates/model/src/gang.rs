@@ -47,14 +47,27 @@ pub struct GangRecord {
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Waits for capacity; not before `not_before` (back-off).
-    Pending { not_before: Timestamp },
+    Pending {
+        not_before: Timestamp,
+    },
     /// Members are being brought to the gate; nothing of the user's runs yet.
-    Starting { deadline: Timestamp },
+    Starting {
+        deadline: Timestamp,
+    },
     /// Every member was released.
-    Running { since: Timestamp },
+    Running {
+        since: Timestamp,
+    },
     /// Members are being stopped; holds its devices until the last process is gone.
-    Stopping { cause: StopCause, stage: StopStage, next_at: Timestamp },
-    Finished { ending: Ending, at: Timestamp },
+    Stopping {
+        cause: StopCause,
+        stage: StopStage,
+        next_at: Timestamp,
+    },
+    Finished {
+        ending: Ending,
+        at: Timestamp,
+    },
 }
 
 /// Why a gang is being stopped, and so what comes after.
@@ -62,8 +75,21 @@ pub enum Phase {
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
     /// A member failed; retry or end by policy.
-    Failure { class: FailureClass, rank: Option<u32>, code: Option<i32>, detail: String },
-    Cancelled { by: String },
+    Failure {
+        class: FailureClass,
+        rank: Option<u32>,
+        code: Option<i32>,
+        detail: String,
+    },
+    /// Not the gang's fault (a node is drained, other work goes first): it waits again, and nothing counts
+    /// against its retries.
+    Displaced {
+        class: FailureClass,
+        detail: String,
+    },
+    Cancelled {
+        by: String,
+    },
     TimeLimit,
 }
 

@@ -23,48 +23,112 @@ pub enum SyncKind {
 #[serde(rename_all = "snake_case")]
 pub enum Input {
     /// A list of one kind begins: what is not observed before its end is gone.
-    SyncBegin { kind: SyncKind },
-    SyncEnd { kind: SyncKind },
+    SyncBegin {
+        kind: SyncKind,
+    },
+    SyncEnd {
+        kind: SyncKind,
+    },
 
-    LevelsConfigured { levels: Levels },
-    CostsCompiled { table: CostTable },
-    NodeObserved { node: Box<Node> },
-    NodeRemoved { node: NodeName },
-    NodeCordoned { node: NodeName },
-    NodeUncordoned { node: NodeName },
-    DrainRequested { node: NodeName },
+    LevelsConfigured {
+        levels: Levels,
+    },
+    CostsCompiled {
+        table: CostTable,
+    },
+    NodeObserved {
+        node: Box<Node>,
+    },
+    NodeRemoved {
+        node: NodeName,
+    },
+    NodeCordoned {
+        node: NodeName,
+    },
+    NodeUncordoned {
+        node: NodeName,
+    },
+    DrainRequested {
+        node: NodeName,
+    },
 
     /// New work.
-    JobSubmitted { job: Box<Job> },
+    JobSubmitted {
+        job: Box<Job>,
+    },
     /// Known work, with where it stood.
-    JobObserved { job: Box<Job>, gangs: Vec<GangRecord> },
-    CancelRequested { job: JobId, by: String },
+    JobObserved {
+        job: Box<Job>,
+        gangs: Vec<GangRecord>,
+    },
+    CancelRequested {
+        job: JobId,
+        by: String,
+    },
     /// A finished job left the books (retention).
-    JobForgotten { job: JobId },
+    JobForgotten {
+        job: JobId,
+    },
 
     /// A member stands at the gate.
-    MemberReady { member: MemberId },
+    MemberReady {
+        member: MemberId,
+    },
     /// A member went through the gate.
-    MemberReleased { member: MemberId },
+    MemberReleased {
+        member: MemberId,
+    },
     /// All of a member's processes are gone.
-    MemberExited { member: MemberId, exit: Exit },
+    MemberExited {
+        member: MemberId,
+        exit: Exit,
+    },
     /// A member found in the world, after a restart.
-    MemberObserved { member: MemberId, state: MemberState },
+    MemberObserved {
+        member: MemberId,
+        state: MemberState,
+    },
     /// A gang's ranks saved their work.
-    GangCheckpointed { gang: GangId, at: Timestamp },
+    GangCheckpointed {
+        gang: GangId,
+        at: Timestamp,
+    },
 
-    EffectDone { effect: EffectId },
+    EffectDone {
+        effect: EffectId,
+    },
     /// Nothing of the order happened.
-    EffectFailed { effect: EffectId, class: FailureClass, detail: String },
+    EffectFailed {
+        effect: EffectId,
+        class: FailureClass,
+        detail: String,
+    },
     /// A time-out: it may have happened.
-    EffectUnknown { effect: EffectId },
+    EffectUnknown {
+        effect: EffectId,
+    },
 
     /// Known to the model, and recorded by the ledger; no policy uses them yet.
-    GangResized { gang: GangId, size: u32 },
-    ServiceObserved { service: Service },
-    SessionObserved { session: Session },
-    CalendarObserved { calendar: Calendar },
-    MetricObserved { metric: Metric },
-    SpotNoticed { notice: SpotNotice },
-    HealthGraded { health: Health },
+    GangResized {
+        gang: GangId,
+        size: u32,
+    },
+    ServiceObserved {
+        service: Service,
+    },
+    SessionObserved {
+        session: Session,
+    },
+    CalendarObserved {
+        calendar: Calendar,
+    },
+    MetricObserved {
+        metric: Metric,
+    },
+    SpotNoticed {
+        notice: SpotNotice,
+    },
+    HealthGraded {
+        health: Health,
+    },
 }

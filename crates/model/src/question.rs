@@ -23,6 +23,11 @@ pub enum Answer {
     WouldBe(Vec<Report>),
     Rejected(Rejection),
     /// Jobs that could then start, and jobs that would be stopped.
-    Moves { start: Vec<JobId>, stop: Vec<JobId> },
-    Unknown { what: String },
+    Moves {
+        start: Vec<JobId>,
+        stop: Vec<JobId>,
+    },
+    Unknown {
+        what: String,
+    },
 }

@@ -4,27 +4,57 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, StopCause, Timestamp,
-};
+use crate::{DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, StopCause, Timestamp};
 
 /// One thing that changed in a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    JobAccepted { job: JobId },
-    JobRejected { job: JobId, why: Rejection },
+    JobAccepted {
+        job: JobId,
+    },
+    JobRejected {
+        job: JobId,
+        why: Rejection,
+    },
     /// A fact that could not be used: what and why.
-    InputRejected { what: String, why: String },
-    GangPlaced { gang: GangId, attempt: u32, placement: Placement },
-    GangRunning { gang: GangId, attempt: u32 },
-    GangStopping { gang: GangId, attempt: u32, cause: StopCause },
+    InputRejected {
+        what: String,
+        why: String,
+    },
+    GangPlaced {
+        gang: GangId,
+        attempt: u32,
+        placement: Placement,
+    },
+    GangRunning {
+        gang: GangId,
+        attempt: u32,
+    },
+    GangStopping {
+        gang: GangId,
+        attempt: u32,
+        cause: StopCause,
+    },
     /// All of an attempt's processes are gone and it will be tried again.
-    GangRetrying { gang: GangId, failures: u32, not_before: Timestamp },
-    GangFinished { gang: GangId, ending: Ending },
-    JobFinished { job: JobId, ending: Ending },
+    GangRetrying {
+        gang: GangId,
+        failures: u32,
+        not_before: Timestamp,
+    },
+    GangFinished {
+        gang: GangId,
+        ending: Ending,
+    },
+    JobFinished {
+        job: JobId,
+        ending: Ending,
+    },
     /// A pending gang waits for another reason than before.
-    ReasonChanged { gang: GangId, reason: Reason },
+    ReasonChanged {
+        gang: GangId,
+        reason: Reason,
+    },
 }
 
 /// Why a submission was not taken.
@@ -93,7 +123,10 @@ impl fmt::Display for Reason {
         match self {
             Self::None => write!(f, "not considered yet"),
             Self::Resources { asked, fits } => {
-                write!(f, "needs {asked} members at once, and {fits} fit now; it holds nothing while it waits")
+                write!(
+                    f,
+                    "needs {asked} members at once, and {fits} fit now; it holds nothing while it waits"
+                )
             }
             Self::Topology { level, asked, best, best_domain } => write!(
                 f,

@@ -1,0 +1,359 @@
+//! The checker's own plain books.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{
+    Admin, DeviceMask, Effect, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, Levels, MemberState,
+    Node, NodeName, Order, Phase, Placement,
+};
+
+use crate::Violation;
+
+/// One attempt that may hold devices.
+#[derive(Clone, Debug)]
+struct Attempt {
+    placement: Placement,
+    ready: BTreeSet<u32>,
+    exited: BTreeSet<u32>,
+    released: bool,
+}
+
+impl Attempt {
+    fn is_over(&self) -> bool {
+        self.exited.len() == self.placement.slots.len()
+    }
+}
+
+/// Watches a stream of steps. A violation is reported once, when it happens.
+#[derive(Clone, Debug, Default)]
+pub struct Checker {
+    levels: Option<Levels>,
+    nodes: BTreeMap<NodeName, Node>,
+    jobs: BTreeMap<JobId, Job>,
+    cancelled: BTreeSet<JobId>,
+    /// The current or last attempt of each gang.
+    attempts: BTreeMap<GangId, (u32, Attempt)>,
+    last_effect: Option<EffectId>,
+}
+
+impl Checker {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One step: the facts that went in, the orders that came out.
+    pub fn observe(&mut self, inputs: &[Input], effects: &[Effect]) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for input in inputs {
+            self.fact(input, &mut found);
+        }
+        for effect in effects {
+            if self.last_effect.is_some_and(|last| effect.id <= last) {
+                found.push(Violation::EffectOrder { id: effect.id.to_string() });
+            }
+            self.last_effect = Some(effect.id);
+            self.order(&effect.order, &mut found);
+        }
+        found
+    }
+
+    /// No gang holds anything: what must be true once all work is done.
+    #[must_use]
+    pub fn holds_nothing(&self) -> bool {
+        self.attempts.values().all(|(_, a)| a.is_over())
+    }
+
+    fn fact(&mut self, input: &Input, found: &mut Vec<Violation>) {
+        match input {
+            Input::LevelsConfigured { levels } => self.levels = Some(levels.clone()),
+            Input::NodeObserved { node } => {
+                self.nodes.insert(node.name.clone(), (**node).clone());
+            }
+            Input::NodeRemoved { node } => self.remove_node(node),
+            Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned),
+            Input::NodeUncordoned { node } => self.set_admin(node, Admin::Open),
+            Input::DrainRequested { node } => self.set_admin(node, Admin::Draining),
+            Input::JobSubmitted { job } => {
+                self.jobs.entry(job.id).or_insert_with(|| (**job).clone());
+            }
+            Input::JobObserved { job, gangs } => {
+                self.jobs.insert(job.id, (**job).clone());
+                for record in gangs {
+                    self.observe_record(record);
+                }
+            }
+            Input::CancelRequested { job, .. } => {
+                self.cancelled.insert(*job);
+            }
+            Input::MemberReady { member } => {
+                if let Some(attempt) = self.attempt(member.gang, member.attempt) {
+                    attempt.ready.insert(member.rank);
+                }
+            }
+            Input::MemberReleased { member } => {
+                if let Some(attempt) = self.attempt(member.gang, member.attempt)
+                    && !attempt.released
+                {
+                    found.push(Violation::RanBeforeGate { member: *member });
+                }
+            }
+            Input::MemberExited { member, .. } => {
+                if let Some(attempt) = self.attempt(member.gang, member.attempt) {
+                    attempt.exited.insert(member.rank);
+                }
+            }
+            Input::MemberObserved { member, state } => {
+                if let Some(attempt) = self.attempt(member.gang, member.attempt) {
+                    match state {
+                        MemberState::Ready => {
+                            attempt.ready.insert(member.rank);
+                        }
+                        MemberState::Exited(_) => {
+                            attempt.exited.insert(member.rank);
+                        }
+                        MemberState::Requested | MemberState::Running => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn attempt(&mut self, gang: GangId, number: u32) -> Option<&mut Attempt> {
+        self.attempts.get_mut(&gang).filter(|(n, _)| *n == number).map(|(_, a)| a)
+    }
+
+    fn observe_record(&mut self, record: &GangRecord) {
+        if matches!(record.phase, Phase::Finished { .. }) {
+            self.attempts.remove(&record.id);
+            return;
+        }
+        let Some(placement) = record.placement.clone() else {
+            let ended = Attempt {
+                placement: Placement { slots: Vec::new(), level: fallback_level(self.levels.as_ref()) },
+                ready: BTreeSet::new(),
+                exited: BTreeSet::new(),
+                released: false,
+            };
+            self.attempts.insert(record.id, (record.attempt, ended));
+            return;
+        };
+        let ranks = |wanted: fn(&MemberState) -> bool| -> BTreeSet<u32> {
+            (0..).zip(&record.members).filter(|(_, m)| wanted(&m.state)).map(|(r, _)| r).collect()
+        };
+        let attempt = Attempt {
+            placement,
+            ready: ranks(|s| !matches!(s, MemberState::Requested)),
+            exited: ranks(|s| matches!(s, MemberState::Exited(_))),
+            released: ranks(|s| matches!(s, MemberState::Running)).iter().next().is_some()
+                || matches!(record.phase, Phase::Running { .. } | Phase::Stopping { .. }),
+        };
+        self.attempts.insert(record.id, (record.attempt, attempt));
+    }
+
+    fn remove_node(&mut self, node: &NodeName) {
+        self.nodes.remove(node);
+        for (_, attempt) in self.attempts.values_mut() {
+            let gone = attempt.placement.slots.iter().filter(|s| s.node == *node).map(|s| s.rank);
+            attempt.exited.extend(gone);
+        }
+    }
+
+    fn set_admin(&mut self, node: &NodeName, admin: Admin) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.admin = admin;
+        }
+    }
+
+    fn order(&mut self, order: &Order, found: &mut Vec<Violation>) {
+        match order {
+            Order::StartMembers { gang, attempt, placement, .. } => {
+                self.start(*gang, *attempt, placement, found);
+            }
+            Order::ReleaseMembers { gang, attempt: number } => {
+                let whole = self.attempt(*gang, *number).map(|a| {
+                    a.released = true;
+                    a.ready.len() == a.placement.slots.len()
+                });
+                if whole != Some(true) {
+                    found.push(Violation::ReleasedInPart { gang: *gang, attempt: *number });
+                }
+            }
+            Order::SignalMembers { gang, attempt, .. } | Order::KillMembers { gang, attempt } => {
+                if self.attempt(*gang, *attempt).is_none_or(|a| a.is_over()) {
+                    found.push(Violation::OrderAfterEnd { gang: *gang, attempt: *attempt });
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, id: GangId, number: u32, placement: &Placement, found: &mut Vec<Violation>) {
+        // After a restart an order may be given again: the same attempt in the same place.
+        if let Some((n, a)) = self.attempts.get(&id)
+            && *n == number
+            && a.placement == *placement
+            && !a.released
+        {
+            return;
+        }
+        let Some(gang) = self.jobs.get(&id.job).and_then(|j| j.gangs.get(usize::from(id.index))).cloned()
+        else {
+            found.push(Violation::UnknownGang { gang: id });
+            return;
+        };
+        if self.cancelled.contains(&id.job) {
+            found.push(Violation::StartedAfterCancel { gang: id });
+        }
+        match self.attempts.get(&id) {
+            Some((running, a)) if !a.is_over() => {
+                found.push(Violation::StartedTwice { gang: id, running: *running });
+            }
+            _ => {}
+        }
+        let expected = self.attempts.get(&id).map_or(1, |(n, _)| n + 1);
+        if number != expected {
+            found.push(Violation::AttemptOutOfOrder { gang: id, attempt: number, expected });
+        }
+        self.check_whole(id, &gang, placement, found);
+        self.check_devices(id, &gang, placement, found);
+        self.check_level(id, &gang, placement, found);
+        let attempt = Attempt {
+            placement: placement.clone(),
+            ready: BTreeSet::new(),
+            exited: BTreeSet::new(),
+            released: false,
+        };
+        self.attempts.insert(id, (number, attempt));
+        self.check_amounts(found);
+    }
+
+    fn check_whole(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
+        if placement.slots.len() != gang.size as usize {
+            found.push(Violation::NotWhole { gang: id, size: gang.size, placed: placement.slots.len() });
+        }
+        for (place, slot) in placement.slots.iter().enumerate() {
+            if slot.rank as usize != place {
+                found.push(Violation::RankOutOfOrder { gang: id, rank: slot.rank, place });
+            }
+        }
+        let mut per_node: BTreeMap<&NodeName, u32> = BTreeMap::new();
+        for slot in &placement.slots {
+            *per_node.entry(&slot.node).or_default() += 1;
+        }
+        for (node, got) in per_node {
+            if let Some(wanted) = gang.members_per_node.filter(|w| *w != got) {
+                found.push(Violation::UnequalNodes { gang: id, node: node.clone(), wanted, got });
+            }
+        }
+    }
+
+    fn check_devices(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
+        let mut own: BTreeMap<&NodeName, DeviceMask> = BTreeMap::new();
+        for slot in &placement.slots {
+            let Some(node) = self.nodes.get(&slot.node).filter(|n| n.admin == Admin::Open) else {
+                found.push(Violation::NodeNotOpen { gang: id, node: slot.node.clone() });
+                continue;
+            };
+            let got = slot.devices.count();
+            if got != gang.needs.devices {
+                let needs = gang.needs.devices;
+                found.push(Violation::WrongDeviceCount { gang: id, rank: slot.rank, needs, got });
+            }
+            let wanted_model = gang.needs.device_model.as_ref().map(|m| m.to_lowercase());
+            let good = slot.devices.iter().all(|d| {
+                !node.foreign.contains(d)
+                    && node.machine.devices.get(d as usize).is_some_and(|device| {
+                        wanted_model.as_ref().is_none_or(|w| device.model.to_lowercase().contains(w.as_str()))
+                    })
+            });
+            if !good {
+                let (node, devices) = (slot.node.clone(), slot.devices);
+                found.push(Violation::NotItsDevices { gang: id, node, devices });
+            }
+            let mine = own.entry(&slot.node).or_default();
+            self.check_unshared(id, &slot.node, slot.devices, *mine, found);
+            *mine = mine.union(slot.devices);
+        }
+    }
+
+    fn check_unshared(
+        &self,
+        id: GangId,
+        node: &NodeName,
+        devices: DeviceMask,
+        own: DeviceMask,
+        found: &mut Vec<Violation>,
+    ) {
+        let mut twice = |holder: GangId, shared: DeviceMask| {
+            if !shared.is_empty() {
+                found.push(Violation::DeviceTwice { gang: id, holder, node: node.clone(), devices: shared });
+            }
+        };
+        twice(id, devices.and(own));
+        for (other, (_, attempt)) in
+            self.attempts.iter().filter(|(other, (_, a))| **other != id && !a.is_over())
+        {
+            for slot in attempt.placement.slots.iter().filter(|s| s.node == *node) {
+                twice(*other, devices.and(slot.devices));
+            }
+        }
+    }
+
+    /// CPUs and memory of everything that lives, node by node.
+    fn check_amounts(&self, found: &mut Vec<Violation>) {
+        let mut used: BTreeMap<&NodeName, (u64, u64)> = BTreeMap::new();
+        for (id, (_, attempt)) in self.attempts.iter().filter(|(_, (_, a))| !a.is_over()) {
+            let Some(gang) = self.jobs.get(&id.job).and_then(|j| j.gangs.get(usize::from(id.index))) else {
+                continue;
+            };
+            for slot in &attempt.placement.slots {
+                let (cpu, memory) = used.entry(&slot.node).or_default();
+                *cpu = cpu.saturating_add(gang.needs.cpu_milli);
+                *memory = memory.saturating_add(gang.needs.memory_bytes);
+            }
+        }
+        for (name, (cpu, memory)) in used {
+            let Some(node) = self.nodes.get(name) else { continue };
+            let amounts = [
+                ("cpu_milli", node.machine.cpu_milli, cpu),
+                ("memory_bytes", node.machine.memory_bytes, memory),
+            ];
+            for (what, has, wanted) in amounts.into_iter().filter(|(_, has, wanted)| wanted > has) {
+                found.push(Violation::OverCapacity { node: name.clone(), what, has, wanted });
+            }
+        }
+    }
+
+    fn check_level(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
+        let Some(required) = &gang.topology.required else { return };
+        let Some(levels) = &self.levels else { return };
+        let domain_of = |slot: &phalanx_model::Slot| -> Option<(Vec<String>, DeviceMask)> {
+            let node = self.nodes.get(&slot.node)?;
+            let mut path: Vec<String> = node.path.iter().map(ToString::to_string).collect();
+            if let Some(depth) = levels.above.iter().position(|l| l == required) {
+                path.truncate(depth + 1);
+                return Some((path, DeviceMask::EMPTY));
+            }
+            path.push(slot.node.to_string());
+            if *required == levels.node {
+                return Some((path, DeviceMask::EMPTY));
+            }
+            let groups = node.machine.groups.iter().filter(|g| g.level == *required);
+            let group = groups.map(|g| g.devices).find(|g| slot.devices.is_subset_of(*g))?;
+            Some((path, group))
+        };
+        let mut domains = placement.slots.iter().map(domain_of);
+        let first = domains.next().flatten();
+        if first.is_none() || domains.any(|d| d != first) {
+            found.push(Violation::OutsideRequiredLevel { gang: id, level: required.to_string() });
+        }
+    }
+}
+
+fn fallback_level(levels: Option<&Levels>) -> phalanx_model::LevelName {
+    levels.map_or_else(
+        || phalanx_model::LevelName::new("node").unwrap_or_else(|_| unreachable!("a constant name")),
+        |l| l.node.clone(),
+    )
+}

@@ -1,0 +1,44 @@
+//! What can be wrong, in words.
+
+use phalanx_model::{DeviceMask, GangId, MemberId, NodeName};
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("gang {gang} was ordered to start and is not a known, unfinished gang")]
+    UnknownGang { gang: GangId },
+    #[error("gang {gang} was started while attempt {running} still holds devices")]
+    StartedTwice { gang: GangId, running: u32 },
+    #[error("gang {gang} started as attempt {attempt}, expected {expected}")]
+    AttemptOutOfOrder { gang: GangId, attempt: u32, expected: u32 },
+    #[error("gang {gang} has {size} members, the placement has {placed}")]
+    NotWhole { gang: GangId, size: u32, placed: usize },
+    #[error("rank {rank} of gang {gang} stands at place {place} of the placement")]
+    RankOutOfOrder { gang: GangId, rank: u32, place: usize },
+    #[error("gang {gang} was placed on {node}, which is not there or takes no work")]
+    NodeNotOpen { gang: GangId, node: NodeName },
+    #[error("rank {rank} of gang {gang} needs {needs} devices and got {got}")]
+    WrongDeviceCount { gang: GangId, rank: u32, needs: u32, got: u32 },
+    #[error(
+        "gang {gang} was given devices {devices} of {node}, which are not there, foreign, or of another model"
+    )]
+    NotItsDevices { gang: GangId, node: NodeName, devices: DeviceMask },
+    #[error("devices {devices} of {node} were given to gang {gang} while gang {holder} holds them")]
+    DeviceTwice { gang: GangId, holder: GangId, node: NodeName, devices: DeviceMask },
+    #[error("{node} has {has} of {what}, {wanted} were given away")]
+    OverCapacity { node: NodeName, what: &'static str, has: u64, wanted: u64 },
+    #[error("gang {gang} must be inside one {level} and is not")]
+    OutsideRequiredLevel { gang: GangId, level: String },
+    #[error("gang {gang} needs {wanted} members on each node it uses, {node} has {got}")]
+    UnequalNodes { gang: GangId, node: NodeName, wanted: u32, got: u32 },
+    #[error("gang {gang} attempt {attempt} was released and not every member stood at the gate")]
+    ReleasedInPart { gang: GangId, attempt: u32 },
+    #[error("gang {gang} attempt {attempt} got an order after it had ended")]
+    OrderAfterEnd { gang: GangId, attempt: u32 },
+    #[error("member {member} runs although its gang was never released")]
+    RanBeforeGate { member: MemberId },
+    #[error("gang {gang} was started after its job was cancelled")]
+    StartedAfterCancel { gang: GangId },
+    #[error("order {id} does not follow the one before it")]
+    EffectOrder { id: String },
+}

@@ -1,0 +1,73 @@
+//! What is refused at the door: a submission that could never run, with the field and the reason.
+
+use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Rejection};
+
+use crate::ledger::Ledger;
+use crate::plan::{LevelAt, Tree, best_fit};
+
+/// Gangs per job; an array of more is several jobs.
+const GANGS_PER_JOB_MAX: usize = 10_000;
+
+pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
+    if ledger.job(job.id).is_some() {
+        return Err(Rejection::DuplicateId { existing: job.id });
+    }
+    if let Some(existing) = job.key.as_ref().and_then(|key| ledger.key(job.owner.uid, key)) {
+        return Err(Rejection::DuplicateKey { existing });
+    }
+    if job.gangs.is_empty() || job.gangs.len() > GANGS_PER_JOB_MAX {
+        let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, this one has {}", job.gangs.len());
+        return Err(bad("gangs", why));
+    }
+    job.gangs.iter().try_for_each(|gang| admit_gang(ledger, gang))
+}
+
+fn bad(field: &str, why: impl Into<String>) -> Rejection {
+    Rejection::BadField { field: field.to_owned(), why: why.into() }
+}
+
+fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
+    if gang.size == 0 || gang.size > MEMBERS_PER_GANG_MAX {
+        return Err(bad("size", format!("must be 1 to {MEMBERS_PER_GANG_MAX}, is {}", gang.size)));
+    }
+    if gang.min > gang.size || gang.size > gang.max {
+        let why = format!("min {} ≤ size {} ≤ max {} does not hold", gang.min, gang.size, gang.max);
+        return Err(bad("min", why));
+    }
+    if gang.needs.devices > DEVICES_PER_NODE_MAX {
+        let why =
+            format!("a member has at most {DEVICES_PER_NODE_MAX} devices, this asks {}", gang.needs.devices);
+        return Err(bad("devices", why));
+    }
+    if gang.members_per_node.is_some_and(|n| n == 0 || !gang.size.is_multiple_of(n)) {
+        let why = format!("{} members cannot be equal parts on nodes", gang.size);
+        return Err(bad("members_per_node", why));
+    }
+    let tree = ledger.tree();
+    for level in [&gang.topology.required, &gang.topology.preferred].into_iter().flatten() {
+        if tree.level_at(level).is_none() {
+            let known: Vec<String> = tree.level_names().iter().map(ToString::to_string).collect();
+            return Err(Rejection::UnknownLevel { level: level.clone(), known: known.join(", ") });
+        }
+    }
+    admit_size(ledger, gang)
+}
+
+/// A gang that even the empty cluster could not hold is refused, with the largest that it could.
+fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
+    let tree = ledger.tree();
+    let required = tree.level_of_required(gang);
+    let empty = tree.all_empty();
+    // Measured without the gang's own size as a cap, so that "the largest" is the cluster's.
+    let unbounded = Gang { size: MEMBERS_PER_GANG_MAX, ..gang.clone() };
+    let best = best_fit(tree, &Tree::opened(&empty), &unbounded, required);
+    if best.fits >= gang.size {
+        return Ok(());
+    }
+    let where_ = match required {
+        LevelAt::Above(0) => "in the whole cluster".to_owned(),
+        level if best.domain.is_empty() => format!("inside one {}", tree.level_name(level)),
+        level => format!("inside one {} ({})", tree.level_name(level), best.domain),
+    };
+    Err(Rejection::LargerThanCluster { asked: gang.size, largest: best.fits, where_ })
+}

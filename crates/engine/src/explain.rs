@@ -1,0 +1,249 @@
+//! Why a gang waits, in full: computed on demand, by the predicates that decide.
+
+use phalanx_model::{
+    Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, Needs, Phase, Placement, Reason, Report,
+    Timestamp, Unblock,
+};
+
+use crate::ledger::Ledger;
+use crate::plan::{Ceiling, Free, LevelAt, Verdict, best_fit, place, try_place, verdict};
+use crate::policy;
+
+pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
+    let (gang, record) = (ledger.gang(id)?, ledger.record(id)?);
+    if !record.is_pending() {
+        return Some(Report {
+            gang: id,
+            reason: Reason::None,
+            levels: Vec::new(),
+            position: 0,
+            of: 0,
+            unblock: Vec::new(),
+            estimated_start: None,
+            nearest: record.placement.clone(),
+        });
+    }
+    let order = policy::order(ledger);
+    let position = order.iter().position(|g| *g == id)?;
+    // The last step may have held it back for one that was passed over too often.
+    let (reason, now) = match (try_place(ledger, id), ledger.reason(id)) {
+        (Verdict::Go(placement), Some(reason @ Reason::Priority { .. })) => (reason.clone(), Some(placement)),
+        (Verdict::Go(placement), _) => (Reason::None, Some(placement)),
+        (Verdict::Wait(reason), _) => (reason, None),
+    };
+    let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
+    let held_back = matches!(reason, Reason::Priority { .. });
+    let outlook = Outlook { ledger, ahead, ahead_ids: order.get(..position).unwrap_or_default() };
+    let mut report = outlook.report(id, gang, reason, now.filter(|_| !held_back));
+    report.position = to_u32(position + 1);
+    report.of = to_u32(order.len());
+    Some(report)
+}
+
+/// The report that a new job's gang would get.
+pub(crate) fn explain_new(ledger: &Ledger, id: GangId, gang: &Gang, priority: i32) -> Report {
+    let order = policy::order(ledger);
+    let before = |g: &&GangId| ledger.job(g.job).is_some_and(|j| j.priority >= priority);
+    let position = order.iter().take_while(before).count();
+    let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
+    let preferred_until = gang.topology.preferred.as_ref().map(|_| ledger.now().plus(gang.topology.wait_ms));
+    let (reason, now) = match verdict(ledger, ledger.free(), gang, preferred_until) {
+        Verdict::Go(placement) => (Reason::None, Some(placement)),
+        Verdict::Wait(reason) => (reason, None),
+    };
+    let outlook = Outlook { ledger, ahead, ahead_ids: order.get(..position).unwrap_or_default() };
+    let mut report = outlook.report(id, gang, reason, now);
+    report.position = to_u32(position + 1);
+    report.of = to_u32(order.len() + 1);
+    report
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// A gang that runs, and when it is known to end.
+struct Running<'a> {
+    id: GangId,
+    needs: &'a Needs,
+    placement: &'a Placement,
+    ends_at: Option<Timestamp>,
+}
+
+struct Outlook<'a> {
+    ledger: &'a Ledger,
+    /// Pending gangs that go first.
+    ahead: Vec<&'a Gang>,
+    ahead_ids: &'a [GangId],
+}
+
+impl Outlook<'_> {
+    fn report(&self, id: GangId, gang: &Gang, reason: Reason, now: Option<Placement>) -> Report {
+        let mut report = Report {
+            gang: id,
+            levels: self.levels(gang),
+            position: 0,
+            of: 0,
+            unblock: Vec::new(),
+            estimated_start: None,
+            nearest: None,
+            reason,
+        };
+        if let Some(placement) = now {
+            report.estimated_start = Some(Estimate { at: self.ledger.now(), confidence: Confidence::Now });
+            report.nearest = Some(placement);
+            return report;
+        }
+        self.unblock(gang, &mut report);
+        self.estimate(gang, &mut report);
+        report
+    }
+
+    /// What each level's best domain holds now, outermost first, down to the level that is asked for.
+    fn levels(&self, gang: &Gang) -> Vec<LevelCount> {
+        let tree = self.ledger.tree();
+        let asked = [&gang.topology.required, &gang.topology.preferred];
+        let groups =
+            asked.into_iter().flatten().filter_map(|l| tree.level_at(l)).filter(|l| *l > LevelAt::Node);
+        let mut levels: Vec<LevelAt> =
+            (0..tree.domains.len()).map(LevelAt::Above).chain([LevelAt::Node]).chain(groups).collect();
+        levels.dedup();
+        levels
+            .into_iter()
+            .map(|level| {
+                let best = best_fit(tree, self.ledger.free(), gang, level);
+                LevelCount {
+                    level: tree.level_name(level),
+                    domain: best.domain,
+                    fits: best.fits,
+                    asked: gang.size,
+                    free_devices: best.free_devices,
+                    devices: best.devices,
+                }
+            })
+            .collect()
+    }
+
+    fn unblock(&self, gang: &Gang, report: &mut Report) {
+        match &report.reason {
+            Reason::Topology { .. } => {
+                let tree = self.ledger.tree();
+                let required = tree.level_of_required(gang);
+                let outward = (0..tree.domains.len()).rev().map(LevelAt::Above);
+                let wider = [LevelAt::Node].into_iter().chain(outward).filter(|l| *l < required);
+                let fits = |l: &LevelAt| place(tree, self.ledger.free(), gang, Ceiling(*l)).is_some();
+                let relaxed = wider.into_iter().find(fits).map(|l| tree.level_name(l));
+                report.unblock.extend(relaxed.map(|level| Unblock::RelaxTo { level }));
+                report.unblock.extend(self.ends_needed(gang));
+            }
+            Reason::Resources { .. } => report.unblock.extend(self.ends_needed(gang)),
+            Reason::NodeNotAvailable { nodes } => {
+                report.unblock.push(Unblock::Uncordon { nodes: nodes.clone() });
+            }
+            Reason::PreferredWait { until, .. } | Reason::BackOff { until } => {
+                report.unblock.push(Unblock::At { at: *until });
+            }
+            _ => {}
+        }
+    }
+
+    /// Running gangs, those with a known end first, in the order in which they end.
+    fn running(&self) -> Vec<Running<'_>> {
+        let mut running: Vec<Running<'_>> = self
+            .ledger
+            .active()
+            .filter(|(_, _, record)| record.holds_capacity())
+            .filter_map(|(job, gang, record)| {
+                let placement = record.placement.as_ref()?;
+                let ends_at = known_end(job, record, self.ledger.now());
+                Some(Running { id: record.id, needs: &gang.needs, placement, ends_at })
+            })
+            .collect();
+        running.sort_by_key(|r| (r.ends_at.is_none(), r.ends_at, r.id));
+        running
+    }
+
+    /// The fewest running gangs, in the order in which they end, after which this one fits.
+    fn ends_needed(&self, gang: &Gang) -> Option<Unblock> {
+        let tree = self.ledger.tree();
+        let ceiling = Ceiling(tree.level_of_required(gang));
+        let running = self.running();
+        let mut free = self.ledger.free().to_vec();
+        let fits = |free: &[Free]| place(tree, free, gang, ceiling).is_some();
+        let needed = running.iter().position(|r| {
+            tree.give_back(&mut free, r.placement, r.needs);
+            fits(&free)
+        })?;
+        let mut chosen: Vec<&Running<'_>> = running.iter().take(needed + 1).collect();
+        // Reverse delete: those whose end does not matter are not named.
+        let mut at = chosen.len().saturating_sub(1);
+        while at > 0 {
+            at -= 1;
+            let Some(candidate) = chosen.get(at) else { continue };
+            tree.take(&mut free, candidate.placement, candidate.needs);
+            if fits(&free) {
+                chosen.remove(at);
+            } else {
+                tree.give_back(&mut free, candidate.placement, candidate.needs);
+            }
+        }
+        let at = chosen.iter().map(|r| r.ends_at).max_by_key(|e| e.unwrap_or(Timestamp::MAX)).flatten();
+        Some(Unblock::GangsEnd { gangs: chosen.iter().map(|r| r.id).collect(), at })
+    }
+
+    /// When it starts at the latest if all before it start in order and nothing goes ahead of them. Known
+    /// only while every end on the way is known.
+    fn estimate(&self, gang: &Gang, report: &mut Report) {
+        let tree = self.ledger.tree();
+        let running = self.running();
+        let mut ends: Vec<(Timestamp, Placement, Needs)> =
+            running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.needs.clone()))).collect();
+        let mut free = self.ledger.free().to_vec();
+        let mut now = self.ledger.now();
+        let limits =
+            self.ahead_ids.iter().map(|g| self.ledger.job(g.job).and_then(|j| j.policy.time_limit_ms));
+        let queue = self.ahead.iter().copied().zip(limits).chain([(gang, None)]);
+        for (next, limit_ms) in queue {
+            let ceiling = Ceiling(tree.level_of_required(next));
+            let is_self = std::ptr::eq(next, gang);
+            let placement = loop {
+                if let Some(found) = place(tree, &free, next, ceiling) {
+                    break found;
+                }
+                ends.sort_by_key(|(at, _, _)| *at);
+                if ends.is_empty() {
+                    if is_self {
+                        return;
+                    }
+                    break Placement { slots: Vec::new(), level: tree.level_name(ceiling.0) };
+                }
+                let (at, placement, needs) = ends.remove(0);
+                now = now.max(at);
+                tree.give_back(&mut free, &placement, &needs);
+            };
+            if is_self {
+                report.estimated_start = Some(Estimate { at: now, confidence: Confidence::AtLatest });
+                report.nearest = Some(placement);
+                return;
+            }
+            if placement.slots.is_empty() {
+                return; // One ahead has no known start, so neither has this one.
+            }
+            tree.take(&mut free, &placement, &next.needs);
+            if let Some(limit) = limit_ms {
+                ends.push((now.plus(limit), placement, next.needs.clone()));
+            }
+        }
+    }
+}
+
+fn known_end(job: &Job, record: &GangRecord, now: Timestamp) -> Option<Timestamp> {
+    let limit = job.policy.time_limit_ms;
+    let grace = job.policy.stop.grace_ms;
+    match &record.phase {
+        Phase::Running { since } => Some(since.plus(limit?).plus(grace)),
+        Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
+        Phase::Stopping { .. } => Some(now.plus(grace)),
+        _ => None,
+    }
+}

@@ -1,0 +1,318 @@
+//! Facts into the books, one by one. A fact that cannot be used is refused with a reason, and nothing else
+//! happens.
+
+use phalanx_model::{
+    Admin, Change, Effect, EffectId, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId, Levels,
+    MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause,
+};
+
+use super::{Entry, Ledger};
+use crate::admit;
+
+impl Ledger {
+    pub(crate) fn apply(&mut self, input: &Input, out: &mut Outcome) {
+        match input {
+            Input::SyncBegin { kind } => self.sync_begin(*kind),
+            Input::SyncEnd { kind } => self.sync_end(*kind, out),
+            Input::LevelsConfigured { levels } => self.configure_levels(levels, out),
+            Input::CostsCompiled { table } => {
+                if self.costs != *table {
+                    self.costs = table.clone();
+                    self.rebuild();
+                }
+            }
+            Input::NodeObserved { node } => self.observe_node(node, out),
+            Input::NodeRemoved { node } => self.remove_node(node, out),
+            Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned, out),
+            Input::NodeUncordoned { node } => self.set_admin(node, Admin::Open, out),
+            Input::DrainRequested { node } => {
+                self.set_admin(node, Admin::Draining, out);
+                self.displace_from(node, out);
+            }
+            Input::JobSubmitted { job } => self.submit(job, out),
+            Input::JobObserved { job, gangs } => self.observe_job(job, gangs, out),
+            Input::CancelRequested { job, by } => self.cancel(*job, by, out),
+            Input::JobForgotten { job } => self.forget_finished(*job, out),
+            Input::MemberReady { member } => {
+                if self.is_current(*member, out) {
+                    self.member_ready(member.gang, member.rank, out);
+                }
+            }
+            Input::MemberReleased { member } => {
+                if self.is_current(*member, out) {
+                    self.member_released(member.gang, member.rank, out);
+                }
+            }
+            Input::MemberExited { member, exit } => {
+                if self.is_current(*member, out) {
+                    self.member_exited(member.gang, member.rank, exit, out);
+                }
+            }
+            Input::MemberObserved { member, state } => self.observe_member(*member, state, out),
+            Input::GangCheckpointed { gang, at } => match self.record_mut(*gang) {
+                Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
+                None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
+            },
+            Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
+                // Unknown: the deadlines that cover every order decide, not a guess.
+                self.outstanding.remove(effect);
+            }
+            Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
+            Input::GangResized { .. }
+            | Input::ServiceObserved { .. }
+            | Input::SessionObserved { .. }
+            | Input::CalendarObserved { .. }
+            | Input::MetricObserved { .. }
+            | Input::SpotNoticed { .. }
+            | Input::HealthGraded { .. } => {
+                if let Err(why) = self.noted.note(input) {
+                    refuse(out, "a noted fact".into(), &why);
+                }
+            }
+        }
+    }
+
+    fn configure_levels(&mut self, levels: &Levels, out: &mut Outcome) {
+        if levels.above.is_empty() {
+            return refuse(out, "the levels".into(), "at least one level stands above the node");
+        }
+        if self.levels != *levels {
+            self.levels = levels.clone();
+            self.rebuild();
+        }
+    }
+
+    fn observe_node(&mut self, node: &Node, out: &mut Outcome) {
+        let wanted = self.levels.above.len();
+        if node.path.len() != wanted {
+            let why = format!("its path has {} domains and there are {wanted} levels", node.path.len());
+            return refuse(out, format!("node {}", node.name), &why);
+        }
+        if node.machine.devices.len() > phalanx_model::DEVICES_PER_NODE_MAX as usize {
+            let why = format!("has {} devices, at most 64 are possible", node.machine.devices.len());
+            return refuse(out, format!("node {}", node.name), &why);
+        }
+        self.sync.saw_node(&node.name);
+        if self.nodes.get(&node.name) != Some(node) {
+            self.nodes.insert(node.name.clone(), node.clone());
+            self.rebuild();
+        }
+    }
+
+    pub(super) fn remove_node(&mut self, node: &NodeName, out: &mut Outcome) {
+        if self.nodes.remove(node).is_none() {
+            return;
+        }
+        // What ran there is gone with it.
+        let exit = Exit::failed(FailureClass::Node, "the node was removed");
+        for (gang, ranks) in self.ranks_on(node) {
+            for rank in ranks {
+                self.member_exited(gang, rank, &exit, out);
+            }
+        }
+        self.rebuild();
+    }
+
+    fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
+        let on_node = |record: &GangRecord| -> Vec<u32> {
+            let slots = record.placement.iter().flat_map(|p| &p.slots);
+            slots.filter(|s| s.node == *node).map(|s| s.rank).collect()
+        };
+        self.active()
+            .filter(|(_, _, r)| r.holds_capacity())
+            .map(|(_, _, r)| (r.id, on_node(r)))
+            .filter(|(_, ranks)| !ranks.is_empty())
+            .collect()
+    }
+
+    fn set_admin(&mut self, name: &NodeName, admin: Admin, out: &mut Outcome) {
+        let Some(node) = self.nodes.get_mut(name) else {
+            return refuse(out, format!("node {name}"), "no such node");
+        };
+        if node.admin != admin {
+            node.admin = admin;
+            self.rebuild();
+        }
+    }
+
+    fn displace_from(&mut self, node: &NodeName, out: &mut Outcome) {
+        for (gang, _) in self.ranks_on(node) {
+            let cause =
+                StopCause::Displaced { class: FailureClass::Node, detail: format!("node {node} is drained") };
+            self.begin_stop(gang, cause, out);
+        }
+    }
+
+    fn submit(&mut self, job: &Job, out: &mut Outcome) {
+        if let Err(why) = admit::admit(self, job) {
+            out.changes.push(Change::JobRejected { job: job.id, why });
+            return;
+        }
+        let fresh = |index: u16| GangRecord {
+            id: job.id.gang(index),
+            phase: Phase::Pending { not_before: job.submitted_at.min(self.now) },
+            attempt: 0,
+            failures: 0,
+            bypassed: 0,
+            pending_since: self.now,
+            first_started_at: None,
+            checkpointed_at: None,
+            placement: None,
+            members: Vec::new(),
+        };
+        let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
+        self.enter(job.clone(), gangs);
+        self.replan = true;
+        out.changes.push(Change::JobAccepted { job: job.id });
+    }
+
+    fn enter(&mut self, job: Job, gangs: Vec<GangRecord>) {
+        let id = job.id;
+        if let Some(key) = &job.key {
+            self.keys.insert((job.owner.uid, key.clone()), id);
+        }
+        let ended = gangs.iter().all(GangRecord::is_finished);
+        let active: Vec<GangId> = gangs.iter().filter(|r| !r.is_finished()).map(|r| r.id).collect();
+        self.jobs.insert(id, Entry { job, gangs, ended });
+        for gang in active {
+            self.active.insert(gang);
+            self.retime(gang, None);
+            let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
+            if let Some(placement) = held {
+                self.take(gang, &placement);
+            }
+        }
+    }
+
+    fn observe_job(&mut self, job: &Job, gangs: &[GangRecord], out: &mut Outcome) {
+        self.sync.saw_job(job.id);
+        let known = |entry: &Entry| entry.job == *job && entry.gangs == gangs;
+        if self.jobs.get(&job.id).is_some_and(known) {
+            return;
+        }
+        let matching = gangs.len() == job.gangs.len()
+            && gangs.iter().enumerate().all(|(i, r)| {
+                r.id.job == job.id
+                    && usize::from(r.id.index) == i
+                    && r.holds_capacity() == r.placement.is_some()
+                    && r.placement.as_ref().is_none_or(|p| p.slots.len() == r.members.len())
+            });
+        if !matching {
+            return refuse(out, format!("job {}", job.id), "its records do not belong together");
+        }
+        if self.jobs.contains_key(&job.id) {
+            self.forget_job(job.id);
+        }
+        self.enter(job.clone(), gangs.to_vec());
+        self.replan = true;
+    }
+
+    fn cancel(&mut self, job: JobId, by: &str, out: &mut Outcome) {
+        let Some(entry) = self.jobs.get(&job) else {
+            return refuse(out, format!("cancel of job {job}"), "no such job");
+        };
+        let gangs: Vec<GangId> = entry.gangs.iter().map(|r| r.id).collect();
+        for gang in gangs {
+            self.begin_stop(gang, StopCause::Cancelled { by: by.to_owned() }, out);
+        }
+    }
+
+    fn forget_finished(&mut self, job: JobId, out: &mut Outcome) {
+        match self.jobs.get(&job) {
+            Some(entry) if entry.ended => self.forget_job(job),
+            Some(_) => refuse(out, format!("forgetting job {job}"), "it has not ended"),
+            None => {}
+        }
+    }
+
+    /// Takes a job out of the books, with everything it holds.
+    pub(super) fn forget_job(&mut self, job: JobId) {
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let gangs: Vec<GangRecord> = entry.gangs.clone();
+        for record in &gangs {
+            if let Some(at) = self.timer_of(record.id) {
+                self.timers.remove(&(at, record.id));
+            }
+            if let Some(placement) = record.placement.as_ref().filter(|_| record.holds_capacity()) {
+                self.give_back(record.id, placement);
+            }
+            self.active.remove(&record.id);
+            self.reasons.remove(&record.id);
+        }
+        self.outstanding.retain(|_, (gang, _)| gang.job != job);
+        self.noted.forget(job);
+        if let Some(entry) = self.jobs.remove(&job)
+            && let Some(key) = entry.job.key
+        {
+            self.keys.remove(&(entry.job.owner.uid, key));
+        }
+    }
+
+    /// For questions: as if the job had ended and everything it holds were free.
+    pub(crate) fn forget_for_question(&mut self, job: JobId) {
+        self.forget_job(job);
+    }
+
+    /// Only members of the current attempt count: an old attempt's late answer is history.
+    fn is_current(&self, member: MemberId, out: &mut Outcome) -> bool {
+        let current = self.record(member.gang).is_some_and(|r| {
+            r.attempt == member.attempt && r.holds_capacity() && (member.rank as usize) < r.members.len()
+        });
+        if !current {
+            refuse(out, format!("member {member}"), "is not of a current attempt");
+        }
+        current
+    }
+
+    fn observe_member(&mut self, member: MemberId, state: &MemberState, out: &mut Outcome) {
+        self.sync.saw_member(member);
+        if !self.is_current(member, out) {
+            return;
+        }
+        let known = self.record(member.gang).and_then(|r| r.members.get(member.rank as usize));
+        match (known.map(|m| m.state.clone()), state) {
+            (Some(MemberState::Exited(_)), _) => {}
+            (_, MemberState::Exited(exit)) => self.member_exited(member.gang, member.rank, exit, out),
+            (_, MemberState::Running) => self.member_released(member.gang, member.rank, out),
+            (_, MemberState::Ready) => self.member_ready(member.gang, member.rank, out),
+            (_, MemberState::Requested) => {}
+        }
+    }
+
+    fn effect_failed(&mut self, effect: EffectId, class: FailureClass, detail: &str, out: &mut Outcome) {
+        let Some((gang, attempt)) = self.outstanding.remove(&effect) else {
+            return refuse(out, format!("answer to order {effect}"), "no such order is outstanding");
+        };
+        let exit = Exit::failed(class, detail);
+        let unanswered: Vec<u32> = self
+            .record(gang)
+            .filter(|r| r.attempt == attempt && matches!(r.phase, Phase::Starting { .. }))
+            .map(|r| {
+                let ranks = r.members.iter().enumerate();
+                ranks
+                    .filter(|(_, m)| m.state == MemberState::Requested)
+                    .filter_map(|(rank, _)| u32::try_from(rank).ok())
+                    .collect()
+            })
+            .unwrap_or_default();
+        for rank in unanswered {
+            self.member_exited(gang, rank, &exit, out);
+        }
+    }
+
+    /// Follows decisions that were recorded rather than made here.
+    pub(crate) fn follow(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            self.next_seq = self.next_seq.max(effect.id.seq + 1);
+            if let Order::StartMembers { gang, attempt, placement, deadline } = &effect.order
+                && self.record(*gang).is_some_and(|r| r.is_pending() && r.attempt + 1 == *attempt)
+            {
+                self.book_start(*gang, placement, *deadline);
+            }
+        }
+    }
+}
+
+fn refuse(out: &mut Outcome, what: String, why: &str) {
+    out.changes.push(Change::InputRejected { what, why: why.to_owned() });
+}

@@ -1,0 +1,303 @@
+//! The life of one gang: pending, starting, running, stopping, and back to pending or finished.
+//!
+//! Capacity is held from the order to start until the last process of the last member is gone; a gang that
+//! waits holds nothing.
+
+use phalanx_model::{
+    Change, Ending, Exit, FailureClass, GangId, MemberRecord, MemberState, Order, Outcome, Phase, Placement,
+    StopCause, StopStage, Timestamp,
+};
+
+use super::Ledger;
+
+impl Ledger {
+    pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
+        let before = self.timer_of(gang);
+        if let Some(record) = self.record_mut(gang) {
+            record.phase = phase;
+        }
+        self.retime(gang, before);
+    }
+
+    /// Reserves the placement and orders every member to the gate.
+    pub(crate) fn start(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
+        let Some(deadline_ms) = self.job(gang.job).map(|j| j.policy.start_deadline_ms) else { return };
+        let deadline = self.now.plus(deadline_ms);
+        let attempt = self.book_start(gang, &placement, deadline);
+        out.changes.push(Change::GangPlaced { gang, attempt, placement: placement.clone() });
+        self.emit(Order::StartMembers { gang, attempt, placement, deadline }, out);
+    }
+
+    /// The books' side of a start; also follows a recorded one.
+    pub(super) fn book_start(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) -> u32 {
+        self.take(gang, placement);
+        self.reasons.remove(&gang);
+        let mut attempt = 0;
+        let before = self.timer_of(gang);
+        if let Some(record) = self.record_mut(gang) {
+            record.attempt += 1;
+            attempt = record.attempt;
+            record.phase = Phase::Starting { deadline };
+            record.placement = Some(placement.clone());
+            record.members =
+                placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
+        }
+        self.retime(gang, before);
+        attempt
+    }
+
+    /// A member stands at the gate. When all do, the gate opens for all.
+    pub(super) fn member_ready(&mut self, gang: GangId, rank: u32, out: &mut Outcome) {
+        let Some(record) = self.record_mut(gang) else { return };
+        let starting = matches!(record.phase, Phase::Starting { .. });
+        let Some(member) = record.members.get_mut(rank as usize) else { return };
+        if member.state != MemberState::Requested {
+            return;
+        }
+        member.state = MemberState::Ready;
+        if starting && record.members.iter().all(|m| m.state == MemberState::Ready) {
+            let attempt = record.attempt;
+            self.emit(Order::ReleaseMembers { gang, attempt }, out);
+        }
+    }
+
+    pub(super) fn member_released(&mut self, gang: GangId, rank: u32, out: &mut Outcome) {
+        let now = self.now;
+        let Some(record) = self.record_mut(gang) else { return };
+        let Some(member) = record.members.get_mut(rank as usize) else { return };
+        if matches!(member.state, MemberState::Exited(_)) {
+            return;
+        }
+        member.state = MemberState::Running;
+        self.run_if_all_released(gang, now, out);
+    }
+
+    fn run_if_all_released(&mut self, gang: GangId, now: Timestamp, out: &mut Outcome) {
+        let Some(record) = self.record_mut(gang) else { return };
+        let through = |m: &MemberRecord| matches!(m.state, MemberState::Running | MemberState::Exited(_));
+        if !matches!(record.phase, Phase::Starting { .. }) || !record.members.iter().all(through) {
+            return;
+        }
+        record.first_started_at.get_or_insert(now);
+        let attempt = record.attempt;
+        self.set_phase(gang, Phase::Running { since: now });
+        out.changes.push(Change::GangRunning { gang, attempt });
+    }
+
+    /// A member's last process is gone.
+    pub(super) fn member_exited(&mut self, gang: GangId, rank: u32, exit: &Exit, out: &mut Outcome) {
+        let now = self.now;
+        let Some(record) = self.record_mut(gang) else { return };
+        let Some(member) = record.members.get_mut(rank as usize) else { return };
+        if matches!(member.state, MemberState::Exited(_)) {
+            return;
+        }
+        member.state = MemberState::Exited(exit.clone());
+        if !exit.is_success() && matches!(record.phase, Phase::Starting { .. } | Phase::Running { .. }) {
+            let cause = self.failure(gang, rank, exit);
+            self.begin_stop(gang, cause, out);
+        } else if !exit.is_success() {
+            self.failed_while_advised(gang, out);
+        }
+        self.run_if_all_released(gang, now, out);
+        self.close_if_all_exited(gang, out);
+    }
+
+    /// A rank that fails before its time limit comes leaves the others hanging: no reason to wait on.
+    fn failed_while_advised(&mut self, gang: GangId, out: &mut Outcome) {
+        let Some(Phase::Stopping { cause, stage: StopStage::Advised, .. }) =
+            self.record(gang).map(|r| r.phase.clone())
+        else {
+            return;
+        };
+        self.stop_harder(gang, cause, StopStage::Advised, out);
+    }
+
+    /// Says which rank, on which node, and why.
+    fn failure(&self, gang: GangId, rank: u32, exit: &Exit) -> StopCause {
+        let node = self
+            .record(gang)
+            .and_then(|r| r.placement.as_ref())
+            .and_then(|p| p.slots.get(rank as usize))
+            .map_or("an unknown node", |slot| slot.node.as_str());
+        let what = match (exit.code, exit.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => String::new(),
+        };
+        let parts: Vec<&str> =
+            [what.as_str(), exit.detail.as_str()].into_iter().filter(|p| !p.is_empty()).collect();
+        StopCause::Failure {
+            class: exit.class.unwrap_or(FailureClass::UserCode),
+            rank: Some(rank),
+            code: exit.shell_code(),
+            detail: format!("rank {rank} on {node}: {}", parts.join(": ")),
+        }
+    }
+
+    pub(super) fn start_deadline_passed(&mut self, gang: GangId, out: &mut Outcome) {
+        let Some(record) = self.record(gang) else { return };
+        let late = record
+            .members
+            .iter()
+            .position(|m| m.state == MemberState::Requested)
+            .or_else(|| record.members.iter().position(|m| m.state == MemberState::Ready));
+        let rank = late.and_then(|r| u32::try_from(r).ok()).unwrap_or(0);
+        let exit = Exit::failed(FailureClass::StartUp, "was not up by the start deadline");
+        let cause = self.failure(gang, rank, &exit);
+        self.begin_stop(gang, cause, out);
+    }
+
+    /// Begins to stop a gang that holds members; a pending one ends or waits at once.
+    pub(super) fn begin_stop(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
+        let Some(record) = self.record(gang) else { return };
+        let (attempt, phase) = (record.attempt, record.phase.clone());
+        match phase {
+            Phase::Finished { .. } => {}
+            Phase::Pending { .. } => self.close(gang, cause, out),
+            Phase::Stopping { stage, next_at, cause: earlier } => {
+                // A cancel overrides what would have been tried again.
+                if matches!(cause, StopCause::Cancelled { .. }) && cause != earlier {
+                    self.set_phase(gang, Phase::Stopping { cause: cause.clone(), stage, next_at });
+                    out.changes.push(Change::GangStopping { gang, attempt, cause });
+                }
+            }
+            Phase::Starting { .. } => {
+                // Nothing of the user's runs, or only just: no advice, no grace to save work.
+                out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
+                self.stop_harder(gang, cause, StopStage::Terminated, out);
+                self.close_if_all_exited(gang, out);
+            }
+            Phase::Running { .. } => {
+                out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
+                self.stop_running(gang, cause, out);
+                self.close_if_all_exited(gang, out);
+            }
+        }
+    }
+
+    fn stop_running(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
+        let Some(stop) = self.job(gang.job).map(|j| j.policy.stop) else { return };
+        let save_work = !matches!(cause, StopCause::Failure { .. });
+        let (stage, wait_ms) = match stop.advisory {
+            Some(advisory) if save_work => (StopStage::Advised, advisory.lead_ms),
+            _ => (StopStage::Terminated, stop.grace_ms),
+        };
+        let next_at = self.now.plus(wait_ms);
+        self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
+        self.order_stage(gang, stage, out);
+    }
+
+    pub(super) fn close_if_all_exited(&mut self, gang: GangId, out: &mut Outcome) {
+        let Some(record) = self.record(gang) else { return };
+        let all_ok = |r: &phalanx_model::GangRecord| {
+            r.members.iter().all(|m| matches!(&m.state, MemberState::Exited(e) if e.is_success()))
+        };
+        if !record.holds_capacity()
+            || !record.members.iter().all(|m| matches!(m.state, MemberState::Exited(_)))
+        {
+            return;
+        }
+        match record.phase.clone() {
+            Phase::Running { .. } => self.finish(gang, Ending::Succeeded, out),
+            // It was done before the limit came.
+            Phase::Stopping { cause: StopCause::TimeLimit, stage: StopStage::Advised, .. }
+                if all_ok(record) =>
+            {
+                self.finish(gang, Ending::Succeeded, out);
+            }
+            Phase::Stopping { cause, .. } => self.close(gang, cause, out),
+            _ => {}
+        }
+    }
+
+    /// All processes of an attempt are gone: what comes after depends on why it was stopped.
+    fn close(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
+        match cause {
+            StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
+            StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
+            StopCause::Displaced { .. } => {
+                let now = self.now;
+                self.wait_again(gang, now, out);
+            }
+            StopCause::Failure { class, rank, code, detail } => match self.backoff_ms(gang, class) {
+                Some(backoff_ms) => {
+                    if let Some(record) = self.record_mut(gang) {
+                        record.failures += 1;
+                    }
+                    let not_before = self.now.plus(backoff_ms);
+                    self.wait_again(gang, not_before, out);
+                }
+                None => self.finish(gang, Ending::Failed { class, rank, code, detail }, out),
+            },
+        }
+    }
+
+    /// The pause before the next try, or `None` when the policy does not try again.
+    fn backoff_ms(&self, gang: GangId, class: FailureClass) -> Option<u64> {
+        let retry = &self.job(gang.job)?.policy.retry;
+        let failures = self.record(gang)?.failures;
+        let again = retry.on.contains(&class) && failures < retry.max;
+        again.then(|| {
+            let doubled =
+                1_u64.checked_shl(failures).map_or(u64::MAX, |f| retry.backoff_ms.saturating_mul(f));
+            doubled.min(retry.backoff_max_ms)
+        })
+    }
+
+    fn wait_again(&mut self, gang: GangId, not_before: Timestamp, out: &mut Outcome) {
+        self.release_capacity(gang);
+        let now = self.now;
+        let before = self.timer_of(gang);
+        let mut failures = 0;
+        if let Some(record) = self.record_mut(gang) {
+            record.phase = Phase::Pending { not_before };
+            record.pending_since = now;
+            record.members.clear();
+            failures = record.failures;
+        }
+        self.retime(gang, before);
+        self.replan = true;
+        out.changes.push(Change::GangRetrying { gang, failures, not_before });
+    }
+
+    fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
+        self.release_capacity(gang);
+        let at = self.now;
+        out.changes.push(Change::GangFinished { gang, ending: ending.clone() });
+        let succeeded = ending == Ending::Succeeded;
+        self.set_phase(gang, Phase::Finished { ending, at });
+        self.active.remove(&gang);
+        self.reasons.remove(&gang);
+        self.settle_job(gang, succeeded, out);
+    }
+
+    fn release_capacity(&mut self, gang: GangId) {
+        let held = self.record(gang).is_some_and(phalanx_model::GangRecord::holds_capacity);
+        let placement = self.record_mut(gang).and_then(|r| r.placement.take());
+        if let Some(placement) = placement.filter(|_| held) {
+            self.give_back(gang, &placement);
+        }
+    }
+
+    /// A job ends with its gangs: all succeeded, or the first that did not, which stops the others.
+    fn settle_job(&mut self, gang: GangId, succeeded: bool, out: &mut Outcome) {
+        let Some(entry) = self.jobs.get(&gang.job) else { return };
+        let others: Vec<GangId> = entry.gangs.iter().filter(|r| !r.is_finished()).map(|r| r.id).collect();
+        if others.is_empty() {
+            let first_bad = entry.gangs.iter().find_map(|r| match &r.phase {
+                Phase::Finished { ending, .. } if *ending != Ending::Succeeded => Some(ending.clone()),
+                _ => None,
+            });
+            if let Some(entry) = self.jobs.get_mut(&gang.job).filter(|e| !e.ended) {
+                entry.ended = true;
+                let ending = first_bad.unwrap_or(Ending::Succeeded);
+                out.changes.push(Change::JobFinished { job: gang.job, ending });
+            }
+        } else if !succeeded {
+            for other in others {
+                self.begin_stop(other, StopCause::Cancelled { by: format!("gang {gang}") }, out);
+            }
+        }
+    }
+}

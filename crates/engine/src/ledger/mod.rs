@@ -1,0 +1,216 @@
+//! The books: a state machine over facts. What exists, what runs where, what was ordered and not answered.
+
+mod apply;
+mod gang;
+mod noted;
+mod sync;
+mod timers;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{
+    Change, CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
+    Levels, Node, NodeName, Order, Outcome, Placement, Reason, SyncKind, Timestamp, Wake,
+};
+
+use crate::plan::{Free, Tree};
+use noted::Noted;
+use sync::Sync;
+
+/// A job and where its gangs stand, index by index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) job: Job,
+    pub(crate) gangs: Vec<GangRecord>,
+    ended: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    now: Timestamp,
+    epoch: Epoch,
+    next_seq: u64,
+    levels: Levels,
+    costs: CostTable,
+    nodes: BTreeMap<NodeName, Node>,
+    jobs: BTreeMap<JobId, Entry>,
+    /// Idempotency keys per owner.
+    keys: BTreeMap<(u32, String), JobId>,
+    /// Gangs that are not finished: what a step may have to look at.
+    active: BTreeSet<GangId>,
+    timers: BTreeSet<(Timestamp, GangId)>,
+    /// Orders that the world has not answered.
+    outstanding: BTreeMap<EffectId, (GangId, u32)>,
+    reasons: BTreeMap<GangId, Reason>,
+    noted: Noted,
+    sync: Sync,
+    // Derived from the above.
+    tree: Tree,
+    free: Vec<Free>,
+    replan: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new(epoch: Epoch) -> Self {
+        let levels = Levels { above: vec![name("cluster")], node: name("node") };
+        Self {
+            now: Timestamp(0),
+            epoch,
+            next_seq: 0,
+            tree: Tree::build(&levels, &BTreeMap::new(), &CostTable::default()),
+            levels,
+            costs: CostTable::default(),
+            nodes: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            active: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            outstanding: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            noted: Noted::default(),
+            sync: Sync::default(),
+            free: Vec::new(),
+            replan: false,
+        }
+    }
+
+    /// Time moves on. A clock that goes back is a world's mistake and is held, not believed.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(crate) const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(crate) fn free(&self) -> &[Free] {
+        &self.free
+    }
+
+    pub(crate) fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(|e| &e.job)
+    }
+
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Job, &[GangRecord])> {
+        self.jobs.values().map(|e| (&e.job, e.gangs.as_slice()))
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub(crate) fn record(&self, id: GangId) -> Option<&GangRecord> {
+        self.jobs.get(&id.job)?.gangs.get(usize::from(id.index))
+    }
+
+    pub(crate) fn gang(&self, id: GangId) -> Option<&Gang> {
+        self.jobs.get(&id.job)?.job.gangs.get(usize::from(id.index))
+    }
+
+    pub(crate) fn active(&self) -> impl Iterator<Item = (&Job, &Gang, &GangRecord)> {
+        self.active.iter().filter_map(|id| Some((self.job(id.job)?, self.gang(*id)?, self.record(*id)?)))
+    }
+
+    pub(crate) fn reason(&self, gang: GangId) -> Option<&Reason> {
+        self.reasons.get(&gang)
+    }
+
+    pub(crate) fn free_of(&self, node: &NodeName) -> Option<Free> {
+        self.tree.index_of(node).and_then(|i| self.free.get(i)).copied()
+    }
+
+    pub(crate) fn key(&self, uid: u32, key: &str) -> Option<JobId> {
+        self.keys.get(&(uid, key.to_owned())).copied()
+    }
+
+    pub(crate) fn take_replan(&mut self) -> bool {
+        // While the world is being listed, the books are incomplete: no decision rests on half a list.
+        !self.sync.any() && std::mem::take(&mut self.replan)
+    }
+
+    pub(crate) fn wake(&self) -> Wake {
+        Wake(self.timers.first().map(|(at, _)| *at))
+    }
+
+    fn emit(&mut self, order: Order, out: &mut Outcome) {
+        let id = EffectId { epoch: self.epoch, seq: self.next_seq };
+        self.next_seq += 1;
+        self.outstanding.insert(id, (order.gang(), order.attempt()));
+        out.effects.push(Effect { id, order });
+    }
+
+    /// A pending gang's reason; says so when it changed.
+    pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
+        if self.reasons.get(&gang) != Some(&reason) {
+            self.reasons.insert(gang, reason.clone());
+            out.changes.push(Change::ReasonChanged { gang, reason });
+        }
+    }
+
+    pub(crate) fn count_bypass(&mut self, gang: GangId) {
+        if let Some(record) = self.record_mut(gang) {
+            record.bypassed += 1;
+        }
+    }
+
+    fn record_mut(&mut self, id: GangId) -> Option<&mut GangRecord> {
+        self.jobs.get_mut(&id.job)?.gangs.get_mut(usize::from(id.index))
+    }
+
+    /// Rebuilds what is derived from nodes, levels and costs.
+    fn rebuild(&mut self) {
+        self.tree = Tree::build(&self.levels, &self.nodes, &self.costs);
+        self.free = self.tree.all_free();
+        let held: Vec<_> = self
+            .active()
+            .filter(|(_, _, record)| record.holds_capacity())
+            .filter_map(|(_, gang, record)| Some((record.placement.clone()?, gang.needs.clone())))
+            .collect();
+        for (placement, needs) in &held {
+            self.tree.take(&mut self.free, placement, needs);
+        }
+        self.replan = true;
+    }
+
+    fn take(&mut self, gang: GangId, placement: &Placement) {
+        if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
+            self.tree.take(&mut self.free, placement, &needs);
+        }
+    }
+
+    fn give_back(&mut self, gang: GangId, placement: &Placement) {
+        if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
+            self.tree.give_back(&mut self.free, placement, &needs);
+        }
+        self.replan = true;
+    }
+
+    /// Everything persistent, in the order in which a world lists itself.
+    pub(crate) fn facts(&self) -> Vec<Input> {
+        let mut facts = vec![
+            Input::LevelsConfigured { levels: self.levels.clone() },
+            Input::CostsCompiled { table: self.costs.clone() },
+            Input::SyncBegin { kind: SyncKind::Nodes },
+        ];
+        facts.extend(self.nodes.values().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
+        facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
+        facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
+        facts.extend(
+            self.jobs
+                .values()
+                .map(|e| Input::JobObserved { job: Box::new(e.job.clone()), gangs: e.gangs.clone() }),
+        );
+        facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
+        facts.extend(self.noted.facts());
+        facts
+    }
+}
+
+/// A level name that is a constant of ours and so well formed.
+fn name(text: &str) -> LevelName {
+    LevelName::new(text).unwrap_or_else(|_| unreachable!("a constant name is well formed"))
+}

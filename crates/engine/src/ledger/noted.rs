@@ -1,0 +1,55 @@
+//! Facts that no policy uses yet. They are kept, survive a restart, and wait for their policy.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{GangId, Input, JobId, NodeName, Timestamp};
+
+/// Guards the memory: more than this is refused.
+const NOTED_MAX: usize = 100_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Resize(GangId),
+    Service(JobId),
+    Session(JobId),
+    Calendar(NodeName, Timestamp),
+    Metric(GangId, String),
+    Spot(NodeName),
+    Health(NodeName, u64),
+}
+
+/// The latest fact of each kind and subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Noted(BTreeMap<Key, Input>);
+
+impl Noted {
+    pub(super) fn note(&mut self, input: &Input) -> Result<(), String> {
+        let key = match input {
+            Input::GangResized { gang, .. } => Key::Resize(*gang),
+            Input::ServiceObserved { service } => Key::Service(service.job),
+            Input::SessionObserved { session } => Key::Session(session.job),
+            Input::CalendarObserved { calendar } => Key::Calendar(calendar.node.clone(), calendar.begins_at),
+            Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
+            Input::SpotNoticed { notice } => Key::Spot(notice.node.clone()),
+            Input::HealthGraded { health } => Key::Health(health.node.clone(), health.devices.0),
+            _ => return Err("is not a fact that is only noted".into()),
+        };
+        if self.0.len() >= NOTED_MAX && !self.0.contains_key(&key) {
+            return Err(format!("more than {NOTED_MAX} noted facts"));
+        }
+        self.0.insert(key, input.clone());
+        Ok(())
+    }
+
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.0.retain(|key, _| match key {
+            Key::Resize(gang) | Key::Metric(gang, _) => gang.job != job,
+            Key::Service(j) | Key::Session(j) => *j != job,
+            Key::Calendar(..) | Key::Spot(_) | Key::Health(..) => true,
+        });
+    }
+
+    pub(super) fn facts(&self) -> impl Iterator<Item = Input> {
+        self.0.values().cloned()
+    }
+}

@@ -1,0 +1,118 @@
+//! One timer per gang, derived from its phase: nothing about time has to be remembered besides the record.
+
+use phalanx_model::{GangId, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
+
+use super::Ledger;
+
+/// How often a kill is repeated while processes still linger (uninterruptible sleep).
+const KILL_AGAIN_MS: u64 = 10_000;
+
+impl Ledger {
+    /// Sets the gang's timer by where it stands now. Call after every change of phase.
+    pub(super) fn retime(&mut self, gang: GangId, before: Option<Timestamp>) {
+        if let Some(at) = before {
+            self.timers.remove(&(at, gang));
+        }
+        if let Some(at) = self.timer_of(gang) {
+            self.timers.insert((at, gang));
+        }
+    }
+
+    /// When this gang next needs a step of its own accord.
+    pub(super) fn timer_of(&self, gang: GangId) -> Option<Timestamp> {
+        let (entry, record) = (self.jobs.get(&gang.job)?, self.record(gang)?);
+        let policy = &entry.job.policy;
+        match &record.phase {
+            Phase::Pending { not_before } if *not_before > self.now => Some(*not_before),
+            Phase::Pending { .. } => self.preferred_until(gang).filter(|at| *at > self.now),
+            Phase::Starting { deadline } => Some(*deadline),
+            Phase::Running { since } => policy.time_limit_ms.map(|limit| {
+                let lead = policy.stop.advisory.map_or(0, |a| a.lead_ms.min(limit));
+                since.plus(limit - lead)
+            }),
+            Phase::Stopping { next_at, .. } => Some(*next_at),
+            Phase::Finished { .. } => None,
+        }
+    }
+
+    /// Until when a gang waits for its preferred level.
+    pub(crate) fn preferred_until(&self, gang: GangId) -> Option<Timestamp> {
+        let topology = &self.gang(gang)?.topology;
+        topology.preferred.as_ref()?;
+        Some(self.record(gang)?.pending_since.plus(topology.wait_ms))
+    }
+
+    pub(crate) fn expire_timers(&mut self, out: &mut Outcome) {
+        while let Some((at, gang)) = self.timers.first().copied() {
+            if at > self.now {
+                return;
+            }
+            self.timers.pop_first();
+            self.expire(gang, out);
+            self.retime(gang, None);
+        }
+    }
+
+    fn expire(&mut self, gang: GangId, out: &mut Outcome) {
+        let Some(phase) = self.record(gang).map(|r| r.phase.clone()) else { return };
+        match phase {
+            // Back-off or the wait for a closer place is over.
+            Phase::Pending { .. } => self.replan = true,
+            Phase::Starting { .. } => self.start_deadline_passed(gang, out),
+            Phase::Running { since } => self.time_limit_near(gang, since, out),
+            Phase::Stopping { cause, stage, .. } => self.stop_harder(gang, cause, stage, out),
+            Phase::Finished { .. } => {}
+        }
+    }
+
+    fn time_limit_near(&mut self, gang: GangId, since: Timestamp, out: &mut Outcome) {
+        let Some(policy) = self.job(gang.job).map(|j| j.policy.clone()) else { return };
+        let Some(limit) = policy.time_limit_ms else { return };
+        self.begin_stop(gang, StopCause::TimeLimit, out);
+        // The advisory comes ahead of the limit, SIGTERM at the limit itself.
+        let limit_at = since.plus(limit);
+        if let Some(record) = self.record_mut(gang)
+            && let Phase::Stopping { stage: StopStage::Advised, next_at, .. } = &mut record.phase
+        {
+            *next_at = limit_at;
+        }
+    }
+
+    /// The next step from advice to SIGTERM to SIGKILL.
+    pub(super) fn stop_harder(
+        &mut self,
+        gang: GangId,
+        cause: StopCause,
+        stage: StopStage,
+        out: &mut Outcome,
+    ) {
+        let Some(grace_ms) = self.job(gang.job).map(|j| j.policy.stop.grace_ms) else { return };
+        let (stage, wait_ms) = match stage {
+            StopStage::Advised => (StopStage::Terminated, grace_ms),
+            StopStage::Terminated | StopStage::Killed => (StopStage::Killed, KILL_AGAIN_MS),
+        };
+        let next_at = self.now.plus(wait_ms);
+        self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
+        self.order_stage(gang, stage, out);
+    }
+
+    /// Emits the order that belongs to a stage of stopping.
+    pub(super) fn order_stage(&mut self, gang: GangId, stage: StopStage, out: &mut Outcome) {
+        use phalanx_model::Order::{KillMembers, SignalMembers};
+        let Some((attempt, advisory)) =
+            self.record(gang).map(|r| r.attempt).zip(self.job(gang.job).map(|j| j.policy.stop.advisory))
+        else {
+            return;
+        };
+        let order = match (stage, advisory) {
+            (StopStage::Advised, Some(a)) => {
+                SignalMembers { gang, attempt, signal: Signal::Advisory(a.signal) }
+            }
+            (StopStage::Advised, None) | (StopStage::Terminated, _) => {
+                SignalMembers { gang, attempt, signal: Signal::Terminate }
+            }
+            (StopStage::Killed, _) => KillMembers { gang, attempt },
+        };
+        self.emit(order, out);
+    }
+}

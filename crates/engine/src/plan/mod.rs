@@ -1,0 +1,134 @@
+//! Who, where, when: the planner. It reads the books and finds places; only the ledger changes them.
+
+mod place;
+mod shape;
+mod tree;
+
+use phalanx_model::{GangId, GangRecord, Outcome, Phase, Placement, Reason, Timestamp};
+
+pub(crate) use place::{Ceiling, best_fit, ceiling_of, place};
+pub(crate) use tree::{LevelAt, Tree};
+
+pub use tree::Free;
+
+use crate::Config;
+use crate::ledger::Ledger;
+
+/// Places the pending gangs, first come first, each whole or not at all.
+///
+/// A gang that does not fit does not stop the ones behind it, so that nothing idles; but each time one of
+/// those takes capacity that it could have used, that is counted, and after `bypass_max` times it goes
+/// first and the others wait.
+pub(crate) fn compute(ledger: &mut Ledger, order: &[GangId], config: Config, out: &mut Outcome) {
+    // The first gang that waits for capacity: those behind it are measured against it.
+    let mut head: Option<GangId> = None;
+    for &gang in order {
+        match try_place(ledger, gang) {
+            Verdict::Wait(reason) => {
+                if head.is_none() && waits_for_capacity(&reason) {
+                    head = Some(gang);
+                }
+                ledger.set_reason(gang, reason, out);
+            }
+            Verdict::Go(placement) => match head.filter(|h| harms(ledger, *h, gang, &placement)) {
+                Some(ahead) if bypassed(ledger, ahead) >= config.bypass_max => {
+                    ledger.set_reason(gang, Reason::Priority { ahead }, out);
+                }
+                harmed => {
+                    ledger.start(gang, placement, out);
+                    if let Some(ahead) = harmed {
+                        ledger.count_bypass(ahead);
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// What the planner says of one gang now.
+pub(crate) enum Verdict {
+    Go(Placement),
+    Wait(Reason),
+}
+
+const fn waits_for_capacity(reason: &Reason) -> bool {
+    matches!(reason, Reason::Resources { .. } | Reason::Topology { .. })
+}
+
+fn bypassed(ledger: &Ledger, gang: GangId) -> u32 {
+    ledger.record(gang).map_or(0, |r| r.bypassed)
+}
+
+/// Whether this placement takes something that the head of the line could use.
+fn harms(ledger: &Ledger, head: GangId, gang: GangId, placement: &Placement) -> bool {
+    let (Some(waiting), Some(taking)) = (ledger.gang(head), ledger.gang(gang)) else { return false };
+    let tree = ledger.tree();
+    let before = best_fit(tree, ledger.free(), waiting, tree.level_of_required(waiting)).fits;
+    let mut after = ledger.free().to_vec();
+    tree.take(&mut after, placement, &taking.needs);
+    best_fit(tree, &after, waiting, tree.level_of_required(waiting)).fits < before
+}
+
+/// The planner's verdict on one gang, given what is free now. Also what `explain` and `what_if` ask.
+pub(crate) fn try_place(ledger: &Ledger, id: GangId) -> Verdict {
+    let (Some(gang), Some(record)) = (ledger.gang(id), ledger.record(id)) else {
+        return Verdict::Wait(Reason::None);
+    };
+    if let Some(until) = backing_off(record, ledger.now()) {
+        return Verdict::Wait(Reason::BackOff { until });
+    }
+    verdict(ledger, ledger.free(), gang, ledger.preferred_until(id))
+}
+
+fn backing_off(record: &GangRecord, now: Timestamp) -> Option<Timestamp> {
+    match record.phase {
+        Phase::Pending { not_before } if not_before > now => Some(not_before),
+        _ => None,
+    }
+}
+
+/// The verdict on a gang with these amounts free.
+pub(crate) fn verdict(
+    ledger: &Ledger,
+    free: &[Free],
+    gang: &phalanx_model::Gang,
+    preferred_until: Option<Timestamp>,
+) -> Verdict {
+    let tree = ledger.tree();
+    let required = tree.level_of_required(gang);
+    let (ceiling, holding_out) = ceiling_of(tree, gang, preferred_until, ledger.now());
+    if let Some(placement) = place(tree, free, gang, ceiling) {
+        return Verdict::Go(placement);
+    }
+    if let Some((level, until)) = holding_out
+        && place(tree, free, gang, Ceiling(required)).is_some()
+    {
+        return Verdict::Wait(Reason::PreferredWait { level, until });
+    }
+    Verdict::Wait(shortfall(tree, free, gang, required))
+}
+
+/// Why no place was found: the gang, the level and the counts.
+fn shortfall(tree: &Tree, free: &[Free], gang: &phalanx_model::Gang, required: LevelAt) -> Reason {
+    let asked = gang.size;
+    let empty = tree.all_empty();
+    let best_empty = best_fit(tree, &empty, gang, required).fits;
+    if best_empty < asked {
+        let all = best_fit(tree, &Tree::opened(&empty), gang, required).fits;
+        let nodes = tree.closed_nodes();
+        if all >= asked && !nodes.is_empty() {
+            return Reason::NodeNotAvailable { nodes };
+        }
+        return Reason::BadConstraints { asked, largest: all };
+    }
+    let best = best_fit(tree, free, gang, required);
+    let anywhere = best_fit(tree, free, gang, LevelAt::Above(0)).fits;
+    if anywhere >= asked {
+        let level = tree.level_name(required);
+        return Reason::Topology { level, asked, best: best.fits, best_domain: best.domain };
+    }
+    if best.fits < asked && best_fit(tree, &Tree::opened(free), gang, required).fits >= asked {
+        return Reason::NodeNotAvailable { nodes: tree.closed_nodes() };
+    }
+    Reason::Resources { asked, fits: anywhere }
+}

@@ -1,0 +1,273 @@
+//! The best device subset for every free mask, built once per hardware shape.
+//!
+//! A ring over a set of devices runs at its slowest link, so a set is worth the largest bottleneck over all
+//! rings through it. For up to [`TABLE_DEVICES_MAX`] devices that is a table over all masks, found by dynamic
+//! programming over (set, end of the path): `reach[mask]` holds the devices at which a path can end that
+//! starts at the lowest device of `mask` and visits all of it using only links of at least B.
+
+use phalanx_model::{DeviceMask, ShapeCost};
+
+/// 2^16 masks of 4 bytes: 256 KiB per shape. DGX-2 has 16 GPUs; larger machines go without a table.
+const TABLE_DEVICES_MAX: u32 = 16;
+
+/// Ring bandwidths of every device set of one hardware shape, in MB/s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShapeTable {
+    cost: ShapeCost,
+    /// Indexed by mask; empty when the shape is too large or unknown.
+    ring_mb_per_s: Vec<u32>,
+}
+
+impl ShapeTable {
+    pub(crate) fn build(cost: &ShapeCost) -> Self {
+        let square = usize::try_from(u64::from(cost.devices) * u64::from(cost.devices)).unwrap_or(usize::MAX);
+        let sound = cost.devices <= TABLE_DEVICES_MAX && cost.pair_mb_per_s.len() == square;
+        let ring_mb_per_s = if sound { ring_table(cost) } else { Vec::new() };
+        Self { cost: cost.clone(), ring_mb_per_s }
+    }
+
+    /// The bottleneck of the best ring through `mask`; the largest value for a single device.
+    pub(crate) fn ring(&self, mask: DeviceMask) -> u32 {
+        if mask.count() <= 1 {
+            return u32::MAX;
+        }
+        usize::try_from(mask.0).ok().and_then(|i| self.ring_mb_per_s.get(i)).copied().unwrap_or(0)
+    }
+
+    /// The best `count` devices of `free`: the fastest ring, then the most bandwidth between all pairs (an
+    /// island before a ring of equal speed that leaves it), then the set that leaves the fastest ring for
+    /// others, then the lowest numbers. `None` when there are not enough.
+    pub(crate) fn best(&self, free: DeviceMask, count: u32) -> Option<DeviceMask> {
+        if free.count() < count {
+            return None;
+        }
+        if count == 0 {
+            return Some(DeviceMask::EMPTY);
+        }
+        if self.ring_mb_per_s.is_empty() || free.count() == count {
+            return Some(free.iter().take(count as usize).collect());
+        }
+        // Lowest numbers win a tie, so a later candidate has to be strictly better.
+        let worth = |set: DeviceMask| (self.ring(set), self.pairs(set), self.ring(free.minus(set)));
+        let mut sets = subsets(free, count);
+        let first = sets.next()?;
+        let better = |best: (DeviceMask, (u32, u64, u32)), set: DeviceMask| {
+            let value = worth(set);
+            if value > best.1 { (set, value) } else { best }
+        };
+        Some(sets.fold((first, worth(first)), better).0)
+    }
+
+    /// Bandwidth of all pairs of a set together.
+    fn pairs(&self, set: DeviceMask) -> u64 {
+        let pair = |a: u32| set.iter().filter(move |b| *b > a).map(move |b| u64::from(self.cost.pair(a, b)));
+        set.iter().flat_map(pair).sum()
+    }
+
+    /// The devices of `mask` in the order of its best ring, from the lowest device.
+    pub(crate) fn ring_order(&self, mask: DeviceMask) -> Vec<u32> {
+        let devices: Vec<u32> = mask.iter().collect();
+        if devices.len() < 4 || self.ring_mb_per_s.is_empty() {
+            return devices; // Every order of three is the same ring.
+        }
+        hamiltonian_path(&self.cost, &devices, self.ring(mask)).unwrap_or(devices)
+    }
+}
+
+/// All subsets of `free` with `count` devices, in ascending order of the subset of positions.
+fn subsets(free: DeviceMask, count: u32) -> impl Iterator<Item = DeviceMask> {
+    let positions: Vec<u32> = free.iter().collect();
+    let end = 1_u64 << positions.len().min(63);
+    let mut next = Some((1_u64 << count) - 1);
+    std::iter::from_fn(move || {
+        let set = next.filter(|s| *s < end)?;
+        // Gosper's hack: the next larger number with as many bits.
+        let low = set & set.wrapping_neg();
+        let ripple = set + low;
+        next = Some(ripple | (((set ^ ripple) >> 2) / low));
+        Some(positions.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1).map(|(_, d)| *d).collect())
+    })
+}
+
+/// For every mask the largest B such that a ring of links of at least B visits all of it.
+fn ring_table(cost: &ShapeCost) -> Vec<u32> {
+    let devices = cost.devices;
+    let mut table = vec![0_u32; 1 << devices];
+    let mut steps: Vec<u32> = cost.pair_mb_per_s.iter().copied().filter(|b| *b > 0).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    for at_least in steps {
+        let adjacent = adjacency(cost, at_least);
+        let reach = reachable_ends(&adjacent, devices);
+        for (mask, best) in table.iter_mut().enumerate() {
+            let start = mask.trailing_zeros();
+            let closes = match mask.count_ones() {
+                0 | 1 => false,
+                _ => reach[mask] & adjacent[start as usize] != 0,
+            };
+            if closes {
+                *best = at_least;
+            }
+        }
+    }
+    table
+}
+
+/// `adjacent[a]` holds the devices that `a` reaches with at least this bandwidth.
+fn adjacency(cost: &ShapeCost, at_least: u32) -> Vec<u32> {
+    let near = |a: u32| {
+        let linked = (0..cost.devices).filter(|b| *b != a && cost.pair(a, *b) >= at_least);
+        linked.fold(0_u32, |set, b| set | 1 << b)
+    };
+    (0..cost.devices).map(near).collect()
+}
+
+fn reachable_ends(adjacent: &[u32], devices: u32) -> Vec<u32> {
+    let mut reach = vec![0_u32; 1 << devices];
+    for mask in 1_usize..1 << devices {
+        let start = mask.trailing_zeros();
+        if mask.count_ones() == 1 {
+            reach[mask] = 1 << start;
+            continue;
+        }
+        let mut ends = 0_u32;
+        for end in (start + 1)..devices {
+            let bit = 1_usize << end;
+            // A path ends at `end` if one over the rest ends next to it.
+            if mask & bit != 0 && reach[mask & !bit] & adjacent[end as usize] != 0 {
+                ends |= 1 << end;
+            }
+        }
+        reach[mask] = ends;
+    }
+    reach
+}
+
+/// A ring through `devices` over links of at least `at_least`, from the first device, walked back from its
+/// end.
+fn hamiltonian_path(cost: &ShapeCost, devices: &[u32], at_least: u32) -> Option<Vec<u32>> {
+    let count = u32::try_from(devices.len()).ok()?;
+    let pair_mb_per_s =
+        devices.iter().flat_map(|a| devices.iter().map(|b| cost.pair(*a, *b))).collect::<Vec<u32>>();
+    let local = ShapeCost { devices: count, pair_mb_per_s, nic_mb_per_s: 0 };
+    let adjacent = adjacency(&local, at_least.max(1));
+    let reach = reachable_ends(&adjacent, count);
+    let mut mask = (1_usize << count) - 1;
+    // The last device must close the ring; of several the highest number, so that the order ascends.
+    let closing = reach[mask] & adjacent[0];
+    let mut end = closing.checked_ilog2()?;
+    let mut back = vec![end];
+    while mask.count_ones() > 1 {
+        mask &= !(1 << end);
+        end = (reach[mask] & adjacent[end as usize]).checked_ilog2()?;
+        back.push(end);
+    }
+    back.iter().rev().map(|i| devices.get(*i as usize).copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pair bandwidths from a matrix of small numbers.
+    fn shape(rows: &[&[u32]]) -> ShapeTable {
+        let devices = u32::try_from(rows.len()).unwrap();
+        ShapeTable::build(&ShapeCost { devices, pair_mb_per_s: rows.concat(), nic_mb_per_s: 0 })
+    }
+
+    /// V100 hybrid cube mesh: 2 is a double link, 1 a single one, both above PCIe (0 here stands for 1/10).
+    fn hybrid_cube_mesh() -> ShapeTable {
+        shape(&[
+            &[0, 10, 10, 20, 1, 1, 20, 1],
+            &[10, 0, 20, 10, 1, 1, 1, 20],
+            &[10, 20, 0, 20, 10, 1, 1, 1],
+            &[20, 10, 20, 0, 1, 10, 1, 1],
+            &[1, 1, 10, 1, 0, 20, 10, 20],
+            &[1, 1, 1, 10, 20, 0, 20, 10],
+            &[20, 1, 1, 1, 10, 20, 0, 10],
+            &[1, 20, 1, 1, 20, 10, 10, 0],
+        ])
+    }
+
+    fn mask(devices: &[u32]) -> DeviceMask {
+        devices.iter().copied().collect()
+    }
+
+    #[test]
+    fn four_of_a_cube_mesh_come_from_one_island() {
+        let table = hybrid_cube_mesh();
+        assert_eq!(table.best(DeviceMask::first(8), 4), Some(mask(&[0, 1, 2, 3])));
+        assert_eq!(table.best(mask(&[0, 1, 4, 5, 6, 7]), 4), Some(mask(&[4, 5, 6, 7])));
+        // Two of each island: nothing but PCIe closes the ring.
+        assert_eq!(table.ring(mask(&[0, 1, 4, 5])), 1);
+    }
+
+    #[test]
+    fn a_pair_takes_a_double_link_and_leaves_the_rest_whole() {
+        let table = hybrid_cube_mesh();
+        let pair = table.best(DeviceMask::first(8), 2).unwrap();
+        assert_eq!(table.ring(pair), 20);
+    }
+
+    #[test]
+    fn ring_order_visits_every_device_once_over_good_links() {
+        let table = hybrid_cube_mesh();
+        for bits in 0..256_u64 {
+            let set = DeviceMask(bits);
+            let order = table.ring_order(set);
+            assert_eq!(order.iter().copied().collect::<DeviceMask>(), set);
+            assert_eq!(order.len(), set.count() as usize);
+            if order.len() > 1 {
+                let around = order.iter().zip(order.iter().cycle().skip(1));
+                let slowest = around.map(|(a, b)| table.cost.pair(*a, *b)).min();
+                assert_eq!(slowest, Some(table.ring(set)), "{set}");
+            }
+        }
+    }
+
+    /// The table against every permutation.
+    #[test]
+    fn the_table_is_the_brute_force_optimum() {
+        fn best_ring(cost: &ShapeCost, path: &mut Vec<u32>, rest: &mut Vec<u32>, slowest: u32) -> u32 {
+            if rest.is_empty() {
+                let close = cost.pair(path[0], path[path.len() - 1]);
+                return slowest.min(close);
+            }
+            let mut best = 0;
+            for i in 0..rest.len() {
+                let next = rest.remove(i);
+                let link = cost.pair(path[path.len() - 1], next);
+                path.push(next);
+                best = best.max(best_ring(cost, path, rest, slowest.min(link)));
+                path.pop();
+                rest.insert(i, next);
+            }
+            best
+        }
+        let table = hybrid_cube_mesh();
+        for bits in 1..256_u64 {
+            let devices: Vec<u32> = DeviceMask(bits).iter().collect();
+            if devices.len() < 2 {
+                continue;
+            }
+            let mut rest = devices[1..].to_vec();
+            let expected = best_ring(&table.cost, &mut vec![devices[0]], &mut rest, u32::MAX);
+            assert_eq!(table.ring(DeviceMask(bits)), expected, "{}", DeviceMask(bits));
+        }
+    }
+
+    #[test]
+    fn an_unknown_shape_still_gives_devices() {
+        let table = ShapeTable::build(&ShapeCost::default());
+        assert_eq!(table.best(mask(&[3, 5, 7]), 2), Some(mask(&[3, 5])));
+        assert_eq!(table.best(mask(&[3]), 2), None);
+        assert_eq!(table.ring_order(mask(&[3, 5, 7, 9])), [3, 5, 7, 9]);
+    }
+
+    #[test]
+    fn subsets_are_all_and_distinct() {
+        let sets: Vec<DeviceMask> = subsets(mask(&[1, 3, 4, 9, 60]), 3).collect();
+        assert_eq!(sets.len(), 10);
+        assert!(sets.iter().all(|s| s.count() == 3 && s.is_subset_of(mask(&[1, 3, 4, 9, 60]))));
+    }
+}
