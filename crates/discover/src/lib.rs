@@ -1,1 +1,25 @@
 //! Readers of machines and fabrics: pure parsers and live probes.
+//!
+//! Every reader ends in a [`phalanx_model::Machine`]: [`topo_m`] from the text of `nvidia-smi topo -m`,
+//! [`sysfs`] from the kernel, [`nvml`] from NVIDIA's library, and [`host`] from all that this host has.
+//! [`shape`] derives groups and the shape's name, [`check`] finds what is weak or lopsided, [`describe`]
+//! writes the matrix again, and [`picture`] draws it. The probes are left out of a wasm32 build, which has no
+//! host to ask.
+
+pub mod check;
+pub mod cpulist;
+pub mod describe;
+#[cfg(not(target_family = "wasm"))]
+pub mod host;
+#[cfg(not(target_family = "wasm"))]
+pub mod nvml;
+pub mod picture;
+pub mod shape;
+#[cfg(not(target_family = "wasm"))]
+pub mod sysfs;
+pub mod topo_m;
+
+pub use check::{Finding, Severity};
+#[cfg(not(target_family = "wasm"))]
+pub use host::Discovered;
+pub use topo_m::{Gap, TopoError, TopoM};

@@ -1,0 +1,90 @@
+//! Writes a machine as `nvidia-smi topo -m` would.
+
+use std::fmt::Write as _;
+
+use phalanx_model::{LinkKind, Machine, Port};
+
+/// The word of a kind of link. `XGMI` is the one that `nvidia-smi` does not have.
+#[must_use]
+pub fn class(kind: LinkKind) -> String {
+    match kind {
+        LinkKind::Nvlink(count) => format!("NV{count}"),
+        LinkKind::Xgmi => "XGMI".into(),
+        LinkKind::PcieSwitch => "PIX".into(),
+        LinkKind::PcieBridges => "PXB".into(),
+        LinkKind::HostBridge => "PHB".into(),
+        LinkKind::Numa => "NODE".into(),
+        LinkKind::Socket => "SYS".into(),
+    }
+}
+
+const LEGEND: &str = "
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node
+  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
+  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
+  PIX  = Connection traversing at most a single PCIe bridge
+  NV#  = Connection traversing a bonded set of # NVLinks
+";
+
+/// The matrix, the legend, and the NIC legend where a NIC has an alias. A pair whose link is unknown is `N/A`.
+/// Every device is shown near all of the machine's CPUs, because a machine does not say which are near.
+/// [`crate::topo_m::parse`] reads the same devices, NICs and links back.
+#[must_use]
+pub fn topo_m(machine: &Machine) -> String {
+    let devices = (0..).zip(&machine.devices).map(|(i, d)| (Port::Device(i), device_name(i, &d.name)));
+    let nics = (0..).zip(&machine.nics).map(|(i, n)| (Port::Nic(i), nic_name(i, &n.name)));
+    let ports: Vec<(Port, String)> = devices.chain(nics).collect();
+    let cpus = match machine.cpu_milli / 1000 {
+        0 => "N/A".into(),
+        count => format!("0-{}", count - 1),
+    };
+    let mut text = String::new();
+    for (_, name) in &ports {
+        let _ = write!(text, "\t{name}");
+    }
+    text += "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
+    for (a, name) in &ports {
+        text += name;
+        for (b, _) in &ports {
+            let word = machine.link(*a, *b).map_or_else(|| "N/A".into(), class);
+            let _ = if a == b { write!(text, "\t X ") } else { write!(text, "\t{word}") };
+        }
+        if let Port::Device(i) = a {
+            let numa = machine.devices.get(*i as usize).and_then(|d| d.numa);
+            let numa = numa.map_or_else(|| "N/A".into(), |n| n.to_string());
+            let _ = write!(text, "\t{cpus}\t{numa}\t\tN/A");
+        }
+        text += "\n";
+    }
+    text += LEGEND;
+    if machine.nics.iter().any(|n| n.alias.is_some()) {
+        text += "\nNIC Legend:\n\n";
+        for (i, nic) in (0..).zip(&machine.nics) {
+            if let Some(alias) = &nic.alias {
+                let _ = writeln!(text, "  {}: {alias}", nic_name(i, &nic.name));
+            }
+        }
+    }
+    text
+}
+
+/// The header knows devices by the word `GPU` and a number.
+fn device_name(index: u32, name: &str) -> String {
+    let digits = name.strip_prefix("GPU").unwrap_or_default();
+    let good = !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit());
+    if good { name.to_owned() } else { format!("GPU{index}") }
+}
+
+/// A name of one word that no one takes for something else in the matrix.
+fn nic_name(index: u32, name: &str) -> String {
+    let good = !name.is_empty()
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.'))
+        && name.bytes().any(|c| c.is_ascii_digit())
+        && !name.starts_with("GPU")
+        && !name.starts_with("NV");
+    if good { name.to_owned() } else { format!("NIC{index}") }
+}

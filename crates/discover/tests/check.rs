@@ -1,0 +1,64 @@
+//! What is told of whole and of damaged machines.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod common;
+
+use common::{fixture, read};
+use phalanx_discover::check::{Cost, check};
+use phalanx_discover::topo_m::parse;
+use phalanx_model::DeviceMask;
+
+fn told(name: &str) -> Vec<String> {
+    check(&read(name).machine).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn whole_machines_are_left_in_peace() {
+    for name in ["h100-nvswitch-8.txt", "pcie-8.txt", "v100-nvswitch-16.txt", "ansi-truncated.txt"] {
+        assert_eq!(told(name), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn a_device_off_nvlink_and_one_with_fewer_links_are_told() {
+    let found = check(&read("h100-degraded-8.txt").machine);
+    assert_eq!(
+        found[0].to_string(),
+        "severe: GPU2 is off NVLink, which 7 other devices have: to them it has PCIe alone"
+    );
+    assert_eq!(
+        found[1].to_string(),
+        "warning: GPU6 has fewer NVLinks than its peers, and a ring through it is as slow as it is \
+         (16 of 18 links, 88 % of the bandwidth)"
+    );
+    assert_eq!((found[1].devices, found[1].cost), (DeviceMask::one(6), Some(Cost { have: 16, of: 18 })));
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn a_mesh_is_whole_although_its_pairs_differ_and_a_lost_link_shows() {
+    let design = "note: devices 2-3,6-7 reach every NIC through a host bridge, where devices 0-1,4-5 have one on \
+                  their own PCIe switch";
+    assert_eq!(told("v100-hcm-8.txt"), [design]);
+    // One of the two links between 0 and 3 is down, seen from both ends.
+    let text = fixture("v100-hcm-8.txt");
+    let text = text.replace("GPU0\t X \tNV1\tNV1\tNV2", "GPU0\t X \tNV1\tNV1\tNV1");
+    let text = text.replace("GPU3\tNV2\tNV1\tNV2\t X ", "GPU3\tNV1\tNV1\tNV2\t X ");
+    let found = check(&parse(&text).unwrap().machine);
+    let weak: Vec<_> = found.iter().filter_map(|f| Some((f.devices.to_string(), f.cost?))).collect();
+    let cost = Cost { have: 5, of: 6 };
+    assert_eq!(weak, [("0".to_owned(), cost), ("3".to_owned(), cost)]);
+}
+
+#[test]
+fn a_nic_far_from_all_is_told() {
+    assert_eq!(told("a100-nps4-8.txt"), ["note: mlx5_8, mlx5_9 are across the sockets from every device"]);
+}
+
+#[test]
+fn a_virtual_machine_that_hides_its_sockets_is_told() {
+    let text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tSYS\t0-7\t0\nGPU1\tSYS\tX\t0-7\t0\n";
+    let found = check(&parse(text).unwrap().machine);
+    assert_eq!((found.len(), found[0].devices), (1, DeviceMask::first(2)));
+}
