@@ -1,0 +1,131 @@
+//! From machines to the integer tables that the engine reads.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{
+    CostTable, DEVICES_PER_NODE_MAX, DeviceMask, LevelCost, LevelName, LinkKind, Machine, Nic, Node, Port,
+    ShapeCost,
+};
+
+use crate::link::{self, NIC_MB_PER_S};
+
+/// The tables of these nodes: one entry per shape, and the levels as given. Of nodes that claim one shape and
+/// differ, the first by name counts, so the order of `nodes` does not matter.
+#[must_use]
+pub fn compile(nodes: &[Node], levels: &BTreeMap<LevelName, LevelCost>) -> CostTable {
+    let mut sorted: Vec<&Node> = nodes.iter().collect();
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut shapes = BTreeMap::new();
+    for node in sorted {
+        if !shapes.contains_key(&node.machine.shape) {
+            shapes.insert(node.machine.shape.clone(), shape_cost(&node.machine));
+        }
+    }
+    CostTable { shapes, levels: levels.clone() }
+}
+
+/// Pair and NIC bandwidths of one machine. Devices beyond [`DEVICES_PER_NODE_MAX`] are left out.
+#[must_use]
+pub fn shape_cost(machine: &Machine) -> ShapeCost {
+    let devices = machine.device_count().min(DEVICES_PER_NODE_MAX);
+    let seen = || (0..devices).zip(&machine.devices);
+    let mut pair_mb_per_s = Vec::new();
+    for (a, device_a) in seen() {
+        for (b, device_b) in seen() {
+            let pair =
+                if a == b { 0 } else { link::pair_mb_per_s(device_a, device_b, machine.device_link(a, b)) };
+            pair_mb_per_s.push(pair);
+        }
+    }
+    ShapeCost { devices, pair_mb_per_s, nic_mb_per_s: near_nics(machine, machine.device_mask()) }
+}
+
+/// All NICs that are near to one of `devices`, together, in MB/s; 0 when there are none.
+///
+/// A machine also lists NICs for storage and management. They stand farther from every device than those for
+/// the collective, so only the nearest class counts. Where no link was readable, every NIC counts.
+pub(crate) fn near_nics(machine: &Machine, devices: DeviceMask) -> u32 {
+    let nearest = machine
+        .nics
+        .iter()
+        .zip(0..)
+        .filter_map(|(_, nic)| distance(machine, nic, machine.device_mask()))
+        .min();
+    let sum = machine
+        .nics
+        .iter()
+        .zip(0..)
+        .filter(|(_, nic)| nearest.is_none() || distance(machine, *nic, devices) == nearest);
+    let sum: u64 = sum.map(|(nic, _)| speed_mb_per_s(nic)).fold(0, u64::saturating_add);
+    u32::try_from(sum).unwrap_or(u32::MAX)
+}
+
+fn speed_mb_per_s(nic: &Nic) -> u64 {
+    nic.bytes_per_s.map_or(u64::from(NIC_MB_PER_S), |bytes| bytes / 1_000_000)
+}
+
+/// How far a NIC is from the nearest of some devices. Behind one or several PCIe bridges is equally near.
+fn distance(machine: &Machine, nic: u32, devices: DeviceMask) -> Option<LinkKind> {
+    let kinds = devices.iter().filter_map(|device| machine.link(Port::Device(device), Port::Nic(nic)));
+    kinds.map(|kind| kind.max(LinkKind::PcieBridges)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn pairs_are_symmetric_and_ordered_by_distance() {
+        let cost = shape_cost(&fixtures::hybrid_cube_mesh());
+        assert_eq!(cost.pair(0, 0), 0);
+        assert_eq!(cost.pair(0, 3), 40_000, "two NVLinks of a V100");
+        for a in 0..8 {
+            for b in 0..8 {
+                assert_eq!(cost.pair(a, b), cost.pair(b, a));
+            }
+        }
+        let kinds = [
+            LinkKind::PcieSwitch,
+            LinkKind::PcieBridges,
+            LinkKind::HostBridge,
+            LinkKind::Numa,
+            LinkKind::Socket,
+        ];
+        for model in ["V100", "A100", "H100", "", "no such thing"] {
+            let device = fixtures::device(model);
+            let pairs = kinds.map(|kind| link::pair_mb_per_s(&device, &device, Some(kind)));
+            assert!(pairs.is_sorted_by(|near, far| near >= far), "{model}: {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn storage_nics_do_not_count() {
+        let mut machine = fixtures::switched("H100", 8, 18, 8);
+        assert_eq!(shape_cost(&machine).nic_mb_per_s, 8 * 50_000);
+        fixtures::add_nic(&mut machine, &(0..8).map(|d| (d, LinkKind::Socket)).collect::<Vec<_>>());
+        assert_eq!(shape_cost(&machine).nic_mb_per_s, 8 * 50_000, "far from every device");
+        assert_eq!(near_nics(&machine, DeviceMask::first(4)), 4 * 50_000, "one rail per device");
+    }
+
+    #[test]
+    fn nics_without_speed_or_links_get_the_default() {
+        let mut machine = fixtures::switched("H100", 2, 18, 0);
+        assert_eq!(shape_cost(&machine).nic_mb_per_s, 0);
+        machine.nics = vec![Nic::default(), Nic { bytes_per_s: Some(u64::MAX), ..Nic::default() }];
+        assert_eq!(shape_cost(&machine).nic_mb_per_s, u32::MAX, "saturates");
+        machine.nics.pop();
+        assert_eq!(shape_cost(&machine).nic_mb_per_s, 12_500);
+    }
+
+    #[test]
+    fn the_order_of_nodes_does_not_matter() {
+        let (a, b) = (fixtures::switched("H100", 8, 18, 8), fixtures::hybrid_cube_mesh());
+        // Both claim one shape: the first by name counts.
+        let mut nodes = vec![fixtures::node("n2", &["l"], a), fixtures::node("n10", &["l"], b)];
+        nodes[1].machine.shape = nodes[0].machine.shape.clone();
+        let forward = compile(&nodes, &BTreeMap::new());
+        nodes.reverse();
+        assert_eq!(forward, compile(&nodes, &BTreeMap::new()));
+    }
+}
