@@ -1,1 +1,29 @@
 //! What users write: job and cluster files, parsed, validated, turned into the model.
+//!
+//! A file is read into a struct whose values know where they were written ([`At`]); flags become the same
+//! struct. Turning that into the model checks what concerns more than one value. Every failure is a
+//! [`SpecError`], which shows the line and what would be accepted.
+
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod error;
+pub mod flags;
+pub mod job;
+pub mod pattern;
+pub mod place;
+pub mod quantity;
+pub mod scalar;
+pub mod schema;
+mod shape;
+mod submit;
+mod yaml;
+
+pub use cluster::{Cluster, ClusterFile, DeclaredDevices, DeclaredLink, DeclaredNode, NodeFile};
+pub use error::{Place, Source, SpecError};
+pub use flags::SubmitFlags;
+pub use job::JobFile;
+pub use place::{At, Scalar};
+pub use schema::{cluster_schema, job_schema};
+pub use submit::{RANKS_PER_NODE_ENV, SubmitContext};
+pub use yaml::FILE_BYTES_MAX;

@@ -1,0 +1,378 @@
+//! The job file: what a user submits, as flat YAML. Flags are turned into the same struct.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use phalanx_model::{JobName, LaunchKind, LevelName, Pattern, QueueName};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_saphyr::Spanned;
+
+use crate::error::{Place, Source, SpecError};
+use crate::place::{At, Scalar, wrong};
+use crate::scalar::{
+    Count, Cpus, Gpus, Memory, Mode, RetryCause, SignalNumber, Span, TimeLimit, VariableName,
+};
+use crate::yaml;
+
+/// A job: how many nodes and GPUs, what runs there, and what happens when it fails.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "Phalanx job")]
+pub struct JobFile {
+    /// Name of the job; it need not be unique. Default: the program's name, or `job`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<At<JobName>>,
+    /// Queue that the job waits in. Default: `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<At<QueueName>>,
+    /// Jobs with a higher number go first. Default: 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<At<i32>>,
+    /// Number of nodes. With it, `resources` is what each NODE gives. Without it, `resources` is the total of the
+    /// whole job, spread over as many nodes as are needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<At<Count>>,
+    /// Number of processes in all. Default: one for each GPU; without GPUs one for each node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<At<Count>>,
+    /// Number of processes on each node that is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks_per_node: Option<At<Count>>,
+    /// GPUs, CPUs and memory: per NODE when `nodes` is given, otherwise in total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesFile>,
+    /// How close together the whole job must or should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyFile>,
+    /// How processes are started. `ranks`: one process per rank (the default). `torchrun`, `jax`, `none`: one
+    /// process per node, which has all of the node's GPUs. `mpi`: every node is held, and one launcher runs, on
+    /// the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch: Option<At<LaunchKind>>,
+    /// Variables for the program. They win over everything that Phalanx sets.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<At<VariableName>, At<String>>,
+    /// Secret variables: names that are taken from the environment of `submit`, or `NAME: {file: PATH}` for a
+    /// file that is read when the job starts. Values are never written into the job.
+    #[serde(skip_serializing_if = "SecretsFile::is_empty")]
+    pub secrets: SecretsFile,
+    /// Directory that the program starts in; relative to where the job was submitted. Default: that directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<At<String>>,
+    /// Shell lines that run before `run` or `command`, in the same shell. The first that fails ends the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<At<String>>,
+    /// Shell text (bash) to run. Give this or `command`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<At<String>>,
+    /// Program and arguments, run without a shell. Give this or `run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<At<String>>>,
+    /// Longest running time of one attempt. A plain number is minutes, as in Slurm. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<At<TimeLimit>>,
+    /// Longest time from the order to start until every process stands ready. Default: 1m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_deadline: Option<At<Span>>,
+    /// Where and how the program saves its work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointFile>,
+    /// Which failures restart the job, and how often. Default: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryFile>,
+    /// Time between SIGTERM and SIGKILL when the job is stopped. Default: 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<At<Span>>,
+    /// How the ranks talk in one step; lets the cost of a placement be predicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<TrafficFile>,
+    /// Raises the limits of locked memory and open files to what RDMA needs. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rdma: Option<At<bool>>,
+    /// Command line or URL that is told when the job starts, ends or is preempted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify: Option<At<String>>,
+    /// Idempotency key: a second submission of one user with this key is the same job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<At<String>>,
+    /// The text that the places point into.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub source: Source,
+}
+
+/// GPUs, CPUs and memory: per NODE when `nodes` is given, otherwise the total of the job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResourcesFile {
+    /// Number of GPUs, or MODEL:NUMBER: `8`, `H100:8`. Per NODE when `nodes` is given, otherwise in total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<At<Gpus>>,
+    /// Logical CPUs. Per NODE when `nodes` is given, otherwise in total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<At<Cpus>>,
+    /// Memory, e.g. `512GB` or `512GiB`. Per NODE when `nodes` is given, otherwise in total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<At<Memory>>,
+}
+
+/// How close together the whole job must or should be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TopologyFile {
+    /// All of the job inside one domain of this level, e.g. `leaf`.
+    pub level: At<LevelName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<At<Mode>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<At<Span>>,
+}
+
+/// Where and how the program saves its work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointFile {
+    /// Directory, told to the program as PHALANX_CKPT_DIR.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<At<String>>,
+    /// How often to save, told to the program as PHALANX_CKPT_INTERVAL in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<At<Span>>,
+    /// Signal that asks the ranks to save their work, ahead of SIGTERM: `USR1`. Default: none is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<At<SignalNumber>>,
+    /// Time between that signal and SIGTERM. Default: 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<At<Span>>,
+}
+
+/// Which failures restart the job, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryFile {
+    /// Restarts, not counting the first start. Default: 1 when `on` is given, otherwise 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<At<u32>>,
+    /// Failures that restart the job. Default: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<Vec<At<RetryCause>>>,
+    /// Pause before the first restart; it doubles with every failure. Default: 1s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<At<Span>>,
+    /// Longest pause. Default: 5m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_max: Option<At<Span>>,
+}
+
+/// How the ranks talk in one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficFile {
+    /// Collective that dominates. Default: all_reduce.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<At<Pattern>>,
+    /// Message bytes per rank and step.
+    pub bytes: At<Memory>,
+    /// Time that a step computes. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<At<Span>>,
+}
+
+/// Secret variables: names, or names with files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct SecretsFile(pub BTreeMap<At<VariableName>, SecretFile>);
+
+/// Where one secret's value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecretFile {
+    /// File that holds the value, readable by the job's owner. Default: the environment of `submit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<At<String>>,
+}
+
+impl JobFile {
+    /// Reads one YAML document. `source_name` is shown in errors.
+    ///
+    /// # Errors
+    /// When the text is no YAML, has an unknown field, or a value that its field does not take. What concerns
+    /// more than one field is checked by [`JobFile::into_job`], after flags were put on top.
+    pub fn from_yaml(text: &str, source_name: &str) -> Result<Self, SpecError> {
+        let source = Source::new(source_name, text);
+        let file: Self = yaml::read(&source, text)?;
+        Ok(Self { source, ..file })
+    }
+
+    /// Writes the file as YAML, without what was left out.
+    ///
+    /// # Errors
+    /// When the writer refuses a value; it has no known reason to.
+    pub fn to_yaml(&self) -> Result<String, SpecError> {
+        serde_saphyr::to_string(self)
+            .map_err(|error| self.source.error(Place::Nowhere, error.to_string(), ""))
+    }
+}
+
+impl SecretsFile {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl TopologyFile {
+    pub(crate) const SHORT: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m";
+
+    /// Reads the short form `LEVEL[:required|preferred][@wait]`.
+    ///
+    /// # Errors
+    /// What is wrong, and on the second line what is accepted.
+    pub fn from_short(text: &str, place: Place) -> Result<Self, String> {
+        let (rest, wait) = match text.split_once('@') {
+            Some((rest, wait)) => (rest, Some(Span::read_at(wait, place)?)),
+            None => (text, None),
+        };
+        let (level, mode) = match rest.rsplit_once(':') {
+            Some((level, mode)) => (level, Some(Mode::read_at(mode, place)?)),
+            None => (rest, None),
+        };
+        let level = LevelName::read(level)
+            .map_err(|_| format!("{}\n{}", wrong(text, "does not begin with a level"), Self::SHORT))?;
+        Ok(Self { level: At::new(level, place), mode, wait })
+    }
+}
+
+/// The long form of a topology.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TopologyFields {
+    /// All of the job inside one domain of this level, e.g. `leaf`.
+    level: At<LevelName>,
+    /// `preferred` (the default): inside one domain if possible, otherwise anywhere. `required`: inside one
+    /// domain, or it does not start.
+    mode: Option<At<Mode>>,
+    /// How long to hold out for such a domain before any other place is taken, whatever the `mode`. Default:
+    /// `required` holds out for ever, and `preferred` not at all.
+    wait: Option<At<Span>>,
+}
+
+impl From<TopologyFields> for TopologyFile {
+    fn from(TopologyFields { level, mode, wait }: TopologyFields) -> Self {
+        Self { level, mode, wait }
+    }
+}
+
+impl<'de> Deserialize<'de> for TopologyFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Unplaced>::deserialize(deserializer)?;
+        let Unplaced(mut file, short) = spanned.value;
+        if short {
+            let place = yaml::place_of(&spanned.referenced);
+            file.level.place = place;
+            file.mode.iter_mut().for_each(|mode| mode.place = place);
+            file.wait.iter_mut().for_each(|wait| wait.place = place);
+        }
+        Ok(file)
+    }
+}
+
+/// A topology whose short form does not know its place yet.
+struct Unplaced(TopologyFile, bool);
+
+impl<'de> Deserialize<'de> for Unplaced {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Unplaced;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}, or {{level, mode, wait}}", TopologyFile::SHORT)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Unplaced, E> {
+                let file = TopologyFile::from_short(text, Place::Nowhere).map_err(E::custom)?;
+                Ok(Unplaced(file, true))
+            }
+
+            // A level may be called `1`, which YAML takes for a number.
+            fn visit_u64<E: de::Error>(self, level: u64) -> Result<Unplaced, E> {
+                self.visit_str(&level.to_string())
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Unplaced, A::Error> {
+                let fields = TopologyFields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(Unplaced(fields.into(), false))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for TopologyFile {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TopologyFile".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let fields = TopologyFields::json_schema(generator);
+        json_schema!({ "anyOf": [
+            {
+                "type": "string",
+                "description": "LEVEL[:required|preferred][@WAIT]",
+                "pattern": "^[^@]+(:(required|preferred))?(@.+)?$",
+                "examples": ["leaf", "leaf:required", "leaf:preferred@10m"],
+            },
+            fields,
+        ]})
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretsFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = SecretsFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names, [HF_TOKEN], or NAME: {file: PATH}")
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<SecretsFile, A::Error> {
+                let mut secrets = BTreeMap::new();
+                while let Some(name) = list.next_element::<At<VariableName>>()? {
+                    secrets.insert(name, SecretFile::default());
+                }
+                Ok(SecretsFile(secrets))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<SecretsFile, A::Error> {
+                let mut secrets = BTreeMap::new();
+                while let Some((name, secret)) = map.next_entry::<At<VariableName>, Option<SecretFile>>()? {
+                    secrets.insert(name, secret.unwrap_or_default());
+                }
+                Ok(SecretsFile(secrets))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for SecretsFile {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SecretsFile".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let name = VariableName::schema();
+        let secret = generator.subschema_for::<Option<SecretFile>>();
+        json_schema!({ "anyOf": [
+            { "type": "array", "items": name },
+            { "type": "object", "propertyNames": name, "additionalProperties": secret },
+        ]})
+    }
+}

@@ -1,0 +1,171 @@
+//! Names of several nodes in one text: `node-[1-4,7]`.
+
+use schemars::{Schema, json_schema};
+
+use crate::cluster::NODES_MAX;
+use crate::error::quote;
+use crate::place::Scalar;
+
+/// A name with at most one bracket of numbers, as Slurm writes host lists: `node-[01-16]`, `gpu[1-4,7]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern {
+    text: String,
+    before: String,
+    after: String,
+    /// Both ends included; empty for a plain name.
+    ranges: Vec<Range>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    first: u64,
+    last: u64,
+    /// Digits of a number with leading zeros.
+    width: usize,
+}
+
+impl NamePattern {
+    /// # Errors
+    /// What is wrong with the brackets.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| format!("{} {what}", quote(text));
+        let plain = || Self {
+            text: text.to_owned(),
+            before: text.to_owned(),
+            after: String::new(),
+            ranges: Vec::new(),
+        };
+        let Some((before, rest)) = text.split_once('[') else {
+            return if text.contains(']') {
+                Err(wrong("closes a bracket that was not opened"))
+            } else {
+                Ok(plain())
+            };
+        };
+        let Some((inside, after)) = rest.split_once(']') else {
+            return Err(wrong("opens a bracket that is not closed"));
+        };
+        if inside.contains('[') || after.contains(['[', ']']) {
+            return Err(wrong("has more than one bracket"));
+        }
+        let ranges: Option<Vec<Range>> = inside.split(',').map(|part| Range::parse(part.trim())).collect();
+        let ranges = ranges
+            .ok_or_else(|| wrong("has no numbers in its bracket, or one that ends before it begins"))?;
+        let pattern =
+            Self { text: text.to_owned(), before: before.to_owned(), after: after.to_owned(), ranges };
+        if pattern.count() > NODES_MAX {
+            return Err(format!(
+                "{} is {} names, and at most {NODES_MAX} are read",
+                quote(text),
+                pattern.count()
+            ));
+        }
+        Ok(pattern)
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How many names it stands for.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        if self.ranges.is_empty() {
+            return 1;
+        }
+        let sum = self
+            .ranges
+            .iter()
+            .fold(0_u64, |sum, range| sum.saturating_add((range.last - range.first).saturating_add(1)));
+        usize::try_from(sum).unwrap_or(usize::MAX)
+    }
+
+    /// The names, in the order written.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let plain = self.ranges.is_empty().then(|| self.text.clone());
+        let numbers =
+            self.ranges.iter().flat_map(|range| (range.first..=range.last).map(|n| (n, range.width)));
+        plain.into_iter().chain(numbers.map(|(n, width)| format!("{}{n:0width$}{}", self.before, self.after)))
+    }
+}
+
+impl Range {
+    fn parse(part: &str) -> Option<Self> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number =
+            |digits: &str| digits.bytes().all(|c| c.is_ascii_digit()).then(|| digits.parse::<u64>().ok())?;
+        let width = if first.starts_with('0') && first.len() > 1 { first.len() } else { 0 };
+        let range = Self { first: number(first)?, last: number(last)?, width };
+        (range.first <= range.last && width <= 20).then_some(range)
+    }
+}
+
+impl Scalar for NamePattern {
+    const ACCEPTED: &'static str = "a node's name of letters, digits, '.', '_' and '-', with at most one bracket of numbers: node-a, node-[1-4], node-[01-16,20]";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let pattern = Self::parse(text)?;
+        // A slash or colon would be read as a path or a port where nodes are shown.
+        let bad =
+            |part: &str| part.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-'));
+        match bad(&pattern.before).or_else(|| bad(&pattern.after)) {
+            Some(c) => Err(format!("{} holds {c:?}", quote(text))),
+            None if text.is_empty() => Err("the name is empty".to_owned()),
+            None if text.len() > phalanx_model::ids::NAME_BYTES_MAX => {
+                Err(format!("{} is too long", quote(text)))
+            }
+            None => Ok(pattern),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.text.clone()
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": ["string", "integer"], "pattern": "^[A-Za-z0-9._-]*(\\[[0-9, -]+\\][A-Za-z0-9._-]*)?$" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Result<Vec<String>, String> {
+        let pattern = NamePattern::read(text)?;
+        let names: Vec<String> = pattern.names().collect();
+        assert_eq!(names.len(), pattern.count());
+        Ok(names)
+    }
+
+    #[test]
+    fn patterns_are_written_out() {
+        assert_eq!(names("node-[1-3]").unwrap(), ["node-1", "node-2", "node-3"]);
+        assert_eq!(names("n[08-10,2]x").unwrap(), ["n08x", "n09x", "n10x", "n2x"]);
+        assert_eq!(names("alone").unwrap(), ["alone"]);
+    }
+
+    #[test]
+    fn bad_patterns_say_why() {
+        for text in [
+            "n[",
+            "n]",
+            "n[]",
+            "n[a]",
+            "n[3-1]",
+            "n[1-2][3-4]",
+            "n[1-200000]",
+            "n[0-18446744073709551615]",
+            "",
+            "a b",
+            "n[-1]",
+            "n[1-2",
+            "a/b",
+            "[[1]]",
+        ] {
+            assert!(names(text).is_err(), "{text}");
+        }
+    }
+}

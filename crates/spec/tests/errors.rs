@@ -1,0 +1,249 @@
+//! Every kind of error as a user reads it. `UPDATE=1` writes the golden text anew; read it before it is kept.
+
+mod common;
+
+use std::fmt::Write as _;
+
+use common::{context, golden};
+use phalanx_spec::{ClusterFile, JobFile, SubmitFlags};
+
+const JOBS: &[&str] = &[
+    "name: a\nresources: {gpu: 8}\nrun: x\n",
+    "name: a\ngpus: 8\nrun: x\n",
+    "name: a\nrank: 8\nrun: x\n",
+    "name: a\nzebra: 8\n",
+    "nodes: 0\nrun: x\n",
+    "nodes: -4\nrun: x\n",
+    "nodes: .nan\nrun: x\n",
+    "nodes: 1.5\nrun: x\n",
+    "nodes: 99999999999999999999999999999999999999999999\nrun: x\n",
+    "nodes: [1, 2]\nrun: x\n",
+    "nodes: {min: 1}\nrun: x\n",
+    "name: a b\nrun: x\n",
+    "name: \"\"\nrun: x\n",
+    "resources:\n  gpus: H100:0\nrun: x\n",
+    "resources: {gpus: 8:H100}\nrun: x\n",
+    "resources: {gpus: H100}\nrun: x\n",
+    "resources: {gpus: .inf}\nrun: x\n",
+    "resources: {gpus: 4, memory: 512G}\nrun: x\n",
+    "resources: {memory: -1GB}\nrun: x\n",
+    "resources: {memory: .inf}\nrun: x\n",
+    "resources: {memory: 512}\nrun: x\n",
+    "resources: {memory: 99999999999PB}\nrun: x\n",
+    "resources: {cpus: 0}\nrun: x\n",
+    "resources: 8\nrun: x\n",
+    "priority: high\nrun: x\n",
+    "topology: 0.5\nrun: x\n",
+    "topology: [leaf]\nrun: x\n",
+    "topology: leaf:requird\nrun: x\n",
+    "topology: leaf:required@10\nrun: x\n",
+    "topology: \"@10m\"\nrun: x\n",
+    "topology: {mode: required}\nrun: x\n",
+    "topology:\n  mode: required\nrun: x\n",
+    "topology: {level: leaf, segment: 2}\nrun: x\n",
+    "launch: torchrum\nrun: x\n",
+    "launch: slurm\nrun: x\n",
+    "env: {1A: x}\nrun: x\n",
+    "env: {A: [1]}\nrun: x\n",
+    "env: {A: \"x\\0\"}\nrun: x\n",
+    "env: {A: }\nrun: x\n",
+    "secrets: 5\nrun: x\n",
+    "secrets: {A: {path: x}}\nrun: x\n",
+    "secrets: [A]\nenv: {A: b}\nrun: x\n",
+    "time_limit: 90x\nrun: x\n",
+    "time_limit: 00:75:00\nrun: x\n",
+    "time_limit: -5\nrun: x\n",
+    "time_limit: 0\nrun: x\n",
+    "grace: 30\nrun: x\n",
+    "checkpoint: {signal: KILL}\nrun: x\n",
+    "checkpoint: {signal: USR3}\nrun: x\n",
+    "checkpoint: {signal: 99}\nrun: x\n",
+    "checkpoint: {grace: 10s}\nrun: x\n",
+    "retry: {max: -1}\nrun: x\n",
+    "retry: {max: 3, on: [oom]}\nrun: x\n",
+    "retry: {max: 3, on: error}\nrun: x\n",
+    "retry:\n  max: 3\n  backoff: 10m\n  backoff_max: 5m\nrun: x\n",
+    "traffic: {pattern: all_reduce}\nrun: x\n",
+    "traffic: {bytes: 0}\nrun: x\n",
+    "rdma: yes\nrun: x\n",
+    "run: x\ncommand: [a]\n",
+    "name: a\n",
+    "",
+    "run: \"\"\n",
+    "command: []\n",
+    "command: a b\n",
+    "workdir: ~/x\nrun: x\n",
+    "nodes: 4\nranks: 10\nrun: x\n",
+    "nodes: 2\nranks: 3\nranks_per_node: 2\nrun: x\n",
+    "resources: {gpus: 10}\nranks: 4\nrun: x\n",
+    "nodes: 2\nranks_per_node: 3\nresources: {gpus: 8}\nrun: x\n",
+    "resources: {gpus: 4}\nranks: 8\nrun: x\n",
+    "resources: {gpus: 10}\nranks_per_node: 4\nrun: x\n",
+    "nodes: 2\nresources: {gpus: 128}\nrun: x\n",
+    "launch: torchrun\nresources: {gpus: 128}\nrun: x\n",
+    "launch: jax\nranks_per_node: 8\nrun: x\n",
+    "nodes: 1000000\nresources: {gpus: 8}\nrun: x\n",
+    "key: \"\"\nrun: x\n",
+    "name: a\nname: b\n",
+    "name: a\n---\nname: b\n",
+    "name: !foo {a: b}\n",
+    "name: !!int 5\nrun: x\n",
+    "name: [a\nrun: x\n",
+    "name: \"a\nrun: x\n",
+    "name: a\n\trun: x\n",
+    "name: a\n  run: x\n",
+    "- a\n- b\n",
+    "5\n",
+    "run: *nothing\n",
+    "nodes: &n 0\nrun: x\n",
+    "env: &e {A: x}\nranks: *e\nrun: x\n",
+    "a: &a [x,x]\nb: &b [*a,*a]\n",
+    "name: [[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]\n",
+];
+
+const CLUSTERS: &[&str] = &[
+    "nodes: []\n",
+    "nodes:\n  - name: a\n  - name: b\n  - name: a\n",
+    "nodes:\n  - {name: \"n[1-4]\"}\n  - {name: n3}\n",
+    "nodes:\n  - path: {}\n",
+    "nodes:\n  - {nme: a}\n",
+    "nodes: [{name: \"n[4-1]\"}]\n",
+    "nodes: [{name: \"n[1-9\"}]\n",
+    "nodes: [{name: \"n[1-999999999]\"}]\n",
+    "nodes: [{name: \"n[1-60000]\"}, {name: \"m[1-60000]\"}]\n",
+    "nodes: [{name: a/b}]\n",
+    "nodes: [{name: a, topo: x, devices: {count: 8}}]\n",
+    "nodes: [{name: a, devices: {count: 65}}]\n",
+    "nodes: [{name: a, devices: {count: 0}}]\n",
+    "nodes: [{name: a, devices: {count: 8, link: nvlnk}}]\n",
+    "nodes: [{name: a, devices: {model: x}}]\n",
+    "nodes: [{name: a, model: x, devices: {count: 8, model: y}}]\n",
+    "nodes: [{name: a, devices: {count: 8}, busy: [GPU8]}]\n",
+    "nodes: [{name: a, devices: {count: 8}, busy: [\"7-4\"]}]\n",
+    "nodes: [{name: a, busy: [0]}]\n",
+    "nodes: [{name: a, nic_bandwidth: 100}]\n",
+    "nodes: [{name: a, nic_bandwidth: 100G}]\n",
+    "levels: [cluster, leaf]\nnodes: [{name: a}]\n",
+    "levels: [cluster, leaf]\nnodes: [{name: a, path: {leef: x}}]\n",
+    "levels: [cluster, node]\nnodes: [{name: a}]\n",
+    "levels: [cluster, leaf, leaf]\nnodes: [{name: a}]\n",
+    "levels: []\nnodes: [{name: a}]\n",
+    "links: {spine: {bandwidth: 50GB/s}}\nnodes: [{name: a}]\n",
+    "links: {node: {latency: 2us}}\nnodes: [{name: a}]\n",
+    "links: {node: {bandwidth: 10000000000GB/s}}\nnodes: [{name: a}]\n",
+    "nodes: [{name: \"n[1-4]\", address: 10.0.0.1}]\n",
+    "nodes: [{name: a, address: \"a b\"}]\n",
+    "nodes: {name: a}\n",
+];
+
+fn flag_cases() -> Vec<(&'static str, SubmitFlags)> {
+    let some = |text: &str| Some(text.to_owned());
+    let base = || SubmitFlags { argv: vec!["x".to_owned()], ..SubmitFlags::default() };
+    vec![
+        ("--nodes 0", SubmitFlags { nodes: some("0"), ..base() }),
+        ("--gpus 10 --nodes 4", SubmitFlags { gpus: some("10"), nodes: some("4"), ..base() }),
+        ("--gpus 10 --gpus-per-node 4", SubmitFlags { gpus: some("10"), gpus_per_node: some("4"), ..base() }),
+        (
+            "--gpus 8 --gpus-per-node 4 --nodes 3",
+            SubmitFlags { gpus: some("8"), gpus_per_node: some("4"), nodes: some("3"), ..base() },
+        ),
+        (
+            "--gpus A100:8 --gpus-per-node H100:4",
+            SubmitFlags { gpus: some("A100:8"), gpus_per_node: some("H100:4"), ..base() },
+        ),
+        ("--env A", SubmitFlags { env: vec!["A".to_owned()], ..base() }),
+        ("--secret 'A B'", SubmitFlags { secrets: vec!["A B".to_owned()], ..base() }),
+        (
+            "--secret A --env A=b",
+            SubmitFlags { secrets: vec!["A".to_owned()], env: vec!["A=b".to_owned()], ..base() },
+        ),
+        ("--signal USR1@x", SubmitFlags { signal: some("USR1@x"), ..base() }),
+        ("--signal FOO", SubmitFlags { signal: some("FOO"), ..base() }),
+        ("--topology leaf:x", SubmitFlags { topology: some("leaf:x"), ..base() }),
+        ("--retry many", SubmitFlags { retry: some("many"), ..base() }),
+        ("--time 1y", SubmitFlags { time_limit: some("1y"), ..base() }),
+        (
+            "--nodes 2 --ranks-per-node 3 --gpus 8",
+            SubmitFlags { nodes: some("2"), ranks_per_node: some("3"), gpus: some("8"), ..base() },
+        ),
+        ("no command", SubmitFlags::default()),
+    ]
+}
+
+#[test]
+fn errors_read_as_they_should() {
+    let mut text = String::new();
+    for yaml in JOBS {
+        let job = JobFile::from_yaml(yaml, "job.yaml").and_then(|file| file.into_job(context()));
+        let error = job.expect_err(yaml);
+        writeln!(text, "{error}\n").unwrap();
+    }
+    for yaml in CLUSTERS {
+        let cluster = ClusterFile::from_yaml(yaml, "cluster.yaml").and_then(ClusterFile::into_cluster);
+        let error = cluster.expect_err(yaml);
+        writeln!(text, "{error}\n").unwrap();
+    }
+    for (shown, flags) in flag_cases() {
+        let job = flags.into_job_file().and_then(|file| file.into_job(context()));
+        let error = job.expect_err(shown);
+        writeln!(text, "$ submit {shown}\n{error}\n").unwrap();
+    }
+    let over = SubmitFlags { gpus: Some("10".to_owned()), ..SubmitFlags::default() };
+    let file = JobFile::from_yaml("nodes: 4\nrun: x\n", "job.yaml").unwrap();
+    let error = over.over(file).expect_err("4 nodes cannot share 10 GPUs");
+    writeln!(text, "$ submit -f job.yaml --gpus 10\n{error}\n").unwrap();
+    let over = SubmitFlags { nodes: Some("2".to_owned()), ..SubmitFlags::default() };
+    let file = JobFile::from_yaml("resources: {gpus: 8}\nrun: x\n", "job.yaml").unwrap();
+    let error = over.over(file).expect_err("8 GPUs in total would become 8 on each of 2 nodes");
+    writeln!(text, "$ submit -f job.yaml --nodes 2\n{error}").unwrap();
+    golden("tests/golden/errors.txt", &text);
+}
+
+/// A message has what a user needs: every error of a file that stands somewhere shows its line and a caret.
+#[test]
+fn errors_show_the_line_and_a_caret() {
+    for yaml in
+        JOBS.iter().filter(|yaml| !yaml.is_empty() && **yaml != "name: a\n" && **yaml != "command: []\n")
+    {
+        let job = JobFile::from_yaml(yaml, "job.yaml").and_then(|file| file.into_job(context()));
+        let error = job.expect_err(yaml);
+        assert!(error.line().is_some() && error.to_string().contains('^'), "{yaml:?}: {error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused() {
+    let text = format!("run: {}\n", "x".repeat(phalanx_spec::FILE_BYTES_MAX));
+    let error = JobFile::from_yaml(&text, "job.yaml").expect_err("too large").to_string();
+    assert!(error.contains("bytes"), "{error}");
+    let text = format!("run: {}\n", "x".repeat(200_000));
+    let error = JobFile::from_yaml(&text, "job.yaml").expect_err("too long for an argument").to_string();
+    assert!(error.contains("131071") && error.len() < 1000, "{error}");
+}
+
+/// One long text, repeated by aliases where a list of texts is read.
+#[test]
+fn repeated_text_is_bounded() {
+    let long = "x".repeat(100_000);
+    let text = format!("setup: &x {long}\ncommand: [{}]\n", vec!["*x"; 10_000].join(", "));
+    let error = JobFile::from_yaml(&text, "job.yaml").expect_err("a gigabyte").to_string();
+    assert!(error.contains("limits"), "{error}");
+}
+
+#[test]
+fn an_alias_bomb_is_refused() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for i in 1..12 {
+        let previous = i - 1;
+        writeln!(text, "a{i}: &a{i} [{}]", vec![format!("*a{previous}"); 10].join(", ")).unwrap();
+    }
+    // Whole, inside a value that is read: nothing may be expanded without limit.
+    JobFile::from_yaml(&format!("env:\n  X: {text}"), "job.yaml").expect_err("bomb");
+    let under = text.lines().map(|line| format!("  {line}\n")).collect::<String>();
+    ClusterFile::from_yaml(&format!("path:\n{under}"), "cluster.yaml").expect_err("bomb");
+    ClusterFile::from_yaml(
+        &format!("nodes:\n{}", text.lines().map(|l| format!("- {l}\n")).collect::<String>()),
+        "c",
+    )
+    .expect_err("bomb");
+}
