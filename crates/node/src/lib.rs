@@ -1,1 +1,24 @@
 //! What runs on a GPU node: the shim that holds a rank, isolation, limits.
+//!
+//! Every rank has a *shim*: a small process of its own session that starts the rank, outlives the daemon,
+//! and keeps the exit code until somebody asks. A daemon drives it through [`member`]; the shim itself is
+//! [`shim::main`]; what the two say to each other is [`protocol`]; what holds the processes of a rank
+//! together, and ends them together, is [`isolation`].
+
+pub mod isolation;
+pub mod member;
+mod processes;
+pub mod protocol;
+pub mod shim;
+mod sys;
+
+/// Discovery, for worlds that read machines.
+pub use phalanx_discover as discover;
+
+pub use isolation::{Isolation, Limits};
+pub use member::{
+    AdoptError, Events, Found, Handle, HandleError, IsolationChoice, MemberSpec, Orders, ReapError, Secret,
+    SpawnError, SpecError, adopt, reap, spawn,
+};
+pub use processes::Process;
+pub use protocol::{Command, ShimEvent};

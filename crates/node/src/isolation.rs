@@ -1,0 +1,281 @@
+//! What holds a member's processes together, so that its limits bind them and none outlives it.
+//!
+//! Three kinds, from the best: cgroup v2, cgroup v1, and plain process trees (a subreaper collects them). All
+//! groups of a daemon lie in one folder `phalanx` per hierarchy, below the daemon's own group, so that limits
+//! set on the daemon's surroundings still bind its members.
+
+mod group;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use group::Doors;
+pub use group::Group;
+
+/// Where systems mount cgroups.
+pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+/// A cgroup controller that is used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Controller {
+    Cpu,
+    /// Only asked for in v2; in v1 a process's own affinity does it.
+    Cpuset,
+    /// A controller of v1 alone; v2 freezes without one.
+    Freezer,
+    Memory,
+    Pids,
+}
+
+impl Controller {
+    const V1: [Self; 4] = [Self::Cpu, Self::Freezer, Self::Memory, Self::Pids];
+    const V2: [Self; 4] = [Self::Cpu, Self::Cpuset, Self::Memory, Self::Pids];
+
+    /// The kernel's word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cpuset => "cpuset",
+            Self::Freezer => "freezer",
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+        }
+    }
+}
+
+/// Limits of one member; `None` sets none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Thousandths of a CPU.
+    pub cpu_milli: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// CPUs it may run on; empty for any.
+    pub cpus: Vec<u32>,
+}
+
+/// The isolation in force on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// One hierarchy; groups are made in `base`.
+    CgroupV2 { base: PathBuf, controllers: BTreeSet<Controller> },
+    /// A hierarchy per controller. `unified` is a v2 mount beside them, which has no controllers and can
+    /// still end a whole group at once.
+    CgroupV1 { hierarchies: BTreeMap<Controller, PathBuf>, unified: Option<PathBuf> },
+    /// No cgroups that can be written: the process tree is followed instead, and limits are not enforced.
+    ProcessGroups,
+}
+
+impl Isolation {
+    /// What this process has.
+    #[must_use]
+    pub fn detect_live() -> Self {
+        Self::detect_under(Path::new(CGROUP_ROOT))
+    }
+
+    /// What this process has below another mount point.
+    #[must_use]
+    pub fn detect_under(root: &Path) -> Self {
+        Self::detect(root, &fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
+    }
+
+    /// `root` is where cgroups are mounted; `own` is the text of `/proc/self/cgroup` (cgroups(7)).
+    #[must_use]
+    pub fn detect(root: &Path, own: &str) -> Self {
+        if root.join("cgroup.controllers").exists() {
+            return v2_base(root, own_path(own, "")).map_or(Self::ProcessGroups, |base| {
+                let controllers = v2_controllers(root, &base);
+                Self::CgroupV2 { base, controllers }
+            });
+        }
+        let hierarchies: BTreeMap<Controller, PathBuf> = Controller::V1
+            .into_iter()
+            .filter_map(|c| Some((c, v1_base(&root.join(c.word()), own_path(own, c.word()))?)))
+            .collect();
+        let unified = root.join("unified");
+        let unified = unified
+            .join("cgroup.controllers")
+            .exists()
+            .then(|| v1_base(&unified, own_path(own, "")))
+            .flatten();
+        if unified.is_some() || hierarchies.contains_key(&Controller::Freezer) {
+            Self::CgroupV1 { hierarchies, unified }
+        } else {
+            Self::ProcessGroups
+        }
+    }
+
+    /// The group of the member with this token; nothing is made yet.
+    #[must_use]
+    pub fn group(&self, token: &str) -> Group {
+        let place = |base: &Path| base.join("phalanx").join(token);
+        match self {
+            Self::CgroupV2 { base, controllers } => {
+                Group { v2: Some(place(base)), v2_controllers: controllers.clone(), v1: BTreeMap::new() }
+            }
+            Self::CgroupV1 { hierarchies, unified } => Group {
+                v2: unified.as_deref().map(place),
+                v2_controllers: BTreeSet::new(),
+                v1: hierarchies.iter().map(|(c, base)| (*c, place(base))).collect(),
+            },
+            Self::ProcessGroups => Group::default(),
+        }
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        match self {
+            Self::CgroupV2 { controllers, .. } => {
+                write!(f, "cgroup v2; limits: {}", list(controllers.iter().map(|c| c.word()).collect()))
+            }
+            Self::CgroupV1 { hierarchies, unified } => {
+                let limits = hierarchies.keys().filter(|c| **c != Controller::Freezer);
+                let end = if unified.is_some() { "cgroup.kill" } else { "the freezer" };
+                write!(f, "cgroup v1, ended by {end}; limits: {}", list(limits.map(|c| c.word()).collect()))
+            }
+            Self::ProcessGroups => {
+                write!(f, "process groups; limits: none, because no cgroup here can be written")
+            }
+        }
+    }
+}
+
+/// This process's path in the hierarchy with that controller, from lines `ID:CONTROLLERS:PATH`; v2 has
+/// no controllers there.
+fn own_path<'a>(own: &'a str, controller: &str) -> &'a str {
+    own.lines()
+        .filter_map(|line| line.split_once(':')?.1.split_once(':'))
+        .find(|(controllers, _)| controllers.split(',').any(|c| c == controller))
+        .map_or("/", |(_, path)| path)
+}
+
+fn is_writable(dir: &Path) -> bool {
+    dir.join("cgroup.procs").exists() && access(dir, AccessFlags::W_OK).is_ok()
+}
+
+/// The own group below `root`, or `root` itself where the own group is not in view (a container).
+fn own_dir(root: &Path, own: &str) -> PathBuf {
+    let own = Path::new(own.trim_start_matches('/'));
+    let climbs = own.components().any(|part| !matches!(part, std::path::Component::Normal(_)));
+    let dir = root.join(own);
+    if climbs || !dir.is_dir() { root.to_owned() } else { dir }
+}
+
+fn v1_base(root: &Path, own: &str) -> Option<PathBuf> {
+    [own_dir(root, own), root.to_owned()].into_iter().find(|dir| is_writable(dir))
+}
+
+/// Only a group without processes can give controllers to its children (the root is exempt). So a daemon in
+/// a group of its own, as systemd makes with `DelegateSubgroup=`, has its members beside it, and only where
+/// that cannot be, below it and without limits.
+fn v2_base(root: &Path, own: &str) -> Option<PathBuf> {
+    let own = own_dir(root, own);
+    let is_free = |dir: &Path| {
+        dir == root || fs::read_to_string(dir.join("cgroup.procs")).is_ok_and(|pids| pids.trim().is_empty())
+    };
+    let beside = if own == root { None } else { own.parent().map(Path::to_owned).filter(|dir| is_free(dir)) };
+    beside.into_iter().chain([own]).find(|dir| is_writable(dir))
+}
+
+fn v2_controllers(root: &Path, base: &Path) -> BTreeSet<Controller> {
+    let has_processes = base != root
+        && fs::read_to_string(base.join("cgroup.procs")).is_ok_and(|pids| !pids.trim().is_empty());
+    let file = if has_processes { "cgroup.subtree_control" } else { "cgroup.controllers" };
+    let words = fs::read_to_string(base.join(file)).unwrap_or_default();
+    Controller::V2
+        .into_iter()
+        .filter(|c| words.split_ascii_whitespace().any(|word| word == c.word()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: &str = "9:name=systemd:/\n4:memory:/box/7\n3:cpu,cpuacct:/\n1:freezer:/\n0::/\n";
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn v2_is_beside_the_daemon_when_that_group_is_free() {
+        let root = tree(&[
+            ("cgroup.controllers", "cpu memory pids io"),
+            ("cgroup.procs", "1\n"),
+            ("a/cgroup.procs", ""),
+            ("a/cgroup.controllers", "memory pids"),
+            ("a/daemon/cgroup.procs", "77\n"),
+            ("a/daemon/cgroup.subtree_control", ""),
+        ]);
+        let found = Isolation::detect(root.path(), "0::/a/daemon\n");
+        let controllers = BTreeSet::from([Controller::Memory, Controller::Pids]);
+        assert_eq!(found, Isolation::CgroupV2 { base: root.path().join("a"), controllers });
+        assert_eq!(found.to_string(), "cgroup v2; limits: memory, pids");
+        assert_eq!(found.group("t").v2, Some(root.path().join("a/phalanx/t")));
+    }
+
+    #[test]
+    fn v2_below_a_daemon_whose_parent_is_in_use_has_no_limits() {
+        let root = tree(&[
+            ("cgroup.controllers", "memory"),
+            ("cgroup.procs", "1\n"),
+            ("a/cgroup.procs", "5\n"),
+            ("a/daemon/cgroup.procs", "77\n"),
+            ("a/daemon/cgroup.controllers", "memory"),
+            ("a/daemon/cgroup.subtree_control", ""),
+        ]);
+        let found = Isolation::detect(root.path(), "0::/a/daemon\n");
+        let base = root.path().join("a/daemon");
+        assert_eq!(found, Isolation::CgroupV2 { base, controllers: BTreeSet::new() });
+    }
+
+    #[test]
+    fn v1_keeps_to_the_own_group_of_each_hierarchy() {
+        let root = tree(&[
+            ("freezer/cgroup.procs", ""),
+            ("memory/cgroup.procs", ""),
+            ("memory/box/7/cgroup.procs", ""),
+            ("cpu/cgroup.procs", ""),
+            ("unified/cgroup.controllers", ""),
+            ("unified/cgroup.procs", ""),
+        ]);
+        let found = Isolation::detect(root.path(), OWN);
+        let group = found.group("t");
+        assert_eq!(group.v1[&Controller::Memory], root.path().join("memory/box/7/phalanx/t"));
+        assert_eq!(group.v1[&Controller::Cpu], root.path().join("cpu/phalanx/t"));
+        assert_eq!(group.v2, Some(root.path().join("unified/phalanx/t")));
+        assert_eq!(found.to_string(), "cgroup v1, ended by cgroup.kill; limits: cpu, memory");
+    }
+
+    #[test]
+    fn what_cannot_end_a_group_is_no_isolation() {
+        let root = tree(&[("memory/cgroup.procs", "")]);
+        assert_eq!(Isolation::detect(root.path(), OWN), Isolation::ProcessGroups);
+        assert_eq!(Isolation::detect(&root.path().join("absent"), ""), Isolation::ProcessGroups);
+        assert_eq!(Isolation::ProcessGroups.group("t"), Group::default());
+    }
+
+    #[test]
+    fn a_path_that_climbs_out_is_not_followed() {
+        let root = tree(&[("r/freezer/cgroup.procs", ""), ("cgroup.procs", "")]);
+        let found = Isolation::detect(&root.path().join("r"), "1:freezer:/../..\n");
+        assert_eq!(found.group("t").v1[&Controller::Freezer], root.path().join("r/freezer/phalanx/t"));
+    }
+}

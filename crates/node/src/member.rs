@@ -1,0 +1,11 @@
+//! The daemon's side of a member: start its shim, find it again, hear from it, clean up after it.
+
+mod adopt;
+mod handle;
+mod spawn;
+mod spec;
+
+pub use adopt::{AdoptError, Found, ReapError, adopt, reap};
+pub use handle::{Events, Handle, HandleError, Orders};
+pub use spawn::{SpawnError, spawn};
+pub use spec::{IsolationChoice, MemberSpec, Secret, SpecError};

@@ -1,0 +1,136 @@
+//! The system calls that have no safe wrapper. The only file of this crate with `unsafe` in it.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+use nix::libc;
+use nix::unistd::{Gid, Pid, Uid};
+
+/// Highest signal number of Linux (`_NSIG`), realtime signals included.
+pub(crate) const SIGNAL_MAX: i32 = 64;
+
+/// Gives every signal its default action: what a daemon ignores, a rank must not inherit as ignored.
+pub(crate) fn reset_signals() {
+    for number in 1..=SIGNAL_MAX {
+        // SAFETY: setting a default action installs no handler. The calls for KILL and STOP and for the two
+        // that libc keeps to itself fail without effect.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+}
+
+/// Closes every file descriptor from 3 up: whatever a daemon leaked. To be called before any is opened.
+/// A kernel without the call (before 5.9) keeps them open.
+pub(crate) fn close_inherited() {
+    // SAFETY: called first thing in the shim, when no object of this process owns a descriptor above 2.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// What one `waitpid` for any child found.
+pub(crate) enum Wait {
+    Ended(i32, ExitStatus),
+    /// Children live, and none has ended.
+    Nothing,
+    /// No child at all, alive or dead. For a subreaper this means: no descendant at all.
+    Childless,
+}
+
+/// Collects one ended child. (`nix` would refuse a child that ended by a realtime signal.)
+pub(crate) fn wait_any() -> Wait {
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the result.
+    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+        0 => Wait::Nothing,
+        pid if pid > 0 => Wait::Ended(pid, ExitStatus::from_raw(status)),
+        _ if io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) => Wait::Childless,
+        _ => Wait::Nothing,
+    }
+}
+
+/// A handle on a process that its pid's next owner can never answer for.
+pub(crate) fn open_process(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers alone.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match RawFd::try_from(fd) {
+        // SAFETY: the call has just made this descriptor, and nobody else knows it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Signals a process by its handle.
+pub(crate) fn signal_process(process: &OwnedFd, number: i32) -> io::Result<()> {
+    // SAFETY: a null siginfo is allowed and means what `kill` would send.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            number,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Signals whoever has this pid.
+pub(crate) fn signal_pid(pid: i32, number: i32) -> io::Result<()> {
+    // SAFETY: takes integers alone.
+    if unsafe { libc::kill(pid, number) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What a child does to itself between fork and exec.
+pub(crate) struct ChildSetup {
+    /// `cgroup.procs` files that must take the child.
+    pub(crate) must_join: Vec<File>,
+    /// `cgroup.procs` files of limits: best effort.
+    pub(crate) may_join: Vec<File>,
+    /// User to become; `None` keeps the shim's.
+    pub(crate) user: Option<(Uid, Gid, Vec<Gid>)>,
+    pub(crate) no_new_privs: bool,
+    pub(crate) workdir: CString,
+    /// Descriptors that stay open over the exec.
+    pub(crate) keep: Vec<OwnedFd>,
+    pub(crate) shim: Pid,
+}
+
+impl ChildSetup {
+    /// Only system calls: no allocation, no lock.
+    fn apply(&self) -> io::Result<()> {
+        for mut group in &self.must_join {
+            group.write_all(b"0")?;
+        }
+        for mut group in &self.may_join {
+            let _ = group.write_all(b"0");
+        }
+        if let Some((uid, gid, groups)) = &self.user {
+            nix::unistd::setgroups(groups)?;
+            nix::unistd::setresgid(*gid, *gid, *gid)?;
+            nix::unistd::setresuid(*uid, *uid, *uid)?;
+        }
+        if self.no_new_privs {
+            nix::sys::prctl::set_no_new_privs()?;
+        }
+        // After the change of user, which clears it. Should the shim have died before, nobody would be told.
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+        if nix::unistd::getppid() != self.shim {
+            return Err(nix::errno::Errno::ESRCH.into());
+        }
+        nix::sys::signal::SigSet::empty().thread_set_mask()?;
+        nix::unistd::chdir(self.workdir.as_c_str())?;
+        for fd in &self.keep {
+            nix::fcntl::fcntl(fd, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets the command's child set itself up before it becomes the program.
+pub(crate) fn set_up_child(command: &mut Command, setup: ChildSetup) {
+    // SAFETY: `apply` makes system calls alone, which are safe between fork and exec; the shim has one thread.
+    unsafe { command.pre_exec(move || setup.apply()) };
+}
