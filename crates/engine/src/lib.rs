@@ -15,8 +15,8 @@ mod policy;
 mod what_if;
 
 use phalanx_model::{
-    Answer, Change, Effect, Epoch, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Question,
-    Report, Timestamp, Wake,
+    Answer, Effect, Epoch, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Question, Report,
+    Timestamp, Wake,
 };
 
 use ledger::Ledger;
@@ -135,20 +135,3 @@ impl Engine {
 }
 
 pub use plan::Free;
-
-/// Whether a change is worth showing to a user who follows one job.
-#[must_use]
-pub fn concerns(change: &Change, job: JobId) -> bool {
-    match change {
-        Change::JobAccepted { job: j }
-        | Change::JobRejected { job: j, .. }
-        | Change::JobFinished { job: j, .. } => *j == job,
-        Change::GangPlaced { gang, .. }
-        | Change::GangRunning { gang, .. }
-        | Change::GangStopping { gang, .. }
-        | Change::GangRetrying { gang, .. }
-        | Change::GangFinished { gang, .. }
-        | Change::ReasonChanged { gang, .. } => gang.job == job,
-        Change::InputRejected { .. } => false,
-    }
-}

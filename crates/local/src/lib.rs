@@ -1,1 +1,27 @@
-//! The one-machine world: real processes, logs, history, adoption after a restart.
+//! The one-machine world: real processes, logs, history, and adoption after a restart.
+//!
+//! `phalanx up` is control plane and agent in one process. The journal is the truth; SQLite is what people
+//! query; a small shim per rank outlives the daemon.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod cluster;
+pub mod daemon;
+mod env;
+mod hands;
+pub mod history;
+mod launch;
+mod logs;
+mod notify;
+mod paths;
+pub mod protocol;
+mod record;
+mod server;
+mod upkeep;
+mod user;
+mod verbs;
+mod views;
+mod world;
+
+pub use paths::Paths;

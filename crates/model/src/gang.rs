@@ -36,7 +36,8 @@ pub struct GangRecord {
     pub pending_since: Timestamp,
     pub first_started_at: Option<Timestamp>,
     pub checkpointed_at: Option<Timestamp>,
-    /// Held from the order to start until every member's processes are gone.
+    /// Held from the order to start until every member's processes are gone; a finished gang keeps its last one
+    /// for people to read, and holds nothing.
     pub placement: Option<Placement>,
     /// One per rank of the current attempt; empty while it waits.
     pub members: Vec<MemberRecord>,

@@ -1,1 +1,30 @@
-//! The pump between the engine and a live world.
+//! The pump between the engine and a live world: its own thread, a bounded channel in, orders out.
+//!
+//! One turn: gather facts, write them to the journal, step, write the decisions, sync, and only then let the
+//! orders leave. Nothing here decides: what has a timer, a retry or a queue is the engine's.
+
+#![forbid(unsafe_code)]
+
+mod ask;
+mod pump;
+mod recover;
+
+pub use ask::{Handle, PumpError};
+pub use pump::{Metrics, Pump, World};
+pub use recover::{Recovered, recover};
+
+/// What a world needs of the rooms behind the shell.
+pub use phalanx_cost as cost;
+pub use phalanx_engine::{Config, Engine, Free, VERSION};
+pub use phalanx_journal::{Header, Journal, JournalError, retain};
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use phalanx_model::Timestamp;
+
+/// Unix time in milliseconds: the epoch of live worlds.
+#[must_use]
+pub fn unix_now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

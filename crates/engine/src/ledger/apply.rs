@@ -194,7 +194,8 @@ impl Ledger {
             && gangs.iter().enumerate().all(|(i, r)| {
                 r.id.job == job.id
                     && usize::from(r.id.index) == i
-                    && r.holds_capacity() == r.placement.is_some()
+                    && (!r.holds_capacity() || r.placement.is_some())
+                    && (!r.is_pending() || r.placement.is_none())
                     && r.placement.as_ref().is_none_or(|p| p.slots.len() == r.members.len())
             });
         if !matching {

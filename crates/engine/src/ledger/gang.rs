@@ -253,6 +253,7 @@ impl Ledger {
         if let Some(record) = self.record_mut(gang) {
             record.phase = Phase::Pending { not_before };
             record.pending_since = now;
+            record.placement = None;
             record.members.clear();
             failures = record.failures;
         }
@@ -272,10 +273,10 @@ impl Ledger {
         self.settle_job(gang, succeeded, out);
     }
 
+    /// A finished gang keeps its placement, for people to read; it holds nothing.
     fn release_capacity(&mut self, gang: GangId) {
-        let held = self.record(gang).is_some_and(phalanx_model::GangRecord::holds_capacity);
-        let placement = self.record_mut(gang).and_then(|r| r.placement.take());
-        if let Some(placement) = placement.filter(|_| held) {
+        let held = self.record(gang).filter(|r| r.holds_capacity());
+        if let Some(placement) = held.and_then(|r| r.placement.clone()) {
             self.give_back(gang, &placement);
         }
     }

@@ -95,6 +95,10 @@ pub(crate) fn verdict(
     preferred_until: Option<Timestamp>,
 ) -> Verdict {
     let tree = ledger.tree();
+    if gang.topology.required.as_ref().is_some_and(|l| tree.level_at(l).is_none()) {
+        // The levels were changed under a job that was accepted before: it fits nowhere now.
+        return Verdict::Wait(Reason::BadConstraints { asked: gang.size, largest: 0 });
+    }
     let required = tree.level_of_required(gang);
     let (ceiling, holding_out) = ceiling_of(tree, gang, preferred_until, ledger.now());
     if let Some(placement) = place(tree, free, gang, ceiling) {

@@ -1,0 +1,154 @@
+//! The planner against brute force: it places a gang exactly when any placement exists, and as narrow as any.
+
+use phalanx_model::{Change, DomainName, Gang, Input, JobId, LevelName, Levels, Node, Outcome, Placement};
+use phalanx_testkit::proptest::prelude::*;
+use phalanx_testkit::{Watched, any_cluster, any_gang_for, gang, job, levels, node, oracle};
+
+fn submit(watched: &mut Watched, id: u64, gang: Gang) -> Outcome {
+    let mut job = job(id, gang).build();
+    job.submitted_at = watched.now;
+    watched.step(&[Input::JobSubmitted { job: Box::new(job) }])
+}
+
+fn placed(out: &Outcome, id: u64) -> Option<Placement> {
+    out.changes.iter().find_map(|c| match c {
+        Change::GangPlaced { gang, placement, .. } if gang.job == JobId(id) => Some(placement.clone()),
+        _ => None,
+    })
+}
+
+/// What the oracle finds free, given what the engine's records hold.
+fn free_now(watched: &Watched) -> std::collections::BTreeMap<phalanx_model::NodeName, oracle::Amounts> {
+    let held: Vec<_> = watched
+        .engine
+        .jobs()
+        .flat_map(|(job, records)| job.gangs.iter().zip(records))
+        .filter_map(|(gang, record)| Some((&gang.needs, record.placement.as_ref()?)))
+        .collect();
+    oracle::free(watched.engine.nodes(), &held)
+}
+
+/// Whether any placement exists inside what is required.
+fn feasible(levels: &Levels, nodes: &[Node], watched: &Watched, gang: &Gang) -> bool {
+    let free = free_now(watched);
+    match &gang.topology.required {
+        Some(level) if *level != levels.node && !levels.above.contains(level) => {
+            oracle::fits_in_group(nodes, &free, gang, level)
+        }
+        _ => oracle::narrowest(levels, nodes, &free, gang).is_some(),
+    }
+}
+
+/// The narrowest domain level from the node outwards that really holds a placement.
+fn level_of(levels: &Levels, nodes: &[Node], placement: &Placement) -> LevelName {
+    let path = |slot: &phalanx_model::Slot| -> Vec<DomainName> {
+        nodes.iter().find(|n| n.name == slot.node).unwrap().path.clone()
+    };
+    let first = &placement.slots[0];
+    if placement.slots.iter().all(|s| s.node == first.node) {
+        return levels.node.clone();
+    }
+    let common = (0..levels.above.len())
+        .rev()
+        .find(|depth| placement.slots.iter().all(|s| path(s)[..=*depth] == path(first)[..=*depth]));
+    levels.above[common.unwrap()].clone()
+}
+
+fn cluster_and_gangs() -> impl Strategy<Value = (Levels, Vec<Node>, Vec<Gang>)> {
+    any_cluster().prop_flat_map(|(levels, nodes)| {
+        let gangs = proptest::collection::vec(any_gang_for(&levels), 1..6);
+        (Just(levels), Just(nodes), gangs)
+    })
+}
+
+use phalanx_testkit::proptest;
+
+proptest! {
+    /// Several gangs one after the other, so that the later ones meet what is left.
+    #[test]
+    fn placed_exactly_when_feasible_and_as_narrow_as_any((levels, nodes, gangs) in cluster_and_gangs()) {
+        let mut watched = Watched::with_nodes(&levels, &nodes);
+        for (id, mut gang) in (1..).zip(gangs) {
+            gang.topology.preferred = None;
+            let possible = feasible(&levels, &nodes, &watched, &gang);
+            let narrowest = oracle::narrowest(&levels, &nodes, &free_now(&watched), &gang);
+            let out = submit(&mut watched, id, gang.clone());
+            let placement = placed(&out, id);
+            let held_back = watched.engine.reason(JobId(id).gang(0)).map(phalanx_model::Reason::word);
+            prop_assert_eq!(placement.is_some(), possible, "{:?} {:?}", gang, held_back);
+            if let Some(placement) = placement {
+                let inside_node = oracle_is_group(&levels, &gang);
+                let level = level_of(&levels, &nodes, &placement);
+                prop_assert!(inside_node || Some(&level) == narrowest.as_ref(), "{level} {narrowest:?}");
+            }
+        }
+    }
+
+    /// A free node more never takes a place away.
+    #[test]
+    fn one_more_free_node_never_hurts((levels, nodes, gangs) in cluster_and_gangs()) {
+        let mut without = Watched::with_nodes(&levels, &nodes[1..]);
+        let mut with = Watched::with_nodes(&levels, &nodes);
+        let gang = &gangs[0];
+        let fits = |watched: &mut Watched| placed(&submit(watched, 1, gang.clone()), 1).is_some();
+        prop_assert!(!fits(&mut without) || fits(&mut with), "{:?}", gang);
+    }
+
+    /// In whichever order the nodes are listed.
+    #[test]
+    fn the_order_of_nodes_does_not_matter((levels, nodes, gangs) in cluster_and_gangs()) {
+        let plan = |nodes: &[Node]| {
+            let mut watched = Watched::with_nodes(&levels, nodes);
+            let jobs: Vec<Input> = (1..)
+                .zip(&gangs)
+                .map(|(id, gang)| Input::JobSubmitted { job: Box::new(job(id, gang.clone()).build()) })
+                .collect();
+            watched.step(&jobs)
+        };
+        let forward = plan(&nodes);
+        let mut reversed = nodes.clone();
+        reversed.reverse();
+        prop_assert_eq!(&forward, &plan(&reversed));
+        reversed.rotate_left(nodes.len() / 2);
+        prop_assert_eq!(&forward, &plan(&reversed));
+    }
+
+    /// Preferred levels: one that is free is used at once, one that is not is waited for and then given up.
+    #[test]
+    fn a_preference_waits_and_then_gives_way((levels, nodes, gangs) in cluster_and_gangs()) {
+        let mut watched = Watched::with_nodes(&levels, &nodes);
+        let gang = &gangs[0];
+        let possible = feasible(&levels, &nodes, &watched, gang);
+        let mut out = submit(&mut watched, 1, gang.clone());
+        if placed(&out, 1).is_none() {
+            out = watched.advance(gang.topology.wait_ms);
+        }
+        prop_assert_eq!(placed(&out, 1).is_some(), possible);
+    }
+}
+
+fn oracle_is_group(levels: &Levels, gang: &Gang) -> bool {
+    gang.topology.required.as_ref().is_some_and(|l| *l != levels.node && !levels.above.contains(l))
+}
+
+#[test]
+fn the_oracle_itself_can_count() {
+    let levels = levels(&["cluster", "leaf"]);
+    let nodes = [
+        node("a").path(["c", "l1"]).gpus(4).build(),
+        node("b").path(["c", "l1"]).gpus(4).busy([0]).build(),
+        node("d").path(["c", "l2"]).gpus(8).hybrid_cube_mesh().busy([0, 4]).build(),
+    ];
+    let free = oracle::free(&nodes, &[]);
+    let narrowest = |g: phalanx_testkit::GangBuilder| {
+        oracle::narrowest(&levels, &nodes, &free, &g.build()).map(|l| l.to_string())
+    };
+    assert_eq!(narrowest(gang(6).devices(1)).as_deref(), Some("node"));
+    assert_eq!(narrowest(gang(7).devices(1)).as_deref(), Some("leaf"));
+    assert_eq!(narrowest(gang(8).devices(1)).as_deref(), Some("cluster"));
+    assert_eq!(narrowest(gang(8).devices(1).required("leaf")), None);
+    assert_eq!(narrowest(gang(14).devices(1)), None);
+    let nvlink = LevelName::new("nvlink").unwrap();
+    assert!(oracle::fits_in_group(&nodes, &free, &gang(3).devices(1).build(), &nvlink));
+    assert!(!oracle::fits_in_group(&nodes, &free, &gang(4).devices(1).build(), &nvlink));
+}

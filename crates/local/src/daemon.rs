@@ -1,0 +1,349 @@
+//! `phalanx up`: control plane and agent in one process.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use nix::sys::signal::{SigSet, Signal};
+use phalanx_model::{Admin, Epoch, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind};
+use phalanx_node::IsolationChoice;
+use phalanx_shell::{
+    Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
+    unix_now,
+};
+
+use crate::Paths;
+use crate::cluster::{self, Cluster, ClusterError};
+use crate::hands::{self, Hands, Observed, Task};
+use crate::history::HistoryError;
+use crate::launch::make_dir;
+use crate::notify::Notifier;
+use crate::record::Recorder;
+use crate::server;
+use crate::upkeep;
+use crate::views::{self, Map};
+use crate::world::LocalWorld;
+
+/// Journal segments kept for replay, the current one included.
+const SEGMENTS_KEPT: usize = 8;
+
+/// How a daemon is to run.
+#[derive(Clone, Debug)]
+pub struct UpOptions {
+    pub paths: Paths,
+    /// A cluster file; without one the file that was given last, and without that the machine as found.
+    pub cluster: Option<PathBuf>,
+    /// Use the machine as found, whatever was given before.
+    pub found: bool,
+    /// The program whose hidden `__shim` verb holds a rank; this program if not given.
+    pub shim_exe: Option<PathBuf>,
+    pub isolation: IsolationChoice,
+}
+
+impl UpOptions {
+    #[must_use]
+    pub fn new(paths: Paths) -> Self {
+        Self { paths, cluster: None, found: false, shim_exe: None, isolation: IsolationChoice::Best }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    #[error("a daemon already runs with {}; `phalanx down` stops it", .0.display())]
+    AlreadyRunning(PathBuf),
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
+}
+
+fn at(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> UpError {
+    let path = path.into();
+    move |source| UpError::Io { doing, path, source }
+}
+
+/// What every part of the daemon shares.
+pub(crate) struct Daemon {
+    pub(crate) paths: Paths,
+    pub(crate) map: Map,
+    pub(crate) engine: Handle,
+    pub(crate) epoch: u64,
+    pub(crate) isolation: String,
+    pub(crate) notes: Vec<String>,
+    pub(crate) recorder: Recorder,
+    pub(crate) is_root: bool,
+    next_job: AtomicU64,
+}
+
+impl Daemon {
+    pub(crate) fn next_job(&self) -> u64 {
+        self.next_job.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(crate) fn next_job_peek(&self) -> u64 {
+        self.next_job.load(Ordering::SeqCst)
+    }
+
+    /// A job of the history that this owner submitted with this key. (The engine knows those of its books.)
+    pub(crate) fn known_key(&self, job: &Job) -> Option<JobId> {
+        self.recorder.by_key(job.owner.uid, job.key.as_deref()?)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.engine.stop();
+    }
+}
+
+/// A line for the operator.
+pub(crate) fn say(message: &str) {
+    let now = unix_now().0;
+    let _ = writeln!(io::stderr(), "[{}.{:03}] {message}", now / 1000, now % 1000);
+}
+
+/// Runs a daemon until it is told to stop. Jobs outlive it; the next one adopts them.
+///
+/// # Errors
+/// When it cannot start: another runs, the cluster file is wrong, the state cannot be read or written.
+pub fn up(options: &UpOptions) -> Result<(), UpError> {
+    let paths = &options.paths;
+    make_dir(paths.root(), 0o755).map_err(at("make", paths.root()))?;
+    make_dir(&paths.jobs(), 0o711).map_err(at("make", paths.jobs()))?;
+    let _lock = lock(paths)?;
+    let stop_signals = block_stop_signals();
+
+    let mut cluster = load_cluster(options)?;
+    let config = Config::default();
+    let recovered = recover(&paths.journal(), config)?;
+    recovered.messages.iter().for_each(|m| say(m));
+    cluster::keep_admin(&mut cluster, &admins(&recovered.facts));
+
+    let recorder = Recorder::open(&paths.history())?;
+    let epoch = Epoch(recovered.epoch.0 + 1);
+    let (tasks, todo) = channel();
+    let members = observe_members(paths, &recovered, &tasks);
+    let facts = compose(&cluster, &recovered, members);
+
+    let journal = Journal::create(&paths.journal(), Header::new(VERSION, epoch, unix_now()))?;
+    let world = |_: Handle| LocalWorld {
+        paths: paths.clone(),
+        map: cluster.map.clone(),
+        hands: tasks.clone(),
+        recorder: recorder.clone(),
+        notifier: Notifier::start(say),
+    };
+    let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
+    pump.begin(&facts)?;
+    retain(&paths.journal(), SEGMENTS_KEPT)?;
+
+    let hands = Hands {
+        paths: paths.clone(),
+        shim_exe: shim_exe(options)?,
+        isolation: options.isolation.clone(),
+        engine: engine.clone(),
+        tasks,
+        living: BTreeMap::new(),
+        launched: launched(&recovered),
+    };
+    std::thread::spawn(move || hands.run(&todo));
+    let next_job = recovered_ids(&recovered).max(recorder.newest_id()?) + 1;
+    let daemon = Arc::new(Daemon {
+        paths: paths.clone(),
+        map: cluster.map,
+        engine: engine.clone(),
+        epoch: epoch.0,
+        isolation: options.isolation.detect().to_string(),
+        notes: cluster.notes,
+        recorder,
+        is_root: nix::unistd::geteuid().is_root(),
+        next_job: AtomicU64::new(next_job),
+    });
+    let pumping = std::thread::spawn(move || pump.run());
+    stop_on(stop_signals, engine);
+    upkeep::start(&daemon);
+    reconcile(&daemon);
+
+    let listener = listen(paths)?;
+    say(&format!("ready at {} (epoch {}, {})", paths.socket().display(), epoch.0, daemon.isolation));
+    let serving = Arc::clone(&daemon);
+    std::thread::spawn(move || server::serve(&listener, &serving));
+    let metrics = pumping.join().unwrap_or_default();
+    let _ = fs::remove_file(paths.socket());
+    daemon.recorder.finish();
+    say(&format!("stopped after {} steps; jobs go on", metrics.steps));
+    Ok(())
+}
+
+/// One daemon per state folder: the lock goes with the process.
+fn lock(paths: &Paths) -> Result<File, UpError> {
+    let path = paths.lock();
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = opened.map_err(at("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(UpError::AlreadyRunning(paths.root().to_owned())),
+        Err(TryLockError::Error(e)) => Err(at("lock", path)(e)),
+    }
+}
+
+/// SIGTERM and SIGINT end the daemon in order. Blocked here, before any thread exists; taken in `stop_on`.
+fn block_stop_signals() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    let _ = signals.thread_block();
+    signals
+}
+
+fn stop_on(signals: SigSet, engine: Handle) {
+    std::thread::spawn(move || {
+        let _ = signals.wait();
+        engine.stop();
+    });
+}
+
+fn shim_exe(options: &UpOptions) -> Result<PathBuf, UpError> {
+    match &options.shim_exe {
+        Some(given) => Ok(given.clone()),
+        None => std::env::current_exe().map_err(at("find", "this program")),
+    }
+}
+
+/// The cluster file is remembered, so that `phalanx up` after a crash finds the same nodes.
+fn load_cluster(options: &UpOptions) -> Result<Cluster, UpError> {
+    let memory = options.paths.root().join("cluster");
+    let remembered = || fs::read_to_string(&memory).ok().map(|t| PathBuf::from(t.trim()));
+    let given = options.cluster.clone().or_else(remembered).filter(|_| !options.found);
+    let Some(path) = given else {
+        let _ = fs::remove_file(&memory);
+        return Ok(cluster::found()?);
+    };
+    let path = fs::canonicalize(&path).map_err(at("find the cluster file", &path))?;
+    let cluster = cluster::declared(&path)?;
+    fs::write(&memory, path.as_os_str().as_encoded_bytes()).map_err(at("write", memory))?;
+    say(&format!("cluster file {} ({} declared nodes)", path.display(), cluster.nodes.len()));
+    Ok(cluster)
+}
+
+fn admins(facts: &[Input]) -> BTreeMap<NodeName, Admin> {
+    let node = |fact: &Input| match fact {
+        Input::NodeObserved { node } => Some((node.name.clone(), node.admin)),
+        _ => None,
+    };
+    facts.iter().filter_map(node).collect()
+}
+
+fn records(recovered: &Recovered) -> impl Iterator<Item = (&Job, &GangRecord)> {
+    recovered.facts.iter().flat_map(|fact| match fact {
+        Input::JobObserved { job, gangs } => gangs.iter().map(|g| (&**job, g)).collect(),
+        _ => Vec::new(),
+    })
+}
+
+fn recovered_ids(recovered: &Recovered) -> u64 {
+    records(recovered).map(|(job, _)| job.id.0).max().unwrap_or(0)
+}
+
+/// MPI launchers among what runs.
+fn launched(recovered: &Recovered) -> BTreeMap<phalanx_model::GangId, u32> {
+    records(recovered)
+        .filter(|(job, r)| {
+            let gang = job.gangs.get(usize::from(r.id.index));
+            r.holds_capacity() && gang.is_some_and(|g| g.program.launch == phalanx_model::LaunchKind::Mpi)
+        })
+        .map(|(_, r)| (r.id, r.attempt))
+        .collect()
+}
+
+/// Looks for every member that the journal says may live, and takes over those that do.
+fn observe_members(paths: &Paths, recovered: &Recovered, tasks: &Sender<Task>) -> Vec<Input> {
+    let mut facts = Vec::new();
+    let mut adopted = 0;
+    for (_, record) in records(recovered).filter(|(_, r)| r.holds_capacity()) {
+        for (rank, known) in (0..).zip(&record.members) {
+            let member = MemberId { gang: record.id, attempt: record.attempt, rank };
+            if matches!(known.state, MemberState::Exited(_)) {
+                continue;
+            }
+            match hands::observe(paths, member) {
+                Observed::Absent => {}
+                Observed::Ended(exit) => {
+                    facts.push(Input::MemberObserved { member, state: MemberState::Exited(exit) });
+                }
+                Observed::Alive { state, orders, events } => {
+                    adopted += 1;
+                    facts.push(Input::MemberObserved { member, state });
+                    let _ = tasks.send(Task::Adopted { member, orders, events });
+                }
+            }
+        }
+    }
+    if adopted > 0 {
+        say(&format!("{adopted} running members are adopted"));
+    }
+    facts
+}
+
+/// The world as it is: nodes from the cluster, jobs from the journal, members from the host.
+fn compose(cluster: &Cluster, recovered: &Recovered, members: Vec<Input>) -> Vec<Input> {
+    let mut facts = vec![
+        Input::LevelsConfigured { levels: cluster.map.levels.clone() },
+        Input::CostsCompiled { table: cluster.map.costs.clone() },
+        Input::SyncBegin { kind: SyncKind::Nodes },
+    ];
+    facts.extend(cluster.nodes.iter().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
+    facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
+    facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
+    let is_job = |f: &&Input| matches!(f, Input::JobObserved { .. });
+    facts.extend(recovered.facts.iter().filter(is_job).cloned());
+    facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
+    let is_about_nodes = |f: &&Input| {
+        matches!(
+            f,
+            Input::LevelsConfigured { .. }
+                | Input::CostsCompiled { .. }
+                | Input::NodeObserved { .. }
+                | Input::SyncBegin { .. }
+                | Input::SyncEnd { .. }
+        )
+    };
+    facts.extend(recovered.facts.iter().filter(|f| !is_job(f) && !is_about_nodes(f)).cloned());
+    facts.push(Input::SyncBegin { kind: SyncKind::Members });
+    facts.extend(members);
+    facts.push(Input::SyncEnd { kind: SyncKind::Members });
+    facts
+}
+
+/// The history is a projection: after a restart it is brought up to what the books say.
+fn reconcile(daemon: &Arc<Daemon>) {
+    let (map, recorder) = (daemon.map.clone(), daemon.recorder.clone());
+    let _ = daemon.engine.look(move |engine| {
+        let ids: Vec<JobId> = engine.jobs().map(|(job, _)| job.id).collect();
+        for id in ids {
+            if let Err(e) = recorder.recall(id) {
+                say(&format!("the events of job {id} cannot be read: {e}"));
+            }
+            if let Some(view) = views::job(engine, &map, id, false) {
+                recorder.job(view, engine.job(id));
+            }
+        }
+    });
+}
+
+fn listen(paths: &Paths) -> Result<UnixListener, UpError> {
+    let path = paths.socket();
+    let _ = fs::remove_file(&path); // The lock says that no daemon uses it.
+    let listener = UnixListener::bind(&path).map_err(at("listen on", &path))?;
+    // Anyone may ask; who they are decides what they get.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(at("open to others", &path))?;
+    Ok(listener)
+}

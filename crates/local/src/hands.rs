@@ -1,0 +1,307 @@
+//! The hands of the one-machine world: one thread that carries out orders in turn, and one that listens to
+//! each living member. What they learn goes back to the engine as facts.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use phalanx_model::{
+    EffectId, Exit, FailureClass, GangId, Input, LaunchKind, MemberId, MemberState, Node, NodeName, Signal,
+};
+use phalanx_node::{Events, Found, HandleError, IsolationChoice, Orders, ShimEvent, adopt, reap, spawn};
+use phalanx_shell::Handle;
+
+use crate::Paths;
+use crate::launch::{self, Start};
+
+/// How long a listener waits before it looks up; members may run for months.
+const LISTEN: Duration = Duration::from_secs(3600);
+
+/// What the hands are told to do.
+pub(crate) enum Task {
+    Start {
+        id: EffectId,
+        start: Box<Start>,
+        nodes: BTreeMap<NodeName, Node>,
+    },
+    Release {
+        id: EffectId,
+        gang: GangId,
+        attempt: u32,
+    },
+    Signal {
+        id: EffectId,
+        gang: GangId,
+        attempt: u32,
+        signal: Signal,
+    },
+    Kill {
+        id: EffectId,
+        gang: GangId,
+        attempt: u32,
+        size: u32,
+    },
+    /// A member found alive at start-up.
+    Adopted {
+        member: MemberId,
+        orders: Orders,
+        events: Events,
+    },
+    /// Its listener heard the last word. `launcher_of`: the launcher of an MPI job, whose placeholders end
+    /// with it.
+    Gone {
+        member: MemberId,
+    },
+}
+
+pub(crate) struct Hands {
+    pub(crate) paths: Paths,
+    pub(crate) shim_exe: PathBuf,
+    pub(crate) isolation: IsolationChoice,
+    pub(crate) engine: Handle,
+    pub(crate) tasks: Sender<Task>,
+    pub(crate) living: BTreeMap<MemberId, Orders>,
+    /// Gangs whose rank 0 launches for all.
+    pub(crate) launched: BTreeMap<GangId, u32>,
+}
+
+impl Hands {
+    pub(crate) fn run(mut self, todo: &Receiver<Task>) {
+        for task in todo {
+            self.carry_out(task);
+        }
+    }
+
+    fn carry_out(&mut self, task: Task) {
+        match task {
+            Task::Start { id, start, nodes } => {
+                self.start(&start, &nodes);
+                self.report(vec![Input::EffectDone { effect: id }]);
+            }
+            Task::Release { id, gang, attempt } => {
+                self.each(gang, attempt, Orders::release);
+                self.report(vec![Input::EffectDone { effect: id }]);
+            }
+            Task::Signal { id, gang, attempt, signal } => {
+                self.announce_stop(gang, attempt);
+                match signal {
+                    Signal::Advisory(number) => self.each(gang, attempt, |o| o.signal(number)),
+                    Signal::Terminate => self.each(gang, attempt, Orders::terminate),
+                }
+                self.report(vec![Input::EffectDone { effect: id }]);
+            }
+            Task::Kill { id, gang, attempt, size } => {
+                self.each(gang, attempt, Orders::kill);
+                self.settle(gang, attempt, size);
+                self.report(vec![Input::EffectDone { effect: id }]);
+            }
+            Task::Adopted { member, orders, events } => {
+                self.living.insert(member, orders);
+                self.listen(member, events);
+            }
+            Task::Gone { member } => self.gone(member),
+        }
+    }
+
+    /// Brings every member to the gate that is not there yet: carrying it out twice is the same as once.
+    fn start(&mut self, start: &Start, nodes: &BTreeMap<NodeName, Node>) {
+        let master_port = match launch::prepare(&self.paths, start, nodes) {
+            Ok(port) => port,
+            Err(e) => {
+                let dir = self.paths.attempt(start.gang, start.attempt);
+                return self.fail_all(start, &format!("cannot prepare {}: {e}", dir.display()));
+            }
+        };
+        let launches = start
+            .job
+            .gangs
+            .get(usize::from(start.gang.index))
+            .is_some_and(|g| g.program.launch == LaunchKind::Mpi);
+        if launches {
+            self.launched.insert(start.gang, start.attempt);
+        }
+        for slot in &start.placement.slots {
+            let member = MemberId { gang: start.gang, attempt: start.attempt, rank: slot.rank };
+            if !self.living.contains_key(&member) {
+                self.start_member(member, start, nodes, master_port);
+            }
+        }
+    }
+
+    fn start_member(
+        &mut self,
+        member: MemberId,
+        start: &Start,
+        nodes: &BTreeMap<NodeName, Node>,
+        master_port: u16,
+    ) {
+        let spec = launch::member_spec(&self.paths, start, nodes, master_port, member.rank, &self.isolation);
+        let Some(spec) = spec else { return };
+        let dir = self.paths.member(member);
+        // A start that a crash cut short left a folder and no process: it is begun again.
+        if matches!(adopt(&dir), Ok(Found::NeverStarted)) {
+            let _ = std::fs::remove_dir_all(&dir);
+        }
+        match spawn(&dir, &spec, &self.shim_exe, &[OsStr::new("__shim")]) {
+            Ok(handle) => {
+                let (orders, events) = handle.split();
+                self.living.insert(member, orders);
+                self.listen(member, events);
+            }
+            Err(e) => {
+                let exit = Exit::failed(FailureClass::StartUp, e.to_string());
+                self.report(vec![Input::MemberExited { member, exit }]);
+            }
+        }
+    }
+
+    fn fail_all(&self, start: &Start, detail: &str) {
+        let exit = Exit::failed(FailureClass::Infrastructure, detail);
+        let exits = start.placement.slots.iter().map(|slot| Input::MemberExited {
+            member: MemberId { gang: start.gang, attempt: start.attempt, rank: slot.rank },
+            exit: exit.clone(),
+        });
+        self.report(exits.collect());
+    }
+
+    fn each(
+        &mut self,
+        gang: GangId,
+        attempt: u32,
+        mut order: impl FnMut(&mut Orders) -> Result<(), HandleError>,
+    ) {
+        let from = MemberId { gang, attempt, rank: 0 };
+        let to = MemberId { gang, attempt, rank: u32::MAX };
+        for (_, orders) in self.living.range_mut(from..=to) {
+            // A shim that is gone is heard of by its listener.
+            let _ = order(orders);
+        }
+    }
+
+    /// For ranks that poll instead of handling signals.
+    fn announce_stop(&self, gang: GangId, attempt: u32) {
+        let file = self.paths.attempt(gang, attempt).join("preempt_at");
+        let now = phalanx_shell::unix_now().0.to_string();
+        let _ = std::fs::write(file, now);
+    }
+
+    /// After a kill every member of the attempt owes an exit, also those that never lived.
+    fn settle(&self, gang: GangId, attempt: u32, size: u32) {
+        for rank in 0..size {
+            let member = MemberId { gang, attempt, rank };
+            if !self.living.contains_key(&member) {
+                let exit = last_word(&self.paths, member)
+                    .unwrap_or_else(|| Exit::failed(FailureClass::StartUp, "was never started"));
+                self.report(vec![Input::MemberExited { member, exit }]);
+            }
+        }
+    }
+
+    /// One thread per living member waits for what its shim says.
+    fn listen(&self, member: MemberId, mut events: Events) {
+        let (engine, tasks, paths) = (self.engine.clone(), self.tasks.clone(), self.paths.clone());
+        let listening = move || {
+            loop {
+                let fact = match events.next_event(LISTEN) {
+                    Ok(None | Some(ShimEvent::Starting { .. } | ShimEvent::Signalled { .. })) => continue,
+                    Ok(Some(ShimEvent::Ready { .. })) => Input::MemberReady { member },
+                    Ok(Some(ShimEvent::Running { .. })) => Input::MemberReleased { member },
+                    Ok(Some(ShimEvent::Failed { class, detail })) => {
+                        Input::MemberExited { member, exit: Exit::failed(class, detail) }
+                    }
+                    Ok(Some(ShimEvent::Exited { exit })) => Input::MemberExited { member, exit },
+                    Err(e) => {
+                        let exit = last_word(&paths, member)
+                            .unwrap_or_else(|| Exit::failed(FailureClass::Infrastructure, e.to_string()));
+                        Input::MemberExited { member, exit }
+                    }
+                };
+                let last = matches!(fact, Input::MemberExited { .. });
+                if last {
+                    let _ = tasks.send(Task::Gone { member });
+                }
+                if engine.report(vec![fact]).is_err() || last {
+                    return;
+                }
+            }
+        };
+        let name = format!("member-{member}");
+        if let Err(e) = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(listening) {
+            let exit = Exit::failed(FailureClass::Infrastructure, format!("no thread to listen to it: {e}"));
+            self.report(vec![Input::MemberExited { member, exit }]);
+        }
+    }
+
+    /// The launcher of an MPI job ended: the ranks that held its slots end with it.
+    fn gone(&mut self, member: MemberId) {
+        self.living.remove(&member);
+        let launcher = member.rank == 0 && self.launched.get(&member.gang) == Some(&member.attempt);
+        if launcher {
+            self.launched.remove(&member.gang);
+            self.each(member.gang, member.attempt, Orders::terminate);
+        }
+    }
+
+    fn report(&self, facts: Vec<Input>) {
+        // The pump has stopped only when the daemon ends; the next one looks for itself.
+        let _ = self.engine.report(facts);
+    }
+}
+
+/// How a member whose shim does not answer ended; whatever it left is ended too.
+fn last_word(paths: &Paths, member: MemberId) -> Option<Exit> {
+    let dir = paths.member(member);
+    match adopt(&dir) {
+        Ok(Found::Ended(exit)) => Some(exit),
+        Ok(Found::NeverStarted) | Err(phalanx_node::AdoptError::NoMember { .. }) => None,
+        Ok(Found::Rebooted) => Some(Exit::failed(FailureClass::Node, "the machine was restarted")),
+        found => {
+            let why = match found {
+                Ok(Found::Lost(why)) => why,
+                Ok(_) => "its shim let go of it".to_owned(),
+                Err(e) => e.to_string(),
+            };
+            let left = match reap(&dir) {
+                Ok(0) => String::new(),
+                Ok(n) => format!("; {n} of its processes were ended"),
+                Err(e) => format!("; {e}"),
+            };
+            Some(Exit::failed(FailureClass::Infrastructure, format!("{why}{left}")))
+        }
+    }
+}
+
+/// What a restarted daemon finds of a member.
+pub(crate) enum Observed {
+    Alive {
+        state: MemberState,
+        orders: Orders,
+        events: Events,
+    },
+    Ended(Exit),
+    /// Nothing of it exists, and nothing of the user's ran.
+    Absent,
+}
+
+/// Looks for one member of a gang that the journal says holds devices.
+pub(crate) fn observe(paths: &Paths, member: MemberId) -> Observed {
+    match adopt(&paths.member(member)) {
+        Ok(Found::Alive(mut handle)) => match handle.next_event(Duration::from_secs(5)) {
+            Ok(Some(ShimEvent::Ready { .. })) => alive(handle, MemberState::Ready),
+            Ok(Some(ShimEvent::Running { .. })) => alive(handle, MemberState::Running),
+            Ok(Some(ShimEvent::Failed { class, detail })) => Observed::Ended(Exit::failed(class, detail)),
+            Ok(Some(ShimEvent::Exited { exit })) => Observed::Ended(exit),
+            // On its way to the gate.
+            Ok(_) => alive(handle, MemberState::Requested),
+            Err(_) => last_word(paths, member).map_or(Observed::Absent, Observed::Ended),
+        },
+        _ => last_word(paths, member).map_or(Observed::Absent, Observed::Ended),
+    }
+}
+
+fn alive(handle: phalanx_node::Handle, state: MemberState) -> Observed {
+    let (orders, events) = handle.split();
+    Observed::Alive { state, orders, events }
+}

@@ -1,0 +1,222 @@
+//! The questions.
+
+use phalanx_model::{JobId, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Params, Row as Found, params};
+
+use super::rows::integer;
+use super::{AttemptRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS_MAX, error};
+
+/// Which jobs; what is not set does not matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    pub owner_uid: Option<u32>,
+    /// The word in [`JobRow::state`].
+    pub state: Option<String>,
+    pub name: Option<String>,
+    /// Submitted at this time or later.
+    pub since: Option<Timestamp>,
+    /// Submitted before this time: for the next page.
+    pub before: Option<Timestamp>,
+    /// Only those that finished.
+    pub finished: bool,
+    /// At most [`ROWS_MAX`], which is also the default.
+    pub limit: u32,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        let (owner_uid, state, name, since, before) = (None, None, None, None, None);
+        Self { owner_uid, state, name, since, before, finished: false, limit: ROWS_MAX }
+    }
+}
+
+impl Filter {
+    /// The question in SQL, newest first. Values are parameters, never part of the text.
+    pub(super) fn sql(&self) -> (String, Vec<Value>) {
+        let time = |at: Timestamp| Value::Integer(integer(at.0));
+        let conditions = [
+            ("owner_uid = ?", self.owner_uid.map(|uid| Value::Integer(uid.into()))),
+            ("state = ?", self.state.clone().map(Value::Text)),
+            ("name = ?", self.name.clone().map(Value::Text)),
+            ("submitted_at >= ?", self.since.map(time)),
+            ("submitted_at < ?", self.before.map(time)),
+        ];
+        let mut sql = "SELECT * FROM jobs WHERE true".to_owned();
+        let mut values = Vec::new();
+        for (condition, value) in conditions {
+            if let Some(value) = value {
+                sql = sql + " AND " + condition;
+                values.push(value);
+            }
+        }
+        if self.finished {
+            // The plus keeps SQLite from preferring this index to the order.
+            sql += " AND +finished_at IS NOT NULL";
+        }
+        sql += " ORDER BY submitted_at DESC, id DESC LIMIT ?";
+        values.push(Value::Integer(self.limit.min(ROWS_MAX).into()));
+        (sql, values)
+    }
+}
+
+impl History {
+    /// One job, if it is known.
+    ///
+    /// # Errors
+    /// When the history cannot be read, as with every question here.
+    pub fn job(&self, id: JobId) -> Result<Option<JobRow>, HistoryError> {
+        self.one("SELECT * FROM jobs WHERE id = ?", [integer(id.0)], job)
+    }
+
+    /// The newest job that this owner submitted with this key.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn job_by_key(&self, owner_uid: u32, key: &str) -> Result<Option<JobRow>, HistoryError> {
+        let sql = "SELECT * FROM jobs WHERE owner_uid = ? AND key = ? ORDER BY id DESC LIMIT 1";
+        self.one(sql, params![owner_uid, key], job)
+    }
+
+    /// The highest number that a job here has.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn newest_id(&self) -> Result<Option<JobId>, HistoryError> {
+        Ok(self.one("SELECT max(id) FROM jobs", [], |row| optional(row, 0))?.flatten().map(|t| JobId(t.0)))
+    }
+
+    /// Jobs, newest submission first.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn jobs(&self, filter: &Filter) -> Result<Vec<JobRow>, HistoryError> {
+        let (sql, values) = filter.sql();
+        self.many(&sql, rusqlite::params_from_iter(values), job)
+    }
+
+    /// A job's attempts, by gang and number.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn attempts(&self, job: JobId) -> Result<Vec<AttemptRow>, HistoryError> {
+        let sql = "SELECT * FROM attempts WHERE job = ? ORDER BY gang, attempt LIMIT ?";
+        self.many(sql, params![integer(job.0), ROWS_MAX], attempt)
+    }
+
+    /// A job's members, by gang, attempt and rank.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn members(&self, job: JobId) -> Result<Vec<MemberRow>, HistoryError> {
+        let sql = "SELECT * FROM members WHERE job = ? ORDER BY gang, attempt, rank LIMIT ?";
+        self.many(sql, params![integer(job.0), ROWS_MAX], member)
+    }
+
+    /// What happened to a job, in order.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn events(&self, job: JobId) -> Result<Vec<EventRow>, HistoryError> {
+        let sql = "SELECT * FROM events WHERE job = ? ORDER BY at, id LIMIT ?";
+        self.many(sql, params![integer(job.0), ROWS_MAX], event)
+    }
+
+    fn one<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        read: impl FnOnce(&Found<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, HistoryError> {
+        let statement = self.connection.prepare_cached(sql);
+        let found = statement.and_then(|mut s| s.query_row(values, read).optional());
+        found.map_err(error(&self.path, "read"))
+    }
+
+    fn many<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        read: impl FnMut(&Found<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, HistoryError> {
+        let statement = self.connection.prepare_cached(sql);
+        let found = statement.and_then(|mut s| s.query_map(values, read)?.collect());
+        found.map_err(error(&self.path, "read"))
+    }
+}
+
+fn unsigned(column: usize, value: i64) -> rusqlite::Result<u64> {
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
+}
+
+fn time(row: &Found<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+    unsigned(column, row.get(column)?).map(Timestamp)
+}
+
+fn optional(row: &Found<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    let value: Option<i64> = row.get(column)?;
+    value.map(|value| unsigned(column, value).map(Timestamp)).transpose()
+}
+
+/// Columns in the order of the table, here and below.
+fn job(row: &Found<'_>) -> rusqlite::Result<JobRow> {
+    Ok(JobRow {
+        id: JobId(unsigned(0, row.get(0)?)?),
+        name: row.get(1)?,
+        key: row.get(2)?,
+        owner_uid: row.get(3)?,
+        owner: row.get(4)?,
+        queue: row.get(5)?,
+        priority: row.get(6)?,
+        submitted_at: time(row, 7)?,
+        started_at: optional(row, 8)?,
+        finished_at: optional(row, 9)?,
+        state: row.get(10)?,
+        ending: row.get(11)?,
+        exit_code: row.get(12)?,
+        detail: row.get(13)?,
+        nodes: row.get(14)?,
+        devices: row.get(15)?,
+        attempts: row.get(16)?,
+        restarts: row.get(17)?,
+        spec_json: row.get(18)?,
+    })
+}
+
+fn attempt(row: &Found<'_>) -> rusqlite::Result<AttemptRow> {
+    Ok(AttemptRow {
+        job: JobId(unsigned(0, row.get(0)?)?),
+        gang: row.get(1)?,
+        attempt: row.get(2)?,
+        started_at: optional(row, 3)?,
+        ended_at: optional(row, 4)?,
+        class: row.get(5)?,
+        detail: row.get(6)?,
+    })
+}
+
+fn member(row: &Found<'_>) -> rusqlite::Result<MemberRow> {
+    Ok(MemberRow {
+        job: JobId(unsigned(0, row.get(0)?)?),
+        gang: row.get(1)?,
+        attempt: row.get(2)?,
+        rank: row.get(3)?,
+        node: row.get(4)?,
+        devices: row.get(5)?,
+        started_at: optional(row, 6)?,
+        ended_at: optional(row, 7)?,
+        code: row.get(8)?,
+        signal: row.get(9)?,
+        class: row.get(10)?,
+        detail: row.get(11)?,
+    })
+}
+
+fn event(row: &Found<'_>) -> rusqlite::Result<EventRow> {
+    Ok(EventRow {
+        job: JobId(unsigned(1, row.get(1)?)?),
+        at: time(row, 2)?,
+        what: row.get(3)?,
+        detail: row.get(4)?,
+    })
+}

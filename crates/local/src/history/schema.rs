@@ -1,0 +1,113 @@
+//! Tables, and how older ones become today's.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::{HistoryError, error};
+
+/// `PHLX`: tells a history from other databases.
+const APPLICATION: i64 = 0x5048_4c58;
+
+/// The n-th of these (from 1) makes version n of version n − 1. Released ones are never changed.
+pub(super) const MIGRATIONS: &[&str] = &["
+    CREATE TABLE jobs (
+        id           INTEGER PRIMARY KEY,
+        name         TEXT NOT NULL,
+        key          TEXT,
+        owner_uid    INTEGER NOT NULL,
+        owner        TEXT NOT NULL,
+        queue        TEXT NOT NULL,
+        priority     INTEGER NOT NULL,
+        submitted_at INTEGER NOT NULL,
+        started_at   INTEGER,
+        finished_at  INTEGER,
+        state        TEXT NOT NULL,
+        ending       TEXT,
+        exit_code    INTEGER,
+        detail       TEXT NOT NULL,
+        nodes        TEXT NOT NULL,
+        devices      INTEGER NOT NULL,
+        attempts     INTEGER NOT NULL,
+        restarts     INTEGER NOT NULL,
+        spec_json    TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX jobs_by_time   ON jobs (submitted_at);
+    CREATE INDEX jobs_by_owner  ON jobs (owner_uid, submitted_at);
+    CREATE INDEX jobs_by_state  ON jobs (state, submitted_at);
+    CREATE INDEX jobs_by_name   ON jobs (name, submitted_at);
+    CREATE INDEX jobs_by_key    ON jobs (owner_uid, key) WHERE key IS NOT NULL;
+    CREATE INDEX jobs_by_finish ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+
+    CREATE TABLE attempts (
+        job        INTEGER NOT NULL,
+        gang       INTEGER NOT NULL,
+        attempt    INTEGER NOT NULL,
+        started_at INTEGER,
+        ended_at   INTEGER,
+        class      TEXT,
+        detail     TEXT NOT NULL,
+        PRIMARY KEY (job, gang, attempt)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE members (
+        job        INTEGER NOT NULL,
+        gang       INTEGER NOT NULL,
+        attempt    INTEGER NOT NULL,
+        rank       INTEGER NOT NULL,
+        node       TEXT NOT NULL,
+        devices    TEXT NOT NULL,
+        started_at INTEGER,
+        ended_at   INTEGER,
+        code       INTEGER,
+        signal     INTEGER,
+        class      TEXT,
+        detail     TEXT NOT NULL,
+        PRIMARY KEY (job, gang, attempt, rank)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE events (
+        id     INTEGER PRIMARY KEY,
+        job    INTEGER NOT NULL,
+        at     INTEGER NOT NULL,
+        what   TEXT NOT NULL,
+        detail TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX events_by_job ON events (job, at);
+"];
+
+/// Refuses what is damaged, newer, or no history at all.
+pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), HistoryError> {
+    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let read = || Ok((number("application_id")?, number("user_version")?, number("schema_version")?));
+    let (application, version, changes) = read().map_err(error(path, "read"))?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    // An empty file is a history of version 0.
+    if application != APPLICATION && (application, version, changes) != (0, 0, 0) {
+        return Err(HistoryError::Foreign { path: path.to_owned() });
+    }
+    if version > known {
+        return Err(HistoryError::Newer { path: path.to_owned(), version, known });
+    }
+    let verdict: String =
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(error(path, "check"))?;
+    if verdict != "ok" {
+        return Err(HistoryError::Damaged { path: path.to_owned(), why: verdict });
+    }
+    Ok(())
+}
+
+/// Applies what is missing, each migration whole or not at all.
+pub(super) fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
+    for (version, migration) in (1_i64..).zip(migrations) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if found < version {
+            transaction.execute_batch(migration)?;
+            transaction.pragma_update(None, "application_id", APPLICATION)?;
+            transaction.pragma_update(None, "user_version", version)?;
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use phalanx_model::{JobId, Timestamp};
+
+use super::prune::{OLD, SURPLUS};
+use super::*;
+
+fn job(id: u64) -> JobRow {
+    let finished = !id.is_multiple_of(10);
+    JobRow {
+        id: JobId(id),
+        name: format!("train-{}", id % 50),
+        key: id.is_multiple_of(7).then(|| format!("key-{id}")),
+        owner_uid: 1000 + u32::try_from(id % 5).unwrap(),
+        owner: "ada".to_owned(),
+        queue: "default".to_owned(),
+        priority: -1,
+        submitted_at: Timestamp(id * 1000),
+        started_at: Some(Timestamp(id * 1000 + 1)),
+        finished_at: finished.then_some(Timestamp(id * 1000 + 500)),
+        state: if finished { "succeeded" } else { "running" }.to_owned(),
+        ending: finished.then(|| "succeeded".to_owned()),
+        exit_code: finished.then_some(0),
+        detail: String::new(),
+        nodes: "node-1,node-2".to_owned(),
+        devices: 16,
+        attempts: 1,
+        restarts: 0,
+        spec_json: "{}".to_owned(),
+    }
+}
+
+fn member(id: u64, rank: u32) -> MemberRow {
+    MemberRow {
+        job: JobId(id),
+        gang: 0,
+        attempt: 1,
+        rank,
+        node: "node-1".to_owned(),
+        devices: "0-3".to_owned(),
+        started_at: Some(Timestamp(5)),
+        ended_at: None,
+        code: Some(1),
+        signal: None,
+        class: Some("user_code".to_owned()),
+        detail: "it's \"broken\"; DROP TABLE jobs".to_owned(),
+    }
+}
+
+/// One job with all its rows.
+fn rows(id: u64) -> Vec<Row> {
+    let (job, at) = (JobId(id), Timestamp(id));
+    let attempt = AttemptRow {
+        job,
+        gang: 0,
+        attempt: 1,
+        started_at: None,
+        ended_at: Some(Timestamp::MAX),
+        class: None,
+        detail: String::new(),
+    };
+    let event = |what: &str| Row::Event(EventRow { job, at, what: what.to_owned(), detail: String::new() });
+    vec![
+        Row::Job(self::job(id)),
+        Row::Attempt(attempt),
+        Row::Member(member(id, 1)),
+        Row::Member(member(id, 0)),
+        event("submitted"),
+        event("placed"),
+    ]
+}
+
+fn filled(path: &Path, count: u64) -> History {
+    let mut history = History::open(path).unwrap();
+    history.record(&(1..=count).flat_map(rows).collect::<Vec<_>>()).unwrap();
+    history
+}
+
+fn ids(history: &History, filter: &Filter) -> Vec<u64> {
+    history.jobs(filter).unwrap().iter().map(|row| row.id.0).collect()
+}
+
+#[test]
+fn what_was_recorded_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut history = filled(&path, 20);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(history.job(JobId(7)).unwrap(), Some(job(7)));
+    assert_eq!(history.job(JobId(99)).unwrap(), None);
+    assert_eq!(history.job_by_key(1002, "key-7").unwrap(), Some(job(7)));
+    assert_eq!(history.job_by_key(1003, "key-7").unwrap(), None);
+    assert_eq!(history.newest_id().unwrap(), Some(JobId(20)));
+    assert_eq!(history.members(JobId(7)).unwrap(), [member(7, 0), member(7, 1)]);
+    assert_eq!(history.attempts(JobId(7)).unwrap()[0].ended_at, Some(Timestamp(u64::MAX / 2)));
+    let what: Vec<String> = history.events(JobId(7)).unwrap().into_iter().map(|e| e.what).collect();
+    assert_eq!(what, ["submitted", "placed"]);
+
+    let ended = JobRow { state: "failed".to_owned(), exit_code: Some(3), ..job(7) };
+    history.record_job(&ended).unwrap();
+    drop(history);
+    let history = History::open(&path).unwrap();
+    assert_eq!(history.job(JobId(7)).unwrap(), Some(ended));
+    assert_eq!(ids(&history, &Filter::default()).len(), 20);
+    assert_eq!(History::open(&dir.path().join("new.db")).unwrap().newest_id().unwrap(), None);
+}
+
+#[test]
+fn filters_narrow_and_the_newest_come_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let history = filled(&dir.path().join("history.db"), 1_000);
+    let all = Filter::default();
+    assert_eq!(ids(&history, &Filter { limit: 3, ..all.clone() }), [1000, 999, 998]);
+    assert_eq!(ids(&history, &Filter { owner_uid: Some(1001), limit: 2, ..all.clone() }), [996, 991]);
+    assert_eq!(ids(&history, &Filter { name: Some("train-3".to_owned()), ..all.clone() }).len(), 20);
+    assert_eq!(ids(&history, &Filter { state: Some("running".to_owned()), ..all.clone() }).len(), 100);
+    assert_eq!(ids(&history, &Filter { finished: true, ..all.clone() }).len(), 900);
+    let (since, before) = (Some(Timestamp(999_000)), Some(Timestamp(1_000_000)));
+    assert_eq!(ids(&history, &Filter { since, ..all.clone() }), [1000, 999]);
+    assert_eq!(ids(&history, &Filter { since, before, ..all.clone() }), [999]);
+    let name = Some("' OR 1 = 1 --".to_owned());
+    assert_eq!(ids(&history, &Filter { name, ..all }), Vec::<u64>::new());
+}
+
+/// What SQLite means to do, one line per loop or sort.
+fn plan(history: &History, sql: &str) -> Vec<String> {
+    let mut statement = history.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    // A parameter that is not bound is NULL; the plan does not depend on it.
+    let rows = statement.raw_query().mapped(|row| row.get("detail")).collect::<Result<_, _>>();
+    rows.unwrap()
+}
+
+#[test]
+fn every_question_uses_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut filters = vec![Filter::default()];
+    let state = Some("failed".to_owned());
+    for part in [
+        Filter { owner_uid: Some(1), ..Filter::default() },
+        Filter { state, ..Filter::default() },
+        Filter { name: Some("x".to_owned()), ..Filter::default() },
+        Filter { since: Some(Timestamp(1)), ..Filter::default() },
+        Filter { finished: true, ..Filter::default() },
+    ] {
+        let both: Vec<Filter> = filters.iter().map(|filter| union(filter, &part)).collect();
+        filters.extend(both);
+    }
+    assert_eq!(filters.len(), 32);
+    let mut questions: Vec<String> = filters.iter().map(|filter| filter.sql().0).collect();
+    questions.extend([OLD, SURPLUS].map(str::to_owned));
+    for count in [1_000, 100_000] {
+        let mut history = History::open(&dir.path().join(format!("{count}.db"))).unwrap();
+        history.record(&(1..=count).map(|id| Row::Job(job(id))).collect::<Vec<_>>()).unwrap();
+        for sql in &questions {
+            let plan = plan(&history, sql);
+            let indexed = |step: &String| step.contains(" USING ") && step.contains("INDEX jobs_by_");
+            assert!(plan.iter().all(indexed), "{sql}: {plan:?}");
+        }
+        for table in ["attempts", "members", "events"] {
+            let plan = plan(&history, &format!("SELECT * FROM {table} WHERE job = ?"));
+            assert!(plan.iter().all(|step| step.starts_with("SEARCH")), "{plan:?}");
+        }
+        let newest = ids(&history, &Filter { owner_uid: Some(1002), limit: 1, ..Filter::default() });
+        assert_eq!(newest, [count - 3]);
+    }
+}
+
+fn union(a: &Filter, b: &Filter) -> Filter {
+    Filter {
+        owner_uid: a.owner_uid.or(b.owner_uid),
+        state: a.state.clone().or_else(|| b.state.clone()),
+        name: a.name.clone().or_else(|| b.name.clone()),
+        since: a.since.or(b.since),
+        before: None,
+        finished: a.finished || b.finished,
+        limit: ROWS_MAX,
+    }
+}
+
+#[test]
+fn old_and_surplus_jobs_go_and_unfinished_ones_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut history = filled(&dir.path().join("history.db"), 100);
+    let forever = Retention { keep_ms: u64::MAX, keep_jobs: u32::MAX };
+    let now = Timestamp(100_500);
+    assert_eq!(history.prune(forever, now).unwrap(), []);
+    let gone = history.prune(Retention { keep_ms: 80_000, ..forever }, now).unwrap();
+    // 20 finished at 20,500 had it finished; 21 is the first that stays.
+    let expected: Vec<JobId> = (1..=20).filter(|id| id % 10 != 0).map(JobId).collect();
+    assert_eq!(gone, expected);
+    let gone = history.prune(Retention { keep_jobs: 9, ..forever }, now).unwrap();
+    assert_eq!((gone.len(), gone[0], gone[62]), (63, JobId(21), JobId(89)));
+    let left = ids(&history, &Filter::default());
+    assert_eq!(left.len(), 9 + 10);
+    assert!(left.contains(&10) && left.contains(&91));
+    assert!(history.events(JobId(21)).unwrap().is_empty() && history.members(JobId(21)).unwrap().is_empty());
+    assert_eq!(history.events(JobId(91)).unwrap().len(), 2);
+    assert_eq!(history.prune(Retention { keep_ms: 0, keep_jobs: 0 }, now).unwrap().len(), 9);
+    assert_eq!(ids(&history, &Filter::default()).len(), 10);
+}
+
+#[test]
+fn a_crash_leaves_whole_transactions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, wal) = (dir.path().join("history.db"), dir.path().join("history.db-wal"));
+    let history = History::open(&path).unwrap();
+    history.connection.pragma_update(None, "wal_checkpoint", "truncate").unwrap();
+    drop(history);
+    let mut history = History::open(&path).unwrap();
+    for id in 1..=5 {
+        history.record(&rows(id)).unwrap();
+    }
+    // The disk as it is while the daemon runs, cut at many places of the log.
+    let (db, log) = (fs::read(&path).unwrap(), fs::read(&wal).unwrap());
+    let mut seen = Vec::new();
+    for length in (0..=log.len()).step_by(1_000).chain([log.len()]) {
+        let copy = dir.path().join("copy.db");
+        fs::write(&copy, &db).unwrap();
+        fs::write(dir.path().join("copy.db-wal"), &log[..length]).unwrap();
+        drop(fs::remove_file(dir.path().join("copy.db-shm")));
+        let copy = History::open(&copy).unwrap();
+        let jobs = ids(&copy, &Filter::default());
+        let expected: Vec<u64> = (1..=jobs.len() as u64).rev().collect();
+        assert_eq!(jobs, expected);
+        for id in jobs {
+            assert_eq!(copy.events(JobId(id)).unwrap().len(), 2);
+            assert_eq!(copy.members(JobId(id)).unwrap().len(), 2);
+        }
+        seen.push(expected.len());
+    }
+    assert_eq!((seen.first(), seen.last()), (Some(&0), Some(&5)));
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_begun_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    for round in 1..=2 {
+        drop(filled(&path, 1_000));
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        for page in bytes[middle..].chunks_mut(4096).take(20) {
+            page[..64].fill(0xee);
+        }
+        fs::write(&path, bytes).unwrap();
+        let error = History::open(&path).unwrap_err();
+        assert!(matches!(error, HistoryError::Damaged { .. }), "{error}");
+        let (history, message) = History::open_or_begin_anew(&path).unwrap();
+        assert!(message.unwrap().contains(&format!("history.db.damaged-{round}")));
+        assert_eq!(history.newest_id().unwrap(), None);
+    }
+    fs::write(&path, "this was never a database, however long one looks at it ".repeat(100)).unwrap();
+    let error = History::open(&path).unwrap_err();
+    assert!(matches!(error, HistoryError::Damaged { .. }), "{error}");
+    let (_, message) = History::open_or_begin_anew(&path).unwrap();
+    assert!(message.is_some());
+    assert!(History::open_or_begin_anew(&path).unwrap().1.is_none());
+}
+
+#[test]
+fn any_damage_is_an_error_and_never_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    drop(filled(&path, 30));
+    let whole = fs::read(&path).unwrap();
+    for at in (0..whole.len()).step_by(97) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        let copy = dir.path().join(format!("copy-{at}.db"));
+        fs::write(&copy, bytes).unwrap();
+        if let Ok(mut history) = History::open(&copy) {
+            drop(history.jobs(&Filter::default()));
+            drop(history.events(JobId(3)));
+            drop(history.record(&rows(31)));
+            drop(history.prune(Retention { keep_ms: 0, keep_jobs: 0 }, Timestamp(1 << 40)));
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = History::open(&dir.path().join("none/history.db")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot open the history"), "{error}");
+    assert!(matches!(History::open(dir.path()), Err(HistoryError::Io { .. })));
+}
+
+#[test]
+fn others_databases_and_later_versions_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let foreign = dir.path().join("foreign.db");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+    assert!(matches!(History::open_or_begin_anew(&foreign), Err(HistoryError::Foreign { .. })));
+
+    let later = dir.path().join("later.db");
+    let history = filled(&later, 5);
+    history.connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(history);
+    let error = History::open_or_begin_anew(&later).unwrap_err();
+    assert!(matches!(error, HistoryError::Newer { version: 99, .. }), "{error}");
+}
+
+#[test]
+fn every_older_version_becomes_todays() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in 0..=schema::MIGRATIONS.len() {
+        let path = dir.path().join(format!("{version}.db"));
+        let mut old = Connection::open(&path).unwrap();
+        schema::migrate(&mut old, &schema::MIGRATIONS[..version]).unwrap();
+        drop(old);
+        assert_eq!(filled(&path, 3).newest_id().unwrap(), Some(JobId(3)));
+    }
+}
+
+#[test]
+fn a_migration_happens_once_and_whole() {
+    let version =
+        |c: &Connection| c.pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0)).unwrap();
+    let mut connection = Connection::open_in_memory().unwrap();
+    let first = "CREATE TABLE a (x); INSERT INTO a VALUES (1)";
+    let broken = "ALTER TABLE a ADD COLUMN y; INSERT INTO nowhere VALUES (1)";
+    schema::migrate(&mut connection, &[first]).unwrap();
+    schema::migrate(&mut connection, &[first]).unwrap();
+    assert!(schema::migrate(&mut connection, &[first, broken]).is_err());
+    assert_eq!(version(&connection), 1);
+    schema::migrate(&mut connection, &[first, "ALTER TABLE a ADD COLUMN y"]).unwrap();
+    assert_eq!(version(&connection), 2);
+    let count: i64 = connection.query_row("SELECT count(*) FROM a", [], |r| r.get(0)).unwrap();
+    assert_eq!(count, 1);
+}

@@ -1,0 +1,156 @@
+//! From a placement to members that a shim can hold: files, ports, secrets, limits.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use phalanx_model::{GangId, Job, JobId, LaunchKind, MemberId, Node, NodeName, Placement, SecretSource};
+use phalanx_node::{IsolationChoice, MemberSpec, Secret};
+
+use crate::Paths;
+use crate::env::Attempt;
+use crate::user;
+
+/// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
+const LEFTOVER_GRACE_MS: u64 = 2_000;
+
+/// Everything about one attempt that its members share; written to disk, so that a successor of this daemon
+/// starts a missing member just as this one would have.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) job: Job,
+    pub(crate) gang: GangId,
+    pub(crate) attempt: u32,
+    pub(crate) placement: Placement,
+    pub(crate) gate_deadline_ms: u64,
+}
+
+/// Makes the folder and the files that the ranks read.
+pub(crate) fn prepare(paths: &Paths, start: &Start, nodes: &BTreeMap<NodeName, Node>) -> io::Result<u16> {
+    let dir = paths.attempt(start.gang, start.attempt);
+    make_dir(&dir, 0o755)?;
+    let master_port = port_of(&dir)?;
+    let Some(attempt) = attempt(start, nodes, &dir, master_port) else { return Ok(master_port) };
+    fs::write(dir.join("hostfile"), attempt.hostfile())?;
+    fs::write(dir.join("rankfile"), attempt.rankfile())?;
+    fs::write(dir.join("topology.json"), attempt.topology().to_string())?;
+    Ok(master_port)
+}
+
+fn attempt<'a>(
+    start: &'a Start,
+    nodes: &'a BTreeMap<NodeName, Node>,
+    dir: &'a Path,
+    master_port: u16,
+) -> Option<Attempt<'a>> {
+    let gang = start.job.gangs.get(usize::from(start.gang.index))?;
+    let (job, placement, number) = (&start.job, &start.placement, start.attempt);
+    Some(Attempt { job, gang, placement, number, nodes, master_port, dir })
+}
+
+/// One port per attempt, the same after a restart of the daemon: the one in the file, or a free one.
+fn port_of(dir: &Path) -> io::Result<u16> {
+    let file = dir.join("master_port");
+    if let Some(port) = fs::read_to_string(&file).ok().and_then(|t| t.trim().parse().ok()) {
+        return Ok(port);
+    }
+    let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port();
+    fs::write(file, port.to_string())?;
+    Ok(port)
+}
+
+/// What the shim of one rank is told. `None` for a rank that the placement does not have.
+pub(crate) fn member_spec(
+    paths: &Paths,
+    start: &Start,
+    nodes: &BTreeMap<NodeName, Node>,
+    master_port: u16,
+    rank: u32,
+    isolation: &IsolationChoice,
+) -> Option<MemberSpec> {
+    let dir = paths.attempt(start.gang, start.attempt);
+    let attempt = attempt(start, nodes, &dir, master_port)?;
+    let (gang, owner) = (attempt.gang, &start.job.owner);
+    start.placement.slots.get(rank as usize)?;
+    let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
+    let holds_slots = gang.program.launch == LaunchKind::Mpi && rank > 0;
+    let argv = if holds_slots { placeholder() } else { gang.program.argv.clone() };
+    let ports = attempt.rendezvous_port().filter(|_| rank == 0).into_iter().collect();
+    let secrets = gang.program.secrets.iter().map(|(name, source)| Secret {
+        name: name.clone(),
+        path: match source {
+            SecretSource::Submitted => paths.secrets(start.job.id).join(name),
+            SecretSource::File(path) => PathBuf::from(path),
+        },
+    });
+    Some(MemberSpec {
+        member,
+        token: token(paths, member),
+        argv,
+        env: attempt.env(rank),
+        workdir: PathBuf::from(&gang.program.workdir),
+        uid: owner.uid,
+        gid: owner.gid,
+        groups: user::groups(owner),
+        log_path: paths.log(member),
+        gate_deadline_ms: start.gate_deadline_ms,
+        ports,
+        secrets: secrets.collect(),
+        rdma: gang.program.rdma,
+        cpus: Vec::new(),
+        cpu_milli: Some(gang.needs.cpu_milli).filter(|c| *c > 0),
+        memory_bytes: Some(gang.needs.memory_bytes).filter(|m| *m > 0),
+        pids_max: None,
+        term_grace_ms: LEFTOVER_GRACE_MS,
+        isolation: isolation.clone(),
+    })
+}
+
+/// A rank that only holds its slots while the launcher, rank 0, runs.
+fn placeholder() -> Vec<String> {
+    let exe = std::env::current_exe().unwrap_or_else(|_| "phalanx".into());
+    vec![exe.display().to_string(), "__hold".to_owned()]
+}
+
+/// Unique on this machine: two daemons with different state folders never share one.
+fn token(paths: &Paths, member: MemberId) -> String {
+    let root = paths.root().as_os_str().as_encoded_bytes();
+    // FNV-1a, only to tell state folders apart.
+    let hash = root
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    let MemberId { gang, attempt, rank } = member;
+    format!("{:08x}-{}-{}-{attempt}-{rank}", hash >> 32, gang.job, gang.index)
+}
+
+/// Secret values that came with a submission, each in a file that only the owner reads.
+pub(crate) fn keep_secrets(paths: &Paths, job: &Job, secrets: &BTreeMap<String, String>) -> io::Result<()> {
+    if secrets.is_empty() {
+        return Ok(());
+    }
+    let dir = paths.secrets(job.id);
+    make_dir(&dir, 0o711)?;
+    for (name, value) in secrets {
+        let path = dir.join(name);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o400).open(&path)?;
+        file.write_all(value.as_bytes())?;
+        if nix::unistd::geteuid().is_root() {
+            chown(&path, Some(job.owner.uid), Some(job.owner.gid))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn forget_secrets(paths: &Paths, job: JobId) {
+    // Nothing there is the usual case.
+    let _ = fs::remove_dir_all(paths.secrets(job));
+}
+
+/// A folder and its parents, passable for the owner of a job, whatever the umask.
+pub(crate) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(mode))
+}

@@ -1,0 +1,192 @@
+//! The output of ranks: kept in one file per rank and attempt, read through the daemon by who may.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use phalanx_model::{JobId, MemberId};
+
+use crate::Paths;
+
+/// How often a followed log is looked at.
+const FOLLOW: Duration = Duration::from_millis(100);
+/// A longer line is cut: one rank cannot fill a reader's memory.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// `--tail` reads at most this much from the end of a file.
+const TAIL_BYTES_MAX: u64 = 16 << 20;
+
+/// One rank's log of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Log {
+    pub(crate) member: MemberId,
+    pub(crate) path: PathBuf,
+}
+
+/// The logs of a job: of all ranks of the newest attempt, unless told otherwise.
+pub(crate) fn find(
+    paths: &Paths,
+    job: JobId,
+    rank: Option<u32>,
+    attempt: Option<u32>,
+) -> io::Result<Vec<Log>> {
+    let mut found = Vec::new();
+    for (gang_dir, index) in numbered(&paths.job(job), "gang-")? {
+        let gang = job.gang(u16::try_from(index).unwrap_or(u16::MAX));
+        let attempts = numbered(&gang_dir, "attempt-")?;
+        let wanted = attempt.or_else(|| attempts.iter().map(|(_, n)| *n).max());
+        for (attempt_dir, number) in attempts.into_iter().filter(|(_, n)| Some(*n) == wanted) {
+            for (_, r) in
+                numbered(&attempt_dir, "rank-")?.into_iter().filter(|(_, r)| rank.is_none_or(|w| w == *r))
+            {
+                let member = MemberId { gang, attempt: number, rank: r };
+                found.push(Log { member, path: paths.log(member) });
+            }
+        }
+    }
+    found.sort_by_key(|l| l.member);
+    Ok(found)
+}
+
+/// Folders named `prefixN`; none where there is no such folder.
+fn numbered(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u32)>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let number = path.file_name().and_then(|n| n.to_str()?.strip_prefix(prefix)?.parse().ok());
+        found.extend(number.map(|n| (path, n)));
+    }
+    Ok(found)
+}
+
+/// Reads a log line by line, from the end if a tail is wanted, and goes on as it grows.
+pub(crate) struct Follower {
+    log: Log,
+    reader: Option<BufReader<File>>,
+    tail: Option<u32>,
+    partial: Vec<u8>,
+}
+
+impl Follower {
+    pub(crate) fn new(log: Log, tail: Option<u32>) -> Self {
+        Self { log, reader: None, tail, partial: Vec::new() }
+    }
+
+    pub(crate) const fn member(&self) -> MemberId {
+        self.log.member
+    }
+
+    /// Whole lines that are there now; at the end (`last`) also one without an end.
+    pub(crate) fn lines(
+        &mut self,
+        last: bool,
+        mut each: impl FnMut(&str) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.reader.is_none() {
+            let Ok(mut file) = File::open(&self.log.path) else { return Ok(()) };
+            if let Some(tail) = self.tail {
+                seek_to_tail(&mut file, tail)?;
+            }
+            self.reader = Some(BufReader::new(file));
+        }
+        let Some(reader) = &mut self.reader else { return Ok(()) };
+        loop {
+            let room = LINE_BYTES_MAX.saturating_sub(self.partial.len() as u64);
+            let got = reader.by_ref().take(room.max(1)).read_until(b'\n', &mut self.partial)?;
+            let whole = self.partial.last() == Some(&b'\n') || self.partial.len() as u64 >= LINE_BYTES_MAX;
+            if whole || (got == 0 && last && !self.partial.is_empty()) {
+                let line = String::from_utf8_lossy(&self.partial);
+                each(line.trim_end_matches(['\n', '\r']))?;
+                self.partial.clear();
+            } else if got == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn pause() {
+        sleep(FOLLOW);
+    }
+}
+
+/// Moves to the beginning of the last `lines` lines.
+fn seek_to_tail(file: &mut File, lines: u32) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(TAIL_BYTES_MAX);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+    let body = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let mut left = lines;
+    let mut at = if lines == 0 { bytes.len() } else { body.len() };
+    while left > 0 {
+        match body.get(..at).and_then(|head| head.iter().rposition(|b| *b == b'\n')) {
+            Some(newline) => {
+                left -= 1;
+                at = newline;
+                if left == 0 {
+                    at = newline + 1;
+                }
+            }
+            None => {
+                at = 0;
+                break;
+            }
+        }
+    }
+    file.seek(SeekFrom::Start(from + at as u64))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail_of(text: &str, lines: u32) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, text).unwrap();
+        let mut file = File::open(&path).unwrap();
+        seek_to_tail(&mut file, lines).unwrap();
+        let mut rest = String::new();
+        file.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    #[test]
+    fn a_tail_is_the_last_whole_lines() {
+        assert_eq!(tail_of("a\nb\nc\n", 2), "b\nc\n");
+        assert_eq!(tail_of("a\nb\nc", 1), "c");
+        assert_eq!(tail_of("a\nb\n", 9), "a\nb\n");
+        assert_eq!(tail_of("", 3), "");
+        assert_eq!(tail_of("a\nb\nc\n", 0), "");
+    }
+
+    #[test]
+    fn a_growing_log_gives_whole_lines_and_at_the_end_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
+        let mut follower = Follower::new(Log { member, path: path.clone() }, None);
+        let mut seen = Vec::new();
+        let mut read = |f: &mut Follower, last| {
+            f.lines(last, |line| {
+                seen.push(line.to_owned());
+                Ok(())
+            })
+            .unwrap();
+            std::mem::take(&mut seen)
+        };
+        assert!(read(&mut follower, false).is_empty());
+        fs::write(&path, "one\ntw").unwrap();
+        assert_eq!(read(&mut follower, false), ["one"]);
+        fs::write(&path, "one\ntwo\nthree").unwrap();
+        assert_eq!(read(&mut follower, false), ["two"]);
+        assert_eq!(read(&mut follower, true), ["three"]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Where things are kept on this machine.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use phalanx_model::{GangId, JobId, MemberId};
+
+/// The state folder and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    root: PathBuf,
+}
+
+impl Paths {
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// `$PHALANX_STATE`; else `/var/lib/phalanx` for root, and the user's state folder for others.
+    #[must_use]
+    pub fn from_env() -> Self {
+        if let Some(given) = env::var_os("PHALANX_STATE").filter(|v| !v.is_empty()) {
+            return Self::new(given);
+        }
+        if nix::unistd::geteuid().is_root() {
+            return Self::new("/var/lib/phalanx");
+        }
+        let state = env::var_os("XDG_STATE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+        let home =
+            || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".local/state");
+        Self::new(state.unwrap_or_else(home).join("phalanx"))
+    }
+
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The control socket: anyone may connect, the kernel says who it is.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("phalanx.sock")
+    }
+
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    #[must_use]
+    pub fn daemon_log(&self) -> PathBuf {
+        self.root.join("daemon.log")
+    }
+
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("journal")
+    }
+
+    #[must_use]
+    pub fn history(&self) -> PathBuf {
+        self.root.join("history.db")
+    }
+
+    #[must_use]
+    pub fn jobs(&self) -> PathBuf {
+        self.root.join("jobs")
+    }
+
+    #[must_use]
+    pub fn job(&self, job: JobId) -> PathBuf {
+        self.jobs().join(job.to_string())
+    }
+
+    /// What the ranks of one attempt may read: host file, rank file, topology.
+    #[must_use]
+    pub fn attempt(&self, gang: GangId, attempt: u32) -> PathBuf {
+        self.job(gang.job).join(format!("gang-{}", gang.index)).join(format!("attempt-{attempt}"))
+    }
+
+    #[must_use]
+    pub fn member(&self, member: MemberId) -> PathBuf {
+        self.attempt(member.gang, member.attempt).join(format!("rank-{}", member.rank))
+    }
+
+    #[must_use]
+    pub fn log(&self, member: MemberId) -> PathBuf {
+        self.member(member).join("output.log")
+    }
+
+    #[must_use]
+    pub fn secrets(&self, job: JobId) -> PathBuf {
+        self.root.join("secrets").join(job.to_string())
+    }
+}

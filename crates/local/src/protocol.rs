@@ -1,0 +1,310 @@
+//! What goes over the control socket: one JSON line per request, one or more per answer.
+//!
+//! The socket is a Unix socket; who asks is known from the kernel (`SO_PEERCRED`), never from the request.
+//! Shapes carry [`VERSION`]; fields are only ever added within one version.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{
+    Admin, CostTable, DeviceMask, Ending, GangId, Job, JobId, Levels, Node, NodeName, Origin, Phase,
+    Placement, Rejection, Report, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+/// Version of every shape below; shown as `apiVersion` in `-o json`.
+pub const VERSION: &str = "phalanx/v1";
+/// A request line is at most this long.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// A job as users name it: its number, or its name where that is clear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobRef {
+    Id(JobId),
+    /// The newest unfinished job of that name, else the newest.
+    Name(String),
+}
+
+impl JobRef {
+    /// A number is a number; everything else is a name. Never a prefix of either.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Name(text.to_owned()), |id| Self::Id(JobId(id)))
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub version: String,
+    pub verb: Verb,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// Answers [`Answer::Pong`].
+    Ping,
+    /// `job.id`, `job.owner` and `job.submitted_at` are set by the daemon. Secret values go to files that
+    /// only the owner reads, never to the journal.
+    Submit {
+        job: Box<Job>,
+        secrets: BTreeMap<String, String>,
+    },
+    /// What [`Verb::Submit`] would do; nothing is submitted.
+    DryRun {
+        job: Box<Job>,
+    },
+    List {
+        finished: bool,
+        owner: Option<u32>,
+        limit: u32,
+    },
+    Get {
+        job: JobRef,
+    },
+    Why {
+        job: JobRef,
+    },
+    /// Streams [`Answer::Log`] lines, then [`Answer::End`].
+    Logs {
+        job: JobRef,
+        rank: Option<u32>,
+        attempt: Option<u32>,
+        tail: Option<u32>,
+        follow: bool,
+    },
+    /// Streams [`Answer::Event`] lines until the job has finished, then [`Answer::Job`].
+    Follow {
+        job: JobRef,
+    },
+    Cancel {
+        job: JobRef,
+    },
+    Nodes,
+    /// Everything about the machines, for pictures and checks.
+    Topology,
+    Queues,
+    Cordon {
+        node: NodeName,
+    },
+    Drain {
+        node: NodeName,
+    },
+    Uncordon {
+        node: NodeName,
+    },
+    /// Ends the daemon; jobs go on and are adopted by the next one.
+    Stop,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Pong {
+        version: String,
+        pid: u32,
+        epoch: u64,
+    },
+    /// `existing`: the key was used before, and this is that job.
+    Submitted {
+        job: JobId,
+        name: String,
+        existing: bool,
+    },
+    DryRun(DryRunView),
+    Jobs(Vec<JobView>),
+    Job(Box<JobView>),
+    Why(WhyView),
+    Log {
+        rank: u32,
+        attempt: u32,
+        line: String,
+    },
+    Event {
+        at: Timestamp,
+        what: String,
+        detail: String,
+    },
+    Nodes(NodesView),
+    Topology(TopologyView),
+    Queues(Vec<QueueView>),
+    Done {
+        detail: String,
+    },
+    /// A stream is over.
+    End,
+    Error(ErrorView),
+}
+
+/// An error, as the user reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorView {
+    pub code: ErrorCode,
+    pub message: String,
+    /// What to do; may be empty.
+    pub hint: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    BadRequest,
+    NotFound,
+    Forbidden,
+    Rejected,
+    /// The journal or the disk; try again later.
+    Unavailable,
+    Internal,
+}
+
+/// One job, for `ps` and `get`. Times are Unix milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    pub id: JobId,
+    pub name: String,
+    pub owner: String,
+    pub uid: u32,
+    pub queue: String,
+    pub priority: i32,
+    /// pending, starting, running, stopping, succeeded, failed, cancelled, time_limit
+    pub state: String,
+    /// Why it waits (a stable word and a sentence), or how it ended.
+    pub reason: String,
+    pub detail: String,
+    pub submitted_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub ending: Option<Ending>,
+    pub exit_code: Option<i32>,
+    pub gangs: Vec<GangView>,
+    /// The submission itself; empty in lists, and for users who do not own the job.
+    pub job: Option<Box<Job>>,
+    pub events: Vec<EventView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangView {
+    pub id: GangId,
+    pub size: u32,
+    pub devices_per_member: u32,
+    pub phase: Option<Phase>,
+    pub attempt: u32,
+    pub failures: u32,
+    pub placement: Option<Placement>,
+    pub members: Vec<MemberView>,
+    pub estimated_start: Option<Timestamp>,
+    /// Predicted by the cost model for this placement and the job's traffic (or 1 GiB all-reduce).
+    pub predicted: Option<PredictedView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    pub rank: u32,
+    pub node: NodeName,
+    pub devices: DeviceMask,
+    /// requested, ready, running, exited
+    pub state: String,
+    pub exit_code: Option<i32>,
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventView {
+    pub at: Timestamp,
+    pub what: String,
+    pub detail: String,
+}
+
+/// Predicted, never measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictedView {
+    pub step_us: u64,
+    pub communication_us: u64,
+    pub bandwidth_bytes_per_s: u64,
+    /// In words: what the slowest part is, and on what message this rests.
+    pub sentence: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DryRunView {
+    pub rejected: Option<Rejection>,
+    pub reports: Vec<Report>,
+    /// For each report with a place: what the cost model says of it.
+    pub predicted: Vec<Option<PredictedView>>,
+    /// What a scheduler that only counts devices would choose (first fit), where it would start now.
+    pub first_fit: Vec<Option<FirstFitView>>,
+    pub levels: Levels,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstFitView {
+    pub placement: Placement,
+    pub predicted: PredictedView,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyView {
+    pub job: JobView,
+    pub reports: Vec<Report>,
+    pub now: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodesView {
+    pub nodes: Vec<NodeView>,
+    /// How processes of a job are held together on this host.
+    pub isolation: String,
+    /// What discovery could not find, and why.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub name: NodeName,
+    pub path: Vec<String>,
+    pub origin: Origin,
+    pub admin: Admin,
+    pub address: String,
+    /// Product of the devices, e.g. `8 × NVIDIA H100`; empty without devices.
+    pub model: String,
+    pub devices: u32,
+    pub free: DeviceMask,
+    pub foreign: DeviceMask,
+    pub cpu_milli: u64,
+    pub cpu_free_milli: i64,
+    pub memory_bytes: u64,
+    pub memory_free_bytes: i64,
+    /// Which job holds which devices.
+    pub held: Vec<HeldView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldView {
+    pub job: JobId,
+    pub name: String,
+    pub devices: DeviceMask,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopologyView {
+    pub levels: Levels,
+    pub costs: CostTable,
+    pub nodes: Vec<Node>,
+    pub held: Vec<(NodeName, Vec<HeldView>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueView {
+    pub name: String,
+    pub pending: u32,
+    pub running: u32,
+    pub devices_held: u32,
+    pub devices_wanted: u32,
+}
+
+impl ErrorView {
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: hint.into() }
+    }
+}

@@ -1,0 +1,234 @@
+//! What happened, for people: handed to a thread of its own, so that a slow disk never holds up a decision.
+//!
+//! Events of jobs in the engine's books are kept in memory as well: who follows a job sees them at once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use phalanx_model::{Job, JobId, Timestamp};
+use phalanx_shell::unix_now;
+
+use crate::daemon::say;
+use crate::history::{
+    AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
+};
+use crate::protocol::{EventView, GangView, JobRef, JobView};
+
+/// Rows written in one transaction at most.
+const BATCH_MAX: usize = 4_096;
+
+enum Entry {
+    Rows(Vec<Row>),
+    Prune { retention: Retention, done: Sender<Result<Vec<JobId>, String>> },
+    Finish { done: Sender<()> },
+}
+
+/// Cheap to clone; all clones write through one thread.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    entries: Sender<Entry>,
+    reader: Arc<Mutex<History>>,
+    live: Arc<Mutex<BTreeMap<JobId, Vec<EventView>>>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panicking thread left is still a list of rows.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    /// Opens the history; a damaged one is set aside, with a message, and begun anew.
+    pub(crate) fn open(path: &Path) -> Result<Self, HistoryError> {
+        let (writer, message) = History::open_or_begin_anew(path)?;
+        message.iter().for_each(|m| say(m));
+        let reader = History::open(path)?;
+        let (entries, todo) = channel();
+        std::thread::spawn(move || write_all(writer, &todo));
+        Ok(Self { entries, reader: Arc::new(Mutex::new(reader)), live: Arc::default() })
+    }
+
+    pub(crate) fn newest_id(&self) -> Result<u64, HistoryError> {
+        Ok(held(&self.reader).newest_id()?.map_or(0, |id| id.0))
+    }
+
+    /// Records where a job stands; `view` without the submission, which comes as `job`.
+    pub(crate) fn job(&self, view: JobView, job: Option<&Job>) {
+        let _ = self.entries.send(Entry::Rows(rows(view, job)));
+    }
+
+    pub(crate) fn event(&self, job: JobId, at: Timestamp, what: &str, detail: &str) {
+        let (what, detail) = (what.to_owned(), detail.to_owned());
+        let view = EventView { at, what: what.clone(), detail: detail.clone() };
+        held(&self.live).entry(job).or_default().push(view);
+        let _ = self.entries.send(Entry::Rows(vec![Row::Event(EventRow { job, at, what, detail })]));
+    }
+
+    /// After a restart: what happened before to a job that is still in the books.
+    pub(crate) fn recall(&self, job: JobId) -> Result<(), HistoryError> {
+        let known = held(&self.reader).events(job)?;
+        let mut live = held(&self.live);
+        let since = live.remove(&job).unwrap_or_default();
+        let events = known.into_iter().map(event_view).chain(since).collect();
+        live.insert(job, events);
+        Ok(())
+    }
+
+    /// The job left the books; the file has its events.
+    pub(crate) fn let_go(&self, job: JobId) {
+        held(&self.live).remove(&job);
+    }
+
+    pub(crate) fn events(&self, job: JobId) -> Result<Vec<EventView>, String> {
+        if let Some(events) = held(&self.live).get(&job) {
+            return Ok(events.clone());
+        }
+        let rows = held(&self.reader).events(job).map_err(|e| e.to_string())?;
+        Ok(rows.into_iter().map(event_view).collect())
+    }
+
+    /// Finished jobs, newest first.
+    pub(crate) fn finished(&self, owner: Option<u32>, limit: u32) -> Result<Vec<JobView>, String> {
+        let filter = Filter { owner_uid: owner, finished: true, limit, ..Filter::default() };
+        let rows = held(&self.reader).jobs(&filter).map_err(|e| e.to_string())?;
+        Ok(rows.iter().filter_map(view).map(|v| JobView { job: None, ..v }).collect())
+    }
+
+    pub(crate) fn find(&self, wanted: &JobRef) -> Result<Option<JobView>, String> {
+        let reader = held(&self.reader);
+        let row = match wanted {
+            JobRef::Id(id) => reader.job(*id).map_err(|e| e.to_string())?,
+            JobRef::Name(name) => {
+                let filter = Filter { name: Some(name.clone()), limit: 1, ..Filter::default() };
+                reader.jobs(&filter).map_err(|e| e.to_string())?.into_iter().next()
+            }
+        };
+        Ok(row.as_ref().and_then(view))
+    }
+
+    pub(crate) fn by_key(&self, uid: u32, key: &str) -> Option<JobId> {
+        // An unreadable history is no reason to refuse work: the engine knows the keys of its books.
+        held(&self.reader).job_by_key(uid, key).ok().flatten().map(|row| row.id)
+    }
+
+    pub(crate) fn prune(&self, keep_ms: u64, keep_jobs: u32) -> Result<Vec<JobId>, String> {
+        let (done, answered) = channel();
+        let retention = Retention { keep_ms, keep_jobs };
+        self.entries.send(Entry::Prune { retention, done }).map_err(|e| e.to_string())?;
+        answered.recv().map_err(|e| e.to_string())?
+    }
+
+    /// Waits until everything handed over is written.
+    pub(crate) fn finish(&self) {
+        let (done, answered) = channel();
+        if self.entries.send(Entry::Finish { done }).is_ok() {
+            let _ = answered.recv();
+        }
+    }
+}
+
+fn event_view(row: EventRow) -> EventView {
+    EventView { at: row.at, what: row.what, detail: row.detail }
+}
+
+/// The view as it was recorded with the submission.
+fn view(row: &JobRow) -> Option<JobView> {
+    serde_json::from_str(&row.spec_json).ok()
+}
+
+fn write_all(mut history: History, entries: &Receiver<Entry>) {
+    for first in entries {
+        let mut rows = Vec::new();
+        let mut after = Vec::new();
+        for entry in std::iter::once(first).chain(entries.try_iter().take(BATCH_MAX)) {
+            match entry {
+                Entry::Rows(more) => rows.extend(more),
+                other => after.push(other),
+            }
+        }
+        if let Err(e) = history.record(&rows) {
+            // A projection: the next start brings jobs that are still in the books up to date.
+            say(&format!("{} rows of the history are lost: {e}", rows.len()));
+        }
+        for entry in after {
+            match entry {
+                Entry::Rows(_) => {}
+                Entry::Prune { retention, done } => {
+                    let _ = done.send(history.prune(retention, unix_now()).map_err(|e| e.to_string()));
+                }
+                Entry::Finish { done } => {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+}
+
+/// A job's view as rows.
+fn rows(mut view: JobView, job: Option<&Job>) -> Vec<Row> {
+    view.job = job.map(|j| Box::new(j.clone()));
+    view.events.clear();
+    let mut rows: Vec<Row> = view.gangs.iter().flat_map(|gang| gang_rows(&view, gang)).collect();
+    let slots = || view.gangs.iter().filter_map(|g| g.placement.as_ref()).flat_map(|p| &p.slots);
+    let mut nodes: Vec<&str> = slots().map(|s| s.node.as_str()).collect();
+    nodes.dedup();
+    let attempts = view.gangs.iter().map(|g| g.attempt).max().unwrap_or(0);
+    rows.push(Row::Job(JobRow {
+        id: view.id,
+        name: view.name.clone(),
+        key: job.and_then(|j| j.key.clone()),
+        owner_uid: view.uid,
+        owner: view.owner.clone(),
+        queue: view.queue.clone(),
+        priority: view.priority,
+        submitted_at: view.submitted_at,
+        started_at: view.started_at,
+        finished_at: view.finished_at,
+        state: view.state.clone(),
+        ending: view.ending.as_ref().map(|e| e.word().to_owned()),
+        exit_code: view.exit_code,
+        detail: view.detail.clone(),
+        nodes: nodes.join(","),
+        devices: view.gangs.iter().map(|g| g.size.saturating_mul(g.devices_per_member)).sum(),
+        attempts,
+        restarts: attempts.saturating_sub(1),
+        spec_json: serde_json::to_string(&view).unwrap_or_default(),
+    }));
+    rows
+}
+
+fn gang_rows(view: &JobView, gang: &GangView) -> Vec<Row> {
+    if gang.placement.is_none() {
+        return Vec::new();
+    }
+    let at = gang.members.iter().any(|m| m.state == "exited").then(unix_now);
+    let (job, index, attempt) = (view.id, gang.id.index, gang.attempt);
+    let mut rows = vec![Row::Attempt(AttemptRow {
+        job,
+        gang: index,
+        attempt,
+        started_at: view.started_at,
+        ended_at: at,
+        class: Some(view.reason.clone()).filter(|r| at.is_some() && !r.is_empty()),
+        detail: view.detail.clone(),
+    })];
+    rows.extend(gang.members.iter().map(|m| {
+        let over = m.state == "exited";
+        Row::Member(MemberRow {
+            job,
+            gang: index,
+            attempt,
+            rank: m.rank,
+            node: m.node.to_string(),
+            devices: m.devices.to_string(),
+            started_at: view.started_at,
+            ended_at: at.filter(|_| over),
+            code: m.exit_code.filter(|c| *c < 128),
+            signal: m.exit_code.filter(|c| *c > 128).map(|c| c - 128),
+            class: None,
+            detail: m.detail.clone(),
+        })
+    }));
+    rows
+}

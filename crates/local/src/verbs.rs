@@ -1,0 +1,378 @@
+//! What each verb does, and who may.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx_model::{Change, Input, Job, JobId, NodeName, SecretSource};
+use phalanx_shell::{Engine, PumpError};
+
+use crate::daemon::Daemon;
+use crate::launch;
+use crate::logs::{self, Follower};
+use crate::protocol::{Answer, ErrorCode, ErrorView, EventView, JobRef, JobView, NodesView, Verb, WhyView};
+use crate::server::{Peer, Reply};
+use crate::views;
+
+/// Jobs in one list.
+const LIST_MAX: u32 = 10_000;
+/// One secret's value.
+const SECRET_BYTES_MAX: usize = 1 << 20;
+/// How often a followed job is looked at.
+const FOLLOW: Duration = Duration::from_millis(100);
+
+pub(crate) enum Failure {
+    /// To be told to the client.
+    Told(ErrorView),
+    /// The client is gone, and nobody is left to tell.
+    Gone,
+}
+
+impl From<io::Error> for Failure {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<PumpError> for Failure {
+    fn from(e: PumpError) -> Self {
+        let hint = "what runs goes on; try again";
+        Self::Told(ErrorView::new(ErrorCode::Unavailable, e.to_string(), hint))
+    }
+}
+
+fn refuse(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure::Told(ErrorView::new(code, message, hint))
+}
+
+pub(crate) fn answer(
+    daemon: &Arc<Daemon>,
+    peer: &Peer,
+    verb: Verb,
+    reply: &mut Reply,
+) -> Result<(), Failure> {
+    let one = match verb {
+        Verb::Ping => Answer::Pong {
+            version: phalanx_shell::VERSION.to_owned(),
+            pid: std::process::id(),
+            epoch: daemon.epoch,
+        },
+        Verb::Submit { job, secrets } => submit(daemon, peer, *job, &secrets)?,
+        Verb::DryRun { job } => {
+            let job = owned(daemon, peer, *job, 0);
+            let map = daemon.map.clone();
+            Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job))?)
+        }
+        Verb::List { finished, owner, limit } => {
+            Answer::Jobs(list(daemon, finished, owner, limit.min(LIST_MAX))?)
+        }
+        Verb::Get { job } => Answer::Job(Box::new(get(daemon, peer, &job)?)),
+        Verb::Why { job } => why(daemon, peer, &job)?,
+        Verb::Logs { job, rank, attempt, tail, follow } => {
+            return stream_logs(daemon, peer, &job, &Wanted { rank, attempt, tail, follow }, reply);
+        }
+        Verb::Follow { job } => return follow_job(daemon, peer, &job, reply),
+        Verb::Cancel { job } => cancel(daemon, peer, &job)?,
+        Verb::Nodes => Answer::Nodes(NodesView {
+            nodes: daemon.engine.look(views::nodes)?,
+            isolation: daemon.isolation.clone(),
+            notes: daemon.notes.clone(),
+        }),
+        Verb::Topology => {
+            let map = daemon.map.clone();
+            Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)
+        }
+        Verb::Queues => Answer::Queues(daemon.engine.look(views::queues)?),
+        Verb::Cordon { node } => on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?,
+        Verb::Drain { node } => on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?,
+        Verb::Uncordon { node } => on_node(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
+        Verb::Stop => {
+            operator(peer)?;
+            reply.send(&Answer::Done { detail: "jobs go on and wait for the next daemon".to_owned() })?;
+            reply.flush()?;
+            daemon.stop();
+            return Ok(());
+        }
+    };
+    reply.send(&one)?;
+    Ok(())
+}
+
+fn operator(peer: &Peer) -> Result<(), Failure> {
+    if peer.is_operator {
+        return Ok(());
+    }
+    let message = format!("user {} may not do this", peer.owner.name);
+    Err(refuse(ErrorCode::Forbidden, message, "ask an operator: root, or the user that runs the daemon"))
+}
+
+/// The submission as the daemon knows it: number, owner and time are not the client's to say.
+fn owned(daemon: &Daemon, peer: &Peer, job: Job, id: u64) -> Job {
+    let id = if id == 0 { JobId(daemon.next_job_peek()) } else { JobId(id) };
+    Job { id, owner: peer.owner.clone(), submitted_at: phalanx_shell::unix_now(), ..job }
+}
+
+fn submit(
+    daemon: &Daemon,
+    peer: &Peer,
+    job: Job,
+    secrets: &BTreeMap<String, String>,
+) -> Result<Answer, Failure> {
+    if peer.owner.uid != 0 && !daemon.is_root && !peer.is_operator {
+        let message = "this daemon runs without root rights and starts jobs of its own user only";
+        return Err(refuse(ErrorCode::Forbidden, message, "run `phalanx up` as root to serve several users"));
+    }
+    let job = owned(daemon, peer, job, daemon.next_job());
+    check_secrets(&job, secrets)?;
+    if let Some(existing) = daemon.known_key(&job) {
+        return Ok(Answer::Submitted { job: existing, name: job.name.to_string(), existing: true });
+    }
+    launch::keep_secrets(&daemon.paths, &job, secrets).map_err(|e| {
+        refuse(ErrorCode::Unavailable, format!("the secrets cannot be kept: {e}"), "free space on that disk")
+    })?;
+    let (id, name) = (job.id, job.name.to_string());
+    let facts = vec![Input::JobSubmitted { job: Box::new(job) }];
+    let verdict = daemon.engine.request(facts, move |_, changes| {
+        changes.iter().find_map(|c| match c {
+            Change::JobRejected { job, why } if *job == id => Some(why.clone()),
+            _ => None,
+        })
+    });
+    if !matches!(verdict, Ok(None)) {
+        launch::forget_secrets(&daemon.paths, id);
+    }
+    match verdict? {
+        None => Ok(Answer::Submitted { job: id, name, existing: false }),
+        Some(why) => match why.existing() {
+            Some(existing) => Ok(Answer::Submitted { job: existing, name, existing: true }),
+            None => Err(refuse(
+                ErrorCode::Rejected,
+                why.to_string(),
+                "`phalanx nodes` and `phalanx topo show` say what there is",
+            )),
+        },
+    }
+}
+
+fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let named = |name: &str| {
+        job.gangs.iter().any(|g| matches!(g.program.secrets.get(name), Some(SecretSource::Submitted)))
+    };
+    for (name, value) in secrets {
+        let word = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !word || !named(name) || value.len() > SECRET_BYTES_MAX {
+            let message = format!("secret {name:?} is not named in the job, or is no word, or is too long");
+            return Err(refuse(ErrorCode::BadRequest, message, "name it under `secrets:`; at most 1 MiB"));
+        }
+    }
+    let wanted = job.gangs.iter().flat_map(|g| &g.program.secrets);
+    let missing =
+        wanted.filter(|(_, s)| **s == SecretSource::Submitted).find(|(n, _)| !secrets.contains_key(*n));
+    match missing {
+        Some((name, _)) => {
+            let message = format!("secret {name} has no value");
+            Err(refuse(
+                ErrorCode::BadRequest,
+                message,
+                format!("set {name} in the environment of the submission"),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+fn list(daemon: &Daemon, finished: bool, owner: Option<u32>, limit: u32) -> Result<Vec<JobView>, Failure> {
+    let map = daemon.map.clone();
+    let mut jobs = daemon.engine.look(move |e| {
+        views::jobs(e, &map, |job, over| (finished || !over) && owner.is_none_or(|uid| job.owner.uid == uid))
+    })?;
+    if finished {
+        let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
+        let older = daemon.recorder.finished(owner, limit).map_err(unreadable)?;
+        jobs.extend(older.into_iter().filter(|j| !known.contains(&j.id)));
+        jobs.sort_by_key(|j| j.id);
+    }
+    let surplus = jobs.len().saturating_sub(limit as usize);
+    Ok(jobs.split_off(surplus))
+}
+
+fn unreadable(why: impl std::fmt::Display) -> Failure {
+    refuse(
+        ErrorCode::Unavailable,
+        format!("the history cannot be read: {why}"),
+        "jobs are not affected; see the daemon's log",
+    )
+}
+
+/// Finds a job by number or name, in the books or in the history.
+pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure> {
+    let (map, reference) = (daemon.map.clone(), wanted.clone());
+    let live = daemon.engine.look(move |e| views::job(e, &map, resolve(e, &reference)?, true))?;
+    let view = match live {
+        Some(view) => Some(view),
+        None => daemon.recorder.find(wanted).map_err(unreadable)?,
+    };
+    let Some(mut view) = view else {
+        let name = match wanted {
+            JobRef::Id(id) => id.to_string(),
+            JobRef::Name(name) => name.clone(),
+        };
+        return Err(refuse(ErrorCode::NotFound, format!("no job {name}"), "`phalanx ps -a` lists all jobs"));
+    };
+    view.events = daemon.recorder.events(view.id).map_err(unreadable)?;
+    if !may_read(peer, &view) {
+        view.job = None;
+    }
+    Ok(view)
+}
+
+/// The newest unfinished job of a name, else the newest.
+fn resolve(engine: &Engine, wanted: &JobRef) -> Option<JobId> {
+    match wanted {
+        JobRef::Id(id) => Some(*id),
+        JobRef::Name(name) => engine
+            .jobs()
+            .filter(|(job, _)| job.name.as_str() == name)
+            .max_by_key(|(job, gangs)| (gangs.iter().any(|g| !g.is_finished()), job.id))
+            .map(|(job, _)| job.id),
+    }
+}
+
+fn may_read(peer: &Peer, job: &JobView) -> bool {
+    peer.is_operator || peer.owner.uid == job.uid
+}
+
+/// A job that the peer may read in full or change.
+fn own(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure> {
+    let view = get(daemon, peer, wanted)?;
+    if may_read(peer, &view) {
+        return Ok(view);
+    }
+    let message = format!("job {} belongs to {}", view.id, view.owner);
+    Err(refuse(ErrorCode::Forbidden, message, "only its owner and operators may do this"))
+}
+
+fn why(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
+    let job = get(daemon, peer, wanted)?;
+    let id = job.id;
+    let reports = daemon.engine.look(move |e| views::reports(e, id))?;
+    Ok(Answer::Why(WhyView { job, reports, now: phalanx_shell::unix_now() }))
+}
+
+fn cancel(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
+    let view = own(daemon, peer, wanted)?;
+    if view.ending.is_some() {
+        return Ok(Answer::Done { detail: format!("job {} has ended already: {}", view.id, view.state) });
+    }
+    let facts = vec![Input::CancelRequested { job: view.id, by: peer.owner.name.clone() }];
+    daemon.engine.request(facts, |_, _| ())?;
+    Ok(Answer::Done { detail: format!("job {} is being cancelled", view.id) })
+}
+
+fn on_node(
+    daemon: &Daemon,
+    peer: &Peer,
+    node: &NodeName,
+    fact: impl FnOnce(NodeName) -> Input,
+) -> Result<Answer, Failure> {
+    operator(peer)?;
+    let wanted = node.clone();
+    let known = daemon.engine.look(move |e| {
+        let names: Vec<String> = e.nodes().map(|n| n.name.to_string()).collect();
+        (names.contains(&wanted.to_string()), names)
+    })?;
+    if !known.0 {
+        let hint = format!("nodes are {}", known.1.join(", "));
+        return Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint));
+    }
+    let fact = fact(node.clone());
+    let detail = match &fact {
+        Input::NodeCordoned { .. } => format!("{node} takes no new work"),
+        Input::DrainRequested { .. } => {
+            format!("{node} takes no new work, and what runs there is moved away")
+        }
+        _ => format!("{node} takes work"),
+    };
+    daemon.engine.request(vec![fact], |_, _| ())?;
+    Ok(Answer::Done { detail })
+}
+
+struct Wanted {
+    rank: Option<u32>,
+    attempt: Option<u32>,
+    tail: Option<u32>,
+    follow: bool,
+}
+
+/// Lines of the newest attempt, and when that is followed by another, of that one.
+fn stream_logs(
+    daemon: &Arc<Daemon>,
+    peer: &Peer,
+    wanted: &JobRef,
+    what: &Wanted,
+    reply: &mut Reply,
+) -> Result<(), Failure> {
+    let id = own(daemon, peer, wanted)?.id;
+    let mut followers: Vec<Follower> = Vec::new();
+    let mut tail = what.tail;
+    loop {
+        // Looked at before the logs, so that nothing written before the end is missed.
+        let over = !what.follow || ended(daemon, id)?;
+        let found = logs::find(&daemon.paths, id, what.rank, what.attempt).map_err(unreadable)?;
+        for log in found {
+            if !followers.iter().any(|f| f.member() == log.member) {
+                followers.push(Follower::new(log, tail));
+            }
+        }
+        for follower in &mut followers {
+            let member = follower.member();
+            follower.lines(over, |line| {
+                reply.send(&Answer::Log { rank: member.rank, attempt: member.attempt, line: line.to_owned() })
+            })?;
+        }
+        reply.flush()?;
+        if over {
+            reply.send(&Answer::End)?;
+            return Ok(());
+        }
+        if reply.is_gone() {
+            return Ok(());
+        }
+        // What appears from now on is wanted from its beginning.
+        tail = None;
+        Follower::pause();
+    }
+}
+
+fn ended(daemon: &Daemon, id: JobId) -> Result<bool, Failure> {
+    let over = daemon.engine.look(move |e| {
+        e.jobs().find(|(j, _)| j.id == id).is_none_or(|(_, g)| g.iter().all(|r| r.is_finished()))
+    })?;
+    Ok(over)
+}
+
+/// Events as they come, then the job as it ended.
+fn follow_job(daemon: &Arc<Daemon>, peer: &Peer, wanted: &JobRef, reply: &mut Reply) -> Result<(), Failure> {
+    let id = get(daemon, peer, wanted)?.id;
+    let mut told = 0;
+    loop {
+        let over = ended(daemon, id)?;
+        let events = daemon.recorder.events(id).map_err(unreadable)?;
+        for EventView { at, what, detail } in events.iter().skip(told).cloned() {
+            reply.send(&Answer::Event { at, what, detail })?;
+        }
+        told = told.max(events.len());
+        reply.flush()?;
+        if over {
+            let view = get(daemon, peer, &JobRef::Id(id))?;
+            reply.send(&Answer::Job(Box::new(view)))?;
+            reply.send(&Answer::End)?;
+            return Ok(());
+        }
+        if reply.is_gone() {
+            return Ok(());
+        }
+        std::thread::sleep(FOLLOW);
+    }
+}

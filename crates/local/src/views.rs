@@ -1,0 +1,313 @@
+//! What people see: the engine's books turned into the shapes of the protocol.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{
+    CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
+    Pattern, Phase, Placement, Question, Reason, Report, Timestamp, Traffic,
+};
+use phalanx_shell::{Engine, cost};
+
+use crate::protocol::{
+    DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, QueueView,
+    TopologyView,
+};
+
+/// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
+const STANDARD: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 1 << 30, compute_ns: 0 };
+
+/// What does not change while the daemon runs: levels and costs.
+#[derive(Clone, Debug)]
+pub(crate) struct Map {
+    pub(crate) levels: Levels,
+    pub(crate) costs: CostTable,
+}
+
+impl Map {
+    /// What the cost model says of a placement.
+    pub(crate) fn predict(
+        &self,
+        nodes: &[Node],
+        gang: &Gang,
+        placement: &Placement,
+    ) -> Option<PredictedView> {
+        let traffic = gang.traffic.unwrap_or(STANDARD);
+        let input = cost::Input { table: &self.costs, levels: &self.levels, nodes, placement, traffic };
+        let said = cost::predict(&input).ok()?;
+        let rests_on = if gang.traffic.is_some() { "as the job declares" } else { "for a 1 GiB all-reduce" };
+        Some(PredictedView {
+            step_us: said.step_ns / 1_000,
+            communication_us: said.communication_ns / 1_000,
+            bandwidth_bytes_per_s: said.bandwidth_bytes_per_s,
+            sentence: format!("{said} ({rests_on}; predicted)"),
+        })
+    }
+}
+
+/// One job of the books. `full` adds what only lists leave out.
+pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<JobView> {
+    let job = engine.job(id)?;
+    let records: Vec<&GangRecord> =
+        (0..job.gangs.len()).filter_map(|i| engine.gang(id.gang(u16::try_from(i).ok()?))).collect();
+    let nodes: Vec<Node> = if full { engine.nodes().cloned().collect() } else { Vec::new() };
+    let gangs = records.iter().zip(&job.gangs).map(|(r, g)| gang(engine, map, &nodes, g, r, full)).collect();
+    let (state, at) = overall(&records);
+    let ending = records.iter().find_map(|r| match &r.phase {
+        Phase::Finished { ending, .. } if state == ending.word() => Some(ending.clone()),
+        _ => None,
+    });
+    let (reason, detail) = reason(engine, &records);
+    Some(JobView {
+        id,
+        name: job.name.to_string(),
+        owner: job.owner.name.clone(),
+        uid: job.owner.uid,
+        queue: job.queue.to_string(),
+        priority: job.priority,
+        state: state.to_owned(),
+        reason,
+        detail,
+        submitted_at: job.submitted_at,
+        started_at: records.iter().filter_map(|r| r.first_started_at).min(),
+        finished_at: ending.as_ref().and(at),
+        exit_code: ending.as_ref().map(phalanx_model::Ending::exit_code),
+        ending,
+        gangs,
+        job: full.then(|| Box::new(job.clone())),
+        events: Vec::new(),
+    })
+}
+
+/// A job's state is that of its least advanced gang; a finished job's is its first bad ending.
+fn overall<'a>(records: &[&'a GangRecord]) -> (&'a str, Option<Timestamp>) {
+    let rank = |r: &&&GangRecord| match r.phase {
+        Phase::Stopping { .. } => 0,
+        Phase::Starting { .. } => 1,
+        Phase::Running { .. } => 2,
+        Phase::Pending { .. } => 3,
+        Phase::Finished { .. } => 4,
+    };
+    let bad = |r: &&&GangRecord| r.phase.word() != "succeeded";
+    let finished_at = records.iter().filter_map(|r| match r.phase {
+        Phase::Finished { at, .. } => Some(at),
+        _ => None,
+    });
+    if records.iter().all(|r| r.is_finished()) {
+        let word = records.iter().find(bad).map_or("succeeded", |r| r.phase.word());
+        return (word, finished_at.max());
+    }
+    (records.iter().min_by_key(rank).map_or("pending", |r| r.phase.word()), None)
+}
+
+fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
+    for record in records {
+        match &record.phase {
+            Phase::Pending { .. } => {
+                let reason = engine.reason(record.id).unwrap_or(&Reason::None);
+                return (reason.word().to_owned(), reason.to_string());
+            }
+            Phase::Stopping { cause, .. } => return (String::new(), stop_sentence(cause)),
+            Phase::Finished { ending: phalanx_model::Ending::Failed { class, detail, .. }, .. } => {
+                return (class.word().to_owned(), detail.clone());
+            }
+            Phase::Finished { ending: phalanx_model::Ending::Cancelled { by }, .. } => {
+                return (String::new(), format!("by {by}"));
+            }
+            _ => {}
+        }
+    }
+    (String::new(), String::new())
+}
+
+/// Why a gang is being stopped, in words.
+pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
+    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, TimeLimit};
+    match cause {
+        Failure { class, detail, .. } => format!("{class}: {detail}"),
+        Displaced { detail, .. } => detail.clone(),
+        Cancelled { by } => format!("cancelled by {by}"),
+        TimeLimit => "its time limit is reached".to_owned(),
+    }
+}
+
+fn gang(
+    engine: &Engine,
+    map: &Map,
+    nodes: &[Node],
+    gang: &Gang,
+    record: &GangRecord,
+    full: bool,
+) -> GangView {
+    let placement = record.placement.as_ref();
+    let slots = placement.map(|p| p.slots.as_slice()).unwrap_or_default();
+    let members = slots.iter().zip(&record.members).map(|(slot, member)| {
+        let (state, exit_code, detail) = match &member.state {
+            MemberState::Requested => ("requested", None, String::new()),
+            MemberState::Ready => ("ready", None, String::new()),
+            MemberState::Running => ("running", None, String::new()),
+            MemberState::Exited(exit) => ("exited", exit.shell_code(), exit.detail.clone()),
+        };
+        let (rank, node, devices) = (slot.rank, slot.node.clone(), slot.devices);
+        MemberView { rank, node, devices, state: state.to_owned(), exit_code, detail }
+    });
+    let estimate = if full && record.is_pending() { engine.explain(record.id) } else { None };
+    GangView {
+        id: record.id,
+        size: gang.size,
+        devices_per_member: gang.needs.devices,
+        phase: Some(record.phase.clone()),
+        attempt: record.attempt,
+        failures: record.failures,
+        placement: placement.cloned(),
+        members: members.collect(),
+        estimated_start: estimate.and_then(|r| r.estimated_start).map(|e| e.at),
+        predicted: placement.filter(|_| full).and_then(|p| map.predict(nodes, gang, p)),
+    }
+}
+
+/// All jobs of the books that are not finished, and finished ones on request; newest last.
+pub(crate) fn jobs(engine: &Engine, map: &Map, wanted: impl Fn(&Job, bool) -> bool) -> Vec<JobView> {
+    let ids: Vec<JobId> = engine
+        .jobs()
+        .filter(|(job, gangs)| wanted(job, gangs.iter().all(GangRecord::is_finished)))
+        .map(|(job, _)| job.id)
+        .collect();
+    ids.into_iter().filter_map(|id| job(engine, map, id, false)).collect()
+}
+
+/// Why each gang of a job waits.
+pub(crate) fn reports(engine: &Engine, id: JobId) -> Vec<Report> {
+    let gangs = engine.job(id).map_or(0, |j| j.gangs.len());
+    (0..gangs).filter_map(|i| engine.explain(id.gang(u16::try_from(i).ok()?))).collect()
+}
+
+pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
+    let nodes: Vec<Node> = engine.nodes().cloned().collect();
+    let (rejected, reports) = match engine.what_if(&Question::Submitted(Box::new(job.clone()))) {
+        phalanx_model::Answer::WouldBe(reports) => (None, reports),
+        phalanx_model::Answer::Rejected(why) => (Some(why), Vec::new()),
+        _ => (None, Vec::new()),
+    };
+    let gang_of = |report: &Report| job.gangs.get(usize::from(report.gang.index));
+    let predicted = reports.iter().map(|r| map.predict(&nodes, gang_of(r)?, r.nearest.as_ref()?)).collect();
+    let free = free_devices(engine);
+    let first_fit = reports
+        .iter()
+        .map(|r| {
+            let gang = gang_of(r)?;
+            let (size, each) = (gang.size, gang.needs.devices);
+            let placement = cost::baseline::first_fit(&nodes, &map.levels, &free, size, each)?;
+            let predicted = map.predict(&nodes, gang, &placement)?;
+            Some(FirstFitView { placement, predicted })
+        })
+        .collect();
+    DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }
+}
+
+fn free_devices(engine: &Engine) -> BTreeMap<NodeName, DeviceMask> {
+    engine.nodes().filter_map(|n| Some((n.name.clone(), engine.free(&n.name)?.devices))).collect()
+}
+
+pub(crate) fn nodes(engine: &Engine) -> Vec<NodeView> {
+    let held = held(engine);
+    engine
+        .nodes()
+        .map(|node| {
+            let machine = &node.machine;
+            let free = engine.free(&node.name).unwrap_or_default();
+            NodeView {
+                name: node.name.clone(),
+                path: node.path.iter().map(ToString::to_string).collect(),
+                origin: machine.origin,
+                admin: node.admin,
+                address: node.address.clone(),
+                model: models(node),
+                devices: machine.device_count(),
+                free: free.devices,
+                foreign: node.foreign,
+                cpu_milli: machine.cpu_milli,
+                cpu_free_milli: free.cpu_milli,
+                memory_bytes: machine.memory_bytes,
+                memory_free_bytes: free.memory_bytes,
+                held: held.get(&node.name).cloned().unwrap_or_default(),
+            }
+        })
+        .collect()
+}
+
+/// `8 × NVIDIA H100`, per model.
+fn models(node: &Node) -> String {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for device in &node.machine.devices {
+        *counts.entry(device.model.as_str()).or_default() += 1;
+    }
+    let name = |model: &&str| if model.is_empty() { "GPU".to_owned() } else { (*model).to_owned() };
+    let parts: Vec<String> = counts.iter().map(|(model, n)| format!("{n} × {}", name(model))).collect();
+    parts.join(", ")
+}
+
+/// Which job holds which devices, node by node.
+pub(crate) fn held(engine: &Engine) -> BTreeMap<NodeName, Vec<HeldView>> {
+    let mut held: BTreeMap<NodeName, Vec<HeldView>> = BTreeMap::new();
+    for (job, gangs) in engine.jobs() {
+        let holding = gangs.iter().filter(|r| r.holds_capacity());
+        for slot in holding.filter_map(|r| r.placement.as_ref()).flat_map(|p| &p.slots) {
+            let of_node = held.entry(slot.node.clone()).or_default();
+            match of_node.iter_mut().find(|h| h.job == job.id) {
+                Some(entry) => entry.devices = entry.devices.union(slot.devices),
+                None => {
+                    let name = job.name.to_string();
+                    of_node.push(HeldView { job: job.id, name, devices: slot.devices });
+                }
+            }
+        }
+    }
+    held
+}
+
+pub(crate) fn topology(engine: &Engine, map: &Map) -> TopologyView {
+    TopologyView {
+        levels: map.levels.clone(),
+        costs: map.costs.clone(),
+        nodes: engine.nodes().cloned().collect(),
+        held: held(engine).into_iter().collect(),
+    }
+}
+
+pub(crate) fn queues(engine: &Engine) -> Vec<QueueView> {
+    let mut queues: BTreeMap<String, QueueView> = BTreeMap::new();
+    for (job, gangs) in engine.jobs() {
+        for (gang, record) in job.gangs.iter().zip(gangs).filter(|(_, r)| !r.is_finished()) {
+            let name = job.queue.to_string();
+            let queue = queues.entry(name.clone()).or_insert(QueueView {
+                name,
+                pending: 0,
+                running: 0,
+                devices_held: 0,
+                devices_wanted: 0,
+            });
+            let devices = gang.size.saturating_mul(gang.needs.devices);
+            if record.is_pending() {
+                queue.pending += 1;
+                queue.devices_wanted += devices;
+            } else {
+                queue.running += 1;
+                queue.devices_held += devices;
+            }
+        }
+    }
+    let default = || QueueView {
+        name: "default".to_owned(),
+        pending: 0,
+        running: 0,
+        devices_held: 0,
+        devices_wanted: 0,
+    };
+    queues.entry("default".to_owned()).or_insert_with(default);
+    queues.into_values().collect()
+}
+
+/// The current placement of a gang, for orders that do not carry it.
+pub(crate) fn size_of(engine: &Engine, gang: GangId) -> u32 {
+    engine.gang(gang).map_or(0, |r| u32::try_from(r.members.len()).unwrap_or(u32::MAX))
+}

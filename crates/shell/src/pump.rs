@@ -1,0 +1,198 @@
+//! The pump itself: one thread that owns the engine.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use phalanx_engine::Engine;
+use phalanx_journal::{FileStorage, Journal, JournalError, Storage};
+use phalanx_model::{Change, Effect, Input, Outcome, Timestamp, Wake};
+
+use crate::ask::{self, Ask, Handle};
+
+/// Messages taken into one step.
+const BATCH_MAX: usize = 1024;
+/// How often a journal that could not be written is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Where orders go. Calls return soon; answers come back later as facts, through a [`Handle`].
+pub trait World {
+    /// Carries out orders. They are durable: a successor will know of them.
+    fn carry_out(&mut self, effects: &[Effect], engine: &Engine);
+    /// Told what changed, after the step is durable.
+    fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine);
+    /// Told something that an operator should read.
+    fn warn(&mut self, message: &str);
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    pub steps: u64,
+    pub inputs: u64,
+    pub effects: u64,
+    /// The slowest step of the engine alone, in microseconds.
+    pub step_max_us: u64,
+    pub journal_failures: u64,
+}
+
+/// Owns the engine, the journal and the world's outgoing side.
+pub struct Pump<W, S = FileStorage> {
+    engine: Engine,
+    journal: Journal<S>,
+    world: W,
+    asks: Receiver<Ask>,
+    wake: Wake,
+    clock: fn() -> Timestamp,
+    /// Facts that could not be journalled yet.
+    backlog: Vec<Input>,
+    out: Outcome,
+    metrics: Metrics,
+}
+
+enum Turn {
+    GoOn,
+    Stop,
+}
+
+impl<W: World, S: Storage> Pump<W, S> {
+    /// A pump, and the way in. The world is built with the handle, so that it can answer.
+    pub fn new(
+        engine: Engine,
+        journal: Journal<S>,
+        clock: fn() -> Timestamp,
+        world: impl FnOnce(Handle) -> W,
+    ) -> (Self, Handle) {
+        let (handle, asks) = ask::channel();
+        let pump = Self {
+            engine,
+            journal,
+            world: world(handle.clone()),
+            asks,
+            wake: Wake(None),
+            clock,
+            backlog: Vec::new(),
+            out: Outcome::default(),
+            metrics: Metrics::default(),
+        };
+        (pump, handle)
+    }
+
+    /// The first step: the world as it was found. Until it is durable, nothing is served.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn begin(&mut self, facts: &[Input]) -> Result<(), JournalError> {
+        let now = (self.clock)();
+        self.journal.facts(now, facts)?;
+        self.step(now, facts);
+        self.journal.decisions(&self.out)?;
+        self.journal.sync()?;
+        self.dispatch(now);
+        Ok(())
+    }
+
+    /// Runs until it is told to stop.
+    pub fn run(mut self) -> Metrics {
+        while matches!(self.turn(), Turn::GoOn) {}
+        self.metrics
+    }
+
+    fn turn(&mut self) -> Turn {
+        let first = match self.asks.recv_timeout(self.patience()) {
+            Ok(ask) => Some(ask),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Turn::Stop,
+        };
+        let mut inputs = std::mem::take(&mut self.backlog);
+        let mut replies = Vec::new();
+        let mut turn = Turn::GoOn;
+        let rest: Vec<Ask> = self.asks.try_iter().take(BATCH_MAX).collect();
+        for ask in first.into_iter().chain(rest) {
+            match ask {
+                Ask::Facts(facts) => inputs.extend(facts),
+                Ask::Request(facts, reply) => replies.push((facts, reply)),
+                Ask::Look(look) => look(&self.engine),
+                Ask::Stop => turn = Turn::Stop,
+            }
+        }
+        let now = (self.clock)();
+        let due = self.wake.0.is_some_and(|at| at <= now);
+        if inputs.is_empty() && replies.is_empty() && !due {
+            return turn;
+        }
+        let requested: Vec<Input> = replies.iter().flat_map(|(facts, _)| facts.iter().cloned()).collect();
+        let kept = inputs.len();
+        inputs.extend(requested);
+        if let Err(error) = self.journal.facts(now, &inputs) {
+            // New work is refused, what the world did is kept and told later.
+            self.refuse(&error, replies.into_iter().map(|(_, reply)| reply));
+            inputs.truncate(kept);
+            self.backlog = inputs;
+            std::thread::sleep(RETRY);
+            return turn;
+        }
+        self.step(now, &inputs);
+        self.make_durable();
+        self.dispatch(now);
+        for (_, reply) in replies {
+            reply(Ok((&self.engine, &self.out.changes)));
+        }
+        turn
+    }
+
+    fn patience(&self) -> Duration {
+        const LONG: Duration = Duration::from_secs(3600);
+        let now = (self.clock)();
+        self.wake.0.map_or(LONG, |at| Duration::from_millis(at.since(now)).min(LONG))
+    }
+
+    fn step(&mut self, now: Timestamp, inputs: &[Input]) {
+        let began = Instant::now();
+        self.wake = self.engine.step(now, inputs, &mut self.out);
+        let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.metrics.steps += 1;
+        self.metrics.inputs += inputs.len() as u64;
+        self.metrics.effects += self.out.effects.len() as u64;
+        self.metrics.step_max_us = self.metrics.step_max_us.max(took_us);
+    }
+
+    /// The step has happened; its orders wait here until they are on the disk, however long that takes.
+    /// Questions are answered meanwhile, new work is refused, and what runs goes on.
+    fn make_durable(&mut self) {
+        let mut written = false;
+        loop {
+            let result = if written { Ok(()) } else { self.journal.decisions(&self.out) };
+            written |= result.is_ok();
+            let Err(error) = result.and_then(|()| self.journal.sync()) else { return };
+            let mut refused = Vec::new();
+            for ask in self.asks.try_iter().take(BATCH_MAX).collect::<Vec<_>>() {
+                match ask {
+                    Ask::Facts(facts) => self.backlog.extend(facts),
+                    Ask::Request(_, reply) => refused.push(reply),
+                    Ask::Look(look) => look(&self.engine),
+                    // Held back: a stop now would let a successor decide anew what was decided.
+                    Ask::Stop => {}
+                }
+            }
+            self.refuse(&error, refused.into_iter());
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        error: &JournalError,
+        replies: impl Iterator<Item = Box<dyn FnOnce(Result<(&Engine, &[Change]), &str>) + Send>>,
+    ) {
+        self.metrics.journal_failures += 1;
+        let why =
+            format!("the journal cannot be written ({error}); free space on that disk, it is tried again");
+        self.world.warn(&why);
+        replies.for_each(|reply| reply(Err(&why)));
+    }
+
+    fn dispatch(&mut self, now: Timestamp) {
+        self.world.changed(now, &self.out.changes, &self.engine);
+        self.world.carry_out(&self.out.effects, &self.engine);
+    }
+}
