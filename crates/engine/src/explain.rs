@@ -6,7 +6,7 @@ use phalanx_model::{
 };
 
 use crate::ledger::Ledger;
-use crate::plan::{Ceiling, Free, LevelAt, Verdict, best_fit, place, try_place, verdict};
+use crate::plan::{Ceiling, Free, LevelAt, Verdict, best_fit, place, try_place};
 use crate::policy;
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
@@ -33,29 +33,16 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     };
     let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
     let held_back = matches!(reason, Reason::Priority { .. });
-    let outlook = Outlook { ledger, ahead, ahead_ids: order.get(..position).unwrap_or_default() };
+    let earliest = match record.phase {
+        Phase::Pending { not_before } => not_before.max(ledger.preferred_until(id).unwrap_or_default()),
+        _ => ledger.now(),
+    };
+    let ahead_ids = order.get(..position).unwrap_or_default();
+    let outlook = Outlook { ledger, ahead, ahead_ids, earliest };
     let mut report = outlook.report(id, gang, reason, now.filter(|_| !held_back));
     report.position = to_u32(position + 1);
     report.of = to_u32(order.len());
     Some(report)
-}
-
-/// The report that a new job's gang would get.
-pub(crate) fn explain_new(ledger: &Ledger, id: GangId, gang: &Gang, priority: i32) -> Report {
-    let order = policy::order(ledger);
-    let before = |g: &&GangId| ledger.job(g.job).is_some_and(|j| j.priority >= priority);
-    let position = order.iter().take_while(before).count();
-    let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
-    let preferred_until = gang.topology.preferred.as_ref().map(|_| ledger.now().plus(gang.topology.wait_ms));
-    let (reason, now) = match verdict(ledger, ledger.free(), gang, preferred_until) {
-        Verdict::Go(placement) => (Reason::None, Some(placement)),
-        Verdict::Wait(reason) => (reason, None),
-    };
-    let outlook = Outlook { ledger, ahead, ahead_ids: order.get(..position).unwrap_or_default() };
-    let mut report = outlook.report(id, gang, reason, now);
-    report.position = to_u32(position + 1);
-    report.of = to_u32(order.len() + 1);
-    report
 }
 
 fn to_u32(n: usize) -> u32 {
@@ -75,6 +62,8 @@ struct Outlook<'a> {
     /// Pending gangs that go first.
     ahead: Vec<&'a Gang>,
     ahead_ids: &'a [GangId],
+    /// When it gives up waiting of its own accord: for its back-off, and for a closer place.
+    earliest: Timestamp,
 }
 
 impl Outlook<'_> {
@@ -222,7 +211,8 @@ impl Outlook<'_> {
                 tree.give_back(&mut free, &placement, &needs);
             };
             if is_self {
-                report.estimated_start = Some(Estimate { at: now, confidence: Confidence::AtLatest });
+                report.estimated_start =
+                    Some(Estimate { at: now.max(self.earliest), confidence: Confidence::AtLatest });
                 report.nearest = Some(placement);
                 return;
             }

@@ -63,6 +63,7 @@ impl Engine {
             self.ledger.apply(input, out);
         }
         self.ledger.expire_timers(out);
+        self.ledger.drop_moot_orders(out);
         if self.ledger.take_replan() {
             let order = policy::order(&self.ledger);
             plan::compute(&mut self.ledger, &order, self.config, out);

@@ -1,28 +1,44 @@
 //! Questions that change nothing: they are asked of a copy.
 
-use phalanx_model::{Answer, GangId, Input, JobId, NodeName, Outcome, Phase, Question};
+use phalanx_model::{
+    Answer, Confidence, Estimate, GangId, Input, Job, JobId, NodeName, Outcome, Phase, Question, Reason,
+    Report,
+};
 
 use crate::Config;
 use crate::admit;
-use crate::explain::explain_new;
+use crate::explain::explain;
 use crate::ledger::Ledger;
 use crate::plan;
 use crate::policy;
 
 pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> Answer {
     match question {
-        Question::Submitted(job) => match admit::admit(ledger, job) {
-            Err(why) => Answer::Rejected(why),
-            Ok(()) => {
-                let gangs = (0..).zip(&job.gangs);
-                Answer::WouldBe(
-                    gangs.map(|(i, gang)| explain_new(ledger, job.id.gang(i), gang, job.priority)).collect(),
-                )
-            }
-        },
+        Question::Submitted(job) => submitted(ledger, config, job),
         Question::Ended(job) => ended(ledger, config, *job),
         Question::Drained(node) => drained(ledger, config, node),
     }
+}
+
+/// What the next step would decide, were this job submitted now.
+fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
+    if let Err(why) = admit::admit(ledger, job) {
+        return Answer::Rejected(why);
+    }
+    let mut before = ledger.clone();
+    before.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
+    let mut after = before.clone();
+    let order = policy::order(&after);
+    plan::compute(&mut after, &order, config, &mut Outcome::default());
+    let report = |index: u16| {
+        let id = job.id.gang(index);
+        let started = after.record(id).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
+        let Some(placement) = started else { return explain(&after, id) };
+        let estimated_start = Some(Estimate { at: after.now(), confidence: Confidence::Now });
+        let (reason, nearest) = (Reason::None, Some(placement));
+        Some(Report { reason, nearest, estimated_start, unblock: Vec::new(), ..explain(&before, id)? })
+    };
+    Answer::WouldBe((0..=u16::MAX).take(job.gangs.len()).filter_map(report).collect())
 }
 
 fn ended(ledger: &Ledger, config: Config, job: JobId) -> Answer {

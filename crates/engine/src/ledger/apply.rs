@@ -2,8 +2,8 @@
 //! happens.
 
 use phalanx_model::{
-    Admin, Change, Effect, EffectId, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId, Levels,
-    MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause,
+    Admin, Change, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId,
+    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause,
 };
 
 use super::{Entry, Ledger};
@@ -172,11 +172,14 @@ impl Ledger {
             self.keys.insert((job.owner.uid, key.clone()), id);
         }
         let ended = gangs.iter().all(GangRecord::is_finished);
+        let failed = gangs
+            .iter()
+            .any(|r| matches!(&r.phase, Phase::Finished { ending, .. } if *ending != Ending::Succeeded));
         let active: Vec<GangId> = gangs.iter().filter(|r| !r.is_finished()).map(|r| r.id).collect();
-        self.jobs.insert(id, Entry { job, gangs, ended });
+        self.jobs.insert(id, Entry { job, gangs, ended, failed });
         for gang in active {
             self.active.insert(gang);
-            self.retime(gang, None);
+            self.retime(gang);
             let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
             if let Some(placement) = held {
                 self.take(gang, &placement);
@@ -196,6 +199,7 @@ impl Ledger {
                     && usize::from(r.id.index) == i
                     && (!r.holds_capacity() || r.placement.is_some())
                     && (!r.is_pending() || r.placement.is_none())
+                    && r.attempt < u32::MAX
                     && r.placement.as_ref().is_none_or(|p| p.slots.len() == r.members.len())
             });
         if !matching {
@@ -231,13 +235,11 @@ impl Ledger {
         let Some(entry) = self.jobs.get(&job) else { return };
         let gangs: Vec<GangRecord> = entry.gangs.clone();
         for record in &gangs {
-            if let Some(at) = self.timer_of(record.id) {
-                self.timers.remove(&(at, record.id));
-            }
+            self.forget_timer(record.id);
+            self.active.remove(&record.id);
             if let Some(placement) = record.placement.as_ref().filter(|_| record.holds_capacity()) {
                 self.give_back(record.id, placement);
             }
-            self.active.remove(&record.id);
             self.reasons.remove(&record.id);
         }
         self.outstanding.retain(|_, (gang, _)| gang.job != job);
@@ -304,9 +306,11 @@ impl Ledger {
     /// Follows decisions that were recorded rather than made here.
     pub(crate) fn follow(&mut self, effects: &[Effect]) {
         for effect in effects {
-            self.next_seq = self.next_seq.max(effect.id.seq + 1);
+            self.next_seq = self.next_seq.max(effect.id.seq.saturating_add(1));
             if let Order::StartMembers { gang, attempt, placement, deadline } = &effect.order
-                && self.record(*gang).is_some_and(|r| r.is_pending() && r.attempt + 1 == *attempt)
+                && self
+                    .record(*gang)
+                    .is_some_and(|r| r.is_pending() && r.attempt.checked_add(1) == Some(*attempt))
             {
                 self.book_start(*gang, placement, *deadline);
             }

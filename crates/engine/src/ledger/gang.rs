@@ -12,11 +12,10 @@ use super::Ledger;
 
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
-        let before = self.timer_of(gang);
         if let Some(record) = self.record_mut(gang) {
             record.phase = phase;
         }
-        self.retime(gang, before);
+        self.retime(gang);
     }
 
     /// Reserves the placement and orders every member to the gate.
@@ -33,16 +32,15 @@ impl Ledger {
         self.take(gang, placement);
         self.reasons.remove(&gang);
         let mut attempt = 0;
-        let before = self.timer_of(gang);
         if let Some(record) = self.record_mut(gang) {
-            record.attempt += 1;
+            record.attempt = record.attempt.saturating_add(1);
             attempt = record.attempt;
             record.phase = Phase::Starting { deadline };
             record.placement = Some(placement.clone());
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
-        self.retime(gang, before);
+        self.retime(gang);
         attempt
     }
 
@@ -223,7 +221,7 @@ impl Ledger {
             StopCause::Failure { class, rank, code, detail } => match self.backoff_ms(gang, class) {
                 Some(backoff_ms) => {
                     if let Some(record) = self.record_mut(gang) {
-                        record.failures += 1;
+                        record.failures = record.failures.saturating_add(1);
                     }
                     let not_before = self.now.plus(backoff_ms);
                     self.wait_again(gang, not_before, out);
@@ -248,7 +246,6 @@ impl Ledger {
     fn wait_again(&mut self, gang: GangId, not_before: Timestamp, out: &mut Outcome) {
         self.release_capacity(gang);
         let now = self.now;
-        let before = self.timer_of(gang);
         let mut failures = 0;
         if let Some(record) = self.record_mut(gang) {
             record.phase = Phase::Pending { not_before };
@@ -257,7 +254,7 @@ impl Ledger {
             record.members.clear();
             failures = record.failures;
         }
-        self.retime(gang, before);
+        self.retime(gang);
         self.replan = true;
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
     }
@@ -266,11 +263,12 @@ impl Ledger {
         self.release_capacity(gang);
         let at = self.now;
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });
-        let succeeded = ending == Ending::Succeeded;
-        self.set_phase(gang, Phase::Finished { ending, at });
+        self.set_phase(gang, Phase::Finished { ending: ending.clone(), at });
         self.active.remove(&gang);
         self.reasons.remove(&gang);
-        self.settle_job(gang, succeeded, out);
+        // Also one that held nothing: others may have waited for it to go first.
+        self.replan = true;
+        self.settle_job(gang, &ending, out);
     }
 
     /// A finished gang keeps its placement, for people to read; it holds nothing.
@@ -282,22 +280,29 @@ impl Ledger {
     }
 
     /// A job ends with its gangs: all succeeded, or the first that did not, which stops the others.
-    fn settle_job(&mut self, gang: GangId, succeeded: bool, out: &mut Outcome) {
-        let Some(entry) = self.jobs.get(&gang.job) else { return };
-        let others: Vec<GangId> = entry.gangs.iter().filter(|r| !r.is_finished()).map(|r| r.id).collect();
-        if others.is_empty() {
-            let first_bad = entry.gangs.iter().find_map(|r| match &r.phase {
-                Phase::Finished { ending, .. } if *ending != Ending::Succeeded => Some(ending.clone()),
-                _ => None,
-            });
-            if let Some(entry) = self.jobs.get_mut(&gang.job).filter(|e| !e.ended) {
-                entry.ended = true;
-                let ending = first_bad.unwrap_or(Ending::Succeeded);
-                out.changes.push(Change::JobFinished { job: gang.job, ending });
+    fn settle_job(&mut self, gang: GangId, ending: &Ending, out: &mut Outcome) {
+        let job = gang.job;
+        let mut others = self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied();
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let Some(next) = others.next() else {
+            if !std::mem::replace(&mut entry.ended, true) {
+                let bad = entry.gangs.iter().find_map(|r| match &r.phase {
+                    Phase::Finished { ending, .. } if *ending != Ending::Succeeded => Some(ending.clone()),
+                    _ => None,
+                });
+                out.changes.push(Change::JobFinished { job, ending: bad.unwrap_or(Ending::Succeeded) });
             }
-        } else if !succeeded {
+            return;
+        };
+        // The first that failed stops the others, and they end inside this loop: they must not stop each other.
+        if *ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) {
+            let by = match ending {
+                Ending::Cancelled { by } => by.clone(),
+                _ => format!("gang {gang}"),
+            };
+            let others: Vec<GangId> = std::iter::once(next).chain(others).collect();
             for other in others {
-                self.begin_stop(other, StopCause::Cancelled { by: format!("gang {gang}") }, out);
+                self.begin_stop(other, StopCause::Cancelled { by: by.clone() }, out);
             }
         }
     }

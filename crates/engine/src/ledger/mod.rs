@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     Change, CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
-    Levels, Node, NodeName, Order, Outcome, Placement, Reason, SyncKind, Timestamp, Wake,
+    Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
 };
 
 use crate::plan::{Free, Tree};
@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) job: Job,
     pub(crate) gangs: Vec<GangRecord>,
     ended: bool,
+    /// A gang of it ended badly, and so the others were stopped.
+    failed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub(crate) struct Ledger {
     /// Gangs that are not finished: what a step may have to look at.
     active: BTreeSet<GangId>,
     timers: BTreeSet<(Timestamp, GangId)>,
+    /// The same, by gang: at most one each.
+    timer_at: BTreeMap<GangId, Timestamp>,
     /// Orders that the world has not answered.
     outstanding: BTreeMap<EffectId, (GangId, u32)>,
     reasons: BTreeMap<GangId, Reason>,
@@ -47,6 +51,8 @@ pub(crate) struct Ledger {
     // Derived from the above.
     tree: Tree,
     free: Vec<Free>,
+    /// Something was taken that was not free: amounts then cannot be given back one by one.
+    overbooked: bool,
     replan: bool,
 }
 
@@ -65,11 +71,13 @@ impl Ledger {
             keys: BTreeMap::new(),
             active: BTreeSet::new(),
             timers: BTreeSet::new(),
+            timer_at: BTreeMap::new(),
             outstanding: BTreeMap::new(),
             reasons: BTreeMap::new(),
             noted: Noted::default(),
             sync: Sync::default(),
             free: Vec::new(),
+            overbooked: false,
             replan: false,
         }
     }
@@ -136,6 +144,27 @@ impl Ledger {
         Wake(self.timers.first().map(|(at, _)| *at))
     }
 
+    /// Takes back orders of this step about what has ended or turned around since they were given: a kill
+    /// after the last exit, a release after a failure.
+    pub(crate) fn drop_moot_orders(&mut self, out: &mut Outcome) {
+        out.effects.retain(|effect| {
+            let order = &effect.order;
+            let record = self.record(order.gang()).filter(|r| r.attempt == order.attempt());
+            let moot = match order {
+                Order::StartMembers { .. } | Order::ReleaseMembers { .. } => {
+                    !record.is_some_and(|r| matches!(r.phase, Phase::Starting { .. }))
+                }
+                Order::SignalMembers { .. } | Order::KillMembers { .. } => {
+                    !record.is_some_and(GangRecord::holds_capacity)
+                }
+            };
+            if moot {
+                self.outstanding.remove(&effect.id);
+            }
+            !moot
+        });
+    }
+
     fn emit(&mut self, order: Order, out: &mut Outcome) {
         let id = EffectId { epoch: self.epoch, seq: self.next_seq };
         self.next_seq += 1;
@@ -153,7 +182,7 @@ impl Ledger {
 
     pub(crate) fn count_bypass(&mut self, gang: GangId) {
         if let Some(record) = self.record_mut(gang) {
-            record.bypassed += 1;
+            record.bypassed = record.bypassed.saturating_add(1);
         }
     }
 
@@ -164,26 +193,35 @@ impl Ledger {
     /// Rebuilds what is derived from nodes, levels and costs.
     fn rebuild(&mut self) {
         self.tree = Tree::build(&self.levels, &self.nodes, &self.costs);
+        self.recount();
+        self.replan = true;
+    }
+
+    /// What is free, counted anew.
+    fn recount(&mut self) {
         self.free = self.tree.all_free();
+        self.overbooked = false;
         let held: Vec<_> = self
             .active()
             .filter(|(_, _, record)| record.holds_capacity())
             .filter_map(|(_, gang, record)| Some((record.placement.clone()?, gang.needs.clone())))
             .collect();
         for (placement, needs) in &held {
-            self.tree.take(&mut self.free, placement, needs);
+            self.overbooked |= !self.tree.take(&mut self.free, placement, needs);
         }
-        self.replan = true;
     }
 
     fn take(&mut self, gang: GangId, placement: &Placement) {
         if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
-            self.tree.take(&mut self.free, placement, &needs);
+            self.overbooked |= !self.tree.take(&mut self.free, placement, &needs);
         }
     }
 
+    /// After the record let go of the placement.
     fn give_back(&mut self, gang: GangId, placement: &Placement) {
-        if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
+        if self.overbooked {
+            self.recount();
+        } else if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
             self.tree.give_back(&mut self.free, placement, &needs);
         }
         self.replan = true;

@@ -9,20 +9,25 @@ const KILL_AGAIN_MS: u64 = 10_000;
 
 impl Ledger {
     /// Sets the gang's timer by where it stands now. Call after every change of phase.
-    pub(super) fn retime(&mut self, gang: GangId, before: Option<Timestamp>) {
-        if let Some(at) = before {
-            self.timers.remove(&(at, gang));
-        }
+    pub(super) fn retime(&mut self, gang: GangId) {
+        self.forget_timer(gang);
         if let Some(at) = self.timer_of(gang) {
+            self.timer_at.insert(gang, at);
             self.timers.insert((at, gang));
         }
     }
 
+    pub(super) fn forget_timer(&mut self, gang: GangId) {
+        if let Some(at) = self.timer_at.remove(&gang) {
+            self.timers.remove(&(at, gang));
+        }
+    }
+
     /// When this gang next needs a step of its own accord.
-    pub(super) fn timer_of(&self, gang: GangId) -> Option<Timestamp> {
+    fn timer_of(&self, gang: GangId) -> Option<Timestamp> {
         let (entry, record) = (self.jobs.get(&gang.job)?, self.record(gang)?);
         let policy = &entry.job.policy;
-        match &record.phase {
+        let at = match &record.phase {
             Phase::Pending { not_before } if *not_before > self.now => Some(*not_before),
             Phase::Pending { .. } => self.preferred_until(gang).filter(|at| *at > self.now),
             Phase::Starting { deadline } => Some(*deadline),
@@ -32,7 +37,9 @@ impl Ledger {
             }),
             Phase::Stopping { next_at, .. } => Some(*next_at),
             Phase::Finished { .. } => None,
-        }
+        };
+        // A deadline that overflowed never comes.
+        at.filter(|at| *at < Timestamp::MAX)
     }
 
     /// Until when a gang waits for its preferred level.
@@ -47,9 +54,9 @@ impl Ledger {
             if at > self.now {
                 return;
             }
-            self.timers.pop_first();
+            self.forget_timer(gang);
             self.expire(gang, out);
-            self.retime(gang, None);
+            self.retime(gang);
         }
     }
 

@@ -20,29 +20,57 @@ use crate::ledger::Ledger;
 /// those takes capacity that it could have used, that is counted, and after `bypass_max` times it goes
 /// first and the others wait.
 pub(crate) fn compute(ledger: &mut Ledger, order: &[GangId], config: Config, out: &mut Outcome) {
-    // The first gang that waits for capacity: those behind it are measured against it.
-    let mut head: Option<GangId> = None;
+    // Until nothing more starts, so that every reason is about what is free in the end.
+    let reasons = loop {
+        let (started, reasons) = pass(ledger, order, config, out);
+        if !started {
+            break reasons;
+        }
+    };
+    for (gang, reason) in reasons {
+        ledger.set_reason(gang, reason, out);
+    }
+}
+
+/// Looks at every pending gang once. Whether any was started, and why the others were not.
+fn pass(
+    ledger: &mut Ledger,
+    order: &[GangId],
+    config: Config,
+    out: &mut Outcome,
+) -> (bool, Vec<(GangId, Reason)>) {
+    let mut started = false;
+    let mut reasons = Vec::new();
+    // Those that wait for capacity. The first is the head of the line; others may have been it before.
+    let mut waiting: Vec<GangId> = Vec::new();
     for &gang in order {
+        if !ledger.record(gang).is_some_and(GangRecord::is_pending) {
+            continue;
+        }
         match try_place(ledger, gang) {
             Verdict::Wait(reason) => {
-                if head.is_none() && waits_for_capacity(&reason) {
-                    head = Some(gang);
+                if waits_for_capacity(&reason) {
+                    waiting.push(gang);
                 }
-                ledger.set_reason(gang, reason, out);
+                reasons.push((gang, reason));
             }
-            Verdict::Go(placement) => match head.filter(|h| harms(ledger, *h, gang, &placement)) {
-                Some(ahead) if bypassed(ledger, ahead) >= config.bypass_max => {
-                    ledger.set_reason(gang, Reason::Priority { ahead }, out);
+            Verdict::Go(placement) => {
+                let harmed = |h: &&GangId| harms(ledger, **h, gang, &placement);
+                let passed_over = |h: &&GangId| bypassed(ledger, **h) >= config.bypass_max;
+                if let Some(ahead) = waiting.iter().filter(passed_over).find(harmed) {
+                    reasons.push((gang, Reason::Priority { ahead: *ahead }));
+                    continue;
                 }
-                harmed => {
-                    ledger.start(gang, placement, out);
-                    if let Some(ahead) = harmed {
-                        ledger.count_bypass(ahead);
-                    }
+                let harmed = waiting.first().filter(harmed).copied();
+                ledger.start(gang, placement, out);
+                started = true;
+                if let Some(ahead) = harmed {
+                    ledger.count_bypass(ahead);
                 }
-            },
+            }
         }
     }
+    (started, reasons)
 }
 
 /// What the planner says of one gang now.
@@ -131,8 +159,18 @@ fn shortfall(tree: &Tree, free: &[Free], gang: &phalanx_model::Gang, required: L
         let level = tree.level_name(required);
         return Reason::Topology { level, asked, best: best.fits, best_domain: best.domain };
     }
-    if best.fits < asked && best_fit(tree, &Tree::opened(free), gang, required).fits >= asked {
+    if best_fit(tree, &Tree::opened(free), gang, required).fits >= asked {
         return Reason::NodeNotAvailable { nodes: tree.closed_nodes() };
     }
-    Reason::Resources { asked, fits: anywhere }
+    // Enough may be free in all, and too little on any one node.
+    let loose = phalanx_model::Gang { members_per_node: None, ..gang.clone() };
+    let in_all = best_fit(tree, free, &loose, LevelAt::Above(0)).fits;
+    match gang.members_per_node {
+        Some(each) if in_all >= asked => {
+            let node = best_fit(tree, free, &loose, LevelAt::Node);
+            let level = tree.level_name(LevelAt::Node);
+            Reason::Topology { level, asked: each, best: node.fits, best_domain: node.domain }
+        }
+        _ => Reason::Resources { asked, fits: in_all },
+    }
 }

@@ -31,10 +31,19 @@ pub(crate) fn ceiling_of(
     let required = tree.level_of_required(gang);
     let preferred = gang.topology.preferred.as_ref().and_then(|l| tree.level_at(l));
     match (preferred, preferred_until) {
-        (Some(level), Some(until)) if level > required && now < until => {
+        (Some(level), Some(until)) if narrows(level, required) && now < until => {
             (Ceiling(level), Some((tree.level_name(level), until)))
         }
         _ => (Ceiling(required), None),
+    }
+}
+
+/// Whether a preference asks for more than the requirement. Levels inside the node need not nest: both then
+/// bind, see [`place_in_group`].
+fn narrows(preferred: LevelAt, required: LevelAt) -> bool {
+    match (preferred, required) {
+        (LevelAt::Group(p), LevelAt::Group(r)) => p != r,
+        (preferred, required) => preferred > required,
     }
 }
 
@@ -208,7 +217,7 @@ fn place_in_node(room: &Room<'_>) -> Option<Placement> {
             best = Some((worth, i));
         }
     }
-    room.placement(LevelAt::Node, &[(best?.1, size)], None)
+    place_on_node(room, best?.1, None)
 }
 
 /// One group of one node for all: the fastest, then the tightest, then the first.
@@ -217,20 +226,45 @@ fn place_in_group(room: &Room<'_>, group: usize) -> Option<Placement> {
     let wanted = size.checked_mul(room.gang.needs.devices)?;
     let mut best: Option<((u32, u32), usize, DeviceMask)> = None;
     for (i, node) in room.tree.nodes.iter().enumerate() {
-        for (_, mask) in node.groups.iter().filter(|(level, _)| *level == group) {
-            let devices = room.devices(i).and(*mask);
+        for mask in candidate_groups(room, node, group) {
+            let devices = room.devices(i).and(mask);
             if room.of_devices(i, devices) < size {
                 continue;
             }
             let set = room.tree.shape_of(node)?.best(devices, wanted)?;
             let worth = (room.tree.shape_of(node)?.ring(set), u32::MAX - (devices.count() - wanted));
             if best.is_none_or(|(b, _, _)| worth > b) {
-                best = Some((worth, i, *mask));
+                best = Some((worth, i, mask));
             }
         }
     }
     let (_, i, mask) = best?;
-    room.placement(LevelAt::Group(group), &[(i, size)], Some(mask))
+    place_on_node(room, i, Some(mask))
+}
+
+/// The groups of a level on a node. Where the gang must also be inside a group of another level: what the
+/// two share.
+fn candidate_groups(room: &Room<'_>, node: &TreeNode, group: usize) -> Vec<DeviceMask> {
+    let of_level =
+        |wanted: usize| node.groups.iter().filter(move |(level, _)| *level == wanted).map(|(_, mask)| *mask);
+    match room.tree.level_of_required(room.gang) {
+        LevelAt::Group(required) if required != group => {
+            of_level(group).flat_map(|mask| of_level(required).map(move |other| mask.and(other))).collect()
+        }
+        _ => of_level(group).collect(),
+    }
+}
+
+/// All members on one node. The level is the narrowest that holds them: a group inside the node, or it.
+fn place_on_node(room: &Room<'_>, i: usize, within: Option<DeviceMask>) -> Option<Placement> {
+    let mut placement = room.placement(LevelAt::Node, &[(i, room.gang.size)], within)?;
+    let used = placement.slots.iter().fold(DeviceMask::EMPTY, |all, slot| all.union(slot.devices));
+    let groups = room.tree.nodes.get(i)?.groups.iter();
+    let holding = groups.filter(|(_, mask)| !used.is_empty() && used.is_subset_of(*mask));
+    if let Some((group, _)) = holding.min_by_key(|(group, mask)| (mask.count(), *group)) {
+        placement.level = room.tree.level_name(LevelAt::Group(*group));
+    }
+    Some(placement)
 }
 
 /// The tightest domain of a level that holds the gang, and in it as few nodes as can be.

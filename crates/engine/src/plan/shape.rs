@@ -26,6 +26,11 @@ impl ShapeTable {
         Self { cost: cost.clone(), ring_mb_per_s }
     }
 
+    /// Whether the table covers these devices. A machine may claim a shape and have more devices than it.
+    fn knows(&self, mask: DeviceMask) -> bool {
+        usize::try_from(mask.0).is_ok_and(|mask| mask < self.ring_mb_per_s.len())
+    }
+
     /// The bottleneck of the best ring through `mask`; the largest value for a single device.
     pub(crate) fn ring(&self, mask: DeviceMask) -> u32 {
         if mask.count() <= 1 {
@@ -44,7 +49,7 @@ impl ShapeTable {
         if count == 0 {
             return Some(DeviceMask::EMPTY);
         }
-        if self.ring_mb_per_s.is_empty() || free.count() == count {
+        if !self.knows(free) || free.count() == count {
             return Some(free.iter().take(count as usize).collect());
         }
         // Lowest numbers win a tie, so a later candidate has to be strictly better.
@@ -67,7 +72,7 @@ impl ShapeTable {
     /// The devices of `mask` in the order of its best ring, from the lowest device.
     pub(crate) fn ring_order(&self, mask: DeviceMask) -> Vec<u32> {
         let devices: Vec<u32> = mask.iter().collect();
-        if devices.len() < 4 || self.ring_mb_per_s.is_empty() {
+        if devices.len() < 4 || !self.knows(mask) {
             return devices; // Every order of three is the same ring.
         }
         hamiltonian_path(&self.cost, &devices, self.ring(mask)).unwrap_or(devices)

@@ -118,12 +118,18 @@ impl Tree {
         free.iter().map(|f| Free { open: true, ..*f }).collect()
     }
 
-    pub(crate) fn take(&self, free: &mut [Free], placement: &Placement, needs: &Needs) {
+    /// Whether all of it was free: what is taken twice cannot be given back one by one.
+    pub(crate) fn take(&self, free: &mut [Free], placement: &Placement, needs: &Needs) -> bool {
+        let mut was_free = true;
         self.for_slots(free, placement, |amount, devices| {
+            was_free &= devices.is_subset_of(amount.devices)
+                && amount.cpu_milli.checked_sub_unsigned(needs.cpu_milli).is_some()
+                && amount.memory_bytes.checked_sub_unsigned(needs.memory_bytes).is_some();
             amount.devices = amount.devices.minus(devices);
             amount.cpu_milli = amount.cpu_milli.saturating_sub_unsigned(needs.cpu_milli);
             amount.memory_bytes = amount.memory_bytes.saturating_sub_unsigned(needs.memory_bytes);
         });
+        was_free
     }
 
     pub(crate) fn give_back(&self, free: &mut [Free], placement: &Placement, needs: &Needs) {
