@@ -1,6 +1,6 @@
 //! `phalanx up`: control plane and agent in one process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use nix::sys::signal::{SigSet, Signal};
-use phalanx_model::{Admin, Epoch, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind};
+use phalanx_model::{Admin, Epoch, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind};
 use phalanx_node::IsolationChoice;
 use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
@@ -22,7 +22,7 @@ use crate::Paths;
 use crate::cluster::{self, Cluster, ClusterError};
 use crate::hands::{self, Hands, Observed, Task};
 use crate::history::HistoryError;
-use crate::launch::make_dir;
+use crate::launch::{self, make_dir};
 use crate::notify::Notifier;
 use crate::record::Recorder;
 use crate::server;
@@ -32,6 +32,8 @@ use crate::world::LocalWorld;
 
 /// Journal segments kept for replay, the current one included.
 const SEGMENTS_KEPT: usize = 8;
+/// A segment that has grown beyond this is followed by a new one.
+const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// How a daemon is to run.
 #[derive(Clone, Debug)]
@@ -116,6 +118,8 @@ pub(crate) fn say(message: &str) {
 /// When it cannot start: another runs, the cluster file is wrong, the state cannot be read or written.
 pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let paths = &options.paths;
+    // What the owners of jobs must reach is given away by mode, whatever the mask we were started with.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     make_dir(paths.root(), 0o755).map_err(at("make", paths.root()))?;
     make_dir(&paths.jobs(), 0o711).map_err(at("make", paths.jobs()))?;
     let _lock = lock(paths)?;
@@ -130,7 +134,9 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let recorder = Recorder::open(&paths.history())?;
     let epoch = Epoch(recovered.epoch.0 + 1);
     let (tasks, todo) = channel();
-    let members = observe_members(paths, &recovered, &tasks);
+    let launched = launched(&recovered);
+    let members = observe_members(paths, &recovered, &launched, &tasks);
+    launch::forget_secrets_but(paths, &unfinished(&recovered));
     let facts = compose(&cluster, &recovered, members);
 
     let journal = Journal::create(&paths.journal(), Header::new(VERSION, epoch, unix_now()))?;
@@ -143,6 +149,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     };
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
     pump.begin(&facts)?;
+    let pump = pump.rotating(&paths.journal(), epoch, config, SEGMENT_BYTES, SEGMENTS_KEPT);
     retain(&paths.journal(), SEGMENTS_KEPT)?;
 
     let hands = Hands {
@@ -152,7 +159,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         engine: engine.clone(),
         tasks,
         living: BTreeMap::new(),
-        launched: launched(&recovered),
+        launched,
+        killed: BTreeSet::new(),
     };
     std::thread::spawn(move || hands.run(&todo));
     let next_job = recovered_ids(&recovered).max(recorder.newest_id()?) + 1;
@@ -253,8 +261,12 @@ fn recovered_ids(recovered: &Recovered) -> u64 {
     records(recovered).map(|(job, _)| job.id.0).max().unwrap_or(0)
 }
 
+fn unfinished(recovered: &Recovered) -> BTreeSet<JobId> {
+    records(recovered).filter(|(_, r)| !r.is_finished()).map(|(job, _)| job.id).collect()
+}
+
 /// MPI launchers among what runs.
-fn launched(recovered: &Recovered) -> BTreeMap<phalanx_model::GangId, u32> {
+fn launched(recovered: &Recovered) -> BTreeMap<GangId, u32> {
     records(recovered)
         .filter(|(job, r)| {
             let gang = job.gangs.get(usize::from(r.id.index));
@@ -265,18 +277,28 @@ fn launched(recovered: &Recovered) -> BTreeMap<phalanx_model::GangId, u32> {
 }
 
 /// Looks for every member that the journal says may live, and takes over those that do.
-fn observe_members(paths: &Paths, recovered: &Recovered, tasks: &Sender<Task>) -> Vec<Input> {
+fn observe_members(
+    paths: &Paths,
+    recovered: &Recovered,
+    launched: &BTreeMap<GangId, u32>,
+    tasks: &Sender<Task>,
+) -> Vec<Input> {
     let mut facts = Vec::new();
     let mut adopted = 0;
     for (_, record) in records(recovered).filter(|(_, r)| r.holds_capacity()) {
+        let first = MemberId { gang: record.id, attempt: record.attempt, rank: 0 };
+        let mut first_ended = false;
         for (rank, known) in (0..).zip(&record.members) {
-            let member = MemberId { gang: record.id, attempt: record.attempt, rank };
+            let member = MemberId { rank, ..first };
             if matches!(known.state, MemberState::Exited(_)) {
+                first_ended |= member == first;
                 continue;
             }
             match hands::observe(paths, member) {
                 Observed::Absent => {}
                 Observed::Ended(exit) => {
+                    first_ended |= member == first;
+                    let exit = hands::exit_of(exit, hands::holds_slots(launched, member));
                     facts.push(Input::MemberObserved { member, state: MemberState::Exited(exit) });
                 }
                 Observed::Alive { state, orders, events } => {
@@ -285,6 +307,10 @@ fn observe_members(paths: &Paths, recovered: &Recovered, tasks: &Sender<Task>) -
                     let _ = tasks.send(Task::Adopted { member, orders, events });
                 }
             }
+        }
+        if first_ended {
+            // A launcher that ended while nobody looked: the ranks that hold its slots are told now.
+            let _ = tasks.send(Task::Gone { member: first });
         }
     }
     if adopted > 0 {

@@ -1,7 +1,7 @@
 //! The hands of the one-machine world: one thread that carries out orders in turn, and one that listens to
 //! each living member. What they learn goes back to the engine as facts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
@@ -65,6 +65,8 @@ pub(crate) struct Hands {
     pub(crate) living: BTreeMap<MemberId, Orders>,
     /// Gangs whose rank 0 launches for all.
     pub(crate) launched: BTreeMap<GangId, u32>,
+    /// Attempts with living members that were told to end every process.
+    pub(crate) killed: BTreeSet<(GangId, u32)>,
 }
 
 impl Hands {
@@ -95,6 +97,10 @@ impl Hands {
             Task::Kill { id, gang, attempt, size } => {
                 self.each(gang, attempt, Orders::kill);
                 self.settle(gang, attempt, size);
+                // Told again: whoever still lives did not obey.
+                if !self.killed.insert((gang, attempt)) {
+                    self.end_the_silent(gang, attempt);
+                }
                 self.report(vec![Input::EffectDone { effect: id }]);
             }
             Task::Adopted { member, orders, events } => {
@@ -180,6 +186,19 @@ impl Hands {
         }
     }
 
+    /// A shim that hangs obeys no order: it is ended from outside, with all it holds. Its listener hears that.
+    fn end_the_silent(&self, gang: GangId, attempt: u32) {
+        for member in self.living.keys().filter(|m| m.gang == gang && m.attempt == attempt) {
+            let dir = self.paths.member(*member);
+            // Both may take seconds. One that cannot be started is made up for by the next order.
+            let _ = std::thread::Builder::new().name(format!("end-{member}")).spawn(move || {
+                if matches!(adopt(&dir), Err(phalanx_node::AdoptError::Silent { .. })) {
+                    let _ = reap(&dir);
+                }
+            });
+        }
+    }
+
     /// For ranks that poll instead of handling signals.
     fn announce_stop(&self, gang: GangId, attempt: u32) {
         let file = self.paths.attempt(gang, attempt).join("preempt_at");
@@ -202,6 +221,7 @@ impl Hands {
     /// One thread per living member waits for what its shim says.
     fn listen(&self, member: MemberId, mut events: Events) {
         let (engine, tasks, paths) = (self.engine.clone(), self.tasks.clone(), self.paths.clone());
+        let holds_slots = holds_slots(&self.launched, member);
         let listening = move || {
             loop {
                 let fact = match events.next_event(LISTEN) {
@@ -211,7 +231,9 @@ impl Hands {
                     Ok(Some(ShimEvent::Failed { class, detail })) => {
                         Input::MemberExited { member, exit: Exit::failed(class, detail) }
                     }
-                    Ok(Some(ShimEvent::Exited { exit })) => Input::MemberExited { member, exit },
+                    Ok(Some(ShimEvent::Exited { exit })) => {
+                        Input::MemberExited { member, exit: exit_of(exit, holds_slots) }
+                    }
                     Err(e) => {
                         let exit = last_word(&paths, member)
                             .unwrap_or_else(|| Exit::failed(FailureClass::Infrastructure, e.to_string()));
@@ -237,6 +259,9 @@ impl Hands {
     /// The launcher of an MPI job ended: the ranks that held its slots end with it.
     fn gone(&mut self, member: MemberId) {
         self.living.remove(&member);
+        if !self.living.keys().any(|m| m.gang == member.gang && m.attempt == member.attempt) {
+            self.killed.remove(&(member.gang, member.attempt));
+        }
         let launcher = member.rank == 0 && self.launched.get(&member.gang) == Some(&member.attempt);
         if launcher {
             self.launched.remove(&member.gang);
@@ -248,6 +273,17 @@ impl Hands {
         // The pump has stopped only when the daemon ends; the next one looks for itself.
         let _ = self.engine.report(facts);
     }
+}
+
+/// Whether a rank of an MPI job runs nothing and only holds its slots for the launcher.
+pub(crate) fn holds_slots(launched: &BTreeMap<GangId, u32>, member: MemberId) -> bool {
+    member.rank > 0 && launched.get(&member.gang) == Some(&member.attempt)
+}
+
+/// A rank that only held slots has done its part when it is told to end, however soon that comes.
+pub(crate) fn exit_of(exit: Exit, held_slots: bool) -> Exit {
+    let told = exit.signal == Some(nix::sys::signal::Signal::SIGTERM as i32);
+    if held_slots && told { Exit::succeeded() } else { exit }
 }
 
 /// How a member whose shim does not answer ended; whatever it left is ended too.

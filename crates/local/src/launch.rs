@@ -1,6 +1,6 @@
 //! From a placement to members that a shim can hold: files, ports, secrets, limits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -142,6 +142,13 @@ pub(crate) fn keep_secrets(paths: &Paths, job: &Job, secrets: &BTreeMap<String, 
         }
     }
     Ok(())
+}
+
+/// After a crash: secrets of jobs that have ended, or that were never taken, are of no use.
+pub(crate) fn forget_secrets_but(paths: &Paths, wanted: &BTreeSet<JobId>) {
+    let Ok(kept) = fs::read_dir(paths.all_secrets()) else { return };
+    let job = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(JobId);
+    kept.flatten().filter_map(job).filter(|id| !wanted.contains(id)).for_each(|id| forget_secrets(paths, id));
 }
 
 pub(crate) fn forget_secrets(paths: &Paths, job: JobId) {

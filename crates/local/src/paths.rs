@@ -90,7 +90,12 @@ impl Paths {
     }
 
     #[must_use]
+    pub fn all_secrets(&self) -> PathBuf {
+        self.root.join("secrets")
+    }
+
+    #[must_use]
     pub fn secrets(&self, job: JobId) -> PathBuf {
-        self.root.join("secrets").join(job.to_string())
+        self.all_secrets().join(job.to_string())
     }
 }

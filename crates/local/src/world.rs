@@ -14,6 +14,9 @@ use crate::notify::{Notice, Notifier};
 use crate::record::Recorder;
 use crate::views::{self, Map};
 
+/// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
+const GATE_SLACK_MS: u64 = 10_000;
+
 pub(crate) struct LocalWorld {
     pub(crate) paths: Paths,
     pub(crate) map: Map,
@@ -34,7 +37,7 @@ impl World for LocalWorld {
                         gang,
                         attempt,
                         placement: placement.clone(),
-                        gate_deadline_ms: deadline.since(phalanx_shell::unix_now()).max(1_000),
+                        gate_deadline_ms: deadline.since(phalanx_shell::unix_now()).saturating_add(GATE_SLACK_MS),
                     };
                     let nodes: BTreeMap<NodeName, Node> =
                         engine.nodes().map(|n| (n.name.clone(), n.clone())).collect();

@@ -8,6 +8,7 @@
 mod ask;
 mod pump;
 mod recover;
+mod rotate;
 
 pub use ask::{Handle, PumpError};
 pub use pump::{Metrics, Pump, World};

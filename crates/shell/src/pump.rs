@@ -8,6 +8,7 @@ use phalanx_journal::{FileStorage, Journal, JournalError, Storage};
 use phalanx_model::{Change, Effect, Input, Outcome, Timestamp, Wake};
 
 use crate::ask::{self, Ask, Handle};
+use crate::rotate::Rotation;
 
 /// Messages taken into one step.
 const BATCH_MAX: usize = 1024;
@@ -37,16 +38,19 @@ pub struct Metrics {
 
 /// Owns the engine, the journal and the world's outgoing side.
 pub struct Pump<W, S = FileStorage> {
-    engine: Engine,
-    journal: Journal<S>,
-    world: W,
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal<S>,
+    pub(crate) world: W,
     asks: Receiver<Ask>,
-    wake: Wake,
-    clock: fn() -> Timestamp,
+    pub(crate) wake: Wake,
+    pub(crate) clock: fn() -> Timestamp,
     /// Facts that could not be journalled yet.
     backlog: Vec<Input>,
-    out: Outcome,
-    metrics: Metrics,
+    /// Told to stop while a step waited for the disk.
+    stopping: bool,
+    pub(crate) out: Outcome,
+    pub(crate) metrics: Metrics,
+    pub(crate) rotation: Option<Rotation<S>>,
 }
 
 enum Turn {
@@ -71,8 +75,10 @@ impl<W: World, S: Storage> Pump<W, S> {
             wake: Wake(None),
             clock,
             backlog: Vec::new(),
+            stopping: false,
             out: Outcome::default(),
             metrics: Metrics::default(),
+            rotation: None,
         };
         (pump, handle)
     }
@@ -93,7 +99,7 @@ impl<W: World, S: Storage> Pump<W, S> {
 
     /// Runs until it is told to stop.
     pub fn run(mut self) -> Metrics {
-        while matches!(self.turn(), Turn::GoOn) {}
+        while !self.stopping && matches!(self.turn(), Turn::GoOn) {}
         self.metrics
     }
 
@@ -137,10 +143,14 @@ impl<W: World, S: Storage> Pump<W, S> {
         for (_, reply) in replies {
             reply(Ok((&self.engine, &self.out.changes)));
         }
+        self.rotate_if_large();
         turn
     }
 
     fn patience(&self) -> Duration {
+        if !self.backlog.is_empty() {
+            return Duration::ZERO;
+        }
         const LONG: Duration = Duration::from_secs(3600);
         let now = (self.clock)();
         self.wake.0.map_or(LONG, |at| Duration::from_millis(at.since(now)).min(LONG))
@@ -171,7 +181,7 @@ impl<W: World, S: Storage> Pump<W, S> {
                     Ask::Request(_, reply) => refused.push(reply),
                     Ask::Look(look) => look(&self.engine),
                     // Held back: a stop now would let a successor decide anew what was decided.
-                    Ask::Stop => {}
+                    Ask::Stop => self.stopping = true,
                 }
             }
             self.refuse(&error, refused.into_iter());
@@ -191,7 +201,7 @@ impl<W: World, S: Storage> Pump<W, S> {
         replies.for_each(|reply| reply(Err(&why)));
     }
 
-    fn dispatch(&mut self, now: Timestamp) {
+    pub(crate) fn dispatch(&mut self, now: Timestamp) {
         self.world.changed(now, &self.out.changes, &self.engine);
         self.world.carry_out(&self.out.effects, &self.engine);
     }
