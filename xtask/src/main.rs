@@ -1,1 +1,61 @@
-fn main() {}
+//! The project's own checks: `cargo run -p xtask -- walls` and `-- ci`.
+
+#![forbid(unsafe_code)]
+
+mod bans;
+mod cargo;
+mod ci;
+mod floats;
+mod graph;
+mod lines;
+mod walls;
+#[cfg(test)]
+mod walls_tests;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo run -p xtask -- <walls | ci>
+  walls  who may use whom, bans, wasm32 builds, no floats in the engine, file lengths
+  ci     format, lints, walls and tests, in that order";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["walls"] => run_walls(&root()),
+        ["ci"] => ci::run(&root()),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// This crate stands in the root of the workspace.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn run_walls(root: &Path) -> ExitCode {
+    match cargo::metadata(root).and_then(|workspace| walls::check(&workspace)) {
+        Ok(breaches) if breaches.is_empty() => {
+            println!("the walls stand");
+            ExitCode::SUCCESS
+        }
+        Ok(breaches) => {
+            for breach in &breaches {
+                eprintln!("{breach}");
+            }
+            eprintln!(
+                "{} broken: see the table of crates in ARCHITECTURE.md and xtask/src/walls.rs",
+                breaches.len()
+            );
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("the walls cannot be checked: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

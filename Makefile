@@ -1,0 +1,57 @@
+# The few commands a person needs. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help demo test walls fmt deny clean check-tools wasm-target
+
+CARGO ?= cargo
+RUST_MIN := 1.95
+WASM := wasm32-unknown-unknown
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+help: ## List the commands
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | sort | while IFS="$$(printf '\t')" read -r name what; do \
+	  printf '  make %-6s %s\n' "$$name" "$$what"; done
+
+demo: check-tools ## Build everything and watch a gang job wait, run and survive
+	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
+	$(TARGET_DIR)/release/demo
+
+test: check-tools wasm-target ## Everything that must pass: format, lints, walls, tests, a short demo
+	$(CARGO) run --quiet -p xtask -- ci
+	$(CARGO) build --quiet -p phalanx-cli -p phalanx-examples
+	$(TARGET_DIR)/debug/demo --quick
+
+walls: check-tools wasm-target ## Who may use whom, bans, no floats in the engine
+	$(CARGO) run --quiet -p xtask -- walls
+
+fmt: check-tools ## Format all code
+	$(CARGO) fmt --all
+
+deny: check-tools ## Licences, bans and sources of what is linked in
+	@$(CARGO) deny --version >/dev/null 2>&1 || { \
+	  echo "cargo-deny is missing. Install it with: cargo install --locked cargo-deny"; exit 1; }
+	$(CARGO) deny check --allow unused-wrapper bans licenses sources
+
+clean: ## Remove all build results
+	$(CARGO) clean
+
+check-tools:
+	@command -v $(CARGO) >/dev/null 2>&1 || { \
+	  echo "cargo is missing. Install Rust $(RUST_MIN) or newer from https://rustup.rs, then open a new shell."; exit 1; }
+	@command -v rustc >/dev/null 2>&1 || { \
+	  echo "rustc is missing. Install Rust $(RUST_MIN) or newer from https://rustup.rs, then open a new shell."; exit 1; }
+	@found=$$(rustc --version | cut -d' ' -f2); \
+	oldest=$$(printf '%s\n%s\n' "$(RUST_MIN)" "$$found" | sort -V | head -n 1); \
+	[ "$$oldest" = "$(RUST_MIN)" ] || { \
+	  echo "rustc is $$found, and $(RUST_MIN) is the oldest that builds this. Update it with: rustup update stable"; exit 1; }
+	@command -v cc >/dev/null 2>&1 || { \
+	  echo "A C compiler is missing: parts of SQLite and TLS are built from source. Install one with"; \
+	  echo "  Debian, Ubuntu:  apt-get install build-essential"; \
+	  echo "  Fedora, RHEL:    dnf install gcc"; \
+	  echo "  macOS:           xcode-select --install"; exit 1; }
+
+# Rust from a distribution has no rustup, but may have the target's library all the same.
+wasm-target:
+	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(WASM)" ] || { \
+	  command -v rustup >/dev/null 2>&1 && rustup target add $(WASM); } || { \
+	  echo "The target $(WASM) is missing. With rustup: rustup target add $(WASM)"; \
+	  echo "Debian, Ubuntu: apt-get install libstd-rust-dev-wasm32"; exit 1; }

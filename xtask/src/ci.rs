@@ -1,0 +1,69 @@
+//! Everything that must pass before a change goes in, the quick things first, one line per stage.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use crate::cargo::cargo;
+
+/// Runs the stages in order and stops at the first that fails; its own output says why.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let begin = Instant::now();
+    for (name, mut command) in stages() {
+        println!("{name} ...");
+        let stage = Instant::now();
+        let result = command.current_dir(root).status();
+        let seconds = stage.elapsed().as_secs();
+        match result {
+            Ok(status) if status.success() => println!("{name}: ok in {seconds} s"),
+            Ok(status) => {
+                eprintln!("{name}: failed after {seconds} s ({status}); repeat it with: {}", show(&command));
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("{name}: {} cannot be started: {error}", show(&command));
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("all stages passed in {} s", begin.elapsed().as_secs());
+    ExitCode::SUCCESS
+}
+
+fn stages() -> Vec<(&'static str, Command)> {
+    let stage = |arguments: &[&str]| {
+        let mut command = cargo();
+        command.args(arguments);
+        command
+    };
+    let mut stages = vec![
+        ("format", stage(&["fmt", "--all", "--check"])),
+        ("lints", stage(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("walls", walls()),
+    ];
+    if has_nextest() {
+        stages.push(("tests", stage(&["nextest", "run", "--workspace", "--no-fail-fast"])));
+        // nextest does not run the examples in documentation.
+        stages.push(("documentation tests", stage(&["test", "--quiet", "--workspace", "--doc"])));
+    } else {
+        stages.push(("tests", stage(&["test", "--quiet", "--workspace", "--no-fail-fast"])));
+    }
+    stages
+}
+
+/// This program again: cargo would only find that it is up to date.
+fn walls() -> Command {
+    let mut command = std::env::current_exe().map_or_else(|_| Command::new("xtask"), Command::new);
+    command.arg("walls");
+    command
+}
+
+fn has_nextest() -> bool {
+    let status = cargo().args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}

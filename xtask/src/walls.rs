@@ -1,0 +1,128 @@
+//! The walls as data, and the walk along them. Each check names the file and the rule that was broken.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::cargo::{self, Workspace};
+use crate::{bans, floats, graph, lines};
+
+/// Who may use whom, as in the table of the design. Names are those of the folders in `crates/`.
+pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("spec", &["model"]),
+    ("cost", &["model"]),
+    ("engine", &["model"]),
+    ("checker", &["model"]),
+    ("journal", &["model"]),
+    ("discover", &["model"]),
+    ("scenario", &["model", "spec"]),
+    ("sim", &["model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario"]),
+    ("shell", &["model", "engine", "cost", "journal"]),
+    ("kube", &["shell", "model", "spec", "discover", "node"]),
+    ("node", &["discover", "model"]),
+    ("local", &["shell", "node", "model", "spec"]),
+    ("api", &["model", "spec", "shell"]),
+    ("cli", EVERYTHING_BELOW_CLI),
+    ("testkit", &["model", "spec", "engine", "checker", "scenario"]),
+    ("tests", EVERYTHING),
+    ("examples", EVERYTHING_BELOW_CLI),
+    ("bench", EVERYTHING),
+    ("xtask", &[]),
+];
+
+const EVERYTHING_BELOW_CLI: &[&str] = &[
+    "model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sim", "shell", "kube",
+    "node", "local", "api",
+];
+
+/// What only people who test or measure may use: all of it.
+const EVERYTHING: &[&str] = &[
+    "model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sim", "shell", "kube",
+    "node", "local", "api", "cli", "testkit",
+];
+
+/// The pure crates name every foreign crate they use; the others are held by `deny.toml`.
+pub(crate) const FOREIGN: &[(&str, &[&str])] = &[
+    ("model", &["serde", "thiserror"]),
+    ("engine", &["serde"]),
+    ("cost", &["serde", "thiserror"]),
+    ("checker", &["serde", "thiserror"]),
+];
+
+/// These live behind the wall of the `kube` crate, for tests as well.
+pub(crate) const ONLY_IN_KUBE: &[&str] = &["kube", "kube-core", "kube-client", "kube-runtime", "k8s-openapi"];
+
+/// These have neither clock nor thread nor file, and so build for wasm32.
+pub(crate) const PURE: &[&str] = &["model", "engine", "cost", "checker", "sim"];
+
+/// Their wasm32 build is read, and may hold no float instruction.
+pub(crate) const INTEGERS_ONLY: &[&str] = &["engine", "model"];
+
+/// Lines of a file that are not tests.
+pub(crate) const LINES_MAX: usize = 600;
+
+/// Files that were longer when the limit came, with the length they may not outgrow. Only ever shrinks.
+pub(crate) const LONGER: &[(&str, usize)] = &[];
+
+/// What broke which rule, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Breach {
+    pub(crate) file: PathBuf,
+    pub(crate) rule: &'static str,
+    pub(crate) what: String,
+}
+
+impl Breach {
+    pub(crate) fn new(file: impl Into<PathBuf>, rule: &'static str, what: impl Into<String>) -> Self {
+        Self { file: file.into(), rule, what: what.into() }
+    }
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.file.display(), self.rule, self.what)
+    }
+}
+
+/// Every breach in the workspace, the cheap checks first; the builds only run when those are clean.
+///
+/// # Errors
+/// When cargo or a file cannot be read at all.
+pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Breach>, cargo::CargoError> {
+    let mut breaches = check_text(workspace)?;
+    if breaches.is_empty() {
+        breaches = check_builds(workspace)?;
+    }
+    for breach in &mut breaches {
+        if let Ok(inside) = breach.file.strip_prefix(&workspace.root) {
+            breach.file = inside.to_path_buf();
+        }
+    }
+    breaches.sort();
+    Ok(breaches)
+}
+
+/// What can be seen without building.
+pub(crate) fn check_text(workspace: &Workspace) -> Result<Vec<Breach>, cargo::CargoError> {
+    let mut breaches = graph::check(workspace);
+    breaches.extend(bans::check(workspace)?);
+    breaches.extend(lines::check(workspace)?);
+    Ok(breaches)
+}
+
+/// The pure crates on wasm32, and the engine's code in it.
+fn check_builds(workspace: &Workspace) -> Result<Vec<Breach>, cargo::CargoError> {
+    let mut breaches = Vec::new();
+    for name in PURE {
+        let Some(package) = workspace.packages.iter().find(|package| package.room() == *name) else {
+            continue;
+        };
+        if let Err(why) = cargo::build_wasm(workspace, &package.name) {
+            breaches.push(Breach::new(&package.manifest, "pure crates build for wasm32", why));
+        } else if INTEGERS_ONLY.contains(name) {
+            let library = workspace.wasm_library(&package.name);
+            breaches.extend(floats::check(&library)?);
+        }
+    }
+    Ok(breaches)
+}
