@@ -97,10 +97,12 @@ impl Outlook<'_> {
         let mut levels: Vec<LevelAt> =
             (0..tree.domains.len()).map(LevelAt::Above).chain([LevelAt::Node]).chain(groups).collect();
         levels.dedup();
+        // Counted without the rule of equal parts per node: "6 of 8 fit there" says more than "none do".
+        let loose = Gang { members_per_node: None, ..gang.clone() };
         levels
             .into_iter()
             .map(|level| {
-                let best = best_fit(tree, self.ledger.free(), gang, level);
+                let best = best_fit(tree, self.ledger.free(), &loose, level);
                 LevelCount {
                     level: tree.level_name(level),
                     domain: best.domain,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_model::{Admin, Epoch, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind};
@@ -32,6 +33,8 @@ use crate::world::LocalWorld;
 
 /// Journal segments kept for replay, the current one included.
 const SEGMENTS_KEPT: usize = 8;
+/// A daemon that was killed just when it started a process leaves the lock with that child until its exec.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// A segment that has grown beyond this is followed by a new one.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
@@ -196,10 +199,16 @@ fn lock(paths: &Paths) -> Result<File, UpError> {
     let path = paths.lock();
     let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = opened.map_err(at("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(UpError::AlreadyRunning(paths.root().to_owned())),
-        Err(TryLockError::Error(e)) => Err(at("lock", path)(e)),
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(TryLockError::WouldBlock) => return Err(UpError::AlreadyRunning(paths.root().to_owned())),
+            Err(TryLockError::Error(e)) => return Err(at("lock", path)(e)),
+        }
     }
 }
 

@@ -115,7 +115,8 @@ pub(crate) fn event(change: &Change) -> Option<(JobId, &'static str, String)> {
         Change::GangRunning { gang, attempt } => (gang.job, "running", format!("attempt {attempt}")),
         Change::GangStopping { gang, cause, .. } => (gang.job, "stopping", views::stop_sentence(cause)),
         Change::GangRetrying { gang, failures, .. } => {
-            (gang.job, "waiting again", format!("after {failures} failures"))
+            let times = if *failures == 1 { "1 failure".to_owned() } else { format!("{failures} failures") };
+            (gang.job, "waiting again", format!("after {times}"))
         }
         Change::JobFinished { job, ending } => (*job, ending.word(), detail_of(ending)),
         Change::ReasonChanged { gang, reason } => {

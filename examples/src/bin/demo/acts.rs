@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{Table, presets::NOTHING};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_local::protocol::{Answer, JobView, Verb};
@@ -42,7 +42,7 @@ fn check(stage: &Stage, results: &mut Results, holds: bool, claim: &str) -> Chec
 }
 
 fn ring_flags(settings: &Settings) -> [&'static str; 4] {
-    if settings.quick { ["--bytes", "256KB", "--steps", "3"] } else { ["--bytes", "8MB", "--steps", "12"] }
+    if settings.quick { ["--bytes", "256KB", "--steps", "3"] } else { ["--bytes", "8MB", "--steps", "20"] }
 }
 
 fn submit_ring(stage: &Stage, daemon: &Daemon, settings: &Settings, name: &str, topology: &[&str]) -> Check {
@@ -299,7 +299,7 @@ fn record(results: &mut Results, job: &JobView, asked: &str, busbw: &str) {
 pub(crate) fn finale(stage: &Stage, results: &Results) -> Check {
     stage.title("What happened");
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(NOTHING);
     table.set_header([
         "job",
         "GPUs asked",
