@@ -1,1 +1,19 @@
-fn main() {}
+//! The `phalanx` binary: what a user types, turned into requests to the daemon and pages on the terminal.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod complete;
+mod failure;
+mod output;
+mod show;
+mod submission;
+mod verbs;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Asked by the shell and not by a person; answers and ends before anything else is read.
+    complete::answer();
+    verbs::main(std::env::args_os())
+}

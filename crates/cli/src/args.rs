@@ -1,0 +1,360 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::engine::ArgValueCompleter;
+
+use crate::complete;
+use crate::output::{Color, Format};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done; for `run` and `submit --wait`: the job succeeded
+  N    `run` and `submit --wait`: the job's own exit code
+  1    `topo check`: something severe was found
+  64   bad flags or files, or a job that can never run here
+  66   no such job or node
+  69   no daemon answers; `phalanx up --detach` starts one
+  70   an error inside Phalanx
+  75   not possible right now; try again
+  77   not allowed for this user
+  124  the job reached its time limit
+  130  the job was cancelled, or the wait for it was interrupted";
+
+/// Starts distributed jobs whole, puts their ranks close together, and keeps them running.
+#[derive(Debug, Parser)]
+#[command(name = "phalanx", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Global {
+    /// State folder of the daemon [default: /var/lib/phalanx for root, else ~/.local/state/phalanx].
+    #[arg(long, global = true, env = "PHALANX_STATE", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state: Option<PathBuf>,
+    /// Shape of what is printed.
+    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table",
+          value_parser = PossibleValuesParser::new(Format::WORDS).map(|word| Format::of(&word)))]
+    pub(crate) output: Format,
+    /// When to use colours; `NO_COLOR` is honoured.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// Only what was asked for: no headings, notes or progress.
+    #[arg(long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Start the daemon on this machine.
+    Up(Up),
+    /// Stop the daemon; jobs go on and are adopted by the next one.
+    Down,
+    /// Submit a job; flags win over the file.
+    Submit(Submit),
+    /// Submit a job, show its output, and exit with its code.
+    Run(Run),
+    /// List jobs.
+    #[command(visible_aliases = ["list", "queue"])]
+    Ps(Ps),
+    /// Show one job in full.
+    Get(OneJob),
+    /// Say why a job waits, what would unblock it, and when it would start.
+    Why(OneJob),
+    /// Print the output of a job.
+    Logs(Logs),
+    /// Cancel jobs.
+    #[command(visible_aliases = ["stop", "delete"])]
+    Cancel(Cancel),
+    /// List nodes and what is free on them.
+    Nodes,
+    /// Show, check and import topologies.
+    #[command(subcommand)]
+    Topo(Topo),
+    /// List queues.
+    Queues,
+    /// Place nothing new on a node; what runs there goes on.
+    Cordon(OneNode),
+    /// Place nothing new on a node, and move away what runs there.
+    Drain(OneNode),
+    /// Let a node take work again.
+    Uncordon(OneNode),
+    /// Print the completion script of a shell: `source <(phalanx completion bash)`.
+    Completion {
+        #[arg(value_parser = ["bash", "zsh", "fish", "elvish", "powershell"])]
+        shell: String,
+    },
+    /// Print the JSON Schema of a file.
+    Schema { file: SchemaOf },
+    /// Holds a rank; started by the daemon.
+    #[command(name = "__shim", hide = true)]
+    Shim { dir: PathBuf },
+    /// Holds a slot for a launcher that runs elsewhere: sleeps until SIGTERM.
+    #[command(name = "__hold", hide = true)]
+    Hold,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SchemaOf {
+    Job,
+    Cluster,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Cluster file with declared nodes [default: the file that was given last, else this machine as found].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Use this machine as found, whatever was given before.
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) found: bool,
+    /// Leave it running in the background; its messages go to daemon.log in the state folder.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Set on the process that `--detach` starts.
+    #[arg(long = "__detached", hide = true)]
+    pub(crate) detached: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Say where and when it would start and how fast it would be; submit nothing.
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) dry_run: bool,
+    /// Wait until the job has ended, and exit with its code.
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// On Ctrl-C leave the job running; without this it is cancelled (twice: leaves at once).
+    #[arg(long)]
+    pub(crate) detach_on_interrupt: bool,
+}
+
+/// The names are those that `phalanx-spec` uses in its messages; aliases are Slurm's and torchrun's.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct JobArgs {
+    /// Job file (YAML); `-` reads it from standard input.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// Name of the job.
+    #[arg(short, long)]
+    pub(crate) name: Option<String>,
+    /// Number of nodes.
+    #[arg(short = 'N', long, value_name = "N", help_heading = "Size")]
+    pub(crate) nodes: Option<String>,
+    /// GPUs of the whole job, with or without `--nodes`: `8`, `H100:8`.
+    #[arg(short = 'G', long, value_name = "[MODEL:]N", help_heading = "Size")]
+    pub(crate) gpus: Option<String>,
+    /// GPUs of each node.
+    #[arg(long, value_name = "[MODEL:]N", help_heading = "Size")]
+    pub(crate) gpus_per_node: Option<String>,
+    /// Processes of the whole job.
+    #[arg(long, value_name = "N", visible_alias = "ntasks", help_heading = "Size")]
+    pub(crate) ranks: Option<String>,
+    /// Processes of each node.
+    #[arg(long, value_name = "N", visible_aliases = ["ntasks-per-node", "nproc-per-node"], help_heading = "Size")]
+    pub(crate) ranks_per_node: Option<String>,
+    /// CPUs: of each node with `--nodes`, otherwise of the whole job.
+    #[arg(long, value_name = "N", help_heading = "Size")]
+    pub(crate) cpus: Option<String>,
+    /// Memory, e.g. `64GB`: of each node with `--nodes`, otherwise of the whole job.
+    #[arg(long, value_name = "SIZE", visible_alias = "mem", help_heading = "Size")]
+    pub(crate) memory: Option<String>,
+    /// How close together: `leaf`, `leaf:required`, `leaf:preferred@10m`.
+    #[arg(long, value_name = "LEVEL[:MODE][@WAIT]", help_heading = "Size")]
+    pub(crate) topology: Option<String>,
+    /// Longest running time: `90m`, `2-00:00:00`; a plain number is minutes.
+    #[arg(short, long, help_heading = "Queueing")]
+    pub(crate) time: Option<String>,
+    #[arg(short, long, help_heading = "Queueing", help = "Queue that the job waits in")]
+    pub(crate) queue: Option<String>,
+    /// Higher goes first.
+    #[arg(short, long, value_name = "N", allow_hyphen_values = true, help_heading = "Queueing")]
+    pub(crate) priority: Option<String>,
+    /// Idempotency key: a second submission with it is the same job.
+    #[arg(long, help_heading = "Queueing")]
+    pub(crate) key: Option<String>,
+    /// Variable for the program; a name alone is passed on from this environment.
+    #[arg(short, long, value_name = "NAME[=VALUE]", help_heading = "Environment")]
+    pub(crate) env: Vec<String>,
+    /// Secret from this environment, or from a file; never written into the job.
+    #[arg(long, value_name = "NAME[=FILE]", help_heading = "Environment")]
+    pub(crate) secret: Vec<String>,
+    /// Where the program starts [default: here].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Environment")]
+    pub(crate) workdir: Option<String>,
+    /// How processes are started.
+    #[arg(long, value_name = "KIND", value_parser = ["ranks", "torchrun", "jax", "mpi", "none"], help_heading = "Environment")]
+    pub(crate) launch: Option<String>,
+    /// Restarts after failures.
+    #[arg(long, value_name = "N", visible_alias = "max-restarts", help_heading = "Lifecycle")]
+    pub(crate) retry: Option<String>,
+    /// Failures that restart: `user_code`, `start_up`, `node`, `preemption`, `infrastructure`.
+    #[arg(long, value_name = "CAUSE", value_delimiter = ',', help_heading = "Lifecycle")]
+    pub(crate) retry_on: Vec<String>,
+    /// Signal that asks ranks to save their work, and how long before SIGTERM: `USR1@120`.
+    #[arg(long, value_name = "SIGNAL[@TIME]", help_heading = "Lifecycle")]
+    pub(crate) signal: Option<String>,
+    /// Time between SIGTERM and SIGKILL.
+    #[arg(long, value_name = "TIME", help_heading = "Lifecycle")]
+    pub(crate) grace: Option<String>,
+    /// Where the program saves its work, told to it as `PHALANX_CKPT_DIR`.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Lifecycle")]
+    pub(crate) checkpoint_dir: Option<String>,
+    /// Command line or URL that is told when the job starts, ends or is preempted.
+    #[arg(long, value_name = "COMMAND|URL", help_heading = "Lifecycle")]
+    pub(crate) notify: Option<String>,
+    /// Program and arguments, after `--`.
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    /// Finished jobs too.
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Only jobs of this user.
+    #[arg(long)]
+    pub(crate) mine: bool,
+    /// At most this many, the newest.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneJob {
+    /// Number or name.
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// Numbers or names.
+    #[arg(required = true, value_name = "JOB", add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) jobs: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Number or name.
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: String,
+    /// Go on until the job has ended.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only this rank.
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
+    /// This attempt [default: the newest].
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    /// Only the last lines of each rank.
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneNode {
+    #[arg(add = ArgValueCompleter::new(complete::nodes))]
+    pub(crate) node: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Topo {
+    /// Draw the cluster and its machines, one node, or the machine that a file describes.
+    Show {
+        /// Node, or a file with the output of `nvidia-smi topo -m` (`-` for standard input).
+        #[arg(value_name = "NODE|FILE", add = ArgValueCompleter::new(complete::nodes), value_hint = ValueHint::FilePath)]
+        what: Option<String>,
+    },
+    /// Look for what is weak or lopsided in the machines of the cluster, or in a file.
+    Check {
+        /// File with the output of `nvidia-smi topo -m` (`-` for standard input).
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Turn the output of `nvidia-smi topo -m` into a node of a cluster file.
+    Import(Import),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// File with the output of `nvidia-smi topo -m`; `-` for standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Name of the node, or a pattern such as `node-[1-4]` [default: the name of the file].
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Product name of the devices, e.g. `NVIDIA H100 80GB HBM3`.
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// Memory of one device, e.g. `80GB`.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) gpu_memory: Option<String>,
+    /// Memory of the node, e.g. `2TB`.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// CPUs of the node [default: those that the text names].
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<String>,
+    /// Cluster file to write, or to add the node to; without it the text is printed.
+    // The same flag as everywhere, with another meaning: here what is printed is a file.
+    #[arg(short = 'o', long = "output", id = "output", value_name = "FILE", value_hint = ValueHint::FilePath,
+          value_parser = clap::builder::StringValueParser::new().map(|word| Format::of(&word)))]
+    pub(crate) to: Option<Format>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn import_writes_a_file_and_the_others_choose_a_format() {
+        let cli = Cli::try_parse_from(["phalanx", "topo", "import", "-", "-o", "c.yaml"]).unwrap();
+        let Verb::Topo(Topo::Import(import)) = cli.verb else { panic!("not import") };
+        assert_eq!(import.to, Some(Format::File("c.yaml".into())));
+        let cli = Cli::try_parse_from(["phalanx", "-o", "json", "ps"]).unwrap();
+        assert_eq!(cli.global.output, Format::Json);
+        let cli = Cli::try_parse_from(["phalanx", "ps", "-o", "json"]).unwrap();
+        assert_eq!(cli.global.output, Format::Json);
+        assert!(Cli::try_parse_from(["phalanx", "ps", "-o", "c.yaml"]).is_err());
+    }
+
+    #[test]
+    fn other_schedulers_names_are_understood() {
+        for flag in ["--ntasks-per-node", "--nproc-per-node", "--ranks-per-node"] {
+            let cli =
+                Cli::try_parse_from(["phalanx", "submit", flag, "4", "--mem", "1GB", "--", "x"]).unwrap();
+            let Verb::Submit(submit) = cli.verb else { panic!("not submit") };
+            assert_eq!(submit.job.ranks_per_node.as_deref(), Some("4"));
+            assert_eq!(submit.job.memory.as_deref(), Some("1GB"));
+        }
+        for alias in ["list", "queue", "ps"] {
+            assert!(matches!(Cli::try_parse_from(["phalanx", alias]).unwrap().verb, Verb::Ps(_)));
+        }
+    }
+}

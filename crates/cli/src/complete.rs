@@ -1,0 +1,75 @@
+//! Completion that knows the jobs and nodes of the daemon. Silent and quick where there is none.
+
+use std::ffi::OsStr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use clap_complete::CompleteEnv;
+use clap_complete::engine::CompletionCandidate;
+use clap_complete::env::Shells;
+use phalanx_local::client;
+use phalanx_local::protocol::{Answer, Verb};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::output;
+
+/// The variable by which a shell asks.
+const VARIABLE: &str = "COMPLETE";
+/// Longest wait for the daemon: nobody waits for a completion.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Answers a shell that asks for candidates, and ends the process then.
+pub(crate) fn answer() {
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).bin("phalanx").complete();
+}
+
+/// Prints the script that makes a shell ask.
+pub(crate) fn register(shell: &str) -> Result<(), Failure> {
+    let shells = Shells::builtins();
+    let Some(completer) = shells.completer(shell) else {
+        return Err(Failure::usage(
+            format!("no completion for {shell}"),
+            "bash, zsh, fish, elvish or powershell",
+        ));
+    };
+    let program = std::env::args().next().unwrap_or_else(|| "phalanx".to_owned());
+    let mut script = Vec::new();
+    completer
+        .write_registration(VARIABLE, "phalanx", "phalanx", &program, &mut script)
+        .map_err(|e| Failure::internal(e.to_string()))?;
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+/// Numbers and names of jobs that are not finished.
+pub(crate) fn jobs(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(Answer::Jobs(jobs)) = ask(Verb::List { finished: false, owner: None, limit: 200 }) else {
+        return Vec::new();
+    };
+    let help = |text: String| Some(text.into());
+    let ids = jobs.iter().map(|job| (job.id.to_string(), help(format!("{} ({})", job.name, job.state))));
+    let names = jobs.iter().map(|job| (job.name.clone(), help(format!("job {} ({})", job.id, job.state))));
+    matching(current, ids.chain(names).map(|(value, help)| CompletionCandidate::new(value).help(help)))
+}
+
+/// Names of nodes.
+pub(crate) fn nodes(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(Answer::Nodes(view)) = ask(Verb::Nodes) else { return Vec::new() };
+    matching(current, view.nodes.iter().map(|node| CompletionCandidate::new(node.name.to_string())))
+}
+
+fn matching(current: &OsStr, all: impl Iterator<Item = CompletionCandidate>) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    all.filter(|candidate| candidate.get_value().to_string_lossy().starts_with(&*typed)).collect()
+}
+
+/// `None` on any failure, and after [`PATIENCE`].
+fn ask(verb: Verb) -> Option<Answer> {
+    let socket = phalanx_local::Paths::from_env().socket();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = tell.send(client::ask_once(&socket, verb).ok());
+    });
+    told.recv_timeout(PATIENCE).ok().flatten()
+}

@@ -1,0 +1,144 @@
+//! Every page as it looks, from hand-made answers. `UPDATE=1 cargo test -p phalanx-cli` writes the pages anew;
+//! read the difference before it is committed.
+
+#![allow(unreachable_pub)]
+
+#[path = "../../tests/views/mod.rs"]
+mod views;
+
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+use phalanx_discover::{check, topo_m};
+use phalanx_model::{DeviceMask, Gang, Job, Needs};
+
+use super::dry_run::DryRun;
+use super::why::Names;
+use super::*;
+
+fn page() -> Page {
+    Page { width: None, now: views::NOW, tz: TimeZone::UTC, wide: false, quiet: false, ascii: false }
+}
+
+fn narrow() -> Page {
+    Page { width: Some(80), ..page() }
+}
+
+fn wide() -> Page {
+    Page { wide: true, ..page() }
+}
+
+fn fleet() -> Fleet {
+    Fleet::new(views::nodes().nodes)
+}
+
+fn names() -> Names {
+    views::jobs().into_iter().map(|job| (job.id, job.name)).collect()
+}
+
+/// Compares without colours: what a pipe shows.
+fn same(name: &str, shown: &str) {
+    let shown = anstream::adapter::strip_str(shown).to_string();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &shown).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(shown, known, "{name} differs; UPDATE=1 writes it anew\n{shown}");
+    assert!(shown.lines().all(|line| line == line.trim_end()), "{name} has spaces at the end of a line");
+}
+
+#[test]
+fn ps() {
+    same("ps", &jobs::list(&page(), &views::jobs(), true));
+    same("ps-wide", &jobs::list(&wide(), &views::jobs(), true));
+    same("ps-80", &jobs::list(&narrow(), &views::jobs(), true));
+    same("ps-quiet", &jobs::list(&Page { quiet: true, ..page() }, &views::jobs(), true));
+    same("ps-none", &jobs::list(&page(), &[], false));
+}
+
+#[test]
+fn get() {
+    same("get", &jobs::one(&page(), &views::running(), &fleet()));
+    same("get-80", &jobs::one(&narrow(), &views::running(), &fleet()));
+    same("get-pending", &jobs::one(&page(), &views::pending(), &fleet()));
+    same("get-failed", &jobs::one(&page(), &views::failed(), &fleet()));
+    same("ended", &jobs::ended_line(&page(), &views::failed()));
+}
+
+#[test]
+fn nodes_and_queues() {
+    same("nodes", &nodes::list(&page(), &views::nodes()));
+    same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
+    same("nodes-80", &nodes::list(&narrow(), &views::nodes()));
+    same("queues", &nodes::queues(&page(), &views::queues()));
+}
+
+#[test]
+fn why() {
+    same("why", &why::page(&page(), &views::why(), &names(), &fleet()));
+    same("why-80", &why::page(&narrow(), &views::why(), &names(), &fleet()));
+    let running =
+        phalanx_local::protocol::WhyView { job: views::running(), reports: Vec::new(), ..views::why() };
+    same("why-running", &why::page(&page(), &running, &names(), &fleet()));
+}
+
+fn small_job() -> Job {
+    let job = views::job();
+    let needs = Needs { devices: 1, ..Needs::default() };
+    Job { gangs: vec![Gang { needs, ..job.gangs[0].clone() }], ..job }
+}
+
+#[test]
+fn dry_run() {
+    let (job, fleet, names) = (small_job(), fleet(), names());
+    let shown =
+        |page: &Page, view| dry_run::page(page, &DryRun { job: &job, view, fleet: &fleet, names: &names });
+    let view = views::dry_run();
+    same("dry-run", &shown(&page(), &view));
+    same("dry-run-ascii", &shown(&Page { ascii: true, ..narrow() }, &view));
+    let mut later = views::dry_run();
+    later.reports = vec![views::report()];
+    same("dry-run-later", &shown(&page(), &later));
+    let mut same_place = views::dry_run();
+    if let (Some(Some(other)), Some(report)) = (same_place.first_fit.first_mut(), same_place.reports.first())
+    {
+        other.placement = report.nearest.clone().unwrap();
+        other.predicted = views::predicted(12_400, 8_100, 12_500_000_000);
+    }
+    same("dry-run-same", &shown(&page(), &same_place));
+}
+
+#[test]
+fn topo() {
+    let view = views::topology();
+    same("topo", &topo::cluster(&page(), &view, None));
+    same("topo-60", &topo::cluster(&Page { width: Some(60), ascii: true, ..page() }, &view, None));
+    same("topo-node", &topo::cluster(&page(), &view, Some(&views::node("gpu-3"))));
+    let mut many = view;
+    many.nodes = (0..200)
+        .map(|i| phalanx_model::Node { name: views::node(&format!("n-{i}")), ..many.nodes[i % 3].clone() })
+        .collect();
+    let shown = topo::cluster(&page(), &many, None);
+    assert!(shown.contains("and 188 more machines"), "{shown}");
+    same("topo-many", &format!("{}\n", shown.split("\n\n").next().unwrap()));
+}
+
+#[test]
+fn findings() {
+    let text = include_str!("../../../../fixtures/topo_m/h100-degraded-8.txt");
+    let machine = topo_m::parse(text).unwrap().machine;
+    same("check", &topo::findings(&page(), &[("node-a".to_owned(), check::check(&machine))]));
+    same("check-none", &topo::findings(&page(), &[("node-a".to_owned(), Vec::new())]));
+    let drawn = topo::machine(&page(), &machine, DeviceMask::EMPTY, &|_| None);
+    assert!(drawn.lines().count() > 5, "{drawn}");
+}
+
+/// Nothing that another user wrote reaches the terminal as a command to it.
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let shown = jobs::list(&page(), &views::jobs(), true);
+    assert!(!shown.contains("\u{1b}[31m["), "{shown:?}");
+    let shown = jobs::one(&page(), &views::failed(), &fleet());
+    assert!(!shown.contains("eval\u{1b}"), "{shown:?}");
+}

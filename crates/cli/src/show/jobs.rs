@@ -1,0 +1,266 @@
+//! `ps` and `get`.
+
+use std::fmt::Write as _;
+
+use owo_colors::OwoColorize as _;
+use phalanx_local::protocol::{GangView, JobView};
+use phalanx_model::{Gang, Job, LaunchKind, Phase};
+
+use super::placed::{self, Fleet};
+use super::table::{self, Grid, cell, dim};
+use super::time::span;
+use super::{Page, clean, count, field, nothing};
+
+/// Members that `get` lists before the rest is only counted.
+const MEMBERS_SHOWN: usize = 64;
+/// Events that `get` lists, the newest.
+const EVENTS_SHOWN: usize = 20;
+
+/// One line for each job.
+pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
+    if jobs.is_empty() {
+        let hint =
+            if finished { "no jobs" } else { "no jobs wait or run; `phalanx ps -a` shows finished ones" };
+        return nothing(page, hint);
+    }
+    let headings: &[&str] = if page.wide {
+        &[
+            ">ID",
+            "NAME",
+            "OWNER",
+            "QUEUE",
+            ">PRIORITY",
+            "STATE",
+            ">RANKS",
+            ">GPUS",
+            ">ATTEMPT",
+            "SUBMITTED",
+            ">RAN",
+            "WHERE OR WHY",
+        ]
+    } else {
+        &[">ID", "NAME", "OWNER", "STATE", ">GPUS", "SUBMITTED", ">RAN", "WHERE OR WHY"]
+    };
+    let mut grid = Grid::new(page, headings).one_line();
+    for job in jobs {
+        let mut cells = vec![cell(job.id), cell(clean(&job.name)), cell(clean(&job.owner))];
+        if page.wide {
+            cells.extend([cell(&job.queue), cell(job.priority)]);
+        }
+        cells.push(table::state(&job.state));
+        if page.wide {
+            cells.push(cell(job.gangs.iter().map(|g| u64::from(g.size)).sum::<u64>()));
+        }
+        cells.push(cell(devices(job)));
+        if page.wide {
+            cells.push(cell(job.gangs.iter().map(|g| g.attempt).max().unwrap_or(0)));
+        }
+        cells.extend([dim(page.ago(job.submitted_at)), cell(ran(page, job)), cell(where_or_why(job))]);
+        grid.row(cells);
+    }
+    grid.render()
+}
+
+fn devices(job: &JobView) -> u64 {
+    job.gangs.iter().map(|g| u64::from(g.size) * u64::from(g.devices_per_member)).sum()
+}
+
+/// Time since the first start, up to the end.
+fn ran(page: &Page, job: &JobView) -> String {
+    job.started_at.map_or_else(|| "-".to_owned(), |at| span(job.finished_at.unwrap_or(page.now).since(at)))
+}
+
+/// Where it runs, why it waits, or how it ended.
+fn where_or_why(job: &JobView) -> String {
+    if job.ending.is_some() {
+        return clean(&ended(job));
+    }
+    let placement = job.gangs.iter().find_map(|g| g.placement.as_ref());
+    let text = match (job.state.as_str(), placement) {
+        ("pending", _) | (_, None) => reason(job),
+        (_, Some(placement)) => placed::short(placement, &Fleet::default()),
+    };
+    clean(&text)
+}
+
+/// `Resources: needs 8 members at once …`.
+fn reason(job: &JobView) -> String {
+    match (job.reason.as_str(), job.detail.as_str()) {
+        ("" | "None", detail) => detail.to_owned(),
+        (word, "") => word.to_owned(),
+        (word, detail) => format!("{word}: {detail}"),
+    }
+}
+
+/// `exit code 3: …`.
+fn ended(job: &JobView) -> String {
+    let code = job.exit_code.filter(|code| *code != 0 && job.state == "failed");
+    let code = code.map(|code| format!("exit code {code}"));
+    let parts: Vec<String> = code.into_iter().chain(Some(reason(job)).filter(|r| !r.is_empty())).collect();
+    parts.join(", ")
+}
+
+/// Everything about one job.
+pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
+    let mut text = title(job);
+    let owner = format!("{} (queue {}, priority {})", clean(&job.owner), job.queue, job.priority);
+    field(&mut text, page, "owner", &owner);
+    let submitted = format!("{} ({})", page.ago(job.submitted_at), page.date(job.submitted_at));
+    field(&mut text, page, "submitted", &submitted);
+    if let Some(at) = job.started_at {
+        field(&mut text, page, "started", &format!("{} ({})", page.ago(at), page.date(at)));
+    }
+    if let Some(at) = job.finished_at {
+        let ended = format!("{} ({}), after {}", page.ago(at), page.date(at), ran(page, job));
+        field(&mut text, page, "ended", &ended);
+    }
+    let why = if job.ending.is_some() { ended(job) } else { reason(job) };
+    if !why.is_empty() {
+        field(&mut text, page, if job.ending.is_some() { "how" } else { "why" }, &clean(&why));
+    }
+    for (i, gang) in job.gangs.iter().enumerate() {
+        let asked = job.job.as_deref().and_then(|j| Some((j, j.gangs.get(i)?)));
+        text += &gang_text(page, gang, asked, fleet);
+    }
+    text += &events(page, job);
+    if job.job.is_none() && !page.quiet {
+        text += &format!("\n{}\n", "what it runs is shown to its owner and to operators only".dimmed());
+    }
+    text
+}
+
+/// `job 7  train  running`.
+pub(super) fn title(job: &JobView) -> String {
+    let state = match job.state.as_str() {
+        "running" => job.state.green().to_string(),
+        "pending" => job.state.yellow().to_string(),
+        "starting" => job.state.cyan().to_string(),
+        "failed" | "time_limit" => job.state.red().to_string(),
+        _ => job.state.clone(),
+    };
+    format!("{} {}  {state}\n", format!("job {}", job.id).bold(), clean(&job.name).bold())
+}
+
+fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: &Fleet) -> String {
+    let mut text = String::new();
+    let ranks = count(u64::from(gang.size), "member");
+    let devices = match gang.devices_per_member {
+        0 => "without GPUs".to_owned(),
+        n => format!("with {} each", count(u64::from(n), "GPU")),
+    };
+    field(&mut text, page, "size", &format!("{ranks} {devices}"));
+    if let Some((job, gang)) = asked {
+        asked_text(&mut text, page, job, gang);
+    }
+    let is_on = gang.attempt > 1 || gang.failures > 0;
+    if is_on {
+        field(
+            &mut text,
+            page,
+            "attempt",
+            &format!("{} after {}", gang.attempt, count(u64::from(gang.failures), "failure")),
+        );
+    }
+    if let Some(Phase::Stopping { next_at, .. }) = &gang.phase {
+        field(&mut text, page, "stopping", &format!("next stage {}", page.ahead(*next_at)));
+    }
+    if let Some(at) = gang.estimated_start {
+        field(&mut text, page, "would start", &format!("{} ({})", page.ahead(at), page.clock(at)));
+    }
+    if let Some(predicted) = &gang.predicted {
+        field(&mut text, page, "predicted", &clean(&predicted.sentence));
+    }
+    if let Some(placement) = &gang.placement {
+        field(&mut text, page, "placed", &placed::summary(placement));
+        text.push('\n');
+        text += &placed::table(page, placement, fleet);
+    }
+    text += &members(page, gang);
+    text
+}
+
+fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
+    let program = &gang.program;
+    let words: Vec<String> = program.argv.iter().map(|word| quoted(word)).collect();
+    let launch = match program.launch {
+        LaunchKind::Ranks => String::new(),
+        LaunchKind::Torchrun => "torchrun: ".into(),
+        LaunchKind::Jax => "jax: ".into(),
+        LaunchKind::Mpi => "mpi: ".into(),
+        LaunchKind::None => "one per node: ".into(),
+    };
+    field(text, page, "runs", &clean(&format!("{launch}{}", words.join(" "))));
+    field(text, page, "in", &clean(&program.workdir));
+    let mut limits = vec![match job.policy.time_limit_ms {
+        Some(ms) => format!("time limit {}", span(ms)),
+        None => "no time limit".to_owned(),
+    }];
+    if job.policy.retry.max > 0 {
+        let on: Vec<&str> = job.policy.retry.on.iter().map(|class| class.word()).collect();
+        limits.push(format!("{} on {}", count(u64::from(job.policy.retry.max), "restart"), on.join(", ")));
+    }
+    limits.push(format!("grace {}", span(job.policy.stop.grace_ms)));
+    field(text, page, "limits", &limits.join(&format!(" {} ", page.dot())));
+    if let Some(level) = &gang.topology.required {
+        field(text, page, "topology", &format!("all inside one {level}"));
+    }
+    if let Some(level) = &gang.topology.preferred {
+        let wait = span(gang.topology.wait_ms);
+        field(text, page, "topology", &format!("inside one {level} if that comes free within {wait}"));
+    }
+}
+
+/// A word as a shell would want it typed.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn members(page: &Page, gang: &GangView) -> String {
+    let shown = if page.wide { gang.members.len() } else { gang.members.len().min(MEMBERS_SHOWN) };
+    if shown == 0 {
+        return String::new();
+    }
+    let mut grid = Grid::new(page, &[">RANK", "NODE", "GPUS", "STATE", ">EXIT", ""]).indented(2);
+    for member in gang.members.iter().take(shown) {
+        let exit = member.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string());
+        grid.row(vec![
+            cell(member.rank),
+            cell(&member.node),
+            cell(member.devices),
+            table::state(&member.state),
+            cell(exit),
+            cell(clean(&member.detail)),
+        ]);
+    }
+    let mut text = format!("\n{}", grid.render());
+    if shown < gang.members.len() {
+        let _ = writeln!(text, "  and {} more; `-o wide` lists them", gang.members.len() - shown);
+    }
+    text
+}
+
+fn events(page: &Page, job: &JobView) -> String {
+    let skipped = if page.wide { 0 } else { job.events.len().saturating_sub(EVENTS_SHOWN) };
+    if job.events.is_empty() {
+        return String::new();
+    }
+    let mut grid = Grid::new(page, &["", "", ""]).indented(2);
+    for event in job.events.iter().skip(skipped) {
+        grid.row(vec![dim(page.clock(event.at)), cell(clean(&event.what)), dim(clean(&event.detail))]);
+    }
+    let earlier =
+        if skipped > 0 { format!("  {skipped} earlier ones; `-o wide` lists them\n") } else { String::new() };
+    format!("\n{earlier}{}", grid.render())
+}
+
+/// One line that says how a job ended.
+pub(crate) fn ended_line(page: &Page, job: &JobView) -> String {
+    let how = ended(job);
+    let how = if how.is_empty() { String::new() } else { format!(": {}", clean(&how)) };
+    format!("{} after {}{how}\n", title(job).trim_end(), ran(page, job))
+}

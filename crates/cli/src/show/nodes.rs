@@ -1,0 +1,116 @@
+//! `nodes` and `queues`.
+
+use std::fmt::Write as _;
+
+use owo_colors::OwoColorize as _;
+use phalanx_local::protocol::{NodeView, NodesView, QueueView};
+use phalanx_model::{Admin, Origin};
+
+use super::table::{self, Grid, cell, dim};
+use super::{Page, clean, count, declared, nothing};
+
+/// One line for each node, and how much is free in all.
+pub(crate) fn list(page: &Page, view: &NodesView) -> String {
+    let mut text = rows(page, &view.nodes);
+    if page.quiet {
+        return text;
+    }
+    let total: u64 = view.nodes.iter().map(|n| u64::from(n.devices)).sum();
+    let free: u64 = view.nodes.iter().map(|n| u64::from(n.free.count())).sum();
+    let share = (free * 100).checked_div(total).unwrap_or(0);
+    let free = if total == 0 {
+        "no GPUs".to_owned()
+    } else {
+        format!("{free} of {} free ({share} %)", count(total, "GPU"))
+    };
+    let declared = view.nodes.iter().filter(|n| n.origin == Origin::Declared).count();
+    let declared = if declared > 0 { format!(", {declared} declared") } else { String::new() };
+    let nodes = count(view.nodes.len() as u64, "node");
+    let _ =
+        writeln!(text, "\n{}", format!("{nodes}{declared}: {free}; isolation: {}", view.isolation).dimmed());
+    for note in &view.notes {
+        let _ = writeln!(text, "{} {}", "note:".cyan(), clean(note));
+    }
+    text
+}
+
+fn rows(page: &Page, nodes: &[NodeView]) -> String {
+    if nodes.is_empty() {
+        return nothing(page, "no nodes");
+    }
+    let headings: &[&str] = if page.wide {
+        &["NODE", "STATE", "FREE", ">GPUS", "HARDWARE", ">CPUS", ">MEMORY", "ADDRESS", "PATH", "JOBS"]
+    } else {
+        &["NODE", "STATE", ">GPUS", "HARDWARE", ">CPUS", ">MEMORY", "JOBS"]
+    };
+    let mut grid = Grid::new(page, headings);
+    for node in nodes {
+        let mut cells = vec![cell(&node.name), table::state(admin(node.admin))];
+        if page.wide {
+            cells.push(cell(node.free));
+        }
+        let model = if node.model.is_empty() { "no GPUs" } else { &node.model };
+        cells.extend([
+            cell(format!("{}/{}", node.free.count(), node.devices)),
+            cell(format!("{}{}", clean(model), declared(node.origin == Origin::Declared))),
+            cell(cpus(node)),
+            cell(memory(node)),
+        ]);
+        if page.wide {
+            cells.extend([cell(clean(&node.address)), cell(clean(&node.path.join("/")))]);
+        }
+        cells.push(dim(holders(page, node)));
+        grid.row(cells);
+    }
+    grid.render()
+}
+
+const fn admin(admin: Admin) -> &'static str {
+    match admin {
+        Admin::Open => "open",
+        Admin::Cordoned => "cordoned",
+        Admin::Draining => "draining",
+    }
+}
+
+/// Free of all, in whole CPUs; free may be below zero where others took too much.
+fn cpus(node: &NodeView) -> String {
+    format!("{}/{}", node.cpu_free_milli.div_euclid(1000), node.cpu_milli / 1000)
+}
+
+/// Free of all in GiB.
+fn memory(node: &NodeView) -> String {
+    const GIB: i64 = 1 << 30;
+    format!("{}/{} GiB", node.memory_free_bytes.div_euclid(GIB), node.memory_bytes >> 30)
+}
+
+/// `7 train:0-3, 8 eval:4-7`.
+fn holders(page: &Page, node: &NodeView) -> String {
+    const SHOWN: usize = 4;
+    let limit = if page.wide { usize::MAX } else { SHOWN };
+    let mut parts: Vec<String> = Vec::new();
+    for held in node.held.iter().take(limit) {
+        let devices = if held.devices.is_empty() { String::new() } else { format!(":{}", held.devices) };
+        parts.push(format!("{} {}{devices}", held.job, clean(&held.name)));
+    }
+    if node.held.len() > limit {
+        parts.push(format!("and {} more", node.held.len() - limit));
+    }
+    if !node.foreign.is_empty() {
+        parts.push(format!("others:{}", node.foreign));
+    }
+    parts.join(", ")
+}
+
+/// One line for each queue.
+pub(crate) fn queues(page: &Page, queues: &[QueueView]) -> String {
+    if queues.is_empty() {
+        return nothing(page, "no queues");
+    }
+    let mut grid = Grid::new(page, &["QUEUE", ">PENDING", ">RUNNING", ">GPUS HELD", ">GPUS WANTED"]);
+    for queue in queues {
+        let numbers = [queue.pending, queue.running, queue.devices_held, queue.devices_wanted];
+        grid.row([cell(clean(&queue.name))].into_iter().chain(numbers.map(cell)).collect());
+    }
+    grid.render()
+}

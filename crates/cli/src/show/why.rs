@@ -1,0 +1,165 @@
+//! `why`: the word, the sentence, the counts, what would unblock it, its place in the order, and when.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use owo_colors::OwoColorize as _;
+use phalanx_local::protocol::{JobView, WhyView};
+use phalanx_model::{Confidence, Estimate, GangId, JobId, Reason, Report, Timestamp, Unblock};
+
+use super::placed::{self, Fleet};
+use super::table::{Grid, cell};
+use super::{Page, clean, field, jobs};
+
+/// Names of jobs that stand in the way.
+pub(crate) type Names = BTreeMap<JobId, String>;
+
+pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) -> String {
+    let mut text = jobs::title(&view.job);
+    let waiting: Vec<&Report> = view.reports.iter().filter(|r| r.position > 0).collect();
+    if waiting.is_empty() {
+        let sentence = not_waiting(page, &view.job);
+        return text + &format!("  {sentence}\n");
+    }
+    let several = view.job.gangs.len() > 1;
+    for report in waiting {
+        if several {
+            let _ = writeln!(text, "\n{}", format!("gang {}", report.gang).bold());
+        }
+        text += &report_text(page, report, names, fleet);
+    }
+    text
+}
+
+fn not_waiting(page: &Page, job: &JobView) -> String {
+    match (job.started_at, job.finished_at) {
+        (_, Some(at)) => format!("it does not wait: it ended {}", page.ago(at)),
+        (Some(at), None) => format!("it does not wait: it started {}", page.ago(at)),
+        (None, None) => format!("it does not wait: it is {}", job.state),
+    }
+}
+
+/// One waiting gang.
+pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &Fleet) -> String {
+    let mut text = String::new();
+    field(&mut text, page, "waits for", &report.reason.word().yellow().bold().to_string());
+    field(&mut text, page, "because it", &sentence(page, &report.reason, names));
+    if report.position > 0 {
+        field(&mut text, page, "in the order", &format!("place {} of {}", report.position, report.of));
+    }
+    let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
+    let because = if report.estimated_start.is_none() && report.unblock.iter().any(endless) {
+        ": a job in its way has no time limit"
+    } else {
+        ""
+    };
+    field(&mut text, page, "would start", &format!("{}{because}", estimate(page, report.estimated_start)));
+    for (i, unblock) in report.unblock.iter().enumerate() {
+        let key = if i == 0 { "unblocked if" } else { "or if" };
+        field(&mut text, page, key, &clean(&way_out(page, unblock, names)));
+    }
+    text += &levels(page, report);
+    if let Some(placement) = &report.nearest {
+        let when = if is_now(report.estimated_start) { "fits now" } else { "would then run" };
+        let _ = writeln!(text, "\n  {} {}", when.dimmed(), placed::summary(placement));
+        text += &placed::table(page, placement, fleet);
+    }
+    text
+}
+
+/// The engine's sentence, with the job's name where it speaks of another gang.
+fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
+    match reason {
+        Reason::Priority { ahead } => {
+            format!(
+                "comes after {}, which was passed over as often as is fair and starts first",
+                gang(*ahead, names)
+            )
+        }
+        Reason::BackOff { until } => format!("failed before, and is tried again {}", page.ahead(*until)),
+        Reason::PreferredWait { until, .. } => format!("{reason}, until {}", page.clock(*until)),
+        Reason::None => "was not considered yet".to_owned(),
+        _ => reason.to_string(),
+    }
+}
+
+fn levels(page: &Page, report: &Report) -> String {
+    if report.levels.is_empty() {
+        return String::new();
+    }
+    let mut grid =
+        Grid::new(page, &["LEVEL", "BEST DOMAIN", ">MEMBERS THAT FIT", ">FREE GPUS", ""]).indented(2);
+    for level in &report.levels {
+        let enough = level.fits >= level.asked;
+        let fits = cell(format!("{} of {}", level.fits, level.asked));
+        let color = if enough { super::table::Color::Green } else { super::table::Color::Yellow };
+        let missing = if enough { String::new() } else { format!("{} too few", level.asked - level.fits) };
+        grid.row(vec![
+            cell(&level.level),
+            cell(clean(&level.domain)),
+            fits.fg(color),
+            cell(format!("{} of {}", level.free_devices, level.devices)),
+            super::table::dim(missing),
+        ]);
+    }
+    format!("\n{}", grid.render())
+}
+
+const fn is_now(estimate: Option<Estimate>) -> bool {
+    matches!(estimate, Some(Estimate { confidence: Confidence::Now, .. }))
+}
+
+/// When it would start, and how sure that is.
+pub(super) fn estimate(page: &Page, estimate: Option<Estimate>) -> String {
+    match estimate {
+        Some(Estimate { confidence: Confidence::Now, .. }) => "now".to_owned(),
+        Some(Estimate { at, confidence: Confidence::AtLatest }) => {
+            format!("{} at the latest ({}), if nothing goes ahead of it", page.ahead(at), page.clock(at))
+        }
+        None => "unknown".to_owned(),
+    }
+}
+
+fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {
+    match unblock {
+        Unblock::GangsEnd { gangs, at } => {
+            let listed = list(gangs.iter().map(|id| gang(*id, names)));
+            let verb = if gangs.len() == 1 { "ends" } else { "end" };
+            format!("{listed} {verb}{}", by(page, *at))
+        }
+        Unblock::RelaxTo { level } => format!("it may spread over one {level}: `--topology {level}`"),
+        Unblock::Uncordon { nodes } => {
+            let each = list(nodes.iter().map(|node| format!("`phalanx uncordon {node}`")));
+            format!("nodes take work again: {each}")
+        }
+        Unblock::At { at } => format!("time passes: {} ({})", page.ahead(*at), page.clock(*at)),
+    }
+}
+
+fn by(page: &Page, at: Option<Timestamp>) -> String {
+    at.map_or_else(
+        || " (no time limit says when)".to_owned(),
+        |at| format!(", {} at the latest ({})", page.ahead(at), page.clock(at)),
+    )
+}
+
+/// `job 3 (eval)`.
+fn gang(id: GangId, names: &Names) -> String {
+    let name = names.get(&id.job).map(|name| format!(" ({})", clean(name))).unwrap_or_default();
+    if id.index == 0 { format!("job {}{name}", id.job) } else { format!("gang {id}{name}") }
+}
+
+/// `a, b and c`, and how many more.
+fn list(items: impl Iterator<Item = String>) -> String {
+    const SHOWN: usize = 6;
+    let mut items: Vec<String> = items.collect();
+    if items.len() > SHOWN {
+        let more = items.len() - SHOWN;
+        items.truncate(SHOWN);
+        items.push(format!("{more} more"));
+    }
+    match items.split_last() {
+        Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
+        _ => items.concat(),
+    }
+}

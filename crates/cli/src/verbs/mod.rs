@@ -1,0 +1,139 @@
+//! What each verb does: asks the daemon, and prints what it says.
+
+mod cluster;
+mod daemon;
+mod follow;
+mod jobs;
+mod logs;
+mod submit;
+mod topo;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use phalanx_local::Paths;
+use phalanx_local::client;
+use phalanx_local::protocol::{Answer, Verb as Ask};
+
+use crate::args::{Cli, Global, SchemaOf, Verb};
+use crate::complete;
+use crate::failure::{Failure, USAGE};
+use crate::output::{self, Format, Output};
+use crate::show::Fleet;
+
+/// What every verb needs: where the daemon is, and where answers go.
+struct Session {
+    paths: Paths,
+    out: Output,
+}
+
+impl Session {
+    /// One question, one answer.
+    fn ask(&self, verb: Ask) -> Result<Answer, Failure> {
+        Ok(client::ask_once(&self.paths.socket(), verb)?)
+    }
+
+    /// What is known of the nodes, to mark declared ones wherever nodes are shown.
+    fn fleet(&self) -> Result<Fleet, Failure> {
+        match self.ask(Ask::Nodes)? {
+            Answer::Nodes(view) => Ok(Fleet::new(view.nodes)),
+            _ => Err(Failure::unexpected()),
+        }
+    }
+
+    /// A verb whose answer is one sentence.
+    fn done(&self, verb: Ask) -> Result<ExitCode, Failure> {
+        let Answer::Done { detail } = self.ask(verb)? else { return Err(Failure::unexpected()) };
+        let body = serde_json::json!({ "detail": detail });
+        self.out.show(
+            "Done",
+            body,
+            |page| if page.quiet { String::new() } else { detail.clone() + "\n" },
+            Vec::new,
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Runs the program.
+pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.collect();
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error, &words),
+    };
+    cli.global.color.apply();
+    let format = cli.global.output.clone();
+    run(cli).unwrap_or_else(|failure| failure.report(&format))
+}
+
+fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
+    let Global { state, output, quiet, .. } = global;
+    let session = Session { paths: paths(state)?, out: Output::new(output, quiet) };
+    match verb {
+        Verb::Up(up) => daemon::up(&session, up),
+        Verb::Down => daemon::down(&session),
+        Verb::Submit(submit) => submit::submit(&session, submit),
+        Verb::Run(run) => submit::run(&session, run),
+        Verb::Ps(ps) => jobs::ps(&session, &ps),
+        Verb::Get(one) => jobs::get(&session, &one.job),
+        Verb::Why(one) => jobs::why(&session, &one.job),
+        Verb::Logs(logs) => logs::logs(&session, &logs),
+        Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.jobs),
+        Verb::Nodes => cluster::nodes(&session),
+        Verb::Topo(topo) => topo::topo(&session, topo),
+        Verb::Queues => cluster::queues(&session),
+        Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.node)? }),
+        Verb::Drain(one) => session.done(Ask::Drain { node: cluster::node_name(&one.node)? }),
+        Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.node)? }),
+        Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
+        Verb::Schema { file } => schema(file),
+        Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),
+        Verb::Hold => Ok(daemon::hold()),
+    }
+}
+
+/// `--state` or `$PHALANX_STATE` (clap reads both), or the default.
+fn paths(state: Option<PathBuf>) -> Result<Paths, Failure> {
+    let Some(state) = state.filter(|path| !path.as_os_str().is_empty()) else { return Ok(Paths::from_env()) };
+    std::path::absolute(&state).map(Paths::new).map_err(|e| Failure::file("use", &state, &e))
+}
+
+fn schema(file: SchemaOf) -> Result<ExitCode, Failure> {
+    let schema = match file {
+        SchemaOf::Job => phalanx_spec::job_schema(),
+        SchemaOf::Cluster => phalanx_spec::cluster_schema(),
+    };
+    output::print(&format!("{schema:#}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help and version go to standard output; everything else is an error of usage.
+fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return match output::print(&error.render().ansi().to_string()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(&Format::Table),
+        };
+    }
+    if !wants_document(words) || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::print_error(&error.render().ansi().to_string());
+        return ExitCode::from(USAGE);
+    }
+    let text = error.render().to_string();
+    let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    Failure::usage(message, "`phalanx help` lists verbs and flags").report(&Format::Json)
+}
+
+/// The flags could not be read, so this one is looked for by hand.
+fn wants_document(words: &[OsString]) -> bool {
+    let flags: Vec<&str> = words.iter().filter_map(|w| w.to_str()).take_while(|w| *w != "--").collect();
+    let is_document = |word: &str| Format::of(word.trim_start_matches('=')).is_document();
+    flags.windows(2).any(|pair| matches!(pair, ["-o" | "--output", format] if is_document(format)))
+        || flags
+            .iter()
+            .any(|w| w.strip_prefix("--output=").or_else(|| w.strip_prefix("-o")).is_some_and(is_document))
+}

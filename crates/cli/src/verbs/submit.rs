@@ -1,0 +1,107 @@
+//! Submitting a job: for real, as a dry run, and with its output on this terminal.
+
+use std::process::ExitCode;
+
+use phalanx_local::protocol::{Answer, DryRunView, JobRef, Verb as Ask};
+use phalanx_model::{Job, JobId, NodeName};
+use serde::Serialize;
+
+use super::follow::{self, Interrupt};
+use super::{Session, jobs};
+use crate::args::{Run, Submit};
+use crate::failure::{Failure, USAGE};
+use crate::output::Format;
+use crate::show;
+use crate::show::dry_run::DryRun;
+use crate::submission::Submission;
+
+/// What the daemon made of a submission.
+#[derive(Serialize)]
+struct Submitted {
+    job: JobId,
+    name: String,
+    /// The key was used before, and this is that job.
+    existing: bool,
+}
+
+pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Failure> {
+    let Submit { job, dry_run, wait } = submit;
+    let submission = Submission::read(job)?;
+    if dry_run {
+        return preview(session, &submission.job);
+    }
+    let submitted = hand_over(session, submission)?;
+    if wait {
+        return follow::wait(session, submitted.job);
+    }
+    let names = || vec![submitted.job.to_string()];
+    session.out.show("Submitted", &submitted, |page| sentence(&submitted, page.quiet), names)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn run(session: &Session, run: Run) -> Result<ExitCode, Failure> {
+    let interrupt = if run.detach_on_interrupt { Interrupt::Leave } else { Interrupt::Cancel };
+    let submission = Submission::read(run.job)?;
+    let ranks = submission.job.gangs.iter().map(|g| g.size).max().unwrap_or(1);
+    // Before the job exists, so that no Ctrl-C can fall between the two.
+    let interrupts = follow::block_interrupts();
+    let submitted = hand_over(session, submission)?;
+    session.out.note(sentence(&submitted, false).trim_end());
+    follow::run(session, submitted.job, ranks, interrupt, interrupts)
+}
+
+fn hand_over(session: &Session, Submission { job, secrets }: Submission) -> Result<Submitted, Failure> {
+    let Answer::Submitted { job, name, existing } =
+        session.ask(Ask::Submit { job: Box::new(job), secrets })?
+    else {
+        return Err(Failure::unexpected());
+    };
+    Ok(Submitted { job, name, existing })
+}
+
+fn sentence(Submitted { job, name, existing }: &Submitted, quiet: bool) -> String {
+    match (quiet, existing) {
+        (true, _) => format!("{job}\n"),
+        (false, true) => {
+            format!("job {job} ({name}) was submitted with this key before; nothing new was submitted\n")
+        }
+        (false, false) => format!("job {job} ({name}) is submitted\n"),
+    }
+}
+
+/// A dry run as a document.
+#[derive(Serialize)]
+struct Preview<'a> {
+    #[serde(flatten)]
+    view: &'a DryRunView,
+    declared_nodes: Vec<NodeName>,
+}
+
+fn preview(session: &Session, job: &Job) -> Result<ExitCode, Failure> {
+    let Answer::DryRun(view) = session.ask(Ask::DryRun { job: Box::new(job.clone()) })? else {
+        return Err(Failure::unexpected());
+    };
+    if let Some(why) = view.rejected.as_ref().filter(|why| why.existing().is_none()) {
+        if session.out.format == Format::Json || session.out.format == Format::Yaml {
+            let body = Preview { view: &view, declared_nodes: Vec::new() };
+            session.out.show("DryRun", body, |_| String::new(), Vec::new)?;
+            return Ok(ExitCode::from(USAGE));
+        }
+        let hint = "`phalanx nodes` and `phalanx topo show` say what there is";
+        return Err(Failure::usage(format!("this job would be refused: {why}"), hint));
+    }
+    if let Some(existing) = view.rejected.as_ref().and_then(|why| why.existing()) {
+        session.out.note(&format!("job {existing} has this key already; nothing new would be submitted"));
+        let verb = Ask::Get { job: JobRef::Id(existing) };
+        let Answer::Job(known) = session.ask(verb)? else { return Err(Failure::unexpected()) };
+        jobs::show(session, &known)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (fleet, names) = (session.fleet()?, jobs::names(session)?);
+    let placements = view.reports.iter().filter_map(|r| r.nearest.as_ref());
+    let body = Preview { view: &view, declared_nodes: fleet.declared_of(placements) };
+    let dry_run = DryRun { job, view: &view, fleet: &fleet, names: &names };
+    let words = || view.reports.iter().map(|r| r.reason.word().to_owned()).collect();
+    session.out.show("DryRun", body, |page| show::dry_run::page(page, &dry_run), words)?;
+    Ok(ExitCode::SUCCESS)
+}

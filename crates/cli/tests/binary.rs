@@ -1,0 +1,447 @@
+//! The binary against a daemon that answers what it is told to: exit codes, documents, streams, signals.
+
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+mod fake;
+mod views;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::Stdio;
+
+use fake::{Fake, Run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use phalanx_local::protocol::{Answer, ErrorCode, ErrorView, JobRef, JobView, Verb};
+use phalanx_model::{Ending, FailureClass, JobId, Rejection};
+use serde_json::Value;
+
+/// A daemon with the hand-made world.
+fn world(verb: &Verb) -> Vec<Answer> {
+    let done = |detail: &str| vec![Answer::Done { detail: detail.to_owned() }];
+    match verb {
+        Verb::Ping => vec![Answer::Pong { version: "0.1.0".to_owned(), pid: 1, epoch: 1 }],
+        Verb::Submit { .. } => {
+            vec![Answer::Submitted { job: JobId(7), name: "train".to_owned(), existing: false }]
+        }
+        Verb::DryRun { .. } => vec![Answer::DryRun(views::dry_run())],
+        Verb::List { .. } => vec![Answer::Jobs(views::jobs())],
+        Verb::Get { job: JobRef::Name(name) } if name == "nope" => {
+            vec![Answer::Error(ErrorView::new(
+                ErrorCode::NotFound,
+                "no job nope",
+                "`phalanx ps -a` lists all jobs",
+            ))]
+        }
+        Verb::Get { .. } => vec![Answer::Job(Box::new(views::running()))],
+        Verb::Why { .. } => vec![Answer::Why(views::why())],
+        Verb::Logs { .. } => vec![line(0, "zero"), line(1, "one"), Answer::End],
+        Verb::Nodes => vec![Answer::Nodes(views::nodes())],
+        Verb::Topology => vec![Answer::Topology(views::topology())],
+        Verb::Queues => vec![Answer::Queues(views::queues())],
+        Verb::Drain { .. } => {
+            vec![Answer::Error(ErrorView::new(
+                ErrorCode::Forbidden,
+                "user alice may not do this",
+                "ask an operator",
+            ))]
+        }
+        Verb::Cordon { node } => done(&format!("{node} takes no new work")),
+        Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
+        Verb::Follow { .. } => Vec::new(),
+    }
+}
+
+fn line(rank: u32, line: &str) -> Answer {
+    Answer::Log { rank, attempt: 1, line: line.to_owned() }
+}
+
+fn event(what: &str) -> Answer {
+    Answer::Event { at: views::NOW, what: what.to_owned(), detail: String::new() }
+}
+
+fn ended(ending: Ending) -> JobView {
+    JobView {
+        id: JobId(7),
+        state: ending.word().to_owned(),
+        exit_code: Some(ending.exit_code()),
+        finished_at: Some(views::NOW),
+        ending: Some(ending),
+        ..views::running()
+    }
+}
+
+fn user_code(code: i32) -> Ending {
+    let class = FailureClass::UserCode;
+    Ending::Failed { class, rank: Some(0), code: Some(code), detail: String::new() }
+}
+
+/// Compares a document; `UPDATE=1` writes it anew.
+fn same(name: &str, shown: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, shown).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(shown, known, "{name} differs; UPDATE=1 writes it anew");
+}
+
+#[test]
+fn every_answer_is_a_document() {
+    let fake = Fake::start(world);
+    for (name, kind, words) in [
+        ("ps", "JobList", "ps"),
+        ("get", "Job", "get 3"),
+        ("why", "Why", "why 5"),
+        ("nodes", "NodeList", "nodes"),
+        ("queues", "QueueList", "queues"),
+        ("submit", "Submitted", "submit -- x"),
+        ("dry-run", "DryRun", "submit --dry-run -- x"),
+        ("cordon", "Done", "cordon gpu-1"),
+    ] {
+        let Run { code, out, err } = fake.run(&format!("-o json {words}"));
+        assert_eq!((code, err.as_str()), (0, ""), "{words}");
+        let document: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((&document["apiVersion"], &document["kind"]), (&"phalanx/v1".into(), &kind.into()));
+        same(&format!("{name}.json"), &out);
+        let yaml = fake.run(&format!("-o yaml {words}")).out;
+        let again: Value = serde_saphyr::from_str(&yaml).unwrap();
+        assert_eq!(again, document, "{words}: YAML says the same as JSON");
+    }
+    let topology: Value = serde_json::from_str(&fake.run("topo show -o json").out).unwrap();
+    assert_eq!(topology["kind"], "Topology");
+    assert_eq!(topology["nodes"].as_array().unwrap().len(), 3);
+    let one: Value = serde_json::from_str(&fake.run("topo show gpu-3 -o json").out).unwrap();
+    assert_eq!(one["nodes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn names_are_one_per_line() {
+    let fake = Fake::start(world);
+    assert_eq!(fake.run("ps -o name").out, "1\n2\n3\n4\n5\n");
+    assert_eq!(fake.run("nodes -o name").out, "gpu-1\ngpu-2\nlogin\n");
+    assert_eq!(fake.run("submit -o name -- x").out, "7\n");
+    assert_eq!(fake.run("submit --quiet -- x").out, "7\n");
+}
+
+#[test]
+fn failures_have_their_codes() {
+    let fake = Fake::start(world);
+    for (words, code, said) in [
+        ("get nope", 66, "error: no job nope\nhint: `phalanx ps -a` lists all jobs\n"),
+        ("drain gpu-1", 77, "error: user alice may not do this\nhint: ask an operator\n"),
+        ("topo show gpu-9", 66, "error: no node and no file gpu-9"),
+        ("topo show ./gpu-9", 66, "error: there is no file ./gpu-9"),
+        ("submit -G none -- x", 64, "error: --gpus: "),
+        ("submit", 64, "error: "),
+        ("submit -f /nonexistent.yaml", 66, "error: cannot read /nonexistent.yaml"),
+        ("ps --colour", 64, "error: unexpected argument"),
+        ("cordon a/../b?", 64, "error: "),
+    ] {
+        let run = fake.run(words);
+        assert_eq!((run.code, run.out.as_str()), (code, ""), "{words}: {}", run.err);
+        assert!(run.err.starts_with(said), "{words}: {}", run.err);
+    }
+}
+
+#[test]
+fn without_a_daemon_it_says_how_to_start_one() {
+    let fake = Fake::absent();
+    let run = fake.run("ps");
+    assert_eq!((run.code, run.out.as_str()), (69, ""));
+    assert!(run.err.starts_with("error: no daemon answers at "), "{}", run.err);
+    assert!(run.err.ends_with("hint: start one with `phalanx up --detach`\n"), "{}", run.err);
+    let run = fake.run("ps -o json");
+    let document: Value = serde_json::from_str(&run.err).unwrap();
+    assert_eq!((run.code, &document["error"]["code"]), (69, &"no_daemon".into()));
+    let run = fake.run("ps --nope -o json");
+    let document: Value = serde_json::from_str(&run.err).unwrap();
+    assert_eq!((run.code, &document["error"]["code"]), (64, &"usage".into()));
+    // What needs no daemon works without one.
+    assert_eq!(fake.run("schema job").code, 0);
+    assert_eq!(fake.run("topo show").code, 0);
+    assert_eq!(fake.run("--help").code, 0);
+    assert_eq!(fake.run("").code, 64);
+}
+
+#[test]
+fn a_daemon_that_breaks_off_or_lies_is_an_error() {
+    let silent = Fake::start(|_| Vec::new());
+    assert_eq!(silent.run("ps").code, 75);
+    let lying = Fake::start(|_| vec![Answer::Queues(Vec::new())]);
+    let run = lying.run("ps");
+    assert_eq!(run.code, 70);
+    assert!(run.err.contains("another version"), "{}", run.err);
+}
+
+#[test]
+fn a_job_that_can_never_run_is_refused() {
+    let fake = Fake::start(|verb| match verb {
+        Verb::DryRun { .. } => {
+            let rejected =
+                Rejection::LargerThanCluster { asked: 64, largest: 16, where_: "in main".to_owned() };
+            let view = phalanx_local::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
+            vec![Answer::DryRun(view)]
+        }
+        other => world(other),
+    });
+    let run = fake.run("submit --dry-run -G 64 -- x");
+    assert_eq!(run.code, 64);
+    assert!(
+        run.err.starts_with("error: this job would be refused: a gang of 64 members can never fit"),
+        "{}",
+        run.err
+    );
+    let run = fake.run("submit --dry-run -G 64 -o json -- x");
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((run.code, &document["rejected"]["larger_than_cluster"]["asked"]), (64, &64.into()));
+}
+
+#[test]
+fn the_job_reaches_the_daemon_and_the_secret_beside_it() {
+    let fake = Fake::start(world);
+    assert_eq!(fake.run("submit -n train -G 4 --secret TOKEN -e MODE=fast -- python train.py").code, 0);
+    let asked = fake.asked();
+    let Some(Verb::Submit { job, secrets }) = asked.first() else { panic!("{asked:?}") };
+    assert_eq!((job.name.as_str(), job.gangs[0].size), ("train", 4));
+    assert_eq!(job.gangs[0].program.env["MODE"], "fast");
+    assert_eq!(secrets["TOKEN"], fake::TOKEN);
+    assert!(!serde_json::to_string(job).unwrap().contains(fake::TOKEN));
+}
+
+#[test]
+fn logs_name_the_rank_where_there_are_several() {
+    let fake = Fake::start(world);
+    assert_eq!(fake.run("logs 3").out, "[0] zero\n[1] one\n");
+    assert_eq!(fake.run("logs 3 --rank 0").out, "zero\none\n");
+    let run = fake.run("logs 3 -o json");
+    let first: Value = serde_json::from_str(run.out.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["kind"], &first["log"]["line"]), (&"Log".into(), &"zero".into()));
+}
+
+/// Answers `Follow` with these events and this end, and `Get` with the end.
+fn following(ending: Ending) -> impl Fn(&Verb) -> Vec<Answer> + Send + Sync + 'static {
+    move |verb| match verb {
+        Verb::Follow { .. } => {
+            vec![
+                event("submitted"),
+                event("running"),
+                Answer::Job(Box::new(ended(ending.clone()))),
+                Answer::End,
+            ]
+        }
+        Verb::Get { .. } => vec![Answer::Job(Box::new(ended(ending.clone())))],
+        other => world(other),
+    }
+}
+
+#[test]
+fn run_exits_as_the_job_does() {
+    let endings = [
+        (Ending::Succeeded, 0),
+        (user_code(3), 3),
+        (user_code(256), 1),
+        (Ending::TimeLimit, 124),
+        (Ending::Cancelled { by: "root".to_owned() }, 130),
+    ];
+    for (ending, code) in endings {
+        let fake = Fake::start(following(ending.clone()));
+        let run = fake.run("run -G 2 -- x");
+        assert_eq!((run.code, run.out.as_str()), (code, "[0] zero\n[1] one\n"), "{ending:?}: {}", run.err);
+        assert_eq!(fake.run("submit --wait -- x").code, code);
+        let waited = fake.run("submit --wait -o json -- x");
+        let document: Value = serde_json::from_str(&waited.out).unwrap();
+        assert_eq!((waited.code, &document["state"]), (code, &ending.word().into()));
+    }
+}
+
+#[test]
+fn a_daemon_that_is_restarted_is_waited_for_and_nothing_is_said_twice() {
+    let follows = std::sync::atomic::AtomicU32::new(0);
+    let logs = std::sync::atomic::AtomicU32::new(0);
+    let next = |n: &std::sync::atomic::AtomicU32| n.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let fake = Fake::start(move |verb| match verb {
+        // The first streams break off in the middle.
+        Verb::Follow { .. } if next(&follows) == 0 => vec![event("starting")],
+        Verb::Follow { .. } => {
+            vec![event("starting"), event("running"), Answer::Job(Box::new(ended(user_code(5))))]
+        }
+        Verb::Logs { .. } if next(&logs) == 0 => vec![line(0, "zero")],
+        Verb::Logs { .. } => vec![line(0, "zero"), line(0, "one"), Answer::End],
+        // Running, until the log was read twice.
+        Verb::Get { .. } if logs.load(std::sync::atomic::Ordering::SeqCst) < 2 => {
+            vec![Answer::Job(Box::new(views::running()))]
+        }
+        Verb::Get { .. } => vec![Answer::Job(Box::new(ended(user_code(5))))],
+        other => world(other),
+    });
+    let run = fake.run("run -- x");
+    assert_eq!((run.code, run.out.as_str()), (5, "zero\none\n"), "{}", run.err);
+    assert_eq!(run.err.matches("starting").count(), 1, "{}", run.err);
+}
+
+/// A job that runs until it is cancelled; the first line of its log says that it runs.
+fn endless() -> Fake {
+    let cancelled = std::sync::Arc::new((std::sync::Mutex::new(false), std::sync::Condvar::new()));
+    Fake::stream(move |verb, say| {
+        let (is_cancelled, changed) = &*cancelled;
+        let until_cancelled = || drop(changed.wait_while(is_cancelled.lock().unwrap(), |c| !*c).unwrap());
+        let end = || Box::new(ended(Ending::Cancelled { by: "alice".to_owned() }));
+        match verb {
+            Verb::Follow { .. } => {
+                until_cancelled();
+                say(Answer::Job(end()));
+            }
+            Verb::Logs { .. } => {
+                say(line(0, "zero"));
+                until_cancelled();
+                say(Answer::End);
+            }
+            Verb::Get { .. } => say(Answer::Job(end())),
+            Verb::Cancel { .. } => {
+                *is_cancelled.lock().unwrap() = true;
+                changed.notify_all();
+                say(Answer::Done { detail: "cancelled".to_owned() });
+            }
+            other => world(other).into_iter().for_each(say),
+        }
+    })
+}
+
+/// Starts `run`, waits for its first line, interrupts it, and returns its exit code and whether it cancelled.
+fn interrupted(words: &str) -> (Option<i32>, bool) {
+    let fake = endless();
+    let mut child = fake.command(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "zero");
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let code = child.wait().unwrap().code();
+    (code, fake.asked().iter().any(|verb| matches!(verb, Verb::Cancel { .. })))
+}
+
+#[test]
+fn an_interrupt_cancels_or_leaves() {
+    assert_eq!(interrupted("run -- x"), (Some(130), true));
+    assert_eq!(interrupted("run --detach-on-interrupt -- x"), (Some(130), false));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let fake = Fake::start(|verb| match verb {
+        Verb::List { .. } => vec![Answer::Jobs(views::jobs().into_iter().cycle().take(3_000).collect())],
+        Verb::Logs { .. } => (0..100_000).map(|_| line(0, "a line that fills the pipe")).collect(),
+        other => world(other),
+    });
+    for words in ["ps", "ps -o json", "logs 3"] {
+        let mut child = fake.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut start = [0; 64];
+        child.stdout.take().unwrap().read_exact(&mut start).unwrap();
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""), "{words}");
+    }
+}
+
+#[test]
+fn colours_come_when_they_are_wanted() {
+    let fake = Fake::start(world);
+    assert!(!fake.run("ps").out.contains('\u{1b}'));
+    assert!(fake.run("ps --color always").out.contains('\u{1b}'));
+    assert!(!fake.run("ps --color never").out.contains('\u{1b}'));
+}
+
+#[test]
+fn completion_knows_jobs_and_nodes() {
+    let fake = Fake::start(world);
+    assert_eq!(fake.complete(&["why", "b"]), "big\n");
+    assert_eq!(fake.complete(&["drain", "gpu"]), "gpu-1\ngpu-2\n");
+    assert_eq!(Fake::absent().complete(&["why", "b"]), "");
+    assert!(fake.run("completion bash").out.contains("complete"));
+    assert_eq!(fake.run("completion tcsh").code, 64);
+}
+
+#[test]
+fn a_text_is_imported_into_a_cluster_file() {
+    let fake = Fake::absent();
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/topo_m/v100-hcm-8.txt");
+    let (text, dir) = (text.display(), fake.state().display().to_string());
+    let flags = "--model V100 --gpu-memory 32GB --memory 512GB";
+    let printed = fake.run(&format!("topo import {text} --name v100-1 {flags}"));
+    assert!(
+        printed.out.starts_with("nodes:\n  - name: v100-1\n    topo: "),
+        "{}{}",
+        printed.out,
+        printed.err
+    );
+    for name in ["v100-1", "v100-2"] {
+        let run = fake.run(&format!("topo import {text} --name {name} {flags} -o {dir}/c.yaml"));
+        assert_eq!(run.code, 0, "{}", run.err);
+    }
+    let file = std::fs::read_to_string(format!("{dir}/c.yaml")).unwrap();
+    assert_eq!(file.matches("- name:").count(), 2, "{file}");
+    assert!(Path::new(&format!("{dir}/v100-2.topo.txt")).is_file());
+    let again = fake.run(&format!("topo import {text} --name v100-2 -o {dir}/c.yaml"));
+    assert_eq!(again.code, 64);
+    assert!(again.err.contains("declared twice"), "{}", again.err);
+    assert_eq!(std::fs::read_to_string(format!("{dir}/c.yaml")).unwrap(), file);
+    let bad = fake.run("topo import Cargo.toml");
+    assert_eq!((bad.code, bad.out.as_str()), (64, ""));
+}
+
+#[test]
+fn check_fails_on_what_is_severe() {
+    let fake = Fake::absent();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/topo_m");
+    assert_eq!(fake.run(&format!("topo check {folder}/h100-degraded-8.txt")).code, 1);
+    assert_eq!(fake.run(&format!("topo check {folder}/h100-nvswitch-8.txt")).code, 0);
+}
+
+#[test]
+fn hold_sleeps_until_it_is_told_to_end() {
+    let fake = Fake::absent();
+    let mut child = fake.command("__hold").spawn().unwrap();
+    let syscall = format!("/proc/{}/syscall", child.id());
+    // A signal before it waits for one would end it as any other program.
+    let waits = nix::libc::SYS_rt_sigtimedwait.to_string();
+    while std::fs::read_to_string(&syscall).unwrap().split(' ').next() != Some(&waits) {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// A daemon that a failing test would leave behind.
+struct EndedByPid(i64);
+
+impl Drop for EndedByPid {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.try_into().unwrap()), Signal::SIGTERM);
+    }
+}
+
+#[test]
+fn a_daemon_goes_to_the_background_and_comes_down() {
+    let fake = Fake::absent();
+    let run = fake.run("up --detach -o json");
+    assert_eq!(run.code, 0, "{}", run.err);
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    let _daemon = EndedByPid(document["pid"].as_i64().unwrap());
+    let twice = fake.run("up --detach");
+    assert_eq!(twice.code, 75, "{}", twice.err);
+    assert!(twice.err.starts_with("error: a daemon already runs"), "{}", twice.err);
+    assert_eq!(fake.run("ps").code, 0);
+    assert_eq!(fake.run("down").code, 0);
+    assert_eq!(fake.run("ps").code, 69);
+}
+
+#[test]
+fn a_daemon_that_dies_at_once_says_why() {
+    let fake = Fake::absent();
+    let file = fake.state().join("bad.yaml");
+    std::fs::write(&file, "nodes:\n  - nam: x\n").unwrap();
+    let run = fake.run(&format!("up --detach --cluster {}", file.display()));
+    assert_eq!((run.code, run.out.as_str()), (64, ""), "{}", run.err);
+    assert!(run.err.starts_with("error: the daemon did not start"), "{}", run.err);
+    assert!(run.err.contains("no such field") && run.err.contains("bad.yaml:2"), "{}", run.err);
+}

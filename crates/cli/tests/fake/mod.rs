@@ -1,0 +1,103 @@
+//! A daemon of canned answers on a socket in a folder of its own, and the binary run against it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use phalanx_local::protocol::{Answer, Request, Verb};
+use tempfile::TempDir;
+
+/// What answers a request: says one answer after the other.
+type Serve = dyn Fn(&Verb, &mut dyn FnMut(Answer));
+
+/// In the environment of every run.
+pub const TOKEN: &str = "s3cret";
+
+pub struct Fake {
+    dir: TempDir,
+    asked: Arc<Mutex<Vec<Verb>>>,
+}
+
+pub struct Run {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Fake {
+    /// A folder where no daemon is.
+    pub fn absent() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), asked: Arc::default() }
+    }
+
+    /// Answers each request with a list, and closes.
+    pub fn start(answers: impl Fn(&Verb) -> Vec<Answer> + Send + Sync + 'static) -> Self {
+        Self::stream(move |verb, say| answers(verb).into_iter().for_each(say))
+    }
+
+    /// Answers each request in a thread of its own, as long as it takes.
+    pub fn stream(serve: impl Fn(&Verb, &mut dyn FnMut(Answer)) + Send + Sync + 'static) -> Self {
+        let fake = Self::absent();
+        let listener = UnixListener::bind(fake.dir.path().join("phalanx.sock")).unwrap();
+        let (asked, serve) = (Arc::clone(&fake.asked), Arc::new(serve));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (asked, serve) = (Arc::clone(&asked), Arc::clone(&serve));
+                std::thread::spawn(move || talk(&stream, &asked, &*serve));
+            }
+        });
+        fake
+    }
+
+    pub fn state(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What was asked so far.
+    pub fn asked(&self) -> Vec<Verb> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// `phalanx` with these words, in an environment that says nothing of the one that tests run in.
+    pub fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+        command.args(words.split_whitespace());
+        command.env_clear().env("PHALANX_STATE", self.state()).env("TOKEN", TOKEN).env("TZ", "UTC");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, words: &str) -> Run {
+        let Output { status, stdout, stderr } = self.command(words).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Run { code: status.code().unwrap(), out: text(stdout), err: text(stderr) }
+    }
+
+    /// What a shell is offered for the last of these words.
+    pub fn complete(&self, words: &[&str]) -> String {
+        let mut command = self.command("");
+        command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        command.env("_CLAP_IFS", "\n").args(["--", "phalanx"]).args(words);
+        let Output { stdout, .. } = command.output().unwrap();
+        let text = String::from_utf8(stdout).unwrap();
+        text.lines().map(|line| format!("{line}\n")).collect()
+    }
+}
+
+fn talk(stream: &UnixStream, asked: &Mutex<Vec<Verb>>, serve: &Serve) {
+    let mut line = String::new();
+    if BufReader::new(stream).read_line(&mut line).unwrap_or(0) == 0 {
+        return;
+    }
+    let request: Request = serde_json::from_str(&line).unwrap();
+    asked.lock().unwrap().push(request.verb.clone());
+    serve(&request.verb, &mut |answer| {
+        let mut text = serde_json::to_string(&answer).unwrap();
+        text.push('\n');
+        let mut out = stream;
+        // A client that went away is part of some tests.
+        let _ = out.write_all(text.as_bytes());
+    });
+}

@@ -1,0 +1,352 @@
+//! Hand-made answers of a daemon: two declared machines with eight GPUs, one without, and five jobs.
+
+use std::collections::BTreeMap;
+
+use phalanx_local::protocol::*;
+use phalanx_model::*;
+
+/// 2026-11-21 12:00:00 UTC.
+pub const NOW: Timestamp = Timestamp(1_795_262_400_000);
+
+pub fn ago(s: u64) -> Timestamp {
+    Timestamp(NOW.0 - s * 1000)
+}
+
+pub fn node(text: &str) -> NodeName {
+    NodeName::new(text).unwrap()
+}
+
+pub fn level(text: &str) -> LevelName {
+    LevelName::new(text).unwrap()
+}
+
+pub fn devices(indices: std::ops::Range<u32>) -> DeviceMask {
+    indices.collect()
+}
+
+/// One rank for each `(node, devices)`.
+pub fn placement(slots: &[(&str, std::ops::Range<u32>)], inside: &str) -> Placement {
+    let slot = |(rank, (name, range)): (u32, &(&str, std::ops::Range<u32>))| Slot {
+        rank,
+        node: node(name),
+        devices: devices(range.clone()),
+    };
+    Placement { slots: (0..).zip(slots).map(slot).collect(), level: level(inside) }
+}
+
+fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
+    JobView {
+        id: JobId(id),
+        name: name.to_owned(),
+        owner: "alice".to_owned(),
+        uid: 1000,
+        queue: "research".to_owned(),
+        priority: 100,
+        state: state.to_owned(),
+        reason: String::new(),
+        detail: String::new(),
+        submitted_at: ago(submitted_s),
+        started_at: None,
+        finished_at: None,
+        ending: None,
+        exit_code: None,
+        gangs: vec![gang_view(id, 8, 1)],
+        job: None,
+        events: Vec::new(),
+    }
+}
+
+fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
+    GangView {
+        id: JobId(job).gang(0),
+        size,
+        devices_per_member,
+        phase: None,
+        attempt: 1,
+        failures: 0,
+        placement: None,
+        members: Vec::new(),
+        estimated_start: None,
+        predicted: None,
+    }
+}
+
+/// Two members with four GPUs each, one of which has ended.
+pub fn running() -> JobView {
+    let place = placement(&[("gpu-1", 0..4), ("gpu-2", 0..4)], "leaf");
+    let member = |rank: u32, state: &str, exit_code| MemberView {
+        rank,
+        node: place.slots[rank as usize].node.clone(),
+        devices: place.slots[rank as usize].devices,
+        state: state.to_owned(),
+        exit_code,
+        detail: String::new(),
+    };
+    let gang = GangView {
+        phase: Some(Phase::Running { since: ago(3600) }),
+        attempt: 2,
+        failures: 1,
+        members: vec![member(0, "running", None), member(1, "exited", Some(0))],
+        placement: Some(place.clone()),
+        predicted: Some(predicted(12_400, 8_100, 12_500_000_000)),
+        ..gang_view(3, 2, 4)
+    };
+    let events = [
+        (3700, "submitted", ""),
+        (3660, "starting", "attempt 2 on gpu-1, gpu-2"),
+        (3600, "running", "attempt 2"),
+    ];
+    let event = |(s, what, detail): (u64, &str, &str)| EventView {
+        at: ago(s),
+        what: what.into(),
+        detail: detail.into(),
+    };
+    JobView {
+        started_at: Some(ago(3600)),
+        gangs: vec![gang],
+        job: Some(Box::new(job())),
+        events: events.map(event).to_vec(),
+        ..job_view(3, "llama", "running", 3700)
+    }
+}
+
+/// What `running` was asked for.
+pub fn job() -> Job {
+    let program = Program {
+        launch: LaunchKind::Torchrun,
+        argv: ["/bin/bash", "-c", "python train.py --lr '1e-4'"].map(str::to_owned).to_vec(),
+        env: BTreeMap::from([("NCCL_DEBUG".to_owned(), "WARN".to_owned())]),
+        workdir: "/home/alice/llama".to_owned(),
+        ..Program::default()
+    };
+    let gang = Gang {
+        size: 2,
+        min: 2,
+        max: 2,
+        needs: Needs {
+            devices: 4,
+            device_model: Some("H100".to_owned()),
+            cpu_milli: 16_000,
+            memory_bytes: 64 << 30,
+        },
+        members_per_node: Some(1),
+        topology: Topology { required: Some(level("leaf")), preferred: None, wait_ms: 0 },
+        traffic: None,
+        program,
+    };
+    let retry =
+        Retry { max: 3, on: vec![FailureClass::Node, FailureClass::Preemption], ..Policy::default().retry };
+    Job {
+        id: JobId(3),
+        name: JobName::new("llama").unwrap(),
+        key: None,
+        owner: Owner { uid: 1000, gid: 1000, name: "alice".to_owned() },
+        queue: QueueName::new("research").unwrap(),
+        priority: 100,
+        submitted_at: ago(3700),
+        gangs: vec![gang],
+        policy: Policy { time_limit_ms: Some(86_400_000), retry, ..Policy::default() },
+    }
+}
+
+pub fn pending() -> JobView {
+    JobView {
+        reason: "Topology".to_owned(),
+        detail: "needs 16 members inside one leaf, and the best, main/leaf-1, has room for 11 now".to_owned(),
+        gangs: vec![gang_view(5, 16, 1)],
+        ..job_view(5, "big", "pending", 192)
+    }
+}
+
+pub fn failed() -> JobView {
+    let ending = Ending::Failed {
+        class: FailureClass::UserCode,
+        rank: Some(2),
+        code: Some(3),
+        detail: "rank 2 on gpu-1: exit code 3".to_owned(),
+    };
+    JobView {
+        reason: "user_code".to_owned(),
+        detail: "rank 2 on gpu-1: exit code 3".to_owned(),
+        started_at: Some(ago(90_000)),
+        finished_at: Some(ago(86_400)),
+        ending: Some(ending),
+        exit_code: Some(3),
+        ..job_view(1, "eval\u{1b}[31m", "failed", 90_061)
+    }
+}
+
+/// In the order of their numbers; the rest is finished.
+pub fn jobs() -> Vec<JobView> {
+    let cancelled = JobView {
+        detail: "by root".to_owned(),
+        ending: Some(Ending::Cancelled { by: "root".to_owned() }),
+        exit_code: Some(130),
+        finished_at: Some(ago(60)),
+        ..job_view(2, "sweep", "cancelled", 120)
+    };
+    let starting = JobView {
+        gangs: vec![GangView {
+            placement: Some(placement(&[("gpu-2", 4..6)], "node")),
+            ..gang_view(4, 1, 2)
+        }],
+        ..job_view(4, "tune", "starting", 5)
+    };
+    vec![failed(), cancelled, running(), starting, pending()]
+}
+
+pub fn predicted(step_us: u64, communication_us: u64, bandwidth_bytes_per_s: u64) -> PredictedView {
+    let sentence =
+        "8.1 ms communication over the NIC of gpu-1 (12.5 GB/s) (for a 1 GiB all-reduce; predicted)"
+            .to_owned();
+    PredictedView { step_us, communication_us, bandwidth_bytes_per_s, sentence }
+}
+
+fn held(job: u64, name: &str, range: std::ops::Range<u32>) -> HeldView {
+    HeldView { job: JobId(job), name: name.to_owned(), devices: devices(range) }
+}
+
+pub fn nodes() -> NodesView {
+    let gpu = |name: &str, free: DeviceMask, held: Vec<HeldView>| NodeView {
+        name: node(name),
+        path: vec!["main".to_owned(), "leaf-1".to_owned()],
+        origin: Origin::Declared,
+        admin: Admin::Open,
+        address: "10.0.0.1".to_owned(),
+        model: "8 × NVIDIA H100 80GB HBM3".to_owned(),
+        devices: 8,
+        free,
+        foreign: DeviceMask::EMPTY,
+        cpu_milli: 192_000,
+        cpu_free_milli: 160_500,
+        memory_bytes: 2048 << 30,
+        memory_free_bytes: 1984 << 30,
+        held,
+    };
+    let first =
+        NodeView { foreign: devices(7..8), ..gpu("gpu-1", devices(4..7), vec![held(3, "llama", 0..4)]) };
+    let second = gpu("gpu-2", devices(6..8), vec![held(3, "llama", 0..4), held(4, "tune", 4..6)]);
+    let host = NodeView {
+        origin: Origin::Found,
+        admin: Admin::Draining,
+        model: String::new(),
+        devices: 0,
+        cpu_milli: 8_000,
+        cpu_free_milli: -500,
+        memory_bytes: 32 << 30,
+        memory_free_bytes: 31 << 30,
+        ..gpu("login", DeviceMask::EMPTY, Vec::new())
+    };
+    NodesView {
+        nodes: vec![first, second, host],
+        isolation: "cgroup v2".to_owned(),
+        notes: vec!["the NVML library is not there".to_owned()],
+    }
+}
+
+pub fn report() -> Report {
+    let count = |name: &str, domain: &str, fits, free_devices, devices| LevelCount {
+        level: level(name),
+        domain: domain.to_owned(),
+        fits,
+        asked: 16,
+        free_devices,
+        devices,
+    };
+    let slots: Vec<(&str, std::ops::Range<u32>)> =
+        (0..8).map(|d| ("gpu-1", d..d + 1)).chain((0..8).map(|d| ("gpu-2", d..d + 1))).collect();
+    Report {
+        gang: JobId(5).gang(0),
+        reason: Reason::Topology {
+            level: level("leaf"),
+            asked: 16,
+            best: 11,
+            best_domain: "main/leaf-1".to_owned(),
+        },
+        levels: vec![count("cluster", "main", 16, 24, 32), count("leaf", "main/leaf-1", 11, 11, 16)],
+        position: 1,
+        of: 3,
+        unblock: vec![
+            Unblock::GangsEnd {
+                gangs: vec![JobId(3).gang(0), JobId(4).gang(0)],
+                at: Some(Timestamp(NOW.0 + 752_000)),
+            },
+            Unblock::RelaxTo { level: level("cluster") },
+            Unblock::Uncordon { nodes: vec![node("gpu-3")] },
+        ],
+        estimated_start: Some(Estimate { at: Timestamp(NOW.0 + 752_000), confidence: Confidence::AtLatest }),
+        nearest: Some(placement(&slots, "leaf")),
+    }
+}
+
+pub fn why() -> WhyView {
+    WhyView { job: pending(), reports: vec![report()], now: NOW }
+}
+
+/// Starts now, on one machine, where first fit would take two.
+pub fn dry_run() -> DryRunView {
+    let ours = placement(&[("gpu-2", 6..8)], "node");
+    let report = Report {
+        reason: Reason::None,
+        levels: Vec::new(),
+        unblock: Vec::new(),
+        estimated_start: Some(Estimate { at: NOW, confidence: Confidence::Now }),
+        nearest: Some(ours),
+        ..report()
+    };
+    let first_fit = FirstFitView {
+        placement: placement(&[("gpu-1", 4..5), ("gpu-2", 6..7)], "leaf"),
+        predicted: predicted(31_000, 26_700, 1_100_000_000),
+    };
+    DryRunView {
+        rejected: None,
+        reports: vec![report],
+        predicted: vec![Some(predicted(12_400, 8_100, 12_500_000_000))],
+        first_fit: vec![Some(first_fit)],
+        levels: levels(),
+    }
+}
+
+fn levels() -> Levels {
+    Levels { above: vec![level("cluster"), level("leaf")], node: level("node") }
+}
+
+pub fn queues() -> Vec<QueueView> {
+    let queue = |name: &str, pending, running, devices_held, devices_wanted| QueueView {
+        name: name.to_owned(),
+        pending,
+        running,
+        devices_held,
+        devices_wanted,
+    };
+    vec![queue("default", 0, 0, 0, 0), queue("research", 12, 2, 10, 1024)]
+}
+
+/// Two leaves; the machines come from a topology text.
+pub fn topology() -> TopologyView {
+    let text = include_str!("../../../../fixtures/topo_m/h100-nvswitch-8.txt");
+    let machine =
+        phalanx_discover::topo_m::parse(text).unwrap().with_model("NVIDIA H100 80GB HBM3", 80 << 30).machine;
+    let one = |name: &str, leaf: &str, foreign| Node {
+        name: node(name),
+        path: ["main", leaf].map(|d| DomainName::new(d).unwrap()).to_vec(),
+        address: "10.0.0.1".to_owned(),
+        admin: Admin::Open,
+        machine: machine.clone(),
+        foreign,
+    };
+    let cordoned = Node { admin: Admin::Cordoned, ..one("gpu-3", "leaf-2", DeviceMask::EMPTY) };
+    let nodes =
+        vec![one("gpu-1", "leaf-1", devices(7..8)), one("gpu-2", "leaf-1", DeviceMask::EMPTY), cordoned];
+    let uplink = |uplink_mb_per_s, latency_ns| LevelCost { uplink_mb_per_s, latency_ns };
+    let costs = CostTable {
+        levels: BTreeMap::from([(level("leaf"), uplink(400_000, 2_000)), (level("node"), uplink(50_000, 0))]),
+        ..CostTable::default()
+    };
+    let held = nodes_held();
+    TopologyView { levels: levels(), costs, nodes, held }
+}
+
+fn nodes_held() -> Vec<(NodeName, Vec<HeldView>)> {
+    nodes().nodes.into_iter().map(|n| (n.name, n.held)).collect()
+}
