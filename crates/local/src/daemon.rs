@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -12,7 +12,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
-use phalanx_model::{Admin, Epoch, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind};
+use phalanx_model::{
+    Admin, Epoch, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind,
+};
 use phalanx_node::IsolationChoice;
 use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
@@ -26,6 +28,7 @@ use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
 use crate::notify::Notifier;
 use crate::record::Recorder;
+use crate::say::say;
 use crate::server;
 use crate::upkeep;
 use crate::views::{self, Map};
@@ -107,12 +110,6 @@ impl Daemon {
     pub(crate) fn stop(&self) {
         self.engine.stop();
     }
-}
-
-/// A line for the operator.
-pub(crate) fn say(message: &str) {
-    let now = unix_now().0;
-    let _ = writeln!(io::stderr(), "[{}.{:03}] {message}", now / 1000, now % 1000);
 }
 
 /// Runs a daemon until it is told to stop. Jobs outlive it; the next one adopts them.

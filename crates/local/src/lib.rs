@@ -17,6 +17,7 @@ mod notify;
 mod paths;
 pub mod protocol;
 mod record;
+mod say;
 mod server;
 mod upkeep;
 mod user;

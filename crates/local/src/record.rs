@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use phalanx_model::{Job, JobId, Timestamp};
 use phalanx_shell::unix_now;
 
-use crate::daemon::say;
 use crate::history::{
     AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
 use crate::protocol::{EventView, GangView, JobRef, JobView};
+use crate::say::say;
 
 /// Rows written in one transaction at most.
 const BATCH_MAX: usize = 4_096;

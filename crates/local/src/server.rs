@@ -9,8 +9,9 @@ use std::time::Duration;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use phalanx_model::Owner;
 
-use crate::daemon::{Daemon, say};
+use crate::daemon::Daemon;
 use crate::protocol::{Answer, ErrorCode, ErrorView, REQUEST_BYTES_MAX, Request, VERSION};
+use crate::say::say;
 use crate::user;
 use crate::verbs;
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use phalanx_model::{Input, JobId, Phase};
 
-use crate::daemon::{Daemon, say};
+use crate::daemon::Daemon;
 use crate::launch;
+use crate::say::say;
 
 /// Finished jobs that stay in the engine's books; older ones are in the history alone.
 const FINISHED_IN_BOOKS: usize = 100;

@@ -37,7 +37,9 @@ impl World for LocalWorld {
                         gang,
                         attempt,
                         placement: placement.clone(),
-                        gate_deadline_ms: deadline.since(phalanx_shell::unix_now()).saturating_add(GATE_SLACK_MS),
+                        gate_deadline_ms: deadline
+                            .since(phalanx_shell::unix_now())
+                            .saturating_add(GATE_SLACK_MS),
                     };
                     let nodes: BTreeMap<NodeName, Node> =
                         engine.nodes().map(|n| (n.name.clone(), n.clone())).collect();
@@ -74,7 +76,7 @@ impl World for LocalWorld {
     }
 
     fn warn(&mut self, message: &str) {
-        crate::daemon::say(message);
+        crate::say::say(message);
     }
 }
 
@@ -115,8 +117,12 @@ pub(crate) fn event(change: &Change) -> Option<(JobId, &'static str, String)> {
         Change::GangRunning { gang, attempt } => (gang.job, "running", format!("attempt {attempt}")),
         Change::GangStopping { gang, cause, .. } => (gang.job, "stopping", views::stop_sentence(cause)),
         Change::GangRetrying { gang, failures, .. } => {
-            let times = if *failures == 1 { "1 failure".to_owned() } else { format!("{failures} failures") };
-            (gang.job, "waiting again", format!("after {times}"))
+            let times = match failures {
+                0 => String::new(),
+                1 => "after 1 failure".to_owned(),
+                n => format!("after {n} failures"),
+            };
+            (gang.job, "waiting again", times)
         }
         Change::JobFinished { job, ending } => (*job, ending.word(), detail_of(ending)),
         Change::ReasonChanged { gang, reason } => {
