@@ -163,7 +163,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         killed: BTreeSet::new(),
     };
     std::thread::spawn(move || hands.run(&todo));
-    let next_job = recovered_ids(&recovered).max(recorder.newest_id()?) + 1;
+    let newest = [recovered_ids(&recovered), recorder.newest_id()?, newest_folder(paths)];
+    let next_job = newest.into_iter().max().unwrap_or(0) + 1;
     let daemon = Arc::new(Daemon {
         paths: paths.clone(),
         map: cluster.map,
@@ -269,6 +270,12 @@ fn recovered_ids(recovered: &Recovered) -> u64 {
 
 fn unfinished(recovered: &Recovered) -> BTreeSet<JobId> {
     records(recovered).filter(|(_, r)| !r.is_finished()).map(|(job, _)| job.id).collect()
+}
+
+/// The highest number among the folders of jobs: a journal that was lost must not let a number be used again.
+fn newest_folder(paths: &Paths) -> u64 {
+    let folders = fs::read_dir(paths.jobs()).into_iter().flatten().flatten();
+    folders.filter_map(|f| f.file_name().to_str()?.parse().ok()).max().unwrap_or(0)
 }
 
 /// MPI launchers among what runs.

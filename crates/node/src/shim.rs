@@ -6,7 +6,7 @@ mod connection;
 mod stages;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -53,10 +53,15 @@ pub fn main(dir: &Path) -> ExitCode {
     match run(dir) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("shim of {}: {e}", dir.display());
+            complain(&format!("shim of {}: {e}", dir.display()));
             ExitCode::FAILURE
         }
     }
+}
+
+/// To `shim.log`. A disk without room for it must not end the shim, as a failing `eprintln` would.
+fn complain(message: &str) {
+    let _ = writeln!(io::stderr(), "{message}");
 }
 
 fn run(dir: &Path) -> Result<(), ShimError> {

@@ -139,6 +139,42 @@ fn a_full_disk_refuses_new_work_and_keeps_what_the_world_did() {
     running.handle.stop();
 }
 
+/// The pump slept on facts that a full disk had kept back, until somebody asked something.
+#[test]
+fn what_a_full_disk_kept_back_is_written_without_being_asked() {
+    let running = start();
+    running.handle.report(submission(1)).unwrap();
+    assert!(next_start(&running).is_some());
+    running.disk.full.store(true, Ordering::SeqCst);
+    running.handle.report(submission(2)).unwrap();
+    while running.warnings.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.disk.full.store(false, Ordering::SeqCst);
+    let Some(Effect { order, .. }) = next_start(&running) else { panic!("the second job starts") };
+    assert_eq!(order.gang().job, phalanx_model::JobId(2));
+    running.handle.stop();
+}
+
+/// A stop that came while a step waited for the disk was forgotten.
+#[test]
+fn a_stop_while_the_disk_fails_is_obeyed_once_it_is_well() {
+    let running = start();
+    running.disk.unsyncable.store(true, Ordering::SeqCst);
+    running.handle.report(submission(1)).unwrap();
+    while running.warnings.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.handle.stop();
+    // Answered only after the stop before it was taken.
+    let _ = running.handle.look(|_| ());
+    running.disk.unsyncable.store(false, Ordering::SeqCst);
+    assert!(matches!(next_start(&running), Some(Effect { order: Order::StartMembers { .. }, .. })));
+    // The world, and with it the sender, ends with the pump.
+    let end = running.effects.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
+}
+
 #[test]
 fn no_order_leaves_before_its_decision_is_synced() {
     let running = start();

@@ -9,6 +9,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{Uid, geteuid};
 
+use super::complain;
 use crate::protocol::{self, Command, LINE_BYTES_MAX, ShimEvent};
 
 /// What may wait for a daemon that does not read; then it is cut off, and may come again.
@@ -69,7 +70,7 @@ impl Connection {
         while let Some(line) = protocol::take_line(&mut self.received) {
             match serde_json::from_slice(&line) {
                 Ok(command) => commands.push(command),
-                Err(e) => eprintln!("a command cannot be read: {e}"),
+                Err(e) => complain(&format!("a command cannot be read: {e}")),
             }
         }
         if self.received.len() > LINE_BYTES_MAX {

@@ -13,6 +13,7 @@ use nix::unistd::{Gid, Pid, geteuid, getpid};
 use phalanx_model::Exit;
 
 use super::check::{self, Failure, Prepared};
+use super::complain;
 use crate::member::MemberSpec;
 use crate::processes::{self, Process};
 use crate::protocol::{self, Command, EXIT_FILE, Record, SHIM_FILE, ShimEvent, TOKEN_VARIABLE};
@@ -285,7 +286,7 @@ impl Shim {
                 self.record.rank_pid = Some(rank.pid);
                 self.stage = Stage::Running { rank };
                 if let Err(e) = protocol::write_json(&self.dir, SHIM_FILE, &self.record) {
-                    eprintln!("cannot write {SHIM_FILE}: {e}");
+                    complain(&format!("cannot write {SHIM_FILE}: {e}"));
                 }
                 self.events.push(ShimEvent::Running { pid: rank.pid });
             }
@@ -338,7 +339,7 @@ impl Shim {
     /// The last process is gone, or there never was one.
     fn finish(&mut self, exit: Exit, keep: bool) {
         if let Err(e) = self.record.group.remove() {
-            eprintln!("a cgroup stays behind: {e}");
+            complain(&format!("a cgroup stays behind: {e}"));
         }
         let last = ShimEvent::of_exit(exit.clone());
         self.events.push(last.clone());
@@ -356,7 +357,7 @@ impl Shim {
         let Stage::Over { unsaved, save_at, .. } = &mut self.stage else { return };
         let Some(exit) = unsaved.take() else { return };
         if let Err(e) = protocol::write_json(&self.dir, EXIT_FILE, &exit) {
-            eprintln!("cannot write {EXIT_FILE}: {e}");
+            complain(&format!("cannot write {EXIT_FILE}: {e}"));
             *unsaved = Some(exit);
             *save_at = Instant::now() + SAVE_PAUSE;
         }

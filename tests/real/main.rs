@@ -1,0 +1,18 @@
+//! Real daemons, real processes, and what they do when either is killed.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod declared;
+mod disk_full;
+mod gang_start;
+mod idempotency;
+mod mpi;
+mod nodes;
+mod rank_death;
+mod restart;
+mod stopping;
+mod support;
+mod swarm;
+mod timing;
+mod users;

@@ -1,0 +1,43 @@
+//! What the tests of real processes share: a daemon with a state folder of its own, jobs, and processes.
+
+mod bench;
+mod jobs;
+mod processes;
+
+pub(crate) use bench::{Bench, NODE_OF_8, TWO_NODES_OF_8};
+pub(crate) use jobs::{env, gang, refused, retry, shell};
+pub(crate) use processes::signal;
+
+use std::time::{Duration, Instant};
+
+use nix::unistd::geteuid;
+
+/// Far longer than anything here takes; only a failing test waits for it.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const NOBODY: u32 = 65_534;
+
+/// Polls until there is an answer.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LONG;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Polls until it is so.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    eventually(what, || so().then_some(()));
+}
+
+/// Whether this test can do what only root may; says so when it cannot.
+pub(crate) fn is_root(test: &str) -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        eprintln!("skipped {test}: needs root");
+    }
+    root
+}

@@ -1,0 +1,184 @@
+//! Several users: whose processes run as whom, who may do what, and where secrets are not.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use phalanx_local::protocol::{Answer, ErrorCode, JobRef, Verb};
+use phalanx_model::{Job, JobId, NodeName, SecretSource};
+
+use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
+
+fn submit_as_nobody(bench: &Bench, job: Job, secrets: &[(&str, &str)]) -> JobId {
+    let verb = Verb::Submit { job: Box::new(job), secrets: env(secrets) };
+    match bench.ask_as(NOBODY, &verb).as_slice() {
+        [Answer::Submitted { job, .. }] => *job,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn forbidden(answers: &[Answer]) -> bool {
+    matches!(answers, [Answer::Error(error)] if error.code == ErrorCode::Forbidden)
+}
+
+#[test]
+fn a_job_runs_as_the_user_who_submitted_it() {
+    if !is_root("a_job_runs_as_the_user_who_submitted_it") {
+        return;
+    }
+    let bench = Bench::up_with(NODE_OF_8);
+    let script = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo user=$USER
+        echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2)";
+    let mut job = shell(1, script);
+    // Whatever a client claims to be.
+    job.owner.uid = 0;
+    let id = submit_as_nobody(&bench, job, &[]);
+    assert_eq!(bench.ended(id).state, "succeeded");
+    let said = bench.said(id);
+    for (name, value) in
+        [("uid", "65534"), ("gid", "65534"), ("groups", "65534"), ("user", "nobody"), ("privileges", "1")]
+    {
+        assert_eq!(said[name], value, "{said:?}");
+    }
+    assert_eq!(bench.get(id).uid, NOBODY);
+}
+
+#[test]
+fn another_user_may_look_and_not_touch() {
+    if !is_root("another_user_may_look_and_not_touch") {
+        return;
+    }
+    let bench = Bench::up_with(NODE_OF_8);
+    let mut job = shell(1, "echo private; exec sleep 1000");
+    gang(&mut job).program.env = env(&[("TOKEN", "a-private-value")]);
+    let id = bench.submit(job);
+    bench.await_state(id, "running");
+    let job = || JobRef::Id(id);
+    let node = || NodeName::new("n1").unwrap();
+    let logs = Verb::Logs { job: job(), rank: None, attempt: None, tail: None, follow: false };
+    let verbs = [
+        Verb::Cancel { job: job() },
+        logs,
+        Verb::Cordon { node: node() },
+        Verb::Drain { node: node() },
+        Verb::Uncordon { node: node() },
+        Verb::Stop,
+    ];
+    for verb in verbs {
+        let answers = bench.ask_as(NOBODY, &verb);
+        assert!(forbidden(&answers), "{verb:?}: {answers:?}");
+    }
+    for verb in [
+        Verb::Get { job: job() },
+        Verb::Why { job: job() },
+        Verb::List { finished: true, owner: None, limit: 10 },
+        Verb::Follow { job: job() },
+    ] {
+        if matches!(verb, Verb::Follow { .. }) {
+            bench.cancel(id);
+        }
+        let answers = format!("{:?}", bench.ask_as(NOBODY, &verb));
+        assert!(answers.contains(&format!("JobId({id})")) || answers.contains("cancelled"), "{answers}");
+        assert!(!answers.contains("a-private-value"), "{answers}");
+    }
+    assert_eq!(bench.ended(id).state, "cancelled");
+    // Also when only the history knows the job's file.
+    let answers = format!("{:?}", bench.ask_as(NOBODY, &Verb::Get { job: job() }));
+    assert!(!answers.contains("a-private-value"), "{answers}");
+}
+
+/// What a file mode mask takes from the daemon, its users' ranks still need.
+#[test]
+fn a_narrow_umask_of_the_daemon_does_not_shut_other_users_out() {
+    if !is_root("a_narrow_umask_of_the_daemon_does_not_shut_other_users_out") {
+        return;
+    }
+    let mut bench = Bench::new(NODE_OF_8);
+    bench.up_under(Some("077"));
+    let mut job = shell(1, "cat $PHALANX_HOSTFILE && cat /dev/fd/$PHALANX_SECRET_KEY_FD >/dev/null");
+    gang(&mut job).program.secrets.insert("KEY".to_owned(), SecretSource::Submitted);
+    let id = submit_as_nobody(&bench, job, &[("KEY", "value")]);
+    let view = bench.ended(id);
+    assert_eq!(view.state, "succeeded", "{view:#?} {:?}", bench.logs(id));
+}
+
+/// Files below a folder that hold the text.
+fn holding(dir: &Path, text: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            holding(&path, text, found);
+        } else if contains(&fs::read(&path).unwrap_or_default(), text) {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn a_secret_is_seen_by_its_rank_alone_and_removed_at_the_end() {
+    if !is_root("a_secret_is_seen_by_its_rank_alone_and_removed_at_the_end") {
+        return;
+    }
+    let bench = Bench::up_with(NODE_OF_8);
+    let shared = bench.path("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, Permissions::from_mode(0o777)).unwrap();
+    // Put together here, so that this test's own files do not hold it.
+    let value = ["very", "private", &std::process::id().to_string()].join("-");
+    let script = format!(
+        "cat /dev/fd/$PHALANX_SECRET_KEY_FD | wc -c > {0}/bytes; touch {0}/up; while [ ! -e {0}/go ]; do sleep 0.02; done",
+        shared.display()
+    );
+    let mut job = shell(1, &script);
+    gang(&mut job).program.secrets.insert("KEY".to_owned(), SecretSource::Submitted);
+    let id = submit_as_nobody(&bench, job.clone(), &[("KEY", &value)]);
+    bench.await_file("shared/up");
+    assert_eq!(bench.read("shared/bytes").trim(), value.len().to_string());
+
+    let file = bench.paths.secrets(id).join("KEY");
+    let meta = fs::metadata(&file).unwrap();
+    assert_eq!((meta.mode() & 0o777, meta.uid()), (0o400, NOBODY));
+    let mut found = Vec::new();
+    holding(bench.paths.root(), &value, &mut found);
+    assert_eq!(found, [file.display().to_string()]);
+    assert!(!contains(bench.daemon_log().as_bytes(), &value));
+    for (_, pid) in bench.alive() {
+        for file in ["cmdline", "environ"] {
+            let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            assert!(!contains(&bytes, &value), "{file} of {pid}");
+        }
+    }
+    fs::write(shared.join("go"), "").unwrap();
+    assert_eq!(bench.ended(id).state, "succeeded");
+    until("the secret's end", || !bench.paths.secrets(id).exists());
+    let mut found = Vec::new();
+    holding(bench.paths.root(), &value, &mut found);
+    assert_eq!(found, [""; 0]);
+
+    let verb = Verb::Submit { job: Box::new(job), secrets: env(&[]) };
+    let error = refused(bench.ask(verb));
+    assert_eq!((error.code, error.message.as_str()), (ErrorCode::BadRequest, "secret KEY has no value"));
+}
+
+/// A daemon that died between keeping a secret and taking its job left a folder in the way of the next job.
+#[test]
+fn secrets_of_a_submission_that_a_crash_cut_short_are_no_obstacle() {
+    let mut bench = Bench::up_with(NODE_OF_8);
+    bench.kill();
+    let stale = bench.paths.secrets(JobId(1));
+    fs::create_dir_all(&stale).unwrap();
+    fs::write(stale.join("KEY"), "old").unwrap();
+    fs::create_dir_all(bench.paths.secrets(JobId(2))).unwrap();
+    bench.up();
+    assert!(!bench.paths.secrets(JobId(2)).exists());
+    let mut job = shell(1, "echo key=$(cat /dev/fd/$PHALANX_SECRET_KEY_FD)");
+    gang(&mut job).program.secrets.insert("KEY".to_owned(), SecretSource::Submitted);
+    let id = bench.submit_with(job, &[("KEY", "new")]);
+    assert_eq!(id, JobId(1));
+    assert_eq!(bench.ended(id).state, "succeeded");
+    assert_eq!(bench.said(id)["key"], "new");
+}

@@ -1,0 +1,81 @@
+//! Stands in for the `phalanx` executable in the tests of real processes.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::sys::signal::{SigSet, Signal};
+use phalanx_local::Paths;
+use phalanx_local::client::{ClientError, ask};
+use phalanx_local::daemon::{UpOptions, up};
+use phalanx_local::protocol::Answer;
+use phalanx_node::shim;
+
+fn main() -> ExitCode {
+    let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let words: Vec<&Path> = args.iter().map(PathBuf::as_path).collect();
+    match words.as_slice() {
+        [verb, dir] if verb.as_os_str() == "__shim" => {
+            wait_while_held(dir);
+            shim::main(dir)
+        }
+        [verb] if verb.as_os_str() == "__hold" => hold(),
+        [verb, state] if verb.as_os_str() == "up" => told(run(state, None)),
+        [verb, state, cluster] if verb.as_os_str() == "up" => told(run(state, Some(cluster))),
+        [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
+        _ => {
+            eprintln!("usage: phalanx-test-daemon up STATE [CLUSTER] | ask SOCKET | __shim DIR | __hold");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn told(done: Result<(), Box<dyn Error>>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(state: &Path, cluster: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let options = UpOptions { cluster: cluster.map(Path::to_owned), ..UpOptions::new(Paths::new(state)) };
+    Ok(up(&options)?)
+}
+
+/// Sends the verb on stdin as whoever this process is, and prints every answer as a line.
+fn relay(socket: &Path) -> Result<(), Box<dyn Error>> {
+    let verb = serde_json::from_reader(std::io::stdin())?;
+    for answer in ask(socket, verb)? {
+        let answer = match answer {
+            Err(ClientError::Refused(error)) => Answer::Error(error),
+            answer => answer?,
+        };
+        println!("{}", serde_json::to_string(&answer)?);
+    }
+    Ok(())
+}
+
+/// A file `held/attempt-A-rank-R` beside the state folder keeps this shim from saying a word.
+fn wait_while_held(member: &Path) {
+    let mut names = member.ancestors().filter_map(|dir| dir.file_name()?.to_str());
+    let (Some(rank), Some(attempt)) = (names.next(), names.next()) else { return };
+    // STATE/jobs/JOB/GANG/ATTEMPT/RANK
+    let Some(beside) = member.ancestors().nth(6) else { return };
+    let held = beside.join("held").join(format!("{attempt}-{rank}"));
+    while held.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Holds a slot until it is told to end.
+fn hold() -> ExitCode {
+    let mut end = SigSet::empty();
+    end.add(Signal::SIGTERM);
+    let waited = end.thread_block().and_then(|()| end.wait());
+    if waited.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
