@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, DeviceMask, Effect, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, Levels, MemberState,
-    Node, NodeName, Order, Phase, Placement,
+    Admin, DeviceMask, Effect, EffectId, Exit, Gang, GangId, GangRecord, Input, Job, JobId, Levels, MemberId,
+    MemberState, Node, NodeName, Order, Phase, Placement, SyncKind,
 };
 
 use crate::Violation;
@@ -15,12 +15,31 @@ struct Attempt {
     placement: Placement,
     ready: BTreeSet<u32>,
     exited: BTreeSet<u32>,
+    /// Not found after a restart: lost, or never begun and to be started again.
+    missing: BTreeSet<u32>,
     released: bool,
 }
 
 impl Attempt {
     fn is_over(&self) -> bool {
-        self.exited.len() == self.placement.slots.len()
+        let gone = |rank| self.exited.contains(rank) || self.missing.contains(rank);
+        self.placement.slots.iter().all(|s| gone(&s.rank))
+    }
+
+    fn all_exited(&self) -> bool {
+        self.placement.slots.iter().all(|s| self.exited.contains(&s.rank))
+    }
+
+    /// Who ended well had been let through, whether or not that was heard of.
+    fn end(&mut self, rank: u32, exit: &Exit) {
+        self.exited.insert(rank);
+        if exit.is_success() {
+            self.ready.insert(rank);
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.placement.slots.iter().all(|s| self.ready.contains(&s.rank))
     }
 }
 
@@ -34,6 +53,12 @@ pub struct Checker {
     /// The current or last attempt of each gang.
     attempts: BTreeMap<GangId, (u32, Attempt)>,
     last_effect: Option<EffectId>,
+    /// Orders to start that were not answered.
+    starts: BTreeMap<EffectId, (GangId, u32)>,
+    /// What a list in progress has not named yet.
+    unlisted_nodes: BTreeSet<NodeName>,
+    unlisted_jobs: BTreeSet<JobId>,
+    unlisted_members: BTreeSet<MemberId>,
 }
 
 impl Checker {
@@ -53,6 +78,11 @@ impl Checker {
                 found.push(Violation::EffectOrder { id: effect.id.to_string() });
             }
             self.last_effect = Some(effect.id);
+            if let Order::StartMembers { gang, attempt, .. } = &effect.order {
+                // An order given again counts for the one before it.
+                self.starts.retain(|_, start| *start != (*gang, *attempt));
+                self.starts.insert(effect.id, (*gang, *attempt));
+            }
             self.order(&effect.order, &mut found);
         }
         found
@@ -67,9 +97,9 @@ impl Checker {
     fn fact(&mut self, input: &Input, found: &mut Vec<Violation>) {
         match input {
             Input::LevelsConfigured { levels } => self.levels = Some(levels.clone()),
-            Input::NodeObserved { node } => {
-                self.nodes.insert(node.name.clone(), (**node).clone());
-            }
+            Input::SyncBegin { kind } => self.list_begins(*kind),
+            Input::SyncEnd { kind } => self.list_ends(*kind),
+            Input::NodeObserved { node } => self.observe_node(node),
             Input::NodeRemoved { node } => self.remove_node(node),
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned),
             Input::NodeUncordoned { node } => self.set_admin(node, Admin::Open),
@@ -79,11 +109,12 @@ impl Checker {
             }
             Input::JobObserved { job, gangs } => {
                 self.jobs.insert(job.id, (**job).clone());
+                self.unlisted_jobs.remove(&job.id);
                 for record in gangs {
                     self.observe_record(record);
                 }
             }
-            Input::CancelRequested { job, .. } => {
+            Input::CancelRequested { job, .. } if self.jobs.contains_key(job) => {
                 self.cancelled.insert(*job);
             }
             Input::MemberReady { member } => {
@@ -98,25 +129,88 @@ impl Checker {
                     found.push(Violation::RanBeforeGate { member: *member });
                 }
             }
-            Input::MemberExited { member, .. } => {
+            Input::MemberExited { member, exit } => {
                 if let Some(attempt) = self.attempt(member.gang, member.attempt) {
-                    attempt.exited.insert(member.rank);
+                    attempt.end(member.rank, exit);
                 }
             }
             Input::MemberObserved { member, state } => {
+                self.unlisted_members.remove(member);
                 if let Some(attempt) = self.attempt(member.gang, member.attempt) {
                     match state {
-                        MemberState::Ready => {
+                        MemberState::Ready | MemberState::Running => {
                             attempt.ready.insert(member.rank);
                         }
-                        MemberState::Exited(_) => {
-                            attempt.exited.insert(member.rank);
-                        }
-                        MemberState::Requested | MemberState::Running => {}
+                        MemberState::Exited(exit) => attempt.end(member.rank, exit),
+                        MemberState::Requested => {}
                     }
                 }
             }
+            Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
+                self.starts.remove(effect);
+            }
+            Input::EffectFailed { effect, .. } => self.start_failed(*effect),
             _ => {}
+        }
+    }
+
+    /// Nothing of the order happened: whoever is not at the gate was never started.
+    fn start_failed(&mut self, effect: EffectId) {
+        let Some((gang, number)) = self.starts.remove(&effect) else { return };
+        if let Some(attempt) = self.attempt(gang, number) {
+            let ranks = attempt.placement.slots.iter().map(|s| s.rank);
+            attempt.exited.extend(ranks.filter(|r| !attempt.ready.contains(r)));
+        }
+    }
+
+    /// A node whose path does not have one domain per level is no node of this cluster.
+    fn observe_node(&mut self, node: &Node) {
+        if self.levels.as_ref().is_some_and(|l| l.above.len() != node.path.len())
+            || node.machine.devices.len() > phalanx_model::DEVICES_PER_NODE_MAX as usize
+        {
+            return;
+        }
+        self.unlisted_nodes.remove(&node.name);
+        self.nodes.insert(node.name.clone(), node.clone());
+    }
+
+    fn list_begins(&mut self, kind: SyncKind) {
+        match kind {
+            SyncKind::Nodes => self.unlisted_nodes = self.nodes.keys().cloned().collect(),
+            SyncKind::Jobs => self.unlisted_jobs = self.jobs.keys().copied().collect(),
+            SyncKind::Members => self.unlisted_members = self.living().collect(),
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = MemberId> {
+        self.attempts.iter().flat_map(|(gang, (number, attempt))| {
+            let ranks = attempt.placement.slots.iter().map(|s| s.rank);
+            let living = ranks.filter(|r| !attempt.exited.contains(r));
+            living.map(|rank| MemberId { gang: *gang, attempt: *number, rank })
+        })
+    }
+
+    /// What was not listed is gone.
+    fn list_ends(&mut self, kind: SyncKind) {
+        match kind {
+            SyncKind::Nodes => {
+                for node in std::mem::take(&mut self.unlisted_nodes) {
+                    self.remove_node(&node);
+                }
+            }
+            SyncKind::Jobs => {
+                for job in std::mem::take(&mut self.unlisted_jobs) {
+                    self.jobs.remove(&job);
+                    self.attempts.retain(|gang, _| gang.job != job);
+                }
+            }
+            SyncKind::Members => {
+                for member in std::mem::take(&mut self.unlisted_members) {
+                    if let Some(attempt) = self.attempt(member.gang, member.attempt) {
+                        attempt.missing.insert(member.rank);
+                    }
+                }
+            }
         }
     }
 
@@ -134,7 +228,9 @@ impl Checker {
                 placement: Placement { slots: Vec::new(), level: fallback_level(self.levels.as_ref()) },
                 ready: BTreeSet::new(),
                 exited: BTreeSet::new(),
-                released: false,
+                missing: BTreeSet::new(),
+                // Over; its late answers are history.
+                released: true,
             };
             self.attempts.insert(record.id, (record.attempt, ended));
             return;
@@ -146,7 +242,9 @@ impl Checker {
             placement,
             ready: ranks(|s| !matches!(s, MemberState::Requested)),
             exited: ranks(|s| matches!(s, MemberState::Exited(_))),
-            released: ranks(|s| matches!(s, MemberState::Running)).iter().next().is_some()
+            missing: BTreeSet::new(),
+            released: self.attempt(record.id, record.attempt).is_some_and(|a| a.released)
+                || ranks(|s| matches!(s, MemberState::Running)).iter().next().is_some()
                 || matches!(record.phase, Phase::Running { .. } | Phase::Stopping { .. }),
         };
         self.attempts.insert(record.id, (record.attempt, attempt));
@@ -174,14 +272,14 @@ impl Checker {
             Order::ReleaseMembers { gang, attempt: number } => {
                 let whole = self.attempt(*gang, *number).map(|a| {
                     a.released = true;
-                    a.ready.len() == a.placement.slots.len()
+                    a.is_ready()
                 });
                 if whole != Some(true) {
                     found.push(Violation::ReleasedInPart { gang: *gang, attempt: *number });
                 }
             }
             Order::SignalMembers { gang, attempt, .. } | Order::KillMembers { gang, attempt } => {
-                if self.attempt(*gang, *attempt).is_none_or(|a| a.is_over()) {
+                if self.attempt(*gang, *attempt).is_none_or(|a| a.all_exited()) {
                     found.push(Violation::OrderAfterEnd { gang: *gang, attempt: *attempt });
                 }
             }
@@ -189,12 +287,14 @@ impl Checker {
     }
 
     fn start(&mut self, id: GangId, number: u32, placement: &Placement, found: &mut Vec<Violation>) {
-        // After a restart an order may be given again: the same attempt in the same place.
-        if let Some((n, a)) = self.attempts.get(&id)
+        // After a restart an order may be given again: the same attempt in the same place, for members that
+        // were not found.
+        if let Some((n, a)) = self.attempts.get_mut(&id)
             && *n == number
             && a.placement == *placement
             && !a.released
         {
+            a.missing.clear();
             return;
         }
         let Some(gang) = self.jobs.get(&id.job).and_then(|j| j.gangs.get(usize::from(id.index))).cloned()
@@ -222,10 +322,11 @@ impl Checker {
             placement: placement.clone(),
             ready: BTreeSet::new(),
             exited: BTreeSet::new(),
+            missing: BTreeSet::new(),
             released: false,
         };
         self.attempts.insert(id, (number, attempt));
-        self.check_amounts(found);
+        self.check_amounts(&gang, placement, found);
     }
 
     fn check_whole(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
@@ -300,8 +401,10 @@ impl Checker {
         }
     }
 
-    /// CPUs and memory of everything that lives, node by node.
-    fn check_amounts(&self, found: &mut Vec<Violation>) {
+    /// CPUs and memory of everything that lives, on the nodes of a start and of what it needs. Elsewhere the
+    /// world may be worse than the books: a node that shrank is no fault of this start.
+    fn check_amounts(&self, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
+        let touched: BTreeSet<&NodeName> = placement.slots.iter().map(|s| &s.node).collect();
         let mut used: BTreeMap<&NodeName, (u64, u64)> = BTreeMap::new();
         for (id, (_, attempt)) in self.attempts.iter().filter(|(_, (_, a))| !a.is_over()) {
             let Some(gang) = self.jobs.get(&id.job).and_then(|j| j.gangs.get(usize::from(id.index))) else {
@@ -313,13 +416,14 @@ impl Checker {
                 *memory = memory.saturating_add(gang.needs.memory_bytes);
             }
         }
-        for (name, (cpu, memory)) in used {
+        for (name, (cpu, memory)) in used.into_iter().filter(|(name, _)| touched.contains(name)) {
             let Some(node) = self.nodes.get(name) else { continue };
             let amounts = [
-                ("cpu_milli", node.machine.cpu_milli, cpu),
-                ("memory_bytes", node.machine.memory_bytes, memory),
+                ("cpu_milli", gang.needs.cpu_milli, node.machine.cpu_milli, cpu),
+                ("memory_bytes", gang.needs.memory_bytes, node.machine.memory_bytes, memory),
             ];
-            for (what, has, wanted) in amounts.into_iter().filter(|(_, has, wanted)| wanted > has) {
+            let over = amounts.into_iter().filter(|(_, needs, has, wanted)| *needs > 0 && wanted > has);
+            for (what, _, has, wanted) in over {
                 found.push(Violation::OverCapacity { node: name.clone(), what, has, wanted });
             }
         }

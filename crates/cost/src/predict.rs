@@ -202,7 +202,8 @@ fn legs(input: &Input<'_>, parts: &[Part<'_>], ends: u64) -> Vec<Leg> {
     };
     let mut legs: Vec<Leg> = parts.iter().filter_map(|part| part.inner_leg(input.traffic, ends)).collect();
     if parts.len() > 1 {
-        legs.extend(parts.iter().map(|part| part.nic_leg(through(part.ends))));
+        let declared = declared_nic(input);
+        legs.extend(parts.iter().map(|part| part.nic_leg(through(part.ends), declared)));
         legs.extend(uplink_legs(input, parts, through));
     }
     legs.sort_by_key(|leg| leg.at.sort_key());
@@ -264,12 +265,20 @@ impl Part<'_> {
             && self.devices.iter().all(|a| self.devices.iter().all(|b| a == b || direct(a, b)))
     }
 
-    fn nic_leg(&self, bytes: u128) -> Leg {
-        let mb_per_s = (u64::from(self.nic_mb_per_s()) * NIC_PERCENT / 100).max(1);
-        Leg { bytes, mb_per_s, at: Bottleneck::Nic { node: self.node.name.clone() } }
+    /// What the table declares for the uplink of a node is reached as it is, and stands for NICs that nobody
+    /// found; of those that were found, a ring gets [`NIC_PERCENT`].
+    fn nic_leg(&self, bytes: u128, declared: Option<u32>) -> Leg {
+        let found = u64::from(self.nic_mb_per_s()) * NIC_PERCENT / 100;
+        let mb_per_s = match declared.map(u64::from) {
+            Some(declared) if self.cost.nic_mb_per_s == 0 => declared,
+            Some(declared) => declared.min(found),
+            None => found,
+        };
+        Leg { bytes, mb_per_s: mb_per_s.max(1), at: Bottleneck::Nic { node: self.node.name.clone() } }
     }
 
-    /// The NICs near the devices that are used: one GPU of eight gets its own rail, not all of them.
+    /// The NICs near the devices that are used: one GPU of eight gets its own rail, not all of them. Sockets
+    /// where there are none.
     fn nic_mb_per_s(&self) -> u32 {
         let machine = &self.node.machine;
         let all = self.cost.nic_mb_per_s;
@@ -290,11 +299,17 @@ impl Part<'_> {
     }
 }
 
-/// The uplink of every domain that the ring leaves. For an all-reduce, rings that leave a domain more than
+/// The uplink that the table declares for a node, which is its NICs.
+fn declared_nic(input: &Input<'_>) -> Option<u32> {
+    let cost = input.table.levels.get(&input.levels.node)?;
+    Some(cost.uplink_mb_per_s).filter(|mb_per_s| *mb_per_s > 0)
+}
+
+/// The uplink of every domain above the nodes that the ring leaves. For an all-reduce, rings that leave a domain more than
 /// once share its uplink; for an all-to-all everything that goes out counts already.
 fn uplink_legs(input: &Input<'_>, parts: &[Part<'_>], through: impl Fn(u64) -> u128) -> Vec<Leg> {
     let mut legs = Vec::new();
-    for (depth, level) in level_names(input.levels).enumerate() {
+    for (depth, level) in input.levels.above.iter().enumerate() {
         let Some(cost) = input.table.levels.get(level).filter(|cost| cost.uplink_mb_per_s > 0) else {
             continue;
         };
@@ -338,7 +353,7 @@ fn latency_ns(input: &Input<'_>, parts: &[Part<'_>], ends: u64) -> u64 {
 
 /// The slowest hop between two nodes: the NICs, and every level it crosses.
 fn outer_hop_ns(input: &Input<'_>, parts: &[Part<'_>]) -> u64 {
-    let sockets = parts.iter().any(|part| part.cost.nic_mb_per_s == 0);
+    let sockets = declared_nic(input).is_none() && parts.iter().any(|part| part.cost.nic_mb_per_s == 0);
     let nic = if sockets { SOCKET_LATENCY_NS } else { NIC_LATENCY_NS };
     let levels: Vec<LevelCost> = level_names(input.levels)
         .map(|level| input.table.levels.get(level).copied().unwrap_or_default())

@@ -143,6 +143,29 @@ fn ranks_without_devices_use_memory_inside_and_sockets_between() {
 }
 
 #[test]
+fn a_declared_uplink_of_the_nodes_is_their_nic() {
+    let declared = |mb_per_s| {
+        let cost = LevelCost { uplink_mb_per_s: mb_per_s, latency_ns: 5_000 };
+        BTreeMap::from([(levels().node, cost)])
+    };
+    let bandwidth = |nodes: &[Node], mb_per_s| {
+        let table = compile(nodes, &declared(mb_per_s));
+        let prediction = run(nodes, &table, &[("a1", 0x0f), ("a2", 0x0f)], all_reduce(GIB));
+        assert_eq!(prediction.bottleneck.to_string(), "the NIC of a1");
+        prediction.bandwidth_bytes_per_s
+    };
+    let found = cluster();
+    let mut none = cluster();
+    for node in &mut none {
+        node.machine.nics.clear();
+    }
+    assert_eq!(bandwidth(&none, 0), 1_187_000_000, "sockets");
+    assert_eq!(bandwidth(&none, 12_500), 12_500_000_000, "for NICs that nobody found");
+    assert_eq!(bandwidth(&found, 12_500), 12_500_000_000, "as a limit");
+    assert_eq!(bandwidth(&found, 400_000), 190_000_000_000, "the four rails found are slower");
+}
+
+#[test]
 fn a_bad_placement_says_what_is_wrong() {
     let nodes = cluster();
     let table = compile(&nodes, &BTreeMap::new());

@@ -1,6 +1,10 @@
 //! The planner against brute force: it places a gang exactly when any placement exists, and as narrow as any.
 
-use phalanx_model::{Change, DomainName, Gang, Input, JobId, LevelName, Levels, Node, Outcome, Placement};
+#![allow(clippy::unwrap_used)]
+
+use phalanx_model::{
+    Change, DomainName, Gang, Input, JobId, LevelName, Levels, Node, Outcome, Placement, Rejection,
+};
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{Watched, any_cluster, any_gang_for, gang, job, levels, node, oracle};
 
@@ -64,6 +68,8 @@ fn cluster_and_gangs() -> impl Strategy<Value = (Levels, Vec<Node>, Vec<Gang>)> 
 use phalanx_testkit::proptest;
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Several gangs one after the other, so that the later ones meet what is left.
     #[test]
     fn placed_exactly_when_feasible_and_as_narrow_as_any((levels, nodes, gangs) in cluster_and_gangs()) {
@@ -80,6 +86,7 @@ proptest! {
                 let inside_node = oracle_is_group(&levels, &gang);
                 let level = level_of(&levels, &nodes, &placement);
                 prop_assert!(inside_node || Some(&level) == narrowest.as_ref(), "{level} {narrowest:?}");
+                prop_assert!(level == levels.node || level == placement.level, "{placement:?}");
             }
         }
     }
@@ -120,6 +127,11 @@ proptest! {
         let gang = &gangs[0];
         let possible = feasible(&levels, &nodes, &watched, gang);
         let mut out = submit(&mut watched, 1, gang.clone());
+        // No node here has a level of this name.
+        let unknown = |c: &Change| {
+            matches!(c, Change::JobRejected { why: Rejection::UnknownLevel { .. }, .. })
+        };
+        prop_assume!(!out.changes.iter().any(unknown));
         if placed(&out, 1).is_none() {
             out = watched.advance(gang.topology.wait_ms);
         }

@@ -1,1 +1,24 @@
-//! A world made of events: runs scenarios, injects faults, checks every step.
+//! A world made of events.
+//!
+//! [`World`] takes orders and answers with facts after delays drawn from a seed, loses and repeats them as its
+//! [`Faults`] say, and has the checker look at every step. [`run_scenario`] runs a scenario in it where nothing
+//! goes wrong; [`swarm`] runs random work on a random cluster through random faults, then heals everything and
+//! waits for all work to end. There is no clock, file or thread here: a seed is the whole input.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+mod failure;
+mod faults;
+mod members;
+mod rng;
+mod scene;
+mod swarm;
+mod world;
+
+pub use failure::{Failure, FailureKind};
+pub use faults::Faults;
+pub use rng::Rng;
+pub use scene::run_scenario;
+pub use swarm::{Parameters, SwarmReport, swarm};
+pub use world::World;

@@ -1,1 +1,19 @@
-//! Builders and the conformance harness (dev only).
+//! What tests are made of: builders of nodes, gangs and jobs, random clusters, a naive oracle of feasibility,
+//! and an engine that is watched by the checker while it is driven. For tests only: it panics freely.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "for tests only")]
+
+mod build;
+pub mod oracle;
+mod random;
+mod watched;
+
+pub use build::{GangBuilder, JobBuilder, NodeBuilder, costs, gang, job, levels, node};
+pub use random::{any_cluster, any_gang, any_gang_for, any_node};
+pub use watched::Watched;
+
+/// What tests use besides, so that a crate under test names this one only.
+pub use phalanx_checker as checker;
+pub use phalanx_scenario as scenario;
+pub use proptest;

@@ -6,7 +6,7 @@ use phalanx_model::{
     Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause,
 };
 
-use super::{Entry, Ledger};
+use super::{Entry, Ledger, Outstanding};
 use crate::admit;
 
 impl Ledger {
@@ -237,12 +237,10 @@ impl Ledger {
         for record in &gangs {
             self.forget_timer(record.id);
             self.active.remove(&record.id);
-            if let Some(placement) = record.placement.as_ref().filter(|_| record.holds_capacity()) {
-                self.give_back(record.id, placement);
-            }
+            self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
             self.reasons.remove(&record.id);
         }
-        self.outstanding.retain(|_, (gang, _)| gang.job != job);
+        self.outstanding.retain(|_, order| order.gang.job != job);
         self.noted.forget(job);
         if let Some(entry) = self.jobs.remove(&job)
             && let Some(key) = entry.job.key
@@ -269,6 +267,11 @@ impl Ledger {
 
     fn observe_member(&mut self, member: MemberId, state: &MemberState, out: &mut Outcome) {
         self.sync.saw_member(member);
+        let over =
+            !self.record(member.gang).is_some_and(|r| r.attempt == member.attempt && r.holds_capacity());
+        if over && matches!(state, MemberState::Exited(_)) {
+            return; // What an attempt that is over left behind, ended too.
+        }
         if !self.is_current(member, out) {
             return;
         }
@@ -283,13 +286,13 @@ impl Ledger {
     }
 
     fn effect_failed(&mut self, effect: EffectId, class: FailureClass, detail: &str, out: &mut Outcome) {
-        let Some((gang, attempt)) = self.outstanding.remove(&effect) else {
+        let Some(Outstanding { gang, attempt, starts }) = self.outstanding.remove(&effect) else {
             return refuse(out, format!("answer to order {effect}"), "no such order is outstanding");
         };
         let exit = Exit::failed(class, detail);
         let unanswered: Vec<u32> = self
             .record(gang)
-            .filter(|r| r.attempt == attempt && matches!(r.phase, Phase::Starting { .. }))
+            .filter(|r| starts && r.attempt == attempt && r.holds_capacity())
             .map(|r| {
                 let ranks = r.members.iter().enumerate();
                 ranks

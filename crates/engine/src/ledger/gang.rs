@@ -244,7 +244,7 @@ impl Ledger {
     }
 
     fn wait_again(&mut self, gang: GangId, not_before: Timestamp, out: &mut Outcome) {
-        self.release_capacity(gang);
+        let held = self.held(gang);
         let now = self.now;
         let mut failures = 0;
         if let Some(record) = self.record_mut(gang) {
@@ -255,32 +255,28 @@ impl Ledger {
             failures = record.failures;
         }
         self.retime(gang);
-        self.replan = true;
+        self.give_back(gang, held.as_ref());
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
     }
 
     fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
-        self.release_capacity(gang);
+        let held = self.held(gang);
         let at = self.now;
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });
         self.set_phase(gang, Phase::Finished { ending: ending.clone(), at });
         self.active.remove(&gang);
         self.reasons.remove(&gang);
-        // Also one that held nothing: others may have waited for it to go first.
-        self.replan = true;
-        self.settle_job(gang, &ending, out);
+        self.give_back(gang, held.as_ref());
+        self.settle_job(gang, ending, out);
     }
 
-    /// A finished gang keeps its placement, for people to read; it holds nothing.
-    fn release_capacity(&mut self, gang: GangId) {
-        let held = self.record(gang).filter(|r| r.holds_capacity());
-        if let Some(placement) = held.and_then(|r| r.placement.clone()) {
-            self.give_back(gang, &placement);
-        }
+    /// What a gang holds. (A finished one keeps its placement for people to read, and holds nothing.)
+    pub(super) fn held(&self, gang: GangId) -> Option<Placement> {
+        self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone())
     }
 
     /// A job ends with its gangs: all succeeded, or the first that did not, which stops the others.
-    fn settle_job(&mut self, gang: GangId, ending: &Ending, out: &mut Outcome) {
+    fn settle_job(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
         let job = gang.job;
         let mut others = self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied();
         let Some(entry) = self.jobs.get_mut(&job) else { return };
@@ -295,9 +291,9 @@ impl Ledger {
             return;
         };
         // The first that failed stops the others, and they end inside this loop: they must not stop each other.
-        if *ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) {
+        if ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) {
             let by = match ending {
-                Ending::Cancelled { by } => by.clone(),
+                Ending::Cancelled { by } => by,
                 _ => format!("gang {gang}"),
             };
             let others: Vec<GangId> = std::iter::once(next).chain(others).collect();

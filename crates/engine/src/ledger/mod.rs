@@ -27,6 +27,15 @@ pub(crate) struct Entry {
     failed: bool,
 }
 
+/// An order without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outstanding {
+    gang: GangId,
+    attempt: u32,
+    /// It is an order to start: when it fails, whoever has not come to the gate never began.
+    starts: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     now: Timestamp,
@@ -44,7 +53,7 @@ pub(crate) struct Ledger {
     /// The same, by gang: at most one each.
     timer_at: BTreeMap<GangId, Timestamp>,
     /// Orders that the world has not answered.
-    outstanding: BTreeMap<EffectId, (GangId, u32)>,
+    outstanding: BTreeMap<EffectId, Outstanding>,
     reasons: BTreeMap<GangId, Reason>,
     noted: Noted,
     sync: Sync,
@@ -168,7 +177,9 @@ impl Ledger {
     fn emit(&mut self, order: Order, out: &mut Outcome) {
         let id = EffectId { epoch: self.epoch, seq: self.next_seq };
         self.next_seq += 1;
-        self.outstanding.insert(id, (order.gang(), order.attempt()));
+        let starts = matches!(order, Order::StartMembers { .. });
+        let (gang, attempt) = (order.gang(), order.attempt());
+        self.outstanding.insert(id, Outstanding { gang, attempt, starts });
         out.effects.push(Effect { id, order });
     }
 
@@ -217,14 +228,16 @@ impl Ledger {
         }
     }
 
-    /// After the record let go of the placement.
-    fn give_back(&mut self, gang: GangId, placement: &Placement) {
+    /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
+    /// go first.
+    fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
+        self.replan = true;
+        let Some(placement) = held else { return };
         if self.overbooked {
             self.recount();
         } else if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
             self.tree.give_back(&mut self.free, placement, &needs);
         }
-        self.replan = true;
     }
 
     /// Everything persistent, in the order in which a world lists itself.

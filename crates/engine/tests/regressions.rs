@@ -1,0 +1,398 @@
+//! Mistakes that were made once, each with the promise that it broke.
+
+#![allow(clippy::unwrap_used)]
+
+use phalanx_model::{
+    Answer, Change, Confidence, DeviceMask, EffectId, Ending, Epoch, Exit, FailureClass, GangId, Input, Job,
+    JobId, MemberId, Node, NodeName, Order, Outcome, Phase, Placement, Question, Reason, Slot, StopStage,
+    SyncKind, Timestamp,
+};
+use phalanx_testkit::{GangBuilder, JobBuilder, Watched, gang, job, levels, node};
+
+fn submit(job: JobBuilder) -> Input {
+    Input::JobSubmitted { job: Box::new(job.build()) }
+}
+
+fn id(job: u64) -> GangId {
+    JobId(job).gang(0)
+}
+
+fn member(job: u64, rank: u32) -> MemberId {
+    MemberId { gang: id(job), attempt: 1, rank }
+}
+
+fn one_node(gpus: u32) -> Watched {
+    Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(gpus).nvswitch().build()])
+}
+
+/// Brings a gang through the gate.
+fn run(watched: &mut Watched, job: u64) {
+    let attempt = watched.record(id(job)).attempt;
+    let members = (0..watched.record(id(job)).members.len())
+        .map(|r| MemberId { rank: u32::try_from(r).unwrap(), attempt, ..member(job, 0) })
+        .collect::<Vec<_>>();
+    watched.step(&members.iter().map(|m| Input::MemberReady { member: *m }).collect::<Vec<_>>());
+    watched.step(&members.iter().map(|m| Input::MemberReleased { member: *m }).collect::<Vec<_>>());
+    assert!(!matches!(watched.record(id(job)).phase, Phase::Starting { .. }));
+}
+
+fn word(watched: &Watched, job: u64) -> &'static str {
+    watched.engine.reason(id(job)).map_or("none", Reason::word)
+}
+
+fn cancel(job: u64) -> Input {
+    Input::CancelRequested { job: JobId(job), by: "user".into() }
+}
+
+/// A timer set for the advisory stayed behind when the limit came before it, and cut the grace short.
+#[test]
+fn an_advisory_longer_than_the_limit_leaves_the_whole_grace() {
+    let mut watched = one_node(8);
+    let limited = job(1, gang(1).devices(1)).time_limit(10_000).advisory(10, 15_000).grace(30_000);
+    watched.step(&[submit(limited)]);
+    run(&mut watched, 1);
+    watched.advance(10_000);
+    let stage = |w: &Watched| match w.record(id(1)).phase {
+        Phase::Stopping { stage, .. } => stage,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(stage(&watched), StopStage::Terminated);
+    watched.advance(29_999);
+    assert_eq!(stage(&watched), StopStage::Terminated, "SIGKILL came before the grace was over");
+    watched.advance(1);
+    assert_eq!(stage(&watched), StopStage::Killed);
+}
+
+/// A pending gang that ended held nothing, so nobody looked at those that it kept back.
+#[test]
+fn cancelling_the_head_of_the_line_lets_the_others_go() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(4)))]);
+    watched.step(&[submit(job(2, gang(8).devices(1)))]);
+    for small in 3..19 {
+        watched.step(&[submit(job(small, gang(1).devices(4)))]);
+        watched.step(&[Input::MemberExited { member: member(small, 0), exit: Exit::code(1) }]);
+    }
+    watched.step(&[submit(job(19, gang(1).devices(4)))]);
+    assert_eq!(word(&watched, 19), "Priority");
+    let out = watched.step(&[cancel(2)]);
+    assert!(out.changes.iter().any(|c| matches!(c, Change::GangPlaced { gang, .. } if *gang == id(19))));
+}
+
+/// Who was passed over as often as is fair lost that when a job of higher priority stood before it.
+#[test]
+fn one_that_was_passed_over_is_not_forgotten_behind_a_new_head() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(4)))]);
+    watched.step(&[submit(job(2, gang(8).devices(1)))]);
+    for small in 3..19 {
+        watched.step(&[submit(job(small, gang(1).devices(4)))]);
+        watched.step(&[Input::MemberExited { member: member(small, 0), exit: Exit::code(1) }]);
+    }
+    watched.step(&[submit(job(50, gang(1).devices(7)).priority(9))]);
+    watched.step(&[submit(job(51, gang(1).devices(4)))]);
+    assert_eq!(watched.engine.reason(id(51)), Some(&Reason::Priority { ahead: id(2) }));
+}
+
+/// Each gang that ended stopped all the others, each of which ended and stopped all the others …
+#[test]
+fn a_job_of_ten_thousand_gangs_ends_at_once_and_by_whom_it_was_cancelled() {
+    let mut watched = one_node(1);
+    let mut many = job(1, gang(1).devices(1)).build();
+    many.gangs = vec![many.gangs[0].clone(); 10_000];
+    let mut out = Outcome::default();
+    let _ = watched.engine.step(watched.now, &[Input::JobSubmitted { job: Box::new(many) }], &mut out);
+    let _ = watched.engine.step(watched.now, &[cancel(1)], &mut out);
+    let exit = Input::MemberExited { member: member(1, 0), exit: Exit::code(1) };
+    let _ = watched.engine.step(watched.now, &[exit], &mut out);
+    let by = Ending::Cancelled { by: "user".into() };
+    let ended = watched
+        .records()
+        .into_iter()
+        .filter(|r| matches!(&r.phase, Phase::Finished { ending, .. } if *ending == by));
+    assert_eq!(ended.count(), 10_000);
+    assert!(out.changes.contains(&Change::JobFinished { job: JobId(1), ending: by }));
+}
+
+/// The first exit of a batch made an order that the last one had overtaken.
+#[test]
+fn no_order_is_given_about_what_ended_in_the_same_step() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(2).devices(1)))]);
+    run(&mut watched, 1);
+    let exits = [0, 1].map(|r| Input::MemberExited { member: member(1, r), exit: Exit::code(1) });
+    assert_eq!(watched.step(&exits).effects, []);
+
+    // And nobody is let through the gate when one has just failed.
+    watched.step(&[submit(job(2, gang(2).devices(1)))]);
+    watched.step(&[Input::MemberReady { member: member(2, 0) }]);
+    let out = watched.step(&[
+        Input::MemberReady { member: member(2, 1) },
+        Input::MemberExited { member: member(2, 0), exit: Exit::failed(FailureClass::StartUp, "port taken") },
+    ]);
+    assert!(matches!(out.effects[..], [ref e] if matches!(e.order, Order::KillMembers { .. })), "{out:?}");
+}
+
+/// A machine that claims a shape and has more devices than it was searched beyond the shape's table.
+#[test]
+fn a_machine_may_have_more_devices_than_its_shape() {
+    let large = node("b").gpus(40).nvswitch().build();
+    let small = node("a").gpus(8).nvswitch().build();
+    let mut claimed = large;
+    claimed.machine.shape = small.machine.shape.clone();
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &[small]);
+    watched.step(&[Input::NodeObserved { node: Box::new(claimed) }]);
+    watched.step(&[submit(job(1, gang(20).devices(1)))]);
+    watched.step(&[submit(job(2, gang(5).devices(4)))]);
+    assert_eq!(watched.record(id(1)).placement.as_ref().unwrap().slots.len(), 20);
+    assert_eq!(watched.record(id(2)).placement.as_ref().unwrap().slots.len(), 5);
+}
+
+/// A preferred level inside the node replaced the required one.
+#[test]
+fn required_and_preferred_levels_inside_the_node_both_bind() {
+    // Two islands of two inside one socket of four; only across them are three free.
+    let mut machine = node("a").gpus(8).nvswitch().busy([0, 4]).build();
+    machine.machine.groups.retain(|g| g.level.as_str() != "nvlink");
+    for islands in [0b11_u64, 0b1100, 0b11_0000, 0b1100_0000] {
+        let level = phalanx_model::LevelName::new("nvlink").unwrap();
+        machine.machine.groups.push(phalanx_model::DeviceGroup { level, devices: DeviceMask(islands) });
+    }
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &[machine]);
+    let both = |size: u32| gang(size).devices(1).required("nvlink").preferred("socket", 60_000);
+    watched.step(&[submit(job(1, both(2)))]);
+    let used = |w: &Watched| {
+        let placement = w.record(id(1)).placement.clone().unwrap();
+        placement.slots.iter().fold(DeviceMask::EMPTY, |all, s| all.union(s.devices))
+    };
+    assert!([0b1100, 0b1100_0000].contains(&used(&watched).0), "{}", used(&watched));
+}
+
+/// Reasons were about what was free before later gangs of the same step took it.
+#[test]
+fn reasons_are_about_what_is_free_in_the_end() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(2)))]);
+    watched.step(&[submit(job(2, gang(8).devices(1))), submit(job(3, gang(2).devices(2)))]);
+    assert_eq!(watched.engine.reason(id(2)), Some(&Reason::Resources { asked: 8, fits: 2 }));
+}
+
+/// The estimate of one that backs off was "now".
+#[test]
+fn nothing_is_estimated_to_start_before_its_pause_is_over() {
+    let mut watched = one_node(8);
+    let retried = job(1, gang(1).devices(1)).retry(3, &[FailureClass::UserCode]).backoff(60_000, 60_000);
+    watched.step(&[submit(retried)]);
+    run(&mut watched, 1);
+    watched.step(&[Input::MemberExited { member: member(1, 0), exit: Exit::code(1) }]);
+    let estimate = watched.engine.explain(id(1)).unwrap().estimated_start.unwrap();
+    assert_eq!((estimate.at, estimate.confidence), (watched.now.plus(60_000), Confidence::AtLatest));
+
+    let apart =
+        Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(1).build(), node("b").gpus(1).build()]);
+    let mut watched = apart;
+    watched.step(&[submit(job(1, gang(2).devices(1).preferred("node", 5_000)))]);
+    let estimate = watched.engine.explain(id(1)).unwrap().estimated_start.unwrap();
+    assert_eq!(estimate.at, watched.now.plus(5_000));
+}
+
+/// Each gang of a job was asked for alone: both would start, and only one could.
+#[test]
+fn what_if_counts_what_the_first_gang_takes() {
+    let watched = one_node(8);
+    let two = job(1, gang(1).devices(6)).and(gang(1).devices(6)).build();
+    let Answer::WouldBe(reports) = watched.engine.what_if(&Question::Submitted(Box::new(two))) else {
+        panic!()
+    };
+    assert_eq!(reports[0].estimated_start.map(|e| e.confidence), Some(Confidence::Now));
+    assert_eq!(reports[1].reason.word(), "Resources");
+}
+
+/// What two gangs were found to hold was free when the first of them ended.
+#[test]
+fn a_device_that_is_held_twice_is_free_when_both_have_ended() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(8)))]);
+    run(&mut watched, 1);
+    // Two leaders at once: another job is found on devices that this one holds.
+    let record = phalanx_model::GangRecord { id: id(2), ..watched.record(id(1)).clone() };
+    let twin = job(2, gang(1).devices(8)).build();
+    watched.step(&[Input::JobObserved { job: Box::new(twin), gangs: vec![record] }]);
+    watched.step(&[Input::MemberExited { member: member(1, 0), exit: Exit::code(0) }]);
+    watched.step(&[submit(job(3, gang(1).devices(1)))]);
+    assert_eq!(word(&watched, 3), "Resources");
+    watched.step(&[Input::MemberExited { member: member(2, 0), exit: Exit::code(0) }]);
+    assert!(watched.record(id(3)).holds_capacity());
+}
+
+/// At the end of time every deadline had come, again and again, inside one step.
+#[test]
+fn a_step_at_the_end_of_time_ends() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(1)).time_limit(5).advisory(10, 3))]);
+    run(&mut watched, 1);
+    watched.now = Timestamp::MAX;
+    watched.step(&[cancel(1)]);
+    watched.step(&[Input::MemberExited { member: member(1, 0), exit: Exit::code(1) }]);
+    assert!(watched.record(id(1)).is_finished());
+}
+
+/// An observed attempt number at its end overflowed at the next start.
+#[test]
+fn an_attempt_that_cannot_be_followed_is_refused() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(16)))]);
+    let mut other = one_node(8);
+    other.step(&[submit(job(2, gang(9).devices(1)))]);
+    let known = job(3, gang(1).devices(1)).build();
+    let mut donor = one_node(8);
+    donor.step(&[cordon("a"), Input::JobSubmitted { job: Box::new(known.clone()) }]);
+    let mut record = donor.record(id(3)).clone();
+    record.attempt = u32::MAX;
+    record.failures = u32::MAX;
+    record.bypassed = u32::MAX;
+    let out = watched.step(&[Input::JobObserved { job: Box::new(known), gangs: vec![record] }]);
+    assert!(out.changes.iter().any(|c| matches!(c, Change::InputRejected { .. })), "{out:?}");
+    assert!(watched.engine.job(JobId(3)).is_none());
+}
+
+fn cordon(name: &str) -> Input {
+    Input::NodeCordoned { node: NodeName::new(name).unwrap() }
+}
+
+/// A refused start was waited for when the job was being cancelled already.
+#[test]
+fn a_refused_start_ends_what_is_being_stopped() {
+    let mut watched = one_node(8);
+    let out = watched.step(&[submit(job(1, gang(4).devices(1)))]);
+    let start = out.effects[0].id;
+    let kill = watched.step(&[cancel(1)]).effects[0].id;
+    // That the kill failed says nothing of the members.
+    let failed = |effect: EffectId| Input::EffectFailed {
+        effect,
+        class: FailureClass::Infrastructure,
+        detail: "refused".into(),
+    };
+    watched.step(&[failed(kill)]);
+    assert!(watched.record(id(1)).holds_capacity());
+    watched.step(&[failed(start)]);
+    assert!(watched.record(id(1)).is_finished());
+}
+
+/// A placement inside one island was said to be in one node.
+#[test]
+fn the_level_of_a_placement_is_the_narrowest_that_holds_it() {
+    let level = |asked: GangBuilder| {
+        let mut watched = Watched::with_nodes(
+            &levels(&["cluster"]),
+            &[node("a").hybrid_cube_mesh().build(), node("b").build()],
+        );
+        watched.step(&[submit(job(1, asked))]);
+        watched.record(id(1)).placement.as_ref().unwrap().level.to_string()
+    };
+    assert_eq!(level(gang(4).devices(1)), "nvlink");
+    assert_eq!(level(gang(8).devices(1)), "node");
+    assert_eq!(level(gang(4).cpu_milli(1_000)), "node");
+    assert_eq!(level(gang(2).cpu_milli(64_000)), "cluster");
+}
+
+/// What an old attempt left behind was refused at every restart.
+#[test]
+fn the_dead_of_an_old_attempt_are_no_news() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(1)))]);
+    watched.step(&[Input::MemberExited { member: member(1, 0), exit: Exit::code(1) }]);
+    let state = phalanx_model::MemberState::Exited(Exit::code(1));
+    let out = watched.step(&[
+        Input::SyncBegin { kind: SyncKind::Members },
+        Input::MemberObserved { member: member(1, 0), state },
+        Input::SyncEnd { kind: SyncKind::Members },
+    ]);
+    assert_eq!(out, Outcome::default());
+}
+
+/// Largest and smallest amounts: nothing panics, nothing fits that does not.
+#[test]
+fn amounts_at_their_limits() {
+    let mut huge = node("huge").gpus(64).cpus(u64::MAX).memory(u64::MAX).build();
+    huge.machine.cpu_milli = u64::MAX;
+    let nodes: Vec<Node> = vec![huge, node("none").cpus(0).memory(0).build()];
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
+    let all = [
+        gang(1).memory(u64::MAX),
+        gang(2).memory(u64::MAX / 2),
+        gang(1).memory(i64::MAX as u64),
+        gang(2).memory(i64::MAX as u64 / 2).cpu_milli(i64::MAX as u64 / 2),
+        gang(1).cpu_milli(u64::MAX),
+        gang(64).devices(1),
+        gang(1).devices(64).cpu_milli(1),
+        gang(1).devices(65),
+        gang(u32::MAX).devices(1),
+        gang(1_000_000).devices(64),
+        gang(0),
+        gang(4).per_node(0),
+        gang(1_000_000).per_node(500_000).cpu_milli(1),
+    ];
+    for (number, asked) in (1..).zip(all) {
+        let asked = job(number, asked).submitted_at(u64::MAX).time_limit(u64::MAX).grace(u64::MAX);
+        let asked = asked.start_deadline(u64::MAX).advisory(i32::MIN, u64::MAX).priority(i32::MIN);
+        watched.step(&[submit(asked)]);
+        watched.advance(1);
+        for record in watched.records() {
+            let _ = watched.engine.explain(record.id);
+        }
+        if watched.engine.gang(id(number)).is_some_and(phalanx_model::GangRecord::holds_capacity) {
+            watched.step(&[cancel(number)]);
+            watched.step(&[Input::NodeRemoved { node: NodeName::new("huge").unwrap() }]);
+            watched.step(&[Input::NodeObserved { node: Box::new(nodes[0].clone()) }]);
+        }
+    }
+    watched.now = Timestamp(u64::MAX - 1);
+    watched.advance(1);
+}
+
+/// Observed work that the hardware cannot hold: the books go negative, and come back.
+#[test]
+fn the_world_may_be_worse_than_the_books() {
+    let mut watched = one_node(8);
+    for number in [1, 2] {
+        let needs = gang(1).devices(4).cpu_milli(u64::MAX).memory(u64::MAX);
+        let placement = Placement {
+            slots: vec![Slot { rank: 0, node: NodeName::new("a").unwrap(), devices: DeviceMask(u64::MAX) }],
+            level: phalanx_model::LevelName::new("node").unwrap(),
+        };
+        let record = phalanx_model::GangRecord {
+            id: id(number),
+            phase: Phase::Running { since: Timestamp(5) },
+            attempt: 1,
+            failures: 0,
+            bypassed: 0,
+            pending_since: Timestamp(0),
+            first_started_at: None,
+            checkpointed_at: None,
+            placement: Some(placement),
+            members: vec![phalanx_model::MemberRecord { state: phalanx_model::MemberState::Running }],
+        };
+        let observed: Job = job(number, needs).build();
+        watched.step(&[Input::JobObserved { job: Box::new(observed), gangs: vec![record] }]);
+    }
+    assert_eq!(watched.engine.free(&NodeName::new("a").unwrap()).unwrap().cpu_milli, i64::MIN);
+    watched.step(&[submit(job(3, gang(1).cpu_milli(1)))]);
+    assert_eq!(word(&watched, 3), "Resources");
+    for number in [1, 2] {
+        watched.step(&[Input::MemberExited { member: member(number, 0), exit: Exit::code(0) }]);
+    }
+    assert!(watched.record(id(3)).holds_capacity());
+}
+
+/// An answer to an order of an old leader is refused, and changes nothing.
+#[test]
+fn an_old_leaders_answer_is_history() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(4).devices(1)))]);
+    watched.restart();
+    let effect = EffectId { epoch: Epoch(1), seq: 0 };
+    let out = watched.step(&[Input::EffectDone { effect }]);
+    assert_eq!(out, Outcome::default());
+    assert!(watched.record(id(1)).holds_capacity());
+}

@@ -1,0 +1,201 @@
+//! The two verbs that declare things: `node` and `submit`.
+
+use phalanx_model::{
+    Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName,
+    LevelName, Needs, Node, NodeName, Owner, Policy, Program, QueueName, Retry, Stop, Timestamp, Topology,
+};
+use phalanx_spec::quantity::{parse_cpu_milli, parse_memory};
+
+use crate::parse::{NODES_MAX, Parser, devices};
+use crate::shape::Shape;
+use crate::words::{Options, Word, Words};
+use crate::{ScenarioError, Script, Submission, Verb};
+
+impl Parser {
+    /// `node a leaf=l1 gpus=8 shape=hybrid_cube_mesh model=V100 busy=0-1 cpus=96 memory=768GB`; `n-[1-4]`
+    /// stands for four nodes.
+    pub(crate) fn node(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let name = words.expect("a node's name")?;
+        let mut options = words.options()?;
+        let mut path = Vec::new();
+        for (depth, level) in self.levels.iter().enumerate() {
+            path.push(match options.take(level.as_str()) {
+                Some(word) => words.name::<DomainName>(word)?,
+                None if depth == 0 => words.name(Word { text: level.as_str(), column: name.column })?,
+                None => return Err(words.error(name, format!("needs {level}=, the domain it stands in"))),
+            });
+        }
+        let count = options.take("gpus").map_or(Ok(0), |w| words.number(w))?;
+        if count > DEVICES_PER_NODE_MAX {
+            return Err(words.error(name, format!("a node has at most {DEVICES_PER_NODE_MAX} devices")));
+        }
+        let shape = options.take("shape").map_or(Ok(Shape::default()), |w| shape(w, words))?;
+        if shape == Shape::HybridCubeMesh && count != 8 {
+            return Err(words.error(name, "a hybrid cube mesh has gpus=8".into()));
+        }
+        let model = options.take("model").map_or("", |w| w.text);
+        let mut machine = shape.machine(count, model).map_err(|e| words.error(name, e.to_string()))?;
+        machine.cpu_milli = options.take("cpus").map_or(Ok(96_000), |w| cpus(w, words))?;
+        machine.memory_bytes = options.take("memory").map_or(Ok(1 << 40), |w| memory(w, words))?;
+        let foreign = options.take("busy").map_or(Ok(DeviceMask::EMPTY), |w| devices(w, words))?;
+        options.end(words)?;
+
+        let mut nodes = Vec::new();
+        for text in expand(name, words)? {
+            let node_name: NodeName = words.name(Word { text: &text, column: name.column })?;
+            if self.nodes.len() >= NODES_MAX {
+                return Err(words.error(name, format!("more than {NODES_MAX} nodes")));
+            }
+            if !self.nodes.insert(node_name.clone()) {
+                return Err(words.error(name, format!("there is a node {node_name} already")));
+            }
+            nodes.push(Node {
+                address: node_name.to_string(),
+                name: node_name,
+                path: path.clone(),
+                admin: Admin::Open,
+                machine: machine.clone(),
+                foreign,
+            });
+        }
+        Ok(Verb::Nodes(nodes))
+    }
+
+    /// `submit bert ranks=4 gpus=4 time=10m required=nvlink retry=2:user_code priority=5 runs=60s`
+    pub(crate) fn submit(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let word = words.expect("a job's name")?;
+        let name: JobName = words.name(word)?;
+        if !self.jobs.insert(name.clone()) {
+            return Err(words.error(word, format!("there is a job {name} already")));
+        }
+        let mut options = words.options()?;
+        let gang = gang(&mut options, words)?;
+        let policy = policy(&mut options, words)?;
+        let script = script(&mut options, words)?;
+        let priority = options.take("priority").map_or(Ok(0), |w| words.number(w))?;
+        let key = options.take("key").map(|w| w.text.to_owned());
+        options.end(words)?;
+        let job = Job {
+            id: JobId(0),
+            name,
+            key,
+            owner: Owner { uid: 1000, gid: 1000, name: "user".into() },
+            queue: QueueName::new("default").unwrap_or_else(|_| unreachable!("a constant name")),
+            priority,
+            submitted_at: Timestamp(0),
+            gangs: vec![gang],
+            policy,
+        };
+        Ok(Verb::Submit(Box::new(Submission { job, script })))
+    }
+}
+
+fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioError> {
+    let size = options.take("ranks").map_or(Ok(1), |w| words.number(w))?;
+    let needs = Needs {
+        devices: options.take("gpus").map_or(Ok(0), |w| words.number(w))?,
+        device_model: options.take("model").map(|w| w.text.to_owned()),
+        cpu_milli: options.take("cpus").map_or(Ok(0), |w| cpus(w, words))?,
+        memory_bytes: options.take("memory").map_or(Ok(0), |w| memory(w, words))?,
+    };
+    let required = options.take("required").map(|w| words.name::<LevelName>(w)).transpose()?;
+    let (preferred, wait_ms) = match options.take("preferred") {
+        None => (None, 0),
+        Some(word) => {
+            let (level, wait) = word.text.split_once('@').unwrap_or((word.text, "10m"));
+            let wait = Word { text: wait, column: word.column + level.chars().count() + 1 };
+            (Some(words.name(Word { text: level, ..word })?), words.duration_ms(wait)?)
+        }
+    };
+    Ok(Gang {
+        size,
+        min: size,
+        max: size,
+        needs,
+        members_per_node: options.take("per-node").map(|w| words.number(w)).transpose()?,
+        topology: Topology { required, preferred, wait_ms },
+        traffic: None,
+        program: Program::default(),
+    })
+}
+
+fn policy(options: &mut Options<'_>, words: &Words<'_>) -> Result<Policy, ScenarioError> {
+    let default = Policy::default();
+    let time_limit_ms = options.take("time").map(|w| words.duration_ms(w)).transpose()?;
+    let start_deadline_ms =
+        options.take("start-deadline").map_or(Ok(default.start_deadline_ms), |w| words.duration_ms(w))?;
+    let advisory = match options.take("advisory") {
+        None => None,
+        Some(word) => {
+            let (signal, lead) = word.text.split_once('@').unwrap_or((word.text, "30s"));
+            let lead = Word { text: lead, column: word.column + signal.chars().count() + 1 };
+            let signal = words.number(Word { text: signal, ..word })?;
+            Some(Advisory { signal, lead_ms: words.duration_ms(lead)? })
+        }
+    };
+    let grace_ms = options.take("grace").map_or(Ok(default.stop.grace_ms), |w| words.duration_ms(w))?;
+    let mut retry = Retry { ..default.retry };
+    if let Some(word) = options.take("retry") {
+        let (max, on) = word.text.split_once(':').unwrap_or((word.text, "user_code"));
+        retry.max = words.number(Word { text: max, ..word })?;
+        for class in on.split(',') {
+            retry.on.push(failure_class(class).ok_or_else(|| {
+                let known: Vec<&str> = FailureClass::ALL.iter().map(|c| c.word()).collect();
+                words.error(word, format!("unknown failure {class:?}; known are {}", known.join(", ")))
+            })?);
+        }
+    }
+    if let Some(word) = options.take("backoff") {
+        retry.backoff_ms = words.duration_ms(word)?;
+    }
+    Ok(Policy { time_limit_ms, start_deadline_ms, stop: Stop { advisory, grace_ms }, retry })
+}
+
+fn failure_class(text: &str) -> Option<FailureClass> {
+    FailureClass::ALL.into_iter().find(|c| c.word() == text)
+}
+
+fn script(options: &mut Options<'_>, words: &Words<'_>) -> Result<Script, ScenarioError> {
+    let default = Script::default();
+    let or_never = |word: Option<Word<'_>>, never: &str, default| match word {
+        None => Ok(default),
+        Some(word) if word.text == never => Ok(None),
+        Some(word) => words.duration_ms(word).map(Some),
+    };
+    Ok(Script {
+        starts_ms: or_never(options.take("starts"), "never", default.starts_ms)?,
+        runs_ms: or_never(options.take("runs"), "forever", default.runs_ms)?,
+        code: options.take("code").map_or(Ok(default.code), |w| words.number(w))?,
+        term_ms: or_never(options.take("term"), "ignore", default.term_ms)?,
+        fail_start: options.take("fail-start").map(|w| words.number(w)).transpose()?,
+    })
+}
+
+fn shape(word: Word<'_>, words: &Words<'_>) -> Result<Shape, ScenarioError> {
+    let known: Vec<&str> = Shape::ALL.iter().map(|s| s.word()).collect();
+    let what = || format!("unknown shape {:?}; known are {}", word.text, known.join(", "));
+    Shape::ALL.into_iter().find(|s| s.word() == word.text).ok_or_else(|| words.error(word, what()))
+}
+
+fn cpus(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
+    parse_cpu_milli(word.text).map_err(|e| words.error(word, format!("{:?} {e}", word.text)))
+}
+
+fn memory(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
+    parse_memory(word.text).map_err(|e| words.error(word, format!("{:?} {e}", word.text)))
+}
+
+/// `n-[1-4]` into `n-1` to `n-4`; anything else stands for itself.
+fn expand(word: Word<'_>, words: &Words<'_>) -> Result<Vec<String>, ScenarioError> {
+    let Some((before, rest)) = word.text.split_once('[') else { return Ok(vec![word.text.to_owned()]) };
+    let range = rest.split_once(']').and_then(|(range, after)| {
+        let (first, last) = range.split_once('-')?;
+        Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?, after))
+    });
+    match range {
+        Some((first, last, after)) if first <= last && last - first < NODES_MAX => {
+            Ok((first..=last).map(|i| format!("{before}{i}{after}")).collect())
+        }
+        _ => Err(words.error(word, format!("a pattern looks like n-[1-4], at most {NODES_MAX} nodes"))),
+    }
+}

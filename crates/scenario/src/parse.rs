@@ -1,0 +1,202 @@
+//! Text into verbs. Everything that can be known without a world is checked here: names, amounts, levels,
+//! nodes and jobs that were never declared.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{DEVICES_PER_NODE_MAX, JobName, LevelName, NodeName};
+
+use crate::words::{Word, Words};
+use crate::{Expectation, Line, ScenarioError, Verb};
+
+/// Guards against absurd input.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+pub(crate) const NODES_MAX: usize = 100_000;
+
+const VERBS: &str = "levels, node, submit, advance, exit, kill-rank, cordon, uncordon, drain, node-lost, \
+                     node-back, cancel, crash, show, why, expect";
+
+/// Reads a scenario.
+///
+/// # Errors
+/// With the line and column of the first word that is wrong.
+pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
+    let mut parser = Parser::default();
+    if text.len() > TEXT_BYTES_MAX {
+        let what = format!("a scenario has at most {TEXT_BYTES_MAX} bytes, this one has {}", text.len());
+        return Err(Words::of(1, "").error(Word { text: "", column: 1 }, what));
+    }
+    let mut lines = Vec::new();
+    for (i, text) in text.lines().enumerate() {
+        let mut words = Words::of(i + 1, text);
+        if let Some(verb) = words.next() {
+            let verb = parser.verb(verb, &mut words)?;
+            lines.push(Line { number: i + 1, text: text.trim().to_owned(), verb });
+        }
+    }
+    Ok(lines)
+}
+
+/// What was declared so far.
+#[derive(Debug)]
+pub(crate) struct Parser {
+    pub(crate) levels: Vec<LevelName>,
+    pub(crate) nodes: BTreeSet<NodeName>,
+    pub(crate) jobs: BTreeSet<JobName>,
+}
+
+impl Default for Parser {
+    fn default() -> Self {
+        let cluster = LevelName::new("cluster").unwrap_or_else(|_| unreachable!("a constant name"));
+        Self { levels: vec![cluster], nodes: BTreeSet::new(), jobs: BTreeSet::new() }
+    }
+}
+
+impl Parser {
+    fn verb(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let parsed = match verb.text {
+            "levels" => self.levels(verb, words)?,
+            "node" => return self.node(words),
+            "submit" => return self.submit(words),
+            "advance" => {
+                let span = words.expect("a time")?;
+                Verb::Advance { ms: words.duration_ms(span)? }
+            }
+            "exit" => self.exit(words)?,
+            "kill-rank" => {
+                let job = self.job(words)?;
+                let rank = words.expect("a rank")?;
+                Verb::KillRank { job, rank: words.number(rank)? }
+            }
+            "cordon" => Verb::Cordon(self.known_node(words)?),
+            "uncordon" => Verb::Uncordon(self.known_node(words)?),
+            "drain" => Verb::Drain(self.known_node(words)?),
+            "node-lost" => Verb::NodeLost(self.known_node(words)?),
+            "node-back" => Verb::NodeBack(self.known_node(words)?),
+            "cancel" => Verb::Cancel(self.job(words)?),
+            "crash" => Verb::Crash,
+            "show" => Verb::Show,
+            "why" => Verb::Why(self.job(words)?),
+            "expect" => self.expectation(words)?,
+            other => {
+                return Err(words.error(verb, format!("unknown verb {other:?}; known are {VERBS}")));
+            }
+        };
+        words.end()?;
+        Ok(parsed)
+    }
+
+    fn levels(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        if !self.nodes.is_empty() {
+            return Err(words.error(verb, "levels stand before the first node".into()));
+        }
+        let mut levels: Vec<LevelName> = Vec::new();
+        let first = words.expect("a level, outermost first")?;
+        let mut next = Some(first);
+        while let Some(word) = next {
+            let level: LevelName = words.name(word)?;
+            if levels.contains(&level) || level.as_str() == "node" {
+                return Err(words.error(word, format!("there is a level {level} already")));
+            }
+            levels.push(level);
+            next = words.next();
+        }
+        self.levels.clone_from(&levels);
+        Ok(Verb::Levels(levels))
+    }
+
+    fn exit(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let job = self.job(words)?;
+        let mut options = words.options()?;
+        let rank = options.take("rank").map_or(Ok(0), |w| words.number(w))?;
+        let code = options.take("code").map_or(Ok(0), |w| words.number(w))?;
+        options.end(words)?;
+        Ok(Verb::Exit { job, rank, code })
+    }
+
+    fn expectation(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        const STATES: [&str; 9] = [
+            "pending",
+            "starting",
+            "running",
+            "stopping",
+            "succeeded",
+            "failed",
+            "cancelled",
+            "time_limit",
+            "rejected",
+        ];
+        let first = words.expect("a job, or nothing-held")?;
+        if first.text == "nothing-held" {
+            return Ok(Verb::Expect(Expectation::NothingHeld));
+        }
+        let job = self.known_job(first, words)?;
+        let state = words.expect("a state")?;
+        if state.text == "on" {
+            let mut nodes: Vec<NodeName> = vec![self.known_node(words)?];
+            while let Some(word) = words.next() {
+                nodes.push(self.node_named(word, words)?);
+            }
+            nodes.sort();
+            return Ok(Verb::Expect(Expectation::On { job, nodes }));
+        }
+        if !STATES.contains(&state.text) {
+            let what = format!("unknown state {:?}; known are on, {}", state.text, STATES.join(", "));
+            return Err(words.error(state, what));
+        }
+        let reason = if state.text == "pending" { words.next().map(|w| w.text.to_owned()) } else { None };
+        Ok(Verb::Expect(Expectation::Job { job, state: state.text.to_owned(), reason }))
+    }
+
+    fn job(&self, words: &mut Words<'_>) -> Result<JobName, ScenarioError> {
+        let word = words.expect("a job")?;
+        self.known_job(word, words)
+    }
+
+    fn known_job(&self, word: Word<'_>, words: &Words<'_>) -> Result<JobName, ScenarioError> {
+        let name: JobName = words.name(word)?;
+        if self.jobs.contains(&name) {
+            return Ok(name);
+        }
+        Err(words.error(word, format!("no job {name} was submitted before; there is {}", list(&self.jobs))))
+    }
+
+    fn known_node(&self, words: &mut Words<'_>) -> Result<NodeName, ScenarioError> {
+        let word = words.expect("a node")?;
+        self.node_named(word, words)
+    }
+
+    fn node_named(&self, word: Word<'_>, words: &Words<'_>) -> Result<NodeName, ScenarioError> {
+        let name: NodeName = words.name(word)?;
+        if self.nodes.contains(&name) {
+            return Ok(name);
+        }
+        Err(words.error(word, format!("no node {name} was declared before; there is {}", list(&self.nodes))))
+    }
+}
+
+fn list<T: ToString>(names: &BTreeSet<T>) -> String {
+    const SHOWN: usize = 10;
+    let mut shown: Vec<String> = names.iter().take(SHOWN).map(ToString::to_string).collect();
+    match names.len() {
+        0 => shown.push("none".to_owned()),
+        n if n > SHOWN => shown.push(format!("{} more", n - SHOWN)),
+        _ => {}
+    }
+    shown.join(", ")
+}
+
+/// Device numbers: `0-3,6`.
+pub(crate) fn devices(word: Word<'_>, words: &Words<'_>) -> Result<phalanx_model::DeviceMask, ScenarioError> {
+    let mut mask = phalanx_model::DeviceMask::EMPTY;
+    for part in word.text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text| words.number::<u32>(Word { text, column: word.column });
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || last >= DEVICES_PER_NODE_MAX {
+            let what = format!("{part:?} is no range of devices 0 to {}", DEVICES_PER_NODE_MAX - 1);
+            return Err(words.error(word, what));
+        }
+        mask = (first..=last).fold(mask, |m, i| m.union(phalanx_model::DeviceMask::one(i)));
+    }
+    Ok(mask)
+}

@@ -1,0 +1,138 @@
+//! A scenario on a world: each line carried out, with what it printed and what then happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use phalanx_model::{Exit, GangRecord, JobId, JobName, NodeName};
+
+use crate::show::{self, Names};
+use crate::{Expectation, Line, ScenarioError, Verb, World, parse};
+
+/// Reads and runs a scenario.
+///
+/// # Errors
+/// With the first line that cannot be read or carried out, or that expects what is not so; the error has what
+/// was printed until then.
+pub fn run(text: &str, world: &mut impl World) -> Result<String, ScenarioError> {
+    let lines = parse(text)?;
+    let mut runner = Runner::default();
+    for line in &lines {
+        if let Err(what) = runner.line(line, world) {
+            let output = runner.output;
+            let text = line.text.clone();
+            return Err(ScenarioError { line: line.number, column: 1, what, text, output });
+        }
+    }
+    Ok(runner.output)
+}
+
+#[derive(Default)]
+struct Runner {
+    output: String,
+    jobs: BTreeMap<JobName, JobId>,
+    names: Names,
+}
+
+impl Runner {
+    fn line(&mut self, line: &Line, world: &mut impl World) -> Result<(), String> {
+        writeln!(self.output, "> {}", line.text).unwrap_or_default();
+        match &line.verb {
+            Verb::Levels(levels) => world.levels(levels)?,
+            Verb::Nodes(nodes) => nodes.iter().try_for_each(|n| world.node(n.clone()))?,
+            Verb::Submit(submission) => {
+                let id = world.submit(submission)?;
+                self.jobs.insert(submission.job.name.clone(), id);
+                // A second submission with one key is the first job, and keeps its name.
+                self.names.entry(id).or_insert_with(|| submission.job.name.to_string());
+            }
+            Verb::Advance { ms } => world.advance(*ms)?,
+            Verb::Exit { job, rank, code } => {
+                world.end_member(self.job(job)?, *rank, Exit::code(*code))?;
+            }
+            Verb::KillRank { job, rank } => {
+                let exit = Exit { code: None, signal: Some(9), class: None, detail: String::new() };
+                world.end_member(self.job(job)?, *rank, exit)?;
+            }
+            Verb::Cordon(node) => world.cordon(node)?,
+            Verb::Uncordon(node) => world.uncordon(node)?,
+            Verb::Drain(node) => world.drain(node)?,
+            Verb::NodeLost(node) => world.lose_node(node)?,
+            Verb::NodeBack(node) => world.return_node(node)?,
+            Verb::Cancel(job) => world.cancel(self.job(job)?)?,
+            Verb::Crash => world.crash()?,
+            Verb::Show => self.show(world),
+            Verb::Why(job) => self.why(job, world)?,
+            Verb::Expect(expectation) => self.expect(expectation, world)?,
+        }
+        self.events(world);
+        Ok(())
+    }
+
+    fn job(&self, name: &JobName) -> Result<JobId, String> {
+        self.jobs.get(name).copied().ok_or_else(|| format!("no job {name} was submitted"))
+    }
+
+    fn events(&mut self, world: &mut impl World) {
+        for (at, event) in world.take_events() {
+            if let Some(sentence) = show::event(&event, &self.names) {
+                writeln!(self.output, "  {:>6}  {sentence}", show::time(at)).unwrap_or_default();
+            }
+        }
+    }
+
+    fn show(&mut self, world: &impl World) {
+        // The engine's word at the last step is a change that was printed; here is how it stands now.
+        let reason = |record: &GangRecord| world.report(record.id).map(|r| r.reason);
+        let picture = show::picture(&world.nodes(), &world.jobs(), reason, &self.names);
+        writeln!(self.output, "  at {}", show::time(world.now())).unwrap_or_default();
+        self.output += &picture;
+    }
+
+    fn why(&mut self, job: &JobName, world: &impl World) -> Result<(), String> {
+        let id = self.job(job)?;
+        let report = world.report(id.gang(0)).ok_or_else(|| format!("job {job} was not accepted"))?;
+        self.output += &show::report(&report, &self.names);
+        Ok(())
+    }
+
+    fn expect(&self, expectation: &Expectation, world: &impl World) -> Result<(), String> {
+        let jobs = world.jobs();
+        let record = |job: &JobName| -> Result<Option<&GangRecord>, String> {
+            let id = self.job(job)?;
+            Ok(jobs.iter().find(|(j, _)| j.id == id).and_then(|(_, gangs)| gangs.first()))
+        };
+        match expectation {
+            Expectation::NothingHeld => {
+                let holding = jobs.iter().flat_map(|(_, gangs)| gangs).find(|r| r.holds_capacity());
+                holding.map_or(Ok(()), |r| {
+                    Err(format!("{} holds devices", self.names.get(&r.id.job).map_or("?", String::as_str)))
+                })
+            }
+            Expectation::Job { job, state, reason } => {
+                let record = record(job)?;
+                let found = record.map_or("rejected", |r| r.phase.word());
+                if found != state {
+                    return Err(format!("expected {job} to be {state}, it is {found}"));
+                }
+                let (Some(wanted), Some(record)) = (reason, record) else { return Ok(()) };
+                let report = world.report(record.id);
+                let word = report.as_ref().map_or("no report", |r| r.reason.word());
+                if word == wanted {
+                    return Ok(());
+                }
+                Err(format!("expected {job} to wait for {wanted}, it waits for {word}"))
+            }
+            Expectation::On { job, nodes } => {
+                let held = record(job)?.filter(|r| r.holds_capacity());
+                let placement = held.and_then(|r| r.placement.as_ref());
+                let found: BTreeSet<&NodeName> =
+                    placement.iter().flat_map(|p| &p.slots).map(|s| &s.node).collect();
+                if found.iter().copied().eq(nodes) {
+                    return Ok(());
+                }
+                let found: Vec<&str> = found.into_iter().map(NodeName::as_str).collect();
+                Err(format!("expected {job} on other nodes, it is on {}", found.join(" ")))
+            }
+        }
+    }
+}

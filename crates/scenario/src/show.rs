@@ -1,0 +1,227 @@
+//! What happened and how things stand, as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use phalanx_model::report::show_path;
+use phalanx_model::{
+    Admin, Change, Confidence, DeviceMask, Ending, Estimate, GangRecord, Job, JobId, Node, NodeName, Order,
+    Phase, Placement, Reason, Report, Signal, StopCause, StopStage, Timestamp, Unblock,
+};
+use phalanx_spec::quantity::format_duration_ns;
+
+use crate::Event;
+
+pub(crate) type Names = BTreeMap<JobId, String>;
+
+/// A time as the span since the scenario began.
+pub(crate) fn time(at: Timestamp) -> String {
+    format_duration_ns(at.0.saturating_mul(1_000_000))
+}
+
+fn job_name(names: &Names, job: JobId) -> &str {
+    names.get(&job).map_or("?", String::as_str)
+}
+
+/// One event as a sentence; `None` for what the user of a scenario need not see.
+pub(crate) fn event(event: &Event, names: &Names) -> Option<String> {
+    match event {
+        Event::Changed(change) => changed(change, names),
+        Event::Ordered(order) => {
+            let job = job_name(names, order.gang().job);
+            match order {
+                Order::SignalMembers { signal: Signal::Advisory(n), .. } => {
+                    Some(format!("{job} gets signal {n}"))
+                }
+                Order::SignalMembers { signal: Signal::Terminate, .. } => Some(format!("{job} gets SIGTERM")),
+                Order::KillMembers { .. } => Some(format!("{job} gets SIGKILL")),
+                Order::StartMembers { .. } | Order::ReleaseMembers { .. } => None,
+            }
+        }
+    }
+}
+
+fn changed(change: &Change, names: &Names) -> Option<String> {
+    let name = |job: &JobId| job_name(names, *job);
+    Some(match change {
+        Change::JobRejected { job, why } => format!("{} is rejected: {why}", name(job)),
+        Change::InputRejected { what, why } => format!("refused: {what}: {why}"),
+        Change::GangPlaced { gang, attempt, placement } => {
+            let attempt = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
+            format!("{} starts on {}{attempt}", name(&gang.job), place(placement))
+        }
+        Change::GangRunning { gang, .. } => format!("{} runs", name(&gang.job)),
+        Change::GangStopping { gang, cause, .. } => {
+            format!("{} is stopped: {}", name(&gang.job), cause_words(cause))
+        }
+        Change::GangRetrying { gang, not_before, .. } => {
+            format!("{} waits again, not before {}", name(&gang.job), time(*not_before))
+        }
+        Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending)),
+        Change::ReasonChanged { gang, reason } => {
+            format!("{} waits: {}", name(&gang.job), reason_words(reason, names))
+        }
+        Change::JobAccepted { .. } | Change::GangFinished { .. } => return None,
+    })
+}
+
+/// `a 0-3 4-7, b 0-3 in one leaf`: per node the devices of its members in rank order.
+fn place(placement: &Placement) -> String {
+    let mut text = String::new();
+    let mut last: Option<&NodeName> = None;
+    for slot in &placement.slots {
+        if last != Some(&slot.node) {
+            let comma = if last.is_some() { ", " } else { "" };
+            write!(text, "{comma}{}", slot.node).unwrap_or_default();
+            last = Some(&slot.node);
+        }
+        write!(text, " {}", slot.devices).unwrap_or_default();
+    }
+    format!("{text} in one {}", placement.level)
+}
+
+fn cause_words(cause: &StopCause) -> String {
+    match cause {
+        StopCause::Failure { class, detail, .. } => format!("{class}: {detail}"),
+        StopCause::Displaced { detail, .. } => detail.clone(),
+        StopCause::Cancelled { by } => format!("cancelled by {by}"),
+        StopCause::TimeLimit => "its time limit".to_owned(),
+    }
+}
+
+fn ending_words(ending: &Ending) -> String {
+    match ending {
+        Ending::Succeeded => "succeeded".to_owned(),
+        Ending::Failed { class, detail, .. } => format!("failed, {class}: {detail}"),
+        Ending::Cancelled { by } => format!("cancelled by {by}"),
+        Ending::TimeLimit => "its time limit".to_owned(),
+    }
+}
+
+/// A reason's word and its sentence, with names for numbers.
+fn reason_words(reason: &Reason, names: &Names) -> String {
+    let sentence = match reason {
+        Reason::Priority { ahead } => {
+            format!("{} was passed over as often as is fair and starts first", job_name(names, ahead.job))
+        }
+        other => other.to_string(),
+    };
+    format!("{}: {sentence}", reason.word())
+}
+
+/// Marks of jobs in the picture, by order of submission.
+fn mark(at: usize) -> char {
+    const MARKS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    MARKS.get(at % MARKS.len()).copied().map_or('?', char::from)
+}
+
+/// Per node a row of devices (`.` free, `#` held by others, a letter for a job), then the jobs.
+pub(crate) fn picture(
+    nodes: &[Node],
+    jobs: &[(Job, Vec<GangRecord>)],
+    reason: impl Fn(&GangRecord) -> Option<Reason>,
+    names: &Names,
+) -> String {
+    let mut held: BTreeMap<&NodeName, Vec<(DeviceMask, char)>> = BTreeMap::new();
+    for (at, (_, gangs)) in jobs.iter().enumerate() {
+        let placed = gangs.iter().filter(|r| r.holds_capacity()).filter_map(|r| r.placement.as_ref());
+        for slot in placed.flat_map(|p| &p.slots) {
+            held.entry(&slot.node).or_default().push((slot.devices, mark(at)));
+        }
+    }
+    let path = |n: &Node| format!("{}/{}", show_path(&n.path), n.name);
+    let width = nodes.iter().map(|n| path(n).len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for node in nodes {
+        let marks = held.get(&node.name).map_or(&[][..], Vec::as_slice);
+        let cell = |d: u32| match marks.iter().find(|(mask, _)| mask.contains(d)) {
+            Some((_, mark)) => *mark,
+            None if node.foreign.contains(d) => '#',
+            None => '.',
+        };
+        let cells: String = (0..node.machine.device_count()).map(cell).collect();
+        let admin = match node.admin {
+            Admin::Open => "",
+            Admin::Cordoned => "  cordoned",
+            Admin::Draining => "  draining",
+        };
+        writeln!(text, "  {:width$}  {cells}{admin}", path(node)).unwrap_or_default();
+    }
+    let width = names.values().map(String::len).max().unwrap_or(0);
+    for (at, (job, gangs)) in jobs.iter().enumerate() {
+        let name = job_name(names, job.id);
+        for record in gangs {
+            let phase = phase_words(record, reason(record).as_ref(), names);
+            let (word, mark) = (record.phase.word(), mark(at));
+            writeln!(text, "  {mark} {name:width$}  {word:10}  {phase}").unwrap_or_default();
+        }
+    }
+    // No line ends in blanks, so that an editor cannot change a golden file unseen.
+    text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}
+
+fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> String {
+    match &record.phase {
+        Phase::Pending { .. } => reason.map_or_else(String::new, |r| reason_words(r, names)),
+        Phase::Starting { deadline } => format!("until {} at the latest", time(*deadline)),
+        Phase::Running { since } => format!("since {}, attempt {}", time(*since), record.attempt),
+        Phase::Stopping { cause, stage, .. } => {
+            let stage = match stage {
+                StopStage::Advised => "advised",
+                StopStage::Terminated => "SIGTERM sent",
+                StopStage::Killed => "SIGKILL sent",
+            };
+            format!("{stage}: {}", cause_words(cause))
+        }
+        Phase::Finished { ending, at } => format!("at {}: {}", time(*at), ending_words(ending)),
+    }
+}
+
+/// Why a job waits: the sentence, the levels, what would unblock it, its position and its estimate.
+pub(crate) fn report(report: &Report, names: &Names) -> String {
+    let mut text = match &report.reason {
+        Reason::None if report.of == 0 => "  does not wait\n".to_owned(),
+        Reason::None => "  can start now\n".to_owned(),
+        reason => format!("  {}\n", reason_words(reason, names)),
+    };
+    let width = report.levels.iter().map(|l| l.level.as_str().len()).max().unwrap_or(0);
+    for l in &report.levels {
+        let (level, fits, asked) = (&l.level, l.fits, l.asked);
+        let (domain, free, all) = (&l.domain, l.free_devices, l.devices);
+        writeln!(text, "  {level:width$}  {fits} of {asked} fit in {domain}, {free} of {all} devices free")
+            .unwrap_or_default();
+    }
+    for unblock in &report.unblock {
+        writeln!(text, "  would start if {}", unblock_words(unblock, names)).unwrap_or_default();
+    }
+    if report.of > 0 {
+        writeln!(text, "  position {} of {}", report.position, report.of).unwrap_or_default();
+    }
+    match report.estimated_start {
+        Some(Estimate { confidence: Confidence::Now, .. }) => text += "  starts now",
+        Some(Estimate { at, confidence: Confidence::AtLatest }) => {
+            write!(text, "  starts at {} at the latest", time(at)).unwrap_or_default();
+        }
+        None if report.of > 0 => text += "  start unknown",
+        None => {}
+    }
+    if let (Some(placement), Some(_)) = (&report.nearest, report.estimated_start) {
+        write!(text, " on {}", place(placement)).unwrap_or_default();
+    }
+    if text.ends_with('\n') { text } else { text + "\n" }
+}
+
+fn unblock_words(unblock: &Unblock, names: &Names) -> String {
+    let join = |items: Vec<&str>| items.join(", ");
+    match unblock {
+        Unblock::GangsEnd { gangs, at } => {
+            let by = at.map_or_else(String::new, |at| format!(", by {}", time(at)));
+            format!("{} ended{by}", join(gangs.iter().map(|g| job_name(names, g.job)).collect()))
+        }
+        Unblock::RelaxTo { level } => format!("one {level} were enough"),
+        Unblock::Uncordon { nodes } => {
+            format!("{} took work", join(nodes.iter().map(NodeName::as_str).collect()))
+        }
+        Unblock::At { at } => format!("it were {}", time(*at)),
+    }
+}

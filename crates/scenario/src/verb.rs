@@ -1,0 +1,85 @@
+//! What a scenario says, one verb per line.
+
+use phalanx_model::{Job, JobName, LevelName, Node, NodeName};
+
+/// One line, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Counts from 1.
+    pub number: usize,
+    pub text: String,
+    pub verb: Verb,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Levels(Vec<LevelName>),
+    /// A pattern stands for several nodes.
+    Nodes(Vec<Node>),
+    Submit(Box<Submission>),
+    Advance {
+        ms: u64,
+    },
+    Exit {
+        job: JobName,
+        rank: u32,
+        code: i32,
+    },
+    KillRank {
+        job: JobName,
+        rank: u32,
+    },
+    Cordon(NodeName),
+    Uncordon(NodeName),
+    Drain(NodeName),
+    /// The machine is gone, with everything on it.
+    NodeLost(NodeName),
+    /// It is there again, as it was declared.
+    NodeBack(NodeName),
+    Cancel(JobName),
+    /// The engine dies and is built again from what the world knows.
+    Crash,
+    Show,
+    Why(JobName),
+    Expect(Expectation),
+}
+
+/// A job, and how its members behave once started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submission {
+    /// Without its number and time, which the world gives.
+    pub job: Job,
+    pub script: Script,
+}
+
+/// How every member of a job behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// From the order to start until it stands at the gate; never if `None`.
+    pub starts_ms: Option<u64>,
+    /// From the gate to the end of its program; without end if `None`.
+    pub runs_ms: Option<u64>,
+    /// What its program ends with.
+    pub code: i32,
+    /// From SIGTERM to its end; it ignores SIGTERM if `None`.
+    pub term_ms: Option<u64>,
+    /// This rank cannot be started.
+    pub fail_start: Option<u32>,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self { starts_ms: Some(1_000), runs_ms: None, code: 0, term_ms: Some(1_000), fail_start: None }
+    }
+}
+
+/// What must be so; a scenario fails at the line where it is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expectation {
+    /// No gang holds a device.
+    NothingHeld,
+    /// The job's word (`pending`, `running`, `failed`, …, or `rejected`), and a pending one's reason.
+    Job { job: JobName, state: String, reason: Option<String> },
+    /// The job holds devices on exactly these nodes.
+    On { job: JobName, nodes: Vec<NodeName> },
+}

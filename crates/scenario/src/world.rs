@@ -1,0 +1,45 @@
+//! What a scenario asks of a world.
+
+use phalanx_model::{
+    Change, Exit, GangId, GangRecord, Job, JobId, LevelName, Node, NodeName, Order, Report, Timestamp,
+};
+
+use crate::Submission;
+
+/// Something that happened, as the world saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The engine said so.
+    Changed(Change),
+    /// The engine ordered it.
+    Ordered(Order),
+}
+
+/// A world that scenarios run on. Verbs first, then what can be seen. Every verb returns when nothing more
+/// happens without time passing; an error is a sentence without the line, which the runner adds.
+#[expect(clippy::missing_errors_doc, reason = "one meaning for all: the world could not do it, and why")]
+pub trait World {
+    fn levels(&mut self, above: &[LevelName]) -> Result<(), String>;
+    fn node(&mut self, node: Node) -> Result<(), String>;
+    /// A refused submission is no error: it is an event, and its number stays known.
+    fn submit(&mut self, submission: &Submission) -> Result<JobId, String>;
+    fn advance(&mut self, ms: u64) -> Result<(), String>;
+    /// A member of the job's first gang ends like this, now.
+    fn end_member(&mut self, job: JobId, rank: u32, exit: Exit) -> Result<(), String>;
+    fn cordon(&mut self, node: &NodeName) -> Result<(), String>;
+    fn uncordon(&mut self, node: &NodeName) -> Result<(), String>;
+    fn drain(&mut self, node: &NodeName) -> Result<(), String>;
+    fn lose_node(&mut self, node: &NodeName) -> Result<(), String>;
+    fn return_node(&mut self, node: &NodeName) -> Result<(), String>;
+    fn cancel(&mut self, job: JobId) -> Result<(), String>;
+    fn crash(&mut self) -> Result<(), String>;
+
+    fn now(&self) -> Timestamp;
+    /// In the order of their paths.
+    fn nodes(&self) -> Vec<Node>;
+    /// By number.
+    fn jobs(&self) -> Vec<(Job, Vec<GangRecord>)>;
+    fn report(&self, gang: GangId) -> Option<Report>;
+    /// What happened since the last call.
+    fn take_events(&mut self) -> Vec<(Timestamp, Event)>;
+}

@@ -1,0 +1,93 @@
+//! What is wrong with a scenario is said with its line, its column and what would do.
+
+#![allow(clippy::unwrap_used)]
+
+use phalanx_scenario::parse;
+use proptest::prelude::*;
+
+fn error(text: &str) -> (usize, usize, String) {
+    let error = parse(text).unwrap_err();
+    (error.line, error.column, error.what)
+}
+
+#[test]
+fn the_word_that_is_wrong_is_pointed_at() {
+    let cases = [
+        ("node a gpus=8\n\nsubmitt j", (3, 1), "unknown verb \"submitt\"; known are levels, node, submit"),
+        ("node", (1, 5), "a node's name is missing"),
+        ("node a gpu=8", (1, 8), "unknown option \"gpu\"; known here: cluster, gpus, shape"),
+        ("node a gpus=8 gpus=4", (1, 15), "gpus is given twice"),
+        ("node a gpus=-1", (1, 13), "\"-1\" is not a whole number that fits here"),
+        ("node a gpus=65", (1, 6), "a node has at most 64 devices"),
+        ("node a gpus=4294967296", (1, 13), "not a whole number"),
+        ("node a shape=ring", (1, 14), "unknown shape \"ring\"; known are pcie, nvswitch, hybrid_cube_mesh"),
+        ("node a gpus=4 shape=hybrid_cube_mesh", (1, 6), "a hybrid cube mesh has gpus=8"),
+        ("node a memory=lots", (1, 15), "\"lots\" does not begin with a plain decimal number"),
+        ("node a busy=3-1", (1, 13), "\"3-1\" is no range of devices 0 to 63"),
+        ("node n-[4-1]", (1, 6), "a pattern looks like n-[1-4]"),
+        ("node n-[0-99999999]", (1, 6), "a pattern looks like n-[1-4]"),
+        ("node a\nnode a", (2, 6), "there is a node a already"),
+        ("node a!b", (1, 6), "not '!'"),
+        ("levels cluster leaf\nnode a", (2, 6), "needs leaf=, the domain it stands in"),
+        ("levels leaf leaf", (1, 13), "there is a level leaf already"),
+        ("node a\nlevels x", (2, 1), "levels stand before the first node"),
+        ("submit j time=soon", (1, 15), "write 90s or 1h30m"),
+        ("submit j retry=1:user", (1, 16), "unknown failure \"user\"; known are user_code, start_up"),
+        ("submit j preferred=leaf@x", (1, 25), "write 90s"),
+        ("submit j\nsubmit j", (2, 8), "there is a job j already"),
+        ("advance", (1, 8), "a time is missing"),
+        ("advance 1s 2s", (1, 12), "\"2s\" is one word too many"),
+        ("cancel j", (1, 8), "no job j was submitted before; there is none"),
+        ("submit j\nexit j rang=1", (2, 8), "unknown option \"rang\"; known here: rank, code"),
+        ("cordon a", (1, 8), "no node a was declared before"),
+        ("submit j\nexpect j fine", (2, 10), "unknown state \"fine\"; known are on, pending"),
+        ("    expect   # nothing", (1, 11), "a job, or nothing-held is missing"),
+    ];
+    for (text, (line, column), what) in cases {
+        let found = error(text);
+        assert_eq!((found.0, found.1), (line, column), "{text:?}: {found:?}");
+        assert!(found.2.contains(what), "{text:?}: {found:?}");
+    }
+}
+
+#[test]
+fn an_error_shows_the_line_with_a_caret() {
+    let error = parse("submit bert ranks=4 gpus=x").unwrap_err();
+    let expected = "line 1, column 26: \"x\" is not a whole number that fits here\n  \
+                    submit bert ranks=4 gpus=x\n  \
+                    \u{20}                        ^";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_scenario_that_is_too_long_is_refused() {
+    assert!(error(&"#".repeat(5 << 20)).2.contains("at most"));
+    let nodes: String = (0..3).map(|i| format!("node n{i}-[1-50000]\n")).collect();
+    assert_eq!(error(&nodes).0, 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,80}") {
+        let _ = parse(&text);
+    }
+
+    /// Nearly right text, which comes farther into the parser.
+    #[test]
+    fn no_words_panic(words in proptest::collection::vec(
+        prop_oneof![
+            Just("levels"), Just("node"), Just("submit"), Just("advance"), Just("exit"), Just("expect"),
+            Just("a"), Just("j"), Just("leaf=x"), Just("gpus=8"), Just("gpus=é"), Just("busy=0-"), Just("\n"),
+            Just("retry=:,"), Just("preferred=@"), Just("advisory=@"), Just("n[1-3]"), Just("n]3["), Just("on"),
+            Just("shape=nvswitch"), Just("model=\u{301}"), Just("# é"), Just("time=1s"), Just("="), Just("\t"),
+        ],
+        0..25,
+    )) {
+        if let Err(error) = parse(&words.join(" ")) {
+            let width = error.text.chars().count();
+            prop_assert!(error.column <= width + 2, "{error}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `phalanx-sim`: the seeded swarm, scenarios, and the replay of journals.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use phalanx_sim::{FailureKind, run_scenario, swarm};
+
+const USAGE: &str = "\
+usage: phalanx-sim swarm [--seed N] [--runs K]   random work, clusters and faults; seeds N to N+K-1
+       phalanx-sim run FILE                      a scenario; prints what happened
+       phalanx-sim replay JOURNAL_DIR            every recorded step is decided again, and must be the same
+
+exit codes: 0 good, 1 correctness broken, 2 wrong usage or unreadable input, 3 liveness broken, 4 crash";
+
+const CORRECTNESS: u8 = 1;
+const USAGE_CODE: u8 = 2;
+const LIVENESS: u8 = 3;
+const CRASH: u8 = 4;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let code = match words.as_slice() {
+        ["swarm", options @ ..] => {
+            swarm_options(options).map_or_else(usage, |(seed, runs)| swarms(seed, runs))
+        }
+        ["run", file] => run(Path::new(file)),
+        ["replay", dir] => replay::replay(Path::new(dir)),
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            0
+        }
+        _ => usage("a command is missing"),
+    };
+    ExitCode::from(code)
+}
+
+fn usage(what: impl std::fmt::Display) -> u8 {
+    eprintln!("phalanx-sim: {what}\n{USAGE}");
+    USAGE_CODE
+}
+
+fn swarm_options(options: &[&str]) -> Result<(u64, u64), String> {
+    let (mut seed, mut runs) = (1, 100);
+    for pair in options.chunks(2) {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+        match pair {
+            ["--seed", n] => seed = number(n)?,
+            ["--runs", n] => runs = number(n)?,
+            _ => return Err(format!("unknown option {:?}", pair.join(" "))),
+        }
+    }
+    Ok((seed, runs))
+}
+
+fn swarms(first: u64, runs: u64) -> u8 {
+    let (mut steps, mut starts, mut crashes) = (0, 0, 0);
+    for seed in first..first.saturating_add(runs) {
+        let Ok(report) = std::panic::catch_unwind(|| swarm(seed)) else {
+            eprintln!("SEED {seed}: the engine crashed");
+            return CRASH;
+        };
+        if let Some(failure) = &report.failure {
+            eprintln!("{report}");
+            return if failure.kind == FailureKind::Liveness { LIVENESS } else { CORRECTNESS };
+        }
+        steps += report.steps;
+        starts += report.starts;
+        crashes += report.crashes;
+    }
+    println!(
+        "{runs} runs from seed {first}: {steps} steps, {starts} starts, {crashes} crashes, nothing broken"
+    );
+    0
+}
+
+fn run(path: &Path) -> u8 {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("phalanx-sim: cannot read {}: {error}", path.display());
+            return USAGE_CODE;
+        }
+    };
+    match run_scenario(&text) {
+        Ok(output) => {
+            print!("{output}");
+            0
+        }
+        Err(error) => {
+            print!("{}", error.output);
+            eprintln!("{}: {error}", path.display());
+            CORRECTNESS
+        }
+    }
+}
+
+/// Files are read here and not in the library, which knows none.
+#[cfg(not(target_arch = "wasm32"))]
+mod replay {
+    use std::path::Path;
+
+    use phalanx_engine::{Config, Engine, VERSION};
+    use phalanx_journal::{JournalError, Record, read, segments};
+    use phalanx_model::Outcome;
+
+    use super::{CORRECTNESS, USAGE_CODE};
+
+    pub(super) fn replay(dir: &Path) -> u8 {
+        match replay_all(dir) {
+            Ok(0) => {
+                println!("{}: every step is decided as it was", dir.display());
+                0
+            }
+            Ok(differing) => {
+                eprintln!("{}: {differing} steps are decided otherwise", dir.display());
+                CORRECTNESS
+            }
+            Err(error) => {
+                eprintln!("phalanx-sim: {error}");
+                USAGE_CODE
+            }
+        }
+    }
+
+    /// Steps that are decided otherwise, over all segments.
+    fn replay_all(dir: &Path) -> Result<u64, JournalError> {
+        let mut differing = 0;
+        for segment in segments(dir)? {
+            let (header, records, torn) = read(&segment.path)?;
+            let path = segment.path.display();
+            if let Some(torn) = torn {
+                println!("{path}: ends in an incomplete step: {torn:?}");
+            }
+            if header.engine != VERSION {
+                println!("{path}: written by version {}, skipped by {VERSION}", header.engine);
+                continue;
+            }
+            let mut engine = Engine::new(header.epoch, Config::default());
+            let mut out = Outcome::default();
+            for record in records {
+                match record {
+                    Record::Facts { now, inputs, .. } => {
+                        let _ = engine.step(now, &inputs, &mut out);
+                    }
+                    Record::Decisions { seq, effects, changes } => {
+                        if out.effects != effects || out.changes != changes {
+                            println!("{path}: step {seq} is decided otherwise");
+                            println!("  then {effects:?} {changes:?}");
+                            println!("  now  {:?} {:?}", out.effects, out.changes);
+                            differing += 1;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(differing)
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+mod replay {
+    pub(super) fn replay(_: &std::path::Path) -> u8 {
+        eprintln!("phalanx-sim: there are no files here");
+        super::USAGE_CODE
+    }
+}

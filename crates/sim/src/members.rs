@@ -1,0 +1,65 @@
+//! The processes of the simulated world.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{DeviceMask, Exit, FailureClass, GangId, MemberId, MemberState, NodeName};
+use phalanx_scenario::Script;
+
+/// One process group.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) node: NodeName,
+    pub(crate) devices: DeviceMask,
+    pub(crate) script: Script,
+    pub(crate) state: MemberState,
+    /// Counts changes, so that an end which was planned before them does not come.
+    pub(crate) version: u64,
+}
+
+impl Member {
+    pub(crate) const fn lives(&self) -> bool {
+        !matches!(self.state, MemberState::Exited(_))
+    }
+
+    pub(crate) fn enter(&mut self, state: MemberState) {
+        self.state = state;
+        self.version += 1;
+    }
+}
+
+/// All of them, those that ended too: a successor of the engine asks for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Members(pub(crate) BTreeMap<MemberId, Member>);
+
+impl Members {
+    pub(crate) fn of_attempt(&self, gang: GangId, attempt: u32) -> Vec<MemberId> {
+        let first = MemberId { gang, attempt, rank: 0 };
+        let last = MemberId { gang, attempt, rank: u32::MAX };
+        self.0.range(first..=last).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn on_node(&self, node: &NodeName) -> Vec<MemberId> {
+        self.0.iter().filter(|(_, m)| m.lives() && m.node == *node).map(|(id, _)| *id).collect()
+    }
+
+    /// A living member that has one of these devices: two processes would share it.
+    pub(crate) fn holder(&self, node: &NodeName, devices: DeviceMask) -> Option<MemberId> {
+        let mut living = self.0.iter().filter(|(_, m)| m.lives() && m.node == *node);
+        living.find(|(_, m)| !m.devices.and(devices).is_empty()).map(|(id, _)| *id)
+    }
+
+    /// Old attempts whose last process is gone leave.
+    pub(crate) fn forget_before(&mut self, gang: GangId, attempt: u32) {
+        self.0.retain(|id, m| id.gang != gang || id.attempt >= attempt || m.lives());
+    }
+}
+
+/// A process that a signal ended.
+pub(crate) fn ended_by(signal: i32) -> Exit {
+    Exit { code: None, signal: Some(signal), class: None, detail: String::new() }
+}
+
+/// A member that never was.
+pub(crate) fn never_started(detail: &str) -> Exit {
+    Exit::failed(FailureClass::StartUp, detail)
+}

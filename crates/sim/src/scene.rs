@@ -1,0 +1,106 @@
+//! Scenarios on the simulated world: nothing goes wrong but what the scenario says.
+
+use phalanx_model::{
+    Exit, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName, Report,
+    Timestamp,
+};
+use phalanx_scenario::{Event, ScenarioError, Submission};
+
+use crate::{Failure, Faults, World};
+
+/// Runs a scenario and gives what it printed.
+///
+/// # Errors
+/// With the line at which it cannot be read, cannot be carried out, or is not as expected; also when the checker
+/// finds something broken there.
+pub fn run_scenario(text: &str) -> Result<String, ScenarioError> {
+    let world = World::new(phalanx_engine::Config::default(), Faults::none(), 0);
+    phalanx_scenario::run(text, &mut Scene(world.keeping_events()))
+}
+
+/// A world for scenarios.
+#[derive(Debug)]
+struct Scene(World);
+
+fn what(failure: Failure) -> String {
+    failure.what
+}
+
+impl phalanx_scenario::World for Scene {
+    fn levels(&mut self, above: &[LevelName]) -> Result<(), String> {
+        let node = LevelName::new("node").map_err(|e| e.to_string())?;
+        self.0.configure(Levels { above: above.to_vec(), node }).map_err(what)
+    }
+
+    fn node(&mut self, node: Node) -> Result<(), String> {
+        self.0.add_node(node).map_err(what)
+    }
+
+    fn submit(&mut self, submission: &Submission) -> Result<JobId, String> {
+        self.0.submit(&submission.job, &submission.script).map_err(what)
+    }
+
+    fn advance(&mut self, ms: u64) -> Result<(), String> {
+        self.0.advance_to(self.0.now().plus(ms)).map_err(what)
+    }
+
+    fn end_member(&mut self, job: JobId, rank: u32, exit: Exit) -> Result<(), String> {
+        let gang = job.gang(0);
+        let record = self.0.engine().gang(gang).ok_or("the job was not accepted")?;
+        let member = MemberId { gang, attempt: record.attempt, rank };
+        if !self.0.living().contains(&member) {
+            return Err(format!("rank {rank} does not live; the job is {}", record.phase.word()));
+        }
+        self.0.end_member(member, exit).map_err(what)
+    }
+
+    fn cordon(&mut self, node: &NodeName) -> Result<(), String> {
+        self.0.tell([Input::NodeCordoned { node: node.clone() }]).map_err(what)
+    }
+
+    fn uncordon(&mut self, node: &NodeName) -> Result<(), String> {
+        self.0.tell([Input::NodeUncordoned { node: node.clone() }]).map_err(what)
+    }
+
+    fn drain(&mut self, node: &NodeName) -> Result<(), String> {
+        self.0.tell([Input::DrainRequested { node: node.clone() }]).map_err(what)
+    }
+
+    fn lose_node(&mut self, node: &NodeName) -> Result<(), String> {
+        self.0.lose_node(node).map_err(what)
+    }
+
+    fn return_node(&mut self, node: &NodeName) -> Result<(), String> {
+        self.0.return_node(node).map_err(what)
+    }
+
+    fn cancel(&mut self, job: JobId) -> Result<(), String> {
+        self.0.tell([Input::CancelRequested { job, by: "user".to_owned() }]).map_err(what)
+    }
+
+    fn crash(&mut self) -> Result<(), String> {
+        self.0.crash().map_err(what)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn nodes(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = self.0.engine().nodes().cloned().collect();
+        nodes.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.name.cmp(&b.name)));
+        nodes
+    }
+
+    fn jobs(&self) -> Vec<(Job, Vec<GangRecord>)> {
+        self.0.engine().jobs().map(|(job, records)| (job.clone(), records.to_vec())).collect()
+    }
+
+    fn report(&self, gang: GangId) -> Option<Report> {
+        self.0.engine().explain(gang)
+    }
+
+    fn take_events(&mut self) -> Vec<(Timestamp, Event)> {
+        self.0.take_events()
+    }
+}

@@ -1,0 +1,43 @@
+//! The seeded swarm, in small. `phalanx-sim swarm` runs more; `SWARM_RUNS` raises it here.
+
+#![allow(clippy::unwrap_used)]
+
+use phalanx_sim::{FailureKind, Faults, World, swarm};
+
+#[test]
+fn nothing_breaks_and_all_work_ends() {
+    let runs = std::env::var("SWARM_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let reports: Vec<_> = (1..=runs).map(swarm).collect();
+    for report in &reports {
+        assert!(report.failure.is_none(), "{report}");
+    }
+    // The swarm is worth something only while its runs really do things.
+    assert!(reports.iter().map(|r| r.crashes).sum::<u64>() > runs);
+    assert!(reports.iter().map(|r| r.starts).sum::<u64>() > 3 * runs);
+    assert!(reports.iter().map(|r| r.succeeded).sum::<u64>() > runs);
+}
+
+#[test]
+fn a_seed_is_the_whole_input() {
+    for seed in [7, 14, 41] {
+        assert_eq!(swarm(seed), swarm(seed));
+    }
+}
+
+/// Seeds that once broke something, in the engine or in what watches it.
+#[test]
+fn seeds_that_broke_something_once() {
+    for seed in [4, 13, 14, 41, 330, 539, 755, 785, 6067] {
+        let report = swarm(seed);
+        assert!(report.failure.is_none(), "{report}");
+    }
+}
+
+/// What the engine refuses breaks the run: a simulated world reports properly.
+#[test]
+fn a_world_that_tells_nonsense_is_found_out() {
+    use phalanx_model::{Input, JobId, Timestamp};
+    let mut world = World::new(phalanx_engine::Config::default(), Faults::none(), 1);
+    let failure = world.tell([Input::GangCheckpointed { gang: JobId(1).gang(0), at: Timestamp(1) }]);
+    assert_eq!(failure.unwrap_err().kind, FailureKind::Correctness);
+}

@@ -1,0 +1,317 @@
+//! Builders. Names that are not names panic.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{
+    Admin, Advisory, CostTable, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName, LevelName,
+    Levels, LinkKind, Machine, Needs, Node, NodeName, Owner, Policy, Program, QueueName, ShapeCost,
+    Timestamp, Topology,
+};
+use phalanx_scenario::Shape;
+
+/// Levels above the node, outermost first; the node's own is `node`.
+#[must_use]
+pub fn levels(above: &[&str]) -> Levels {
+    Levels { above: above.iter().map(|l| level(l)).collect(), node: level("node") }
+}
+
+fn level(text: &str) -> LevelName {
+    LevelName::new(text).unwrap()
+}
+
+/// A node in domain `cluster` with 64 CPUs, 512 GB and no devices.
+#[must_use]
+pub fn node(name: &str) -> NodeBuilder {
+    NodeBuilder {
+        name: name.to_owned(),
+        path: vec!["cluster".to_owned()],
+        gpus: 0,
+        model: "V100".to_owned(),
+        shape: Shape::Pcie,
+        cpus: 64,
+        memory_bytes: 512_000_000_000,
+        busy: DeviceMask::EMPTY,
+        admin: Admin::Open,
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeBuilder {
+    name: String,
+    path: Vec<String>,
+    gpus: u32,
+    model: String,
+    shape: Shape,
+    cpus: u64,
+    memory_bytes: u64,
+    busy: DeviceMask,
+    admin: Admin,
+}
+
+impl NodeBuilder {
+    /// One domain per level above the node, outermost first.
+    #[must_use]
+    pub fn path<const N: usize>(self, path: [&str; N]) -> Self {
+        Self { path: path.iter().map(ToString::to_string).collect(), ..self }
+    }
+
+    #[must_use]
+    pub fn gpus(self, gpus: u32) -> Self {
+        Self { gpus, ..self }
+    }
+
+    #[must_use]
+    pub fn model(self, model: &str) -> Self {
+        Self { model: model.to_owned(), ..self }
+    }
+
+    #[must_use]
+    pub fn shape(self, shape: Shape) -> Self {
+        Self { shape, ..self }
+    }
+
+    #[must_use]
+    pub fn nvswitch(self) -> Self {
+        self.shape(Shape::NvSwitch)
+    }
+
+    /// Eight devices in two islands.
+    #[must_use]
+    pub fn hybrid_cube_mesh(self) -> Self {
+        self.gpus(8).shape(Shape::HybridCubeMesh)
+    }
+
+    #[must_use]
+    pub fn pcie(self) -> Self {
+        self.shape(Shape::Pcie)
+    }
+
+    #[must_use]
+    pub fn cpus(self, cpus: u64) -> Self {
+        Self { cpus, ..self }
+    }
+
+    #[must_use]
+    pub fn memory(self, memory_bytes: u64) -> Self {
+        Self { memory_bytes, ..self }
+    }
+
+    /// Devices that others hold.
+    #[must_use]
+    pub fn busy(self, devices: impl IntoIterator<Item = u32>) -> Self {
+        Self { busy: devices.into_iter().collect(), ..self }
+    }
+
+    #[must_use]
+    pub fn admin(self, admin: Admin) -> Self {
+        Self { admin, ..self }
+    }
+
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        let mut machine = self.shape.machine(self.gpus, &self.model).unwrap();
+        machine.cpu_milli = self.cpus.saturating_mul(1_000);
+        machine.memory_bytes = self.memory_bytes;
+        machine
+    }
+
+    #[must_use]
+    pub fn build(self) -> Node {
+        Node {
+            machine: self.machine(),
+            path: self.path.iter().map(|d| DomainName::new(d).unwrap()).collect(),
+            address: self.name.clone(),
+            admin: self.admin,
+            foreign: self.busy,
+            name: NodeName::new(self.name).unwrap(),
+        }
+    }
+}
+
+/// Costs by the kind of link alone, enough to tell near from far: NVLink before PCIe before sockets.
+#[must_use]
+pub fn costs<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> CostTable {
+    let mut shapes = BTreeMap::new();
+    for node in nodes {
+        shapes.insert(node.machine.shape.clone(), shape_cost(&node.machine));
+    }
+    CostTable { shapes, levels: BTreeMap::new() }
+}
+
+fn shape_cost(machine: &Machine) -> ShapeCost {
+    let devices = machine.device_count();
+    let pair = |a, b| match machine.device_link(a, b) {
+        _ if a == b => 0,
+        Some(LinkKind::Nvlink(links)) => 25_000 * u32::from(links),
+        Some(LinkKind::PcieSwitch | LinkKind::PcieBridges) => 12_000,
+        _ => 8_000,
+    };
+    let pair_mb_per_s = (0..devices).flat_map(|a| (0..devices).map(move |b| pair(a, b))).collect();
+    ShapeCost { devices, pair_mb_per_s, nic_mb_per_s: 0 }
+}
+
+/// Members that need nothing yet.
+#[must_use]
+pub fn gang(size: u32) -> GangBuilder {
+    GangBuilder(Gang {
+        size,
+        min: size,
+        max: size,
+        needs: Needs::default(),
+        members_per_node: None,
+        topology: Topology::default(),
+        traffic: None,
+        program: Program::default(),
+    })
+}
+
+#[derive(Clone, Debug)]
+pub struct GangBuilder(Gang);
+
+impl GangBuilder {
+    /// Per member.
+    #[must_use]
+    pub fn devices(mut self, devices: u32) -> Self {
+        self.0.needs.devices = devices;
+        self
+    }
+
+    #[must_use]
+    pub fn model(mut self, model: &str) -> Self {
+        self.0.needs.device_model = Some(model.to_owned());
+        self
+    }
+
+    /// Per member, in thousandths.
+    #[must_use]
+    pub fn cpu_milli(mut self, cpu_milli: u64) -> Self {
+        self.0.needs.cpu_milli = cpu_milli;
+        self
+    }
+
+    /// Per member.
+    #[must_use]
+    pub fn memory(mut self, memory_bytes: u64) -> Self {
+        self.0.needs.memory_bytes = memory_bytes;
+        self
+    }
+
+    #[must_use]
+    pub fn per_node(mut self, members: u32) -> Self {
+        self.0.members_per_node = Some(members);
+        self
+    }
+
+    #[must_use]
+    pub fn required(mut self, name: &str) -> Self {
+        self.0.topology.required = Some(level(name));
+        self
+    }
+
+    #[must_use]
+    pub fn preferred(mut self, name: &str, wait_ms: u64) -> Self {
+        self.0.topology.preferred = Some(level(name));
+        self.0.topology.wait_ms = wait_ms;
+        self
+    }
+
+    #[must_use]
+    pub fn build(self) -> Gang {
+        self.0
+    }
+}
+
+impl From<GangBuilder> for Gang {
+    fn from(builder: GangBuilder) -> Self {
+        builder.0
+    }
+}
+
+/// A job of one gang, submitted at its number, without retries or time limit.
+#[must_use]
+pub fn job(id: u64, gang: impl Into<Gang>) -> JobBuilder {
+    JobBuilder(Job {
+        id: JobId(id),
+        name: JobName::new(format!("job-{id}")).unwrap(),
+        key: None,
+        owner: Owner { uid: 1000, gid: 1000, name: "user".to_owned() },
+        queue: QueueName::new("default").unwrap(),
+        priority: 0,
+        submitted_at: Timestamp(id),
+        gangs: vec![gang.into()],
+        policy: Policy::default(),
+    })
+}
+
+#[derive(Clone, Debug)]
+pub struct JobBuilder(Job);
+
+impl JobBuilder {
+    /// One gang more.
+    #[must_use]
+    pub fn and(mut self, gang: impl Into<Gang>) -> Self {
+        self.0.gangs.push(gang.into());
+        self
+    }
+
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.0.priority = priority;
+        self
+    }
+
+    #[must_use]
+    pub fn submitted_at(mut self, ms: u64) -> Self {
+        self.0.submitted_at = Timestamp(ms);
+        self
+    }
+
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.0.key = Some(key.to_owned());
+        self
+    }
+
+    #[must_use]
+    pub fn time_limit(mut self, ms: u64) -> Self {
+        self.0.policy.time_limit_ms = Some(ms);
+        self
+    }
+
+    #[must_use]
+    pub fn start_deadline(mut self, ms: u64) -> Self {
+        self.0.policy.start_deadline_ms = ms;
+        self
+    }
+
+    #[must_use]
+    pub fn advisory(mut self, signal: i32, lead_ms: u64) -> Self {
+        self.0.policy.stop.advisory = Some(Advisory { signal, lead_ms });
+        self
+    }
+
+    #[must_use]
+    pub fn grace(mut self, ms: u64) -> Self {
+        self.0.policy.stop.grace_ms = ms;
+        self
+    }
+
+    #[must_use]
+    pub fn retry(mut self, max: u32, on: &[FailureClass]) -> Self {
+        self.0.policy.retry.max = max;
+        self.0.policy.retry.on = on.to_vec();
+        self
+    }
+
+    #[must_use]
+    pub fn backoff(mut self, ms: u64, max_ms: u64) -> Self {
+        self.0.policy.retry.backoff_ms = ms;
+        self.0.policy.retry.backoff_max_ms = max_ms;
+        self
+    }
+
+    #[must_use]
+    pub fn build(self) -> Job {
+        self.0
+    }
+}

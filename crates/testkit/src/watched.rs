@@ -1,0 +1,185 @@
+//! An engine that is watched: after every step the checker looks, the books are counted again, and nothing may
+//! be left to decide.
+
+use phalanx_checker::Checker;
+use phalanx_engine::{Config, Engine};
+use phalanx_model::{
+    Admin, Change, Effect, Epoch, GangId, GangRecord, Input, Levels, Node, NodeName, Outcome, Timestamp, Wake,
+};
+
+use crate::{costs, oracle};
+
+/// Panics at the first thing that is wrong, with the steps that led there.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    pub engine: Engine,
+    pub checker: Checker,
+    pub now: Timestamp,
+    pub wake: Wake,
+    epoch: u64,
+    config: Config,
+    steps: Vec<(Timestamp, Vec<Input>, Vec<Effect>)>,
+}
+
+impl Watched {
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            engine: Engine::new(Epoch(1), config),
+            checker: Checker::new(),
+            now: Timestamp(0),
+            wake: Wake(None),
+            epoch: 1,
+            config,
+            steps: Vec::new(),
+        }
+    }
+
+    /// An engine that knows these levels and nodes, at time 1000.
+    #[must_use]
+    pub fn with_nodes(levels: &Levels, nodes: &[Node]) -> Self {
+        let mut watched = Self::new(Config::default());
+        watched.now = Timestamp(1_000);
+        let mut facts = vec![
+            Input::LevelsConfigured { levels: levels.clone() },
+            Input::CostsCompiled { table: costs(nodes) },
+        ];
+        facts.extend(nodes.iter().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
+        watched.step(&facts);
+        watched
+    }
+
+    /// One step at the present time. Returns what it decided.
+    pub fn step(&mut self, inputs: &[Input]) -> Outcome {
+        let mut twin = self.engine.clone();
+        let mut out = Outcome::default();
+        self.wake = self.engine.step(self.now, inputs, &mut out);
+        self.steps.push((self.now, inputs.to_vec(), out.effects.clone()));
+
+        let mut again = Outcome::default();
+        let _ = twin.step(self.now, inputs, &mut again);
+        assert_eq!(out, again, "the same inputs were decided otherwise\n{}", self.log());
+
+        let violations = self.checker.observe(inputs, &out.effects);
+        assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
+        self.check_books();
+        self.check_settled();
+        out
+    }
+
+    /// Time passes; every timer on the way gets its step.
+    pub fn advance(&mut self, ms: u64) -> Outcome {
+        let until = self.now.plus(ms);
+        let mut all = Outcome::default();
+        let mut add = |out: Outcome| {
+            all.effects.extend(out.effects);
+            all.changes.extend(out.changes);
+        };
+        while let Wake(Some(at)) = self.wake
+            && at <= until
+        {
+            assert!(at > self.now, "woken for {at:?} at {:?}, again and again\n{}", self.now, self.log());
+            self.now = at;
+            add(self.step(&[]));
+        }
+        self.now = until;
+        add(self.step(&[]));
+        all
+    }
+
+    /// The engine dies; its successor is built from its facts, knows the same and has nothing to decide.
+    pub fn restart(&mut self) -> Outcome {
+        let facts = self.engine.facts();
+        self.epoch += 1;
+        let mut successor = Engine::new(Epoch(self.epoch), self.config);
+        let mut out = Outcome::default();
+        self.wake = successor.step(self.now, &facts, &mut out);
+        assert_eq!(facts, successor.facts(), "the successor knows something else\n{}", self.log());
+        assert!(out.effects.is_empty(), "the successor decided {:?}\n{}", out.effects, self.log());
+        let violations = self.checker.observe(&facts, &out.effects);
+        assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
+        self.engine = successor;
+        self.steps.push((self.now, Vec::new(), Vec::new()));
+        self.check_books();
+        out
+    }
+
+    #[must_use]
+    pub fn record(&self, gang: GangId) -> &GangRecord {
+        self.engine.gang(gang).unwrap_or_else(|| panic!("no gang {gang}\n{}", self.log()))
+    }
+
+    /// Every record, by gang.
+    #[must_use]
+    pub fn records(&self) -> Vec<GangRecord> {
+        self.engine.jobs().flat_map(|(_, records)| records.to_vec()).collect()
+    }
+
+    /// What is free, counted anew from nodes and records.
+    fn check_books(&self) {
+        let held: Vec<_> = self
+            .engine
+            .jobs()
+            .flat_map(|(job, records)| job.gangs.iter().zip(records))
+            .filter(|(_, record)| record.holds_capacity())
+            .filter_map(|(gang, record)| Some((&gang.needs, record.placement.as_ref()?)))
+            .collect();
+        for (_, records) in self.engine.jobs() {
+            for record in records {
+                let placed = record.placement.is_some();
+                let right = record.is_finished() || placed == record.holds_capacity();
+                assert!(right, "{record:?}\n{}", self.log());
+            }
+        }
+        let clamp = |x: i128| i64::try_from(x).unwrap_or(if x < 0 { i64::MIN } else { i64::MAX });
+        for (name, amounts) in oracle::free(self.engine.nodes(), &held) {
+            let free = self.engine.free(&name).unwrap_or_default();
+            assert_eq!(free.devices, amounts.devices, "free devices of {name}\n{}", self.log());
+            assert_eq!(free.cpu_milli, clamp(amounts.cpu_milli), "free CPUs of {name}\n{}", self.log());
+            assert_eq!(
+                free.memory_bytes,
+                clamp(amounts.memory_bytes),
+                "free memory of {name}\n{}",
+                self.log()
+            );
+        }
+    }
+
+    /// Nothing is left to decide: not in an empty step, nor when all is planned anew.
+    fn check_settled(&self) {
+        let mut copy = self.engine.clone();
+        let mut out = Outcome::default();
+        let _ = copy.step(self.now, &[], &mut out);
+        assert_eq!(out, Outcome::default(), "an empty step decided something\n{}", self.log());
+        let _ = copy.step(self.now, &self.anew(), &mut out);
+        assert!(out.effects.is_empty(), "{:?} were left to decide\n{}", out.effects, self.log());
+        let reasons = |c: &Change| matches!(c, Change::ReasonChanged { .. });
+        assert!(!out.changes.iter().any(reasons), "stale: {:?}\n{}", out.changes, self.log());
+    }
+
+    /// Facts that change nothing and make the engine plan anew: a node is closed and opened again.
+    fn anew(&self) -> Vec<Input> {
+        let open = self.engine.nodes().find(|n| n.admin == Admin::Open).map(|n| n.name.clone());
+        let toggle =
+            |node: NodeName| [Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node }];
+        open.map(toggle).into_iter().flatten().collect()
+    }
+
+    /// The last steps, for messages.
+    #[must_use]
+    pub fn log(&self) -> String {
+        const SHOWN: usize = 30;
+        const WIDTH: usize = 600;
+        let skipped = self.steps.len().saturating_sub(SHOWN);
+        let lines = self.steps.iter().skip(skipped).map(|(now, inputs, effects)| {
+            let short = |arrow: &str, text: String| {
+                let shown: String = text.chars().take(WIDTH).collect();
+                format!("    {arrow}{shown}\n")
+            };
+            let inputs: Vec<String> = inputs.iter().map(|i| short("", format!("{i:?}"))).collect();
+            let effects: Vec<String> = effects.iter().map(|e| short("=> ", format!("{e:?}"))).collect();
+            format!("  at {}\n{}{}", now.0, inputs.concat(), effects.concat())
+        });
+        lines.collect()
+    }
+}
