@@ -396,3 +396,29 @@ fn an_old_leaders_answer_is_history() {
     assert_eq!(out, Outcome::default());
     assert!(watched.record(id(1)).holds_capacity());
 }
+
+/// Each fact about one member looked at all of them: a large gang's end took the square of its size.
+#[test]
+fn a_gang_of_a_hundred_thousand_comes_and_goes_member_by_member() {
+    const SIZE: u32 = 100_000;
+    let nodes = [node("a").cpus(SIZE.into()).build()];
+    let mut engine = phalanx_engine::Engine::new(Epoch(1), phalanx_engine::Config::default());
+    let mut out = Outcome::default();
+    let mut step = |inputs: &[Input]| {
+        let _ = engine.step(Timestamp(1), inputs, &mut out);
+        (engine.gang(id(1)).map(|r| r.phase.clone()), out.effects.len())
+    };
+    step(&[
+        Input::LevelsConfigured { levels: levels(&["cluster"]) },
+        Input::NodeObserved { node: Box::new(nodes[0].clone()) },
+        submit(job(1, gang(SIZE).cpu_milli(1000))),
+    ]);
+    let ready: Vec<Input> = (0..SIZE).map(|r| Input::MemberReady { member: member(1, r) }).collect();
+    assert_eq!(step(&ready).1, 1, "one order releases all");
+    let released: Vec<Input> = (0..SIZE).map(|r| Input::MemberReleased { member: member(1, r) }).collect();
+    assert!(matches!(step(&released).0, Some(Phase::Running { .. })));
+    let exit = Exit::succeeded();
+    let exits = (0..SIZE).map(|r| Input::MemberExited { member: member(1, r), exit: exit.clone() });
+    let exits: Vec<Input> = exits.collect();
+    assert!(matches!(step(&exits).0, Some(Phase::Finished { ending: Ending::Succeeded, .. })));
+}

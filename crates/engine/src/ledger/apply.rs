@@ -179,6 +179,7 @@ impl Ledger {
         self.jobs.insert(id, Entry { job, gangs, ended, failed });
         for gang in active {
             self.active.insert(gang);
+            self.count_members(gang);
             self.retime(gang);
             let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
             if let Some(placement) = held {
@@ -237,6 +238,7 @@ impl Ledger {
         for record in &gangs {
             self.forget_timer(record.id);
             self.active.remove(&record.id);
+            self.tallies.remove(&record.id);
             self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
             self.reasons.remove(&record.id);
         }

@@ -40,40 +40,36 @@ impl Ledger {
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
+        self.count_members(gang);
         self.retime(gang);
         attempt
     }
 
     /// A member stands at the gate. When all do, the gate opens for all.
     pub(super) fn member_ready(&mut self, gang: GangId, rank: u32, out: &mut Outcome) {
-        let Some(record) = self.record_mut(gang) else { return };
-        let starting = matches!(record.phase, Phase::Starting { .. });
-        let Some(member) = record.members.get_mut(rank as usize) else { return };
-        if member.state != MemberState::Requested {
+        if self.member_state(gang, rank) != Some(&MemberState::Requested) {
             return;
         }
-        member.state = MemberState::Ready;
-        if starting && record.members.iter().all(|m| m.state == MemberState::Ready) {
+        self.set_member(gang, rank, MemberState::Ready);
+        let Some(record) = self.record(gang) else { return };
+        if matches!(record.phase, Phase::Starting { .. }) && self.tally(gang).all_ready() {
             let attempt = record.attempt;
             self.emit(Order::ReleaseMembers { gang, attempt }, out);
         }
     }
 
     pub(super) fn member_released(&mut self, gang: GangId, rank: u32, out: &mut Outcome) {
-        let now = self.now;
-        let Some(record) = self.record_mut(gang) else { return };
-        let Some(member) = record.members.get_mut(rank as usize) else { return };
-        if matches!(member.state, MemberState::Exited(_)) {
+        if matches!(self.member_state(gang, rank), None | Some(MemberState::Exited(_))) {
             return;
         }
-        member.state = MemberState::Running;
-        self.run_if_all_released(gang, now, out);
+        self.set_member(gang, rank, MemberState::Running);
+        self.run_if_all_released(gang, out);
     }
 
-    fn run_if_all_released(&mut self, gang: GangId, now: Timestamp, out: &mut Outcome) {
+    fn run_if_all_released(&mut self, gang: GangId, out: &mut Outcome) {
+        let (now, through) = (self.now, self.tally(gang).all_through());
         let Some(record) = self.record_mut(gang) else { return };
-        let through = |m: &MemberRecord| matches!(m.state, MemberState::Running | MemberState::Exited(_));
-        if !matches!(record.phase, Phase::Starting { .. }) || !record.members.iter().all(through) {
+        if !through || !matches!(record.phase, Phase::Starting { .. }) {
             return;
         }
         record.first_started_at.get_or_insert(now);
@@ -84,20 +80,18 @@ impl Ledger {
 
     /// A member's last process is gone.
     pub(super) fn member_exited(&mut self, gang: GangId, rank: u32, exit: &Exit, out: &mut Outcome) {
-        let now = self.now;
-        let Some(record) = self.record_mut(gang) else { return };
-        let Some(member) = record.members.get_mut(rank as usize) else { return };
-        if matches!(member.state, MemberState::Exited(_)) {
+        if matches!(self.member_state(gang, rank), None | Some(MemberState::Exited(_))) {
             return;
         }
-        member.state = MemberState::Exited(exit.clone());
-        if !exit.is_success() && matches!(record.phase, Phase::Starting { .. } | Phase::Running { .. }) {
+        self.set_member(gang, rank, MemberState::Exited(exit.clone()));
+        let live = |p: &Phase| matches!(p, Phase::Starting { .. } | Phase::Running { .. });
+        if !exit.is_success() && self.record(gang).is_some_and(|r| live(&r.phase)) {
             let cause = self.failure(gang, rank, exit);
             self.begin_stop(gang, cause, out);
         } else if !exit.is_success() {
             self.failed_while_advised(gang, out);
         }
-        self.run_if_all_released(gang, now, out);
+        self.run_if_all_released(gang, out);
         self.close_if_all_exited(gang, out);
     }
 
@@ -187,20 +181,15 @@ impl Ledger {
     }
 
     pub(super) fn close_if_all_exited(&mut self, gang: GangId, out: &mut Outcome) {
-        let Some(record) = self.record(gang) else { return };
-        let all_ok = |r: &phalanx_model::GangRecord| {
-            r.members.iter().all(|m| matches!(&m.state, MemberState::Exited(e) if e.is_success()))
-        };
-        if !record.holds_capacity()
-            || !record.members.iter().all(|m| matches!(m.state, MemberState::Exited(_)))
-        {
+        let tally = self.tally(gang);
+        let Some(record) = self.record(gang).filter(|r| r.holds_capacity() && tally.all_exited()) else {
             return;
-        }
+        };
         match record.phase.clone() {
             Phase::Running { .. } => self.finish(gang, Ending::Succeeded, out),
             // It was done before the limit came.
             Phase::Stopping { cause: StopCause::TimeLimit, stage: StopStage::Advised, .. }
-                if all_ok(record) =>
+                if tally.all_succeeded() =>
             {
                 self.finish(gang, Ending::Succeeded, out);
             }
@@ -254,6 +243,7 @@ impl Ledger {
             record.members.clear();
             failures = record.failures;
         }
+        self.count_members(gang);
         self.retime(gang);
         self.give_back(gang, held.as_ref());
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
@@ -266,6 +256,7 @@ impl Ledger {
         self.set_phase(gang, Phase::Finished { ending: ending.clone(), at });
         self.active.remove(&gang);
         self.reasons.remove(&gang);
+        self.count_members(gang);
         self.give_back(gang, held.as_ref());
         self.settle_job(gang, ending, out);
     }

@@ -4,6 +4,7 @@ mod apply;
 mod gang;
 mod noted;
 mod sync;
+mod tally;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use phalanx_model::{
 use crate::plan::{Free, Tree};
 use noted::Noted;
 use sync::Sync;
+use tally::Tally;
 
 /// A job and where its gangs stand, index by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub(crate) struct Ledger {
     /// Orders that the world has not answered.
     outstanding: BTreeMap<EffectId, Outstanding>,
     reasons: BTreeMap<GangId, Reason>,
+    /// Of every gang that holds capacity.
+    tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
     sync: Sync,
     // Derived from the above.
@@ -83,6 +87,7 @@ impl Ledger {
             timer_at: BTreeMap::new(),
             outstanding: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            tallies: BTreeMap::new(),
             noted: Noted::default(),
             sync: Sync::default(),
             free: Vec::new(),

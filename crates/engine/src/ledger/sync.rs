@@ -117,12 +117,10 @@ impl Ledger {
         deadline: phalanx_model::Timestamp,
         out: &mut Outcome,
     ) {
-        let Some(record) = self.record_mut(gang) else { return };
         for rank in missing {
-            if let Some(member) = record.members.get_mut(*rank as usize) {
-                member.state = MemberState::Requested;
-            }
+            self.set_member(gang, *rank, MemberState::Requested);
         }
+        let Some(record) = self.record(gang) else { return };
         let attempt = record.attempt;
         if let Some(placement) = record.placement.clone() {
             self.emit(Order::StartMembers { gang, attempt, placement, deadline }, out);
