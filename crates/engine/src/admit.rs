@@ -7,6 +7,8 @@ use crate::plan::{LevelAt, Tree, best_fit};
 
 /// Gangs per job; an array of more is several jobs.
 const GANGS_PER_JOB_MAX: usize = 10_000;
+/// Jobs in the books, finished ones included until the world forgets them.
+const JOBS_MAX: usize = 100_000;
 
 pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if ledger.job(job.id).is_some() {
@@ -14,6 +16,9 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     }
     if let Some(existing) = job.key.as_ref().and_then(|key| ledger.key(job.owner.uid, key)) {
         return Err(Rejection::DuplicateKey { existing });
+    }
+    if ledger.job_count() >= JOBS_MAX {
+        return Err(bad("queue", format!("{JOBS_MAX} jobs are in the books already; wait for some to end")));
     }
     if job.gangs.is_empty() || job.gangs.len() > GANGS_PER_JOB_MAX {
         let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, this one has {}", job.gangs.len());

@@ -117,6 +117,10 @@ impl Ledger {
         self.jobs.get(&id).map(|e| &e.job)
     }
 
+    pub(crate) fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
     pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Job, &[GangRecord])> {
         self.jobs.values().map(|e| (&e.job, e.gangs.as_slice()))
     }

@@ -153,14 +153,14 @@ fn shortfall(tree: &Tree, free: &[Free], gang: &phalanx_model::Gang, required: L
         }
         return Reason::BadConstraints { asked, largest: all };
     }
+    if best_fit(tree, &Tree::opened(free), gang, required).fits >= asked {
+        return Reason::NodeNotAvailable { nodes: tree.closed_nodes() };
+    }
     let best = best_fit(tree, free, gang, required);
     let anywhere = best_fit(tree, free, gang, LevelAt::Above(0)).fits;
     if anywhere >= asked {
         let level = tree.level_name(required);
         return Reason::Topology { level, asked, best: best.fits, best_domain: best.domain };
-    }
-    if best_fit(tree, &Tree::opened(free), gang, required).fits >= asked {
-        return Reason::NodeNotAvailable { nodes: tree.closed_nodes() };
     }
     // Enough may be free in all, and too little on any one node.
     let loose = phalanx_model::Gang { members_per_node: None, ..gang.clone() };

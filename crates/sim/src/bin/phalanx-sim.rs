@@ -110,12 +110,16 @@ mod replay {
 
     pub(super) fn replay(dir: &Path) -> u8 {
         match replay_all(dir) {
-            Ok(0) => {
-                println!("{}: every step is decided as it was", dir.display());
+            Ok(Replayed { steps: 0, .. }) => {
+                eprintln!("phalanx-sim: {} holds no step of version {VERSION}", dir.display());
+                USAGE_CODE
+            }
+            Ok(Replayed { steps, differing: 0 }) => {
+                println!("{}: all {steps} steps are decided as they were", dir.display());
                 0
             }
-            Ok(differing) => {
-                eprintln!("{}: {differing} steps are decided otherwise", dir.display());
+            Ok(Replayed { steps, differing }) => {
+                eprintln!("{}: {differing} of {steps} steps are decided otherwise", dir.display());
                 CORRECTNESS
             }
             Err(error) => {
@@ -125,9 +129,15 @@ mod replay {
         }
     }
 
-    /// Steps that are decided otherwise, over all segments.
-    fn replay_all(dir: &Path) -> Result<u64, JournalError> {
-        let mut differing = 0;
+    /// Over all segments: steps with recorded decisions, and those that are decided otherwise now.
+    #[derive(Default)]
+    struct Replayed {
+        steps: u64,
+        differing: u64,
+    }
+
+    fn replay_all(dir: &Path) -> Result<Replayed, JournalError> {
+        let mut replayed = Replayed::default();
         for segment in segments(dir)? {
             let (header, records, torn) = read(&segment.path)?;
             let path = segment.path.display();
@@ -146,17 +156,18 @@ mod replay {
                         let _ = engine.step(now, &inputs, &mut out);
                     }
                     Record::Decisions { seq, effects, changes } => {
+                        replayed.steps += 1;
                         if out.effects != effects || out.changes != changes {
                             println!("{path}: step {seq} is decided otherwise");
                             println!("  then {effects:?} {changes:?}");
                             println!("  now  {:?} {:?}", out.effects, out.changes);
-                            differing += 1;
+                            replayed.differing += 1;
                         }
                     }
                 }
             }
         }
-        Ok(differing)
+        Ok(replayed)
     }
 }
 
