@@ -48,10 +48,12 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
         field(&mut text, page, "in the order", &format!("place {} of {}", report.position, report.of));
     }
     let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
-    let because = if report.estimated_start.is_none() && report.unblock.iter().any(endless) {
-        ": a job in its way has no time limit"
-    } else {
-        ""
+    let short = matches!(report.reason, Reason::Resources { .. } | Reason::Topology { .. });
+    let because = match report.estimated_start {
+        None if report.unblock.iter().any(endless) => ": a job in its way has no time limit",
+        // No job of ours is in the way.
+        None if short && report.unblock.is_empty() => ": others hold what it needs",
+        _ => "",
     };
     field(&mut text, page, "would start", &format!("{}{because}", estimate(page, report.estimated_start)));
     for (i, unblock) in report.unblock.iter().enumerate() {
