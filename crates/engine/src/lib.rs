@@ -62,6 +62,7 @@ impl Engine {
         for input in inputs {
             self.ledger.apply(input, out);
         }
+        self.ledger.freshen();
         self.ledger.expire_timers(out);
         self.ledger.drop_moot_orders(out);
         if self.ledger.take_replan() {
@@ -79,6 +80,7 @@ impl Engine {
         for input in inputs {
             self.ledger.apply(input, &mut own);
         }
+        self.ledger.freshen();
         self.ledger.expire_timers(&mut own);
         self.ledger.take_replan();
         self.ledger.follow(effects);

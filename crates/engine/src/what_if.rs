@@ -57,6 +57,7 @@ fn drained(ledger: &Ledger, config: Config, node: &NodeName) -> Answer {
     let mut copy = ledger.clone();
     let mut out = Outcome::default();
     copy.apply(&Input::DrainRequested { node: node.clone() }, &mut out);
+    copy.freshen();
     let stopping: Vec<GangId> = copy
         .active()
         .filter(|(_, _, r)| matches!(r.phase, Phase::Stopping { .. }))

@@ -11,6 +11,9 @@ use crate::admit;
 
 impl Ledger {
     pub(crate) fn apply(&mut self, input: &Input, out: &mut Outcome) {
+        if !only_draws(input) {
+            self.freshen();
+        }
         match input {
             Input::SyncBegin { kind } => self.sync_begin(*kind),
             Input::SyncEnd { kind } => self.sync_end(*kind, out),
@@ -18,7 +21,7 @@ impl Ledger {
             Input::CostsCompiled { table } => {
                 if self.costs != *table {
                     self.costs = table.clone();
-                    self.rebuild();
+                    self.redraw();
                 }
             }
             Input::NodeObserved { node } => self.observe_node(node, out),
@@ -78,7 +81,7 @@ impl Ledger {
         }
         if self.levels != *levels {
             self.levels = levels.clone();
-            self.rebuild();
+            self.redraw();
         }
     }
 
@@ -95,7 +98,7 @@ impl Ledger {
         self.sync.saw_node(&node.name);
         if self.nodes.get(&node.name) != Some(node) {
             self.nodes.insert(node.name.clone(), node.clone());
-            self.rebuild();
+            self.redraw();
         }
     }
 
@@ -110,7 +113,7 @@ impl Ledger {
                 self.member_exited(gang, rank, &exit, out);
             }
         }
-        self.rebuild();
+        self.redraw();
     }
 
     fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
@@ -131,7 +134,7 @@ impl Ledger {
         };
         if node.admin != admin {
             node.admin = admin;
-            self.rebuild();
+            self.redraw();
         }
     }
 
@@ -321,6 +324,19 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Facts that change the map and read nothing from it: a thousand of them draw it once.
+const fn only_draws(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::SyncBegin { .. }
+            | Input::LevelsConfigured { .. }
+            | Input::CostsCompiled { .. }
+            | Input::NodeObserved { .. }
+            | Input::NodeCordoned { .. }
+            | Input::NodeUncordoned { .. }
+    )
 }
 
 fn refuse(out: &mut Outcome, what: String, why: &str) {

@@ -64,6 +64,8 @@ pub(crate) struct Ledger {
     // Derived from the above.
     tree: Tree,
     free: Vec<Free>,
+    /// The tree and what is free are older than the nodes.
+    stale: bool,
     /// Something was taken that was not free: amounts then cannot be given back one by one.
     overbooked: bool,
     replan: bool,
@@ -91,6 +93,7 @@ impl Ledger {
             noted: Noted::default(),
             sync: Sync::default(),
             free: Vec::new(),
+            stale: false,
             overbooked: false,
             replan: false,
         }
@@ -210,11 +213,18 @@ impl Ledger {
         self.jobs.get_mut(&id.job)?.gangs.get_mut(usize::from(id.index))
     }
 
-    /// Rebuilds what is derived from nodes, levels and costs.
-    fn rebuild(&mut self) {
-        self.tree = Tree::build(&self.levels, &self.nodes, &self.costs);
-        self.recount();
+    /// Nodes, levels or costs changed: the tree is drawn anew before somebody needs it, once for all changes.
+    const fn redraw(&mut self) {
+        self.stale = true;
         self.replan = true;
+    }
+
+    /// Brings what is derived from nodes, levels and costs up to date.
+    pub(crate) fn freshen(&mut self) {
+        if std::mem::take(&mut self.stale) {
+            self.tree = Tree::build(&self.levels, &self.nodes, &self.costs);
+            self.recount();
+        }
     }
 
     /// What is free, counted anew.
