@@ -188,9 +188,9 @@ fn nothing_is_estimated_to_start_before_its_pause_is_over() {
     let estimate = watched.engine.explain(id(1)).unwrap().estimated_start.unwrap();
     assert_eq!((estimate.at, estimate.confidence), (watched.now.plus(60_000), Confidence::AtLatest));
 
-    let apart =
-        Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(1).build(), node("b").gpus(1).build()]);
-    let mut watched = apart;
+    // One node could hold both, were it not for others.
+    let nodes = [node("a").gpus(2).busy([0]).build(), node("b").gpus(1).build()];
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
     watched.step(&[submit(job(1, gang(2).devices(1).preferred("node", 5_000)))]);
     let estimate = watched.engine.explain(id(1)).unwrap().estimated_start.unwrap();
     assert_eq!(estimate.at, watched.now.plus(5_000));
@@ -421,4 +421,16 @@ fn a_gang_of_a_hundred_thousand_comes_and_goes_member_by_member() {
     let exits = (0..SIZE).map(|r| Input::MemberExited { member: member(1, r), exit: exit.clone() });
     let exits: Vec<Input> = exits.collect();
     assert!(matches!(step(&exits).0, Some(Phase::Finished { ending: Ending::Succeeded, .. })));
+}
+
+/// A gang waited out its preference for a level that is too small for it at any time.
+#[test]
+fn a_preferred_level_that_could_never_hold_it_is_not_waited_for() {
+    let nodes = ["a", "b"].map(|n| node(n).gpus(8).nvswitch().build());
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
+    watched.step(&[submit(job(1, gang(16).devices(1).preferred("node", 60_000)))]);
+    assert!(matches!(watched.record(id(1)).phase, Phase::Starting { .. }), "{}", word(&watched, 1));
+    // One that could fit waits.
+    watched.step(&[submit(job(2, gang(8).devices(1).preferred("node", 60_000)))]);
+    assert_eq!(word(&watched, 2), "Resources");
 }

@@ -1,5 +1,6 @@
 //! The cluster this daemon runs: declared in a file, or the one machine it is on.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,8 +86,10 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
     let file = file.into_cluster().map_err(spec)?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let mut notes = Vec::new();
-    let nodes: Vec<Node> =
-        file.nodes.iter().map(|n| declared_node(n, folder, &mut notes)).collect::<Result<_, _>>()?;
+    // Every node of this world runs on this host: what a file leaves out is this host's.
+    let host: LazyCell<Machine> = LazyCell::new(|| discover::host::discover().machine);
+    let declared = file.nodes.iter().map(|n| declared_node(n, folder, &host, &mut notes));
+    let nodes: Vec<Node> = declared.collect::<Result<_, _>>()?;
     let uplinks = file.links.iter().map(|(level, link)| (level.clone(), level_cost(link))).collect();
     let costs = cost::compile(&nodes, &uplinks);
     Ok(Cluster { map: Map { levels: file.levels, costs }, nodes, notes })
@@ -103,7 +106,12 @@ fn level_cost(link: &DeclaredLink) -> LevelCost {
     }
 }
 
-fn declared_node(said: &DeclaredNode, folder: &Path, notes: &mut Vec<String>) -> Result<Node, ClusterError> {
+fn declared_node(
+    said: &DeclaredNode,
+    folder: &Path,
+    host: &LazyCell<Machine>,
+    notes: &mut Vec<String>,
+) -> Result<Node, ClusterError> {
     let mut machine = match (&said.topo, &said.devices) {
         (Some(topo), _) => read_topo(&folder.join(topo), said, notes)?,
         (None, Some(devices)) => uniform(devices),
@@ -111,13 +119,11 @@ fn declared_node(said: &DeclaredNode, folder: &Path, notes: &mut Vec<String>) ->
     };
     machine.origin = Origin::Declared;
     set_nics(&mut machine, said.nic_bytes_per_s);
-    // Every node of this world runs on this host: what a file leaves out is this host's.
-    let host = || discover::host::discover().machine;
     machine.cpu_milli = said.cpu_milli.unwrap_or_else(|| match machine.cpu_milli {
-        0 => host().cpu_milli,
+        0 => host.cpu_milli,
         read => read,
     });
-    machine.memory_bytes = said.memory_bytes.unwrap_or_else(|| host().memory_bytes);
+    machine.memory_bytes = said.memory_bytes.unwrap_or_else(|| host.memory_bytes);
     discover::shape::finish(&mut machine);
     let beyond = said.busy.minus(machine.device_mask());
     if !beyond.is_empty() {

@@ -133,9 +133,15 @@ pub(crate) fn verdict(
         return Verdict::Go(placement);
     }
     if let Some((level, until)) = holding_out
-        && place(tree, free, gang, Ceiling(required)).is_some()
+        && let Some(farther) = place(tree, free, gang, Ceiling(required))
     {
-        return Verdict::Wait(Reason::PreferredWait { level, until });
+        // A level that could not hold the gang even when empty is not worth a wait.
+        let could_hold = place(tree, &Tree::opened(&tree.all_empty()), gang, ceiling).is_some();
+        return if could_hold {
+            Verdict::Wait(Reason::PreferredWait { level, until })
+        } else {
+            Verdict::Go(farther)
+        };
     }
     Verdict::Wait(shortfall(tree, free, gang, required))
 }
