@@ -66,7 +66,7 @@ fn matching(current: &OsStr, all: impl Iterator<Item = CompletionCandidate>) -> 
 
 /// `None` on any failure, and after [`PATIENCE`].
 fn ask(verb: Verb) -> Option<Answer> {
-    let socket = phalanx_local::Paths::from_env().socket();
+    let socket = phalanx_local::Paths::of_client().socket();
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = tell.send(client::ask_once(&socket, verb).ok());

@@ -5,6 +5,8 @@ use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Rejec
 use crate::ledger::Ledger;
 use crate::plan::{LevelAt, Tree, best_fit};
 
+/// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.
+const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
 /// Gangs per job; an array of more is several jobs.
 const GANGS_PER_JOB_MAX: usize = 10_000;
 /// Jobs in the books, finished ones included until the world forgets them.
@@ -23,6 +25,16 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if job.gangs.is_empty() || job.gangs.len() > GANGS_PER_JOB_MAX {
         let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, this one has {}", job.gangs.len());
         return Err(bad("gangs", why));
+    }
+    let policy = &job.policy;
+    let lead_ms = policy.stop.advisory.map_or(0, |a| a.lead_ms);
+    let spans = [
+        ("checkpoint.grace", lead_ms),
+        ("grace", policy.stop.grace_ms),
+        ("start_deadline", policy.start_deadline_ms),
+    ];
+    if let Some((field, _)) = spans.into_iter().find(|(_, ms)| *ms > STOP_MS_MAX) {
+        return Err(bad(field, "is longer than a day"));
     }
     job.gangs.iter().try_for_each(|gang| admit_gang(ledger, gang))
 }

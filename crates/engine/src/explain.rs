@@ -2,7 +2,7 @@
 
 use phalanx_model::{
     Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, Needs, Phase, Placement, Reason, Report,
-    Timestamp, Unblock,
+    StopStage, Timestamp, Unblock,
 };
 
 use crate::ledger::Ledger;
@@ -146,7 +146,7 @@ impl Outlook<'_> {
             .filter(|(_, _, record)| record.holds_capacity())
             .filter_map(|(job, gang, record)| {
                 let placement = record.placement.as_ref()?;
-                let ends_at = known_end(job, record, self.ledger.now());
+                let ends_at = known_end(job, record);
                 Some(Running { id: record.id, needs: &gang.needs, placement, ends_at })
             })
             .collect();
@@ -191,8 +191,7 @@ impl Outlook<'_> {
             running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.needs.clone()))).collect();
         let mut free = self.ledger.free().to_vec();
         let mut now = self.ledger.now();
-        let limits =
-            self.ahead_ids.iter().map(|g| self.ledger.job(g.job).and_then(|j| j.policy.time_limit_ms));
+        let limits = self.ahead_ids.iter().map(|g| longest_ms(&self.ledger.job(g.job)?.policy));
         let queue = self.ahead.iter().copied().zip(limits).chain([(gang, None)]);
         for (next, limit_ms) in queue {
             let ceiling = Ceiling(tree.level_of_required(next));
@@ -229,13 +228,21 @@ impl Outlook<'_> {
     }
 }
 
-fn known_end(job: &Job, record: &GangRecord, now: Timestamp) -> Option<Timestamp> {
+/// From the order to start until the last process is gone, at the longest; unknown without a time limit.
+fn longest_ms(policy: &phalanx_model::Policy) -> Option<u64> {
+    let limit = policy.time_limit_ms?;
+    Some(policy.start_deadline_ms.saturating_add(limit).saturating_add(policy.stop.grace_ms))
+}
+
+fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
     let limit = job.policy.time_limit_ms;
     let grace = job.policy.stop.grace_ms;
     match &record.phase {
         Phase::Running { since } => Some(since.plus(limit?).plus(grace)),
         Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
-        Phase::Stopping { .. } => Some(now.plus(grace)),
+        Phase::Stopping { stage: StopStage::Advised, next_at, .. } => Some(next_at.plus(grace)),
+        Phase::Stopping { stage: StopStage::Terminated, next_at, .. } => Some(*next_at),
+        // What outlives SIGKILL has no end that could be known.
         _ => None,
     }
 }

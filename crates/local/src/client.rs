@@ -22,6 +22,10 @@ pub enum ClientError {
 /// A connection carries one request.
 pub struct Answers {
     lines: io::Lines<BufReader<UnixStream>>,
+    /// Nothing more is to come: the end was said, or told as missing.
+    over: bool,
+    /// Answers so far, and whether more than one may come.
+    streams: bool,
 }
 
 /// Sends one request; the answers are read from the result.
@@ -30,12 +34,13 @@ pub struct Answers {
 /// When no daemon listens there, or the connection breaks.
 pub fn ask(socket: &Path, verb: Verb) -> Result<Answers, ClientError> {
     let no_daemon = |source| ClientError::NoDaemon { path: socket.to_owned(), source };
+    let streams = matches!(verb, Verb::Logs { .. } | Verb::Follow { .. });
     let mut stream = UnixStream::connect(socket).map_err(no_daemon)?;
     stream.set_write_timeout(Some(Duration::from_secs(30)))?;
     let mut line = serde_json::to_vec(&Request { version: VERSION.to_owned(), verb })?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    Ok(Answers { lines: BufReader::new(stream).lines() })
+    Ok(Answers { lines: BufReader::new(stream).lines(), over: false, streams })
 }
 
 /// Sends a request that has one answer.
@@ -51,13 +56,28 @@ impl Iterator for Answers {
     type Item = Result<Answer, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let line = match self.lines.next()? {
-            Ok(line) => line,
-            Err(e) => return Some(Err(e.into())),
+        if self.over {
+            return None;
+        }
+        let line = match self.lines.next() {
+            Some(Ok(line)) => line,
+            Some(Err(e)) => return Some(Err(e.into())),
+            None => {
+                self.over = true;
+                // A stream that ends without its end was cut off.
+                let cut = || ClientError::Broken(io::Error::from(io::ErrorKind::UnexpectedEof));
+                return self.streams.then(|| Err(cut()));
+            }
         };
         match serde_json::from_str(&line) {
-            Ok(Answer::End) => None,
-            Ok(Answer::Error(error)) => Some(Err(ClientError::Refused(error))),
+            Ok(Answer::End) => {
+                self.over = true;
+                None
+            }
+            Ok(Answer::Error(error)) => {
+                self.over = true;
+                Some(Err(ClientError::Refused(error)))
+            }
             Ok(answer) => Some(Ok(answer)),
             Err(e) => Some(Err(e.into())),
         }

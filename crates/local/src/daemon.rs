@@ -123,6 +123,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     make_dir(paths.root(), 0o755).map_err(at("make", paths.root()))?;
     make_dir(&paths.jobs(), 0o711).map_err(at("make", paths.jobs()))?;
     let _lock = lock(paths)?;
+    raise_file_limit();
     let stop_signals = block_stop_signals();
 
     let mut cluster = load_cluster(options)?;
@@ -207,6 +208,14 @@ fn lock(paths: &Paths) -> Result<File, UpError> {
             Err(TryLockError::WouldBlock) => return Err(UpError::AlreadyRunning(paths.root().to_owned())),
             Err(TryLockError::Error(e)) => return Err(at("lock", path)(e)),
         }
+    }
+}
+
+/// A member costs two descriptors; the usual soft limit of 1,024 is reached at 500 of them.
+fn raise_file_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
@@ -309,6 +318,16 @@ fn observe_members(
             }
             match hands::observe(paths, member) {
                 Observed::Absent => {}
+                Observed::Unknown => {
+                    // It holds what it held; the orders that stop it look again.
+                    let state = if known.state == MemberState::Requested {
+                        MemberState::Ready
+                    } else {
+                        known.state.clone()
+                    };
+                    facts.push(Input::MemberObserved { member, state });
+                    let _ = tasks.send(Task::Watch { member });
+                }
                 Observed::Ended(exit) => {
                     first_ended |= member == first;
                     let exit = hands::exit_of(exit, hands::holds_slots(launched, member));

@@ -22,6 +22,9 @@ pub(crate) struct Attempt<'a> {
 
 type Env = BTreeMap<String, String>;
 
+/// Processes that a launcher may be told to start on one node. A user's number, so it has a limit.
+const RANKS_PER_NODE_MAX: u32 = 4_096;
+
 /// A rank's place among the nodes of its gang.
 struct Place {
     node_rank: usize,
@@ -218,7 +221,7 @@ impl Attempt<'_> {
     /// Processes that a launcher starts on each node: as the job says, else one per device.
     fn ranks_per_node(&self) -> u32 {
         let said = self.gang.program.env.get(phalanx_spec::RANKS_PER_NODE_ENV).and_then(|n| n.parse().ok());
-        said.unwrap_or(self.gang.needs.devices).max(1)
+        said.unwrap_or(self.gang.needs.devices).clamp(1, RANKS_PER_NODE_MAX)
     }
 
     /// Slots of a host: processes that MPI may start there.

@@ -15,7 +15,12 @@ use phalanx_shell::Handle;
 
 use crate::Paths;
 use crate::launch::{self, Start};
+use crate::say::say;
 
+/// How soon a shim that was adopted says the next thing it has to say.
+const SAYS_ON: Duration = Duration::from_millis(100);
+/// How often a member that could not be looked at is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a listener waits before it looks up; members may run for months.
 const LISTEN: Duration = Duration::from_secs(3600);
 
@@ -48,6 +53,10 @@ pub(crate) enum Task {
         member: MemberId,
         orders: Orders,
         events: Events,
+    },
+    /// A member that could not be looked at when the daemon started.
+    Watch {
+        member: MemberId,
     },
     /// Its listener heard the last word. `launcher_of`: the launcher of an MPI job, whose placeholders end
     /// with it.
@@ -107,6 +116,7 @@ impl Hands {
                 self.living.insert(member, orders);
                 self.listen(member, events);
             }
+            Task::Watch { member } => self.watch(member),
             Task::Gone { member } => self.gone(member),
         }
     }
@@ -143,11 +153,20 @@ impl Hands {
         nodes: &BTreeMap<NodeName, Node>,
         master_port: u16,
     ) {
-        let spec = launch::member_spec(&self.paths, start, nodes, master_port, member.rank, &self.isolation);
+        let spec = launch::member_spec(
+            &self.paths,
+            start,
+            nodes,
+            master_port,
+            member.rank,
+            &self.isolation,
+            &self.shim_exe,
+        );
         let Some(spec) = spec else { return };
         let dir = self.paths.member(member);
         // A start that a crash cut short left a folder and no process: it is begun again.
         if matches!(adopt(&dir), Ok(Found::NeverStarted)) {
+            let _ = reap(&dir);
             let _ = std::fs::remove_dir_all(&dir);
         }
         match spawn(&dir, &spec, &self.shim_exe, &[OsStr::new("__shim")]) {
@@ -211,15 +230,19 @@ impl Hands {
         for rank in 0..size {
             let member = MemberId { gang, attempt, rank };
             if !self.living.contains_key(&member) {
-                let exit = last_word(&self.paths, member)
-                    .unwrap_or_else(|| Exit::failed(FailureClass::StartUp, "was never started"));
+                let exit = match last_word(&self.paths, member) {
+                    Word::Ended(exit) => exit,
+                    Word::NeverStarted => Exit::failed(FailureClass::StartUp, "was never started"),
+                    // The kill is ordered again until it is known.
+                    Word::Unknown => continue,
+                };
                 self.report(vec![Input::MemberExited { member, exit }]);
             }
         }
     }
 
     /// One thread per living member waits for what its shim says.
-    fn listen(&self, member: MemberId, mut events: Events) {
+    fn listen(&mut self, member: MemberId, mut events: Events) {
         let (engine, tasks, paths) = (self.engine.clone(), self.tasks.clone(), self.paths.clone());
         let holds_slots = holds_slots(&self.launched, member);
         let listening = move || {
@@ -235,8 +258,7 @@ impl Hands {
                         Input::MemberExited { member, exit: exit_of(exit, holds_slots) }
                     }
                     Err(e) => {
-                        let exit = last_word(&paths, member)
-                            .unwrap_or_else(|| Exit::failed(FailureClass::Infrastructure, e.to_string()));
+                        let exit = wait_for_last_word(&paths, member, &e.to_string());
                         Input::MemberExited { member, exit }
                     }
                 };
@@ -251,9 +273,41 @@ impl Hands {
         };
         let name = format!("member-{member}");
         if let Err(e) = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(listening) {
-            let exit = Exit::failed(FailureClass::Infrastructure, format!("no thread to listen to it: {e}"));
+            // Nobody would hear of its end: it is ended now, and reported only when it is gone.
+            say(&format!("member {member} is ended: no thread to listen to it: {e}"));
+            self.living.remove(&member);
+            let exit = match reap(&self.paths.member(member)) {
+                Ok(_) => Exit::failed(FailureClass::Infrastructure, "no thread to listen to it"),
+                Err(_) => return, // A kill will be ordered, and looks again.
+            };
             self.report(vec![Input::MemberExited { member, exit }]);
         }
+    }
+
+    /// Looks again and again at a member of which nothing is known, until something is.
+    fn watch(&self, member: MemberId) {
+        let (engine, tasks, paths) = (self.engine.clone(), self.tasks.clone(), self.paths.clone());
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(LOOK_AGAIN);
+                match observe(&paths, member) {
+                    Observed::Unknown => {}
+                    Observed::Alive { orders, events, .. } => {
+                        let _ = tasks.send(Task::Adopted { member, orders, events });
+                        return;
+                    }
+                    Observed::Ended(exit) => {
+                        let _ = engine.report(vec![Input::MemberExited { member, exit }]);
+                        return;
+                    }
+                    Observed::Absent => {
+                        let exit = Exit::failed(FailureClass::Infrastructure, "was not found again");
+                        let _ = engine.report(vec![Input::MemberExited { member, exit }]);
+                        return;
+                    }
+                }
+            }
+        });
     }
 
     /// The launcher of an MPI job ended: the ranks that held its slots end with it.
@@ -286,25 +340,58 @@ pub(crate) fn exit_of(exit: Exit, held_slots: bool) -> Exit {
     if held_slots && told { Exit::succeeded() } else { exit }
 }
 
+/// What can be said of a member whose shim does not answer.
+enum Word {
+    Ended(Exit),
+    /// Nothing of the user's ran.
+    NeverStarted,
+    /// Something of it may live and could not be looked at or ended: it holds what it holds.
+    Unknown,
+}
+
 /// How a member whose shim does not answer ended; whatever it left is ended too.
-fn last_word(paths: &Paths, member: MemberId) -> Option<Exit> {
+fn last_word(paths: &Paths, member: MemberId) -> Word {
     let dir = paths.member(member);
-    match adopt(&dir) {
-        Ok(Found::Ended(exit)) => Some(exit),
-        Ok(Found::NeverStarted) | Err(phalanx_node::AdoptError::NoMember { .. }) => None,
-        Ok(Found::Rebooted) => Some(Exit::failed(FailureClass::Node, "the machine was restarted")),
-        found => {
-            let why = match found {
-                Ok(Found::Lost(why)) => why,
-                Ok(_) => "its shim let go of it".to_owned(),
-                Err(e) => e.to_string(),
-            };
-            let left = match reap(&dir) {
-                Ok(0) => String::new(),
-                Ok(n) => format!("; {n} of its processes were ended"),
-                Err(e) => format!("; {e}"),
-            };
-            Some(Exit::failed(FailureClass::Infrastructure, format!("{why}{left}")))
+    let why = match adopt(&dir) {
+        Ok(Found::Ended(exit)) => return Word::Ended(exit),
+        Err(phalanx_node::AdoptError::NoMember { .. }) => return Word::NeverStarted,
+        Ok(Found::NeverStarted) => {
+            // Its cgroups go too.
+            let _ = reap(&dir);
+            return Word::NeverStarted;
+        }
+        Ok(Found::Rebooted) => {
+            return Word::Ended(Exit::failed(FailureClass::Node, "the machine was restarted"));
+        }
+        // Out of descriptors, say: no reason to end a healthy member.
+        Err(phalanx_node::AdoptError::Io(e)) => {
+            say(&format!("member {member} cannot be looked at, and is left alone: {e}"));
+            return Word::Unknown;
+        }
+        Ok(Found::Lost(why)) => why,
+        Ok(Found::Alive(_)) => "its shim let go of it".to_owned(),
+        Err(e) => e.to_string(),
+    };
+    match reap(&dir) {
+        Ok(0) => Word::Ended(Exit::failed(FailureClass::Infrastructure, why)),
+        Ok(n) => {
+            let detail = format!("{why}; {n} of its processes were ended");
+            Word::Ended(Exit::failed(FailureClass::Infrastructure, detail))
+        }
+        Err(e) => {
+            say(&format!("member {member} is not known to be gone: {why}; {e}"));
+            Word::Unknown
+        }
+    }
+}
+
+/// Waits until it is known how a member ended, however long its processes linger.
+fn wait_for_last_word(paths: &Paths, member: MemberId, otherwise: &str) -> Exit {
+    loop {
+        match last_word(paths, member) {
+            Word::Ended(exit) => return exit,
+            Word::NeverStarted => return Exit::failed(FailureClass::Infrastructure, otherwise),
+            Word::Unknown => std::thread::sleep(LOOK_AGAIN),
         }
     }
 }
@@ -319,21 +406,37 @@ pub(crate) enum Observed {
     Ended(Exit),
     /// Nothing of it exists, and nothing of the user's ran.
     Absent,
+    /// It may live: it keeps its devices until that is known.
+    Unknown,
 }
 
 /// Looks for one member of a gang that the journal says holds devices.
 pub(crate) fn observe(paths: &Paths, member: MemberId) -> Observed {
-    match adopt(&paths.member(member)) {
-        Ok(Found::Alive(mut handle)) => match handle.next_event(Duration::from_secs(5)) {
-            Ok(Some(ShimEvent::Ready { .. })) => alive(handle, MemberState::Ready),
+    let Ok(Found::Alive(mut handle)) = adopt(&paths.member(member)) else {
+        return word_of(paths, member);
+    };
+    match handle.next_event(Duration::from_secs(5)) {
+        // A shim tells its stages in order: one that is further on says so at once.
+        Ok(Some(ShimEvent::Ready { .. })) => match handle.next_event(SAYS_ON) {
             Ok(Some(ShimEvent::Running { .. })) => alive(handle, MemberState::Running),
             Ok(Some(ShimEvent::Failed { class, detail })) => Observed::Ended(Exit::failed(class, detail)),
             Ok(Some(ShimEvent::Exited { exit })) => Observed::Ended(exit),
-            // On its way to the gate.
-            Ok(_) => alive(handle, MemberState::Requested),
-            Err(_) => last_word(paths, member).map_or(Observed::Absent, Observed::Ended),
+            _ => alive(handle, MemberState::Ready),
         },
-        _ => last_word(paths, member).map_or(Observed::Absent, Observed::Ended),
+        Ok(Some(ShimEvent::Running { .. })) => alive(handle, MemberState::Running),
+        Ok(Some(ShimEvent::Failed { class, detail })) => Observed::Ended(Exit::failed(class, detail)),
+        Ok(Some(ShimEvent::Exited { exit })) => Observed::Ended(exit),
+        // On its way to the gate.
+        Ok(_) => alive(handle, MemberState::Requested),
+        Err(_) => word_of(paths, member),
+    }
+}
+
+fn word_of(paths: &Paths, member: MemberId) -> Observed {
+    match last_word(paths, member) {
+        Word::Ended(exit) => Observed::Ended(exit),
+        Word::NeverStarted => Observed::Absent,
+        Word::Unknown => Observed::Unknown,
     }
 }
 

@@ -70,6 +70,7 @@ pub(crate) fn member_spec(
     master_port: u16,
     rank: u32,
     isolation: &IsolationChoice,
+    shim_exe: &Path,
 ) -> Option<MemberSpec> {
     let dir = paths.attempt(start.gang, start.attempt);
     let attempt = attempt(start, nodes, &dir, master_port)?;
@@ -77,7 +78,7 @@ pub(crate) fn member_spec(
     start.placement.slots.get(rank as usize)?;
     let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
     let holds_slots = gang.program.launch == LaunchKind::Mpi && rank > 0;
-    let argv = if holds_slots { placeholder() } else { gang.program.argv.clone() };
+    let argv = if holds_slots { placeholder(shim_exe) } else { gang.program.argv.clone() };
     let ports = attempt.rendezvous_port().filter(|_| rank == 0).into_iter().collect();
     let secrets = gang.program.secrets.iter().map(|(name, source)| Secret {
         name: name.clone(),
@@ -110,9 +111,8 @@ pub(crate) fn member_spec(
 }
 
 /// A rank that only holds its slots while the launcher, rank 0, runs.
-fn placeholder() -> Vec<String> {
-    let exe = std::env::current_exe().unwrap_or_else(|_| "phalanx".into());
-    vec![exe.display().to_string(), "__hold".to_owned()]
+fn placeholder(shim_exe: &Path) -> Vec<String> {
+    vec![shim_exe.display().to_string(), "__hold".to_owned()]
 }
 
 /// Unique on this machine: two daemons with different state folders never share one.

@@ -23,6 +23,8 @@ pub(crate) struct Notice {
     /// start, end or preemption
     pub(crate) event: &'static str,
     pub(crate) detail: String,
+    /// How it ended, at the end: the word and the exit code.
+    pub(crate) ending: Option<(&'static str, i32)>,
 }
 
 #[derive(Clone)]
@@ -63,6 +65,8 @@ fn post(notice: &Notice) -> Result<(), String> {
         "owner": notice.owner.name,
         "event": notice.event,
         "detail": notice.detail,
+        "state": notice.ending.map(|(word, _)| word),
+        "exit_code": notice.ending.map(|(_, code)| code),
     });
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
     let sent = agent.post(&notice.to).header("content-type", "application/json").send(body.to_string());
@@ -81,6 +85,9 @@ fn run(notice: &Notice) -> Result<(), String> {
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", crate::user::home(notice.owner.uid));
     command.env("PHALANX_JOB_ID", notice.job.to_string()).env("PHALANX_JOB_NAME", &notice.name);
     command.env("PHALANX_EVENT", notice.event).env("PHALANX_DETAIL", &notice.detail);
+    if let Some((word, code)) = notice.ending {
+        command.env("PHALANX_ENDING", word).env("PHALANX_EXIT_CODE", code.to_string());
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     if nix::unistd::geteuid().is_root() {
         command.uid(notice.owner.uid).gid(notice.owner.gid);

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use phalanx_model::{GangId, JobId, MemberId};
 
+/// The state folder of root's daemon, which serves every user.
+const SHARED: &str = "/var/lib/phalanx";
+
 /// The state folder and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -24,12 +27,21 @@ impl Paths {
             return Self::new(given);
         }
         if nix::unistd::geteuid().is_root() {
-            return Self::new("/var/lib/phalanx");
+            return Self::new(SHARED);
         }
         let state = env::var_os("XDG_STATE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
         let home =
             || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".local/state");
         Self::new(state.unwrap_or_else(home).join("phalanx"))
+    }
+
+    /// Where a client looks: as [`Self::from_env`], but a user without a daemon of their own asks root's.
+    #[must_use]
+    pub fn of_client() -> Self {
+        let own = Self::from_env();
+        let given = env::var_os("PHALANX_STATE").is_some_and(|v| !v.is_empty());
+        let shared = Self::new(SHARED);
+        if !given && !own.socket().exists() && shared.socket().exists() { shared } else { own }
     }
 
     #[must_use]

@@ -19,6 +19,9 @@ use crate::say::say;
 /// Rows written in one transaction at most.
 const BATCH_MAX: usize = 4_096;
 
+/// Events of one job; one that waits for months changes its reason often.
+const EVENTS_MAX: usize = 2_000;
+
 enum Entry {
     Rows(Vec<Row>),
     Prune { retention: Retention, done: Sender<Result<Vec<JobId>, String>> },
@@ -61,7 +64,15 @@ impl Recorder {
     pub(crate) fn event(&self, job: JobId, at: Timestamp, what: &str, detail: &str) {
         let (what, detail) = (what.to_owned(), detail.to_owned());
         let view = EventView { at, what: what.clone(), detail: detail.clone() };
-        held(&self.live).entry(job).or_default().push(view);
+        let mut live = held(&self.live);
+        let events = live.entry(job).or_default();
+        // After a restart the same reason is given anew.
+        let last = events.last().map(|e| (e.what.as_str(), e.detail.as_str()));
+        if last == Some((what.as_str(), detail.as_str())) || events.len() >= EVENTS_MAX {
+            return;
+        }
+        events.push(view);
+        drop(live);
         let _ = self.entries.send(Entry::Rows(vec![Row::Event(EventRow { job, at, what, detail })]));
     }
 

@@ -1,9 +1,9 @@
 //! The control socket: who asks is what the kernel says, and one thread serves each connection.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -15,8 +15,8 @@ use crate::say::say;
 use crate::user;
 use crate::verbs;
 
-/// Connections served at once; one more is told to come back.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections of one user served at once; one more is told to come back. Operators have no limit.
+const CONNECTIONS_PER_USER: usize = 64;
 /// How long a client may take to send its request, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -58,34 +58,76 @@ impl Reply {
 
 /// Serves until the listener is closed.
 pub(crate) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
-    let serving = Arc::new(AtomicUsize::new(0));
+    let serving: Serving = Arc::default();
     for stream in listener.incoming() {
-        let Ok(stream) = stream else {
+        let Ok((stream, peer)) = stream.and_then(|s| peer_of(&s).map(|p| (s, p))) else {
             // Out of descriptors, most likely: let some close.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        let (daemon, counter) = (Arc::clone(daemon), Arc::clone(&serving));
-        if counter.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
-            counter.fetch_sub(1, Ordering::SeqCst);
-            let mut reply = Reply { out: BufWriter::new(stream) };
-            let busy =
-                ErrorView::new(ErrorCode::Unavailable, "too many connections", "try again in a moment");
-            let _ = reply.send(&Answer::Error(busy)).and_then(|()| reply.flush());
+        let Some(place) = Place::take(&serving, &peer) else {
+            refuse(stream);
             continue;
-        }
-        std::thread::spawn(move || {
+        };
+        let Ok(spare) = stream.try_clone() else { continue };
+        let daemon = Arc::clone(daemon);
+        let conversation = move || {
+            let _place = place;
             // A client that breaks off is its own affair.
-            let _ = converse(stream, &daemon);
-            counter.fetch_sub(1, Ordering::SeqCst);
-        });
+            let _ = converse(stream, &peer, &daemon);
+        };
+        if std::thread::Builder::new().name("client".to_owned()).spawn(conversation).is_err() {
+            refuse(spare);
+        }
     }
 }
 
-fn converse(stream: UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
+/// Connections per user.
+type Serving = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// A user's place among the connections; given back when dropped.
+struct Place {
+    serving: Serving,
+    uid: u32,
+}
+
+impl Place {
+    /// No user can take the places of others; operators always get one.
+    fn take(serving: &Serving, peer: &Peer) -> Option<Self> {
+        let uid = peer.owner.uid;
+        let mut counts = serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(uid).or_default();
+        if *count >= CONNECTIONS_PER_USER && !peer.is_operator {
+            return None;
+        }
+        *count += 1;
+        Some(Self { serving: Arc::clone(serving), uid })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.uid) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.remove(&self.uid);
+            }
+        }
+    }
+}
+
+fn refuse(stream: UnixStream) {
+    let mut reply = Reply { out: BufWriter::new(stream) };
+    let busy = ErrorView::new(ErrorCode::Unavailable, "too many connections", "try again in a moment");
+    // Without waiting: a client that does not read must not hold up the others.
+    let quick = reply.out.get_ref().set_write_timeout(Some(Duration::from_millis(100)));
+    let _ = quick.and_then(|()| reply.send(&Answer::Error(busy))).and_then(|()| reply.flush());
+}
+
+fn converse(stream: UnixStream, peer: &Peer, daemon: &Arc<Daemon>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let peer = peer_of(&stream)?;
     let mut reply = Reply { out: BufWriter::new(stream.try_clone()?) };
     let request = match read_request(stream) {
         Ok(request) => request,
@@ -96,7 +138,7 @@ fn converse(stream: UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
             return reply.flush();
         }
     };
-    if let Err(error) = verbs::answer(daemon, &peer, request.verb, &mut reply) {
+    if let Err(error) = verbs::answer(daemon, peer, request.verb, &mut reply) {
         match error {
             verbs::Failure::Told(error) => reply.send(&Answer::Error(error))?,
             verbs::Failure::Gone => return Ok(()),

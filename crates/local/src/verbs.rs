@@ -19,6 +19,10 @@ use crate::views;
 const LIST_MAX: u32 = 10_000;
 /// One secret's value.
 const SECRET_BYTES_MAX: usize = 1 << 20;
+/// A job as JSON: it stands in the journal, and in memory while it lives.
+const JOB_BYTES_MAX: usize = 1 << 20;
+/// Ranks of one job: each is a process with a shim.
+const RANKS_MAX: u32 = 1_024;
 /// How often a followed job is looked at.
 const FOLLOW: Duration = Duration::from_millis(100);
 
@@ -61,6 +65,7 @@ pub(crate) fn answer(
         Verb::Submit { job, secrets } => submit(daemon, peer, *job, &secrets)?,
         Verb::DryRun { job } => {
             let job = owned(daemon, peer, *job, 0);
+            check_job(&job)?;
             let map = daemon.map.clone();
             Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job))?)
         }
@@ -124,6 +129,7 @@ fn submit(
         return Err(refuse(ErrorCode::Forbidden, message, "run `phalanx up` as root to serve several users"));
     }
     let job = owned(daemon, peer, job, daemon.next_job());
+    check_job(&job)?;
     check_secrets(&job, secrets)?;
     if let Some(existing) = daemon.known_key(&job) {
         return Ok(Answer::Submitted { job: existing, name: job.name.to_string(), existing: true });
@@ -153,6 +159,31 @@ fn submit(
             )),
         },
     }
+}
+
+/// What this world cannot take, whatever the engine says.
+fn check_job(job: &Job) -> Result<(), Failure> {
+    let bytes = serde_json::to_vec(job).map_or(usize::MAX, |json| json.len());
+    if bytes > JOB_BYTES_MAX {
+        let message = format!("the job takes {bytes} bytes, at most {JOB_BYTES_MAX} are taken");
+        return Err(refuse(ErrorCode::BadRequest, message, "put large values into files"));
+    }
+    let name = job.name.as_str();
+    if name.starts_with('-') || name.chars().all(|c| c.is_ascii_digit()) {
+        let message = format!("a job cannot be named {name:?}: it would be read as a number or a flag");
+        return Err(refuse(ErrorCode::BadRequest, message, "begin the name with a letter"));
+    }
+    let ranks = job.gangs.iter().fold(0_u32, |sum, g| sum.saturating_add(g.size));
+    if ranks > RANKS_MAX {
+        let message =
+            format!("the job has {ranks} ranks, and one machine runs at most {RANKS_MAX} of one job");
+        return Err(refuse(
+            ErrorCode::Rejected,
+            message,
+            "each rank is a process of this host, also on declared nodes",
+        ));
+    }
+    Ok(())
 }
 
 fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Failure> {
@@ -207,8 +238,8 @@ fn unreadable(why: impl std::fmt::Display) -> Failure {
 
 /// Finds a job by number or name, in the books or in the history.
 pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure> {
-    let (map, reference) = (daemon.map.clone(), wanted.clone());
-    let live = daemon.engine.look(move |e| views::job(e, &map, resolve(e, &reference)?, true))?;
+    let (map, reference, uid) = (daemon.map.clone(), wanted.clone(), peer.owner.uid);
+    let live = daemon.engine.look(move |e| views::job(e, &map, resolve(e, &reference, uid)?, true))?;
     let view = match live {
         Some(view) => Some(view),
         None => daemon.recorder.find(wanted).map_err(unreadable)?,
@@ -227,14 +258,14 @@ pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobVi
     Ok(view)
 }
 
-/// The newest unfinished job of a name, else the newest.
-fn resolve(engine: &Engine, wanted: &JobRef) -> Option<JobId> {
+/// The newest unfinished job of a name, else the newest; the asker's own before anybody else's.
+fn resolve(engine: &Engine, wanted: &JobRef, uid: u32) -> Option<JobId> {
     match wanted {
         JobRef::Id(id) => Some(*id),
         JobRef::Name(name) => engine
             .jobs()
             .filter(|(job, _)| job.name.as_str() == name)
-            .max_by_key(|(job, gangs)| (gangs.iter().any(|g| !g.is_finished()), job.id))
+            .max_by_key(|(job, gangs)| (job.owner.uid == uid, gangs.iter().any(|g| !g.is_finished()), job.id))
             .map(|(job, _)| job.id),
     }
 }
@@ -262,12 +293,38 @@ fn why(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure>
 
 fn cancel(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let view = own(daemon, peer, wanted)?;
+    if let JobRef::Name(name) = wanted {
+        clear_name(daemon, peer, name, &view)?;
+    }
     if view.ending.is_some() {
         return Ok(Answer::Done { detail: format!("job {} has ended already: {}", view.id, view.state) });
     }
     let facts = vec![Input::CancelRequested { job: view.id, by: peer.owner.name.clone() }];
     daemon.engine.request(facts, |_, _| ())?;
     Ok(Answer::Done { detail: format!("job {} is being cancelled", view.id) })
+}
+
+/// A name that could mean another job, or somebody else's, is not enough to end one.
+fn clear_name(daemon: &Daemon, peer: &Peer, name: &str, view: &JobView) -> Result<(), Failure> {
+    if view.uid != peer.owner.uid {
+        let message = format!("job {} named {name} belongs to {}", view.id, view.owner);
+        return Err(refuse(
+            ErrorCode::BadRequest,
+            message,
+            format!("to cancel it, say `cancel {}`", view.id),
+        ));
+    }
+    let (wanted, uid) = (name.to_owned(), peer.owner.uid);
+    let living = daemon.engine.look(move |e| {
+        let of_name = e.jobs().filter(|(j, _)| j.name.as_str() == wanted && j.owner.uid == uid);
+        let living = of_name.filter(|(_, gangs)| gangs.iter().any(|g| !g.is_finished()));
+        living.map(|(j, _)| j.id.to_string()).collect::<Vec<_>>()
+    })?;
+    if living.len() > 1 {
+        let message = format!("several jobs are named {name}: {}", living.join(", "));
+        return Err(refuse(ErrorCode::BadRequest, message, "give the number of the one that is meant"));
+    }
+    Ok(())
 }
 
 fn on_node(
@@ -320,6 +377,15 @@ fn stream_logs(
         // Looked at before the logs, so that nothing written before the end is missed.
         let over = !what.follow || ended(daemon, id)?;
         let found = logs::find(&daemon.paths, id, what.rank, what.attempt).map_err(unreadable)?;
+        if over && found.is_empty() && followers.is_empty() && (what.rank.is_some() || what.attempt.is_some())
+        {
+            let message = format!("job {id} has no such rank or attempt");
+            return Err(refuse(
+                ErrorCode::NotFound,
+                message,
+                format!("`phalanx get {id}` shows its ranks and attempts"),
+            ));
+        }
         for log in found {
             if !followers.iter().any(|f| f.member() == log.member) {
                 followers.push(Follower::new(log, tail));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{
     CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
-    Pattern, Phase, Placement, Question, Reason, Report, Timestamp, Traffic,
+    Pattern, Phase, Placement, Question, Reason, Report, Traffic,
 };
 use phalanx_shell::{Engine, cost};
 
@@ -51,11 +51,13 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
         (0..job.gangs.len()).filter_map(|i| engine.gang(id.gang(u16::try_from(i).ok()?))).collect();
     let nodes: Vec<Node> = if full { engine.nodes().cloned().collect() } else { Vec::new() };
     let gangs = records.iter().zip(&job.gangs).map(|(r, g)| gang(engine, map, &nodes, g, r, full)).collect();
-    let (state, at) = overall(&records);
-    let ending = records.iter().find_map(|r| match &r.phase {
-        Phase::Finished { ending, .. } if state == ending.word() => Some(ending.clone()),
+    let ending = ending_of(&records);
+    let state = ending.as_ref().map_or_else(|| least_advanced(&records), phalanx_model::Ending::word);
+    let finished_at = records.iter().filter_map(|r| match r.phase {
+        Phase::Finished { at, .. } => Some(at),
         _ => None,
     });
+    let at = finished_at.max();
     let (reason, detail) = reason(engine, &records);
     Some(JobView {
         id,
@@ -78,8 +80,17 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
     })
 }
 
-/// A job's state is that of its least advanced gang; a finished job's is its first bad ending.
-fn overall<'a>(records: &[&'a GangRecord]) -> (&'a str, Option<Timestamp>) {
+/// How a job ended, once all of its gangs have.
+fn ending_of(records: &[&GangRecord]) -> Option<phalanx_model::Ending> {
+    let endings = records.iter().filter_map(|r| match &r.phase {
+        Phase::Finished { ending, .. } => Some(ending),
+        _ => None,
+    });
+    records.iter().all(|r| r.is_finished()).then(|| phalanx_model::Ending::of_job(endings))
+}
+
+/// The state of a job that has not ended is that of the gang that needs most attention.
+fn least_advanced(records: &[&GangRecord]) -> &'static str {
     let rank = |r: &&&GangRecord| match r.phase {
         Phase::Stopping { .. } => 0,
         Phase::Starting { .. } => 1,
@@ -87,19 +98,18 @@ fn overall<'a>(records: &[&'a GangRecord]) -> (&'a str, Option<Timestamp>) {
         Phase::Pending { .. } => 3,
         Phase::Finished { .. } => 4,
     };
-    let bad = |r: &&&GangRecord| r.phase.word() != "succeeded";
-    let finished_at = records.iter().filter_map(|r| match r.phase {
-        Phase::Finished { at, .. } => Some(at),
-        _ => None,
-    });
-    if records.iter().all(|r| r.is_finished()) {
-        let word = records.iter().find(bad).map_or("succeeded", |r| r.phase.word());
-        return (word, finished_at.max());
-    }
-    (records.iter().min_by_key(rank).map_or("pending", |r| r.phase.word()), None)
+    records.iter().min_by_key(rank).map_or("pending", |r| r.phase.word())
 }
 
 fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
+    match ending_of(records) {
+        Some(phalanx_model::Ending::Failed { class, detail, .. }) => {
+            return (class.word().to_owned(), detail);
+        }
+        Some(phalanx_model::Ending::Cancelled { by }) => return (String::new(), format!("by {by}")),
+        Some(_) => return (String::new(), String::new()),
+        None => {}
+    }
     for record in records {
         match &record.phase {
             Phase::Pending { .. } => {
@@ -107,12 +117,6 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
                 return (reason.word().to_owned(), reason.to_string());
             }
             Phase::Stopping { cause, .. } => return (String::new(), stop_sentence(cause)),
-            Phase::Finished { ending: phalanx_model::Ending::Failed { class, detail, .. }, .. } => {
-                return (class.word().to_owned(), detail.clone());
-            }
-            Phase::Finished { ending: phalanx_model::Ending::Cancelled { by }, .. } => {
-                return (String::new(), format!("by {by}"));
-            }
             _ => {}
         }
     }
@@ -195,8 +199,17 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
         .iter()
         .map(|r| {
             let gang = gang_of(r)?;
+            // It knows nothing of equal parts on nodes: no fair comparison there.
+            if gang.members_per_node.is_some_and(|n| n != gang.size) || gang.needs.devices == 0 {
+                return None;
+            }
             let (size, each) = (gang.size, gang.needs.devices);
             let placement = cost::baseline::first_fit(&nodes, &map.levels, &free, size, each)?;
+            let one_node =
+                placement.slots.iter().all(|s| Some(&s.node) == placement.slots.first().map(|f| &f.node));
+            if gang.members_per_node.is_some() && !one_node {
+                return None;
+            }
             let predicted = map.predict(&nodes, gang, &placement)?;
             Some(FirstFitView { placement, predicted })
         })

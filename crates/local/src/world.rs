@@ -1,7 +1,7 @@
 //! The world that the pump drives: orders go to the hands, changes to the record, the notices and whoever
 //! follows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{Change, Effect, JobId, Node, NodeName, Order, Timestamp};
@@ -57,6 +57,8 @@ impl World for LocalWorld {
     }
 
     fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine) {
+        // A job of many gangs changes in many ways in one step, and is written down once.
+        let mut touched: BTreeSet<JobId> = BTreeSet::new();
         for change in changes {
             let Some((job, what, detail)) = event(change) else {
                 if let Change::InputRejected { what, why } = change {
@@ -65,12 +67,15 @@ impl World for LocalWorld {
                 continue;
             };
             self.recorder.event(job, now, what, &detail);
-            if let Some(view) = views::job(engine, &self.map, job, false) {
-                self.recorder.job(view, engine.job(job));
-            }
+            touched.insert(job);
             self.notify(engine, job, change, &detail);
             if matches!(change, Change::JobFinished { .. }) {
                 launch::forget_secrets(&self.paths, job);
+            }
+        }
+        for job in touched {
+            if let Some(view) = views::job(engine, &self.map, job, false) {
+                self.recorder.job(view, engine.job(job));
             }
         }
     }
@@ -97,6 +102,10 @@ impl LocalWorld {
             name: job.name.to_string(),
             event,
             detail: detail.to_owned(),
+            ending: match change {
+                Change::JobFinished { ending, .. } => Some((ending.word(), ending.exit_code())),
+                _ => None,
+            },
         };
         if !self.notifier.send(notice) {
             self.warn(&format!("job {id}: too many notices wait, the {event} notice is dropped"));

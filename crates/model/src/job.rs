@@ -237,6 +237,9 @@ pub enum Ending {
     TimeLimit,
 }
 
+/// No user's name has a space in it.
+const FOR_GANG: &str = "gang ";
+
 impl Ending {
     /// What `phalanx run` exits with: the job's own code, 124 for the time limit, 130 for a cancel.
     #[must_use]
@@ -248,6 +251,21 @@ impl Ending {
             Self::Cancelled { .. } => 130,
             Self::TimeLimit => 124,
         }
+    }
+
+    /// How a job with these gangs ended: as the first that did not succeed of its own accord. (The others were
+    /// stopped for it, see [`Self::for_another_gang`].)
+    #[must_use]
+    pub fn of_job<'a>(gangs: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let mut bad = gangs.filter(|e| **e != Self::Succeeded);
+        let own = bad.clone().find(|e| !matches!(e, Self::Cancelled { by } if by.starts_with(FOR_GANG)));
+        own.or_else(|| bad.next()).cloned().unwrap_or(Self::Succeeded)
+    }
+
+    /// Whose word stops a gang because another one of its job ended badly.
+    #[must_use]
+    pub fn for_another_gang(gang: crate::GangId) -> String {
+        format!("{FOR_GANG}{gang}")
     }
 
     #[must_use]

@@ -28,6 +28,8 @@ pub struct Process {
 pub(crate) struct Stat {
     pub(crate) state: char,
     pub(crate) parent: i32,
+    /// Threads that still run; a leader that ended before them reads as a zombie.
+    pub(crate) threads: u32,
     pub(crate) start_time: u64,
 }
 
@@ -39,13 +41,18 @@ impl Stat {
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
-        let start_time = fields.nth(22 - 5)?.parse().ok()?;
-        Some(Self { state, parent, start_time })
+        let threads = fields.nth(20 - 5)?.parse().ok()?;
+        let start_time = fields.nth(22 - 21)?.parse().ok()?;
+        Some(Self { state, parent, threads, start_time })
     }
 
-    /// A zombie runs nothing any more.
+    /// A zombie runs nothing any more, unless only its first thread has ended.
     pub(crate) const fn is_alive(self) -> bool {
-        !matches!(self.state, 'Z' | 'X')
+        match self.state {
+            'X' => false,
+            'Z' => self.threads > 1,
+            _ => true,
+        }
     }
 }
 
@@ -198,8 +205,15 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
         let text = "12 (a) b (c) S 7 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 1 1";
-        assert_eq!(Stat::parse(text), Some(Stat { state: 'S', parent: 7, start_time: 98765 }));
+        assert_eq!(Stat::parse(text), Some(Stat { state: 'S', parent: 7, threads: 1, start_time: 98765 }));
         assert_eq!(Stat::parse("12 (a S 7"), None);
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive() {
+        let zombie = Stat { state: 'Z', parent: 1, threads: 1, start_time: 1 };
+        assert!(!zombie.is_alive());
+        assert!(Stat { threads: 2, ..zombie }.is_alive());
     }
 
     #[test]
@@ -230,7 +244,7 @@ mod tests {
         #[test]
         fn a_tree_is_walked_once(parents in proptest::collection::vec(0..20i32, 20)) {
             let all: BTreeMap<i32, Stat> = (0..20).zip(parents)
-                .map(|(pid, parent)| (pid, Stat { state: 'S', parent, start_time: 1 })).collect();
+                .map(|(pid, parent)| (pid, Stat { state: 'S', parent, threads: 1, start_time: 1 })).collect();
             let found = descendants_in(&all, &BTreeSet::from([3]));
             for process in &found {
                 let parent = all[&process.pid].parent;

@@ -14,6 +14,7 @@ type Create<S> = Box<dyn FnMut(Epoch, Timestamp) -> Result<Journal<S>, JournalEr
 
 /// When and how to begin the next segment.
 pub(crate) struct Rotation<S> {
+    /// Grows with what a fresh listing takes: else a large world would be begun anew at every step.
     segment_bytes: u64,
     epoch: Epoch,
     config: Config,
@@ -70,6 +71,7 @@ impl<W: World, S: phalanx_journal::Storage> Pump<W, S> {
         match begun {
             Ok((journal, Ok(()))) => {
                 rotation.epoch = epoch;
+                rotation.segment_bytes = rotation.segment_bytes.max(journal.bytes().saturating_mul(2));
                 if let Err(e) = retain(&rotation.dir, rotation.segments_kept) {
                     self.world.warn(&format!("old journal segments stay: {e}"));
                 }

@@ -72,7 +72,8 @@ pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
     let Global { state, output, quiet, .. } = global;
-    let session = Session { paths: paths(state)?, out: Output::new(output, quiet) };
+    let session =
+        Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out: Output::new(output, quiet) };
     match verb {
         Verb::Up(up) => daemon::up(&session, up),
         Verb::Down => daemon::down(&session),
@@ -97,8 +98,10 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
 }
 
 /// `--state` or `$PHALANX_STATE` (clap reads both), or the default.
-fn paths(state: Option<PathBuf>) -> Result<Paths, Failure> {
-    let Some(state) = state.filter(|path| !path.as_os_str().is_empty()) else { return Ok(Paths::from_env()) };
+fn paths(state: Option<PathBuf>, of_daemon: bool) -> Result<Paths, Failure> {
+    let Some(state) = state.filter(|path| !path.as_os_str().is_empty()) else {
+        return Ok(if of_daemon { Paths::from_env() } else { Paths::of_client() });
+    };
     std::path::absolute(&state).map(Paths::new).map_err(|e| Failure::file("use", &state, &e))
 }
 

@@ -63,6 +63,10 @@ impl Ledger {
             return;
         }
         self.set_member(gang, rank, MemberState::Running);
+        let now = self.now;
+        if let Some(record) = self.record_mut(gang) {
+            record.first_started_at.get_or_insert(now);
+        }
         self.run_if_all_released(gang, out);
     }
 
@@ -273,11 +277,12 @@ impl Ledger {
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         let Some(next) = others.next() else {
             if !std::mem::replace(&mut entry.ended, true) {
-                let bad = entry.gangs.iter().find_map(|r| match &r.phase {
-                    Phase::Finished { ending, .. } if *ending != Ending::Succeeded => Some(ending.clone()),
+                let endings = entry.gangs.iter().filter_map(|r| match &r.phase {
+                    Phase::Finished { ending, .. } => Some(ending),
                     _ => None,
                 });
-                out.changes.push(Change::JobFinished { job, ending: bad.unwrap_or(Ending::Succeeded) });
+                let ending = Ending::of_job(endings);
+                out.changes.push(Change::JobFinished { job, ending });
             }
             return;
         };
@@ -285,7 +290,7 @@ impl Ledger {
         if ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) {
             let by = match ending {
                 Ending::Cancelled { by } => by,
-                _ => format!("gang {gang}"),
+                _ => Ending::for_another_gang(gang),
             };
             let others: Vec<GangId> = std::iter::once(next).chain(others).collect();
             for other in others {

@@ -134,12 +134,11 @@ impl Group {
         // Since Linux 5.14; atomic against forks.
         let killed = self.v2.as_ref().is_some_and(|dir| put(&dir.join("cgroup.kill"), "1").is_ok());
         let freezer = self.v1.get(&Controller::Freezer).map(|dir| dir.join("freezer.state"));
-        if !killed {
-            if let Some(state) = &freezer {
-                let _ = put(state, "FROZEN");
-            }
-            processes::kill_round(|| self.processes());
+        if let Some(state) = freezer.as_ref().filter(|_| !killed) {
+            let _ = put(state, "FROZEN");
         }
+        // Also after cgroup.kill: it passes over a process whose first thread has ended.
+        processes::kill_round(|| self.processes());
         if let Some(state) = &freezer {
             // Only now are the signals delivered, also to what the member itself froze.
             let _ = put(state, "THAWED");

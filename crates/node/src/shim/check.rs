@@ -64,7 +64,7 @@ pub(super) fn prepare(spec: &MemberSpec, group: &mut Group) -> Result<Prepared, 
             spec.uid
         )));
     }
-    let log = open_log(&spec.log_path).map_err(|e| {
+    let log = open_log(&spec.log_path, spec.uid, spec.gid).map_err(|e| {
         Failure::infrastructure(format!("cannot open the log {}: {e}", spec.log_path.display()))
     })?;
     let mut notes = group.create(&spec.limits());
@@ -110,13 +110,18 @@ pub(super) fn owner(spec: &MemberSpec) -> (Uid, Vec<Gid>) {
 
 /// The log is the daemon's; the rank only has it open. Nothing that somebody else put in its place is
 /// written to.
-fn open_log(path: &Path) -> io::Result<File> {
+fn open_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let log =
         OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags.bits()).open(path)?;
     let meta = log.metadata()?;
-    if !meta.is_file() || meta.uid() != geteuid().as_raw() || meta.nlink() != 1 {
+    let own = [geteuid().as_raw(), uid].contains(&meta.uid());
+    if !meta.is_file() || !own || meta.nlink() != 1 {
         return Err(io::Error::other("is no plain file of this daemon's own"));
+    }
+    if geteuid().is_root() {
+        // The rank opens it again as /dev/stderr; the folder stays closed to it.
+        std::os::unix::fs::fchown(&log, Some(uid), Some(gid))?;
     }
     // O_NONBLOCK means nothing for a plain file, but the rank could see it.
     nix::fcntl::fcntl(&log, nix::fcntl::F_SETFL(OFlag::O_APPEND))?;
