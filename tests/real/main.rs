@@ -6,6 +6,7 @@
 mod declared;
 mod disk_full;
 mod gang_start;
+mod hostile;
 mod idempotency;
 mod mpi;
 mod nodes;

@@ -1,6 +1,6 @@
 //! What is refused at the door: a submission that could never run, with the field and the reason.
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Rejection};
+use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Needs, Rejection};
 
 use crate::ledger::Ledger;
 use crate::plan::{LevelAt, Tree, best_fit};
@@ -81,10 +81,24 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     if best.fits >= gang.size {
         return Ok(());
     }
+    let fits_without = |spare: fn(&mut Needs)| {
+        let mut easier = unbounded.clone();
+        spare(&mut easier.needs);
+        best_fit(tree, &Tree::opened(&empty), &easier, required).fits >= gang.size
+    };
+    let short = match &gang.needs {
+        n if n.memory_bytes > 0 && fits_without(|n| n.memory_bytes = 0) => "; memory is what is short",
+        n if n.cpu_milli > 0 && fits_without(|n| n.cpu_milli = 0) => "; CPUs are what is short",
+        n if n.device_model.is_some() && fits_without(|n| n.device_model = None) => {
+            "; devices of that model are what is short"
+        }
+        _ => "",
+    };
     let where_ = match required {
         LevelAt::Above(0) => "in the whole cluster".to_owned(),
         level if best.domain.is_empty() => format!("inside one {}", tree.level_name(level)),
         level => format!("inside one {} ({})", tree.level_name(level), best.domain),
     };
+    let where_ = format!("{where_}{short}");
     Err(Rejection::LargerThanCluster { asked: gang.size, largest: best.fits, where_ })
 }

@@ -127,7 +127,7 @@ impl Outlook<'_> {
                 report.unblock.extend(relaxed.map(|level| Unblock::RelaxTo { level }));
                 report.unblock.extend(self.ends_needed(gang));
             }
-            Reason::Resources { .. } => report.unblock.extend(self.ends_needed(gang)),
+            Reason::Resources { .. } | Reason::Nodes { .. } => report.unblock.extend(self.ends_needed(gang)),
             Reason::NodeNotAvailable { nodes } => {
                 report.unblock.push(Unblock::Uncordon { nodes: nodes.clone() });
             }

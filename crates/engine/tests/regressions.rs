@@ -434,3 +434,37 @@ fn a_preferred_level_that_could_never_hold_it_is_not_waited_for() {
     watched.step(&[submit(job(2, gang(8).devices(1).preferred("node", 60_000)))]);
     assert_eq!(word(&watched, 2), "Resources");
 }
+
+/// The gang that failed stopped another with a lower number, and the job was told as cancelled.
+#[test]
+fn a_job_ends_as_the_gang_that_failed_and_not_as_one_stopped_for_it() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(1)).and(gang(1).devices(1)))]);
+    let second = MemberId { gang: JobId(1).gang(1), attempt: 1, rank: 0 };
+    watched.step(&[Input::MemberReady { member: member(1, 0) }, Input::MemberReady { member: second }]);
+    watched.step(&[Input::MemberReleased { member: member(1, 0) }, Input::MemberReleased { member: second }]);
+    watched.step(&[Input::MemberExited { member: second, exit: Exit::code(3) }]);
+    let out = watched.step(&[Input::MemberExited {
+        member: member(1, 0),
+        exit: Exit::failed(FailureClass::UserCode, ""),
+    }]);
+    let ended = out.changes.iter().find_map(|c| match c {
+        Change::JobFinished { ending, .. } => Some(ending.clone()),
+        _ => None,
+    });
+    assert_eq!(ended.map(|e| e.exit_code()), Some(3));
+}
+
+/// A grace of centuries held devices against everybody, the operator too.
+#[test]
+fn whoever_holds_devices_can_be_stopped_within_days() {
+    let mut watched = one_node(8);
+    for policy in [
+        job(1, gang(1)).grace(u64::MAX),
+        job(1, gang(1)).advisory(10, 1 << 63),
+        job(1, gang(1)).start_deadline(u64::MAX),
+    ] {
+        let out = watched.step(&[submit(policy)]);
+        assert!(matches!(out.changes[..], [Change::JobRejected { .. }]), "{:?}", out.changes);
+    }
+}

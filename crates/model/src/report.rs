@@ -67,7 +67,8 @@ pub enum Rejection {
     #[error("job {existing} already has this number")]
     DuplicateId { existing: JobId },
     #[error(
-        "a gang of {asked} members can never fit: the largest that this cluster could hold, empty, is {largest} {where_}"
+        "a gang of {} can never fit: the largest that this cluster could hold, empty, is {largest} {where_}",
+        members(*asked)
     )]
     LargerThanCluster { asked: u32, largest: u32, where_: String },
     #[error("no level is named {level}; this cluster has {known}")]
@@ -86,6 +87,8 @@ pub enum Reason {
     Resources { asked: u32, fits: u32 },
     /// Enough is free in all, but not inside one domain of the level it must have.
     Topology { level: LevelName, asked: u32, best: u32, best_domain: String },
+    /// Enough is free in all, but not on enough nodes: the gang needs equal parts on each.
+    Nodes { asked: u32, each: u32, fits: u32, best: u32, best_node: String },
     /// Enough is free, and it waits for a closer place until then.
     PreferredWait { level: LevelName, until: Timestamp },
     /// An earlier gang was passed over as often as is fair, and goes first now.
@@ -107,7 +110,7 @@ impl Reason {
         match self {
             Self::None => "None",
             Self::Resources { .. } => "Resources",
-            Self::Topology { .. } => "Topology",
+            Self::Topology { .. } | Self::Nodes { .. } => "Topology",
             Self::PreferredWait { .. } => "PreferredWait",
             Self::Priority { .. } => "Priority",
             Self::BackOff { .. } => "BackOff",
@@ -131,6 +134,14 @@ impl fmt::Display for Reason {
             Self::Topology { level, asked, best, best_domain } => write!(
                 f,
                 "needs {asked} members inside one {level}, and the best, {best_domain}, has room for {best} now"
+            ),
+            Self::Nodes { asked: 1, each, best, best_node, .. } => write!(
+                f,
+                "needs a node with room for {each} members, and the best, {best_node}, has room for {best} now"
+            ),
+            Self::Nodes { asked, each, fits, best, best_node } => write!(
+                f,
+                "needs {asked} nodes with room for {each} members each, and {fits} have that now (the best, {best_node}, has room for {best})"
             ),
             Self::PreferredWait { level, .. } => {
                 write!(f, "could start farther apart, and waits for a place inside one {level}")
@@ -216,6 +227,10 @@ pub enum Confidence {
     Now,
     /// No later than this, if nothing goes ahead: every job in its way has a time limit.
     AtLatest,
+}
+
+fn members(n: u32) -> String {
+    if n == 1 { "1 member".to_owned() } else { format!("{n} members") }
 }
 
 /// A domain by its whole path, as shown to people: `leaf-1/node-a`.

@@ -48,7 +48,8 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
         field(&mut text, page, "in the order", &format!("place {} of {}", report.position, report.of));
     }
     let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
-    let short = matches!(report.reason, Reason::Resources { .. } | Reason::Topology { .. });
+    let short =
+        matches!(report.reason, Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. });
     let because = match report.estimated_start {
         None if report.unblock.iter().any(endless) => ": a job in its way has no time limit",
         // No job of ours is in the way.

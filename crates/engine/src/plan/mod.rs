@@ -80,7 +80,7 @@ pub(crate) enum Verdict {
 }
 
 const fn waits_for_capacity(reason: &Reason) -> bool {
-    matches!(reason, Reason::Resources { .. } | Reason::Topology { .. })
+    matches!(reason, Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. })
 }
 
 fn bypassed(ledger: &Ledger, gang: GangId) -> u32 {
@@ -174,8 +174,8 @@ fn shortfall(tree: &Tree, free: &[Free], gang: &phalanx_model::Gang, required: L
     match gang.members_per_node {
         Some(each) if in_all >= asked => {
             let node = best_fit(tree, free, &loose, LevelAt::Node);
-            let level = tree.level_name(LevelAt::Node);
-            Reason::Topology { level, asked: each, best: node.fits, best_domain: node.domain }
+            let fits = anywhere / each.max(1);
+            Reason::Nodes { asked: asked / each.max(1), each, fits, best: node.fits, best_node: node.domain }
         }
         _ => Reason::Resources { asked, fits: in_all },
     }

@@ -1,0 +1,130 @@
+//! What one user may try against the daemon, and against others.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use phalanx_local::protocol::{JobRef, Verb};
+use phalanx_model::{JobName, LaunchKind};
+
+use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
+
+#[test]
+fn a_launcher_cannot_be_told_to_start_billions() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let mut job = shell(1, "wc -l < $PHALANX_RANKFILE");
+    gang(&mut job).program.launch = LaunchKind::Mpi;
+    gang(&mut job).program.env = env(&[("PHALANX_RANKS_PER_NODE", "4000000000")]);
+    let id = bench.submit(job);
+    assert_eq!(bench.ended(id).state, "succeeded");
+    assert_eq!(bench.logs(id)[0].1, "4096");
+}
+
+#[test]
+fn a_job_too_large_for_one_machine_is_refused_at_the_door() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let many = Verb::Submit { job: Box::new(shell(1_025, "true")), secrets: env(&[]) };
+    assert!(refused(bench.ask(many)).message.contains("1025 ranks"));
+    let mut heavy = shell(1, "true");
+    gang(&mut heavy).program.env = env(&[("LARGE", &"x".repeat(2 << 20))]);
+    let heavy = Verb::Submit { job: Box::new(heavy), secrets: env(&[]) };
+    assert!(refused(bench.ask(heavy)).hint.contains("files"));
+    for name in ["17", "--all"] {
+        let mut job = shell(1, "true");
+        job.name = JobName::new(name).unwrap();
+        let verb = Verb::Submit { job: Box::new(job), secrets: env(&[]) };
+        assert!(refused(bench.ask(verb)).message.contains(name));
+    }
+}
+
+#[test]
+fn a_name_that_could_mean_two_jobs_cancels_none() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let sleeper = || {
+        let mut job = shell(1, "exec sleep 1000");
+        job.name = JobName::new("twin").unwrap();
+        bench.submit(job)
+    };
+    let by_name = || Verb::Cancel { job: JobRef::Name("twin".to_owned()) };
+    let (first, second) = (sleeper(), sleeper());
+    let error = refused(bench.ask(by_name()));
+    assert!(error.message.contains(&format!("{first}, {second}")), "{error:?}");
+    bench.cancel(first);
+    bench.ended(first);
+    bench.done(by_name());
+    assert_eq!(bench.ended(second).state, "cancelled");
+}
+
+#[test]
+fn a_name_is_first_of_all_ones_own_job() {
+    if !is_root("a_name_is_first_of_all_ones_own_job") {
+        return;
+    }
+    let bench = Bench::up_with(NODE_OF_8);
+    let mut own = shell(1, "exec sleep 1000");
+    own.name = JobName::new("train").unwrap();
+    let theirs = Verb::Submit { job: Box::new(own.clone()), secrets: env(&[]) };
+    let own = bench.submit(own);
+    let answers = format!("{:?}", bench.ask_as(NOBODY, &theirs));
+    assert!(answers.contains("Submitted"), "{answers}");
+    bench.done(Verb::Cancel { job: JobRef::Name("train".to_owned()) });
+    assert_eq!(bench.ended(own).state, "cancelled");
+    // Again is the same, and not the other user's.
+    let again = bench.done(Verb::Cancel { job: JobRef::Name("train".to_owned()) });
+    assert!(again.contains("ended already"), "{again}");
+    let theirs = phalanx_model::JobId(2);
+    assert_ne!(bench.get(theirs).state, "cancelled");
+    bench.cancel(theirs);
+    assert_eq!(bench.ended(theirs).state, "cancelled");
+}
+
+#[test]
+fn open_connections_of_one_user_shut_nobody_out() {
+    let bench = Bench::up_with(NODE_OF_8);
+    // The operator's own, which have no limit; a user's stop at 64.
+    let held: Vec<UnixStream> =
+        (0..300).map(|_| UnixStream::connect(bench.paths.socket()).unwrap()).collect();
+    assert!(bench.ask(Verb::Ping).is_ok());
+    drop(held);
+}
+
+#[test]
+fn a_rank_may_open_its_output_again() {
+    if !is_root("a_rank_may_open_its_output_again") {
+        return;
+    }
+    let bench = Bench::up_with(NODE_OF_8);
+    let job = shell(1, "echo one; echo two >> /dev/stderr");
+    let verb = Verb::Submit { job: Box::new(job), secrets: env(&[]) };
+    let answers = format!("{:?}", bench.ask_as(NOBODY, &verb));
+    assert!(answers.contains("Submitted"), "{answers}");
+    let id = phalanx_model::JobId(1);
+    assert_eq!(bench.ended(id).state, "succeeded");
+    assert_eq!(bench.logs(id).len(), 2);
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_ended_too() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let source = bench.path("orphan.c");
+    let program = bench.path("orphan");
+    let text = "#include <pthread.h>\n#include <unistd.h>\nstatic void *run(void *x) { for (;;) sleep(1); return x; }\n\
+                int main(void) { pthread_t t; pthread_create(&t, 0, run, 0); pthread_exit(0); }\n";
+    fs::write(&source, text).unwrap();
+    let built = Command::new("cc").arg("-pthread").arg("-o").arg(&program).arg(&source).status();
+    if !built.is_ok_and(|s| s.success()) {
+        println!("SKIPPED a_process_whose_first_thread_has_ended_is_ended_too: no cc");
+        return;
+    }
+    let mut job = shell(1, &format!("exec {}", program.display()));
+    job.policy.stop.grace_ms = 500;
+    let id = bench.submit(job);
+    bench.await_state(id, "running");
+    until("its first thread's end", || {
+        let pid = bench.shim(id, 1, 0).rank_pid.unwrap_or(0);
+        fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z "))
+    });
+    bench.cancel(id);
+    assert_eq!(bench.ended(id).state, "cancelled");
+    bench.await_nobody();
+}
