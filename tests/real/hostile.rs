@@ -128,3 +128,28 @@ fn a_process_whose_first_thread_has_ended_is_ended_too() {
     assert_eq!(bench.ended(id).state, "cancelled");
     bench.await_nobody();
 }
+
+#[test]
+fn a_slow_notice_of_one_user_holds_up_nobody_else() {
+    if !is_root("a_slow_notice_of_one_user_holds_up_nobody_else") {
+        return;
+    }
+    let bench = Bench::up_with(NODE_OF_8);
+    let gate = bench.path("gate");
+    let mut slow = shell(1, "true");
+    // Would wait for its time-out, were it not let go at the end.
+    gang(&mut slow).program.notify = Some(format!("while [ ! -e {} ]; do sleep 0.05; done", gate.display()));
+    let verb = Verb::Submit { job: Box::new(slow), secrets: env(&[]) };
+    assert!(format!("{:?}", bench.ask_as(NOBODY, &verb)).contains("Submitted"));
+    bench.ended(phalanx_model::JobId(1));
+    let mut quick = shell(1, "exit 4");
+    let told = bench.path("told");
+    gang(&mut quick).program.notify =
+        Some(format!("echo $PHALANX_EVENT $PHALANX_EXIT_CODE >> {}", told.display()));
+    bench.submit(quick);
+    until("the notice of the end", || {
+        assert!(!gate.exists());
+        fs::read_to_string(&told).is_ok_and(|t| t.contains("end 4"))
+    });
+    fs::write(gate, "").unwrap();
+}

@@ -1,14 +1,17 @@
 //! Tells somebody when a job starts, ends or is displaced: a command of the owner's, or a webhook.
 //!
-//! Never in the way of scheduling: one thread, a bounded queue, a time-out each.
+//! Never in the way of scheduling: threads of its own, bounded queues, a time-out each.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use phalanx_model::Owner;
 
-/// Notices that wait at most; beyond that they are dropped, and that is said.
+/// Notices of one owner that wait at most; beyond that they are dropped, and that is said.
 const WAITING_MAX: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -27,20 +30,35 @@ pub(crate) struct Notice {
     pub(crate) ending: Option<(&'static str, i32)>,
 }
 
+/// One queue and one thread per owner: a slow command of one user holds up nobody else.
 #[derive(Clone)]
-pub(crate) struct Notifier(SyncSender<Notice>);
+pub(crate) struct Notifier {
+    queues: Arc<Mutex<BTreeMap<u32, SyncSender<Notice>>>>,
+    warn: fn(&str),
+}
 
 impl Notifier {
-    /// Starts the thread. `warn` gets what could not be delivered.
-    pub(crate) fn start(warn: impl Fn(&str) + Send + 'static) -> Self {
-        let (sender, receiver) = sync_channel(WAITING_MAX);
-        std::thread::spawn(move || deliver_all(&receiver, &warn));
-        Self(sender)
+    /// `warn` gets what could not be delivered.
+    pub(crate) fn start(warn: fn(&str)) -> Self {
+        Self { queues: Arc::default(), warn }
     }
 
-    /// Hands over a notice; false when too many wait.
+    /// Hands over a notice; false when too many of this owner wait.
     pub(crate) fn send(&self, notice: Notice) -> bool {
-        self.0.try_send(notice).is_ok()
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = match queues.entry(notice.owner.uid) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let (sender, receiver) = sync_channel(WAITING_MAX);
+                let warn = self.warn;
+                let deliver = move || deliver_all(&receiver, &warn);
+                if std::thread::Builder::new().name("notices".to_owned()).spawn(deliver).is_err() {
+                    return false;
+                }
+                new.insert(sender)
+            }
+        };
+        queue.try_send(notice).is_ok()
     }
 }
 

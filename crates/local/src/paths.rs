@@ -30,8 +30,10 @@ impl Paths {
             return Self::new(SHARED);
         }
         let state = env::var_os("XDG_STATE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-        let home =
-            || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".local/state");
+        let home = || {
+            PathBuf::from(env::var_os("HOME").filter(|v| !v.is_empty()).unwrap_or_else(|| "/tmp".into()))
+                .join(".local/state")
+        };
         Self::new(state.unwrap_or_else(home).join("phalanx"))
     }
 
