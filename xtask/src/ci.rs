@@ -41,12 +41,19 @@ fn stages() -> Vec<(&'static str, Command)> {
         ("lints", stage(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])),
         ("walls", walls()),
     ];
+    // The same cases every time; `cargo test` by hand tries new ones.
+    let seeded = |arguments: &[&str]| {
+        let mut command = stage(arguments);
+        command
+            .env("PROPTEST_RNG_SEED", std::env::var("PROPTEST_RNG_SEED").unwrap_or_else(|_| "1".to_owned()));
+        command
+    };
     if has_nextest() {
-        stages.push(("tests", stage(&["nextest", "run", "--workspace", "--no-fail-fast"])));
+        stages.push(("tests", seeded(&["nextest", "run", "--workspace", "--no-fail-fast"])));
         // nextest does not run the examples in documentation.
         stages.push(("documentation tests", stage(&["test", "--quiet", "--workspace", "--doc"])));
     } else {
-        stages.push(("tests", stage(&["test", "--quiet", "--workspace", "--no-fail-fast"])));
+        stages.push(("tests", seeded(&["test", "--quiet", "--workspace", "--no-fail-fast"])));
     }
     stages
 }
