@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, Device, Link, LinkKind, Machine, Nic, Origin, Port, ShapeName};
+use phalanx_model::{DEVICES_PER_NODE_MAX, Device, Link, LinkKind, Machine, Nic, Origin, Port};
 
 use crate::cpulist::CpuSet;
 use crate::shape;
@@ -55,14 +55,9 @@ pub fn read(root: &Path, meminfo: &Path) -> Sysfs {
     let mut places = Vec::new();
     let mut found = Sysfs {
         machine: Machine {
-            shape: ShapeName::new("unnamed").expect("letters are a name"),
-            origin: Origin::Found,
-            devices: Vec::new(),
-            nics: Vec::new(),
-            links: Vec::new(),
-            groups: Vec::new(),
             cpu_milli: cpus.count() * 1000,
             memory_bytes: memory_bytes(meminfo).unwrap_or(0),
+            ..Machine::bare(Origin::Found)
         },
         vendors: Vec::new(),
         drivers: Vec::new(),

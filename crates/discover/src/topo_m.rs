@@ -9,7 +9,7 @@ mod text;
 
 use std::fmt;
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, Device, Link, LinkKind, Machine, Nic, Origin, Port, ShapeName};
+use phalanx_model::{DEVICES_PER_NODE_MAX, Device, Link, LinkKind, Machine, Nic, Origin, Port};
 
 use crate::cpulist::CpuSet;
 use crate::shape;
@@ -115,16 +115,7 @@ pub fn parse(text: &str) -> Result<TopoM, TopoError> {
             .gaps
             .push(Gap::new((line, 1), "`topo -mp` shows PCIe alone: NVLink may be there and is not shown"));
     }
-    let mut machine = Machine {
-        shape: ShapeName::new("unnamed").expect("letters are a name"),
-        origin: Origin::Declared,
-        devices: Vec::new(),
-        nics: Vec::new(),
-        links: Vec::new(),
-        groups: Vec::new(),
-        cpu_milli: 0,
-        memory_bytes: 0,
-    };
+    let mut machine = Machine::bare(Origin::Declared);
     let ports = read_ports(&mut table, &mut machine);
     read_links(&mut table, &ports, &mut machine);
     let alone = machine.devices.len() + machine.nics.len() == 1;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use phalanx_model::{
     Admin, Device, DeviceMask, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine, Nic, Node,
-    NodeName, Origin, Port, ShapeName,
+    NodeName, Origin, Port,
 };
 use phalanx_node::discover;
 use phalanx_shell::cost;
@@ -115,7 +115,7 @@ fn declared_node(
     let mut machine = match (&said.topo, &said.devices) {
         (Some(topo), _) => read_topo(&folder.join(topo), said, notes)?,
         (None, Some(devices)) => uniform(devices),
-        (None, None) => bare(),
+        (None, None) => Machine::bare(Origin::Declared),
     };
     machine.origin = Origin::Declared;
     set_nics(&mut machine, said.nic_bytes_per_s);
@@ -168,7 +168,7 @@ fn uniform(said: &DeclaredDevices) -> Machine {
     Machine {
         devices: (0..said.count).map(device).collect(),
         links: pairs.map(|(a, b)| Link { a: Port::Device(a), b: Port::Device(b), kind }).collect(),
-        ..bare()
+        ..Machine::bare(Origin::Declared)
     }
 }
 
@@ -178,19 +178,6 @@ fn nvlinks(model: &str) -> u8 {
         m if m.contains("V100") => 6,
         m if m.contains("A100") => 12,
         _ => 18,
-    }
-}
-
-fn bare() -> Machine {
-    Machine {
-        shape: ShapeName::new("bare").unwrap_or_else(|_| unreachable!("a constant name is well formed")),
-        origin: Origin::Declared,
-        devices: Vec::new(),
-        nics: Vec::new(),
-        links: Vec::new(),
-        groups: Vec::new(),
-        cpu_milli: 0,
-        memory_bytes: 0,
     }
 }
 

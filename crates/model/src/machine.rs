@@ -100,6 +100,21 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A machine of which nothing is known yet. Its shape has no name until the devices and links are known.
+    #[must_use]
+    pub fn bare(origin: Origin) -> Self {
+        Self {
+            shape: ShapeName::new("unnamed").unwrap_or_else(|_| unreachable!("letters are a name")),
+            origin,
+            devices: Vec::new(),
+            nics: Vec::new(),
+            links: Vec::new(),
+            groups: Vec::new(),
+            cpu_milli: 0,
+            memory_bytes: 0,
+        }
+    }
+
     /// The link between two devices, if the reader could tell.
     #[must_use]
     pub fn device_link(&self, a: u32, b: u32) -> Option<LinkKind> {
