@@ -6,7 +6,7 @@ use phalanx_model::Machine;
 
 use crate::check::Finding;
 use crate::fabric::{self, Reading};
-use crate::gap::Gap;
+use crate::gap::{Gap, listed};
 use crate::nccl::graph::NcclGraphs;
 use crate::nvidia::{mig::Mig, nvlink::NvlinkStatus, p2p::P2p, query::Query};
 use crate::objects::nodes::NodeObjects;
@@ -230,12 +230,12 @@ pub fn read(text: &str, kind: Option<Kind>, host: Option<&str>) -> Result<Found,
         Kind::NcclTopo => {
             let found = nccl::topo::parse(text)?;
             let (machine, more) = found.tree().machine();
-            let mut reading = MachineReading::new(machine, found.gaps.iter().cloned().chain(more).collect());
-            if found.trees.len() > 1 {
-                let what =
-                    format!("the file tells of {} hosts, of which the first is read", found.trees.len());
-                reading.gaps.push(Gap::new((0, 0), what));
-            }
+            let hosts = found.trees.len();
+            let others = (hosts > 1).then(|| {
+                Gap::new((0, 0), format!("the file tells of {hosts} hosts, of which the first is read"))
+            });
+            let gaps = found.gaps.iter().cloned().chain(more).chain(others).collect();
+            let mut reading = MachineReading::new(machine, gaps);
             reading.is_vendors = found.is_vendors;
             reading.tree = Some(found.tree().clone());
             Found::Machine(Box::new(reading))
@@ -291,7 +291,8 @@ impl Found {
 impl MachineReading {
     /// A machine of which nothing more is known.
     #[must_use]
-    pub const fn new(machine: Machine, gaps: Vec<Gap>) -> Self {
+    pub fn new(machine: Machine, gaps: Vec<Gap>) -> Self {
+        let gaps = listed(gaps);
         Self {
             machine,
             uuids: Vec::new(),
