@@ -2,9 +2,20 @@
 //!
 //! `cargo run --release -p phalanx-bench -- cost [--json] [--fit] [--plot FILE] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- map [--json]`
+//! `cargo run --release -p phalanx-bench -- placement [--nodes N] [--growth] [--json]`
+//! `cargo run --release -p phalanx-bench -- grid [--json]`
+//! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
+//! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
 
 mod cost;
+mod grid;
+mod lingjun;
 mod map;
+mod openb;
+mod optimality;
+mod peers;
+mod placement;
 
 use std::process::ExitCode;
 
@@ -20,6 +31,42 @@ usage: phalanx-bench cost [--json] [--fit] [--plot FILE] [--data FOLDER]
 usage: phalanx-bench map [--json]
 
   map     load time and memory of maps with 1,600, 12,800 and 102,400 GPUs, and time of one change and one estimate
+
+usage: phalanx-bench placement [--nodes N] [--seconds N] [--growth] [--json]
+
+  placement  time to place or refuse one gang in a cluster of which 90 % is used
+    --nodes N      machines of 8 GPUs; without it 12,800
+    --seconds N    how long decisions are timed; without it 10
+    --growth       clusters of 1,600, 12,800 and 102,400 GPUs, and the ratio
+    --json         one JSON object in one line for each cluster
+
+usage: phalanx-bench grid [--json]
+
+  grid    communication time of tensor x data x pipeline parallel jobs on partly filled Clos clusters, against the
+          placements of other schedulers
+
+usage: phalanx-bench lingjun [--json] [--data FOLDER]
+
+  lingjun  leaves crossed by gangs on a real Clos of 847 hosts, against the fewest possible, by policy
+    --data FOLDER  the folder of topo.csv; without it ../shared/data/traces/lingjun beside the project
+
+usage: phalanx-bench optimality [--json] [--instances N] [--queues N] [--seed N] [--queue N]
+
+  optimality  the engine's places against the best there are, on seeded instances; fails when one is not the best
+    --json         one JSON object in one line in place of text
+    --instances N  clusters with one gang; without it 1,800
+    --queues N     clusters with several gangs at once; without it 200
+    --seed N       one instance in full: cluster, gang, our place, best place
+    --queue N      one queue in full
+  Built with `--features milp` every best is checked by HiGHS too (needs cmake, a C++ compiler and libclang).
+
+usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]
+
+  openb   unallocated GPUs of a 6,212-GPU cluster under a real mix of requests, against seven other policies
+    --json         one JSON object in one line in place of text
+    --workload NAME     one of the ten pod lists; without it all of them
+    --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
+    --data FOLDER  the traces; without it ../shared/data/traces beside the project
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +74,11 @@ fn main() -> ExitCode {
     let result = match arguments.split_first() {
         Some((verb, rest)) if verb == "cost" => cost::run(rest),
         Some((verb, rest)) if verb == "map" => map::run(rest),
+        Some((verb, rest)) if verb == "placement" => placement::run(rest),
+        Some((verb, rest)) if verb == "optimality" => optimality::run(rest),
+        Some((verb, rest)) if verb == "grid" => grid::run(rest),
+        Some((verb, rest)) if verb == "openb" => openb::run(rest),
+        Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

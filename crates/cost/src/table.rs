@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    CostTable, DEVICES_PER_NODE_MAX, DeviceMask, LevelCost, LevelName, Machine, Nic, Node, ShapeCost,
+    CostTable, DEVICES_PER_NODE_MAX, DeviceMask, LevelCost, LevelName, Machine, Nic, NicCost, Node, ShapeCost,
 };
 
 use crate::link::{self, NIC_MB_PER_S};
@@ -41,7 +41,9 @@ pub fn shape_cost(machine: &Machine) -> ShapeCost {
         }
     }
     let nic_mb_per_s = near_nics(machine, machine.device_mask());
-    let mut cost = ShapeCost { devices, pair_mb_per_s, nic_mb_per_s, sets_mb_per_s: Vec::new() };
+    let nics = near_nic_sets(machine).into_iter().map(|(near, mb)| NicCost { near, mb_per_s: rounded(mb) });
+    let nics = nics.collect();
+    let mut cost = ShapeCost { devices, pair_mb_per_s, nic_mb_per_s, nics, sets_mb_per_s: Vec::new() };
     cost.sets_mb_per_s = sets(machine, &cost);
     cost
 }
@@ -71,10 +73,12 @@ fn sets(machine: &Machine, cost: &ShapeCost) -> Vec<u32> {
 pub(crate) fn near_nics(machine: &Machine, devices: DeviceMask) -> u32 {
     let is_used = |set: &DeviceMask| machine.devices.is_empty() || !set.and(devices).is_empty();
     let near = near_nic_sets(machine).into_iter().filter(|(set, _)| is_used(set));
-    let sum: f64 = near.map(|(_, mb)| mb).sum();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let sum = sum as u32;
-    sum
+    rounded(near.map(|(_, mb)| mb).sum())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+const fn rounded(mb_per_s: f64) -> u32 {
+    mb_per_s as u32
 }
 
 /// The NICs of the collective: for each the devices that it is near to, and its bandwidth in MB/s.

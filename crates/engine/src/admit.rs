@@ -1,9 +1,9 @@
 //! What is refused at the door: a submission that could never run, with the field and the reason.
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Needs, Rejection};
+use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Needs, Rejection, Segment};
 
 use crate::ledger::Ledger;
-use crate::plan::{LevelAt, Tree, best_fit};
+use crate::plan::{LevelAt, Space, Tree, best_fit};
 
 /// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -11,6 +11,8 @@ const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
 const GANGS_PER_JOB_MAX: usize = 10_000;
 /// Nodes that a gang may name: all of the largest cluster.
 const NODES_NAMED_MAX: usize = 100_000;
+/// Segments inside each other: more than there are levels.
+const SEGMENTS_MAX: usize = 8;
 /// Jobs in the books, finished ones included until the world forgets them.
 const JOBS_MAX: usize = 100_000;
 
@@ -73,25 +75,63 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
             return Err(Rejection::UnknownLevel { level: level.clone(), known: known.join(", ") });
         }
     }
+    admit_segments(tree, gang)?;
     admit_size(ledger, gang)
+}
+
+/// Segments nest: each is a whole part of the one before, at a level inside of it.
+fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
+    let segments = &gang.topology.segments;
+    if segments.len() > SEGMENTS_MAX {
+        return Err(bad("segments", format!("at most {SEGMENTS_MAX} nest, this has {}", segments.len())));
+    }
+    let mut outer: Option<(&Segment, LevelAt)> = None;
+    for segment in segments {
+        let Some(level) = tree.level_at(&segment.level) else {
+            let known: Vec<String> = tree.level_names().iter().map(ToString::to_string).collect();
+            return Err(Rejection::UnknownLevel { level: segment.level.clone(), known: known.join(", ") });
+        };
+        if segment.size == 0 {
+            return Err(bad("segments", format!("a segment inside one {} has no members", segment.level)));
+        }
+        if let Some((wide, wide_level)) = outer {
+            if !wide.size.is_multiple_of(segment.size) {
+                let why = format!("{} members do not divide into parts of {}", wide.size, segment.size);
+                return Err(bad("segments", why));
+            }
+            if level <= wide_level {
+                let why = format!("{} is not inside {}; name the widest first", segment.level, wide.level);
+                return Err(bad("segments", why));
+            }
+        }
+        if level >= LevelAt::Node && gang.members_per_node.is_some_and(|n| !n.is_multiple_of(segment.size)) {
+            let why = format!("parts of {} do not divide the members of a node", segment.size);
+            return Err(bad("segments", why));
+        }
+        outer = Some((segment, level));
+    }
+    Ok(())
 }
 
 /// A gang that even the empty cluster could not hold is refused, with the largest that it could.
 fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let tree = ledger.tree();
     let required = tree.level_of_required(gang);
-    let empty = tree.all_empty();
+    let empty = Space::empty_of(tree).opened(tree);
     // Measured without the gang's own size as a cap, so that "the largest" is the cluster's.
     let unbounded = Gang { size: MEMBERS_PER_GANG_MAX, ..gang.clone() };
-    let best = best_fit(tree, &Tree::opened(&empty), &unbounded, required);
+    if best_fit(tree, &empty, gang, required).fits >= gang.size {
+        return Ok(());
+    }
+    let best = best_fit(tree, &empty, &unbounded, required);
     // A node that is not there may come, and what it will hold is not known: the gang waits for it.
-    if best.fits >= gang.size || !tree.unknown_nodes(&gang.needs).is_empty() {
+    if !tree.unknown_nodes(&gang.needs).is_empty() {
         return Ok(());
     }
     let fits_without = |spare: fn(&mut Needs)| {
         let mut easier = unbounded.clone();
         spare(&mut easier.needs);
-        best_fit(tree, &Tree::opened(&empty), &easier, required).fits >= gang.size
+        best_fit(tree, &empty, &easier, required).fits >= gang.size
     };
     let short = match &gang.needs {
         n if !n.nodes.is_empty() && fits_without(|n| n.nodes.clear()) => {

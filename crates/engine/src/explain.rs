@@ -6,7 +6,7 @@ use phalanx_model::{
 };
 
 use crate::ledger::Ledger;
-use crate::plan::{Ceiling, Free, LevelAt, Verdict, best_fit, place, try_place};
+use crate::plan::{Ceiling, LevelAt, Search, Space, Verdict, best_fit, place, placement, try_place};
 use crate::policy;
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
@@ -26,11 +26,13 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let order = policy::order(ledger);
     let position = order.iter().position(|g| *g == id)?;
     // The last step may have held it back for one that was passed over too often.
-    let (reason, now) = match (try_place(ledger, id), ledger.reason(id)) {
-        (Verdict::Go(placement), Some(reason @ Reason::Priority { .. })) => (reason.clone(), Some(placement)),
-        (Verdict::Go(placement), _) => (Reason::None, Some(placement)),
-        (Verdict::Wait(reason), _) => (reason, None),
+    let mut search = Search::default();
+    let (reason, now) = match (try_place(ledger, &mut search, ledger.space(), id), ledger.reason(id)) {
+        (Verdict::Go(..), Some(reason @ Reason::Priority { .. })) => (reason.clone(), true),
+        (Verdict::Go(..), _) => (Reason::None, true),
+        (Verdict::Wait(reason), _) => (reason, false),
     };
+    let now = now.then(|| placement(ledger.tree(), search.picks(), gang)).flatten();
     let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
     let held_back = matches!(reason, Reason::Priority { .. });
     let earliest = match record.phase {
@@ -102,7 +104,7 @@ impl Outlook<'_> {
         levels
             .into_iter()
             .map(|level| {
-                let best = best_fit(tree, self.ledger.free(), &loose, level);
+                let best = best_fit(tree, self.ledger.space(), &loose, level);
                 LevelCount {
                     level: tree.level_name(level),
                     domain: best.domain,
@@ -122,7 +124,7 @@ impl Outlook<'_> {
                 let required = tree.level_of_required(gang);
                 let outward = (0..tree.domains.len()).rev().map(LevelAt::Above);
                 let wider = [LevelAt::Node].into_iter().chain(outward).filter(|l| *l < required);
-                let fits = |l: &LevelAt| place(tree, self.ledger.free(), gang, Ceiling(*l)).is_some();
+                let fits = |l: &LevelAt| place(tree, self.ledger.space(), gang, Ceiling(*l)).is_some();
                 let relaxed = wider.into_iter().find(fits).map(|l| tree.level_name(l));
                 report.unblock.extend(relaxed.map(|level| Unblock::RelaxTo { level }));
                 report.unblock.extend(self.ends_needed(gang));
@@ -163,10 +165,10 @@ impl Outlook<'_> {
         let tree = self.ledger.tree();
         let ceiling = Ceiling(tree.level_of_required(gang));
         let running = self.running();
-        let mut free = self.ledger.free().to_vec();
-        let fits = |free: &[Free]| place(tree, free, gang, ceiling).is_some();
+        let mut free = self.ledger.space().clone();
+        let fits = |free: &Space| place(tree, free, gang, ceiling).is_some();
         let needed = running.iter().position(|r| {
-            tree.give_back(&mut free, r.placement, r.needs);
+            free.give_back(tree, &tree.picks_of(r.placement), r.needs);
             fits(&free)
         })?;
         let mut chosen: Vec<&Running<'_>> = running.iter().take(needed + 1).collect();
@@ -175,11 +177,11 @@ impl Outlook<'_> {
         while at > 0 {
             at -= 1;
             let Some(candidate) = chosen.get(at) else { continue };
-            tree.take(&mut free, candidate.placement, candidate.needs);
+            free.take(tree, &tree.picks_of(candidate.placement), candidate.needs);
             if fits(&free) {
                 chosen.remove(at);
             } else {
-                tree.give_back(&mut free, candidate.placement, candidate.needs);
+                free.give_back(tree, &tree.picks_of(candidate.placement), candidate.needs);
             }
         }
         let at = chosen.iter().map(|r| r.ends_at).max_by_key(|e| e.unwrap_or(Timestamp::MAX)).flatten();
@@ -193,7 +195,7 @@ impl Outlook<'_> {
         let running = self.running();
         let mut ends: Vec<(Timestamp, Placement, Needs)> =
             running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.needs.clone()))).collect();
-        let mut free = self.ledger.free().to_vec();
+        let mut free = self.ledger.space().clone();
         let mut now = self.ledger.now();
         let limits = self.ahead_ids.iter().map(|g| longest_ms(&self.ledger.job(g.job)?.policy));
         let queue = self.ahead.iter().copied().zip(limits).chain([(gang, None)]);
@@ -213,7 +215,7 @@ impl Outlook<'_> {
                 }
                 let (at, placement, needs) = ends.remove(0);
                 now = now.max(at);
-                tree.give_back(&mut free, &placement, &needs);
+                free.give_back(tree, &tree.picks_of(&placement), &needs);
             };
             if is_self {
                 report.estimated_start =
@@ -224,7 +226,7 @@ impl Outlook<'_> {
             if placement.slots.is_empty() {
                 return; // One ahead has no known start, so neither has this one.
             }
-            tree.take(&mut free, &placement, &next.needs);
+            free.take(tree, &tree.picks_of(&placement), &next.needs);
             if let Some(limit) = limit_ms {
                 ends.push((now.plus(limit), placement, next.needs.clone()));
             }

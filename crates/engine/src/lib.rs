@@ -9,9 +9,13 @@
 
 mod admit;
 mod explain;
+pub mod grid;
 mod ledger;
+mod placer;
 mod plan;
 mod policy;
+pub mod share;
+pub mod torus;
 mod what_if;
 
 use phalanx_model::{
@@ -137,4 +141,5 @@ impl Engine {
     }
 }
 
+pub use placer::{Found, Placer, Share};
 pub use plan::Free;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DomainName, LevelName, ShapeName};
+use crate::{DeviceMask, DomainName, LevelName, ShapeName};
 
 /// Costs of every hardware shape and every level. Megabytes are 10^6 bytes, one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,13 +44,36 @@ pub struct ShapeCost {
     pub pair_mb_per_s: Vec<u32>,
     /// All NICs of the machine together; 0 when it has none that is known.
     pub nic_mb_per_s: u32,
+    /// The NICs of the collective one by one; empty where only their sum is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<NicCost>,
     /// What an all-reduce inside the machine gets over a device set, by its mask, where rings over direct links
     /// add up; empty where the slowest pair of one ring says it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets_mb_per_s: Vec<u32>,
 }
 
+/// One NIC of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicCost {
+    /// The devices that it stands next to: a gang on other devices does not use it.
+    pub near: DeviceMask,
+    pub mb_per_s: u32,
+}
+
 impl ShapeCost {
+    /// What the NICs next to these devices carry together, one way; 0 when nothing is known. Devices that no NIC
+    /// stands next to reach the slowest one.
+    #[must_use]
+    pub fn nics_of(&self, devices: DeviceMask) -> u32 {
+        if self.nics.is_empty() {
+            return self.nic_mb_per_s;
+        }
+        let near = self.nics.iter().filter(|nic| !nic.near.and(devices).is_empty());
+        let sum = near.fold(0_u32, |sum, nic| sum.saturating_add(nic.mb_per_s));
+        if sum > 0 { sum } else { self.nics.iter().map(|nic| nic.mb_per_s).min().unwrap_or(0) }
+    }
+
     /// Bandwidth between two devices, 0 when out of range.
     #[must_use]
     pub fn pair(&self, a: u32, b: u32) -> u32 {

@@ -68,6 +68,18 @@ pub struct Topology {
     /// All members inside one domain of this level if that comes free within `wait_ms`.
     pub preferred: Option<LevelName>,
     pub wait_ms: u64,
+    /// Parts of the gang that must share a lower domain, widest first: each size divides the one before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
+}
+
+/// Consecutive ranks that must be inside one domain of a level: a tensor-parallel set in one NVLink domain. Where
+/// `size` does not divide the gang, one segment is smaller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Members.
+    pub size: u32,
+    pub level: LevelName,
 }
 
 /// How the ranks talk in one step; lets the cost of a placement be predicted.

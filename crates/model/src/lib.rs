@@ -23,7 +23,7 @@ pub mod shape;
 pub mod time;
 mod torus;
 
-pub use cost_table::{CostTable, DomainCost, LevelCost, ShapeCost};
+pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{Exit, GangRecord, MemberRecord, MemberState, Phase, Placement, Slot, StopCause, StopStage};
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
@@ -33,7 +33,7 @@ pub use ids::{
 pub use input::{Input, SyncKind};
 pub use job::{
     Advisory, Ending, FailureClass, Gang, Job, LaunchKind, Needs, Owner, Pattern, Policy, Program, Retry,
-    SecretSource, Stop, Topology, Traffic,
+    SecretSource, Segment, Stop, Topology, Traffic,
 };
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;

@@ -118,7 +118,7 @@ fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioEr
         max: size,
         needs,
         members_per_node: options.take("per-node").map(|w| words.number(w)).transpose()?,
-        topology: Topology { required, preferred, wait_ms },
+        topology: Topology { required, preferred, wait_ms, segments: Vec::new() },
         traffic: None,
         program: Program::default(),
     })

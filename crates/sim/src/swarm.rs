@@ -286,8 +286,12 @@ impl Swarm {
             let picked = rng.pick(&levels).map(|l| named::<LevelName>(l));
             picked.filter(|_| rng.chance(percent))
         };
-        let topology =
-            Topology { required: level(30, rng), preferred: level(30, rng), wait_ms: rng.below(60_000) };
+        let topology = Topology {
+            required: level(30, rng),
+            preferred: level(30, rng),
+            wait_ms: rng.below(60_000),
+            segments: Vec::new(),
+        };
         Gang {
             size,
             min: size,

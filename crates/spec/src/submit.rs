@@ -120,11 +120,11 @@ impl JobFile {
         let level = Some(topology.level.value.clone());
         let mode = topology.mode.map_or(Mode::Preferred, |mode| mode.value);
         match (mode, topology.wait) {
-            (Mode::Required, None) => Topology { required: level, preferred: None, wait_ms: 0 },
+            (Mode::Required, None) => Topology { required: level, ..Topology::default() },
             (Mode::Required | Mode::Preferred, wait) => Topology {
-                required: None,
                 preferred: level,
                 wait_ms: wait.map_or(0, |wait| wait.value.millis()),
+                ..Topology::default()
             },
         }
     }

@@ -149,7 +149,8 @@ fn shape_cost(machine: &Machine) -> ShapeCost {
         _ => 8_000,
     };
     let pair_mb_per_s = (0..devices).flat_map(|a| (0..devices).map(move |b| pair(a, b))).collect();
-    ShapeCost { devices, pair_mb_per_s, ..ShapeCost::default() }
+    // Slower than any pair, so that it never pays to leave a node.
+    ShapeCost { devices, pair_mb_per_s, nic_mb_per_s: 5_000, ..ShapeCost::default() }
 }
 
 /// Members that need nothing yet.

@@ -132,7 +132,12 @@ pub fn job() -> Job {
             nodes: Vec::new(),
         },
         members_per_node: Some(1),
-        topology: Topology { required: Some(level("leaf")), preferred: None, wait_ms: 0 },
+        topology: Topology {
+            required: Some(level("leaf")),
+            preferred: None,
+            wait_ms: 0,
+            segments: Vec::new(),
+        },
         traffic: None,
         program,
     };

@@ -14,7 +14,7 @@ use phalanx_model::{
     Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
 };
 
-use crate::plan::{Free, Tree};
+use crate::plan::{Free, Search, Space, Tree};
 use noted::Noted;
 use sync::Sync;
 use tally::Tally;
@@ -63,7 +63,8 @@ pub(crate) struct Ledger {
     sync: Sync,
     // Derived from the above.
     tree: Tree,
-    free: Vec<Free>,
+    space: Space,
+    search: Search,
     /// The tree and what is free are older than the nodes.
     stale: bool,
     /// Something was taken that was not free: amounts then cannot be given back one by one.
@@ -74,11 +75,14 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(epoch: Epoch) -> Self {
         let levels = Levels { above: vec![name("cluster")], node: name("node") };
+        let tree = Tree::build(&levels, &BTreeMap::new(), &CostTable::default(), None);
         Self {
             now: Timestamp(0),
             epoch,
             next_seq: 0,
-            tree: Tree::build(&levels, &BTreeMap::new(), &CostTable::default()),
+            space: Space::free_of(&tree),
+            search: Search::default(),
+            tree,
             levels,
             costs: CostTable::default(),
             nodes: BTreeMap::new(),
@@ -92,7 +96,6 @@ impl Ledger {
             tallies: BTreeMap::new(),
             noted: Noted::default(),
             sync: Sync::default(),
-            free: Vec::new(),
             stale: false,
             overbooked: false,
             replan: false,
@@ -112,8 +115,17 @@ impl Ledger {
         &self.tree
     }
 
-    pub(crate) fn free(&self) -> &[Free] {
-        &self.free
+    pub(crate) const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The memory of searches, for as long as one plans.
+    pub(crate) fn lend_search(&mut self) -> Search {
+        std::mem::take(&mut self.search)
+    }
+
+    pub(crate) fn return_search(&mut self, search: Search) {
+        self.search = search;
     }
 
     pub(crate) fn job(&self, id: JobId) -> Option<&Job> {
@@ -149,7 +161,7 @@ impl Ledger {
     }
 
     pub(crate) fn free_of(&self, node: &NodeName) -> Option<Free> {
-        self.tree.index_of(node).and_then(|i| self.free.get(i)).copied()
+        self.tree.index_of(node).map(|i| *self.space.free(i))
     }
 
     pub(crate) fn key(&self, uid: u32, key: &str) -> Option<JobId> {
@@ -222,29 +234,33 @@ impl Ledger {
     /// Brings what is derived from nodes, levels and costs up to date.
     pub(crate) fn freshen(&mut self) {
         if std::mem::take(&mut self.stale) {
-            self.tree = Tree::build(&self.levels, &self.nodes, &self.costs);
+            self.tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree));
             self.recount();
         }
     }
 
     /// What is free, counted anew.
     fn recount(&mut self) {
-        self.free = self.tree.all_free();
+        self.space = Space::free_of(&self.tree);
         self.overbooked = false;
-        let held: Vec<_> = self
+        let held: Vec<(GangId, Placement)> = self
             .active()
             .filter(|(_, _, record)| record.holds_capacity())
-            .filter_map(|(_, gang, record)| Some((record.placement.clone()?, gang.needs.clone())))
+            .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
             .collect();
-        for (placement, needs) in &held {
-            self.overbooked |= !self.tree.take(&mut self.free, placement, needs);
+        for (gang, placement) in &held {
+            self.take(*gang, placement);
         }
     }
 
     fn take(&mut self, gang: GangId, placement: &Placement) {
-        if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
-            self.overbooked |= !self.tree.take(&mut self.free, placement, &needs);
-        }
+        let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
+        else {
+            return;
+        };
+        let picks = self.tree.picks_of(placement);
+        self.overbooked |= !self.space.take(&self.tree, &picks, &found.needs);
+        self.space.load(&self.tree, &picks, found, true);
     }
 
     /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
@@ -254,8 +270,12 @@ impl Ledger {
         let Some(placement) = held else { return };
         if self.overbooked {
             self.recount();
-        } else if let Some(needs) = self.gang(gang).map(|g| g.needs.clone()) {
-            self.tree.give_back(&mut self.free, placement, &needs);
+        } else if let Some(found) =
+            self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
+        {
+            let picks = self.tree.picks_of(placement);
+            self.space.give_back(&self.tree, &picks, &found.needs);
+            self.space.load(&self.tree, &picks, found, false);
         }
     }
 

@@ -1,12 +1,24 @@
 //! Who, where, when: the planner. It reads the books and finds places; only the ledger changes them.
 
-mod place;
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "nodes, domains, levels and classes: far fewer than 2^32"
+)]
+
+mod kind;
+mod request;
+mod search;
 mod shape;
+mod space;
+mod together;
+mod traffic;
 mod tree;
 
-use phalanx_model::{GangId, GangRecord, Outcome, Phase, Placement, Reason, Timestamp};
+use phalanx_model::{Gang, GangId, GangRecord, LevelName, Outcome, Phase, Reason, Timestamp};
 
-pub(crate) use place::{Ceiling, best_fit, ceiling_of, place};
+pub(crate) use search::{Ceiling, Cost, Search, best_fit, place, placement};
+pub(crate) use space::{Pick, Space};
+use together::Choice;
 pub(crate) use tree::{LevelAt, Tree};
 
 pub use tree::Free;
@@ -20,62 +32,127 @@ use crate::ledger::Ledger;
 /// those takes capacity that it could have used, that is counted, and after `bypass_max` times it goes
 /// first and the others wait.
 pub(crate) fn compute(ledger: &mut Ledger, order: &[GangId], config: Config, out: &mut Outcome) {
+    let mut search = ledger.lend_search();
     // Until nothing more starts, so that every reason is about what is free in the end.
     let reasons = loop {
-        let (started, reasons) = pass(ledger, order, config, out);
-        if !started {
-            break reasons;
+        let mut pass = Pass::new(ledger, &mut search, config);
+        order.iter().for_each(|gang| pass.look_at(*gang));
+        if pass.chosen.is_empty() {
+            break pass.end().2;
         }
+        pass.improve();
+        let (chosen, passed_over, _) = pass.end();
+        for choice in chosen {
+            if let Some(placement) = choice.placement(ledger) {
+                ledger.start(choice.gang, placement, out);
+            }
+        }
+        passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
     };
+    ledger.return_search(search);
     for (gang, reason) in reasons {
         ledger.set_reason(gang, reason, out);
     }
 }
 
-/// Looks at every pending gang once. Whether any was started, and why the others were not.
-fn pass(
-    ledger: &mut Ledger,
-    order: &[GangId],
+/// One look at every pending gang. What it chooses is taken in a space of its own until the end.
+struct Pass<'a> {
+    ledger: &'a Ledger,
+    search: &'a mut Search,
     config: Config,
-    out: &mut Outcome,
-) -> (bool, Vec<(GangId, Reason)>) {
-    let mut started = false;
-    let mut reasons = Vec::new();
-    // Those that wait for capacity. The first is the head of the line; others may have been it before.
-    let mut waiting: Vec<GangId> = Vec::new();
-    for &gang in order {
-        if !ledger.record(gang).is_some_and(GangRecord::is_pending) {
-            continue;
+    space: Space,
+    chosen: Vec<Choice>,
+    /// Those that wait for capacity. The first is the head of the line; others may have been it before.
+    waiting: Vec<GangId>,
+    /// Heads of the line, each as often as something went ahead that it could have used.
+    passed_over: Vec<GangId>,
+    reasons: Vec<(GangId, Reason)>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(ledger: &'a Ledger, search: &'a mut Search, config: Config) -> Self {
+        let space = ledger.space().clone();
+        let (chosen, waiting, passed_over, reasons) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { ledger, search, config, space, chosen, waiting, passed_over, reasons }
+    }
+
+    fn end(self) -> (Vec<Choice>, Vec<GangId>, Vec<(GangId, Reason)>) {
+        (self.chosen, self.passed_over, self.reasons)
+    }
+
+    fn look_at(&mut self, id: GangId) {
+        let (Some(gang), Some(record)) = (self.ledger.gang(id), self.ledger.record(id)) else { return };
+        if !record.is_pending() {
+            return;
         }
-        match try_place(ledger, gang) {
+        match try_place(self.ledger, self.search, &self.space, id) {
             Verdict::Wait(reason) => {
                 if waits_for_capacity(&reason) {
-                    waiting.push(gang);
+                    self.waiting.push(id);
                 }
-                reasons.push((gang, reason));
+                self.reasons.push((id, reason));
             }
-            Verdict::Go(placement) => {
-                let harmed = |h: &&GangId| harms(ledger, **h, gang, &placement);
-                let passed_over = |h: &&GangId| bypassed(ledger, **h) >= config.bypass_max;
-                if let Some(ahead) = waiting.iter().filter(passed_over).find(harmed) {
-                    reasons.push((gang, Reason::Priority { ahead: *ahead }));
-                    continue;
+            Verdict::Go(ceiling, cost) => {
+                let picks = self.search.picks().to_vec();
+                let most = self.config.bypass_max;
+                let bypassed = |ahead: &GangId| {
+                    let now = self.passed_over.iter().filter(|head| *head == ahead).count();
+                    bypassed(self.ledger, *ahead).saturating_add(u32::try_from(now).unwrap_or(u32::MAX))
+                };
+                let held_back: Vec<GangId> =
+                    self.waiting.iter().copied().filter(|a| bypassed(a) >= most).collect();
+                if let Some(ahead) = held_back.into_iter().find(|ahead| self.harms(*ahead, gang, &picks)) {
+                    self.reasons.push((id, Reason::Priority { ahead }));
+                    return;
                 }
-                let harmed = waiting.first().filter(harmed).copied();
-                ledger.start(gang, placement, out);
-                started = true;
-                if let Some(ahead) = harmed {
-                    ledger.count_bypass(ahead);
-                }
+                let head = self.waiting.first().copied().filter(|head| self.harms(*head, gang, &picks));
+                self.passed_over.extend(head);
+                let tree = self.ledger.tree();
+                self.space.take(tree, &picks, &gang.needs);
+                self.space.load(tree, &picks, gang, true);
+                self.chosen.push(Choice { gang: id, ceiling, picks, time_ns: cost.time_ns });
             }
         }
     }
-    (started, reasons)
+
+    /// Whether taking these places takes something that the head of the line could use.
+    fn harms(&mut self, head: GangId, gang: &Gang, picks: &[Pick]) -> bool {
+        let Some(waiting) = self.ledger.gang(head) else { return false };
+        let tree = self.ledger.tree();
+        let required = tree.level_of_required(waiting);
+        let before = self.search.most(tree, &self.space, waiting, required).0;
+        self.space.take(tree, picks, &gang.needs);
+        let after = self.search.most(tree, &self.space, waiting, required).0;
+        self.space.give_back(tree, picks, &gang.needs);
+        after < before
+    }
+
+    /// Several gangs that start at once are placed for all of them.
+    fn improve(&mut self) {
+        let Self { ledger, search, space, chosen, waiting, reasons, passed_over, .. } = self;
+        let tree = ledger.tree();
+        let ceiling = |id: &GangId| {
+            let gang = ledger.gang(*id)?;
+            let (ceiling, _) = ceiling_of(tree, gang, ledger.preferred_until(*id), ledger.now());
+            Some((*id, ceiling))
+        };
+        let mut still: Vec<(GangId, Ceiling)> = waiting.iter().filter_map(ceiling).collect();
+        together::improve(ledger, search, space, chosen, &mut still);
+        let is_waiting = |id: &GangId| still.iter().any(|(waits, _)| waits == id);
+        let started = |id: &GangId| waiting.contains(id) && !is_waiting(id);
+        reasons.retain(|(id, _)| !started(id));
+        passed_over.retain(|id| !started(id));
+        // Whoever is let in past the head of the line went ahead of it.
+        let head = waiting.first().filter(|head| is_waiting(head)).copied();
+        let let_in = waiting.iter().filter(|id| started(id)).count();
+        passed_over.extend(head.into_iter().cycle().take(if head.is_some() { let_in } else { 0 }));
+    }
 }
 
 /// What the planner says of one gang now.
 pub(crate) enum Verdict {
-    Go(Placement),
+    /// It fits inside this level; the search has the places.
+    Go(Ceiling, Cost),
     Wait(Reason),
 }
 
@@ -87,25 +164,42 @@ fn bypassed(ledger: &Ledger, gang: GangId) -> u32 {
     ledger.record(gang).map_or(0, |r| r.bypassed)
 }
 
-/// Whether this placement takes something that the head of the line could use.
-fn harms(ledger: &Ledger, head: GangId, gang: GangId, placement: &Placement) -> bool {
-    let (Some(waiting), Some(taking)) = (ledger.gang(head), ledger.gang(gang)) else { return false };
-    let tree = ledger.tree();
-    let before = best_fit(tree, ledger.free(), waiting, tree.level_of_required(waiting)).fits;
-    let mut after = ledger.free().to_vec();
-    tree.take(&mut after, placement, &taking.needs);
-    best_fit(tree, &after, waiting, tree.level_of_required(waiting)).fits < before
-}
-
 /// The planner's verdict on one gang, given what is free now. Also what `explain` and `what_if` ask.
-pub(crate) fn try_place(ledger: &Ledger, id: GangId) -> Verdict {
+pub(crate) fn try_place(ledger: &Ledger, search: &mut Search, space: &Space, id: GangId) -> Verdict {
     let (Some(gang), Some(record)) = (ledger.gang(id), ledger.record(id)) else {
         return Verdict::Wait(Reason::None);
     };
     if let Some(until) = backing_off(record, ledger.now()) {
         return Verdict::Wait(Reason::BackOff { until });
     }
-    verdict(ledger, ledger.free(), gang, ledger.preferred_until(id))
+    verdict(ledger, search, space, gang, ledger.preferred_until(id))
+}
+
+/// The level that a gang may use now, and what it holds out for: until its wait is over, a preferred level
+/// binds like a required one.
+pub(crate) fn ceiling_of(
+    tree: &Tree,
+    gang: &Gang,
+    preferred_until: Option<Timestamp>,
+    now: Timestamp,
+) -> (Ceiling, Option<(LevelName, Timestamp)>) {
+    let required = tree.level_of_required(gang);
+    let preferred = gang.topology.preferred.as_ref().and_then(|l| tree.level_at(l));
+    match (preferred, preferred_until) {
+        (Some(level), Some(until)) if narrows(level, required) && now < until => {
+            (Ceiling(level), Some((tree.level_name(level), until)))
+        }
+        _ => (Ceiling(required), None),
+    }
+}
+
+/// Whether a preference asks for more than the requirement. Levels inside the node need not nest: both then
+/// bind, see [`search`].
+fn narrows(preferred: LevelAt, required: LevelAt) -> bool {
+    match (preferred, required) {
+        (LevelAt::Group(p), LevelAt::Group(r)) => p != r,
+        (preferred, required) => preferred > required,
+    }
 }
 
 fn backing_off(record: &GangRecord, now: Timestamp) -> Option<Timestamp> {
@@ -115,11 +209,12 @@ fn backing_off(record: &GangRecord, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// The verdict on a gang with these amounts free.
-pub(crate) fn verdict(
+/// The verdict on a gang with what is free in a space.
+fn verdict(
     ledger: &Ledger,
-    free: &[Free],
-    gang: &phalanx_model::Gang,
+    search: &mut Search,
+    space: &Space,
+    gang: &Gang,
     preferred_until: Option<Timestamp>,
 ) -> Verdict {
     let tree = ledger.tree();
@@ -129,30 +224,30 @@ pub(crate) fn verdict(
     }
     let required = tree.level_of_required(gang);
     let (ceiling, holding_out) = ceiling_of(tree, gang, preferred_until, ledger.now());
-    if let Some(placement) = place(tree, free, gang, ceiling) {
-        return Verdict::Go(placement);
+    if let Some(found) = search.place(tree, space, gang, ceiling) {
+        return Verdict::Go(ceiling, found.cost);
     }
     if let Some((level, until)) = holding_out
-        && let Some(farther) = place(tree, free, gang, Ceiling(required))
+        && let Some(farther) = search.place(tree, space, gang, Ceiling(required))
     {
         // A level that could not hold the gang even when empty is not worth a wait.
-        let could_hold = place(tree, &Tree::opened(&tree.all_empty()), gang, ceiling).is_some();
+        let could_hold = place(tree, &Space::empty_of(tree).opened(tree), gang, ceiling).is_some();
         return if could_hold {
             Verdict::Wait(Reason::PreferredWait { level, until })
         } else {
-            Verdict::Go(farther)
+            Verdict::Go(Ceiling(required), farther.cost)
         };
     }
-    Verdict::Wait(shortfall(tree, free, gang, required))
+    Verdict::Wait(shortfall(tree, space, gang, required))
 }
 
 /// Why no place was found: the gang, the level and the counts.
-fn shortfall(tree: &Tree, free: &[Free], gang: &phalanx_model::Gang, required: LevelAt) -> Reason {
+fn shortfall(tree: &Tree, free: &Space, gang: &Gang, required: LevelAt) -> Reason {
     let asked = gang.size;
-    let empty = tree.all_empty();
+    let empty = Space::empty_of(tree);
     let best_empty = best_fit(tree, &empty, gang, required).fits;
     if best_empty < asked {
-        let all = best_fit(tree, &Tree::opened(&empty), gang, required).fits;
+        let all = best_fit(tree, &empty.opened(tree), gang, required).fits;
         let mut nodes = tree.unknown_nodes(&gang.needs);
         // What a node that is not there could hold is not known.
         let might = all >= asked || !nodes.is_empty();
@@ -162,17 +257,20 @@ fn shortfall(tree: &Tree, free: &[Free], gang: &phalanx_model::Gang, required: L
         }
         return Reason::BadConstraints { asked, largest: all };
     }
-    if best_fit(tree, &Tree::opened(free), gang, required).fits >= asked {
+    if best_fit(tree, &free.opened(tree), gang, required).fits >= asked {
         return Reason::NodeNotAvailable { nodes: tree.closed_nodes(&gang.needs) };
     }
     let best = best_fit(tree, free, gang, required);
+    if best.fits >= asked {
+        return Reason::BudgetExhausted { expanded: u64::from(search::DOMAINS_MAX) };
+    }
     let anywhere = best_fit(tree, free, gang, LevelAt::Above(0)).fits;
     if anywhere >= asked {
         let level = tree.level_name(required);
         return Reason::Topology { level, asked, best: best.fits, best_domain: best.domain };
     }
     // Enough may be free in all, and too little on any one node.
-    let loose = phalanx_model::Gang { members_per_node: None, ..gang.clone() };
+    let loose = Gang { members_per_node: None, ..gang.clone() };
     let in_all = best_fit(tree, free, &loose, LevelAt::Above(0)).fits;
     match gang.members_per_node {
         Some(each) if in_all >= asked => {

@@ -9,13 +9,42 @@ use phalanx_model::{DeviceMask, ShapeCost};
 
 /// 2^16 masks of 4 bytes: 256 KiB per shape. DGX-2 has 16 GPUs; larger machines go without a table.
 const TABLE_DEVICES_MAX: u32 = 16;
+/// Up to here the best subset of every mask is a table too: 3^8 pairs of mask and subset.
+const PICKS_DEVICES_MAX: u32 = 8;
+/// Bandwidth where nothing limits, or nothing is known.
+pub(crate) const NO_LIMIT: u32 = u32::MAX;
 
-/// Ring bandwidths of every device set of one hardware shape, in MB/s.
+/// What device sets of one hardware shape get, in MB/s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeTable {
     cost: ShapeCost,
     /// Indexed by mask; empty when the shape is too large or unknown.
     ring_mb_per_s: Vec<u32>,
+    slowest_pair: u32,
+    /// Free masks that offer the same are one class; empty: a class is a number of devices.
+    class_of: Vec<u16>,
+    /// By class.
+    offers: Vec<Offer>,
+    /// The best subset by mask and number of devices: inside the node alone, and beside other nodes.
+    inside: Vec<u8>,
+    spanning: Vec<u8>,
+}
+
+/// What a free mask offers: by number of devices, the fastest set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Offer {
+    pub(crate) devices: u32,
+    /// When the gang stays on this node: the ring through the set.
+    pub(crate) inside: Vec<u32>,
+    /// When the gang goes beyond this node: the slower of ring and NICs.
+    pub(crate) spanning: Vec<u32>,
+}
+
+impl Offer {
+    pub(crate) fn unlimited(devices: u32) -> Self {
+        let all = vec![NO_LIMIT; devices as usize + 1];
+        Self { devices, inside: all.clone(), spanning: all }
+    }
 }
 
 impl ShapeTable {
@@ -23,7 +52,146 @@ impl ShapeTable {
         let square = usize::try_from(u64::from(cost.devices) * u64::from(cost.devices)).unwrap_or(usize::MAX);
         let sound = cost.devices <= TABLE_DEVICES_MAX && cost.pair_mb_per_s.len() == square;
         let ring_mb_per_s = if sound { ring_table(cost) } else { Vec::new() };
-        Self { cost: cost.clone(), ring_mb_per_s }
+        let mut table = Self {
+            cost: cost.clone(),
+            ring_mb_per_s,
+            slowest_pair: cost
+                .pair_mb_per_s
+                .iter()
+                .copied()
+                .filter(|pair| *pair > 0)
+                .min()
+                .unwrap_or(NO_LIMIT),
+            class_of: Vec::new(),
+            offers: Vec::new(),
+            inside: Vec::new(),
+            spanning: Vec::new(),
+        };
+        if sound && cost.devices <= PICKS_DEVICES_MAX {
+            table.tabulate();
+        } else {
+            table.count_only();
+        }
+        table
+    }
+
+    pub(crate) const fn cost(&self) -> &ShapeCost {
+        &self.cost
+    }
+
+    /// Every mask's best subsets, and the classes that follow.
+    fn tabulate(&mut self) {
+        let width = self.cost.devices as usize + 1;
+        let masks = 1_usize << self.cost.devices;
+        let (mut inside, mut spanning) = (vec![0_u8; masks * width], vec![0_u8; masks * width]);
+        let mut offers = Vec::with_capacity(masks);
+        for mask in 0..masks as u64 {
+            let free = DeviceMask(mask);
+            let mut best = vec![((0, 0, 0), (0, 0, 0, 0)); width];
+            // Downwards, so that of equals the lowest numbers stay.
+            let mut set = mask;
+            loop {
+                let devices = DeviceMask(set);
+                let (count, speed) = (devices.count() as usize, self.speed(devices));
+                let (pairs, rest) = (self.pairs(devices), self.speed(free.minus(devices)));
+                let at = mask as usize * width + count;
+                let alone = (speed, pairs, rest);
+                let beside = (speed.min(self.nics(devices)), speed, pairs, rest);
+                if let Some((best_alone, best_beside)) = best.get_mut(count) {
+                    if alone >= *best_alone {
+                        *best_alone = alone;
+                        inside[at] = set as u8;
+                    }
+                    if beside >= *best_beside {
+                        *best_beside = beside;
+                        spanning[at] = set as u8;
+                    }
+                }
+                if set == 0 {
+                    break;
+                }
+                set = (set - 1) & mask;
+            }
+            best.truncate(free.count() as usize + 1);
+            offers.push(Offer {
+                devices: free.count(),
+                inside: best.iter().map(|(alone, _)| alone.0).collect(),
+                spanning: best.iter().map(|(_, beside)| beside.0).collect(),
+            });
+        }
+        let mut distinct = offers.clone();
+        distinct.sort();
+        distinct.dedup();
+        let class = |offer: &Offer| distinct.binary_search(offer).unwrap_or(0) as u16;
+        self.class_of = offers.iter().map(class).collect();
+        (self.offers, self.inside, self.spanning) = (distinct, inside, spanning);
+    }
+
+    /// A class for each number of devices. Where sets of one size differ, they are offered as the best of them.
+    fn count_only(&mut self) {
+        let devices = self.cost.devices.min(phalanx_model::DEVICES_PER_NODE_MAX);
+        let mut full = Offer::unlimited(devices);
+        if !self.ring_mb_per_s.is_empty() {
+            (full.inside, full.spanning) = (vec![0; devices as usize + 1], vec![0; devices as usize + 1]);
+            for mask in (0..1_u64 << devices).map(DeviceMask) {
+                let (at, speed) = (mask.count() as usize, self.speed(mask));
+                full.inside[at] = full.inside[at].max(speed);
+                full.spanning[at] = full.spanning[at].max(speed.min(self.nics(mask)));
+            }
+        }
+        let offer = |count: u32| Offer {
+            devices: count,
+            inside: full.inside[..=count as usize].to_vec(),
+            spanning: full.spanning[..=count as usize].to_vec(),
+        };
+        self.offers = (0..=devices).map(offer).collect();
+    }
+
+    /// What the NICs beside these devices carry. Of NICs that nobody told of it is assumed that they are no better
+    /// than the slowest way inside the machine.
+    pub(crate) fn nics(&self, devices: DeviceMask) -> u32 {
+        match self.cost.nics_of(devices) {
+            0 => self.slowest_pair,
+            nics => nics,
+        }
+    }
+
+    /// The class of a free mask, and nothing where the mask has devices that the shape has not.
+    pub(crate) fn class_of(&self, free: DeviceMask) -> Option<u16> {
+        if self.class_of.is_empty() {
+            return (free.0.checked_shr(self.cost.devices).unwrap_or(0) == 0).then(|| free.count() as u16);
+        }
+        self.class_of.get(usize::try_from(free.0).ok()?).copied()
+    }
+
+    /// By class, ascending by nothing in particular.
+    pub(crate) fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// The best `count` devices of `free` for a gang that has members on other nodes: NICs count.
+    pub(crate) fn best_spanning(&self, free: DeviceMask, count: u32) -> Option<DeviceMask> {
+        self.tabulated(&self.spanning, free, count).unwrap_or_else(|| self.best(free, count))
+    }
+
+    fn tabulated(&self, picks: &[u8], free: DeviceMask, count: u32) -> Option<Option<DeviceMask>> {
+        if picks.is_empty() || !self.knows(free) {
+            return None;
+        }
+        if free.count() < count {
+            return Some(None);
+        }
+        let at = usize::try_from(free.0).ok()? * (self.cost.devices as usize + 1) + count as usize;
+        picks.get(at).map(|set| Some(DeviceMask(u64::from(*set))))
+    }
+
+    /// The most that NICs carry beside `count` devices of `free` whose ring has at least `ring`, with that set.
+    pub(crate) fn best_nics(&self, free: DeviceMask, count: u32, ring: u32) -> Option<(u32, DeviceMask)> {
+        if !self.knows(free) {
+            return self.best(free, count).map(|set| (self.nics(set), set));
+        }
+        let fast = subsets(free, count).filter(|set| self.speed(*set) >= ring);
+        fast.map(|set| (self.nics(set), set)).max_by_key(|(nics, set)| (*nics, std::cmp::Reverse(*set)))
     }
 
     /// Whether the table covers these devices. A machine may claim a shape and have more devices than it.
@@ -40,7 +208,7 @@ impl ShapeTable {
     }
 
     /// What a set is worth: where several rings add up, all of them together.
-    fn speed(&self, mask: DeviceMask) -> u32 {
+    pub(crate) fn speed(&self, mask: DeviceMask) -> u32 {
         if mask.count() <= 1 {
             return u32::MAX;
         }
@@ -57,6 +225,9 @@ impl ShapeTable {
         }
         if count == 0 {
             return Some(DeviceMask::EMPTY);
+        }
+        if let Some(tabulated) = self.tabulated(&self.inside, free, count) {
+            return tabulated;
         }
         if !self.knows(free) || free.count() == count {
             return Some(free.iter().take(count as usize).collect());

@@ -1,17 +1,20 @@
-//! The domain tree as flat arrays.
+//! The domain tree as flat arrays: what stands where, and what the ways between are worth. What is free is in
+//! [`super::space`].
 //!
 //! Nodes stand in the order of their path and name, so every domain is a range of them, and rank order by
 //! node index is order by topology path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, Placement,
+    Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, ShapeCost,
     report::show_path,
 };
 
-use super::shape::ShapeTable;
+use super::kind::{Kind, KindKey};
+use super::shape::{NO_LIMIT, ShapeTable};
 
 /// What is free on one node. Negative where others over-commit it: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,10 @@ pub(crate) enum LevelAt {
 pub(crate) struct Listed(Option<Vec<bool>>);
 
 impl Listed {
+    pub(crate) const fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) fn has(&self, i: usize) -> bool {
         self.0.as_ref().is_none_or(|listed| listed.get(i).copied().unwrap_or(false))
     }
@@ -48,6 +55,14 @@ pub(crate) struct Domain {
     pub(crate) nodes: Range<usize>,
     /// Indices into the next level's domains; empty where the children are nodes.
     pub(crate) children: Range<usize>,
+    /// Index into the level above; 0 for the outermost.
+    pub(crate) parent: usize,
+    /// What leaves it shares this, in MB/s.
+    pub(crate) uplink_mb_per_s: u32,
+    /// Twice the latency of its uplink: a ring goes out and comes back.
+    pub(crate) crossing_ns: u64,
+    /// All devices in it.
+    pub(crate) devices: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -55,10 +70,10 @@ pub(crate) struct TreeNode {
     pub(crate) name: NodeName,
     pub(crate) total: Free,
     /// What Phalanx may use: the devices that nobody else holds.
-    usable: DeviceMask,
-    pub(crate) groups: Vec<(usize, DeviceMask)>,
-    models: Vec<(String, DeviceMask)>,
-    shape: usize,
+    pub(crate) usable: DeviceMask,
+    pub(crate) kind: u16,
+    /// The innermost domain that it stands in.
+    pub(crate) leaf: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -67,14 +82,25 @@ pub(crate) struct Tree {
     pub(crate) nodes: Vec<TreeNode>,
     /// `domains[l]` are the domains of level `l` above the node, in order.
     pub(crate) domains: Vec<Vec<Domain>>,
+    /// Per level: what a device has to others inside one domain without touching a NIC, in MB/s; 0: nothing.
+    pub(crate) inside_mb_per_s: Vec<u32>,
+    /// At least what crossing a domain of each level costs, and a node.
+    pub(crate) least_crossing_ns: Vec<u64>,
+    pub(crate) least_node_crossing_ns: u64,
     /// Names of the levels inside nodes, in natural order.
     pub(crate) group_levels: Vec<LevelName>,
-    shapes: Vec<ShapeTable>,
+    pub(crate) kinds: Vec<Kind>,
     index: BTreeMap<NodeName, usize>,
 }
 
 impl Tree {
-    pub(crate) fn build(levels: &Levels, nodes: &BTreeMap<NodeName, Node>, costs: &CostTable) -> Self {
+    /// `before` lends its tables of shapes that stayed the same.
+    pub(crate) fn build(
+        levels: &Levels,
+        nodes: &BTreeMap<NodeName, Node>,
+        costs: &CostTable,
+        before: Option<&Self>,
+    ) -> Self {
         let mut sorted: Vec<&Node> = nodes.values().collect();
         sorted.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.name.cmp(&b.name)));
 
@@ -83,30 +109,85 @@ impl Tree {
         group_levels.sort();
         group_levels.dedup();
 
-        let mut shape_names: Vec<_> = sorted.iter().map(|n| n.machine.shape.clone()).collect();
-        shape_names.sort();
-        shape_names.dedup();
-        let unknown = phalanx_model::ShapeCost::default();
-        let shapes =
-            shape_names.iter().map(|s| ShapeTable::build(costs.shapes.get(s).unwrap_or(&unknown))).collect();
+        let keys: Vec<KindKey<'_>> =
+            sorted.iter().map(|n| KindKey::of(n, node_uplink(n, levels, costs))).collect();
+        let mut distinct = keys.clone();
+        distinct.sort();
+        distinct.dedup();
+        let unknown = ShapeCost::default();
+        let known = before.map_or(&[][..], |tree| &tree.kinds);
+        let mut tables: Vec<Arc<ShapeTable>> = known.iter().map(|kind| kind.table.clone()).collect();
+        let kinds: Vec<Kind> = distinct
+            .iter()
+            .map(|key| {
+                let cost = costs.shapes.get(key.shape).unwrap_or(&unknown);
+                let table = tables.iter().find(|table| table.cost() == cost).cloned().unwrap_or_else(|| {
+                    tables.push(Arc::new(ShapeTable::build(cost)));
+                    tables.last().map_or_else(|| unreachable!("one was pushed"), Arc::clone)
+                });
+                Kind::new(key, table, &group_levels)
+            })
+            .collect();
 
+        let mut domains = build_domains(levels.above.len(), &sorted);
+        for (level, of_level) in levels.above.iter().zip(&mut domains) {
+            for domain in of_level {
+                let cost = costs.uplink(level, &domain.path).unwrap_or_default();
+                domain.uplink_mb_per_s =
+                    if cost.uplink_mb_per_s == 0 { NO_LIMIT } else { cost.uplink_mb_per_s };
+                domain.crossing_ns = 2 * u64::from(cost.latency_ns);
+            }
+        }
+        let mut leaf_of = vec![0_u32; sorted.len()];
+        for (leaf, domain) in (0_u32..).zip(domains.last().into_iter().flatten()) {
+            leaf_of[domain.nodes.clone()].fill(leaf);
+        }
         let tree_nodes: Vec<TreeNode> = sorted
             .iter()
-            .map(|n| {
-                TreeNode::new(n, &group_levels, shape_names.binary_search(&n.machine.shape).unwrap_or(0))
+            .zip(&keys)
+            .zip(&leaf_of)
+            .map(|((node, key), leaf)| {
+                TreeNode::new(node, distinct.binary_search(key).map_or(0, |kind| kind as u16), *leaf)
             })
             .collect();
         let index = tree_nodes.iter().enumerate().map(|(i, n)| (n.name.clone(), i)).collect();
-        let domains = build_domains(levels.above.len(), &sorted);
-        Self { levels: levels.clone(), nodes: tree_nodes, domains, group_levels, shapes, index }
+        let inside = |level: &LevelName| costs.levels.get(level).map_or(0, |cost| cost.inside_mb_per_s);
+        let inside_mb_per_s = levels.above.iter().map(inside).collect();
+        let least =
+            |of_level: &Vec<Domain>| of_level.iter().map(|domain| domain.crossing_ns).min().unwrap_or(0);
+        Self {
+            levels: levels.clone(),
+            nodes: tree_nodes,
+            least_crossing_ns: domains.iter().map(least).collect(),
+            least_node_crossing_ns: kinds.iter().map(|kind| kind.crossing_ns).min().unwrap_or(0),
+            domains,
+            inside_mb_per_s,
+            group_levels,
+            kinds,
+            index,
+        }
+    }
+
+    pub(crate) fn kind(&self, node: &TreeNode) -> &Kind {
+        &self.kinds[usize::from(node.kind)]
+    }
+
+    /// Levels above the node.
+    pub(crate) fn depth(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// The domain of a level that a node stands in.
+    pub(crate) fn domain_of(&self, node: usize, level: usize) -> usize {
+        let mut domain = self.nodes[node].leaf as usize;
+        for above in (level + 1..self.depth()).rev() {
+            domain = self.domains[above][domain].parent;
+        }
+        domain
     }
 
     pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
         self.index.get(node).copied()
-    }
-
-    pub(crate) fn shape_of(&self, node: &TreeNode) -> Option<&ShapeTable> {
-        self.shapes.get(node.shape)
     }
 
     /// The nodes that a gang may use and that take no work.
@@ -134,60 +215,6 @@ impl Tree {
             }
         }
         Listed(Some(listed))
-    }
-
-    /// What is free when none of ours runs.
-    pub(crate) fn all_free(&self) -> Vec<Free> {
-        self.nodes.iter().map(|n| Free { devices: n.usable, ..n.total }).collect()
-    }
-
-    /// What the hardware holds, devices of others included: what could ever be free.
-    pub(crate) fn all_empty(&self) -> Vec<Free> {
-        self.nodes.iter().map(|n| n.total).collect()
-    }
-
-    /// The same amounts, if no node were cordoned.
-    pub(crate) fn opened(free: &[Free]) -> Vec<Free> {
-        free.iter().map(|f| Free { open: true, ..*f }).collect()
-    }
-
-    /// Whether all of it was free: what is taken twice cannot be given back one by one.
-    pub(crate) fn take(&self, free: &mut [Free], placement: &Placement, needs: &Needs) -> bool {
-        let mut was_free = true;
-        self.for_slots(free, placement, |amount, devices| {
-            was_free &= devices.is_subset_of(amount.devices)
-                && amount.cpu_milli.checked_sub_unsigned(needs.cpu_milli).is_some()
-                && amount.memory_bytes.checked_sub_unsigned(needs.memory_bytes).is_some();
-            amount.devices = amount.devices.minus(devices);
-            amount.cpu_milli = amount.cpu_milli.saturating_sub_unsigned(needs.cpu_milli);
-            amount.memory_bytes = amount.memory_bytes.saturating_sub_unsigned(needs.memory_bytes);
-        });
-        was_free
-    }
-
-    pub(crate) fn give_back(&self, free: &mut [Free], placement: &Placement, needs: &Needs) {
-        let usable: Vec<DeviceMask> = self.nodes.iter().map(|n| n.usable).collect();
-        let mut at = placement.slots.iter().filter_map(|s| self.index_of(&s.node));
-        self.for_slots(free, placement, |amount, devices| {
-            let usable = at.next().and_then(|i| usable.get(i)).copied().unwrap_or_default();
-            amount.devices = amount.devices.union(devices.and(usable));
-            amount.cpu_milli = amount.cpu_milli.saturating_add_unsigned(needs.cpu_milli);
-            amount.memory_bytes = amount.memory_bytes.saturating_add_unsigned(needs.memory_bytes);
-        });
-    }
-
-    /// Slots on nodes that are gone are passed over: there is nothing to account.
-    fn for_slots(
-        &self,
-        free: &mut [Free],
-        placement: &Placement,
-        mut change: impl FnMut(&mut Free, DeviceMask),
-    ) {
-        for slot in &placement.slots {
-            if let Some(amount) = self.index_of(&slot.node).and_then(|i| free.get_mut(i)) {
-                change(amount, slot.devices);
-            }
-        }
     }
 
     pub(crate) fn level_at(&self, name: &LevelName) -> Option<LevelAt> {
@@ -228,20 +255,9 @@ impl Tree {
 }
 
 impl TreeNode {
-    fn new(node: &Node, group_levels: &[LevelName], shape: usize) -> Self {
+    fn new(node: &Node, kind: u16, leaf: u32) -> Self {
         let machine = &node.machine;
         let all = machine.device_mask();
-        let mut models: BTreeMap<String, DeviceMask> = BTreeMap::new();
-        for (i, device) in (0_u32..).zip(&machine.devices) {
-            let mask = models.entry(device.model.to_ascii_lowercase()).or_default();
-            *mask = mask.union(DeviceMask::one(i));
-        }
-        let mut groups: Vec<(usize, DeviceMask)> = machine
-            .groups
-            .iter()
-            .filter_map(|g| Some((group_levels.binary_search(&g.level).ok()?, g.devices.and(all))))
-            .collect();
-        groups.sort_unstable();
         Self {
             name: node.name.clone(),
             total: Free {
@@ -251,19 +267,18 @@ impl TreeNode {
                 memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
             },
             usable: all.minus(node.foreign),
-            groups,
-            models: models.into_iter().collect(),
-            shape,
+            kind,
+            leaf,
         }
     }
+}
 
-    /// The devices whose model the gang takes.
-    pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
-        let Some(wanted) = &needs.device_model else { return self.total.devices };
-        let wanted = wanted.to_ascii_lowercase();
-        let fitting = self.models.iter().filter(|(model, _)| model.contains(&wanted));
-        fitting.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask))
-    }
+/// What the cables of this very node carry; most have what their NICs carry.
+fn node_uplink(node: &Node, levels: &Levels, costs: &CostTable) -> (u32, u32) {
+    let mut path = node.path.clone();
+    path.extend(DomainName::new(node.name.as_str()).ok());
+    let cost = costs.uplink(&levels.node, &path).unwrap_or_default();
+    (cost.uplink_mb_per_s, cost.latency_ns)
 }
 
 /// Domains level by level; nodes are sorted by path, so a domain is where a prefix of the path stays equal.
@@ -274,19 +289,31 @@ fn build_domains(depth: usize, sorted: &[&Node]) -> Vec<Vec<Domain>> {
         for (i, node) in sorted.iter().enumerate() {
             let path = node.path.get(..=level).unwrap_or(&node.path);
             match of_level.last_mut() {
-                Some(last) if last.path == path => last.nodes.end = i + 1,
-                _ => of_level.push(Domain { path: path.to_vec(), nodes: i..i + 1, children: 0..0 }),
+                Some(last) if last.path == path => {
+                    last.nodes.end = i + 1;
+                    last.devices += node.machine.device_count();
+                }
+                _ => of_level.push(Domain {
+                    path: path.to_vec(),
+                    nodes: i..i + 1,
+                    children: 0..0,
+                    parent: 0,
+                    uplink_mb_per_s: NO_LIMIT,
+                    crossing_ns: 0,
+                    devices: node.machine.device_count(),
+                }),
             }
         }
         domains.push(of_level);
     }
     for level in 1..depth {
         let (upper, lower) = domains.split_at_mut(level);
-        let (Some(parents), Some(children)) = (upper.last_mut(), lower.first()) else { continue };
+        let (Some(parents), Some(children)) = (upper.last_mut(), lower.first_mut()) else { continue };
         let mut next = 0;
-        for parent in parents {
+        for (at, parent) in parents.iter_mut().enumerate() {
             let first = next;
-            while children.get(next).is_some_and(|c| c.nodes.start < parent.nodes.end) {
+            while let Some(child) = children.get_mut(next).filter(|c| c.nodes.start < parent.nodes.end) {
+                child.parent = at;
                 next += 1;
             }
             parent.children = first..next;

@@ -1,0 +1,334 @@
+//! Parallelism grids on a placement: which rank takes which seat, so that the heaviest groups sit lowest.
+//!
+//! A job of tensor x expert x data x pipeline parallel ranks talks along the axes of a grid. [`map`] tries
+//! every nesting of the axes on the given sites, plainly in topology order and with whole groups packed into
+//! the smallest domains that hold them, counts what each really sends through every uplink, and improves the
+//! best by swaps. Tensor groups never leave a site: that is a condition, not a cost.
+//!
+//! A step's communication is, summed over the axes, the time of the slowest group of the axis: latency, plus
+//! the longest drain of an uplink that the group crosses. All groups of an axis talk at once, so an uplink
+//! drains when the bytes of all of them are through. Megabytes are 10^6 bytes, one way; the arithmetic is
+//! integer.
+
+mod nest;
+mod sites;
+mod swap;
+mod time;
+
+#[cfg(test)]
+mod tests;
+
+pub use sites::{Domain, Site, Sites};
+
+use time::{Cost, Lane, Measure};
+
+/// The most ranks of a grid: more than the largest cluster has devices.
+pub const RANKS_MAX: u32 = 1 << 17;
+/// The most bytes of one call: 16 TiB, beyond every model.
+pub const BYTES_MAX: u64 = 1 << 44;
+/// The most calls of one axis in a step.
+pub const CALLS_MAX: u32 = 1 << 20;
+/// What [`Grid::swaps`] spends: seats looked at in all swaps together, some milliseconds.
+const SWAP_WORK: u32 = 1 << 18;
+
+/// For whom a group talks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Shares every layer: its groups stay inside one site.
+    Tensor,
+    Expert,
+    Data,
+    Pipeline,
+}
+
+/// How the ranks of a group talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Collective {
+    /// A ring in the order of the axis, twice around.
+    AllReduce,
+    /// A ring, once around; bytes are what every rank has in the end. A reduce-scatter costs the same.
+    AllGather,
+    /// Bytes are what one rank sends to all ranks together, itself among them.
+    AllToAll,
+    /// Each rank to the next and back, as stages of a pipeline do.
+    PointToPoint,
+}
+
+/// One axis: every `degree` ranks that differ in nothing but their place on it are a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    pub kind: Kind,
+    /// Ranks of one group.
+    pub degree: u32,
+    pub collective: Collective,
+    /// Bytes of one call, as the collective counts them.
+    pub bytes: u64,
+    /// Calls per step.
+    pub calls: u32,
+}
+
+/// The axes of a job, checked. Ranks are numbered along the first axis, then the second, and so on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    axes: Vec<Axis>,
+    ranks: u32,
+}
+
+/// Why a grid, its sites or an order of ranks cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GridError {
+    #[error("a grid has at least one axis")]
+    NoAxes,
+    #[error("two axes are of the kind {0:?}")]
+    Twice(Kind),
+    #[error("the tensor axis is the innermost one, and stands first")]
+    TensorNotFirst,
+    #[error(
+        "the {0:?} axis has a degree outside 1..={RANKS_MAX}, or more than {BYTES_MAX} bytes or {CALLS_MAX} calls"
+    )]
+    OutOfRange(Kind),
+    #[error("the grid has more than {RANKS_MAX} ranks")]
+    TooLarge,
+    #[error("domain {0} stands inside one that does not come before it")]
+    Parent(u32),
+    #[error("site {0} stands in a domain that is not there")]
+    NoDomain(u32),
+    #[error("more than {max} {what}")]
+    TooMany { what: &'static str, max: u32 },
+    #[error("the grid has {grid} ranks, and the sites hold {sites}")]
+    Ranks { grid: u32, sites: u32 },
+    #[error("site {site} holds {ranks} ranks, which are no whole tensor groups of {degree}")]
+    TensorSplit { site: u32, ranks: u32, degree: u32 },
+    #[error("rank {0} has a seat that is not there or that another has")]
+    Seat(u32),
+}
+
+/// Where one rank sits: the `index`-th rank of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    pub site: u32,
+    pub index: u32,
+}
+
+/// What the communication of one step takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prediction {
+    pub ns: u64,
+    /// In the order of the grid's axes, each rounded up.
+    pub axes_ns: Vec<u64>,
+}
+
+/// An order of ranks, and what it gains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// By rank.
+    pub seats: Vec<Seat>,
+    /// How the axes were laid out where the swaps began, innermost first.
+    pub nesting: Vec<Kind>,
+    /// Ranks in the order of the sites, as if nothing were mapped.
+    pub as_given: Prediction,
+    /// The best layout without swaps. Swaps may have begun with another one.
+    pub nested: Prediction,
+    /// With swaps.
+    pub found: Prediction,
+    pub swaps_tried: u32,
+    pub swaps_made: u32,
+}
+
+impl Mapping {
+    /// What one step saves against the order of the sites.
+    #[must_use]
+    pub const fn gain_ns(&self) -> u64 {
+        self.as_given.ns.saturating_sub(self.found.ns)
+    }
+}
+
+impl Grid {
+    /// # Errors
+    /// When the axes are none, of one kind twice, beyond the limits, or the tensor axis is not the first.
+    pub fn new(axes: &[Axis]) -> Result<Self, GridError> {
+        if axes.is_empty() {
+            return Err(GridError::NoAxes);
+        }
+        let mut ranks = 1_u32;
+        for (at, axis) in axes.iter().enumerate() {
+            if axes.iter().take(at).any(|before| before.kind == axis.kind) {
+                return Err(GridError::Twice(axis.kind));
+            }
+            if axis.kind == Kind::Tensor && at > 0 {
+                return Err(GridError::TensorNotFirst);
+            }
+            let is_sane =
+                (1..=RANKS_MAX).contains(&axis.degree) && axis.bytes <= BYTES_MAX && axis.calls <= CALLS_MAX;
+            if !is_sane {
+                return Err(GridError::OutOfRange(axis.kind));
+            }
+            ranks = ranks.checked_mul(axis.degree).filter(|r| *r <= RANKS_MAX).ok_or(GridError::TooLarge)?;
+        }
+        Ok(Self { axes: axes.to_vec(), ranks })
+    }
+
+    #[must_use]
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    #[must_use]
+    pub const fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// The ranks of every group of an axis, in the order in which they talk; nothing for an axis that is not
+    /// there.
+    pub fn groups(&self, axis: usize) -> impl Iterator<Item = impl Iterator<Item = u32>> {
+        let degree = self.axes.get(axis).map_or(0, |axis| axis.degree);
+        let stride = self.axes.iter().take(axis).fold(1, |stride, axis| stride * axis.degree);
+        let heads = (0..self.ranks).filter(move |rank| degree > 0 && rank / stride % degree == 0);
+        heads.map(move |head| (0..degree).map(move |place| head + place * stride))
+    }
+
+    /// Parts of the gang that may gain from sharing a domain, in ranks, ascending: in every nesting of the
+    /// axes the groups inside each other. A planner asks for places without segments and with each of these
+    /// as one, and keeps the placement whose [`map`] is the fastest.
+    #[must_use]
+    pub fn segments(&self) -> Vec<u32> {
+        let together = self.together();
+        let free: Vec<u32> = self.axes.iter().filter(|a| a.kind != Kind::Tensor).map(|a| a.degree).collect();
+        // Every set of axes is the inner part of some nesting.
+        let sets = 0..1_u32 << free.len();
+        let of_set = |set: u32| {
+            let chosen = (0..).zip(&free).filter(|(bit, _)| set >> bit & 1 == 1);
+            chosen.fold(together, |ranks, (_, degree)| ranks * degree)
+        };
+        let mut found: Vec<u32> = sets.map(of_set).filter(|r| *r > together && *r < self.ranks).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Ranks of a tensor group, which move together.
+    fn together(&self) -> u32 {
+        self.axes.first().filter(|axis| axis.kind == Kind::Tensor).map_or(1, |axis| axis.degree)
+    }
+
+    /// A budget of swaps that costs about the same for every size.
+    #[must_use]
+    pub fn swaps(&self) -> u32 {
+        SWAP_WORK / (self.ranks / self.together()).max(1)
+    }
+}
+
+/// Memory that is kept between mappings.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    time: time::Scratch,
+    nest: nest::Scratch,
+}
+
+/// The best order found for the ranks of `grid` on `sites`: all nestings of the axes, the cheapest first, and
+/// from each on swaps of two tensor groups or of two places of an axis, of which at most `swaps` are tried in
+/// all (see [`Grid::swaps`]). Never worse than the order of the sites. Equal inputs give equal seats; of
+/// equal orders the first counts.
+///
+/// # Errors
+/// When the sites do not hold exactly the grid's ranks, or one of them no whole tensor groups.
+pub fn map(grid: &Grid, sites: &Sites, swaps: u32, scratch: &mut Scratch) -> Result<Mapping, GridError> {
+    check_fit(grid, sites)?;
+    let together = grid.together();
+    let mut measure = Measure::new(grid, sites, together, &mut scratch.time);
+    // Places of blocks of ranks that move together, and the site of each.
+    let homes: Vec<u32> = sites.homes(together);
+    let starts = starts(&mut measure, sites, &homes, &mut scratch.nest);
+    // The first nesting is the grid's own, laid out plainly: the order of the sites.
+    let as_given = starts.first().map(|start| measure.prediction(&start.seated, &homes));
+    let mut in_turn: Vec<&Start> = starts.iter().collect();
+    in_turn.sort_by_key(|start| start.cost);
+    in_turn.dedup_by(|start, before| start.seated == before.seated);
+    let (mut tried, mut made) = (0, 0);
+    let mut best: Option<(Cost, Vec<u32>, &Start)> = None;
+    for start in &in_turn {
+        let mut seated = start.seated.clone();
+        let end = swap::improve(&mut measure, &mut seated, &homes, start.cost, swaps - tried);
+        tried += end.tried;
+        if best.as_ref().is_none_or(|(least, ..)| end.cost < *least) {
+            made = end.made;
+            best = Some((end.cost, seated, start));
+        }
+    }
+    let Some((_, seated, start)) = best else { return Err(GridError::NoAxes) };
+    let nested = in_turn.first().map_or(&start.seated, |cheapest| &cheapest.seated);
+    let nested = measure.prediction(nested, &homes);
+    let found = measure.prediction(&seated, &homes);
+    let fixed = grid.axes.first().map(|axis| axis.kind).filter(|kind| *kind == Kind::Tensor);
+    Ok(Mapping {
+        seats: sites.seats(&seated, together),
+        nesting: fixed.into_iter().chain(start.nesting.iter().map(|lane| lane.kind)).collect(),
+        as_given: as_given.unwrap_or_else(|| nested.clone()),
+        nested,
+        found,
+        swaps_tried: tried,
+        swaps_made: made,
+    })
+}
+
+/// An order to begin with.
+struct Start {
+    cost: Cost,
+    /// The place of each block of ranks.
+    seated: Vec<u32>,
+    nesting: Vec<Lane>,
+}
+
+/// Every nesting of the axes, plainly and packed; the grid's own order first.
+fn starts(
+    measure: &mut Measure<'_>,
+    sites: &Sites,
+    homes: &[u32],
+    scratch: &mut nest::Scratch,
+) -> Vec<Start> {
+    let mut order: Vec<u32> = (0..).take(homes.len()).collect();
+    let mut starts = Vec::new();
+    for nesting in nest::nestings(&measure.axes) {
+        for is_packed in [false, true] {
+            if is_packed {
+                nest::pack(&mut order, &nesting, sites, homes, scratch);
+            } else {
+                order.sort_unstable();
+            }
+            let seated = nest::lay(&order, &nesting);
+            starts.push(Start { cost: measure.cost(&seated, homes), seated, nesting: nesting.clone() });
+        }
+    }
+    starts
+}
+
+/// What the communication of one step takes when rank r has the r-th of `seats`.
+///
+/// # Errors
+/// When the sites do not hold exactly the grid's ranks, or the seats are not theirs, each once.
+pub fn predict(
+    grid: &Grid,
+    sites: &Sites,
+    seats: &[Seat],
+    scratch: &mut Scratch,
+) -> Result<Prediction, GridError> {
+    let held = sites.ranks();
+    let given = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+    if given != grid.ranks || held != grid.ranks {
+        return Err(GridError::Ranks { grid: grid.ranks, sites: given.min(held) });
+    }
+    let seated = sites.places(seats)?;
+    let homes = sites.homes(1);
+    Ok(Measure::new(grid, sites, 1, &mut scratch.time).prediction(&seated, &homes))
+}
+
+fn check_fit(grid: &Grid, sites: &Sites) -> Result<(), GridError> {
+    if sites.ranks() != grid.ranks {
+        return Err(GridError::Ranks { grid: grid.ranks, sites: sites.ranks() });
+    }
+    let degree = grid.together();
+    match (0..).zip(sites.sites()).find(|(_, site)| site.ranks % degree != 0) {
+        Some((site, Site { ranks, .. })) => Err(GridError::TensorSplit { site, ranks: *ranks, degree }),
+        None => Ok(()),
+    }
+}

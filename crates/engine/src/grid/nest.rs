@@ -1,0 +1,109 @@
+//! Orders to start from: every nesting of the axes, plainly or with whole groups packed into low domains.
+
+use super::Sites;
+use super::time::Lane;
+
+/// Memory that is kept.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scratch {
+    /// By cut: places inside it that no part has taken yet.
+    lists: Vec<Vec<u32>>,
+    /// By cut: whether it is in `around`.
+    is_around: Vec<bool>,
+    /// Cuts around the places in hand.
+    around: Vec<u32>,
+    list: Vec<u32>,
+    taken: Vec<u32>,
+    /// First place of each part, and where the part stands in `taken`.
+    parts: Vec<(u32, usize)>,
+}
+
+/// All orders of the axes, innermost first; the first is their own.
+pub(super) fn nestings(axes: &[Lane]) -> Vec<Vec<Lane>> {
+    let mut found: Vec<Vec<Lane>> = vec![Vec::new()];
+    for _ in axes {
+        let longer = found.iter().flat_map(|begun| {
+            let rest = axes.iter().filter(|axis| begun.iter().all(|used| used.kind != axis.kind));
+            rest.map(|axis| begun.iter().chain([axis]).copied().collect())
+        });
+        found = longer.collect();
+    }
+    found
+}
+
+/// Seats the blocks along `order`, the axes one inside the other. The place of each block.
+pub(super) fn lay(order: &[u32], nesting: &[Lane]) -> Vec<u32> {
+    let mut seated = vec![0; order.len()];
+    for (at, place) in (0_u32..).zip(order) {
+        let mut rest = at;
+        let mut block = 0;
+        for axis in nesting {
+            block += rest % axis.degree * axis.stride;
+            rest /= axis.degree;
+        }
+        if let Some(seat) = seated.get_mut(block as usize) {
+            *seat = *place;
+        }
+    }
+    seated
+}
+
+/// Orders all places so that the groups of the nesting, from the widest to the innermost, are each in the
+/// smallest domain that holds one whole. In sites of equal and fitting counts that is topology order.
+pub(super) fn pack(order: &mut [u32], nesting: &[Lane], sites: &Sites, homes: &[u32], scratch: &mut Scratch) {
+    order.sort_unstable();
+    scratch.lists.resize(sites.cuts.len(), Vec::new());
+    scratch.is_around.resize(sites.cuts.len(), false);
+    let mut size: usize = nesting.iter().map(|axis| axis.degree as usize).product();
+    for axis in nesting.iter().rev() {
+        let wide = size;
+        size /= (axis.degree as usize).max(1);
+        if size < 2 {
+            return;
+        }
+        for group in order.chunks_mut(wide.max(1)) {
+            pack_one(group, size, sites, homes, scratch);
+        }
+    }
+}
+
+/// Orders places into parts of `size`, each taken from the lowest domain that still has as many.
+fn pack_one(places: &mut [u32], size: usize, sites: &Sites, homes: &[u32], scratch: &mut Scratch) {
+    let Scratch { lists, is_around, around, list, taken, parts } = scratch;
+    around.clear();
+    taken.clear();
+    for place in places.iter() {
+        let mut cut = homes.get(*place as usize).copied().unwrap_or(0);
+        if let Some(list) = lists.get_mut(cut as usize) {
+            list.push(*place);
+        }
+        while let Some(seen) = is_around.get_mut(cut as usize).filter(|seen| !**seen) {
+            *seen = true;
+            around.push(cut);
+            cut = sites.parent(cut);
+        }
+    }
+    // Children come after their parents, so from the last on everything inside a cut is done before the cut.
+    around.sort_unstable_by(|a, b| b.cmp(a));
+    for cut in around.iter() {
+        if let Some(found) = lists.get_mut(*cut as usize) {
+            std::mem::swap(found, list);
+        }
+        list.sort_unstable();
+        let whole = list.len() / size * size;
+        taken.extend(list.drain(..whole));
+        if let Some(parent) = lists.get_mut(sites.parent(*cut) as usize).filter(|_| *cut != 0) {
+            parent.append(list);
+        }
+        if let Some(seen) = is_around.get_mut(*cut as usize) {
+            *seen = false;
+        }
+    }
+    parts.clear();
+    parts.extend(taken.chunks(size).zip(0..).filter_map(|(part, at)| Some((*part.first()?, at * size))));
+    parts.sort_unstable();
+    let in_order = parts.iter().flat_map(|(_, at)| taken.get(*at..at + size).unwrap_or(&[]));
+    for (place, found) in places.iter_mut().zip(in_order) {
+        *place = *found;
+    }
+}

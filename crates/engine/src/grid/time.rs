@@ -1,0 +1,309 @@
+//! What an order of ranks costs: the real crossings of every group, counted.
+
+use super::{Axis, Collective, Grid, Kind, Prediction, Sites};
+
+/// Picoseconds of a step: whole nanoseconds are too coarse for what one byte takes.
+type Ps = u64;
+
+/// What a step's communication takes; of equal ones, less through all uplinks together is better, which leads
+/// a search over plains where several groups are the slowest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cost {
+    pub(super) time: Ps,
+    through: Ps,
+}
+
+/// One axis over blocks of ranks that move together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    pub(super) kind: Kind,
+    pub(super) degree: u32,
+    /// Blocks between neighbours of a group.
+    pub(super) stride: u32,
+    collective: Collective,
+    calls: u64,
+    /// What one call takes inside a site, where it is slowest.
+    inside: Ps,
+}
+
+/// Memory that is kept.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scratch {
+    /// By axis and cut: what one unit of traffic takes through it.
+    unit: Vec<Ps>,
+    /// By cut: units of all groups of an axis.
+    load: Vec<u64>,
+    /// By cut: members of one group inside it.
+    inside: Vec<u64>,
+    /// Cuts that the groups cross, group by group.
+    crossed: Vec<u32>,
+    groups: Vec<Group>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    head: u32,
+    latency: Ps,
+    /// Where its cuts end in `crossed`.
+    end: usize,
+}
+
+/// Measures orders of one grid on its sites.
+pub(super) struct Measure<'a> {
+    /// Axes along which blocks of ranks differ, as the grid numbers them.
+    pub(super) axes: Vec<Lane>,
+    /// Axes inside a block: the same whatever the order is.
+    fixed: Vec<Lane>,
+    sites: &'a Sites,
+    scratch: &'a mut Scratch,
+}
+
+/// The time of an axis in one call, and its slowest group.
+#[derive(Clone, Copy, Debug, Default)]
+struct AxisTime {
+    time: Ps,
+    through: Ps,
+    slowest: u32,
+}
+
+impl<'a> Measure<'a> {
+    /// `together` is the degree of the first axis where its groups move as one, else 1.
+    pub(super) fn new(grid: &Grid, sites: &'a Sites, together: u32, scratch: &'a mut Scratch) -> Self {
+        let inside_mb = sites.sites().iter().map(|site| site.inside_mb_per_s).filter(|mb| *mb > 0).min();
+        let (mut axes, mut fixed) = (Vec::new(), Vec::new());
+        let mut stride = 1;
+        scratch.unit.clear();
+        for axis in grid.axes() {
+            let lane = Lane {
+                kind: axis.kind,
+                degree: axis.degree,
+                stride,
+                collective: axis.collective,
+                calls: u64::from(axis.calls),
+                inside: inside_units(axis).saturating_mul(unit(axis, inside_mb.unwrap_or(0), 1)),
+            };
+            if together > 1 && axis.kind == Kind::Tensor {
+                fixed.push(lane);
+                continue;
+            }
+            stride *= axis.degree;
+            axes.push(lane);
+            scratch.unit.extend(sites.cuts.iter().map(|cut| unit(axis, cut.mb_per_s, together)));
+        }
+        scratch.load.clear();
+        scratch.load.resize(sites.cuts.len(), 0);
+        scratch.inside.clear();
+        scratch.inside.resize(sites.cuts.len(), 0);
+        Self { axes, fixed, sites, scratch }
+    }
+
+    /// What the order `seated` costs, when block b takes place `seated[b]`, which is at `homes[seated[b]]`.
+    /// Axes that no order changes are left out.
+    pub(super) fn cost(&mut self, seated: &[u32], homes: &[u32]) -> Cost {
+        let mut cost = Cost::default();
+        for axis in 0..self.axes.len() {
+            let calls = self.axes.get(axis).map_or(0, |lane| lane.calls);
+            let of_axis = self.axis(axis, seated, homes);
+            cost.time = cost.time.saturating_add(of_axis.time.saturating_mul(calls));
+            cost.through = cost.through.saturating_add(of_axis.through.saturating_mul(calls));
+        }
+        cost
+    }
+
+    /// All axes, in the grid's order.
+    pub(super) fn prediction(&mut self, seated: &[u32], homes: &[u32]) -> Prediction {
+        let mut all: Vec<Ps> =
+            self.fixed.iter().map(|lane| lane.alone().saturating_mul(lane.calls)).collect();
+        for axis in 0..self.axes.len() {
+            let calls = self.axes.get(axis).map_or(0, |lane| lane.calls);
+            all.push(self.axis(axis, seated, homes).time.saturating_mul(calls));
+        }
+        // Rounded once, so that of two orders the cheaper one never shows as the longer.
+        let sum = all.iter().fold(0, |sum: Ps, ps| sum.saturating_add(*ps));
+        let axes_ns = all.iter().map(|ps| ps.div_ceil(1_000)).collect();
+        Prediction { ns: sum.div_ceil(1_000), axes_ns }
+    }
+
+    /// The blocks of the slowest group of an axis.
+    pub(super) fn slowest(&mut self, axis: usize, seated: &[u32], homes: &[u32], blocks: &mut Vec<u32>) {
+        let head = self.axis(axis, seated, homes).slowest;
+        blocks.clear();
+        if let Some(lane) = self.axes.get(axis) {
+            blocks.extend((0..lane.degree).map(|place| head + place * lane.stride));
+        }
+    }
+
+    fn axis(&mut self, axis: usize, seated: &[u32], homes: &[u32]) -> AxisTime {
+        let Some(lane) = self.axes.get(axis).copied() else { return AxisTime::default() };
+        let mut of_axis = AxisTime::default();
+        if lane.degree < 2 {
+            return of_axis;
+        }
+        self.count(lane, seated, homes);
+        let cuts = self.sites.cuts.len();
+        let units = self.scratch.unit.get(axis * cuts..(axis + 1) * cuts).unwrap_or(&[]);
+        let load = &mut self.scratch.load;
+        let drain = |load: &[u64], cut: u32| {
+            let (load, unit) = (load.get(cut as usize), units.get(cut as usize));
+            load.zip(unit).map_or(0, |(load, unit)| load.saturating_mul(*unit))
+        };
+        let mut start = 0;
+        for group in &self.scratch.groups {
+            let crossed = self.scratch.crossed.get(start..group.end).unwrap_or(&[]);
+            let slowest = crossed.iter().map(|cut| drain(load, *cut)).fold(lane.inside, u64::max);
+            let time = group.latency.saturating_add(slowest);
+            if time > of_axis.time {
+                (of_axis.time, of_axis.slowest) = (time, group.head);
+            }
+            start = group.end;
+        }
+        for cut in &self.scratch.crossed {
+            of_axis.through = of_axis.through.saturating_add(drain(load, *cut));
+            if let Some(load) = load.get_mut(*cut as usize) {
+                *load = 0;
+            }
+        }
+        of_axis
+    }
+
+    /// What every group of an axis sends through every cut.
+    fn count(&mut self, lane: Lane, seated: &[u32], homes: &[u32]) {
+        let Scratch { load, inside, crossed, groups, .. } = &mut *self.scratch;
+        crossed.clear();
+        groups.clear();
+        let home = |block: u32| {
+            let place = seated.get(block as usize).copied().unwrap_or(0);
+            homes.get(place as usize).copied().unwrap_or(0)
+        };
+        let blocks = u32::try_from(seated.len()).unwrap_or(u32::MAX);
+        let width = lane.degree * lane.stride;
+        let heads = (0..blocks).step_by(width.max(1) as usize).flat_map(|low| low..low + lane.stride);
+        for head in heads {
+            let member = |place: u32| home(head + place % lane.degree * lane.stride);
+            let start = crossed.len();
+            let mut hops = Hops::default();
+            let edges =
+                if lane.collective == Collective::PointToPoint { lane.degree - 1 } else { lane.degree };
+            for place in 0..edges {
+                let mut hop: Ps = 0;
+                self.sites.walk(member(place), member(place + 1), |cut, leaves| {
+                    let latency_ns = self.sites.cuts.get(cut as usize).map_or(0, |cut| cut.latency_ns);
+                    hop += Ps::from(latency_ns) * 1_000;
+                    // What a ring brings in it takes out elsewhere, so leaving is counted; a pipeline sends
+                    // one way and back over every edge.
+                    let counts = match lane.collective {
+                        Collective::AllReduce | Collective::AllGather => leaves,
+                        Collective::PointToPoint => true,
+                        Collective::AllToAll => false,
+                    };
+                    if counts && let Some(load) = load.get_mut(cut as usize) {
+                        *load += 1;
+                        crossed.push(cut);
+                    }
+                });
+                hops.add(hop);
+            }
+            if lane.collective == Collective::AllToAll {
+                count_pairs(self.sites, (0..lane.degree).map(member), load, inside, crossed, start);
+            }
+            groups.push(Group { head, latency: lane.latency(hops), end: crossed.len() });
+        }
+    }
+}
+
+/// Of n members of which j are inside, `j (n - j)` pairs cross a cut, whatever their order is.
+fn count_pairs(
+    sites: &Sites,
+    members: impl Iterator<Item = u32> + Clone,
+    load: &mut [u64],
+    inside: &mut [u64],
+    crossed: &mut Vec<u32>,
+    start: usize,
+) {
+    let mut all = 0;
+    for member in members {
+        all += 1;
+        let mut cut = member;
+        while cut != 0 {
+            if let Some(inside) = inside.get_mut(cut as usize) {
+                *inside += 1;
+                if *inside == 1 {
+                    crossed.push(cut);
+                }
+            }
+            cut = sites.parent(cut);
+        }
+    }
+    let mut keep = start;
+    for at in start..crossed.len() {
+        let Some(&cut) = crossed.get(at) else { break };
+        let (Some(load), Some(inside)) = (load.get_mut(cut as usize), inside.get_mut(cut as usize)) else {
+            continue;
+        };
+        if *inside < all {
+            *load += *inside * (all - *inside);
+            crossed.swap(keep, at);
+            keep += 1;
+        }
+        *inside = 0;
+    }
+    crossed.truncate(keep);
+}
+
+/// The hops of one group between sites, around its ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hops {
+    count: u64,
+    longest: Ps,
+}
+
+impl Hops {
+    fn add(&mut self, hop: Ps) {
+        self.count += u64::from(hop > 0);
+        self.longest = self.longest.max(hop);
+    }
+}
+
+impl Lane {
+    /// A piece of data goes around the ring but for one hop, twice in an all-reduce, and every step waits for
+    /// the longest hop. Pairs talk side by side, and the stages of a pipeline as well once it is full.
+    const fn latency(&self, hops: Hops) -> Ps {
+        let around = hops.longest.saturating_mul(hops.count.saturating_sub(1));
+        match self.collective {
+            Collective::AllReduce => around.saturating_mul(2),
+            Collective::AllGather => around,
+            Collective::AllToAll | Collective::PointToPoint => hops.longest,
+        }
+    }
+
+    /// A group that never leaves its site.
+    const fn alone(&self) -> Ps {
+        if self.degree < 2 { 0 } else { self.inside }
+    }
+}
+
+/// Units that pass through one rank's own link.
+const fn inside_units(axis: &Axis) -> u64 {
+    match axis.collective {
+        Collective::AllReduce | Collective::AllGather | Collective::PointToPoint => 1,
+        Collective::AllToAll => axis.degree.saturating_sub(1) as u64,
+    }
+}
+
+/// What one unit of an axis takes through so many MB/s: a passage of a ring, a hop of a pipeline, or a pair
+/// of an all-to-all, of `together` groups that sit side by side. 0 where nothing limits.
+fn unit(axis: &Axis, mb_per_s: u32, together: u32) -> Ps {
+    if mb_per_s == 0 {
+        return 0;
+    }
+    let degree = u128::from(axis.degree);
+    let times = match axis.collective {
+        Collective::AllReduce => 2 * (degree - 1),
+        Collective::AllGather => degree - 1,
+        Collective::AllToAll => 1,
+        Collective::PointToPoint => degree,
+    };
+    // A megabyte a second is a byte in 10^6 ps.
+    let ps = u128::from(axis.bytes) * times * u128::from(together) * 1_000_000;
+    u64::try_from(ps.div_ceil(degree * u128::from(mb_per_s))).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,106 @@
+//! The search for places by itself, without the books: for benchmarks and for whoever keeps books of their own.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{CostTable, DeviceMask, Gang, Levels, Node, NodeName, Placement};
+
+use crate::plan::{Ceiling, LevelAt, Pick, Search, Space, Tree, placement};
+
+/// A cluster, what is free in it, and the memory of searches.
+#[derive(Clone, Debug)]
+pub struct Placer {
+    tree: Tree,
+    space: Space,
+    search: Search,
+}
+
+/// Members of one gang on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Index of the node, in the order of the tree.
+    pub node: u32,
+    pub members: u32,
+    /// The devices of all of them.
+    pub devices: DeviceMask,
+}
+
+/// What was found for a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Predicted time of one collective: crossings, and bytes over the slowest part.
+    pub time_ns: u64,
+    /// The slowest part, `u32::MAX` where nothing limits.
+    pub bottleneck_mb_per_s: u32,
+    /// Proved: no placement of this gang takes less time than this.
+    pub least_ns: u64,
+}
+
+impl Placer {
+    /// Everything free but what others hold on the nodes.
+    #[must_use]
+    pub fn new(levels: &Levels, nodes: impl IntoIterator<Item = Node>, costs: &CostTable) -> Self {
+        let nodes: BTreeMap<NodeName, Node> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
+        let tree = Tree::build(levels, &nodes, costs, None);
+        let space = Space::free_of(&tree);
+        Self { tree, space, search: Search::default() }
+    }
+
+    /// The best place for the whole gang inside its required level, and nothing when there is none. It is not taken
+    /// yet; [`Self::shares`] says where it is.
+    pub fn place(&mut self, gang: &Gang) -> Option<Found> {
+        let ceiling = Ceiling(self.tree.level_of_required(gang));
+        let found = self.search.place(&self.tree, &self.space, gang, ceiling)?;
+        Some(Found {
+            time_ns: found.cost.time_ns,
+            bottleneck_mb_per_s: found.bottleneck_mb_per_s,
+            least_ns: found.least_ns,
+        })
+    }
+
+    /// Where the last gang goes, in the order of its ranks.
+    pub fn shares(&self) -> impl Iterator<Item = Share> + '_ {
+        let share = |pick: &Pick| Share { node: pick.node, members: pick.members, devices: pick.devices };
+        self.search.picks().iter().map(share)
+    }
+
+    /// The place that was found last, by names.
+    #[must_use]
+    pub fn placement(&self, gang: &Gang) -> Option<Placement> {
+        placement(&self.tree, self.search.picks(), gang)
+    }
+
+    /// Takes the place that was found last.
+    pub fn take(&mut self, gang: &Gang) {
+        self.space.take(&self.tree, self.search.picks(), &gang.needs);
+        self.space.load(&self.tree, self.search.picks(), gang, true);
+    }
+
+    /// Gives back what a gang took.
+    pub fn give_back(&mut self, gang: &Gang, shares: &[Share]) {
+        let picks: Vec<Pick> = shares
+            .iter()
+            .map(|share| Pick { node: share.node, members: share.members, devices: share.devices })
+            .collect();
+        self.space.give_back(&self.tree, &picks, &gang.needs);
+        self.space.load(&self.tree, &picks, gang, false);
+    }
+
+    /// Free devices in all.
+    #[must_use]
+    pub fn free_devices(&self) -> u32 {
+        (0..self.tree.domains.first().map_or(0, Vec::len))
+            .map(|domain| self.space.free_devices(0, domain))
+            .sum()
+    }
+
+    /// Nodes in the order of the tree.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.tree.nodes.iter().map(|node| &node.name)
+    }
+
+    /// How many members of the gang the best domain of a level above the node holds, at most the whole gang.
+    #[must_use]
+    pub fn most_that_fits(&mut self, gang: &Gang, level: usize) -> u32 {
+        self.search.most(&self.tree, &self.space, gang, LevelAt::Above(level)).0
+    }
+}

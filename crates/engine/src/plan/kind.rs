@@ -1,0 +1,150 @@
+//! Nodes that are alike in everything that a search looks at: counted together, measured once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use phalanx_model::{DeviceGroup, DeviceMask, LevelName, Needs, Node, ShapeName};
+
+use super::shape::{NO_LIMIT, Offer, ShapeTable};
+
+/// What makes nodes of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KindKey<'a> {
+    pub(crate) shape: &'a ShapeName,
+    models: Vec<&'a str>,
+    groups: Vec<(&'a LevelName, u64)>,
+    /// Cables of its own, in MB/s (0: nothing known), and their latency.
+    uplink: (u32, u32),
+}
+
+impl<'a> KindKey<'a> {
+    pub(crate) fn of(node: &'a Node, uplink: (u32, u32)) -> Self {
+        let machine = &node.machine;
+        let group = |group: &'a DeviceGroup| (&group.level, group.devices.0);
+        Self {
+            shape: &machine.shape,
+            models: machine.devices.iter().map(|device| device.model.as_str()).collect(),
+            groups: machine.groups.iter().map(group).collect(),
+            uplink,
+        }
+    }
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) table: Arc<ShapeTable>,
+    /// All devices of such a node.
+    all: DeviceMask,
+    /// Inside the node, per level: `(index of the level, devices)`, sorted.
+    pub(crate) groups: Vec<(usize, DeviceMask)>,
+    /// Models in small letters, and which devices they are.
+    models: Vec<(String, DeviceMask)>,
+    uplink_mb_per_s: u32,
+    /// Twice the latency of its cables.
+    pub(crate) crossing_ns: u64,
+    /// Where the table does not know these devices: by number alone.
+    by_count: Vec<Offer>,
+    /// The distinct rates of its device sets, inside the node and beyond it.
+    rings: Vec<u32>,
+    beyonds: Vec<u32>,
+}
+
+impl Kind {
+    pub(crate) fn new(key: &KindKey<'_>, table: Arc<ShapeTable>, group_levels: &[LevelName]) -> Self {
+        let devices = u32::try_from(key.models.len()).unwrap_or(u32::MAX);
+        let all = DeviceMask::first(devices);
+        let mut models: BTreeMap<String, DeviceMask> = BTreeMap::new();
+        for (i, model) in (0_u32..).zip(&key.models) {
+            let mask = models.entry(model.to_ascii_lowercase()).or_default();
+            *mask = mask.union(DeviceMask::one(i));
+        }
+        let place = |(level, mask): &(&LevelName, u64)| {
+            Some((group_levels.binary_search(level).ok()?, DeviceMask(*mask).and(all)))
+        };
+        let mut groups: Vec<(usize, DeviceMask)> = key.groups.iter().filter_map(place).collect();
+        groups.sort_unstable();
+        let known = table.class_of(all).is_some();
+        let by_count = if known { Vec::new() } else { (0..=all.count()).map(Offer::unlimited).collect() };
+        let (uplink_mb_per_s, latency_ns) = key.uplink;
+        let mut kind = Self {
+            table,
+            all,
+            groups,
+            models: models.into_iter().collect(),
+            uplink_mb_per_s: if uplink_mb_per_s == 0 { NO_LIMIT } else { uplink_mb_per_s },
+            crossing_ns: 2 * u64::from(latency_ns),
+            by_count,
+            rings: Vec::new(),
+            beyonds: Vec::new(),
+        };
+        kind.rings = distinct(kind.offers().iter().flat_map(|offer| offer.inside.iter().copied()));
+        let whole = kind.nics(kind.all());
+        let beyonds = kind.offers().iter().flat_map(|offer| offer.spanning.iter().skip(1));
+        kind.beyonds = distinct(beyonds.map(|rate| kind.beyond(*rate)).chain([whole]));
+        kind
+    }
+
+    /// The distinct rates of rings inside such a node.
+    pub(crate) fn rings(&self) -> &[u32] {
+        &self.rings
+    }
+
+    /// The distinct rates of device sets of a gang that goes beyond such a node.
+    pub(crate) fn beyonds(&self) -> &[u32] {
+        &self.beyonds
+    }
+
+    /// What each class of free masks offers.
+    pub(crate) fn offers(&self) -> &[Offer] {
+        if self.by_count.is_empty() { self.table.offers() } else { &self.by_count }
+    }
+
+    /// The class of a free mask, an index into [`Self::offers`].
+    pub(crate) fn class_of(&self, free: DeviceMask) -> u16 {
+        if self.by_count.is_empty() { self.table.class_of(free).unwrap_or(0) } else { free.count() as u16 }
+    }
+
+    /// What devices of such a node get when the gang goes beyond it, given what its class offers.
+    pub(crate) fn beyond(&self, offered_mb_per_s: u32) -> u32 {
+        offered_mb_per_s.min(self.uplink_mb_per_s)
+    }
+
+    /// The ring through a set of devices.
+    pub(crate) fn ring(&self, devices: DeviceMask) -> u32 {
+        if self.by_count.is_empty() && devices.count() > 1 { self.table.speed(devices) } else { NO_LIMIT }
+    }
+
+    /// What leaves the node from these devices.
+    pub(crate) fn nics(&self, devices: DeviceMask) -> u32 {
+        self.table.nics(devices).min(self.uplink_mb_per_s)
+    }
+
+    /// The devices whose model the gang takes.
+    pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
+        let Some(wanted) = &needs.device_model else { return self.all };
+        let fitting = self.models.iter().filter(|(model, _)| holds_ignoring_case(model, wanted));
+        fitting.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask))
+    }
+
+    pub(crate) const fn all(&self) -> DeviceMask {
+        self.all
+    }
+
+    /// The groups of one level inside the node.
+    pub(crate) fn groups_of(&self, level: usize) -> impl Iterator<Item = DeviceMask> + '_ {
+        self.groups.iter().filter(move |(of, _)| *of == level).map(|(_, mask)| *mask)
+    }
+}
+
+fn distinct(rates: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut rates: Vec<u32> = rates.collect();
+    rates.sort_unstable_by_key(|rate| std::cmp::Reverse(*rate));
+    rates.dedup();
+    rates
+}
+
+fn holds_ignoring_case(text: &str, wanted: &str) -> bool {
+    wanted.is_empty()
+        || text.as_bytes().windows(wanted.len()).any(|part| part.eq_ignore_ascii_case(wanted.as_bytes()))
+}

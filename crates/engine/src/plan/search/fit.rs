@@ -1,0 +1,105 @@
+//! How many members fit in the best domain of a level, at any speed: the counts behind a reason.
+
+use phalanx_model::Gang;
+
+use super::capacity::Capacities;
+use super::{Search, View};
+use crate::plan::request::Request;
+use crate::plan::space::Space;
+use crate::plan::tree::{LevelAt, Tree};
+
+/// What the best domain of a level can hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fit {
+    pub(crate) fits: u32,
+    pub(crate) domain: String,
+    pub(crate) free_devices: u32,
+    pub(crate) devices: u32,
+}
+
+/// How many members fit in the best domain of a level.
+pub(crate) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
+    let request = Request::of(tree, gang, level);
+    let view = View { tree, space, request: &request };
+    let mut capacities = Capacities::default();
+    match level {
+        LevelAt::Above(level) => of_domains(view, &mut capacities, level),
+        LevelAt::Node => of_nodes(view, None),
+        LevelAt::Group(group) => of_nodes(view, Some(group)),
+    }
+}
+
+impl Search {
+    /// The most members that one domain of a level holds, at most the whole gang, and which domain that is.
+    pub(crate) fn most(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> (u32, usize) {
+        let request = Request::within(tree, gang, level, std::mem::take(&mut self.buffers));
+        let view = View { tree, space, request: &request };
+        let most = match level {
+            LevelAt::Above(level) => most(view, &mut self.capacities, level),
+            LevelAt::Node => (of_nodes(view, None).fits, 0),
+            LevelAt::Group(group) => (of_nodes(view, Some(group)).fits, 0),
+        };
+        self.buffers = request.into_buffers();
+        most
+    }
+}
+
+/// Stops at the first domain that holds the whole gang: more need not be known.
+fn most(view: View<'_>, capacities: &mut Capacities, level: usize) -> (u32, usize) {
+    capacities.begin(view);
+    capacities.set_whole(view);
+    let mut most = (0, 0);
+    for domain in 0..view.tree.domains.get(level).map_or(0, Vec::len) {
+        if most.0 < view.request.size && capacities.bound(view, level, domain) > most.0 {
+            let holds = capacities.of(view, level, domain);
+            let unit = super::capacity::unit_at(view, LevelAt::Above(level));
+            let rest = if holds.rest { view.request.size % unit } else { 0 };
+            let fits = holds.full.saturating_add(rest).min(view.request.size);
+            most = if fits > most.0 { (fits, domain) } else { most };
+        }
+    }
+    most
+}
+
+fn of_domains(view: View<'_>, capacities: &mut Capacities, level: usize) -> Fit {
+    let (fits, domain) = most(view, capacities, level);
+    let Some(found) = view.tree.domains.get(level).and_then(|domains| domains.get(domain)) else {
+        return Fit { fits: 0, domain: String::new(), free_devices: 0, devices: 0 };
+    };
+    let (mut free_devices, mut devices) = (0, 0);
+    for node in found.nodes.clone() {
+        free_devices += view.request.devices(view.tree, view.space, node).count();
+        devices += view.tree.nodes[node].total.devices.count();
+    }
+    Fit { fits, domain: view.tree.domain_name(level, found), free_devices, devices }
+}
+
+/// The best node, or the best group of one.
+fn of_nodes(view: View<'_>, group: Option<usize>) -> Fit {
+    let mut best = Fit { fits: 0, domain: String::new(), free_devices: 0, devices: 0 };
+    for (at, node) in view.tree.nodes.iter().enumerate() {
+        let devices = view.request.devices(view.tree, view.space, at);
+        let mut offer = |mask: phalanx_model::DeviceMask, name: &dyn Fn() -> String| {
+            let inside = devices.and(mask);
+            let limit = view.request.limit(view.tree, view.space, at, inside).min(view.request.size);
+            let fits = match view.request.members_per_node {
+                Some(exactly) if limit < exactly => 0,
+                Some(exactly) => exactly,
+                None => limit,
+            };
+            if best.domain.is_empty() || fits > best.fits {
+                best = Fit { fits, domain: name(), free_devices: inside.count(), devices: mask.count() };
+            }
+        };
+        let kind = view.tree.kind(node);
+        match group {
+            None => offer(node.total.devices, &|| node.name.to_string()),
+            Some(group) => {
+                for mask in kind.groups_of(group) {
+                    offer(mask, &|| format!("{} devices {mask}", node.name));
+                }
+            }
+        }
+    }
+    best
+}

@@ -1,0 +1,405 @@
+//! Where one gang goes: the exact best place for the whole of it.
+//!
+//! The time of a collective is what its crossings cost, added up, plus its bytes over the slowest part. So the search
+//! goes through the few bottlenecks B that exist, fastest first. For each it keeps only what reaches B, looks for the
+//! domain in which the crossings cost least ([`fill`]), and stops when no slower bottleneck can win. A bound says
+//! whether what was found is the best; where it does not, and the work is within the budget, the tree is solved by
+//! exact recursion ([`exact`]).
+//!
+//! For equal members "fits" is a sum, so the search is complete: if any placement exists inside the ceiling, one is
+//! found.
+
+mod alone;
+mod capacity;
+mod exact;
+mod fill;
+mod fit;
+mod measure;
+
+use phalanx_model::{Gang, Placement, Slot};
+
+use super::request::{Buffers, Request};
+use super::shape::NO_LIMIT;
+use super::space::{Pick, Row, Space};
+use super::tree::{LevelAt, Tree};
+use capacity::Capacities;
+use exact::Exact;
+use measure::Measure;
+
+pub(crate) use fill::DOMAINS_MAX;
+pub(crate) use fit::best_fit;
+
+/// The outermost level at which the gang may be spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ceiling(pub(crate) LevelAt);
+
+/// Merged states of the exact recursion for one bottleneck: some milliseconds. Larger searches rest on their bound.
+const EXACT_STEPS_MAX: u64 = 1 << 22;
+/// Clusters of more nodes are not solved by recursion: decisions there come thousands a second.
+const EXACT_NODES_MAX: usize = 128;
+
+/// What a placement costs, compared from the first to the last. The name comes after: of equals the first in the
+/// order of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cost {
+    /// Predicted time of one collective.
+    pub(crate) time_ns: u64,
+    /// Domains used per level, the outermost in the highest digits.
+    pub(crate) spans: u128,
+    /// What it breaks for others: whole nodes, then devices left over beside it.
+    pub(crate) breaks: u64,
+}
+
+impl Cost {
+    pub(crate) const MAX: Self = Self { time_ns: u64::MAX, spans: u128::MAX, breaks: u64::MAX };
+}
+
+/// The memory of searches, and what the last one found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Search {
+    buffers: Buffers,
+    capacities: Capacities,
+    exact: Exact,
+    fill: fill::Fill,
+    thresholds: Vec<u32>,
+    trial: Vec<Pick>,
+    found: Vec<Pick>,
+}
+
+/// What a search ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) cost: Cost,
+    /// The slowest part.
+    pub(crate) bottleneck_mb_per_s: u32,
+    /// No placement takes less time than this; equal to its own time where it is proved to be the best.
+    pub(crate) least_ns: u64,
+}
+
+impl Found {
+    pub(crate) const fn is_best(&self) -> bool {
+        self.least_ns >= self.cost.time_ns
+    }
+}
+
+/// Everything that a search reads.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    tree: &'a Tree,
+    space: &'a Space,
+    request: &'a Request<'a>,
+}
+
+impl<'a> View<'a> {
+    /// The rows of the whole tree: those of the outermost domains, most often one.
+    fn rows(self) -> impl Iterator<Item = &'a Row> {
+        let domains = self.tree.domains.first().map_or(0, Vec::len);
+        (0..domains).flat_map(move |domain| self.space.rows(0, domain))
+    }
+}
+
+impl Search {
+    /// Finds a place for the whole gang inside the ceiling, or nothing. The picks are in [`Self::picks`].
+    pub(crate) fn place(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        ceiling: Ceiling,
+    ) -> Option<Found> {
+        let request = Request::within(tree, gang, ceiling.0, std::mem::take(&mut self.buffers));
+        let found = self.place_request(View { tree, space, request: &request });
+        self.buffers = request.into_buffers();
+        found
+    }
+
+    /// Where the members go, in the order of the tree, a part that is smaller than the others last.
+    pub(crate) fn picks(&self) -> &[Pick] {
+        &self.found
+    }
+
+    fn place_request(&mut self, view: View<'_>) -> Option<Found> {
+        self.found.clear();
+        self.capacities.begin(view);
+        let mut best = alone::on_one_node(view, &mut self.found);
+        if let LevelAt::Above(outermost) = view.request.ceiling
+            && view.request.size > 1
+            && !view.tree.nodes.is_empty()
+        {
+            let open = self.across_nodes(view, outermost, &mut best);
+            if let Some(found) = &mut best {
+                found.least_ns = open.min(found.cost.time_ns);
+            }
+            let is_small = view.tree.nodes.len() <= EXACT_NODES_MAX;
+            let is_proved = best.is_some_and(|found| found.is_best());
+            if !is_proved && is_small && exact::steps(view, outermost) <= EXACT_STEPS_MAX {
+                self.exactly(view, outermost, &mut best);
+            }
+        }
+        if best.is_some() {
+            rest_last(view, &mut self.found);
+        }
+        best
+    }
+
+    /// Bottleneck by bottleneck, fastest first. Returns a time below which nothing was left out.
+    fn across_nodes(&mut self, view: View<'_>, outermost: usize, best: &mut Option<Found>) -> u64 {
+        let mut open = u64::MAX;
+        let thresholds = self.thresholds(view, outermost);
+        let mut is_possible = None;
+        for threshold in thresholds.iter().copied() {
+            let bytes_ns = view.request.traffic.over(threshold);
+            self.capacities.set(view, threshold, inside_of(view, view.tree.depth() - 1));
+            let is_beaten = |best: &Option<Found>, least: u64| {
+                best.is_some_and(|found| found.cost.time_ns <= bytes_ns.saturating_add(least))
+            };
+            if is_beaten(best, measure::least_crossings(view)) {
+                break;
+            }
+            match self.least_crossings(view) {
+                Some(crossings) if !is_beaten(best, crossings) => {}
+                _ => continue,
+            }
+            for level in (outermost..view.tree.depth()).rev() {
+                let inside = inside_of(view, level);
+                self.capacities.set(view, threshold, inside);
+                open = open.min(self.at_level(view, level, threshold, best));
+            }
+            // When even the slowest reaches nothing, the others need not be tried.
+            if best.is_none() && is_possible.is_none() {
+                let slowest = thresholds.last().copied().unwrap_or(0);
+                let possible = self.is_possible(view, outermost, slowest);
+                is_possible = Some(possible);
+                if !possible {
+                    break;
+                }
+            }
+        }
+        self.thresholds = thresholds;
+        open
+    }
+
+    /// At least what the crossings of nodes cost, wherever the gang goes at this bottleneck; `None` when it goes
+    /// nowhere.
+    fn least_crossings(&self, view: View<'_>) -> Option<u64> {
+        let domains = 0..view.tree.domains.first().map_or(0, Vec::len);
+        let nodes = domains.filter_map(|domain| self.capacities.least_nodes(view, 0, domain)).min()?;
+        Some(nodes.max(2) * view.tree.least_node_crossing_ns)
+    }
+
+    /// Whether some domain of the outermost level holds the gang, at any speed.
+    fn is_possible(&mut self, view: View<'_>, outermost: usize, slowest: u32) -> bool {
+        self.capacities.set(view, slowest, inside_of(view, outermost));
+        let unit = capacity::unit_at(view, LevelAt::Above(outermost));
+        (0..view.tree.domains[outermost].len())
+            .any(|domain| self.capacities.of(view, outermost, domain).is_enough(view.request.size, unit))
+    }
+
+    /// The distinct bottlenecks, fastest first.
+    fn thresholds(&mut self, view: View<'_>, outermost: usize) -> Vec<u32> {
+        let mut all = std::mem::take(&mut self.thresholds);
+        all.clear();
+        let View { tree, space, request } = view;
+        if request.traffic.bytes == 0 {
+            // What nothing is sent over does not count: only the crossings do.
+            all.push(0);
+            return all;
+        }
+        for level in outermost..tree.depth() {
+            let inside = inside_of(view, level);
+            if level > outermost && inside == inside_of(view, level - 1) {
+                continue;
+            }
+            for row in view.rows() {
+                let kind = &tree.kinds[usize::from(row.kind)];
+                all.extend_from_slice(if inside > 0 || request.is_all_to_all() {
+                    kind.rings()
+                } else {
+                    kind.beyonds()
+                });
+                all.extend((inside > 0).then_some(inside));
+            }
+        }
+        all.sort_unstable_by_key(|rate| std::cmp::Reverse(*rate));
+        all.dedup();
+        let fastest = all.first().copied().unwrap_or(NO_LIMIT);
+        if !request.is_all_to_all() {
+            let before = all.len();
+            for level in (outermost + 1)..tree.depth() {
+                if space.least_uplink(level) < fastest {
+                    all.extend(space.uplinks(level).iter().copied().filter(|uplink| *uplink < fastest));
+                }
+            }
+            if all.len() > before {
+                all.sort_unstable_by_key(|rate| std::cmp::Reverse(*rate));
+                all.dedup();
+            }
+        }
+        if all.is_empty() {
+            all.push(NO_LIMIT);
+        }
+        all
+    }
+
+    /// Domains of one level that hold the gang at this bottleneck. Returns the least time that a domain could
+    /// have and was not seen to have.
+    fn at_level(&mut self, view: View<'_>, level: usize, threshold: u32, best: &mut Option<Found>) -> u64 {
+        let bytes_ns = view.request.traffic.over(threshold);
+        let mut open = u64::MAX;
+        let mut looked_at = 0;
+        let mut walk = fill::Walk::new(view, level);
+        let above = measure::crossings_of_level(view, level) - measure::least_crossings(view);
+        let Some(of_nodes) = self.least_crossings(view) else { return u64::MAX };
+        let bound_of_level = bytes_ns.saturating_add(above + of_nodes);
+        while let Some(domain) = walk.next(view, &mut self.capacities) {
+            if best.is_some_and(|found| found.cost.time_ns <= bound_of_level) {
+                break;
+            }
+            let Some(crossings) = self.fill.least(view, &mut self.capacities, level, domain) else {
+                continue;
+            };
+            let bound = bytes_ns.saturating_add(crossings);
+            let wins = |best: &Option<Found>| best.is_none_or(|found| bound < found.cost.time_ns);
+            if !wins(best) {
+                continue;
+            }
+            looked_at += 1;
+            if looked_at > fill::DOMAINS_MAX {
+                open = open.min(bound);
+                continue;
+            }
+            self.trial.clear();
+            if self.fill.domain(view, &mut self.capacities, level, domain, &mut self.trial)
+                && let Some(measured) = Measure::of(view, &self.trial)
+                && best.is_none_or(|found| measured.cost < found.cost)
+            {
+                *best = Some(Found {
+                    cost: measured.cost,
+                    bottleneck_mb_per_s: measured.bottleneck,
+                    least_ns: 0,
+                });
+                self.found.clone_from(&self.trial);
+            }
+            if wins(best) {
+                open = open.min(bound);
+            }
+        }
+        open
+    }
+
+    fn exactly(&mut self, view: View<'_>, outermost: usize, best: &mut Option<Found>) {
+        let thresholds = self.thresholds(view, outermost);
+        for threshold in thresholds.iter().copied() {
+            let bytes_ns = view.request.traffic.over(threshold);
+            if best.is_some_and(|found| found.cost.time_ns <= bytes_ns) {
+                break;
+            }
+            self.trial.clear();
+            if self.exact.solve(view, outermost, threshold, &mut self.trial)
+                && let Some(measured) = Measure::of(view, &self.trial)
+                && best.is_none_or(|found| measured.cost < found.cost)
+            {
+                *best = Some(Found {
+                    cost: measured.cost,
+                    bottleneck_mb_per_s: measured.bottleneck,
+                    least_ns: 0,
+                });
+                self.found.clone_from(&self.trial);
+            }
+        }
+        if let Some(found) = best {
+            found.least_ns = found.cost.time_ns;
+        }
+        self.thresholds = thresholds;
+    }
+}
+
+/// What joins the devices of nodes inside one domain of a level without a NIC, in MB/s; 0: nothing does.
+fn inside_of(view: View<'_>, level: usize) -> u32 {
+    view.tree.inside_mb_per_s[..=level].iter().copied().max().unwrap_or(0)
+}
+
+/// Segments are consecutive ranks, so the domain with the smaller last one comes last, level by level. A ring does not
+/// mind in which order it visits domains.
+fn rest_last(view: View<'_>, picks: &mut [Pick]) {
+    let (tree, parts) = (view.tree, &view.request.parts);
+    let smaller = parts.iter().rev().find(|part| !view.request.size.is_multiple_of(part.size));
+    let Some(part) = smaller.filter(|_| picks.len() > 1) else { return };
+    let domain = |pick: &Pick| match part.level {
+        LevelAt::Above(level) => tree.domain_of(pick.node as usize, level),
+        _ => pick.node as usize,
+    };
+    let whole = |at: usize| {
+        let inside = picks.iter().filter(|pick| domain(pick) == at).map(|pick| pick.members);
+        inside.sum::<u32>().is_multiple_of(part.size)
+    };
+    let Some(rest) = picks.iter().find(|pick| !whole(domain(pick))).copied() else { return };
+    let is_beside = |pick: &Pick, level: usize| {
+        tree.domain_of(pick.node as usize, level) == tree.domain_of(rest.node as usize, level)
+    };
+    picks.sort_by_key(|pick| {
+        let shared = (0..tree.depth()).take_while(|level| is_beside(pick, *level)).count();
+        let is_it = domain(pick) == domain(&rest);
+        // The more levels it shares with the last part, the later it comes.
+        (shared, is_it, pick.node)
+    });
+}
+
+/// Finds a place, as a placement by names.
+pub(crate) fn place(tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -> Option<Placement> {
+    let mut search = Search::default();
+    search.place(tree, space, gang, ceiling)?;
+    placement(tree, search.picks(), gang)
+}
+
+/// The picks as slots: each node's devices are dealt out along its ring, group by group where segments stay inside
+/// groups.
+pub(crate) fn placement(tree: &Tree, picks: &[Pick], gang: &Gang) -> Option<Placement> {
+    let segments = gang.topology.segments.iter();
+    let inside = segments.rev().find_map(|segment| match tree.level_at(&segment.level)? {
+        LevelAt::Group(group) => Some((group, segment.size * gang.needs.devices)),
+        _ => None,
+    });
+    let mut slots = Vec::with_capacity(gang.size as usize);
+    for pick in picks {
+        let node = tree.nodes.get(pick.node as usize)?;
+        let kind = tree.kind(node);
+        let order = match inside {
+            Some((group, devices)) => {
+                let sets = kind.groups_of(group).map(|mask| kind.table.ring_order(pick.devices.and(mask)));
+                let mut sets: Vec<Vec<u32>> = sets.collect();
+                sets.sort_by_key(|set| !(set.len() as u32).is_multiple_of(devices.max(1)));
+                sets.concat()
+            }
+            None => kind.table.ring_order(pick.devices),
+        };
+        let mut parts = order.chunks(gang.needs.devices.max(1) as usize);
+        for _ in 0..pick.members {
+            let devices = if gang.needs.devices == 0 { Vec::new() } else { parts.next()?.to_vec() };
+            let rank = u32::try_from(slots.len()).ok()?;
+            slots.push(Slot { rank, node: node.name.clone(), devices: devices.into_iter().collect() });
+        }
+    }
+    Some(Placement { slots, level: tree.level_name(level_of(tree, picks)?) })
+}
+
+/// The narrowest level whose single domain holds all.
+pub(crate) fn level_of(tree: &Tree, picks: &[Pick]) -> Option<LevelAt> {
+    let first = picks.first()?;
+    if picks.iter().all(|pick| pick.node == first.node) {
+        let used = picks.iter().fold(phalanx_model::DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
+        let groups = tree.kind(&tree.nodes[first.node as usize]).groups.iter();
+        let holding = groups.filter(|(_, mask)| !used.is_empty() && used.is_subset_of(*mask));
+        let narrowest = holding.min_by_key(|(group, mask)| (mask.count(), *group));
+        return Some(narrowest.map_or(LevelAt::Node, |(group, _)| LevelAt::Group(*group)));
+    }
+    let mut of_picks: Vec<usize> = picks.iter().map(|p| tree.nodes[p.node as usize].leaf as usize).collect();
+    for level in (0..tree.depth()).rev() {
+        of_picks.dedup();
+        if of_picks.iter().all(|domain| Some(domain) == of_picks.first()) {
+            return Some(LevelAt::Above(level));
+        }
+        of_picks.iter_mut().for_each(|domain| *domain = tree.domains[level][*domain].parent);
+    }
+    Some(LevelAt::Above(0))
+}

@@ -1,0 +1,296 @@
+//! Multi-Instance GPU: which slices a GPU can be cut into, and where.
+//!
+//! A GPU has memory slices in a row; an instance covers a run of them that begins at an allowed start. The starts also
+//! keep the compute slices apart, so a bitmask of memory slices is the whole state. Placements are those of
+//! `nvidia-smi mig -lgipp` (A100, A30, H100 NVL; H200 and B200 have the same rows).
+
+/// How a GPU can be cut.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Geometry {
+    pub board: &'static str,
+    pub compute_slices: u8,
+    pub memory_slices: u8,
+    pub profiles: &'static [Profile],
+}
+
+/// One size of instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// As NVIDIA's tools write it: `3g.40gb`.
+    pub name: &'static str,
+    pub compute_slices: u8,
+    /// Memory slices covered, from the start on.
+    pub memory_slices: u8,
+    /// Bit i: an instance may begin at memory slice i.
+    pub starts: u8,
+    /// Instances of one GPU.
+    pub max: u8,
+    pub memory_mib: u32,
+    /// With the media extensions, of which a GPU has one set.
+    pub has_media: bool,
+}
+
+const fn profile(name: &'static str, size: (u8, u8), starts: u8, max: u8, memory_mib: u32) -> Profile {
+    Profile { name, compute_slices: size.0, memory_slices: size.1, starts, max, memory_mib, has_media: false }
+}
+
+const fn with_media(plain: Profile) -> Profile {
+    Profile { max: 1, has_media: true, ..plain }
+}
+
+/// The seven profiles of an eight-slice GPU, smallest first.
+macro_rules! eight_slices {
+    ($(($name:ident, $board:literal,
+        [$g1:literal $g1me:literal $g1x:literal $g2:literal $g3:literal $g4:literal $g7:literal], $mib:expr)),* $(,)?) => {
+        $(pub static $name: Geometry = Geometry {
+            board: $board,
+            compute_slices: 7,
+            memory_slices: 8,
+            profiles: &[
+                profile($g1, (1, 1), 0b0111_1111, 7, $mib[0]),
+                with_media(profile($g1me, (1, 1), 0b0111_1111, 1, $mib[0])),
+                profile($g1x, (1, 2), 0b0101_0101, 4, $mib[1]),
+                profile($g2, (2, 2), 0b0001_0101, 3, $mib[1]),
+                profile($g3, (3, 4), 0b0001_0001, 2, $mib[2]),
+                profile($g4, (4, 4), 0b0000_0001, 1, $mib[2]),
+                profile($g7, (7, 8), 0b0000_0001, 1, $mib[3]),
+            ],
+        };)*
+    };
+}
+
+// MiB of an instance of one, two, four and eight memory slices, as `nvidia-smi mig -lgip` lists them. For H200 the
+// third is twice the second (a lower bound), for B200 all are nominal: no listing was at hand.
+eight_slices! {
+    (A100_40GB, "A100-40GB",
+        ["1g.5gb" "1g.5gb+me" "1g.10gb" "2g.10gb" "3g.20gb" "4g.20gb" "7g.40gb"], [4_864, 9_856, 19_968, 40_192]),
+    (A100_80GB, "A100-80GB",
+        ["1g.10gb" "1g.10gb+me" "1g.20gb" "2g.20gb" "3g.40gb" "4g.40gb" "7g.80gb"], [9_856, 19_968, 40_192, 80_384]),
+    (H100_80GB, "H100-80GB",
+        ["1g.10gb" "1g.10gb+me" "1g.20gb" "2g.20gb" "3g.40gb" "4g.40gb" "7g.80gb"], [9_984, 20_090, 40_448, 81_152]),
+    (H100_NVL, "H100-NVL",
+        ["1g.12gb" "1g.12gb+me" "1g.24gb" "2g.24gb" "3g.47gb" "4g.47gb" "7g.94gb"], [11_008, 22_138, 47_493, 95_354]),
+    (H200, "H200",
+        ["1g.18gb" "1g.18gb+me" "1g.35gb" "2g.35gb" "3g.71gb" "4g.71gb" "7g.141gb"],
+        [16_384, 33_280, 66_560, 143_360]),
+    (B200, "B200",
+        ["1g.23gb" "1g.23gb+me" "1g.45gb" "2g.45gb" "3g.90gb" "4g.90gb" "7g.180gb"],
+        [23_552, 46_080, 92_160, 184_320]),
+}
+
+pub static A30: Geometry = Geometry {
+    board: "A30",
+    compute_slices: 4,
+    memory_slices: 4,
+    profiles: &[
+        profile("1g.6gb", (1, 1), 0b1111, 4, 5_836),
+        with_media(profile("1g.6gb+me", (1, 1), 0b1111, 1, 5_836)),
+        profile("2g.12gb", (2, 2), 0b0101, 2, 11_672),
+        with_media(profile("2g.12gb+me", (2, 2), 0b0101, 1, 11_672)),
+        profile("4g.24gb", (4, 4), 0b0001, 1, 23_344),
+    ],
+};
+
+/// Every board known, by name.
+pub static GEOMETRIES: [&Geometry; 7] = [&A100_40GB, &A100_80GB, &A30, &B200, &H100_80GB, &H100_NVL, &H200];
+
+/// What a member wants of a slice; the smallest profile with at least both is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SliceAsk {
+    pub compute_slices: u8,
+    pub memory_bytes: u64,
+    pub media: bool,
+}
+
+impl Geometry {
+    /// The geometry of a board, by its name in [`GEOMETRIES`].
+    #[must_use]
+    pub fn of_board(board: &str) -> Option<&'static Self> {
+        GEOMETRIES.into_iter().find(|geometry| geometry.board == board)
+    }
+
+    #[must_use]
+    pub fn profile(&self, index: u8) -> Option<&'static Profile> {
+        self.profiles.get(usize::from(index))
+    }
+
+    /// The index of the profile with this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<u8> {
+        self.profiles
+            .iter()
+            .position(|profile| profile.name == name)
+            .and_then(|index| u8::try_from(index).ok())
+    }
+
+    /// The smallest profile that satisfies compute and memory: fewest memory slices, then fewest compute slices.
+    #[must_use]
+    pub fn smallest(&self, ask: SliceAsk) -> Option<u8> {
+        let enough = |profile: &Profile| {
+            profile.compute_slices >= ask.compute_slices
+                && u64::from(profile.memory_mib) << 20 >= ask.memory_bytes
+                && profile.has_media == ask.media
+        };
+        let good = (0u8..).zip(self.profiles).filter(|(_, profile)| enough(profile));
+        good.min_by_key(|(_, profile)| (profile.memory_slices, profile.compute_slices))
+            .map(|(index, _)| index)
+    }
+}
+
+/// The longest row of memory slices.
+const SLICES_MAX: usize = 8;
+
+/// The instances of one GPU in MIG mode. An idle instance was created and nobody uses it: it is kept for the next of
+/// its size, and destroyed when its place is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slices {
+    /// Memory slices of instances in use.
+    used: u8,
+    /// Starts of idle instances.
+    idle: u8,
+    /// By start: profile index + 1 of the instance there, in use or idle; 0 for none.
+    at: [u8; SLICES_MAX],
+}
+
+/// What has to be done to a GPU before a placement on it can start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reshape {
+    /// Switch MIG mode on or off; only while nothing runs on the GPU.
+    pub mig: Option<bool>,
+    /// Starts of the idle instances to destroy first.
+    pub destroy: u8,
+    /// Profile and start of the instance to create.
+    pub create: Option<(u8, u8)>,
+}
+
+/// Memory slices that an instance covers.
+fn span(profile: &Profile, start: u8) -> u8 {
+    u8::try_from(((1u16 << profile.memory_slices) - 1) << start & 0xff).unwrap_or(0)
+}
+
+/// Bits of a mask, lowest first.
+fn bits(mask: u8) -> impl Iterator<Item = u8> {
+    (0..8).filter(move |bit| mask >> bit & 1 == 1)
+}
+
+impl Slices {
+    #[must_use]
+    pub const fn is_unused(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Memory slices in use.
+    #[must_use]
+    pub const fn used(&self) -> u8 {
+        self.used
+    }
+
+    /// The instances in use as (profile, start), by start.
+    pub fn in_use(&self) -> impl Iterator<Item = (u8, u8)> + '_ {
+        bits(!self.idle).filter_map(|start| Some((self.instance_at(start)?, start)))
+    }
+
+    /// The same GPU without its idle instances: they stand in nobody's way.
+    #[must_use]
+    pub fn without_idle(mut self) -> Self {
+        for start in bits(self.idle) {
+            self.set(start, 0);
+        }
+        self.idle = 0;
+        self
+    }
+
+    /// Where an instance of a profile can begin, as a mask of starts.
+    #[must_use]
+    pub fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
+        let Some(shape) = geometry.profile(profile) else { return 0 };
+        // A profile with media extensions and its plain twin exclude each other only by their places.
+        let there = self.in_use().filter(|(other, _)| *other == profile).count();
+        if there >= usize::from(shape.max) {
+            return 0;
+        }
+        bits(shape.starts)
+            .filter(|start| self.used & span(shape, *start) == 0)
+            .fold(0, |mask, start| mask | 1 << start)
+    }
+
+    /// How many instances of a profile fit beside what is in use.
+    #[must_use]
+    pub fn room(&self, geometry: &Geometry, profile: u8) -> u8 {
+        let Some(shape) = geometry.profile(profile) else { return 0 };
+        let mut used = self.used;
+        let mut count = 0;
+        // Runs of one length: taking each as far left as it goes fits the most.
+        for start in bits(self.starts(geometry, profile)) {
+            if used & span(shape, start) == 0 {
+                used |= span(shape, start);
+                count += 1;
+            }
+        }
+        let there = self.in_use().filter(|(other, _)| *other == profile).count();
+        count.min(shape.max.saturating_sub(u8::try_from(there).unwrap_or(u8::MAX)))
+    }
+
+    /// The start that leaves most room for others: `weights` says how much one more instance of each profile is
+    /// worth. Among equals the last start, as small instances then leave the front to large ones.
+    #[must_use]
+    pub fn best_start(&self, geometry: &Geometry, profile: u8, weights: &[u32]) -> Option<u8> {
+        let left = |start: u8| -> u64 {
+            let mut after = *self;
+            after.take(geometry, profile, start);
+            let rooms = (0u8..).zip(weights).map(|(other, weight)| (after.room(geometry, other), *weight));
+            rooms.map(|(room, weight)| u64::from(room) * u64::from(weight)).sum()
+        };
+        bits(self.starts(geometry, profile)).max_by_key(|start| (left(*start), *start))
+    }
+
+    /// Puts an instance into use and says what has to be changed for it, or `None` where it does not fit.
+    pub fn take(&mut self, geometry: &Geometry, profile: u8, start: u8) -> Option<Reshape> {
+        if start >= 8 || self.starts(geometry, profile) >> start & 1 == 0 {
+            return None;
+        }
+        let shape = geometry.profile(profile)?;
+        let mut reshape = Reshape::default();
+        if self.idle >> start & 1 == 1 && self.instance_at(start) == Some(profile) {
+            self.idle &= !(1 << start);
+        } else {
+            for other in bits(self.idle) {
+                let overlaps = self.instance_at(other).and_then(|index| geometry.profile(index));
+                if overlaps.is_some_and(|idle| span(idle, other) & span(shape, start) != 0) {
+                    reshape.destroy |= 1 << other;
+                    self.set(other, 0);
+                }
+            }
+            self.idle &= !reshape.destroy;
+            reshape.create = Some((profile, start));
+            self.set(start, profile + 1);
+        }
+        self.used |= span(shape, start);
+        Some(reshape)
+    }
+
+    /// Takes an instance out of use; it stays, idle. False where none of that profile is in use there.
+    pub fn give_back(&mut self, geometry: &Geometry, profile: u8, start: u8) -> bool {
+        let in_use = start < 8 && self.idle >> start & 1 == 0 && self.instance_at(start) == Some(profile);
+        let Some(shape) = geometry.profile(profile).filter(|_| in_use) else { return false };
+        self.used &= !span(shape, start);
+        self.idle |= 1 << start;
+        true
+    }
+
+    /// Starts of idle instances.
+    #[must_use]
+    pub const fn idle(&self) -> u8 {
+        self.idle
+    }
+
+    fn instance_at(&self, start: u8) -> Option<u8> {
+        self.at.get(usize::from(start)).and_then(|index| index.checked_sub(1))
+    }
+
+    fn set(&mut self, start: u8, value: u8) {
+        if let Some(at) = self.at.get_mut(usize::from(start)) {
+            *at = value;
+        }
+    }
+}

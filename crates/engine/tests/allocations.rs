@@ -1,0 +1,87 @@
+//! Placing and taking allocate nothing once the memory of the search has grown.
+#![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts")]
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use phalanx_engine::{Placer, Share};
+use phalanx_model::{Gang, LevelName, Segment};
+use phalanx_testkit::{costs, gang, levels, node};
+
+fn level(name: &str) -> LevelName {
+    LevelName::new(name).unwrap()
+}
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `alloc` above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// 16 leaves of 10 nodes, more than are solved by recursion.
+fn placer() -> Placer {
+    let nodes: Vec<_> = (0..160)
+        .map(|i| {
+            let leaf = format!("l{}", i / 10);
+            let block = format!("b{}", i / 40);
+            node(&format!("n{i}")).path(["c", &block, &leaf]).gpus(8).build()
+        })
+        .collect();
+    let costs = costs(&nodes);
+    Placer::new(&levels(&["cluster", "block", "leaf"]), nodes, &costs)
+}
+
+fn gangs() -> Vec<Gang> {
+    let mut gangs: Vec<Gang> =
+        [1, 2, 3, 8, 13, 16, 40, 64, 100, 128].map(|size| gang(size).devices(1).build()).into();
+    gangs.push(gang(40).devices(1).required("leaf").build());
+    gangs.push(gang(5_000).devices(1).build());
+    let mut parts = gang(96).devices(1).build();
+    parts.topology.segments =
+        vec![Segment { size: 32, level: level("leaf") }, Segment { size: 8, level: level("node") }];
+    gangs.push(parts);
+    gangs
+}
+
+fn round(placer: &mut Placer, gangs: &[Gang], held: &mut Vec<Share>) -> usize {
+    let mut allocations = 0;
+    for gang in gangs {
+        let before = ALLOCATIONS.with(Cell::get);
+        let found = placer.place(gang).is_some();
+        if found {
+            placer.take(gang);
+        }
+        allocations += ALLOCATIONS.with(Cell::get) - before;
+        if found {
+            held.clear();
+            held.extend(placer.shares());
+            placer.give_back(gang, held);
+        }
+    }
+    allocations
+}
+
+#[test]
+fn a_decision_allocates_nothing() {
+    let (mut placer, gangs, mut held) = (placer(), gangs(), Vec::new());
+    round(&mut placer, &gangs, &mut held);
+    assert_eq!(round(&mut placer, &gangs, &mut held), 0);
+}
