@@ -155,7 +155,13 @@ impl Bench {
     ) -> Result<Option<(Placed, Vec<usize>)>, String> {
         let mut engine = Ours::new(&scene.cluster, scene.costs()?)?;
         let grid = Grid::new(&job.axes).map_err(|e| e.to_string())?;
-        let slices = grid.segments().into_iter().map(|ranks| Slice { pods: ranks / job.tensor, level: LEAF });
+        // Also several of them in one leaf: fewer leaves for more parts of the job.
+        let parts = grid.segments().into_iter().flat_map(|ranks| [ranks, 2 * ranks, 4 * ranks, 8 * ranks]);
+        let mut pods: Vec<u32> =
+            parts.map(|ranks| ranks / job.tensor).filter(|pods| *pods < ask.pods).collect();
+        pods.sort_unstable();
+        pods.dedup();
+        let slices = pods.into_iter().map(|pods| Slice { pods, level: LEAF });
         let mut best: Option<(u64, Placed, Vec<usize>)> = None;
         let slices: Vec<Option<Slice>> = std::iter::once(None).chain(slices.map(Some)).collect();
         // Once for bandwidth and once for the fewest crossings: which counts more is for the mapping to say.

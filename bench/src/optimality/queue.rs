@@ -29,7 +29,7 @@ impl Total {
 
     /// The part of the devices that could work and do not.
     pub(super) fn idle(self, best: Self) -> f64 {
-        1.0 - self.devices as f64 / best.devices.max(1) as f64
+        (best.devices - self.devices.min(best.devices)) as f64 / best.devices.max(1) as f64
     }
 
     /// The time that this takes longer, where as many devices work.

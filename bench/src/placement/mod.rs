@@ -6,11 +6,12 @@ mod mix;
 #[cfg(test)]
 mod tests;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use phalanx_engine::{Found, Placer, Share};
 use phalanx_model::Gang;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use cluster::GPUS_PER_NODE;
 
@@ -26,7 +27,7 @@ const LARGE: u32 = 4_096;
 /// Distinct gangs; they come again in turn.
 const GANGS: usize = 1 << 16;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Measured {
     nodes: u32,
     gpus: u32,
@@ -65,9 +66,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
             other => return Err(format!("{other} is not known here")),
         }
     }
-    let sizes = if growth { GROWTH.to_vec() } else { vec![nodes] };
-    let all: Vec<Measured> =
-        sizes.iter().map(|nodes| measure(*nodes, Duration::from_secs(seconds))).collect::<Result<_, _>>()?;
+    let all: Vec<Measured> = if growth {
+        GROWTH.iter().map(|nodes| in_own_process(*nodes, seconds)).collect::<Result<_, _>>()?
+    } else {
+        vec![measure(nodes, Duration::from_secs(seconds))?]
+    };
     for measured in &all {
         if json {
             println!("{}", serde_json::to_string(measured).map_err(|e| e.to_string())?);
@@ -84,6 +87,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+/// So that its memory is that of this size alone.
+fn in_own_process(nodes: u32, seconds: u64) -> Result<Measured, String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let (nodes, seconds) = (nodes.to_string(), seconds.to_string());
+    let arguments = ["placement", "--json", "--nodes", &nodes, "--seconds", &seconds];
+    let output = Command::new(program).args(arguments).output().map_err(|e| e.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())
 }
 
 fn measure(nodes: u32, time: Duration) -> Result<Measured, String> {

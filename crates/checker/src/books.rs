@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, DeviceMask, Effect, EffectId, Exit, Gang, GangId, GangRecord, Input, Job, JobId, Levels, MemberId,
-    MemberState, Node, NodeName, Order, Phase, Placement, SyncKind,
+    Admin, DeviceMask, Effect, EffectId, Exit, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
+    Levels, MemberId, MemberState, Node, NodeName, Order, Phase, Placement, Segment, Slot, SyncKind,
 };
 
 use crate::Violation;
@@ -318,6 +318,7 @@ impl Checker {
         self.check_whole(id, &gang, placement, found);
         self.check_devices(id, &gang, placement, found);
         self.check_level(id, &gang, placement, found);
+        self.check_segments(id, &gang, placement, found);
         let attempt = Attempt {
             placement: placement.clone(),
             ready: BTreeSet::new(),
@@ -433,34 +434,52 @@ impl Checker {
     }
 
     fn check_level(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
-        let Some(required) = &gang.topology.required else { return };
-        let Some(levels) = &self.levels else { return };
-        let domain_of = |slot: &phalanx_model::Slot| -> Option<(Vec<String>, DeviceMask)> {
+        if let Some(level) = &gang.topology.required
+            && !self.is_together(&placement.slots, level)
+        {
+            found.push(Violation::OutsideRequiredLevel { gang: id, level: level.to_string() });
+        }
+    }
+
+    /// Ranks 0..size, size..2×size and so on, each in one domain; the last are fewer where that does not come out.
+    fn check_segments(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
+        for Segment { size, level } in &gang.topology.segments {
+            let parts = placement.slots.chunks((*size).max(1) as usize);
+            for part in parts.filter(|part| !self.is_together(part, level)) {
+                let ranks = |slot: Option<&Slot>| slot.map_or(0, |slot| slot.rank);
+                let (first, last) = (ranks(part.first()), ranks(part.last()));
+                found.push(Violation::SegmentApart { gang: id, level: level.to_string(), first, last });
+            }
+        }
+    }
+
+    /// Whether these ranks are inside one domain of a level. Levels are not known before they are configured.
+    fn is_together(&self, slots: &[Slot], level: &LevelName) -> bool {
+        let Some(levels) = &self.levels else { return true };
+        let domain_of = |slot: &Slot| -> Option<(Vec<String>, DeviceMask)> {
             let node = self.nodes.get(&slot.node)?;
             let mut path: Vec<String> = node.path.iter().map(ToString::to_string).collect();
-            if let Some(depth) = levels.above.iter().position(|l| l == required) {
+            if let Some(depth) = levels.above.iter().position(|l| l == level) {
                 path.truncate(depth + 1);
                 return Some((path, DeviceMask::EMPTY));
             }
             path.push(slot.node.to_string());
-            if *required == levels.node {
+            if *level == levels.node {
                 return Some((path, DeviceMask::EMPTY));
             }
-            let groups = node.machine.groups.iter().filter(|g| g.level == *required);
+            let groups = node.machine.groups.iter().filter(|g| g.level == *level);
             let group = groups.map(|g| g.devices).find(|g| slot.devices.is_subset_of(*g))?;
             Some((path, group))
         };
-        let mut domains = placement.slots.iter().map(domain_of);
+        let mut domains = slots.iter().map(domain_of);
         let first = domains.next().flatten();
-        if first.is_none() || domains.any(|d| d != first) {
-            found.push(Violation::OutsideRequiredLevel { gang: id, level: required.to_string() });
-        }
+        first.is_some() && domains.all(|d| d == first)
     }
 }
 
-fn fallback_level(levels: Option<&Levels>) -> phalanx_model::LevelName {
+fn fallback_level(levels: Option<&Levels>) -> LevelName {
     levels.map_or_else(
-        || phalanx_model::LevelName::new("node").unwrap_or_else(|_| unreachable!("a constant name")),
+        || LevelName::new("node").unwrap_or_else(|_| unreachable!("a constant name")),
         |l| l.node.clone(),
     )
 }

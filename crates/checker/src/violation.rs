@@ -31,6 +31,10 @@ pub enum Violation {
     OverCapacity { node: NodeName, what: &'static str, has: u64, wanted: u64 },
     #[error("gang {gang} must be inside one {level} and is not")]
     OutsideRequiredLevel { gang: GangId, level: String },
+    #[error(
+        "ranks {first} to {last} of gang {gang} are a segment that must be inside one {level} and is not"
+    )]
+    SegmentApart { gang: GangId, level: String, first: u32, last: u32 },
     #[error("gang {gang} needs {wanted} members on each node it uses, {node} has {got}")]
     UnequalNodes { gang: GangId, node: NodeName, wanted: u32, got: u32 },
     #[error("gang {gang} attempt {attempt} was released and not every member stood at the gate")]

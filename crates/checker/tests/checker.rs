@@ -159,3 +159,54 @@ fn a_node_may_shrink_below_its_use() {
     let free = Input::JobSubmitted { job: Box::new(job(3, gang(1).devices(1)).build()) };
     assert_eq!(checker.observe(&[shrunk, free], &[start(1, 3, 1, vec![slot(0, "a", 0b1_0000)])]), []);
 }
+
+/// Two nodes of eight devices in two NVLink islands each, both in one leaf, and a third in another; job 1 of four ranks.
+fn start_in_segments(segments: &[(u32, &str)], slots: Vec<Slot>) -> Vec<Violation> {
+    let mut checker = Checker::new();
+    let at = |name: &str, leaf: &str| {
+        let built = node(name).path(["cluster", leaf]).hybrid_cube_mesh().build();
+        Input::NodeObserved { node: Box::new(built) }
+    };
+    let four = segments.iter().fold(gang(4).devices(1), |gang, (size, level)| gang.segment(*size, level));
+    let facts = [
+        Input::LevelsConfigured { levels: levels(&["cluster", "leaf"]) },
+        at("a", "l1"),
+        at("b", "l1"),
+        at("c", "l2"),
+        Input::JobSubmitted { job: Box::new(job(1, four.build()).build()) },
+    ];
+    checker.observe(&facts, &[start(0, 1, 1, slots)])
+}
+
+/// One rank for each pair of a node and a device.
+fn ranks(places: [(&str, u32); 4]) -> Vec<Slot> {
+    (0..).zip(places).map(|(rank, (node, device))| slot(rank, node, 1 << device)).collect()
+}
+
+#[test]
+fn a_segment_that_is_apart_is_seen_at_every_level() {
+    let in_pairs = ranks([("a", 0), ("a", 1), ("c", 4), ("c", 5)]);
+    let nested = [(4, "cluster"), (2, "leaf"), (2, "node"), (2, "nvlink")];
+    assert_eq!(start_in_segments(&nested, in_pairs.clone()), []);
+    // The last segment has one rank: it stands anywhere.
+    assert_eq!(start_in_segments(&[(3, "leaf")], ranks([("a", 0), ("b", 1), ("a", 4), ("c", 5)])), []);
+
+    let apart = |level: &str, first, last| {
+        vec![Violation::SegmentApart { gang: gang_id(1), level: level.to_owned(), first, last }]
+    };
+    assert_eq!(start_in_segments(&[(4, "leaf")], in_pairs.clone()), apart("leaf", 0, 3));
+    assert_eq!(start_in_segments(&[(3, "leaf")], in_pairs), apart("leaf", 0, 2));
+    // The same places in another order of ranks.
+    let mixed = ranks([("a", 0), ("c", 4), ("a", 1), ("c", 5)]);
+    let both = [apart("node", 0, 1), apart("node", 2, 3)].concat();
+    assert_eq!(start_in_segments(&[(2, "node")], mixed), both);
+    // One node, two islands: 0-3 and 4-7.
+    let islands = ranks([("a", 0), ("a", 1), ("a", 3), ("a", 4)]);
+    assert_eq!(start_in_segments(&[(2, "node")], islands.clone()), []);
+    assert_eq!(start_in_segments(&[(2, "nvlink")], islands), apart("nvlink", 2, 3));
+    // Device 1 of two nodes is no one island.
+    let twins = ranks([("a", 1), ("b", 1), ("b", 2), ("b", 3)]);
+    assert_eq!(start_in_segments(&[(2, "nvlink")], twins), apart("nvlink", 0, 1));
+    let shown = apart("leaf", 0, 3).remove(0).to_string();
+    assert_eq!(shown, "ranks 0 to 3 of gang 1.0 are a segment that must be inside one leaf and is not");
+}

@@ -188,6 +188,9 @@ pub(crate) struct JobArgs {
     /// How close together: `leaf`, `leaf:required`, `leaf:preferred@10m`.
     #[arg(long, value_name = "LEVEL[:MODE][@WAIT]", help_heading = "Size")]
     pub(crate) topology: Option<String>,
+    /// Ranks that must stay together, in one domain of a level: `8@node`; given several times: inside each other.
+    #[arg(long = "segment", value_name = "RANKS@LEVEL", help_heading = "Size", add = ArgValueCompleter::new(complete::segments))]
+    pub(crate) segments: Vec<String>,
     /// Longest running time: `90m`, `2-00:00:00`; a plain number is minutes.
     #[arg(short, long, help_heading = "Queueing")]
     pub(crate) time: Option<String>,

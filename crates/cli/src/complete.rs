@@ -1,5 +1,6 @@
-//! Completion that knows the jobs and nodes of the daemon. Silent and quick where there is none.
+//! Completion that knows the jobs, nodes and levels of the daemon. Silent and quick where there is none.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::Shells;
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, Verb};
+use phalanx_local::protocol::{Answer, TopologyView, Verb};
+use phalanx_model::LevelName;
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -57,6 +59,21 @@ pub(crate) fn jobs(current: &OsStr) -> Vec<CompletionCandidate> {
 pub(crate) fn nodes(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(Answer::Nodes(view)) = ask(Verb::Nodes) else { return Vec::new() };
     matching(current, view.nodes.iter().map(|node| CompletionCandidate::new(node.name.to_string())))
+}
+
+/// `RANKS@LEVEL` for every level, once the ranks are typed.
+pub(crate) fn segments(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let Some((ranks, _)) = typed.split_once('@') else { return Vec::new() };
+    let Some(Answer::Topology(view)) = ask(Verb::Topology) else { return Vec::new() };
+    matching(current, levels(&view).iter().map(|level| CompletionCandidate::new(format!("{ranks}@{level}"))))
+}
+
+/// Outermost first; levels inside the nodes by name.
+fn levels(view: &TopologyView) -> Vec<LevelName> {
+    let groups = view.nodes.iter().flat_map(|node| &node.machine.groups);
+    let inside: BTreeSet<&LevelName> = groups.map(|group| &group.level).collect();
+    view.levels.above.iter().chain([&view.levels.node]).chain(inside).cloned().collect()
 }
 
 fn matching(current: &OsStr, all: impl Iterator<Item = CompletionCandidate>) -> Vec<CompletionCandidate> {

@@ -85,6 +85,7 @@ fn flags(args: JobArgs, origin: &Origin<'_>) -> Result<SubmitFlags, Failure> {
         queue: args.queue,
         priority: args.priority,
         topology: args.topology,
+        segments: args.segments,
         env,
         secrets: args.secret,
         key: args.key,
@@ -205,6 +206,7 @@ mod tests {
     #[test]
     fn flags_become_a_job() {
         let words = "-n train -N 2 -G H100:16 --ntasks-per-node 8 -t 90 -q lab -p -5 --topology leaf@10m \
+                     --segment 4@nvlink --segment 8@node \
                      --retry 3 --retry-on node,preemption --signal USR1@120 --grace 10s -- python train.py -x";
         let words: Vec<&str> = words.split_whitespace().collect();
         let Submission { job, secrets } = submit(&words).unwrap();
@@ -213,6 +215,9 @@ mod tests {
         assert_eq!((gang.size, gang.members_per_node, gang.needs.devices), (16, Some(8), 1));
         assert_eq!(gang.needs.device_model.as_deref(), Some("H100"));
         assert_eq!(gang.topology.wait_ms, 600_000);
+        let segments: Vec<(u32, &str)> =
+            gang.topology.segments.iter().map(|s| (s.size, s.level.as_str())).collect();
+        assert_eq!(segments, [(8, "node"), (4, "nvlink")]);
         assert_eq!(gang.program.argv, ["python", "train.py", "-x"]);
         assert_eq!(gang.program.launch, LaunchKind::Ranks);
         assert_eq!(gang.program.workdir, "/here");
@@ -246,6 +251,7 @@ mod tests {
             (["-G", "many"], "--gpus: "),
             (["-N", "0"], "--nodes: "),
             (["-t", "soon"], "--time: "),
+            (["--segment", "node"], "--segment: "),
             (["--mem", "-1"], "--memory: "),
             (["--retry-on", "luck"], "--retry-on: "),
             (["-e", "UNSET"], "--env: "),

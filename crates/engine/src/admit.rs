@@ -94,6 +94,11 @@ fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
         if segment.size == 0 {
             return Err(bad("segments", format!("a segment inside one {} has no members", segment.level)));
         }
+        if matches!(level, LevelAt::Group(_)) && gang.needs.devices == 0 {
+            let why =
+                format!("{} is inside the node, and members without devices are in none", segment.level);
+            return Err(bad("segments", why));
+        }
         if let Some((wide, wide_level)) = outer {
             if !wide.size.is_multiple_of(segment.size) {
                 let why = format!("{} members do not divide into parts of {}", wide.size, segment.size);

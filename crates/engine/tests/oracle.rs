@@ -37,7 +37,7 @@ fn feasible(levels: &Levels, nodes: &[Node], watched: &Watched, gang: &Gang) -> 
     let free = free_now(watched);
     match &gang.topology.required {
         Some(level) if *level != levels.node && !levels.above.contains(level) => {
-            oracle::fits_in_group(nodes, &free, gang, level)
+            oracle::fits_in_group(levels, nodes, &free, gang, level)
         }
         _ => oracle::narrowest(levels, nodes, &free, gang).is_some(),
     }
@@ -133,7 +133,9 @@ proptest! {
         let unknown = |c: &Change| {
             matches!(c, Change::JobRejected { why: Rejection::UnknownLevel { .. }, .. })
         };
-        prop_assume!(!out.changes.iter().any(unknown));
+        if out.changes.iter().any(unknown) {
+            return Ok(());
+        }
         if placed(&out, 1).is_none() {
             out = watched.advance(gang.topology.wait_ms);
         }
@@ -163,6 +165,6 @@ fn the_oracle_itself_can_count() {
     assert_eq!(narrowest(gang(8).devices(1).required("leaf")), None);
     assert_eq!(narrowest(gang(14).devices(1)), None);
     let nvlink = LevelName::new("nvlink").unwrap();
-    assert!(oracle::fits_in_group(&nodes, &free, &gang(3).devices(1).build(), &nvlink));
-    assert!(!oracle::fits_in_group(&nodes, &free, &gang(4).devices(1).build(), &nvlink));
+    assert!(oracle::fits_in_group(&levels, &nodes, &free, &gang(3).devices(1).build(), &nvlink));
+    assert!(!oracle::fits_in_group(&levels, &nodes, &free, &gang(4).devices(1).build(), &nvlink));
 }

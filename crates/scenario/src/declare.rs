@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use phalanx_model::{
     Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName,
-    LevelName, Needs, Node, NodeName, Owner, Policy, Program, QueueName, Retry, Stop, Timestamp, Topology,
+    LevelName, Needs, Node, NodeName, Owner, Policy, Program, QueueName, Retry, Segment, Stop, Timestamp,
+    Topology,
 };
 use phalanx_spec::quantity::{parse_cpu_milli, parse_memory};
 
@@ -112,13 +113,14 @@ fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioEr
             (Some(words.name(Word { text: level, ..word })?), words.duration_ms(wait)?)
         }
     };
+    let segments = options.take("segments").map_or(Ok(Vec::new()), |w| segments(w, words))?;
     Ok(Gang {
         size,
         min: size,
         max: size,
         needs,
         members_per_node: options.take("per-node").map(|w| words.number(w)).transpose()?,
-        topology: Topology { required, preferred, wait_ms, segments: Vec::new() },
+        topology: Topology { required, preferred, wait_ms, segments },
         traffic: None,
         program: Program::default(),
     })
@@ -126,13 +128,29 @@ fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioEr
 
 /// `a,b`: names of nodes, there or not.
 fn named(word: Word<'_>, words: &Words<'_>) -> Result<Vec<NodeName>, ScenarioError> {
-    let mut column = word.column;
-    let mut name = |text: &str| {
-        let at = Word { text, column };
-        column += text.chars().count() + 1;
-        words.name(at)
+    items(word).map(|name| words.name(name)).collect()
+}
+
+/// `16@leaf,8@node`, widest first.
+fn segments(word: Word<'_>, words: &Words<'_>) -> Result<Vec<Segment>, ScenarioError> {
+    let read = |item: Word<'_>| {
+        let Some((size, level)) = item.text.split_once('@') else {
+            return Err(words.error(item, format!("{:?} is no segment such as 8@node", item.text)));
+        };
+        let level = Word { text: level, column: item.column + size.chars().count() + 1 };
+        Ok(Segment { size: words.number(Word { text: size, ..item })?, level: words.name(level)? })
     };
-    word.text.split(',').map(&mut name).collect()
+    items(word).map(read).collect()
+}
+
+/// What stands between commas.
+fn items<'a>(word: Word<'a>) -> impl Iterator<Item = Word<'a>> {
+    let mut column = word.column;
+    word.text.split(',').map(move |text| {
+        let item = Word { text, column };
+        column += text.chars().count() + 1;
+        item
+    })
 }
 
 fn policy(options: &mut Options<'_>, words: &Words<'_>) -> Result<Policy, ScenarioError> {

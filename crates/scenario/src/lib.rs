@@ -21,8 +21,8 @@
 //!
 //! Options of `node`: one per level (the outermost may be left out), `gpus shape model cpus memory busy`.
 //! Of `submit`, what each rank needs: `gpus cpus memory model`; the gang: `ranks per-node on=NODE,… required=LEVEL
-//! preferred=LEVEL@WAIT`; the policy: `time start-deadline grace advisory=SIGNAL@LEAD retry=MAX:CLASS,…
-//! backoff priority key`; and how its members behave: `starts=TIME|never runs=TIME|forever code
+//! preferred=LEVEL@WAIT segments=RANKS@LEVEL,…`, widest first; the policy: `time start-deadline grace
+//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key`; and how its members behave: `starts=TIME|never runs=TIME|forever code
 //! term=TIME|ignore fail-start=RANK`.
 
 #![forbid(unsafe_code)]

@@ -34,6 +34,9 @@ fn the_word_that_is_wrong_is_pointed_at() {
         ("submit j time=soon", (1, 15), "write 90s or 1h30m"),
         ("submit j retry=1:user", (1, 16), "unknown failure \"user\"; known are user_code, start_up"),
         ("submit j preferred=leaf@x", (1, 25), "write 90s"),
+        ("submit j segments=8@node,4", (1, 26), "\"4\" is no segment such as 8@node"),
+        ("submit j segments=8@node,x@node", (1, 26), "\"x\" is not a whole number"),
+        ("submit j segments=8@node,4@", (1, 28), "empty"),
         ("submit j\nsubmit j", (2, 8), "there is a job j already"),
         ("advance", (1, 8), "a time is missing"),
         ("advance 1s 2s", (1, 12), "\"2s\" is one word too many"),
@@ -80,7 +83,7 @@ proptest! {
         prop_oneof![
             Just("levels"), Just("node"), Just("submit"), Just("advance"), Just("exit"), Just("expect"),
             Just("a"), Just("j"), Just("leaf=x"), Just("gpus=8"), Just("gpus=é"), Just("busy=0-"), Just("\n"),
-            Just("retry=:,"), Just("preferred=@"), Just("advisory=@"), Just("n[1-3]"), Just("n]3["), Just("on"),
+            Just("retry=:,"), Just("preferred=@"), Just("segments=,@"), Just("advisory=@"), Just("n[1-3]"), Just("n]3["), Just("on"),
             Just("shape=nvswitch"), Just("model=\u{301}"), Just("# é"), Just("time=1s"), Just("="), Just("\t"),
         ],
         0..25,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use phalanx_engine::Config;
 use phalanx_model::{
     Admin, Advisory, DeviceMask, DomainName, Exit, FailureClass, Gang, Input, Job, JobId, JobName, LevelName,
-    Levels, Needs, Node, NodeName, Outcome, Owner, Phase, Policy, Program, QueueName, Retry, Stop, Timestamp,
-    Topology,
+    Levels, Needs, Node, NodeName, Outcome, Owner, Phase, Policy, Program, QueueName, Retry, Segment, Stop,
+    Timestamp, Topology,
 };
 use phalanx_scenario::{Script, Shape};
 
@@ -286,18 +286,19 @@ impl Swarm {
             let picked = rng.pick(&levels).map(|l| named::<LevelName>(l));
             picked.filter(|_| rng.chance(percent))
         };
+        let devices = u32::try_from(rng.below(4)).unwrap_or(0);
         let topology = Topology {
             required: level(30, rng),
             preferred: level(30, rng),
             wait_ms: rng.below(60_000),
-            segments: Vec::new(),
+            segments: any_segments(&levels, devices, rng),
         };
         Gang {
             size,
             min: size,
             max: size,
             needs: Needs {
-                devices: u32::try_from(rng.below(4)).unwrap_or(0),
+                devices,
                 device_model: rng.chance(10).then(|| "v100".to_owned()),
                 cpu_milli: rng.below(4) * 500,
                 memory_bytes: rng.below(4) << 29,
@@ -354,6 +355,21 @@ impl Swarm {
         }
         Ok(())
     }
+}
+
+/// None most often, or one or two inside each other. Some do not nest, or name a level that is not there: those are
+/// refused. Members without devices are in no group inside a node.
+fn any_segments(levels: &[&str], devices: u32, rng: &mut Rng) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let is_in_node = |level: &str| ["nvlink", "pcie", "socket"].contains(&level);
+    for level in levels.iter().filter(|level| devices > 0 || !is_in_node(level)) {
+        if segments.len() < 2 && rng.chance(10) {
+            let most = segments.last().map_or(6, |outer| u64::from(outer.size));
+            let size = u32::try_from(rng.between(1, most)).unwrap_or(1);
+            segments.push(Segment { size, level: named(level) });
+        }
+    }
+    segments
 }
 
 /// A name that is a constant, or made of one and a number.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use phalanx_model::NodeName;
 
 use crate::error::{Place, Source, SpecError};
-use crate::job::{CheckpointFile, JobFile, NodesFile, ResourcesFile, RetryFile, SecretFile, TopologyFile};
+use crate::job::{CheckpointFile, JobFile, NodesFile, ResourcesFile, RetryFile, SecretFile};
 use crate::place::{At, Scalar};
 use crate::scalar::{Count, Gpus, SignalNumber, Span, VariableName};
+use crate::topology::{SegmentFile, TopologyFile};
 
 /// What was typed on the command line, unread. Every flag that is given wins over the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct SubmitFlags {
     pub priority: Option<String>,
     /// `LEVEL[:required|preferred][@WAIT]`.
     pub topology: Option<String>,
+    /// `RANKS@LEVEL` each; together they stand for those of the file.
+    pub segments: Vec<String>,
     /// `NAME=VALUE`.
     pub env: Vec<String>,
     /// `NAME` or `NAME=FILE`.
@@ -74,11 +77,7 @@ impl SubmitFlags {
         set("--key", self.key.as_deref(), &mut file.key)?;
         self.set_resources(&mut file)?;
         self.set_lists(&mut file)?;
-        if let Some(topology) = &self.topology {
-            let place = Place::Flag("--topology");
-            let short = TopologyFile::from_short(topology, place);
-            file.topology = Some(short.map_err(|message| refuse("--topology", &message))?);
-        }
+        self.set_topology(&mut file)?;
         if let Some(dir) = &self.checkpoint_dir {
             let checkpoint = file.checkpoint.get_or_insert_with(CheckpointFile::default);
             set("--checkpoint-dir", Some(dir), &mut checkpoint.dir)?;
@@ -150,6 +149,25 @@ impl SubmitFlags {
         set("--nodes", self.nodes.as_deref(), &mut count)?;
         if let Some(count) = count {
             file.nodes.get_or_insert(NodesFile::any(count)).count = count;
+        }
+        Ok(())
+    }
+
+    /// `--topology` is about the whole job, and leaves the file's segments as they are.
+    fn set_topology(&self, file: &mut JobFile) -> Result<(), SpecError> {
+        if let Some(text) = &self.topology {
+            let short = TopologyFile::from_short(text, Place::Flag("--topology"));
+            let short = short.map_err(|message| refuse("--topology", &message))?;
+            let segments = file.topology.take().unwrap_or_default().segments;
+            file.topology = Some(TopologyFile { segments, ..short });
+        }
+        let read = |text: &String| {
+            let segment = SegmentFile::from_short(text, Place::Flag("--segment"));
+            segment.map_err(|message| refuse("--segment", &message))
+        };
+        let segments: Vec<SegmentFile> = self.segments.iter().map(read).collect::<Result<_, _>>()?;
+        if !segments.is_empty() {
+            file.topology.get_or_insert_default().segments = segments;
         }
         Ok(())
     }

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use phalanx_model::{JobName, LaunchKind, LevelName, NodeName, Pattern, QueueName};
+use phalanx_model::{JobName, LaunchKind, NodeName, Pattern, QueueName};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_saphyr::Spanned;
 
 use crate::error::{Place, Source, SpecError};
-use crate::place::{At, Scalar, wrong};
-use crate::scalar::{
-    Count, Cpus, Gpus, Memory, Mode, RetryCause, SignalNumber, Span, TimeLimit, VariableName,
-};
+use crate::place::{At, Scalar};
+use crate::scalar::{Count, Cpus, Gpus, Memory, RetryCause, SignalNumber, Span, TimeLimit, VariableName};
+use crate::topology::TopologyFile;
 use crate::yaml;
 
 /// A job: how many nodes and GPUs, what runs there, and what happens when it fails.
@@ -43,7 +42,7 @@ pub struct JobFile {
     /// GPUs, CPUs and memory: per NODE when `nodes` is given, otherwise in total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesFile>,
-    /// How close together the whole job must or should be.
+    /// How close together the whole job must or should be, and parts of it that must share a lower domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyFile>,
     /// How processes are started. `ranks`: one process per rank (the default). `torchrun`, `jax`, `none`: one
@@ -124,17 +123,6 @@ pub struct NodesFile {
     pub count: At<Count>,
     /// Only these; any where none is named.
     pub of: Vec<At<NodeName>>,
-}
-
-/// How close together the whole job must or should be.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TopologyFile {
-    /// All of the job inside one domain of this level, e.g. `leaf`.
-    pub level: At<LevelName>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<At<Mode>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait: Option<At<Span>>,
 }
 
 /// Where and how the program saves its work.
@@ -227,115 +215,6 @@ impl SecretsFile {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-}
-
-impl TopologyFile {
-    pub(crate) const SHORT: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m";
-
-    /// Reads the short form `LEVEL[:required|preferred][@wait]`.
-    ///
-    /// # Errors
-    /// What is wrong, and on the second line what is accepted.
-    pub fn from_short(text: &str, place: Place) -> Result<Self, String> {
-        let (rest, wait) = match text.split_once('@') {
-            Some((rest, wait)) => (rest, Some(Span::read_at(wait, place)?)),
-            None => (text, None),
-        };
-        let (level, mode) = match rest.rsplit_once(':') {
-            Some((level, mode)) => (level, Some(Mode::read_at(mode, place)?)),
-            None => (rest, None),
-        };
-        let level = LevelName::read(level)
-            .map_err(|_| format!("{}\n{}", wrong(text, "does not begin with a level"), Self::SHORT))?;
-        Ok(Self { level: At::new(level, place), mode, wait })
-    }
-}
-
-/// The long form of a topology.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TopologyFields {
-    /// All of the job inside one domain of this level, e.g. `leaf`.
-    level: At<LevelName>,
-    /// `preferred` (the default): inside one domain if possible, otherwise anywhere. `required`: inside one
-    /// domain, or it does not start.
-    mode: Option<At<Mode>>,
-    /// How long to hold out for such a domain before any other place is taken, whatever the `mode`. Default:
-    /// `required` holds out for ever, and `preferred` not at all.
-    wait: Option<At<Span>>,
-}
-
-impl From<TopologyFields> for TopologyFile {
-    fn from(TopologyFields { level, mode, wait }: TopologyFields) -> Self {
-        Self { level, mode, wait }
-    }
-}
-
-impl<'de> Deserialize<'de> for TopologyFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Unplaced>::deserialize(deserializer)?;
-        let Unplaced(mut file, short) = spanned.value;
-        if short {
-            let place = yaml::place_of(&spanned.referenced);
-            file.level.place = place;
-            file.mode.iter_mut().for_each(|mode| mode.place = place);
-            file.wait.iter_mut().for_each(|wait| wait.place = place);
-        }
-        Ok(file)
-    }
-}
-
-/// A topology whose short form does not know its place yet.
-struct Unplaced(TopologyFile, bool);
-
-impl<'de> Deserialize<'de> for Unplaced {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Unplaced;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}, or {{level, mode, wait}}", TopologyFile::SHORT)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Unplaced, E> {
-                let file = TopologyFile::from_short(text, Place::Nowhere).map_err(E::custom)?;
-                Ok(Unplaced(file, true))
-            }
-
-            // A level may be called `1`, which YAML takes for a number.
-            fn visit_u64<E: de::Error>(self, level: u64) -> Result<Unplaced, E> {
-                self.visit_str(&level.to_string())
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Unplaced, A::Error> {
-                let fields = TopologyFields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(Unplaced(fields.into(), false))
-            }
-        }
-
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl JsonSchema for TopologyFile {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "TopologyFile".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let fields = TopologyFields::json_schema(generator);
-        json_schema!({ "anyOf": [
-            {
-                "type": "string",
-                "description": "LEVEL[:required|preferred][@WAIT]",
-                "pattern": "^[^@]+(:(required|preferred))?(@.+)?$",
-                "examples": ["leaf", "leaf:required", "leaf:preferred@10m"],
-            },
-            fields,
-        ]})
     }
 }
 

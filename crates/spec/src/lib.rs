@@ -17,6 +17,7 @@ pub mod scalar;
 pub mod schema;
 mod shape;
 mod submit;
+pub mod topology;
 mod yaml;
 
 pub use cluster::{

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{
     Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, NodeName, Owner, Policy, Program,
-    QueueName, SecretSource, Timestamp, Topology, Traffic,
+    QueueName, SecretSource, Timestamp, Traffic,
 };
 
 use crate::error::{Place, SpecError};
 use crate::job::JobFile;
 use crate::place::At;
 use crate::quantity;
-use crate::scalar::{ARGUMENT_BYTES_MAX, Count, Mode, RetryCause};
+use crate::scalar::{ARGUMENT_BYTES_MAX, Count, RetryCause};
 use crate::shape::Shape;
 
 /// Tells a launcher (`torchrun`, `mpi`) how many processes to start on each node, when the job says so.
@@ -52,7 +52,7 @@ impl JobFile {
             max: size,
             needs: self.needs(&shape)?,
             members_per_node: shape.members_per_node,
-            topology: self.topology(),
+            topology: self.topology(&shape)?,
             traffic: self.traffic.as_ref().map(|traffic| Traffic {
                 pattern: traffic.pattern.map(|p| p.value).unwrap_or_default(),
                 bytes: traffic.bytes.value.0,
@@ -111,22 +111,6 @@ impl JobFile {
             return Err(self.source.error(count.place, what, format!("at most {of}, or name more")));
         }
         Ok(named.into_keys().cloned().collect())
-    }
-
-    /// A level that is held out for is preferred for that long, also when it is called required: the model's
-    /// required level is never given up.
-    fn topology(&self) -> Topology {
-        let Some(topology) = &self.topology else { return Topology::default() };
-        let level = Some(topology.level.value.clone());
-        let mode = topology.mode.map_or(Mode::Preferred, |mode| mode.value);
-        match (mode, topology.wait) {
-            (Mode::Required, None) => Topology { required: level, ..Topology::default() },
-            (Mode::Required | Mode::Preferred, wait) => Topology {
-                preferred: level,
-                wait_ms: wait.map_or(0, |wait| wait.value.millis()),
-                ..Topology::default()
-            },
-        }
     }
 
     fn program(&self, shape: &Shape, default_workdir: &str) -> Result<Program, SpecError> {

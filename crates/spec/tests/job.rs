@@ -30,7 +30,7 @@ queue: research
 priority: 100
 nodes: 4
 resources: {gpus: H100:8, cpus: 64, memory: 512GB}
-topology: {level: rack, mode: required}
+topology: {level: rack, mode: required, segments: [16@leaf, {size: 8, level: node}]}
 launch: torchrun
 env: {NCCL_DEBUG: WARN, STEPS: 08, FAST: true}
 secrets: {HF_TOKEN: , WANDB: {file: keys/wandb}}
@@ -88,6 +88,7 @@ fn every_field_reaches_the_model() {
     assert_eq!((gang.needs.devices, gang.needs.device_model.as_deref()), (8, Some("H100")));
     assert_eq!((gang.needs.cpu_milli, gang.needs.memory_bytes), (64_000, 512_000_000_000));
     assert_eq!(gang.topology.required.as_ref().map(|level| level.as_str()), Some("rack"));
+    assert_eq!(segments(gang), ["2@leaf", "1@node"]);
     let traffic = gang.traffic.unwrap();
     assert_eq!(
         (traffic.pattern, traffic.bytes, traffic.compute_ns),
@@ -187,6 +188,53 @@ fn topology_is_short_or_long() {
     assert_eq!(topology("leaf:required@10m"), (None, leaf(), 600_000), "held out for, then given up");
     assert_eq!(topology("{level: leaf, mode: required}"), (leaf(), None, 0));
     assert_eq!(topology("{level: leaf, wait: 10m}"), (None, leaf(), 600_000));
+}
+
+/// Of a gang, as `SIZE@LEVEL`, widest first.
+fn segments(gang: &Gang) -> Vec<String> {
+    gang.topology.segments.iter().map(|s| format!("{}@{}", s.size, s.level)).collect()
+}
+
+#[test]
+fn segments_are_short_or_long_and_count_ranks() {
+    let of = |text: &str| segments(&gang(text));
+    let both = ["32@leaf", "8@node"];
+    assert_eq!(of("topology: {segments: [{size: 32, level: leaf}, {size: 8, level: node}]}"), both);
+    assert_eq!(of("topology: {segments: [8@node, 32@leaf]}"), both, "in any order");
+    assert_eq!(
+        of("topology: {level: block, mode: required, segments: [32@leaf, {size: 8, level: node}]}"),
+        both
+    );
+    assert_eq!(of("topology: block"), [""; 0]);
+    let required = gang("topology: {level: block, mode: required, segments: [8@node]}").topology.required;
+    assert_eq!(required.as_ref().map(|level| level.as_str()), Some("block"));
+    let whole = gang("topology: {segments: [8@node]}").topology;
+    assert_eq!((whole.required, whole.preferred), (None, None));
+    // A member is the eight ranks that a launcher starts on a node, or one for each of its GPUs.
+    assert_eq!(
+        of("launch: torchrun\nnodes: 4\nranks_per_node: 8\ntopology: {segments: [16@leaf]}"),
+        ["2@leaf"]
+    );
+    assert_eq!(
+        of("launch: mpi\nnodes: 4\nresources: {gpus: 4}\ntopology: {segments: [8@leaf, 4@nvlink]}"),
+        ["2@leaf", "1@nvlink"]
+    );
+    assert_eq!(of("launch: jax\nnodes: 4\nresources: {gpus: 4}\ntopology: {segments: [2@leaf]}"), ["2@leaf"]);
+}
+
+#[test]
+fn flags_for_segments_stand_for_those_of_the_file() {
+    let file = || JobFile::from_yaml("topology: {level: leaf, segments: [8@node]}\nrun: x\n", "f").unwrap();
+    let over = |set: fn(&mut SubmitFlags)| {
+        let mut flags = SubmitFlags::default();
+        set(&mut flags);
+        flags.over(file()).unwrap().into_job(context()).unwrap().gangs.remove(0)
+    };
+    let kept = over(|f| f.topology = Some("block:required".to_owned()));
+    assert_eq!((segments(&kept), kept.topology.required.is_some()), (vec!["8@node".to_owned()], true));
+    let replaced = over(|f| f.segments = vec!["4@nvlink".to_owned(), "16@leaf".to_owned()]);
+    assert_eq!(segments(&replaced), ["16@leaf", "4@nvlink"]);
+    assert!(replaced.topology.preferred.is_some());
 }
 
 #[test]

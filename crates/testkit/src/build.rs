@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use phalanx_model::{
     Admin, Advisory, CostTable, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName, LevelName,
-    Levels, LinkKind, Machine, Needs, Node, NodeName, Owner, Policy, Program, QueueName, ShapeCost,
+    Levels, LinkKind, Machine, Needs, Node, NodeName, Owner, Policy, Program, QueueName, Segment, ShapeCost,
     Timestamp, Topology,
 };
 use phalanx_scenario::Shape;
@@ -215,6 +215,13 @@ impl GangBuilder {
     #[must_use]
     pub fn required(mut self, name: &str) -> Self {
         self.0.topology.required = Some(level(name));
+        self
+    }
+
+    /// Consecutive members inside one domain; the widest first.
+    #[must_use]
+    pub fn segment(mut self, size: u32, name: &str) -> Self {
+        self.0.topology.segments.push(Segment { size, level: level(name) });
         self
     }
 

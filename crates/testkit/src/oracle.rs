@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Needs, Node, NodeName, Placement};
+use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Needs, Node, NodeName, Placement, Segment};
 
 /// What is free on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +82,13 @@ pub fn fits_in(
             domains.entry(path).or_default().push((node, *amounts));
         }
     }
-    domains.values().any(|members| try_all(members, gang, gang.size))
+    domains.values().any(|members| has_place(levels, members, gang))
 }
 
 /// Whether the whole gang has a place inside one group of a level inside the node.
 #[must_use]
 pub fn fits_in_group(
+    levels: &Levels,
     nodes: &[Node],
     free: &BTreeMap<NodeName, Amounts>,
     gang: &Gang,
@@ -98,9 +99,89 @@ pub fn fits_in_group(
         groups.into_iter().any(|group| {
             free.get(&node.name).is_some_and(|amounts| {
                 let inside = Amounts { devices: amounts.devices.and(group.devices), ..*amounts };
-                try_all(&[(node, inside)], gang, gang.size)
+                has_place(levels, &[(node, inside)], gang)
             })
         })
+    })
+}
+
+fn has_place(levels: &Levels, nodes: &[(&Node, Amounts)], gang: &Gang) -> bool {
+    if gang.topology.segments.is_empty() {
+        return try_all(nodes, gang, gang.size);
+    }
+    let mut spots: Vec<Spot<'_>> = nodes.iter().flat_map(|of| spots(levels, of, gang)).collect();
+    try_ranks(&mut spots, &mut Vec::new(), nodes, gang)
+}
+
+/// Where a rank can stand: on a node, and there in one group of each level inside the node that a segment names.
+struct Spot<'a> {
+    node: &'a Node,
+    /// For each segment, its domain here.
+    domains: Vec<Vec<String>>,
+    amounts: Amounts,
+    /// Ranks that stand here.
+    ranks: u32,
+}
+
+/// The spots of a node. Groups of one level are disjoint, so spots share no device; they share CPUs and memory.
+fn spots<'a>(levels: &Levels, (node, amounts): &(&'a Node, Amounts), gang: &Gang) -> Vec<Spot<'a>> {
+    let whole = Spot { node, domains: Vec::new(), amounts: *amounts, ranks: 0 };
+    gang.topology.segments.iter().fold(vec![whole], |spots, Segment { level, .. }| {
+        let mut path: Vec<String> = node.path.iter().map(ToString::to_string).collect();
+        let depth = levels.above.iter().position(|l| l == level);
+        path.truncate(depth.map_or(path.len(), |depth| depth + 1));
+        let parts: Vec<(Vec<String>, DeviceMask)> = if depth.is_some() {
+            vec![(path, amounts.devices)]
+        } else if *level == levels.node {
+            path.push(node.name.to_string());
+            vec![(path, amounts.devices)]
+        } else {
+            path.push(node.name.to_string());
+            let groups = node.machine.groups.iter().filter(|group| group.level == *level);
+            groups.map(|group| ([&path[..], &[group.devices.to_string()]].concat(), group.devices)).collect()
+        };
+        let inside = |spot: &Spot<'a>, (domain, devices): &(Vec<String>, DeviceMask)| Spot {
+            domains: [&spot.domains[..], std::slice::from_ref(domain)].concat(),
+            amounts: Amounts { devices: spot.amounts.devices.and(*devices), ..spot.amounts },
+            ..*spot
+        };
+        let inside = &inside;
+        spots.iter().flat_map(|spot| parts.iter().map(move |part| inside(spot, part))).collect()
+    })
+}
+
+/// Tries every spot for the next rank, then for the others.
+fn try_ranks(
+    spots: &mut [Spot<'_>],
+    placed: &mut Vec<usize>,
+    nodes: &[(&Node, Amounts)],
+    gang: &Gang,
+) -> bool {
+    let on = |spots: &[Spot<'_>], node: &Node| -> u32 {
+        spots.iter().filter(|s| s.node.name == node.name).map(|s| s.ranks).sum()
+    };
+    if placed.len() == gang.size as usize {
+        return nodes.iter().all(|(node, amounts)| holds(node, amounts, gang, on(spots, node)));
+    }
+    (0..spots.len()).any(|at| {
+        // Beside the rank before it, unless a segment begins here.
+        let together = placed.last().is_none_or(|before| {
+            (0..).zip(&gang.topology.segments).all(|(i, segment): (usize, _)| {
+                placed.len().is_multiple_of(segment.size as usize)
+                    || spots[at].domains[i] == spots[*before].domains[i]
+            })
+        });
+        let loose = Gang { members_per_node: None, ..gang.clone() };
+        let of_node = nodes.iter().find(|(node, _)| node.name == spots[at].node.name).unwrap().1;
+        spots[at].ranks += 1;
+        placed.push(at);
+        let has_room = together
+            && holds(spots[at].node, &spots[at].amounts, &loose, spots[at].ranks)
+            && holds(spots[at].node, &of_node, &loose, on(spots, spots[at].node));
+        let fits = has_room && try_ranks(spots, placed, nodes, gang);
+        placed.pop();
+        spots[at].ranks -= 1;
+        fits
     })
 }
 

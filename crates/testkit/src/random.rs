@@ -1,7 +1,7 @@
 //! Strategies for small clusters that are nasty in small ways: names that are prefixes of each other, equal
 //! names at two levels, numbers with leading zeros, foreign devices, closed nodes, several models.
 
-use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Node, NodeName};
+use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Node, NodeName, Segment};
 use phalanx_scenario::Shape;
 use proptest::prelude::*;
 
@@ -69,8 +69,9 @@ pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     let named = proptest::sample::subsequence(NODES.to_vec(), 1..=NODES.len());
     let named = prop_oneof![4 => Just(Vec::new()), 1 => named.prop_shuffle()];
     let needs = (0_u32..=4, 0_u64..=4, 0_u64..=4, model, named);
-    (1_u32..=6, needs, level(), level(), 0_u64..3_000, per_node).prop_map(
-        |(size, (devices, cpus, memory, model, named), required, preferred, wait_ms, per_node)| {
+    let segments = any_segments(&names);
+    (1_u32..=6, needs, level(), level(), 0_u64..3_000, per_node, segments).prop_map(
+        |(size, (devices, cpus, memory, model, named), required, preferred, wait_ms, per_node, segments)| {
             let size = per_node.map_or(size, |n| size.div_ceil(n) * n);
             let mut built = gang(size).devices(devices).cpu_milli(cpus * 1_000).memory(memory).build();
             built.needs.device_model = model;
@@ -79,7 +80,36 @@ pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
             built.topology.required = required;
             built.topology.preferred = preferred;
             built.topology.wait_ms = wait_ms;
+            // With equal parts on nodes, what stays inside a node has to divide them; and a member without devices
+            // is in no group of them.
+            let suits = |segment: &Segment| {
+                LEVELS.contains(&segment.level.as_str())
+                    || per_node.is_none_or(|n| n.is_multiple_of(segment.size))
+                        && (devices > 0 || !is_in_node(segment))
+            };
+            if segments.iter().all(suits) {
+                built.topology.segments = segments;
+            }
             built
         },
     )
+}
+
+/// None most often, or one or two inside each other, at most one of them inside the node.
+fn any_segments(names: &[LevelName]) -> impl Strategy<Value = Vec<Segment>> + use<> {
+    let levels = proptest::sample::subsequence(names.to_vec(), 1..=2);
+    let some = (levels, 1_u32..=3, 1_u32..=3).prop_map(|(levels, narrow, times)| {
+        let sizes = if levels.len() == 2 { [narrow * times, narrow] } else { [narrow * times, 0] };
+        let nested = levels.into_iter().zip(sizes).map(|(level, size)| Segment { size, level });
+        let mut segments: Vec<Segment> = nested.collect();
+        if segments.iter().all(is_in_node) {
+            segments.truncate(1);
+        }
+        segments
+    });
+    prop_oneof![2 => Just(Vec::new()), 1 => some]
+}
+
+fn is_in_node(segment: &Segment) -> bool {
+    ["nvlink", "pcie", "socket"].contains(&segment.level.as_str())
 }

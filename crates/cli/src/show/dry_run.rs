@@ -45,7 +45,9 @@ fn heading(job: &Job, report: &Report) -> String {
     let size = gang.map_or(0, |g| u64::from(g.size));
     let devices = gang.map_or(0, |g| size * u64::from(g.needs.devices));
     let devices = if devices == 0 { "no GPUs".to_owned() } else { count(devices, "GPU") };
-    format!("{}  {}, {devices}\n", clean(job.name.as_str()).bold(), count(size, "member"))
+    let together = gang.filter(|g| !g.topology.segments.is_empty());
+    let together = together.map_or_else(String::new, |g| format!(", {}", super::jobs::segments(g)));
+    format!("{}  {}, {devices}{together}\n", clean(job.name.as_str()).bold(), count(size, "member"))
 }
 
 fn body(

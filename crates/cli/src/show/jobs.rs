@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{GangView, JobView};
-use phalanx_model::{Gang, Job, LaunchKind, Phase};
+use phalanx_model::{Gang, Job, LaunchKind, Phase, Segment};
 
 use super::placed::{self, Fleet};
 use super::table::{self, Grid, cell, dim};
@@ -208,6 +208,18 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
         let wait = span(gang.topology.wait_ms);
         field(text, page, "topology", &format!("inside one {level} if that comes free within {wait}"));
     }
+    if !gang.topology.segments.is_empty() {
+        field(text, page, "segments", &segments(gang));
+    }
+}
+
+/// `every 32 members inside one leaf, every 8 members inside one node`.
+pub(super) fn segments(gang: &Gang) -> String {
+    let together = |Segment { size, level }: &Segment| match size {
+        1 => format!("each member inside one {level}"),
+        size => format!("every {size} members inside one {level}"),
+    };
+    gang.topology.segments.iter().map(together).collect::<Vec<_>>().join(", ")
 }
 
 /// A word as a shell would want it typed.

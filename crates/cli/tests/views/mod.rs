@@ -136,7 +136,10 @@ pub fn job() -> Job {
             required: Some(level("leaf")),
             preferred: None,
             wait_ms: 0,
-            segments: Vec::new(),
+            segments: vec![
+                Segment { size: 2, level: level("leaf") },
+                Segment { size: 1, level: level("nvlink") },
+            ],
         },
         traffic: None,
         program,

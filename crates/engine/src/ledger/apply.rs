@@ -8,6 +8,7 @@ use phalanx_model::{
 
 use super::{Entry, Ledger, Outstanding};
 use crate::admit;
+use crate::plan::LEVELS_MAX;
 
 impl Ledger {
     pub(crate) fn apply(&mut self, input: &Input, out: &mut Outcome) {
@@ -78,6 +79,11 @@ impl Ledger {
     fn configure_levels(&mut self, levels: &Levels, out: &mut Outcome) {
         if levels.above.is_empty() {
             return refuse(out, "the levels".into(), "at least one level stands above the node");
+        }
+        if levels.above.len() > LEVELS_MAX {
+            let why =
+                format!("{} stand above the node, at most {LEVELS_MAX} are possible", levels.above.len());
+            return refuse(out, "the levels".into(), &why);
         }
         if self.levels != *levels {
             self.levels = levels.clone();

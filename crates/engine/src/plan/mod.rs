@@ -14,9 +14,9 @@ mod together;
 mod traffic;
 mod tree;
 
-use phalanx_model::{Gang, GangId, GangRecord, LevelName, Outcome, Phase, Reason, Timestamp};
+use phalanx_model::{Gang, GangId, GangRecord, Outcome, Phase, Reason, Timestamp};
 
-pub(crate) use search::{Ceiling, Cost, Search, best_fit, place, placement};
+pub(crate) use search::{Ceiling, Cost, LEVELS_MAX, Search, best_fit, place, placement};
 pub(crate) use space::{Pick, Space};
 use together::Choice;
 pub(crate) use tree::{LevelAt, Tree};
@@ -133,8 +133,7 @@ impl<'a> Pass<'a> {
         let tree = ledger.tree();
         let ceiling = |id: &GangId| {
             let gang = ledger.gang(*id)?;
-            let (ceiling, _) = ceiling_of(tree, gang, ledger.preferred_until(*id), ledger.now());
-            Some((*id, ceiling))
+            Some((*id, Ceiling(tree.level_of_required(gang))))
         };
         let mut still: Vec<(GangId, Ceiling)> = waiting.iter().filter_map(ceiling).collect();
         together::improve(ledger, search, space, chosen, &mut still);
@@ -175,22 +174,11 @@ pub(crate) fn try_place(ledger: &Ledger, search: &mut Search, space: &Space, id:
     verdict(ledger, search, space, gang, ledger.preferred_until(id))
 }
 
-/// The level that a gang may use now, and what it holds out for: until its wait is over, a preferred level
-/// binds like a required one.
-pub(crate) fn ceiling_of(
-    tree: &Tree,
-    gang: &Gang,
-    preferred_until: Option<Timestamp>,
-    now: Timestamp,
-) -> (Ceiling, Option<(LevelName, Timestamp)>) {
+/// The level that a gang would rather be inside of, where that is more than what it requires.
+fn preferred_level(tree: &Tree, gang: &Gang) -> Option<LevelAt> {
     let required = tree.level_of_required(gang);
-    let preferred = gang.topology.preferred.as_ref().and_then(|l| tree.level_at(l));
-    match (preferred, preferred_until) {
-        (Some(level), Some(until)) if narrows(level, required) && now < until => {
-            (Ceiling(level), Some((tree.level_name(level), until)))
-        }
-        _ => (Ceiling(required), None),
-    }
+    let preferred = gang.topology.preferred.as_ref().and_then(|level| tree.level_at(level));
+    preferred.filter(|level| narrows(*level, required))
 }
 
 /// Whether a preference asks for more than the requirement. Levels inside the node need not nest: both then
@@ -218,25 +206,31 @@ fn verdict(
     preferred_until: Option<Timestamp>,
 ) -> Verdict {
     let tree = ledger.tree();
-    if gang.topology.required.as_ref().is_some_and(|l| tree.level_at(l).is_none()) {
+    let segments = gang.topology.segments.iter().map(|segment| &segment.level);
+    if gang.topology.required.iter().chain(segments).any(|level| tree.level_at(level).is_none()) {
         // The levels were changed under a job that was accepted before: it fits nowhere now.
         return Verdict::Wait(Reason::BadConstraints { asked: gang.size, largest: 0 });
     }
     let required = tree.level_of_required(gang);
-    let (ceiling, holding_out) = ceiling_of(tree, gang, preferred_until, ledger.now());
-    if let Some(found) = search.place(tree, space, gang, ceiling) {
-        return Verdict::Go(ceiling, found.cost);
+    let preferred = preferred_level(tree, gang);
+    if let Some(level) = preferred {
+        if let Some(found) = search.place(tree, space, gang, Ceiling(level)) {
+            return Verdict::Go(Ceiling(level), found.cost);
+        }
+        if let Some(until) = preferred_until.filter(|until| ledger.now() < *until)
+            && search.most(tree, space, gang, required).0 >= gang.size
+            // A level that could not hold the gang even when empty is not worth a wait.
+            && place(tree, &Space::empty_of(tree).opened(tree), gang, Ceiling(level)).is_some()
+        {
+            return Verdict::Wait(Reason::PreferredWait { level: tree.level_name(level), until });
+        }
     }
-    if let Some((level, until)) = holding_out
-        && let Some(farther) = search.place(tree, space, gang, Ceiling(required))
-    {
-        // A level that could not hold the gang even when empty is not worth a wait.
-        let could_hold = place(tree, &Space::empty_of(tree).opened(tree), gang, ceiling).is_some();
-        return if could_hold {
-            Verdict::Wait(Reason::PreferredWait { level, until })
-        } else {
-            Verdict::Go(Ceiling(required), farther.cost)
-        };
+    // Given up, a preference is relaxed level by level.
+    let tried = usize::from(preferred.is_some());
+    for ceiling in tree.levels_between(preferred.unwrap_or(required), required).skip(tried) {
+        if let Some(found) = search.place(tree, space, gang, Ceiling(ceiling)) {
+            return Verdict::Go(Ceiling(ceiling), found.cost);
+        }
     }
     Verdict::Wait(shortfall(tree, space, gang, required))
 }

@@ -32,7 +32,7 @@ pub(crate) struct Request<'a> {
     pub(crate) members_per_node: Option<u32>,
     /// One domain of this level holds all.
     pub(crate) ceiling: LevelAt,
-    /// Required beside a ceiling inside the node: levels there need not nest.
+    /// Insisted on beside a ceiling inside the node: levels there need not nest.
     pub(crate) also: Option<usize>,
     /// Widest first.
     pub(crate) parts: Vec<Part>,
@@ -70,11 +70,15 @@ impl<'a> Request<'a> {
         parts.extend(gang.topology.segments.iter().filter_map(part));
         let whole = parts.iter().filter(|part| part.size >= gang.size).map(|part| part.level).max();
         let ceiling = whole.map_or(ceiling, |level| level.max(ceiling));
-        parts.retain(|part| part.size < gang.size);
-        let also = match tree.level_of_required(gang) {
-            LevelAt::Group(group) => Some(group),
+        // What the ceiling keeps together anyway is no part. (Levels inside the node need not nest.)
+        let is_kept = |level: LevelAt| level <= ceiling && !matches!(level, LevelAt::Group(_));
+        parts.retain(|part| part.size < gang.size && !is_kept(part.level));
+        let whole = gang.topology.segments.iter().filter(|segment| segment.size >= gang.size);
+        let insisted = whole.filter_map(|segment| tree.level_at(&segment.level));
+        let also = insisted.chain([tree.level_of_required(gang)]).find_map(|level| match level {
+            LevelAt::Group(group) if level != ceiling => Some(group),
             _ => None,
-        };
+        });
         Self {
             needs: &gang.needs,
             size: gang.size,
@@ -91,6 +95,11 @@ impl<'a> Request<'a> {
 
     pub(crate) fn into_buffers(self) -> Buffers {
         Buffers { parts: self.parts, eligible: self.eligible }
+    }
+
+    /// What a crossing counts for this gang.
+    pub(crate) const fn crossing_ns(&self, crossing_ns: u64) -> u64 {
+        if self.traffic.is_silent() { 0 } else { crossing_ns }
     }
 
     pub(crate) fn is_all_to_all(&self) -> bool {

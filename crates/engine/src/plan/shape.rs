@@ -209,8 +209,8 @@ impl ShapeTable {
 
     /// What a set is worth: where several rings add up, all of them together.
     pub(crate) fn speed(&self, mask: DeviceMask) -> u32 {
-        if mask.count() <= 1 {
-            return u32::MAX;
+        if mask.count() <= 1 || !self.knows(mask) {
+            return NO_LIMIT;
         }
         let together = usize::try_from(mask.0).ok().and_then(|i| self.cost.sets_mb_per_s.get(i));
         together.copied().unwrap_or_else(|| self.ring(mask))

@@ -36,6 +36,11 @@ impl Traffic {
         Self { pattern, bytes, pair_bytes, compute_ns, is_said: gang.traffic.is_some() }
     }
 
+    /// It says that it sends nothing: then no place is faster than another, and few domains are what counts.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.is_said && self.bytes == 0
+    }
+
     /// Time for its bytes over a bottleneck.
     pub(crate) fn over(&self, mb_per_s: u32) -> u64 {
         transfer_ns(self.bytes, mb_per_s)

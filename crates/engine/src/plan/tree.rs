@@ -230,6 +230,16 @@ impl Tree {
         gang.topology.required.as_ref().and_then(|l| self.level_at(l)).unwrap_or(LevelAt::Above(0))
     }
 
+    /// The levels from one outwards to another, both included; levels inside the node are not inside each other.
+    pub(crate) fn levels_between(&self, from: LevelAt, to: LevelAt) -> impl Iterator<Item = LevelAt> + use<> {
+        let node = (from >= LevelAt::Node && to <= LevelAt::Node).then_some(LevelAt::Node);
+        let above =
+            (0..self.depth()).rev().map(LevelAt::Above).filter(move |level| *level >= to && *level <= from);
+        let outwards = node.into_iter().chain(above).filter(move |level| *level != from && *level != to);
+        let first = (from != to).then_some(from);
+        first.into_iter().chain(outwards).chain([to])
+    }
+
     pub(crate) fn level_name(&self, level: LevelAt) -> LevelName {
         let name = match level {
             LevelAt::Above(l) => self.levels.above.get(l),

@@ -130,7 +130,7 @@ fn one_by_one(view: View<'_>, wanted: u32) -> Option<Pick> {
         }
         let kind = view.tree.kind(&view.tree.nodes[node]);
         let set = match view.request.part_in_node() {
-            Some((group, size)) => in_groups(view, kind, devices, view.request.size, group, size),
+            Some(part) => in_groups(view, kind, devices, view.request.size, part, |set| Some(kind.ring(set))),
             None => kind.table.best(devices, wanted),
         };
         let Some(set) = set else { continue };
@@ -158,8 +158,8 @@ fn in_group(view: View<'_>, group: usize, wanted: u32) -> Option<Pick> {
             for other in others.map_or_else(|| vec![kind.all()], |also| kind.groups_of(also).collect()) {
                 let inside = devices.and(mask).and(other);
                 let set = match request.part_in_node() {
-                    Some((part, size)) if part != group => {
-                        in_groups(view, kind, inside, request.size, part, size)
+                    Some(part) if part.0 != group => {
+                        in_groups(view, kind, inside, request.size, part, |set| Some(kind.ring(set)))
                     }
                     _ => kind.table.best(inside, wanted),
                 };

@@ -29,23 +29,23 @@ pub(super) struct Capacities {
     largest: Vec<(u32, u16, u16)>,
     /// Deeper levels bind, so that counts of this level do not add up to what fits; by level.
     binds: Vec<bool>,
-    stamp: u32,
-    known: Vec<Vec<(u32, Holds)>>,
+    /// Counts settings; never comes round.
+    stamp: u64,
+    known: Vec<Vec<(u64, Holds)>>,
 }
 
 impl Capacities {
     /// Another request, or other amounts: nothing is remembered.
     pub(super) fn begin(&mut self, view: View<'_>) {
-        self.stamp = self.stamp.wrapping_add(1);
+        self.stamp += 1;
         self.caps.clear();
         self.known.resize(view.tree.depth(), Vec::new());
         for (known, domains) in self.known.iter_mut().zip(&view.tree.domains) {
-            if known.len() != domains.len() || self.stamp == 0 {
+            if known.len() != domains.len() {
                 known.clear();
-                known.resize(domains.len(), (u32::MAX, Holds::default()));
+                known.resize(domains.len(), (u64::MAX, Holds::default()));
             }
         }
-        self.stamp = if self.stamp == u32::MAX { 0 } else { self.stamp };
     }
 
     /// From now on everything has to reach `threshold`; `inside` is what joins nodes beside their NICs.
@@ -102,6 +102,10 @@ impl Capacities {
 
     pub(super) const fn threshold(&self) -> u32 {
         self.threshold
+    }
+
+    pub(super) const fn inside(&self) -> u32 {
+        self.inside
     }
 
     fn of_kind(&self, kind: u16) -> &[Cap] {
@@ -244,9 +248,11 @@ impl Capacities {
                 let counts = view.space.counts(view.tree, level, row).iter();
                 let offers = view.tree.kinds[usize::from(row.kind)].offers().iter();
                 let mut classes = counts.zip(offers).zip(self.of_kind(row.kind));
-                return classes.any(|((nodes, offer), cap)| {
-                    *nodes > 0 && offer.devices / request.needs.devices >= cap.hi + rest
-                });
+                let takes_any = !request.eligible[usize::from(row.kind)].is_empty();
+                return takes_any
+                    && classes.any(|((nodes, offer), cap)| {
+                        *nodes > 0 && offer.devices / request.needs.devices >= cap.hi + rest
+                    });
             }
             view.tree.domains[level][domain].nodes.clone().any(|node| {
                 let devices = request.devices(view.tree, view.space, node);

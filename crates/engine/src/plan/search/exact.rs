@@ -12,6 +12,7 @@ use super::capacity::Capacities;
 use super::fill::choose_devices;
 use super::measure::{broken, crossing_bytes, one_span};
 use super::{Cost, View, inside_of};
+use crate::plan::shape::NO_LIMIT;
 use crate::plan::space::Pick;
 use crate::plan::tree::LevelAt;
 
@@ -72,7 +73,7 @@ impl Exact {
     ) -> bool {
         let depth = view.tree.depth();
         let mut best: Option<(Cost, usize, usize)> = None;
-        let mut from = depth;
+        let (mut from, mut joined) = (depth, 0);
         self.caps.begin(view);
         // What joins nodes depends on the level at which the gang is held.
         while from > outermost {
@@ -93,7 +94,7 @@ impl Exact {
             if let Some(found) = found
                 && best.is_none_or(|best| found < best)
             {
-                best = Some(found);
+                (best, joined) = (Some(found), inside);
                 picks.clear();
                 let state = usize::from(rest_level(view).is_some_and(|rest| rest > LevelAt::Above(found.1)));
                 self.trace(view, found.1, found.2, view.request.size, state, picks);
@@ -101,7 +102,7 @@ impl Exact {
             from = first;
         }
         picks.sort_unstable_by_key(|pick| pick.node);
-        best.is_some() && picks.iter_mut().all(|pick| choose_devices(view, threshold, pick))
+        best.is_some() && picks.iter_mut().all(|pick| choose_devices(view, threshold, joined, pick))
     }
 
     /// Tables of all domains from the innermost level to `outermost`.
@@ -153,11 +154,22 @@ impl Exact {
             if !(is_whole || has_rest) || !suits || request.beyond(kind, offer, members, inside) < threshold {
                 continue;
             }
-            let mut time_ns = kind.crossing_ns;
+            let mut time_ns = request.crossing_ns(kind.crossing_ns);
             let count = members * request.needs.devices;
+            let grouped = match request.part_in_node() {
+                Some(_) => match grouped(view, node, members, threshold, inside) {
+                    None => continue,
+                    devices => devices,
+                },
+                None => None,
+            };
             if request.is_all_to_all() {
-                let Some((nics, _)) = kind.table.best_nics(devices, count, threshold) else { continue };
-                let nics = if count == 0 { kind.nics(kind.all()) } else { kind.beyond(nics) };
+                let nics = match (count, grouped) {
+                    (0, _) => Some(kind.nics(kind.all())),
+                    (_, Some(set)) => Some(kind.nics(set)),
+                    _ => kind.table.best_nics(devices, count, threshold).map(|(nics, _)| kind.beyond(nics)),
+                };
+                let Some(nics) = nics else { continue };
                 time_ns = time_ns.saturating_add(crossing_bytes(view, u64::from(members), nics));
             }
             let breaks = broken(free.count(), free == kind.all(), count);
@@ -189,7 +201,7 @@ impl Exact {
                 continue;
             }
             let mut own = Cost {
-                time_ns: view.tree.domains[level][child].crossing_ns,
+                time_ns: request.crossing_ns(view.tree.domains[level][child].crossing_ns),
                 spans: one_span(view, level),
                 breaks: 0,
             };
@@ -243,6 +255,16 @@ impl Exact {
             state -= of_child;
         }
     }
+}
+
+/// The devices of a node whose parts stay inside groups, where those reach the bottleneck.
+fn grouped(view: View<'_>, node: usize, members: u32, threshold: u32, inside: u32) -> Option<DeviceMask> {
+    let kind = view.tree.kind(&view.tree.nodes[node]);
+    let mut pick = Pick { node: node as u32, members, devices: DeviceMask::EMPTY };
+    let is_there = choose_devices(view, threshold, inside, &mut pick);
+    let stays = inside > 0 || view.request.is_all_to_all() || pick.devices.is_empty();
+    let nics = if stays { NO_LIMIT } else { kind.nics(pick.devices) };
+    (is_there && kind.ring(pick.devices).min(nics) >= threshold).then_some(pick.devices)
 }
 
 /// Adds what one child can have to what those before it have.

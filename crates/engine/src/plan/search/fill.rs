@@ -8,12 +8,16 @@ use phalanx_model::DeviceMask;
 
 use super::View;
 use super::capacity::{Capacities, unit_at};
+use crate::plan::kind::Kind;
 use crate::plan::request::Cap;
 use crate::plan::space::Pick;
 use crate::plan::tree::LevelAt;
 
 /// Domains of one level that are filled on trial for one bottleneck.
 pub(crate) const DOMAINS_MAX: u32 = 16;
+
+/// Up to so many free devices of a node every set is looked at where parts must stay inside groups: 2^16.
+const SETS_DEVICES_MAX: u32 = 16;
 
 /// Nodes that take equally many members.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +51,12 @@ impl Fill {
     ) -> Option<u64> {
         let tree = view.tree;
         let nodes = caps.least_nodes(view, level, domain)?.max(2);
-        let mut least = nodes * tree.least_node_crossing_ns;
+        let mut least = nodes * view.request.crossing_ns(tree.least_node_crossing_ns);
         let mut range = domain..domain + 1;
         for deeper in level + 1..tree.depth() {
             let of_level = &tree.domains[deeper - 1];
             range = of_level[range.start].children.start..of_level[range.end - 1].children.end;
-            let crossing = tree.least_crossing_ns[deeper];
+            let crossing = view.request.crossing_ns(tree.least_crossing_ns[deeper]);
             if crossing == 0 {
                 continue;
             }
@@ -85,14 +89,16 @@ impl Fill {
     ) -> bool {
         self.children.resize(view.tree.depth(), Vec::new());
         let size = view.request.size;
-        let innermost_part = view.request.parts.last().map_or(1, |part| part.size);
-        let want = size.next_multiple_of(innermost_part);
+        // What stays on a node comes in whole parts; without that, the innermost part does.
+        let parts = &view.request.parts;
+        let on_node = parts.iter().find(|part| part.level >= LevelAt::Node);
+        let want = size.next_multiple_of(on_node.or(parts.last()).map_or(1, |part| part.size));
         let filled = self.below(view, caps, level, domain, want, picks);
         if !filled || !cut(view, caps, want - size, picks) {
             return false;
         }
         picks.sort_unstable_by_key(|pick| pick.node);
-        picks.iter_mut().all(|pick| choose_devices(view, caps.threshold(), pick))
+        picks.iter_mut().all(|pick| choose_devices(view, caps.threshold(), caps.inside(), pick))
     }
 
     fn below(
@@ -189,8 +195,9 @@ impl Fill {
         let Some((at, bin)) = candidates.min_by_key(|(at, bin)| (bin.cap.lo, std::cmp::Reverse(*at))) else {
             return false;
         };
-        let mut lacks = bin.cap.lo - left;
-        let lo = bin.cap.lo;
+        // A roomier one than the tightest may be content with what is left.
+        let takes = bin.cap.lo.max(left);
+        let mut lacks = takes - left;
         for (giver, members) in self.taken.iter_mut().rev() {
             let spare = *members - self.bins[*giver as usize].cap.lo;
             let given = spare.min(lacks);
@@ -198,7 +205,7 @@ impl Fill {
             lacks -= given;
         }
         self.bins[at].nodes -= 1;
-        self.taken.push((at as u32, lo));
+        self.taken.push((at as u32, takes));
         lacks == 0
     }
 
@@ -271,16 +278,30 @@ fn cut(view: View<'_>, caps: &Capacities, members: u32, picks: &mut Vec<Pick>) -
     view.request.unit() > 1 || last.members >= lo
 }
 
-/// The best devices of a node for the members that it takes. Whether there are any that reach the bottleneck.
-pub(super) fn choose_devices(view: View<'_>, threshold: u32, pick: &mut Pick) -> bool {
+/// The best devices of a node for the members that it takes; NICs do not count where something `inside` joins the
+/// nodes. Whether there are any.
+pub(super) fn choose_devices(view: View<'_>, threshold: u32, inside: u32, pick: &mut Pick) -> bool {
     let node = pick.node as usize;
     let kind = view.tree.kind(&view.tree.nodes[node]);
     let free = view.request.devices(view.tree, view.space, node);
     let count = pick.members * view.request.needs.devices;
+    if count == 0 {
+        pick.devices = DeviceMask::EMPTY;
+        return true;
+    }
     let chosen = if let Some((group, size)) = view.request.part_in_node() {
-        in_groups(view, kind, free, pick.members, group, size)
+        in_groups(view, kind, free, pick.members, (group, size), |set| {
+            let (ring, nics) = (kind.ring(set), kind.nics(set));
+            match view.request.is_all_to_all() {
+                true => (ring >= threshold).then_some(nics),
+                false if inside > 0 => Some(ring),
+                false => Some(ring.min(nics)),
+            }
+        })
     } else if view.request.is_all_to_all() {
         kind.table.best_nics(free, count, threshold).map(|(_, set)| set)
+    } else if inside > 0 {
+        kind.table.best(free, count)
     } else {
         kind.table.best_spanning(free, count)
     };
@@ -290,14 +311,59 @@ pub(super) fn choose_devices(view: View<'_>, threshold: u32, pick: &mut Pick) ->
     })
 }
 
-/// Devices of a node such that each part is inside one group.
+/// Devices of a node such that each part is inside one group: of all such sets the one that is worth most, then the
+/// one that leaves the fastest ring, then that of the lowest numbers.
 pub(super) fn in_groups(
     view: View<'_>,
-    kind: &crate::plan::kind::Kind,
+    kind: &Kind,
     free: DeviceMask,
     members: u32,
-    group: usize,
-    size: u32,
+    (group, size): (usize, u32),
+    worth: impl Fn(DeviceMask) -> Option<u32>,
+) -> Option<DeviceMask> {
+    if free.count() > SETS_DEVICES_MAX {
+        return in_groups_in_order(view, kind, free, members, (group, size));
+    }
+    let each = view.request.needs.devices;
+    let mut best: Option<((u32, u32), DeviceMask)> = None;
+    let mut next = Some(free);
+    while let Some(set) = next {
+        // The next smaller subset.
+        next = set.0.checked_sub(1).map(|less| DeviceMask(less).and(free));
+        if set.count() != members * each || !is_dealt(kind, set, each, members % size, (group, size)) {
+            continue;
+        }
+        let Some(worth) = worth(set) else { continue };
+        let candidate = (worth, kind.ring(free.minus(set)));
+        if best.is_none_or(|(found, _)| candidate >= found) {
+            best = Some((candidate, set));
+        }
+    }
+    best.map(|(_, set)| set)
+}
+
+/// Whether every group has the devices of whole parts, but for one that has those of the smaller last one beside them.
+fn is_dealt(kind: &Kind, set: DeviceMask, each: u32, rest: u32, (group, size): (usize, u32)) -> bool {
+    let (mut dealt, mut odd) = (0, 0);
+    for mask in kind.groups_of(group) {
+        let here = set.and(mask).count();
+        let left = (here / each.max(1)) % size;
+        if !here.is_multiple_of(each.max(1)) || left != 0 && left != rest {
+            return false;
+        }
+        odd += u32::from(left != 0);
+        dealt += here;
+    }
+    dealt == set.count() && odd < 2
+}
+
+/// The same for machines of more devices than all sets are tried of: group by group.
+fn in_groups_in_order(
+    view: View<'_>,
+    kind: &Kind,
+    free: DeviceMask,
+    members: u32,
+    (group, size): (usize, u32),
 ) -> Option<DeviceMask> {
     let each = view.request.needs.devices;
     let (mut parts, mut rest) = (members / size, members % size);

@@ -22,7 +22,8 @@ pub(crate) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) 
     let request = Request::of(tree, gang, level);
     let view = View { tree, space, request: &request };
     let mut capacities = Capacities::default();
-    match level {
+    // A part as large as the gang may narrow the level.
+    match request.ceiling {
         LevelAt::Above(level) => of_domains(view, &mut capacities, level),
         LevelAt::Node => of_nodes(view, None),
         LevelAt::Group(group) => of_nodes(view, Some(group)),
@@ -34,7 +35,7 @@ impl Search {
     pub(crate) fn most(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> (u32, usize) {
         let request = Request::within(tree, gang, level, std::mem::take(&mut self.buffers));
         let view = View { tree, space, request: &request };
-        let most = match level {
+        let most = match request.ceiling {
             LevelAt::Above(level) => most(view, &mut self.capacities, level),
             LevelAt::Node => (of_nodes(view, None).fits, 0),
             LevelAt::Group(group) => (of_nodes(view, Some(group)).fits, 0),
@@ -48,13 +49,16 @@ impl Search {
 fn most(view: View<'_>, capacities: &mut Capacities, level: usize) -> (u32, usize) {
     capacities.begin(view);
     capacities.set_whole(view);
+    let unit = super::capacity::unit_at(view, LevelAt::Above(level));
+    // The smaller last part may stand where counts of whole ones do not see it.
+    let rest = view.request.size % unit;
     let mut most = (0, 0);
     for domain in 0..view.tree.domains.get(level).map_or(0, Vec::len) {
-        if most.0 < view.request.size && capacities.bound(view, level, domain) > most.0 {
+        let bound = capacities.bound(view, level, domain).saturating_add(rest);
+        if most.0 < view.request.size && bound > most.0 {
             let holds = capacities.of(view, level, domain);
-            let unit = super::capacity::unit_at(view, LevelAt::Above(level));
-            let rest = if holds.rest { view.request.size % unit } else { 0 };
-            let fits = holds.full.saturating_add(rest).min(view.request.size);
+            let beside = if holds.rest { rest } else { 0 };
+            let fits = holds.full.saturating_add(beside).min(view.request.size);
             most = if fits > most.0 { (fits, domain) } else { most };
         }
     }

@@ -36,7 +36,7 @@ impl Measure {
                 if is_alone || level <= top {
                     return;
                 }
-                time_ns += tree.domains[level][domain].crossing_ns;
+                time_ns += request.crossing_ns(tree.domains[level][domain].crossing_ns);
                 let uplink = space.uplink(level, domain);
                 if request.is_all_to_all() {
                     time_ns = time_ns.saturating_add(crossing_bytes(view, below, uplink));
@@ -53,7 +53,7 @@ impl Measure {
             let kind = tree.kind(node);
             bottleneck = bottleneck.min(kind.ring(pick.devices));
             if !is_alone {
-                time_ns += kind.crossing_ns;
+                time_ns += request.crossing_ns(kind.crossing_ns);
                 let nics =
                     if pick.devices.is_empty() { kind.nics(kind.all()) } else { kind.nics(pick.devices) };
                 if joined > 0 && !request.is_all_to_all() {
@@ -114,11 +114,11 @@ fn count_domains(view: View<'_>, level: usize, picks: &[Pick], mut each: impl Fn
 
 /// At least what the crossings of any placement on several nodes cost.
 pub(super) fn least_crossings(view: View<'_>) -> u64 {
-    2 * view.tree.least_node_crossing_ns
+    2 * view.request.crossing_ns(view.tree.least_node_crossing_ns)
 }
 
 /// At least what they cost in a domain of this level that none inside of it holds.
 pub(super) fn crossings_of_level(view: View<'_>, level: usize) -> u64 {
     let inner = &view.tree.least_crossing_ns[level + 1..];
-    least_crossings(view) + inner.iter().map(|least| 2 * least).sum::<u64>()
+    least_crossings(view) + inner.iter().map(|least| 2 * view.request.crossing_ns(*least)).sum::<u64>()
 }

@@ -26,7 +26,7 @@ use capacity::Capacities;
 use exact::Exact;
 use measure::Measure;
 
-pub(crate) use fill::DOMAINS_MAX;
+pub(crate) use fill::{DOMAINS_MAX, LEVELS_MAX};
 pub(crate) use fit::best_fit;
 
 /// The outermost level at which the gang may be spread.
@@ -126,11 +126,16 @@ impl Search {
             && view.request.size > 1
             && !view.tree.nodes.is_empty()
         {
-            let open = self.across_nodes(view, outermost, &mut best);
+            let (open, is_possible) = self.across_nodes(view, outermost, &mut best);
+            let is_small = view.tree.nodes.len() <= EXACT_NODES_MAX;
+            // Parts that do not divide the gang may fit where filling does not see it.
+            let is_missed = !is_small && is_possible;
+            if is_missed && exact::steps(view, outermost) <= EXACT_STEPS_MAX {
+                self.at_bottleneck(view, outermost, 0, &mut best);
+            }
             if let Some(found) = &mut best {
                 found.least_ns = open.min(found.cost.time_ns);
             }
-            let is_small = view.tree.nodes.len() <= EXACT_NODES_MAX;
             let is_proved = best.is_some_and(|found| found.is_best());
             if !is_proved && is_small && exact::steps(view, outermost) <= EXACT_STEPS_MAX {
                 self.exactly(view, outermost, &mut best);
@@ -142,8 +147,9 @@ impl Search {
         best
     }
 
-    /// Bottleneck by bottleneck, fastest first. Returns a time below which nothing was left out.
-    fn across_nodes(&mut self, view: View<'_>, outermost: usize, best: &mut Option<Found>) -> u64 {
+    /// Bottleneck by bottleneck, fastest first. Returns a time below which nothing was left out, and whether the
+    /// counts say that there is a place though none was found.
+    fn across_nodes(&mut self, view: View<'_>, outermost: usize, best: &mut Option<Found>) -> (u64, bool) {
         let mut open = u64::MAX;
         let thresholds = self.thresholds(view, outermost);
         let mut is_possible = None;
@@ -161,6 +167,9 @@ impl Search {
                 _ => continue,
             }
             for level in (outermost..view.tree.depth()).rev() {
+                if view.request.traffic.is_silent() && best.is_some() {
+                    break;
+                }
                 let inside = inside_of(view, level);
                 self.capacities.set(view, threshold, inside);
                 open = open.min(self.at_level(view, level, threshold, best));
@@ -176,7 +185,7 @@ impl Search {
             }
         }
         self.thresholds = thresholds;
-        open
+        (open, best.is_none() && is_possible == Some(true))
     }
 
     /// At least what the crossings of nodes cost, wherever the gang goes at this bottleneck; `None` when it goes
@@ -184,7 +193,7 @@ impl Search {
     fn least_crossings(&self, view: View<'_>) -> Option<u64> {
         let domains = 0..view.tree.domains.first().map_or(0, Vec::len);
         let nodes = domains.filter_map(|domain| self.capacities.least_nodes(view, 0, domain)).min()?;
-        Some(nodes.max(2) * view.tree.least_node_crossing_ns)
+        Some(nodes.max(2) * view.request.crossing_ns(view.tree.least_node_crossing_ns))
     }
 
     /// Whether some domain of the outermost level holds the gang, at any speed.
@@ -247,12 +256,14 @@ impl Search {
         let bytes_ns = view.request.traffic.over(threshold);
         let mut open = u64::MAX;
         let mut looked_at = 0;
+        let is_silent = view.request.traffic.is_silent();
         let mut walk = fill::Walk::new(view, level);
         let above = measure::crossings_of_level(view, level) - measure::least_crossings(view);
         let Some(of_nodes) = self.least_crossings(view) else { return u64::MAX };
         let bound_of_level = bytes_ns.saturating_add(above + of_nodes);
         while let Some(domain) = walk.next(view, &mut self.capacities) {
-            if best.is_some_and(|found| found.cost.time_ns <= bound_of_level) {
+            // Where no place is faster than another, several are compared by the domains that they use.
+            if !is_silent && best.is_some_and(|found| found.cost.time_ns <= bound_of_level) {
                 break;
             }
             let Some(crossings) = self.fill.least(view, &mut self.capacities, level, domain) else {
@@ -260,10 +271,13 @@ impl Search {
             };
             let bound = bytes_ns.saturating_add(crossings);
             let wins = |best: &Option<Found>| best.is_none_or(|found| bound < found.cost.time_ns);
-            if !wins(best) {
+            if !wins(best) && !is_silent {
                 continue;
             }
             looked_at += 1;
+            if looked_at > fill::DOMAINS_MAX && is_silent {
+                break;
+            }
             if looked_at > fill::DOMAINS_MAX {
                 open = open.min(bound);
                 continue;
@@ -294,23 +308,25 @@ impl Search {
             if best.is_some_and(|found| found.cost.time_ns <= bytes_ns) {
                 break;
             }
-            self.trial.clear();
-            if self.exact.solve(view, outermost, threshold, &mut self.trial)
-                && let Some(measured) = Measure::of(view, &self.trial)
-                && best.is_none_or(|found| measured.cost < found.cost)
-            {
-                *best = Some(Found {
-                    cost: measured.cost,
-                    bottleneck_mb_per_s: measured.bottleneck,
-                    least_ns: 0,
-                });
-                self.found.clone_from(&self.trial);
-            }
+            self.at_bottleneck(view, outermost, threshold, best);
         }
         if let Some(found) = best {
             found.least_ns = found.cost.time_ns;
         }
         self.thresholds = thresholds;
+    }
+
+    /// The least crossings with which everything reaches one bottleneck, by recursion.
+    fn at_bottleneck(&mut self, view: View<'_>, outermost: usize, threshold: u32, best: &mut Option<Found>) {
+        self.trial.clear();
+        if self.exact.solve(view, outermost, threshold, &mut self.trial)
+            && let Some(measured) = Measure::of(view, &self.trial)
+            && best.is_none_or(|found| measured.cost < found.cost)
+        {
+            *best =
+                Some(Found { cost: measured.cost, bottleneck_mb_per_s: measured.bottleneck, least_ns: 0 });
+            self.found.clone_from(&self.trial);
+        }
     }
 }
 
@@ -357,7 +373,7 @@ pub(crate) fn place(tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -
 pub(crate) fn placement(tree: &Tree, picks: &[Pick], gang: &Gang) -> Option<Placement> {
     let segments = gang.topology.segments.iter();
     let inside = segments.rev().find_map(|segment| match tree.level_at(&segment.level)? {
-        LevelAt::Group(group) => Some((group, segment.size * gang.needs.devices)),
+        LevelAt::Group(group) => Some((group, segment.size.saturating_mul(gang.needs.devices))),
         _ => None,
     });
     let mut slots = Vec::with_capacity(gang.size as usize);
