@@ -25,6 +25,8 @@ pub(crate) struct ShapeTable {
     class_of: Vec<u16>,
     /// By class.
     offers: Vec<Offer>,
+    /// Sets of one size differ and are known by their best alone: what is offered may be more than there is.
+    is_estimated: bool,
     /// The best subset by mask and number of devices: inside the node alone, and beside other nodes.
     inside: Vec<u8>,
     spanning: Vec<u8>,
@@ -64,6 +66,7 @@ impl ShapeTable {
                 .unwrap_or(NO_LIMIT),
             class_of: Vec::new(),
             offers: Vec::new(),
+            is_estimated: false,
             inside: Vec::new(),
             spanning: Vec::new(),
         };
@@ -135,6 +138,7 @@ impl ShapeTable {
             (full.inside, full.spanning) = (vec![0; devices as usize + 1], vec![0; devices as usize + 1]);
             for mask in (0..1_u64 << devices).map(DeviceMask) {
                 let (at, speed) = (mask.count() as usize, self.speed(mask));
+                self.is_estimated |= full.inside[at] > 0 && full.inside[at] != speed;
                 full.inside[at] = full.inside[at].max(speed);
                 full.spanning[at] = full.spanning[at].max(speed.min(self.nics(mask)));
             }
@@ -162,6 +166,10 @@ impl ShapeTable {
             return (free.0.checked_shr(self.cost.devices).unwrap_or(0) == 0).then(|| free.count() as u16);
         }
         self.class_of.get(usize::try_from(free.0).ok()?).copied()
+    }
+
+    pub(crate) const fn is_estimated(&self) -> bool {
+        self.is_estimated
     }
 
     /// By class, ascending by nothing in particular.

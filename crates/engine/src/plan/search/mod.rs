@@ -141,8 +141,13 @@ impl Search {
                 self.exactly(view, outermost, &mut best);
             }
         }
-        if best.is_some() {
+        if let Some(found) = &mut best {
             rest_last(view, &mut self.found);
+            let kinds = view.tree.kinds.iter().zip(&view.request.eligible);
+            if kinds.into_iter().any(|(kind, mask)| !mask.is_empty() && kind.table.is_estimated()) {
+                // What sets of devices get is not known one by one, so nothing is proved.
+                found.least_ns = 0;
+            }
         }
         best
     }
