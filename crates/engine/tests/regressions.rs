@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use phalanx_engine::Config;
 use phalanx_model::{
     Answer, Change, Confidence, DeviceMask, EffectId, Ending, Epoch, Exit, FailureClass, GangId, Input, Job,
     JobId, MemberId, Node, NodeName, Order, Outcome, Phase, Placement, Question, Reason, Slot, StopStage,
@@ -470,4 +471,26 @@ fn whoever_holds_devices_can_be_stopped_within_days() {
         let out = watched.step(&[submit(policy)]);
         assert!(matches!(out.changes[..], [Change::JobRejected { .. }]), "{:?}", out.changes);
     }
+}
+
+/// Gangs that start together were placed for all of them past one that had been passed over as often as is fair.
+#[test]
+fn placing_several_together_passes_nobody_over_for_ever() {
+    let mut watched = Watched::new(Config { bypass_max: 0 });
+    let nodes = [
+        node("a").path(["c"]).gpus(4).cpus(4).busy([0]).build(),
+        node("b").path(["c"]).gpus(4).cpus(2).build(),
+    ];
+    watched.step(&[Input::LevelsConfigured { levels: levels(&["cluster"]) }]);
+    watched.step(&nodes.map(|node| Input::NodeObserved { node: Box::new(node) }));
+    watched.step(&[
+        // Waits for the device that is busy, and may not be passed over.
+        submit(job(1, gang(8).devices(1))),
+        // Takes none of its devices, and the CPUs of a or of b.
+        submit(job(2, gang(1).cpu_milli(2_000))),
+        // Fits on a when the one before moves to b, and would take a device from the first.
+        submit(job(3, gang(1).devices(1).cpu_milli(3_000))),
+    ]);
+    assert!(watched.record(id(2)).holds_capacity());
+    assert!(watched.record(id(3)).is_pending());
 }

@@ -94,13 +94,7 @@ impl<'a> Pass<'a> {
             }
             Verdict::Go(ceiling, cost) => {
                 let picks = self.search.picks().to_vec();
-                let most = self.config.bypass_max;
-                let bypassed = |ahead: &GangId| {
-                    let now = self.passed_over.iter().filter(|head| *head == ahead).count();
-                    bypassed(self.ledger, *ahead).saturating_add(u32::try_from(now).unwrap_or(u32::MAX))
-                };
-                let held_back: Vec<GangId> =
-                    self.waiting.iter().copied().filter(|a| bypassed(a) >= most).collect();
+                let held_back: Vec<GangId> = self.held_back().collect();
                 if let Some(ahead) = held_back.into_iter().find(|ahead| self.harms(*ahead, gang, &picks)) {
                     self.reasons.push((id, Reason::Priority { ahead }));
                     return;
@@ -115,6 +109,15 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Those that wait and were passed over as often as is fair.
+    fn held_back(&self) -> impl Iterator<Item = GangId> + '_ {
+        let times = |ahead: &GangId| {
+            let now = self.passed_over.iter().filter(|head| *head == ahead).count();
+            bypassed(self.ledger, *ahead).saturating_add(u32::try_from(now).unwrap_or(u32::MAX))
+        };
+        self.waiting.iter().copied().filter(move |ahead| times(ahead) >= self.config.bypass_max)
+    }
+
     /// Whether taking these places takes something that the head of the line could use.
     fn harms(&mut self, head: GangId, gang: &Gang, picks: &[Pick]) -> bool {
         let Some(waiting) = self.ledger.gang(head) else { return false };
@@ -127,8 +130,12 @@ impl<'a> Pass<'a> {
         after < before
     }
 
-    /// Several gangs that start at once are placed for all of them.
+    /// Several gangs that start at once are placed for all of them; not while one must not be passed over, for what
+    /// moves could take its place.
     fn improve(&mut self) {
+        if self.held_back().next().is_some() {
+            return;
+        }
         let Self { ledger, search, space, chosen, waiting, reasons, passed_over, .. } = self;
         let tree = ledger.tree();
         let ceiling = |id: &GangId| {
