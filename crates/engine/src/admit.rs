@@ -1,9 +1,11 @@
 //! What is refused at the door: a submission that could never run, with the field and the reason.
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, Gang, Job, MEMBERS_PER_GANG_MAX, Needs, Rejection, Segment};
+use phalanx_model::{
+    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Segment,
+};
 
 use crate::ledger::Ledger;
-use crate::plan::{LevelAt, Space, Tree, best_fit};
+use crate::plan::{LevelAt, Tree, best_fit};
 
 /// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -70,13 +72,17 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     }
     let tree = ledger.tree();
     for level in [&gang.topology.required, &gang.topology.preferred].into_iter().flatten() {
-        if tree.level_at(level).is_none() {
-            let known: Vec<String> = tree.level_names().iter().map(ToString::to_string).collect();
-            return Err(Rejection::UnknownLevel { level: level.clone(), known: known.join(", ") });
-        }
+        known_level(tree, level)?;
     }
     admit_segments(tree, gang)?;
     admit_size(ledger, gang)
+}
+
+fn known_level(tree: &Tree, level: &LevelName) -> Result<LevelAt, Rejection> {
+    tree.level_at(level).ok_or_else(|| {
+        let known: Vec<String> = tree.level_names().iter().map(ToString::to_string).collect();
+        Rejection::UnknownLevel { level: level.clone(), known: known.join(", ") }
+    })
 }
 
 /// Segments nest: each is a whole part of the one before, at a level inside of it.
@@ -87,10 +93,7 @@ fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     }
     let mut outer: Option<(&Segment, LevelAt)> = None;
     for segment in segments {
-        let Some(level) = tree.level_at(&segment.level) else {
-            let known: Vec<String> = tree.level_names().iter().map(ToString::to_string).collect();
-            return Err(Rejection::UnknownLevel { level: segment.level.clone(), known: known.join(", ") });
-        };
+        let level = known_level(tree, &segment.level)?;
         if segment.size == 0 {
             return Err(bad("segments", format!("a segment inside one {} has no members", segment.level)));
         }
@@ -122,13 +125,13 @@ fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
 fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let tree = ledger.tree();
     let required = tree.level_of_required(gang);
-    let empty = Space::empty_of(tree).opened(tree);
+    let empty = ledger.empty_opened();
     // Measured without the gang's own size as a cap, so that "the largest" is the cluster's.
     let unbounded = Gang { size: MEMBERS_PER_GANG_MAX, ..gang.clone() };
-    if best_fit(tree, &empty, gang, required).fits >= gang.size {
+    if best_fit(tree, empty, gang, required).fits >= gang.size {
         return Ok(());
     }
-    let best = best_fit(tree, &empty, &unbounded, required);
+    let best = best_fit(tree, empty, &unbounded, required);
     // A node that is not there may come, and what it will hold is not known: the gang waits for it.
     if !tree.unknown_nodes(&gang.needs).is_empty() {
         return Ok(());
@@ -136,7 +139,7 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let fits_without = |spare: fn(&mut Needs)| {
         let mut easier = unbounded.clone();
         spare(&mut easier.needs);
-        best_fit(tree, &empty, &easier, required).fits >= gang.size
+        best_fit(tree, empty, &easier, required).fits >= gang.size
     };
     let short = match &gang.needs {
         n if !n.nodes.is_empty() && fits_without(|n| n.nodes.clear()) => {

@@ -88,9 +88,7 @@ impl Placer {
     /// Free devices in all.
     #[must_use]
     pub fn free_devices(&self) -> u32 {
-        (0..self.tree.domains.first().map_or(0, Vec::len))
-            .map(|domain| self.space.free_devices(0, domain))
-            .sum()
+        self.tree.roots().map(|domain| self.space.free_devices(0, domain)).sum()
     }
 
     /// Nodes in the order of the tree.

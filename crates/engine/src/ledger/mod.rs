@@ -64,6 +64,9 @@ pub(crate) struct Ledger {
     // Derived from the above.
     tree: Tree,
     space: Space,
+    /// What the hardware holds, devices of others included; and the same if no node were cordoned.
+    empty: Space,
+    empty_opened: Space,
     search: Search,
     /// The tree and what is free are older than the nodes.
     stale: bool,
@@ -81,6 +84,8 @@ impl Ledger {
             epoch,
             next_seq: 0,
             space: Space::free_of(&tree),
+            empty: Space::empty_of(&tree),
+            empty_opened: Space::empty_of(&tree),
             search: Search::default(),
             tree,
             levels,
@@ -117,6 +122,14 @@ impl Ledger {
 
     pub(crate) const fn space(&self) -> &Space {
         &self.space
+    }
+
+    pub(crate) const fn empty(&self) -> &Space {
+        &self.empty
+    }
+
+    pub(crate) const fn empty_opened(&self) -> &Space {
+        &self.empty_opened
     }
 
     /// The memory of searches, for as long as one plans.
@@ -235,6 +248,8 @@ impl Ledger {
     pub(crate) fn freshen(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree));
+            self.empty = Space::empty_of(&self.tree);
+            self.empty_opened = self.empty.opened(&self.tree);
             self.recount();
         }
     }

@@ -32,16 +32,19 @@ use crate::ledger::Ledger;
 /// those takes capacity that it could have used, that is counted, and after `bypass_max` times it goes
 /// first and the others wait.
 pub(crate) fn compute(ledger: &mut Ledger, order: &[GangId], config: Config, out: &mut Outcome) {
+    if order.is_empty() {
+        return;
+    }
     let mut search = ledger.lend_search();
     // Until nothing more starts, so that every reason is about what is free in the end.
     let reasons = loop {
         let mut pass = Pass::new(ledger, &mut search, config);
         order.iter().for_each(|gang| pass.look_at(*gang));
         if pass.chosen.is_empty() {
-            break pass.end().2;
+            break pass.reasons;
         }
         pass.improve();
-        let (chosen, passed_over, _) = pass.end();
+        let Pass { chosen, passed_over, .. } = pass;
         for choice in chosen {
             if let Some(placement) = choice.placement(ledger) {
                 ledger.start(choice.gang, placement, out);
@@ -74,10 +77,6 @@ impl<'a> Pass<'a> {
         let space = ledger.space().clone();
         let (chosen, waiting, passed_over, reasons) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { ledger, search, config, space, chosen, waiting, passed_over, reasons }
-    }
-
-    fn end(self) -> (Vec<Choice>, Vec<GangId>, Vec<(GangId, Reason)>) {
-        (self.chosen, self.passed_over, self.reasons)
     }
 
     fn look_at(&mut self, id: GangId) {
@@ -227,7 +226,7 @@ fn verdict(
         if let Some(until) = preferred_until.filter(|until| ledger.now() < *until)
             && search.most(tree, space, gang, required).0 >= gang.size
             // A level that could not hold the gang even when empty is not worth a wait.
-            && place(tree, &Space::empty_of(tree).opened(tree), gang, Ceiling(level)).is_some()
+            && place(tree, ledger.empty_opened(), gang, Ceiling(level)).is_some()
         {
             return Verdict::Wait(Reason::PreferredWait { level: tree.level_name(level), until });
         }
@@ -239,16 +238,14 @@ fn verdict(
             return Verdict::Go(Ceiling(ceiling), found.cost);
         }
     }
-    Verdict::Wait(shortfall(tree, space, gang, required))
+    Verdict::Wait(shortfall(ledger, space, gang, required))
 }
 
 /// Why no place was found: the gang, the level and the counts.
-fn shortfall(tree: &Tree, free: &Space, gang: &Gang, required: LevelAt) -> Reason {
-    let asked = gang.size;
-    let empty = Space::empty_of(tree);
-    let best_empty = best_fit(tree, &empty, gang, required).fits;
-    if best_empty < asked {
-        let all = best_fit(tree, &empty.opened(tree), gang, required).fits;
+fn shortfall(ledger: &Ledger, free: &Space, gang: &Gang, required: LevelAt) -> Reason {
+    let (tree, asked) = (ledger.tree(), gang.size);
+    if best_fit(tree, ledger.empty(), gang, required).fits < asked {
+        let all = best_fit(tree, ledger.empty_opened(), gang, required).fits;
         let mut nodes = tree.unknown_nodes(&gang.needs);
         // What a node that is not there could hold is not known.
         let might = all >= asked || !nodes.is_empty();
@@ -258,12 +255,13 @@ fn shortfall(tree: &Tree, free: &Space, gang: &Gang, required: LevelAt) -> Reaso
         }
         return Reason::BadConstraints { asked, largest: all };
     }
-    if best_fit(tree, &free.opened(tree), gang, required).fits >= asked {
-        return Reason::NodeNotAvailable { nodes: tree.closed_nodes(&gang.needs) };
-    }
     let best = best_fit(tree, free, gang, required);
     if best.fits >= asked {
         return Reason::BudgetExhausted { expanded: u64::from(search::DOMAINS_MAX) };
+    }
+    let nodes = tree.closed_nodes(&gang.needs);
+    if !nodes.is_empty() && best_fit(tree, &free.opened(tree), gang, required).fits >= asked {
+        return Reason::NodeNotAvailable { nodes };
     }
     let anywhere = best_fit(tree, free, gang, LevelAt::Above(0)).fits;
     if anywhere >= asked {

@@ -117,9 +117,8 @@ impl Board<'_> {
 
     /// All of them anew, those with the most devices first: they have the fewest places to choose from.
     fn largest_first(&mut self, chosen: &mut [Choice]) -> bool {
-        let all: Vec<usize> = (0..chosen.len()).collect();
+        let mut order: Vec<usize> = (0..chosen.len()).collect();
         let devices = |at: &usize| chosen[*at].picks.iter().map(|pick| pick.devices.count()).sum::<u32>();
-        let mut order = all;
         order.sort_by_key(|at| (std::cmp::Reverse(devices(at)), *at));
         self.in_order(chosen, &order)
     }

@@ -172,6 +172,11 @@ impl Tree {
         &self.kinds[usize::from(node.kind)]
     }
 
+    /// The domains of the outermost level, most often one.
+    pub(crate) fn roots(&self) -> Range<usize> {
+        0..self.domains.first().map_or(0, Vec::len)
+    }
+
     /// Levels above the node.
     pub(crate) fn depth(&self) -> usize {
         self.domains.len()

@@ -93,8 +93,7 @@ struct View<'a> {
 impl<'a> View<'a> {
     /// The rows of the whole tree: those of the outermost domains, most often one.
     fn rows(self) -> impl Iterator<Item = &'a Row> {
-        let domains = self.tree.domains.first().map_or(0, Vec::len);
-        (0..domains).flat_map(move |domain| self.space.rows(0, domain))
+        self.tree.roots().flat_map(move |domain| self.space.rows(0, domain))
     }
 }
 
@@ -196,8 +195,8 @@ impl Search {
     /// At least what the crossings of nodes cost, wherever the gang goes at this bottleneck; `None` when it goes
     /// nowhere.
     fn least_crossings(&self, view: View<'_>) -> Option<u64> {
-        let domains = 0..view.tree.domains.first().map_or(0, Vec::len);
-        let nodes = domains.filter_map(|domain| self.capacities.least_nodes(view, 0, domain)).min()?;
+        let nodes =
+            view.tree.roots().filter_map(|domain| self.capacities.least_nodes(view, 0, domain)).min()?;
         Some(nodes.max(2) * view.request.crossing_ns(view.tree.least_node_crossing_ns))
     }
 
@@ -288,16 +287,8 @@ impl Search {
                 continue;
             }
             self.trial.clear();
-            if self.fill.domain(view, &mut self.capacities, level, domain, &mut self.trial)
-                && let Some(measured) = Measure::of(view, &self.trial)
-                && best.is_none_or(|found| measured.cost < found.cost)
-            {
-                *best = Some(Found {
-                    cost: measured.cost,
-                    bottleneck_mb_per_s: measured.bottleneck,
-                    least_ns: 0,
-                });
-                self.found.clone_from(&self.trial);
+            if self.fill.domain(view, &mut self.capacities, level, domain, &mut self.trial) {
+                self.keep_if_better(view, best);
             }
             if wins(best) {
                 open = open.min(bound);
@@ -324,12 +315,17 @@ impl Search {
     /// The least crossings with which everything reaches one bottleneck, by recursion.
     fn at_bottleneck(&mut self, view: View<'_>, outermost: usize, threshold: u32, best: &mut Option<Found>) {
         self.trial.clear();
-        if self.exact.solve(view, outermost, threshold, &mut self.trial)
-            && let Some(measured) = Measure::of(view, &self.trial)
-            && best.is_none_or(|found| measured.cost < found.cost)
+        if self.exact.solve(view, outermost, threshold, &mut self.trial) {
+            self.keep_if_better(view, best);
+        }
+    }
+
+    /// The trial becomes what was found, where it costs less.
+    fn keep_if_better(&mut self, view: View<'_>, best: &mut Option<Found>) {
+        if let Some(Measure { cost, bottleneck }) = Measure::of(view, &self.trial)
+            && best.is_none_or(|found| cost < found.cost)
         {
-            *best =
-                Some(Found { cost: measured.cost, bottleneck_mb_per_s: measured.bottleneck, least_ns: 0 });
+            *best = Some(Found { cost, bottleneck_mb_per_s: bottleneck, least_ns: 0 });
             self.found.clone_from(&self.trial);
         }
     }
