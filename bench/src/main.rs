@@ -16,6 +16,7 @@ mod openb;
 mod optimality;
 mod peers;
 mod placement;
+mod rng;
 
 use std::process::ExitCode;
 
