@@ -66,8 +66,7 @@ fn cluster(count: usize) -> Result<(Vec<Node>, Levels, CostTable), phalanx_model
     machine.links.sort_by_key(|link| (link.a, link.b));
     let machine = std::sync::Arc::new(machine);
     let leaf = LevelName::new("leaf")?;
-    let levels =
-        Levels { above: vec![LevelName::new("cluster")?, leaf.clone()], node: LevelName::new("node")? };
+    let levels = Levels::new(vec![LevelName::new("cluster")?, leaf.clone()], LevelName::new("node")?);
     let uplink = LevelCost { uplink_mb_per_s: 12_800_000, latency_ns: 600, ..LevelCost::default() };
     let table = CostTable { levels: [(leaf, uplink)].into(), ..CostTable::default() };
     let node = |index: usize| {
@@ -80,6 +79,7 @@ fn cluster(count: usize) -> Result<(Vec<Node>, Levels, CostTable), phalanx_model
             machine: machine.clone(),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            torus: None,
         })
     };
     Ok(((0..count).map(node).collect::<Result<_, _>>()?, levels, table))

@@ -181,7 +181,7 @@ enum Fabric {
 }
 
 fn cluster(rng: &mut Rng, names: &[&str], nodes: u64, fabric: Fabric) -> Cluster {
-    let levels = Levels { above: names.iter().map(|name| level(name)).collect(), node: level("node") };
+    let levels = Levels::new(names.iter().map(|name| level(name)).collect(), level("node"));
     let mut paths = Vec::new();
     let is_regular = rng.chance(50);
     grow(rng, names, &mut vec![domain("all".to_owned())], nodes, is_regular, &mut paths);
@@ -206,6 +206,7 @@ fn cluster(rng: &mut Rng, names: &[&str], nodes: u64, fabric: Fabric) -> Cluster
             machine: Arc::new(machine),
             uuids: Vec::new(),
             foreign,
+            torus: None,
         }
     });
     let mut nodes: Vec<Node> = nodes.collect();
@@ -345,6 +346,8 @@ fn gang(rng: &mut Rng, cluster: &Cluster, talk: Talk, wish: Wish, devices_max: u
         topology,
         traffic: Some(Traffic { pattern, bytes, compute_ns: 0 }),
         program: Program::default(),
+        roles: Vec::new(),
+        grid: Vec::new(),
     }
 }
 

@@ -48,14 +48,11 @@ fn cluster(leaves: &[&[u32]], leaf: (u32, u32), node: (u32, u32)) -> Cluster {
                 machine: machine.clone(),
                 uuids: Vec::new(),
                 foreign: machine.device_mask().minus(DeviceMask::first(*free)),
+                torus: None,
             });
         }
     }
-    Cluster {
-        levels: Levels { above: vec![level("cluster"), level("leaf")], node: level("node") },
-        table,
-        nodes,
-    }
+    Cluster { levels: Levels::new(vec![level("cluster"), level("leaf")], level("node")), table, nodes }
 }
 
 fn gang(size: u32, pattern: Pattern, bytes: u64) -> Gang {
@@ -68,6 +65,8 @@ fn gang(size: u32, pattern: Pattern, bytes: u64) -> Gang {
         topology: Topology::default(),
         traffic: Some(Traffic { pattern, bytes, compute_ns: 0 }),
         program: Program::default(),
+        roles: Vec::new(),
+        grid: Vec::new(),
     }
 }
 
@@ -148,6 +147,7 @@ fn ranks_of_a_segment_stand_together() {
             rank,
             node: cluster.nodes[*node].name.clone(),
             devices: DeviceMask::one(rank),
+            part: None,
         };
         let slots = (0..).zip(&nodes).map(slot).collect();
         objective::used(&cluster, &gang, &Placement { slots, level: level("cluster") })

@@ -48,7 +48,7 @@ impl Ours {
             cluster.levels.iter().map(LevelName::new).collect::<Result<_, _>>().map_err(name)?;
         let node_level = LevelName::new("node").map_err(name)?;
         let mut inputs = vec![
-            Input::LevelsConfigured { levels: Levels { above: levels.clone(), node: node_level } },
+            Input::LevelsConfigured { levels: Levels::new(levels.clone(), node_level) },
             Input::CostsCompiled { table: costs },
         ];
         let mut nodes = Vec::new();
@@ -65,6 +65,7 @@ impl Ours {
                     machine: Arc::clone(&machine),
                     uuids: Vec::new(),
                     foreign: DeviceMask::first(GPUS_PER_NODE - cluster.free[index]),
+                    torus: None,
                 }),
             });
         }
@@ -148,6 +149,8 @@ impl Ours {
             },
             traffic: Some(Traffic { pattern: Pattern::AllReduce, bytes, compute_ns: 0 }),
             program: Program::default(),
+            roles: Vec::new(),
+            grid: Vec::new(),
         };
         Ok(Job {
             id,

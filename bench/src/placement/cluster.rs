@@ -17,14 +17,14 @@ const LEAVES_PER_BLOCK: u32 = 8;
 pub(crate) fn build(nodes: u32) -> Result<(Levels, Vec<Node>, CostTable), String> {
     let machine = Arc::new(machine()?);
     let text = |e: phalanx_model::NameError| e.to_string();
-    let levels = Levels {
-        above: ["cluster", "block", "leaf"]
+    let levels = Levels::new(
+        ["cluster", "block", "leaf"]
             .iter()
             .map(|l| LevelName::new(*l))
             .collect::<Result<_, _>>()
             .map_err(text)?,
-        node: LevelName::new("node").map_err(text)?,
-    };
+        LevelName::new("node").map_err(text)?,
+    );
     let mut all = Vec::with_capacity(nodes as usize);
     for index in 0..nodes {
         let leaf = index / NODES_PER_LEAF;
@@ -43,6 +43,7 @@ pub(crate) fn build(nodes: u32) -> Result<(Levels, Vec<Node>, CostTable), String
             machine: machine.clone(),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            torus: None,
         });
     }
     // 32 x 400 GB/s below each leaf and as much above it; 2:1 above the blocks. Latencies as one switch hop each.
@@ -90,5 +91,7 @@ fn machine() -> Result<Machine, String> {
         groups: Vec::new(),
         cpu_milli: 192_000,
         memory_bytes: 2 << 40,
+        named: std::collections::BTreeMap::new(),
+        share_limit_milli: 0,
     })
 }

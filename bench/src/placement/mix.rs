@@ -47,6 +47,8 @@ pub(crate) fn of_size(size: u32) -> Gang {
         topology: Topology::default(),
         traffic: None,
         program: Program::default(),
+        roles: Vec::new(),
+        grid: Vec::new(),
     }
 }
 

@@ -365,11 +365,12 @@ impl Checker {
                 let needs = gang.needs.devices;
                 found.push(Violation::WrongDeviceCount { gang: id, rank: slot.rank, needs, got });
             }
-            let wanted_model = gang.needs.device_model.as_ref().map(|m| m.to_lowercase());
+            let wanted: Vec<String> = gang.needs.models.iter().map(|m| m.model.to_lowercase()).collect();
             let good = slot.devices.iter().all(|d| {
                 !node.foreign.contains(d)
                     && node.machine.devices.get(d as usize).is_some_and(|device| {
-                        wanted_model.as_ref().is_none_or(|w| device.model.to_lowercase().contains(w.as_str()))
+                        let model = device.model.to_lowercase();
+                        wanted.is_empty() || wanted.iter().any(|w| model.contains(w.as_str()))
                     })
             });
             if !good {

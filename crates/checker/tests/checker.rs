@@ -14,7 +14,7 @@ fn gang_id(job: u64) -> GangId {
 }
 
 fn slot(rank: u32, node: &str, devices: u64) -> Slot {
-    Slot { rank, node: NodeName::new(node).unwrap(), devices: DeviceMask(devices) }
+    Slot { rank, node: NodeName::new(node).unwrap(), devices: DeviceMask(devices), part: None }
 }
 
 fn effect(seq: u64, order: Order) -> Effect {

@@ -213,7 +213,7 @@ mod tests {
         let gang = &job.gangs[0];
         assert_eq!((job.name.as_str(), job.queue.as_str(), job.priority), ("train", "lab", -5));
         assert_eq!((gang.size, gang.members_per_node, gang.needs.devices), (16, Some(8), 1));
-        assert_eq!(gang.needs.device_model.as_deref(), Some("H100"));
+        assert_eq!(gang.needs.models.first().map(|m| m.model.as_str()), Some("H100"));
         assert_eq!(gang.topology.wait_ms, 600_000);
         let segments: Vec<(u32, &str)> =
             gang.topology.segments.iter().map(|s| (s.size, s.level.as_str())).collect();

@@ -32,7 +32,7 @@ pub fn first_fit(
         {
             let devices: DeviceMask = rest.iter().take(devices_per_member as usize).collect();
             rest = rest.minus(devices);
-            slots.push(Slot { rank, node: node.name.clone(), devices });
+            slots.push(Slot { rank, node: node.name.clone(), devices, part: None });
         }
         if slots.len() > before {
             used.push(node);
@@ -59,7 +59,7 @@ mod tests {
 
     fn levels() -> Levels {
         let name = |text| LevelName::new(text).unwrap();
-        Levels { above: vec![name("cluster"), name("leaf")], node: name("node") }
+        Levels::new(vec![name("cluster"), name("leaf")], name("node"))
     }
 
     fn cluster() -> Vec<Node> {

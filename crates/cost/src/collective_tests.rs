@@ -173,7 +173,7 @@ proptest! {
 
 fn levels() -> Levels {
     let name = |text| LevelName::new(text).unwrap();
-    Levels { above: vec![name("cluster"), name("leaf")], node: name("node") }
+    Levels::new(vec![name("cluster"), name("leaf")], name("node"))
 }
 
 fn compiled(nodes: &[Node], leaf_mb_per_s: u32) -> Compiled {

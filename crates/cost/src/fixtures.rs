@@ -81,6 +81,8 @@ pub(crate) fn machine(model: &str, devices: u32, kind: impl Fn(u32, u32) -> Link
         groups: Vec::new(),
         cpu_milli: 0,
         memory_bytes: 0,
+        named: std::collections::BTreeMap::new(),
+        share_limit_milli: 0,
     }
 }
 
@@ -94,5 +96,6 @@ pub(crate) fn node(name: &str, path: &[&str], machine: Machine) -> Node {
         machine: std::sync::Arc::new(machine),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        torus: None,
     }
 }

@@ -18,7 +18,7 @@ const NVLINK5_MB: u32 = 900_000;
 /// Above the node: the cluster, the NVLink domain (the rack), and what may stand below it.
 fn levels() -> Levels {
     let name = |text| LevelName::new(text).unwrap();
-    Levels { above: vec![name("cluster"), name("rack"), name("half")], node: name("node") }
+    Levels::new(vec![name("cluster"), name("rack"), name("half")], name("node"))
 }
 
 fn rack_cost(inside_mb_per_s: u32, uplink_mb_per_s: u32) -> CostTable {

@@ -12,7 +12,7 @@ use crate::{Bottleneck, Constants, CostError, Input, Prediction, compile, fixtur
 
 fn levels() -> Levels {
     let name = |text| LevelName::new(text).unwrap();
-    Levels { above: vec![name("cluster"), name("leaf")], node: name("node") }
+    Levels::new(vec![name("cluster"), name("leaf")], name("node"))
 }
 
 /// One slot per device, in the order given.
@@ -22,6 +22,7 @@ fn placement(parts: &[(&str, u64)]) -> Placement {
         rank,
         node: NodeName::new(node).unwrap(),
         devices: DeviceMask::one(device),
+        part: None,
     });
     Placement { slots: slots.collect(), level: LevelName::new("cluster").unwrap() }
 }
@@ -125,7 +126,8 @@ fn ranks_without_devices_use_memory_inside_and_sockets_between() {
         .map(|name| fixtures::node(name, &["c", "l"], fixtures::mesh("", 0, LinkKind::Socket)))
         .to_vec();
     let table = compile(&nodes, &BTreeMap::new());
-    let slot = |rank, node: &Node| Slot { rank, node: node.name.clone(), devices: DeviceMask::EMPTY };
+    let slot =
+        |rank, node: &Node| Slot { rank, node: node.name.clone(), devices: DeviceMask::EMPTY, part: None };
     let level = levels().node;
     let local = Placement { slots: vec![slot(0, &nodes[0]), slot(1, &nodes[0])], level: level.clone() };
     let split = Placement { slots: vec![slot(0, &nodes[0]), slot(1, &nodes[1])], level };

@@ -18,7 +18,7 @@ fn level(text: &str) -> LevelName {
 fn compiled(machine: &Machine, count: u32, node_mb_per_s: u32) -> Compiled {
     let node = |index| fixtures::node(&format!("n{index:02}"), &["c"], machine.clone());
     let nodes: Vec<_> = (0..count).map(node).collect();
-    let levels = Levels { above: vec![level("cluster")], node: level("node") };
+    let levels = Levels::new(vec![level("cluster")], level("node"));
     let cost = LevelCost { uplink_mb_per_s: node_mb_per_s, ..LevelCost::default() };
     let table = CostTable { levels: [(level("node"), cost)].into(), ..CostTable::default() };
     Compiled::new(&nodes, &levels, &table, &Constants::DEFAULT)

@@ -11,7 +11,7 @@ fn compiled(machines: Vec<Machine>) -> Compiled {
     let nodes: Vec<_> =
         names.zip(machines).map(|(name, machine)| fixtures::node(&name, &["c"], machine)).collect();
     let level = |text| LevelName::new(text).unwrap();
-    let levels = Levels { above: vec![level("cluster")], node: level("node") };
+    let levels = Levels::new(vec![level("cluster")], level("node"));
     Compiled::new(&nodes, &levels, &CostTable::default(), &Constants::DEFAULT)
 }
 

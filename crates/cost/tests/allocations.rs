@@ -56,9 +56,10 @@ fn cluster() -> Compiled {
         machine: machine.clone(),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        torus: None,
     };
     let nodes: Vec<Node> = (0..128).map(node).collect();
-    let levels = Levels { above: vec![level("leaf")], node: level("node") };
+    let levels = Levels::new(vec![level("leaf")], level("node"));
     let uplink = LevelCost { uplink_mb_per_s: 1_600_000, latency_ns: 600, ..LevelCost::default() };
     let table = CostTable { levels: [(level("leaf"), uplink)].into(), ..CostTable::default() };
     Compiled::new(&nodes, &levels, &table, &Constants::DEFAULT)

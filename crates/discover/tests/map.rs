@@ -328,7 +328,7 @@ fn a_map_without_switches() {
 
 /// A fabric, and the same as the nodes of a cluster, which know no switch.
 fn as_cluster(graph: &Graph, domains: &Domains) -> (Graph, Domains) {
-    let levels = Levels { above: domains.levels.clone(), node: level("node") };
+    let levels = Levels::new(domains.levels.clone(), level("node"));
     let (known, mut declared) = of_nodes(&levels, &to_nodes(graph, domains), &CostTable::default());
     for (to, from) in declared.domains.iter_mut().zip(&domains.domains) {
         let usual = from.uplink.nominal_mb_per_s;

@@ -147,7 +147,7 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         }
         n if n.memory_bytes > 0 && fits_without(|n| n.memory_bytes = 0) => "; memory is what is short",
         n if n.cpu_milli > 0 && fits_without(|n| n.cpu_milli = 0) => "; CPUs are what is short",
-        n if n.device_model.is_some() && fits_without(|n| n.device_model = None) => {
+        n if !n.models.is_empty() && fits_without(|n| n.models.clear()) => {
             "; devices of that model are what is short"
         }
         _ => "",

@@ -1,7 +1,7 @@
 //! Why a gang waits, in full: computed on demand, by the predicates that decide.
 
 use phalanx_model::{
-    Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, Needs, Phase, Placement, Reason, Report,
+    Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, Phase, Placement, Reason, Report,
     StopStage, Timestamp, Unblock,
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
         (Verdict::Go(..), _) => (Reason::None, true),
         (Verdict::Wait(reason), _) => (reason, false),
     };
-    let now = now.then(|| placement(ledger.tree(), search.picks(), gang)).flatten();
+    let now = now.then(|| placement(ledger.tree(), search.picks(), search.order(), gang)).flatten();
     let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
     let held_back = matches!(reason, Reason::Priority { .. });
     let earliest = match record.phase {
@@ -54,7 +54,7 @@ fn to_u32(n: usize) -> u32 {
 /// A gang that runs, and when it is known to end.
 struct Running<'a> {
     id: GangId,
-    needs: &'a Needs,
+    gang: &'a Gang,
     placement: &'a Placement,
     ends_at: Option<Timestamp>,
 }
@@ -153,7 +153,7 @@ impl Outlook<'_> {
             .filter_map(|(job, gang, record)| {
                 let placement = record.placement.as_ref()?;
                 let ends_at = known_end(job, record);
-                Some(Running { id: record.id, needs: &gang.needs, placement, ends_at })
+                Some(Running { id: record.id, gang, placement, ends_at })
             })
             .collect();
         running.sort_by_key(|r| (r.ends_at.is_none(), r.ends_at, r.id));
@@ -168,7 +168,7 @@ impl Outlook<'_> {
         let mut free = self.ledger.space().clone();
         let fits = |free: &Space| place(tree, free, gang, ceiling).is_some();
         let needed = running.iter().position(|r| {
-            free.give_back(tree, &tree.picks_of(r.placement), r.needs);
+            free.give_back(tree, &tree.picks_of(r.placement, r.gang), r.gang);
             fits(&free)
         })?;
         let mut chosen: Vec<&Running<'_>> = running.iter().take(needed + 1).collect();
@@ -177,11 +177,12 @@ impl Outlook<'_> {
         while at > 0 {
             at -= 1;
             let Some(candidate) = chosen.get(at) else { continue };
-            free.take(tree, &tree.picks_of(candidate.placement), candidate.needs);
+            let picks = tree.picks_of(candidate.placement, candidate.gang);
+            free.take(tree, &picks, candidate.gang);
             if fits(&free) {
                 chosen.remove(at);
             } else {
-                free.give_back(tree, &tree.picks_of(candidate.placement), candidate.needs);
+                free.give_back(tree, &picks, candidate.gang);
             }
         }
         let at = chosen.iter().map(|r| r.ends_at).max_by_key(|e| e.unwrap_or(Timestamp::MAX)).flatten();
@@ -193,8 +194,8 @@ impl Outlook<'_> {
     fn estimate(&self, gang: &Gang, report: &mut Report) {
         let tree = self.ledger.tree();
         let running = self.running();
-        let mut ends: Vec<(Timestamp, Placement, Needs)> =
-            running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.needs.clone()))).collect();
+        let mut ends: Vec<(Timestamp, Placement, &Gang)> =
+            running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.gang))).collect();
         let mut free = self.ledger.space().clone();
         let mut now = self.ledger.now();
         let limits = self.ahead_ids.iter().map(|g| longest_ms(&self.ledger.job(g.job)?.policy));
@@ -213,9 +214,9 @@ impl Outlook<'_> {
                     }
                     break Placement { slots: Vec::new(), level: tree.level_name(ceiling.0) };
                 }
-                let (at, placement, needs) = ends.remove(0);
+                let (at, placement, gang) = ends.remove(0);
                 now = now.max(at);
-                free.give_back(tree, &tree.picks_of(&placement), &needs);
+                free.give_back(tree, &tree.picks_of(&placement, gang), gang);
             };
             if is_self {
                 report.estimated_start =
@@ -226,9 +227,9 @@ impl Outlook<'_> {
             if placement.slots.is_empty() {
                 return; // One ahead has no known start, so neither has this one.
             }
-            free.take(tree, &tree.picks_of(&placement), &next.needs);
+            free.take(tree, &tree.picks_of(&placement, next), next);
             if let Some(limit) = limit_ms {
-                ends.push((now.plus(limit), placement, next.needs.clone()));
+                ends.push((now.plus(limit), placement, next));
             }
         }
     }

@@ -66,22 +66,20 @@ impl Placer {
     /// The place that was found last, by names.
     #[must_use]
     pub fn placement(&self, gang: &Gang) -> Option<Placement> {
-        placement(&self.tree, self.search.picks(), gang)
+        placement(&self.tree, self.search.picks(), self.search.order(), gang)
     }
 
     /// Takes the place that was found last.
     pub fn take(&mut self, gang: &Gang) {
-        self.space.take(&self.tree, self.search.picks(), &gang.needs);
+        self.space.take(&self.tree, self.search.picks(), gang);
         self.space.load(&self.tree, self.search.picks(), gang, true);
     }
 
     /// Gives back what a gang took.
     pub fn give_back(&mut self, gang: &Gang, shares: &[Share]) {
-        let picks: Vec<Pick> = shares
-            .iter()
-            .map(|share| Pick { node: share.node, members: share.members, devices: share.devices })
-            .collect();
-        self.space.give_back(&self.tree, &picks, &gang.needs);
+        let picks: Vec<Pick> =
+            shares.iter().map(|share| Pick::new(share.node, share.members, share.devices)).collect();
+        self.space.give_back(&self.tree, &picks, gang);
         self.space.load(&self.tree, &picks, gang, false);
     }
 

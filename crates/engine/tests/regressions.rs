@@ -362,7 +362,12 @@ fn the_world_may_be_worse_than_the_books() {
     for number in [1, 2] {
         let needs = gang(1).devices(4).cpu_milli(u64::MAX).memory(u64::MAX);
         let placement = Placement {
-            slots: vec![Slot { rank: 0, node: NodeName::new("a").unwrap(), devices: DeviceMask(u64::MAX) }],
+            slots: vec![Slot {
+                rank: 0,
+                node: NodeName::new("a").unwrap(),
+                devices: DeviceMask(u64::MAX),
+                part: None,
+            }],
             level: phalanx_model::LevelName::new("node").unwrap(),
         };
         let record = phalanx_model::GangRecord {

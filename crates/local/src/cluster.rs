@@ -57,6 +57,7 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
         machine: Arc::new(discovered.machine),
         uuids: discovered.uuids,
         foreign: DeviceMask::EMPTY,
+        torus: None,
     };
     let nodes = vec![node];
     let costs = cost::compile(&nodes, &BTreeMap::new());
@@ -70,7 +71,7 @@ fn bad_name(e: &phalanx_model::NameError) -> ClusterError {
 
 fn default_levels() -> Result<Levels, ClusterError> {
     let level = |text: &str| LevelName::new(text).map_err(|e| bad_name(&e));
-    Ok(Levels { above: vec![level("cluster")?], node: level("node")? })
+    Ok(Levels::new(vec![level("cluster")?], level("node")?))
 }
 
 fn root() -> Result<DomainName, ClusterError> {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, Ending, FailureClass, GangId, LevelName, NodeName, Timestamp};
+use crate::{DeviceMask, DevicePart, Ending, FailureClass, GangId, LevelName, NodeName, Timestamp};
 
 /// Which member gets which devices of which node, and which rank it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct Slot {
     pub rank: u32,
     pub node: NodeName,
     pub devices: DeviceMask,
+    /// Where it has a part of a device: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<DevicePart>,
 }
 
 /// Everything the ledger must remember of a gang.

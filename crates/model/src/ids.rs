@@ -137,6 +137,14 @@ define_name!(
     LevelName
 );
 define_name!(
+    /// A resource that is counted by name: `nic`, `power_w`, `disk_gb`.
+    ResourceName
+);
+define_name!(
+    /// Some members of a gang: `launcher`, `ps`.
+    RoleName
+);
+define_name!(
     /// A hardware shape: machines of one shape have equal devices and links.
     ShapeName
 );

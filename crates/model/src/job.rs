@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, JobName, LevelName, NodeName, QueueName, Timestamp};
+use crate::{Axis, JobId, JobName, LevelName, Needs, QueueName, RoleName, Timestamp};
 
 /// Who owns a job: the peer of the control socket. Its processes run as this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,30 +34,67 @@ pub struct Job {
 /// Members that start together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
-    /// Members of a full gang; also its least size until elastic policies use `min`.
+    /// Members of a full gang, those of `roles` not counted; also its least size until elastic policies use `min`.
     pub size: u32,
     pub min: u32,
     pub max: u32,
-    /// What each member needs on its node.
+    /// What each of these members needs on its node.
     pub needs: Needs,
+    /// Members beside them that need something else: a launcher, parameter servers. They start with the gang or
+    /// not at all, inside the same required domain; their ranks follow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Role>,
     /// Exactly this many members on every node that is used.
     pub members_per_node: Option<u32>,
     pub topology: Topology,
     pub traffic: Option<Traffic>,
+    /// The axes of its parallelism, the innermost first: ranks are numbered along the first, then the second. Their
+    /// degrees multiply to `size`. Empty: one ring through all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grid: Vec<Axis>,
     pub program: Program,
 }
 
-/// What one member needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Needs {
-    pub devices: u32,
-    /// Devices whose model contains this text, ignoring case.
-    pub device_model: Option<String>,
-    pub cpu_milli: u64,
-    pub memory_bytes: u64,
-    /// Only these nodes, in any order; empty: any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<NodeName>,
+/// Equal members beside those of the gang itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    pub name: RoleName,
+    pub size: u32,
+    pub needs: Needs,
+    /// Where it is nothing of its own, what the gang runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+impl Gang {
+    /// Members of all roles.
+    #[must_use]
+    pub fn member_count(&self) -> u32 {
+        self.roles.iter().fold(self.size, |sum, role| sum.saturating_add(role.size))
+    }
+
+    /// The role of a rank, as an index into [`Self::roles`]; none for the members of the gang itself.
+    #[must_use]
+    pub fn role_of(&self, rank: u32) -> Option<usize> {
+        let mut first = self.size;
+        self.roles.iter().position(|role| {
+            let is_before = rank < first;
+            first = first.saturating_add(role.size);
+            !is_before && rank < first
+        })
+    }
+
+    /// What a member of a role needs, see [`Self::role_of`].
+    #[must_use]
+    pub fn needs_of(&self, role: Option<usize>) -> &Needs {
+        role.and_then(|role| self.roles.get(role)).map_or(&self.needs, |role| &role.needs)
+    }
+
+    /// What a member of a role runs, see [`Self::role_of`].
+    #[must_use]
+    pub fn program_of(&self, role: Option<usize>) -> &Program {
+        role.and_then(|role| self.roles.get(role)?.program.as_ref()).unwrap_or(&self.program)
+    }
 }
 
 /// Where the whole gang must or should be.
@@ -71,6 +108,20 @@ pub struct Topology {
     /// Parts of the gang that must share a lower domain, widest first: each size divides the one before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
+    /// At most so many members inside any one domain of a level.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<Spread>,
+    /// Chips along x, y, z of a torus, in any rotation: all devices of the gang are such a box of one torus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<[u16; 3]>,
+}
+
+/// Keeps members apart: a failure of one domain takes at most so many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    pub level: LevelName,
+    /// Members inside one domain of the level, at least 1.
+    pub max: u32,
 }
 
 /// Consecutive ranks that must be inside one domain of a level: a tensor-parallel set in one NVLink domain. Where

@@ -15,7 +15,9 @@ pub mod job;
 pub mod later;
 pub mod machine;
 pub mod mask;
+pub mod needs;
 pub mod node;
+mod parallel;
 pub mod product;
 pub mod question;
 pub mod report;
@@ -28,16 +30,19 @@ pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{Exit, GangRecord, MemberRecord, MemberState, Phase, Placement, Slot, StopCause, StopStage};
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use ids::{
-    DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName, ShapeName,
+    DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName, ResourceName,
+    RoleName, ShapeName,
 };
 pub use input::{Input, SyncKind};
 pub use job::{
-    Advisory, Ending, FailureClass, Gang, Job, LaunchKind, Needs, Owner, Pattern, Policy, Program, Retry,
-    SecretSource, Segment, Stop, Topology, Traffic,
+    Advisory, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern, Policy, Program, Retry, Role,
+    SecretSource, Segment, Spread, Stop, Topology, Traffic,
 };
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
-pub use node::{Admin, Levels, Node};
+pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
+pub use node::{Admin, DomainLimit, Levels, Node};
+pub use parallel::{Axis, AxisKind, Collective};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use report::{Change, Confidence, Estimate, LevelCount, Reason, Rejection, Report, Unblock};

@@ -1,8 +1,10 @@
 //! One machine: its devices, NICs and the links between them, as a reader of the machine found them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, LevelName, ShapeName};
+use crate::{DeviceMask, LevelName, ResourceName, ShapeName};
 
 /// Whether hardware was found on this host or only declared in a file. Shown wherever a device is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +133,12 @@ pub struct Machine {
     /// Logical CPUs in thousandths.
     pub cpu_milli: u64,
     pub memory_bytes: u64,
+    /// Of each resource that is counted by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<ResourceName, u64>,
+    /// Compute that may be promised to shares of one device, in thousandths of it; 0: as much as there is.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub share_limit_milli: u32,
 }
 
 impl Machine {
@@ -146,6 +154,8 @@ impl Machine {
             groups: Vec::new(),
             cpu_milli: 0,
             memory_bytes: 0,
+            named: BTreeMap::new(),
+            share_limit_milli: 0,
         }
     }
 

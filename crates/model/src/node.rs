@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, DomainName, LevelName, Machine, NodeName};
+use crate::{DeviceMask, DomainName, LevelName, Machine, NodeName, ResourceName, Torus, TorusPlace};
 
 /// The levels of the domain tree above the machine, outermost first, e.g. `cluster, block, leaf`. The level
 /// of the machine itself is [`Levels::node`]; levels below it come with each machine's groups.
@@ -12,6 +12,32 @@ use crate::{DeviceMask, DomainName, LevelName, Machine, NodeName};
 pub struct Levels {
     pub above: Vec<LevelName>,
     pub node: LevelName,
+    /// What domains have of a named resource for all of their nodes together: the power of a rack.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<DomainLimit>,
+    /// Tori that nodes stand in, see [`Node::torus`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tori: Vec<Torus>,
+}
+
+/// What a domain has of a resource for everything inside of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainLimit {
+    /// A level above the node.
+    pub level: LevelName,
+    /// One domain by its path; every domain of the level where none is named. A named one goes before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Vec<DomainName>>,
+    pub resource: ResourceName,
+    pub amount: u64,
+}
+
+impl Levels {
+    /// Levels and nothing more.
+    #[must_use]
+    pub const fn new(above: Vec<LevelName>, node: LevelName) -> Self {
+        Self { above, node, limits: Vec::new(), tori: Vec::new() }
+    }
 }
 
 /// What the operator allows on a node.
@@ -42,4 +68,7 @@ pub struct Node {
     pub uuids: Vec<String>,
     /// Devices that others hold: declared busy, or seen in use by foreign processes.
     pub foreign: DeviceMask,
+    /// Where its first chip stands, in one of [`Levels::tori`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torus: Option<TorusPlace>,
 }

@@ -61,6 +61,7 @@ impl Parser {
                 machine: Arc::clone(&machine),
                 uuids: Vec::new(),
                 foreign,
+                torus: None,
             });
         }
         Ok(Verb::Nodes(nodes))
@@ -99,10 +100,11 @@ fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioEr
     let size = options.take("ranks").map_or(Ok(1), |w| words.number(w))?;
     let needs = Needs {
         devices: options.take("gpus").map_or(Ok(0), |w| words.number(w))?,
-        device_model: options.take("model").map(|w| w.text.to_owned()),
+        models: options.take("model").map_or(Vec::new(), |w| Needs::of_model(w.text)),
         cpu_milli: options.take("cpus").map_or(Ok(0), |w| cpus(w, words))?,
         memory_bytes: options.take("memory").map_or(Ok(0), |w| memory(w, words))?,
         nodes: options.take("on").map_or(Ok(Vec::new()), |w| named(w, words))?,
+        ..Needs::default()
     };
     let required = options.take("required").map(|w| words.name::<LevelName>(w)).transpose()?;
     let (preferred, wait_ms) = match options.take("preferred") {
@@ -120,9 +122,11 @@ fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioEr
         max: size,
         needs,
         members_per_node: options.take("per-node").map(|w| words.number(w)).transpose()?,
-        topology: Topology { required, preferred, wait_ms, segments },
+        topology: Topology { required, preferred, wait_ms, segments, ..Topology::default() },
         traffic: None,
         program: Program::default(),
+        roles: Vec::new(),
+        grid: Vec::new(),
     })
 }
 

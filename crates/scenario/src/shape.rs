@@ -73,6 +73,8 @@ impl Shape {
             groups,
             cpu_milli: 0,
             memory_bytes: 0,
+            named: std::collections::BTreeMap::new(),
+            share_limit_milli: 0,
         })
     }
 

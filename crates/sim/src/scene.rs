@@ -29,7 +29,7 @@ fn what(failure: Failure) -> String {
 impl phalanx_scenario::World for Scene {
     fn levels(&mut self, above: &[LevelName]) -> Result<(), String> {
         let node = LevelName::new("node").map_err(|e| e.to_string())?;
-        self.0.configure(Levels { above: above.to_vec(), node }).map_err(what)
+        self.0.configure(Levels::new(above.to_vec(), node)).map_err(what)
     }
 
     fn node(&mut self, node: Node) -> Result<(), String> {

@@ -146,7 +146,7 @@ impl Swarm {
 
     fn build(&mut self) -> Result<(), Failure> {
         let above = LEVELS.iter().take(usize::try_from(self.parameters.levels).unwrap_or(1));
-        self.world.configure(Levels { above: above.map(|l| named(l)).collect(), node: named("node") })?;
+        self.world.configure(Levels::new(above.map(|l| named(l)).collect(), named("node")))?;
         for i in 0..self.parameters.nodes {
             let node = self.any_node(i);
             self.world.add_node(node)?;
@@ -176,6 +176,7 @@ impl Swarm {
             foreign: DeviceMask(foreign).and(machine.device_mask()),
             machine: Arc::new(machine),
             uuids: Vec::new(),
+            torus: None,
         }
     }
 
@@ -292,6 +293,7 @@ impl Swarm {
             preferred: level(30, rng),
             wait_ms: rng.below(60_000),
             segments: any_segments(&levels, devices, rng),
+            ..Topology::default()
         };
         Gang {
             size,
@@ -299,15 +301,18 @@ impl Swarm {
             max: size,
             needs: Needs {
                 devices,
-                device_model: rng.chance(10).then(|| "v100".to_owned()),
+                models: if rng.chance(10) { Needs::of_model("v100") } else { Vec::new() },
                 cpu_milli: rng.below(4) * 500,
                 memory_bytes: rng.below(4) << 29,
                 nodes,
+                ..Needs::default()
             },
             members_per_node: rng.chance(15).then_some(1),
             topology,
             traffic: None,
             program: Program::default(),
+            roles: Vec::new(),
+            grid: Vec::new(),
         }
     }
 

@@ -22,10 +22,10 @@ fn record(dir: &Path, tell: impl FnOnce(Outcome) -> Outcome) {
     let mut engine = Engine::new(Epoch(1), Config::default());
     let mut out = Outcome::default();
     let mut first = vec![Input::LevelsConfigured {
-        levels: Levels {
-            above: vec![phalanx_model::LevelName::new("cluster").unwrap()],
-            node: phalanx_model::LevelName::new("node").unwrap(),
-        },
+        levels: Levels::new(
+            vec![phalanx_model::LevelName::new("cluster").unwrap()],
+            phalanx_model::LevelName::new("node").unwrap(),
+        ),
     }];
     for kind in [SyncKind::Nodes, SyncKind::Jobs, SyncKind::Members] {
         first.extend([Input::SyncBegin { kind }, Input::SyncEnd { kind }]);

@@ -301,7 +301,7 @@ impl ClusterFile {
             ));
         }
         let constants = self.constants.map(|file| file.value);
-        let levels = Levels { above, node: node_level() };
+        let levels = Levels::new(above, node_level());
         Ok(Cluster { name, levels, nodes, links, uplinks, measured, constants })
     }
 

@@ -59,6 +59,8 @@ impl JobFile {
                 compute_ns: traffic.compute.map_or(0, |compute| compute.value.0),
             }),
             program: self.program(&shape, &context.default_workdir)?,
+            roles: Vec::new(),
+            grid: Vec::new(),
         };
         let key = self.key.as_ref().map(|key| self.checked_key(key)).transpose()?;
         let policy = self.policy()?;
@@ -87,10 +89,11 @@ impl JobFile {
         let share = |amount: u64| amount.div_ceil(u64::from(shape.sharers));
         Ok(Needs {
             devices: shape.devices,
-            device_model: resources.gpus.and_then(|gpus| gpus.value.model),
+            models: resources.gpus.and_then(|gpus| gpus.value.model).map_or(Vec::new(), Needs::of_model),
             cpu_milli: resources.cpus.map_or(0, |cpus| share(cpus.value.0)),
             memory_bytes: resources.memory.map_or(0, |memory| share(memory.value.0)),
             nodes: self.named_nodes()?,
+            ..Needs::default()
         })
     }
 

@@ -85,7 +85,7 @@ fn every_field_reaches_the_model() {
     assert_eq!((job.key.as_deref(), job.owner.name.as_str()), (Some("llama-1"), "ada"));
     let [gang] = job.gangs.as_slice() else { panic!("one gang") };
     assert_eq!((gang.size, gang.members_per_node), (4, Some(1)));
-    assert_eq!((gang.needs.devices, gang.needs.device_model.as_deref()), (8, Some("H100")));
+    assert_eq!((gang.needs.devices, gang.needs.models.first().map(|m| m.model.as_str())), (8, Some("H100")));
     assert_eq!((gang.needs.cpu_milli, gang.needs.memory_bytes), (64_000, 512_000_000_000));
     assert_eq!(gang.topology.required.as_ref().map(|level| level.as_str()), Some("rack"));
     assert_eq!(segments(gang), ["2@leaf", "1@node"]);

@@ -13,7 +13,7 @@ use phalanx_scenario::Shape;
 /// Levels above the node, outermost first; the node's own is `node`.
 #[must_use]
 pub fn levels(above: &[&str]) -> Levels {
-    Levels { above: above.iter().map(|l| level(l)).collect(), node: level("node") }
+    Levels::new(above.iter().map(|l| level(l)).collect(), level("node"))
 }
 
 fn level(text: &str) -> LevelName {
@@ -126,6 +126,7 @@ impl NodeBuilder {
             admin: self.admin,
             foreign: self.busy,
             name: NodeName::new(self.name).unwrap(),
+            torus: None,
         }
     }
 }
@@ -165,6 +166,8 @@ pub fn gang(size: u32) -> GangBuilder {
         topology: Topology::default(),
         traffic: None,
         program: Program::default(),
+        roles: Vec::new(),
+        grid: Vec::new(),
     })
 }
 
@@ -181,7 +184,7 @@ impl GangBuilder {
 
     #[must_use]
     pub fn model(mut self, model: &str) -> Self {
-        self.0.needs.device_model = Some(model.to_owned());
+        self.0.needs.models = Needs::of_model(model);
         self
     }
 

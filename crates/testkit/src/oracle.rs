@@ -201,7 +201,8 @@ fn holds(node: &Node, amounts: &Amounts, gang: &Gang, members: u32) -> bool {
     }
     let fitting = amounts.devices.iter().filter(|d| {
         let model = node.machine.devices.get(*d as usize).map_or("", |d| d.model.as_str());
-        needs.device_model.as_ref().is_none_or(|m| model.to_lowercase().contains(&m.to_lowercase()))
+        let model = model.to_lowercase();
+        needs.models.is_empty() || needs.models.iter().any(|m| model.contains(&m.model.to_lowercase()))
     });
     let members_wide = i128::from(members);
     let amount = |free: i128, need: u64| need == 0 || members_wide * i128::from(need) <= free;

@@ -1,7 +1,7 @@
 //! Strategies for small clusters that are nasty in small ways: names that are prefixes of each other, equal
 //! names at two levels, numbers with leading zeros, foreign devices, closed nodes, several models.
 
-use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Node, NodeName, Segment};
+use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Needs, Node, NodeName, Segment};
 use phalanx_scenario::Shape;
 use proptest::prelude::*;
 
@@ -74,7 +74,7 @@ pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
         |(size, (devices, cpus, memory, model, named), required, preferred, wait_ms, per_node, segments)| {
             let size = per_node.map_or(size, |n| size.div_ceil(n) * n);
             let mut built = gang(size).devices(devices).cpu_milli(cpus * 1_000).memory(memory).build();
-            built.needs.device_model = model;
+            built.needs.models = model.map_or(Vec::new(), Needs::of_model);
             built.needs.nodes = named.into_iter().map(|n| NodeName::new(n).unwrap()).collect();
             built.members_per_node = per_node;
             built.topology.required = required;

@@ -31,6 +31,8 @@ pub(crate) fn shell(size: u32, script: &str) -> Job {
             topology: Topology::default(),
             traffic: None,
             program,
+            roles: Vec::new(),
+            grid: Vec::new(),
         }],
         policy: Policy {
             start_deadline_ms: 60_000,

@@ -31,6 +31,7 @@ pub fn placement(slots: &[(&str, std::ops::Range<u32>)], inside: &str) -> Placem
         rank,
         node: node(name),
         devices: devices(range.clone()),
+        part: None,
     };
     Placement { slots: (0..).zip(slots).map(slot).collect(), level: level(inside) }
 }
@@ -126,10 +127,10 @@ pub fn job() -> Job {
         max: 2,
         needs: Needs {
             devices: 4,
-            device_model: Some("H100".to_owned()),
+            models: Needs::of_model("H100"),
             cpu_milli: 16_000,
             memory_bytes: 64 << 30,
-            nodes: Vec::new(),
+            ..Needs::default()
         },
         members_per_node: Some(1),
         topology: Topology {
@@ -140,9 +141,12 @@ pub fn job() -> Job {
                 Segment { size: 2, level: level("leaf") },
                 Segment { size: 1, level: level("nvlink") },
             ],
+            ..Topology::default()
         },
         traffic: None,
         program,
+        roles: Vec::new(),
+        grid: Vec::new(),
     };
     let retry =
         Retry { max: 3, on: vec![FailureClass::Node, FailureClass::Preemption], ..Policy::default().retry };
@@ -318,7 +322,7 @@ pub fn dry_run() -> DryRunView {
 }
 
 fn levels() -> Levels {
-    Levels { above: vec![level("cluster"), level("leaf")], node: level("node") }
+    Levels::new(vec![level("cluster"), level("leaf")], level("node"))
 }
 
 pub fn queues() -> Vec<QueueView> {
@@ -345,6 +349,7 @@ pub fn topology() -> TopologyView {
         machine: Arc::new(machine.clone()),
         uuids: Vec::new(),
         foreign,
+        torus: None,
     };
     let cordoned = Node { admin: Admin::Cordoned, ..one("gpu-3", "leaf-2", DeviceMask::EMPTY) };
     let nodes =

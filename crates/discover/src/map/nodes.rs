@@ -58,6 +58,7 @@ pub fn to_nodes(graph: &Graph, domains: &Domains) -> Vec<Node> {
         machine: host.machine.clone().unwrap_or_else(|| Arc::clone(&bare)),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        torus: None,
     };
     (0_u32..).zip(&graph.hosts).map(node).collect()
 }

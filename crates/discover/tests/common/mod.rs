@@ -80,6 +80,8 @@ fn machine(
         groups: Vec::new(),
         cpu_milli: cpus * 1000,
         memory_bytes: 0,
+        named: std::collections::BTreeMap::new(),
+        share_limit_milli: 0,
     };
     shape::finish(&mut machine);
     machine

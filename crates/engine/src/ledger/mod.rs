@@ -77,7 +77,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn new(epoch: Epoch) -> Self {
-        let levels = Levels { above: vec![name("cluster")], node: name("node") };
+        let levels = Levels::new(vec![name("cluster")], name("node"));
         let tree = Tree::build(&levels, &BTreeMap::new(), &CostTable::default(), None);
         Self {
             now: Timestamp(0),
@@ -273,8 +273,8 @@ impl Ledger {
         else {
             return;
         };
-        let picks = self.tree.picks_of(placement);
-        self.overbooked |= !self.space.take(&self.tree, &picks, &found.needs);
+        let picks = self.tree.picks_of(placement, found);
+        self.overbooked |= !self.space.take(&self.tree, &picks, found);
         self.space.load(&self.tree, &picks, found, true);
     }
 
@@ -288,8 +288,8 @@ impl Ledger {
         } else if let Some(found) =
             self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
         {
-            let picks = self.tree.picks_of(placement);
-            self.space.give_back(&self.tree, &picks, &found.needs);
+            let picks = self.tree.picks_of(placement, found);
+            self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);
         }
     }

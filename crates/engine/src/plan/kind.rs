@@ -122,8 +122,11 @@ impl Kind {
 
     /// The devices whose model the gang takes.
     pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
-        let Some(wanted) = &needs.device_model else { return self.all };
-        let fitting = self.models.iter().filter(|(model, _)| holds_ignoring_case(model, wanted));
+        if needs.models.is_empty() {
+            return self.all;
+        }
+        let suits = |model: &str| needs.models.iter().any(|need| holds_ignoring_case(model, &need.model));
+        let fitting = self.models.iter().filter(|(model, _)| suits(model));
         fitting.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask))
     }
 

@@ -5,10 +5,14 @@
     reason = "nodes, domains, levels and classes: far fewer than 2^32"
 )]
 
+mod grids;
 mod kind;
+mod parts;
 mod request;
+mod roles;
 mod search;
 mod shape;
+mod slices;
 mod space;
 mod together;
 mod traffic;
@@ -92,7 +96,7 @@ impl<'a> Pass<'a> {
                 self.reasons.push((id, reason));
             }
             Verdict::Go(ceiling, cost) => {
-                let picks = self.search.picks().to_vec();
+                let (picks, order) = (self.search.picks().to_vec(), self.search.order().to_vec());
                 let held_back: Vec<GangId> = self.held_back().collect();
                 if let Some(ahead) = held_back.into_iter().find(|ahead| self.harms(*ahead, gang, &picks)) {
                     self.reasons.push((id, Reason::Priority { ahead }));
@@ -101,9 +105,9 @@ impl<'a> Pass<'a> {
                 let head = self.waiting.first().copied().filter(|head| self.harms(*head, gang, &picks));
                 self.passed_over.extend(head);
                 let tree = self.ledger.tree();
-                self.space.take(tree, &picks, &gang.needs);
+                self.space.take(tree, &picks, gang);
                 self.space.load(tree, &picks, gang, true);
-                self.chosen.push(Choice { gang: id, ceiling, picks, time_ns: cost.time_ns });
+                self.chosen.push(Choice { gang: id, ceiling, picks, order, time_ns: cost.time_ns });
             }
         }
     }
@@ -123,9 +127,9 @@ impl<'a> Pass<'a> {
         let tree = self.ledger.tree();
         let required = tree.level_of_required(waiting);
         let before = self.search.most(tree, &self.space, waiting, required).0;
-        self.space.take(tree, picks, &gang.needs);
+        self.space.take(tree, picks, gang);
         let after = self.search.most(tree, &self.space, waiting, required).0;
-        self.space.give_back(tree, picks, &gang.needs);
+        self.space.give_back(tree, picks, gang);
         after < before
     }
 

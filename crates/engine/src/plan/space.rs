@@ -17,6 +17,32 @@ pub(crate) struct Pick {
     pub(crate) members: u32,
     /// Of all of them.
     pub(crate) devices: DeviceMask,
+    /// 0 for members of the gang itself, else one more than the index of their role.
+    pub(crate) role: u16,
+    pub(crate) piece: Piece,
+}
+
+/// How much of its devices a pick has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// All of them.
+    #[default]
+    Whole,
+    /// One member with a share of one device.
+    Share,
+    /// One member with a slice of one device: the profile's index and the first memory slice.
+    Slice { profile: u8, start: u8 },
+}
+
+impl Pick {
+    pub(crate) const fn new(node: u32, members: u32, devices: DeviceMask) -> Self {
+        Self { node, members, devices, role: 0, piece: Piece::Whole }
+    }
+
+    /// Index of the role, see [`Gang::needs_of`].
+    pub(crate) fn role(&self) -> Option<usize> {
+        usize::from(self.role).checked_sub(1)
+    }
 }
 
 /// The open nodes of one kind in one domain.
@@ -159,9 +185,10 @@ impl Space {
 
     /// Takes what the members of a gang need. Whether all of it was free: what is taken twice cannot be given
     /// back one by one.
-    pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], needs: &Needs) -> bool {
+    pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) -> bool {
         let mut was_free = true;
         for pick in picks {
+            let needs = gang.needs_of(pick.role());
             let free = self.free[pick.node as usize];
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
@@ -180,9 +207,10 @@ impl Space {
         was_free
     }
 
-    pub(crate) fn give_back(&mut self, tree: &Tree, picks: &[Pick], needs: &Needs) {
+    pub(crate) fn give_back(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) {
         for pick in picks {
             let free = self.free[pick.node as usize];
+            let needs = gang.needs_of(pick.role());
             let usable = tree.nodes[pick.node as usize].usable;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
@@ -339,7 +367,7 @@ impl Row {
 impl Tree {
     /// The slots of a placement as picks, node by node as they come. Slots on nodes that are gone are passed
     /// over: there is nothing to account.
-    pub(crate) fn picks_of(&self, placement: &Placement) -> Vec<Pick> {
+    pub(crate) fn picks_of(&self, placement: &Placement, gang: &Gang) -> Vec<Pick> {
         let mut picks: Vec<Pick> = Vec::new();
         let mut last: Option<(&NodeName, Option<usize>)> = None;
         for slot in &placement.slots {
@@ -349,13 +377,18 @@ impl Tree {
             };
             last = Some((&slot.node, node));
             let Some(node) = node.map(|at| at as u32) else { continue };
+            let role = gang.role_of(slot.rank).map_or(0, |role| role as u16 + 1);
+            let one = Pick { role, ..Pick::new(node, 1, slot.devices) };
             match picks.last_mut() {
                 // What is taken twice must be seen, so only what is apart is joined.
-                Some(pick) if pick.node == node && pick.devices.and(slot.devices).is_empty() => {
+                Some(pick)
+                    if (pick.node, pick.role) == (node, role)
+                        && pick.devices.and(slot.devices).is_empty() =>
+                {
                     pick.members += 1;
                     pick.devices = pick.devices.union(slot.devices);
                 }
-                _ => picks.push(Pick { node, members: 1, devices: slot.devices }),
+                _ => picks.push(one),
             }
         }
         picks

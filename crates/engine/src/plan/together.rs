@@ -18,12 +18,14 @@ pub(super) struct Choice {
     pub(super) gang: GangId,
     pub(super) ceiling: Ceiling,
     pub(super) picks: Vec<Pick>,
+    /// See [`Search::order`].
+    pub(super) order: Vec<u32>,
     pub(super) time_ns: u64,
 }
 
 impl Choice {
     pub(super) fn placement(&self, ledger: &Ledger) -> Option<Placement> {
-        placement(ledger.tree(), &self.picks, ledger.gang(self.gang)?)
+        placement(ledger.tree(), &self.picks, &self.order, ledger.gang(self.gang)?)
     }
 }
 
@@ -95,9 +97,9 @@ struct Board<'a> {
 impl Board<'_> {
     fn book(&mut self, gang: &Gang, picks: &[Pick], is_taken: bool) {
         if is_taken {
-            self.space.take(self.tree, picks, &gang.needs);
+            self.space.take(self.tree, picks, gang);
         } else {
-            self.space.give_back(self.tree, picks, &gang.needs);
+            self.space.give_back(self.tree, picks, gang);
         }
         self.space.load(self.tree, picks, gang, is_taken);
     }
@@ -192,6 +194,12 @@ impl Board<'_> {
         self.left = self.left.saturating_sub(1);
         let found = self.search.place(self.tree, self.space, self.ledger.gang(gang)?, ceiling)?;
         let picks = self.search.picks().to_vec();
-        Some(Choice { gang, ceiling, picks, time_ns: found.cost.time_ns })
+        Some(Choice {
+            gang,
+            ceiling,
+            picks,
+            order: self.search.order().to_vec(),
+            time_ns: found.cost.time_ns,
+        })
     }
 }

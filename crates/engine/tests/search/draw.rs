@@ -87,7 +87,7 @@ pub(crate) fn cluster(rng: &mut Rng, scale: Scale) -> Cluster {
         Scale::Tiny => rng.pick(&LEVELS),
         Scale::Large => rng.pick(&LEVELS[1..]),
     };
-    let levels = Levels { above: names.iter().map(|name| level(name)).collect(), node: level("node") };
+    let levels = Levels::new(names.iter().map(|name| level(name)).collect(), level("node"));
     let (count, fan) = match scale {
         Scale::Tiny => (rng.between(1, 5), [rng.between(1, 2), rng.between(1, 3)]),
         Scale::Large => (rng.between(130, 300), [rng.between(2, 5), rng.between(2, 12)]),
@@ -111,6 +111,7 @@ pub(crate) fn cluster(rng: &mut Rng, scale: Scale) -> Cluster {
             foreign: (0..machine.device_count()).filter(|_| rng.chance(foreign)).collect(),
             machine,
             uuids: Vec::new(),
+            torus: None,
         }
     });
     let mut nodes: Vec<Node> = nodes.collect();
@@ -242,17 +243,22 @@ pub(crate) fn gang(rng: &mut Rng, cluster: &Cluster, most: u32) -> Gang {
         max: size,
         needs: Needs {
             devices,
-            device_model: rng
-                .chance(15)
-                .then(|| rng.pick(&["a100", "H100", "nvidia", "nvidia", "V100"]).into()),
+            models: if rng.chance(15) {
+                Needs::of_model(rng.pick(&["a100", "H100", "nvidia", "nvidia", "V100"]))
+            } else {
+                Vec::new()
+            },
             cpu_milli: rng.pick(&[0, 0, 0, 500, 1_000, 2_000]),
             memory_bytes: rng.pick(&[0, 0, 0, 1, 2]),
             nodes,
+            ..Needs::default()
         },
         members_per_node,
         topology: Topology { required, segments, ..Topology::default() },
         traffic: rng.chance(75).then_some(Traffic { pattern, bytes, compute_ns }),
         program: Program::default(),
+        roles: Vec::new(),
+        grid: Vec::new(),
     }
 }
 

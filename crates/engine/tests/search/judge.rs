@@ -373,10 +373,12 @@ impl Books {
         if self.cluster.nodes[node].admin != Admin::Open || !is_named {
             return DeviceMask::EMPTY;
         }
-        let wanted = gang.needs.device_model.as_ref().map(|model| model.to_ascii_lowercase());
+        let wanted: Vec<String> =
+            gang.needs.models.iter().map(|need| need.model.to_ascii_lowercase()).collect();
         let suits = |device: &u32| {
             let model = &self.cluster.nodes[node].machine.devices[*device as usize].model;
-            wanted.as_ref().is_none_or(|wanted| model.to_ascii_lowercase().contains(wanted))
+            let model = model.to_ascii_lowercase();
+            wanted.is_empty() || wanted.iter().any(|wanted| model.contains(wanted))
         };
         self.free[node].devices.iter().filter(suits).collect()
     }

@@ -97,7 +97,7 @@ fn behind_uplinks() -> Placer {
         ]),
         ..CostTable::default()
     };
-    let levels = Levels { above: ["cluster", "block", "leaf"].map(level).to_vec(), node: level("node") };
+    let levels = Levels::new(["cluster", "block", "leaf"].map(level).to_vec(), level("node"));
     Placer::new(&levels, nodes, &table)
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn sync() -> Vec<Input> {
     use SyncKind::{Jobs, Members, Nodes};
     let gangs = vec![record()];
     vec![
-        Input::LevelsConfigured { levels: Levels { above: vec![level("leaf")], node: level("node") } },
+        Input::LevelsConfigured { levels: Levels::new(vec![level("leaf")], level("node")) },
         Input::CostsCompiled { table: costs() },
         Input::SyncBegin { kind: Nodes },
         Input::NodeObserved { node: Box::new(node()) },
@@ -145,8 +145,11 @@ fn node() -> Node {
             groups: vec![DeviceGroup::new(level("socket"), DeviceMask::first(2))],
             cpu_milli: 8_000,
             memory_bytes: 1 << 34,
+            named: [(ResourceName::new("nic").unwrap(), 2)].into(),
+            share_limit_milli: 2_000,
         }),
         foreign: DeviceMask::EMPTY,
+        torus: None,
     }
 }
 
@@ -164,9 +167,11 @@ pub(crate) fn job() -> Job {
             min: 2,
             max: 2,
             needs: Needs { devices: 1, ..Needs::default() },
+            roles: Vec::new(),
             members_per_node: None,
             topology: Topology::default(),
             traffic: Some(Traffic { pattern: Pattern::AllReduce, bytes: 1 << 26, compute_ns: 1 }),
+            grid: Vec::new(),
             program: Program { argv: vec!["./train".to_owned(), "ü\n".to_owned()], ..Program::default() },
         }],
         policy: Policy::default(),
@@ -174,7 +179,7 @@ pub(crate) fn job() -> Job {
 }
 
 fn placement() -> Placement {
-    let slot = |rank| Slot { rank, node: node().name, devices: DeviceMask::one(rank) };
+    let slot = |rank| Slot { rank, node: node().name, devices: DeviceMask::one(rank), part: None };
     Placement { slots: vec![slot(0), slot(1)], level: level("node") }
 }
 

@@ -71,6 +71,7 @@ impl Cluster {
                 machine,
                 uuids: Vec::new(),
                 foreign: said.busy,
+                torus: None,
             });
         }
         Ok(nodes)

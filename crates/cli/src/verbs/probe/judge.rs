@@ -151,10 +151,11 @@ mod tests {
             machine: Arc::new(Machine::bare(Origin::Declared)),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            torus: None,
         };
         let nodes = vec![node("a", ["c", "l1"]), node("b", ["c", "l1"]), node("d", ["c", "l2"])];
         let cost = |uplink_mb_per_s| LevelCost { uplink_mb_per_s, ..LevelCost::default() };
-        let levels = Levels { above: vec![level("cluster"), level("leaf")], node: level("node") };
+        let levels = Levels::new(vec![level("cluster"), level("leaf")], level("node"));
         let costs = CostTable {
             levels: [(level("node"), cost(50_000)), (level("leaf"), cost(20_000))].into(),
             ..CostTable::default()

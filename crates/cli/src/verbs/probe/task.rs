@@ -87,6 +87,8 @@ impl<'a> Task<'a> {
             topology: Topology::default(),
             traffic: None,
             program: self.program(exe, probe),
+            roles: Vec::new(),
+            grid: Vec::new(),
         };
         Ok(Job {
             // Number, owner and time are the daemon's to set.

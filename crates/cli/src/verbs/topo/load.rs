@@ -69,7 +69,7 @@ impl Loaded {
 
 /// The levels of a map, that of the node included.
 pub(super) fn levels(domains: &Domains) -> Result<Levels, Failure> {
-    Ok(Levels { above: domains.levels.clone(), node: level(phalanx_spec::cluster::NODE_LEVEL)? })
+    Ok(Levels::new(domains.levels.clone(), level(phalanx_spec::cluster::NODE_LEVEL)?))
 }
 
 /// The map of a running cluster.

@@ -44,7 +44,7 @@ fn by_class(view: View<'_>, wanted: u32) -> Option<Pick> {
         if let Some(node) = first_of_class(view, kind, class) {
             let table = &view.tree.kinds[usize::from(kind)].table;
             let devices = table.best(view.space.free(node).devices, wanted)?;
-            return Some(Pick { node: node as u32, members: view.request.size, devices });
+            return Some(Pick::new(node as u32, view.request.size, devices));
         }
         last = Some(next);
     }
@@ -136,7 +136,7 @@ fn one_by_one(view: View<'_>, wanted: u32) -> Option<Pick> {
         let Some(set) = set else { continue };
         let worth = worth(view, node, view.space.free(node).devices, set);
         if best.is_none_or(|(found, _)| worth < found) {
-            best = Some((worth, Pick { node: node as u32, members: view.request.size, devices: set }));
+            best = Some((worth, Pick::new(node as u32, view.request.size, set)));
         }
     }
     best.map(|(_, pick)| pick)
@@ -166,7 +166,7 @@ fn in_group(view: View<'_>, group: usize, wanted: u32) -> Option<Pick> {
                 let Some(set) = set else { continue };
                 let worth = worth(view, node, inside, set);
                 if best.is_none_or(|(found, _)| worth < found) {
-                    best = Some((worth, Pick { node: node as u32, members: request.size, devices: set }));
+                    best = Some((worth, Pick::new(node as u32, request.size, set)));
                 }
             }
         }

@@ -242,7 +242,7 @@ impl Exact {
                 continue;
             }
             if level + 1 == view.tree.depth() {
-                picks.push(Pick { node: *child, members: below, devices: DeviceMask::EMPTY });
+                picks.push(Pick::new(*child, below, DeviceMask::EMPTY));
                 members -= below;
                 state -= of_child;
                 continue;
@@ -260,7 +260,7 @@ impl Exact {
 /// The devices of a node whose parts stay inside groups, where those reach the bottleneck.
 fn grouped(view: View<'_>, node: usize, members: u32, threshold: u32, inside: u32) -> Option<DeviceMask> {
     let kind = view.tree.kind(&view.tree.nodes[node]);
-    let mut pick = Pick { node: node as u32, members, devices: DeviceMask::EMPTY };
+    let mut pick = Pick::new(node as u32, members, DeviceMask::EMPTY);
     let is_there = choose_devices(view, threshold, inside, &mut pick);
     let stays = inside > 0 || view.request.is_all_to_all() || pick.devices.is_empty();
     let nics = if stays { NO_LIMIT } else { kind.nics(pick.devices) };

@@ -256,7 +256,7 @@ impl Fill {
             let node = bin.node.map(|node| node as usize).or_else(|| (start..nodes.end).find(is_it));
             let Some(node) = node else { return };
             from = (*at, node + 1);
-            picks.push(Pick { node: node as u32, members: *members, devices: DeviceMask::EMPTY });
+            picks.push(Pick::new(node as u32, *members, DeviceMask::EMPTY));
         }
     }
 }

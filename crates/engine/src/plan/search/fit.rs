@@ -3,10 +3,11 @@
 use phalanx_model::Gang;
 
 use super::capacity::Capacities;
-use super::{Search, View};
+use super::{Search, Sort, View};
 use crate::plan::request::Request;
 use crate::plan::space::Space;
 use crate::plan::tree::{LevelAt, Tree};
+use crate::plan::{parts, roles, slices};
 
 /// What the best domain of a level can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +18,18 @@ pub(crate) struct Fit {
     pub(crate) devices: u32,
 }
 
-/// How many members fit in the best domain of a level.
+/// How many members fit in the best domain of a level; of a gang with roles those of the gang itself.
 pub(crate) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
+    match Sort::of(gang) {
+        Sort::Members | Sort::Grid => fit_members(tree, space, gang, level),
+        Sort::Parts => parts::best_fit(tree, space, gang, level),
+        Sort::Slice => slices::best_fit(tree, space, gang, level),
+        Sort::Roles => roles::best_fit(tree, space, gang, level),
+    }
+}
+
+/// The same for equal members with whole devices.
+pub(crate) fn fit_members(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
     let request = Request::of(tree, gang, level);
     let view = View { tree, space, request: &request };
     let mut capacities = Capacities::default();
@@ -33,6 +44,9 @@ pub(crate) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) 
 impl Search {
     /// The most members that one domain of a level holds, at most the whole gang, and which domain that is.
     pub(crate) fn most(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> (u32, usize) {
+        if !matches!(Sort::of(gang), Sort::Members | Sort::Grid) {
+            return (best_fit(tree, space, gang, level).fits, 0);
+        }
         let request = Request::within(tree, gang, level, std::mem::take(&mut self.buffers));
         let view = View { tree, space, request: &request };
         let most = match request.ceiling {

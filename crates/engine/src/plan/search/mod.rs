@@ -22,12 +22,13 @@ use super::request::{Buffers, Request};
 use super::shape::NO_LIMIT;
 use super::space::{Pick, Row, Space};
 use super::tree::{LevelAt, Tree};
+use super::{grids, parts, roles, slices};
 use capacity::Capacities;
 use exact::Exact;
 use measure::Measure;
 
 pub(crate) use fill::{DOMAINS_MAX, LEVELS_MAX};
-pub(crate) use fit::best_fit;
+pub(crate) use fit::{Fit, best_fit, fit_members};
 
 /// The outermost level at which the gang may be spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,33 @@ pub(crate) struct Ceiling(pub(crate) LevelAt);
 const EXACT_STEPS_MAX: u64 = 1 << 22;
 /// Clusters of more nodes are not solved by recursion: decisions there come thousands a second.
 const EXACT_NODES_MAX: usize = 128;
+
+/// What sorts of gangs are placed each in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// Equal members with whole devices, or none.
+    Members,
+    /// A part of a device each.
+    Parts,
+    /// A box of chips of a torus.
+    Slice,
+    /// Members of several roles.
+    Roles,
+    /// Ranks in a grid of parallelism.
+    Grid,
+}
+
+impl Sort {
+    pub(crate) fn of(gang: &Gang) -> Self {
+        match gang {
+            _ if !gang.roles.is_empty() => Self::Roles,
+            _ if gang.needs.part.is_some() => Self::Parts,
+            _ if gang.topology.slice.is_some() => Self::Slice,
+            _ if !gang.grid.is_empty() => Self::Grid,
+            _ => Self::Members,
+        }
+    }
+}
 
 /// What a placement costs, compared from the first to the last. The name comes after: of equals the first in the
 /// order of the tree.
@@ -64,6 +92,7 @@ pub(crate) struct Search {
     thresholds: Vec<u32>,
     trial: Vec<Pick>,
     found: Vec<Pick>,
+    order: Vec<u32>,
 }
 
 /// What a search ended with.
@@ -106,6 +135,25 @@ impl Search {
         gang: &Gang,
         ceiling: Ceiling,
     ) -> Option<Found> {
+        self.order.clear();
+        let place = match Sort::of(gang) {
+            Sort::Members => Self::place_members,
+            Sort::Parts => parts::place,
+            Sort::Slice => slices::place,
+            Sort::Roles => roles::place,
+            Sort::Grid => grids::place,
+        };
+        place(self, tree, space, gang, ceiling)
+    }
+
+    /// The same for equal members with whole devices.
+    pub(in crate::plan) fn place_members(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        ceiling: Ceiling,
+    ) -> Option<Found> {
         let request = Request::within(tree, gang, ceiling.0, std::mem::take(&mut self.buffers));
         let found = self.place_request(View { tree, space, request: &request });
         self.buffers = request.into_buffers();
@@ -115,6 +163,22 @@ impl Search {
     /// Where the members go, in the order of the tree, a part that is smaller than the others last.
     pub(crate) fn picks(&self) -> &[Pick] {
         &self.found
+    }
+
+    /// By rank the member that it is, counted along the picks; empty where ranks are in their order.
+    pub(crate) fn order(&self) -> &[u32] {
+        &self.order
+    }
+
+    /// What was found elsewhere becomes what this search found.
+    pub(in crate::plan) fn set_picks(&mut self, picks: &[Pick]) {
+        self.found.clear();
+        self.found.extend_from_slice(picks);
+    }
+
+    /// The order of ranks for what was found.
+    pub(in crate::plan) fn set_order(&mut self, order: Vec<u32>) {
+        self.order = order;
     }
 
     fn place_request(&mut self, view: View<'_>) -> Option<Found> {
@@ -366,38 +430,57 @@ fn rest_last(view: View<'_>, picks: &mut [Pick]) {
 pub(crate) fn place(tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -> Option<Placement> {
     let mut search = Search::default();
     search.place(tree, space, gang, ceiling)?;
-    placement(tree, search.picks(), gang)
+    placement(tree, search.picks(), search.order(), gang)
 }
 
-/// The picks as slots: each node's devices are dealt out along its ring, group by group where segments stay inside
-/// groups.
-pub(crate) fn placement(tree: &Tree, picks: &[Pick], gang: &Gang) -> Option<Placement> {
-    let segments = gang.topology.segments.iter();
-    let inside = segments.rev().find_map(|segment| match tree.level_at(&segment.level)? {
-        LevelAt::Group(group) => Some((group, segment.size.saturating_mul(gang.needs.devices))),
-        _ => None,
-    });
-    let mut slots = Vec::with_capacity(gang.size as usize);
-    for pick in picks {
-        let node = tree.nodes.get(pick.node as usize)?;
-        let kind = tree.kind(node);
-        let order = match inside {
-            Some((group, devices)) => {
-                let sets = kind.groups_of(group).map(|mask| kind.table.ring_order(pick.devices.and(mask)));
-                let mut sets: Vec<Vec<u32>> = sets.collect();
-                sets.sort_by_key(|set| !(set.len() as u32).is_multiple_of(devices.max(1)));
-                sets.concat()
-            }
-            None => kind.table.ring_order(pick.devices),
-        };
-        let mut parts = order.chunks(gang.needs.devices.max(1) as usize);
-        for _ in 0..pick.members {
-            let devices = if gang.needs.devices == 0 { Vec::new() } else { parts.next()?.to_vec() };
-            let rank = u32::try_from(slots.len()).ok()?;
-            slots.push(Slot { rank, node: node.name.clone(), devices: devices.into_iter().collect() });
+/// The picks as slots, by rank: first the members of the gang itself, then role by role.
+pub(crate) fn placement(tree: &Tree, picks: &[Pick], order: &[u32], gang: &Gang) -> Option<Placement> {
+    let mut members: Vec<Slot> = Vec::with_capacity(gang.member_count() as usize);
+    for role in 0..=gang.roles.len() as u16 {
+        for pick in picks.iter().filter(|pick| pick.role == role) {
+            deal(tree, pick, gang, &mut members)?;
         }
     }
+    let slots = if order.is_empty() {
+        (0..).zip(members).map(|(rank, slot)| Slot { rank, ..slot }).collect()
+    } else {
+        let seat =
+            |(rank, member): (u32, &u32)| Some(Slot { rank, ..members.get(*member as usize)?.clone() });
+        (0..).zip(order).map(seat).collect::<Option<_>>()?
+    };
     Some(Placement { slots, level: tree.level_name(level_of(tree, picks)?) })
+}
+
+/// The members of one pick: a node's devices are dealt out along its ring, group by group where segments stay inside
+/// groups.
+fn deal(tree: &Tree, pick: &Pick, gang: &Gang, members: &mut Vec<Slot>) -> Option<()> {
+    let node = tree.nodes.get(pick.node as usize)?;
+    let (kind, needs) = (tree.kind(node), gang.needs_of(pick.role()));
+    let slot = |devices| Slot { rank: 0, node: node.name.clone(), devices, part: None };
+    if needs.part.is_some() {
+        members.push(Slot { part: parts::part_of(tree, pick), ..slot(pick.devices) });
+        return Some(());
+    }
+    let segments = gang.topology.segments.iter().filter(|_| pick.role == 0);
+    let inside = segments.rev().find_map(|segment| match tree.level_at(&segment.level)? {
+        LevelAt::Group(group) => Some((group, segment.size.saturating_mul(needs.devices))),
+        _ => None,
+    });
+    let dealt = match inside {
+        Some((group, devices)) => {
+            let sets = kind.groups_of(group).map(|mask| kind.table.ring_order(pick.devices.and(mask)));
+            let mut sets: Vec<Vec<u32>> = sets.collect();
+            sets.sort_by_key(|set| !(set.len() as u32).is_multiple_of(devices.max(1)));
+            sets.concat()
+        }
+        None => kind.table.ring_order(pick.devices),
+    };
+    let mut shares = dealt.chunks(needs.devices.max(1) as usize);
+    for _ in 0..pick.members {
+        let devices = if needs.devices == 0 { &[] } else { shares.next()? };
+        members.push(slot(devices.iter().copied().collect()));
+    }
+    Some(())
 }
 
 /// The narrowest level whose single domain holds all.
