@@ -15,6 +15,8 @@ const GANGS_PER_JOB_MAX: usize = 10_000;
 const NODES_NAMED_MAX: usize = 100_000;
 /// Segments inside each other: more than there are levels.
 const SEGMENTS_MAX: usize = 8;
+/// Device models of which any will do.
+const MODELS_MAX: usize = 64;
 /// Jobs in the books, finished ones included until the world forgets them.
 const JOBS_MAX: usize = 100_000;
 
@@ -57,25 +59,74 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         let why = format!("min {} ≤ size {} ≤ max {} does not hold", gang.min, gang.size, gang.max);
         return Err(bad("min", why));
     }
-    if gang.needs.devices > DEVICES_PER_NODE_MAX {
-        let why =
-            format!("a member has at most {DEVICES_PER_NODE_MAX} devices, this asks {}", gang.needs.devices);
-        return Err(bad("devices", why));
-    }
+    admit_needs(ledger.tree(), &gang.needs)?;
     if gang.members_per_node.is_some_and(|n| n == 0 || !gang.size.is_multiple_of(n)) {
         let why = format!("{} members cannot be equal parts on nodes", gang.size);
         return Err(bad("members_per_node", why));
-    }
-    if gang.needs.nodes.len() > NODES_NAMED_MAX {
-        let why = format!("at most {NODES_NAMED_MAX} nodes are named, this names {}", gang.needs.nodes.len());
-        return Err(bad("nodes", why));
     }
     let tree = ledger.tree();
     for level in [&gang.topology.required, &gang.topology.preferred].into_iter().flatten() {
         known_level(tree, level)?;
     }
     admit_segments(tree, gang)?;
+    admit_spread(tree, gang)?;
     admit_size(ledger, gang)
+}
+
+/// What one member needs.
+fn admit_needs(tree: &Tree, needs: &Needs) -> Result<(), Rejection> {
+    if needs.devices > DEVICES_PER_NODE_MAX {
+        let why = format!("a member has at most {DEVICES_PER_NODE_MAX} devices, this asks {}", needs.devices);
+        return Err(bad("devices", why));
+    }
+    for (field, nodes) in [("nodes", &needs.nodes), ("avoid", &needs.avoid), ("prefer", &needs.prefer)] {
+        if nodes.len() > NODES_NAMED_MAX {
+            let why = format!("at most {NODES_NAMED_MAX} nodes are named, this names {}", nodes.len());
+            return Err(bad(field, why));
+        }
+    }
+    if needs.models.len() > MODELS_MAX {
+        let why = format!("at most {MODELS_MAX} models are named, this names {}", needs.models.len());
+        return Err(bad("models", why));
+    }
+    if let Some(need) = needs.models.iter().find(|need| need.speed_milli == 0) {
+        return Err(bad(
+            "models",
+            format!("{} has a speed of 0; leave it out if it will not do", need.model),
+        ));
+    }
+    let known = tree.resources.names();
+    match needs.named.iter().find(|(name, need)| **need > 0 && !known.contains(name)) {
+        Some((name, _)) if known.is_empty() => {
+            Err(bad(name.as_str(), "this cluster counts no resources by name"))
+        }
+        Some((name, _)) => {
+            let known: Vec<&str> = known.iter().map(|name| name.as_str()).collect();
+            Err(bad(name.as_str(), format!("this cluster counts {}", known.join(", "))))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Rules that keep members apart.
+fn admit_spread(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
+    let rules = &gang.topology.spread;
+    if rules.len() > SEGMENTS_MAX {
+        return Err(bad("spread", format!("at most {SEGMENTS_MAX} rules, this has {}", rules.len())));
+    }
+    for rule in rules {
+        if rule.max == 0 {
+            return Err(bad("spread", format!("no member may be in any {}; the least is 1", rule.level)));
+        }
+        if let LevelAt::Group(_) = known_level(tree, &rule.level)? {
+            let why = format!(
+                "{} is inside the node; members are kept apart by nodes and what is around them",
+                rule.level
+            );
+            return Err(bad("spread", why));
+        }
+    }
+    Ok(())
 }
 
 fn known_level(tree: &Tree, level: &LevelName) -> Result<LevelAt, Rejection> {
@@ -136,19 +187,28 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     if !tree.unknown_nodes(&gang.needs).is_empty() {
         return Ok(());
     }
-    let fits_without = |spare: fn(&mut Needs)| {
+    let fits_without = |spare: fn(&mut Gang)| {
         let mut easier = unbounded.clone();
-        spare(&mut easier.needs);
+        spare(&mut easier);
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
     let short = match &gang.needs {
-        n if !n.nodes.is_empty() && fits_without(|n| n.nodes.clear()) => {
+        n if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) => {
             "; the nodes it names are what is short"
         }
-        n if n.memory_bytes > 0 && fits_without(|n| n.memory_bytes = 0) => "; memory is what is short",
-        n if n.cpu_milli > 0 && fits_without(|n| n.cpu_milli = 0) => "; CPUs are what is short",
-        n if !n.models.is_empty() && fits_without(|n| n.models.clear()) => {
+        n if n.memory_bytes > 0 && fits_without(|g| g.needs.memory_bytes = 0) => "; memory is what is short",
+        n if n.cpu_milli > 0 && fits_without(|g| g.needs.cpu_milli = 0) => "; CPUs are what is short",
+        n if !n.avoid.is_empty() && fits_without(|g| g.needs.avoid.clear()) => {
+            "; the nodes it avoids are what is short"
+        }
+        n if !n.named.is_empty() && fits_without(|g| g.needs.named.clear()) => {
+            "; the resources it names are what is short"
+        }
+        n if !n.models.is_empty() && fits_without(|g| g.needs.models.clear()) => {
             "; devices of that model are what is short"
+        }
+        _ if !gang.topology.spread.is_empty() && fits_without(|g| g.topology.spread.clear()) => {
+            "; domains that its members may share are what is short"
         }
         _ => "",
     };

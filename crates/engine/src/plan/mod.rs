@@ -7,6 +7,7 @@
 
 mod grids;
 mod kind;
+mod named;
 mod parts;
 mod request;
 mod roles;
@@ -217,7 +218,8 @@ fn verdict(
 ) -> Verdict {
     let tree = ledger.tree();
     let segments = gang.topology.segments.iter().map(|segment| &segment.level);
-    if gang.topology.required.iter().chain(segments).any(|level| tree.level_at(level).is_none()) {
+    let spread = gang.topology.spread.iter().map(|rule| &rule.level);
+    if gang.topology.required.iter().chain(segments).chain(spread).any(|level| tree.level_at(level).is_none()) {
         // The levels were changed under a job that was accepted before: it fits nowhere now.
         return Verdict::Wait(Reason::BadConstraints { asked: gang.size, largest: 0 });
     }

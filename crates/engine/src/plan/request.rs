@@ -3,10 +3,11 @@
 use phalanx_model::{DeviceMask, Gang, Needs, Pattern};
 
 use super::kind::Kind;
+use super::named::Asked;
 use super::shape::{NO_LIMIT, Offer};
 use super::space::Space;
 use super::traffic::Traffic;
-use super::tree::{LevelAt, Listed, Tree};
+use super::tree::{Free, LevelAt, Listed, Tree};
 
 /// Members that a node takes: any whole multiple of the unit from `lo` to `hi`, none when `hi` is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,12 @@ pub(crate) struct Request<'a> {
     pub(crate) eligible: Vec<DeviceMask>,
     /// Some kind has devices of which the gang takes only a part.
     pub(crate) is_choosy: bool,
+    /// Of resources that are counted by name.
+    pub(crate) asked: Asked,
+    /// Levels above the node, and the most members inside one domain of each.
+    spread: Vec<(usize, u32)>,
+    /// The most members on one node.
+    pub(crate) node_max: u32,
 }
 
 /// Memory of a request, used again by the next.
@@ -49,6 +56,8 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Buffers {
     parts: Vec<Part>,
     eligible: Vec<DeviceMask>,
+    asked: Asked,
+    spread: Vec<(usize, u32)>,
 }
 
 impl<'a> Request<'a> {
@@ -57,7 +66,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn within(tree: &Tree, gang: &'a Gang, ceiling: LevelAt, buffers: Buffers) -> Self {
-        let Buffers { mut parts, mut eligible } = buffers;
+        let Buffers { mut parts, mut eligible, mut asked, mut spread } = buffers;
         eligible.clear();
         eligible.extend(tree.kinds.iter().map(|kind| kind.eligible(&gang.needs)));
         let is_part = |(kind, mask): (&Kind, &DeviceMask)| !mask.is_empty() && *mask != kind.all();
@@ -79,7 +88,19 @@ impl<'a> Request<'a> {
             LevelAt::Group(group) if level != ceiling => Some(group),
             _ => None,
         });
+        tree.resources.look_up(&gang.needs, &mut asked);
+        spread.clear();
+        let mut node_max = u32::MAX;
+        for rule in &gang.topology.spread {
+            match tree.level_at(&rule.level) {
+                Some(LevelAt::Above(level)) => spread.push((level, rule.max)),
+                _ => node_max = node_max.min(rule.max),
+            }
+        }
         Self {
+            asked,
+            spread,
+            node_max,
             needs: &gang.needs,
             size: gang.size,
             members_per_node: gang.members_per_node,
@@ -94,7 +115,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn into_buffers(self) -> Buffers {
-        Buffers { parts: self.parts, eligible: self.eligible }
+        Buffers { parts: self.parts, eligible: self.eligible, asked: self.asked, spread: self.spread }
     }
 
     /// What a crossing counts for this gang.
@@ -133,13 +154,38 @@ impl<'a> Request<'a> {
 
     /// Whether nodes have to be looked at one by one, whatever is free on them.
     pub(crate) fn is_particular(&self) -> bool {
-        self.is_choosy || !self.listed.is_all() || self.part_in_node().is_some()
+        self.is_choosy
+            || !self.listed.is_all()
+            || self.part_in_node().is_some()
+            || self.needs.is_exclusive
+            || self.asked.is_of_nodes()
+    }
+
+    /// Whether domains above the node hold fewer members than their nodes do.
+    pub(crate) fn is_capped(&self) -> bool {
+        !self.spread.is_empty() || self.asked.is_of_domains()
+    }
+
+    /// The most members that a domain may have, by its own rules and those of the domains around it.
+    pub(crate) fn room(&self, tree: &Tree, space: &Space, level: usize, domain: usize) -> u32 {
+        let mut room = u32::MAX;
+        if !self.is_capped() {
+            return room;
+        }
+        let mut domain = domain;
+        for level in (0..=level).rev() {
+            let spread = self.spread.iter().filter(|(of, _)| *of == level).map(|(_, max)| *max).min();
+            let left = space.named().in_domain(tree, level, domain, &self.asked);
+            room = room.min(spread.unwrap_or(u32::MAX)).min(left);
+            domain = tree.domains[level][domain].parent;
+        }
+        room
     }
 
     /// Free devices of a node that the gang may take; none where the node takes no work.
     pub(crate) fn devices(&self, tree: &Tree, space: &Space, node: usize) -> DeviceMask {
         let free = space.free(node);
-        if !free.open || !self.listed.has(node) {
+        if !self.takes(tree, free, node) {
             return DeviceMask::EMPTY;
         }
         free.devices.and(self.eligible[usize::from(tree.nodes[node].kind)])
@@ -148,13 +194,22 @@ impl<'a> Request<'a> {
     /// Members that fit on a node when they may use only these devices.
     pub(crate) fn limit(&self, tree: &Tree, space: &Space, node: usize, devices: DeviceMask) -> u32 {
         let free = space.free(node);
-        if !free.open || !self.listed.has(node) {
+        if !self.takes(tree, free, node) {
             return 0;
         }
         let by_devices = self.by_devices(tree.kind(&tree.nodes[node]), devices);
         let by_cpu = whole_times(free.cpu_milli, self.needs.cpu_milli);
         let by_memory = whole_times(free.memory_bytes, self.needs.memory_bytes);
-        by_devices.min(by_cpu).min(by_memory)
+        let by_name =
+            if self.asked.is_nothing() { u32::MAX } else { space.named().on_node(tree, node, &self.asked) };
+        by_devices.min(by_cpu).min(by_memory).min(by_name).min(self.node_max)
+    }
+
+    /// Whether the gang may use a node at all.
+    fn takes(&self, tree: &Tree, free: &Free, node: usize) -> bool {
+        // Devices that others than us hold are not free either.
+        let is_alone = || free.tenants == 0 && free.devices == tree.nodes[node].total.devices;
+        free.takes_work() && self.listed.has(node) && (!self.needs.is_exclusive || is_alone())
     }
 
     /// Members that the devices are enough for: where parts stay inside groups of the node, group by group.
@@ -204,6 +259,7 @@ impl<'a> Request<'a> {
         inside: u32,
         whole: bool,
     ) -> Cap {
+        let limit = limit.min(self.node_max);
         let most = match offer.devices.checked_div(self.needs.devices) {
             Some(members) => members.min(limit).min(self.size),
             None => limit.min(self.size),

@@ -6,6 +6,7 @@
 
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
 
+use super::named::Left;
 use super::shape::NO_LIMIT;
 use super::traffic::{Load, Traffic};
 use super::tree::{Free, Tree};
@@ -82,6 +83,7 @@ pub(crate) struct Space {
     /// Innermost domains whose least amounts have to be found anew.
     dirty: Vec<u32>,
     members: Vec<(u32, u32)>,
+    named: Left,
 }
 
 impl Space {
@@ -97,7 +99,8 @@ impl Space {
 
     /// The same amounts, if no node were cordoned.
     pub(crate) fn opened(&self, tree: &Tree) -> Self {
-        Self::new(tree, self.free.iter().map(|free| Free { open: true, ..*free }).collect())
+        let open = Self::new(tree, self.free.iter().map(|free| Free { open: true, ..*free }).collect());
+        Self { named: self.named.clone(), ..open }
     }
 
     fn new(tree: &Tree, free: Vec<Free>) -> Self {
@@ -128,8 +131,14 @@ impl Space {
         }
         let class = vec![0; free.len()];
         let closed = Free { open: false, ..Free::default() };
-        let mut space =
-            Self { free: vec![closed; free.len()], class, levels, dirty: Vec::new(), members: Vec::new() };
+        let mut space = Self {
+            free: vec![closed; free.len()],
+            class,
+            levels,
+            dirty: Vec::new(),
+            members: Vec::new(),
+            named: tree.resources.all_left(),
+        };
         for (i, amount) in free.into_iter().enumerate() {
             space.set(tree, i, amount);
         }
@@ -139,6 +148,11 @@ impl Space {
 
     pub(crate) fn free(&self, node: usize) -> &Free {
         &self.free[node]
+    }
+
+    /// What is left of resources that are counted by name.
+    pub(crate) const fn named(&self) -> &Left {
+        &self.named
     }
 
     pub(crate) fn class(&self, node: usize) -> u16 {
@@ -193,6 +207,8 @@ impl Space {
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
             was_free &= pick.devices.is_subset_of(free.devices)
+                && !free.is_held
+                && (free.tenants == 0 || !needs.is_exclusive)
                 && free.cpu_milli.checked_sub_unsigned(cpu).is_some()
                 && free.memory_bytes.checked_sub_unsigned(memory).is_some();
             let left = Free {
@@ -200,7 +216,10 @@ impl Space {
                 cpu_milli: free.cpu_milli.saturating_sub_unsigned(cpu),
                 memory_bytes: free.memory_bytes.saturating_sub_unsigned(memory),
                 open: free.open,
+                tenants: free.tenants.saturating_add(1),
+                is_held: free.is_held || needs.is_exclusive,
             };
+            self.named.book(tree, pick, needs, true);
             self.set(tree, pick.node as usize, left);
         }
         self.settle(tree);
@@ -219,7 +238,10 @@ impl Space {
                 cpu_milli: free.cpu_milli.saturating_add_unsigned(cpu),
                 memory_bytes: free.memory_bytes.saturating_add_unsigned(memory),
                 open: free.open,
+                tenants: free.tenants.saturating_sub(1),
+                is_held: free.is_held && !needs.is_exclusive,
             };
+            self.named.book(tree, pick, needs, false);
             self.set(tree, pick.node as usize, back);
         }
         self.settle(tree);
@@ -273,12 +295,12 @@ impl Space {
             // A domain has few kinds, most have one.
             if let Some(row) = rows.iter().find(|row| row.kind == place.kind) {
                 let counts = &mut level.counts[row.at as usize..];
-                counts[usize::from(was)] -= u32::from(before.open);
-                counts[usize::from(is)] += u32::from(now.open);
+                counts[usize::from(was)] -= u32::from(before.takes_work());
+                counts[usize::from(is)] += u32::from(now.takes_work());
             }
             let free = &mut level.free_devices[domain];
-            *free -= if before.open { before.devices.count() } else { 0 };
-            *free += if now.open { now.devices.count() } else { 0 };
+            *free -= if before.takes_work() { before.devices.count() } else { 0 };
+            *free += if now.takes_work() { now.devices.count() } else { 0 };
             domain = domains[domain].parent;
         }
         if self.dirty.last() != Some(&place.leaf) {
@@ -317,7 +339,7 @@ impl Space {
 
     fn least_of_nodes(&self, tree: &Tree, nodes: std::ops::Range<usize>, kind: u16) -> (i64, i64) {
         let of_kind = nodes.filter(|i| tree.nodes[*i].kind == kind).map(|i| &self.free[i]);
-        let offering = of_kind.filter(|free| free.open && !free.devices.is_empty());
+        let offering = of_kind.filter(|free| free.takes_work() && !free.devices.is_empty());
         offering.fold((i64::MAX, i64::MAX), |(cpu, memory), free| {
             let devices = i64::from(free.devices.count());
             (cpu.min(free.cpu_milli / devices), memory.min(free.memory_bytes / devices))

@@ -14,6 +14,7 @@ use phalanx_model::{
 };
 
 use super::kind::{Kind, KindKey};
+use super::named::Resources;
 use super::shape::{NO_LIMIT, ShapeTable};
 
 /// What is free on one node. Negative where others over-commit it: nothing new goes there.
@@ -24,6 +25,16 @@ pub struct Free {
     pub memory_bytes: i64,
     /// Whether the node takes new work (not cordoned, not draining).
     pub open: bool,
+    /// Picks of gangs that are on it: members of one gang and role count once.
+    pub tenants: u32,
+    /// One gang has it for itself.
+    pub is_held: bool,
+}
+
+impl Free {
+    pub(crate) const fn takes_work(&self) -> bool {
+        self.open && !self.is_held
+    }
 }
 
 /// A level, from the outermost inwards: `Above(0) < Above(1) < Node < Group(_)`.
@@ -90,6 +101,7 @@ pub(crate) struct Tree {
     /// Names of the levels inside nodes, in natural order.
     pub(crate) group_levels: Vec<LevelName>,
     pub(crate) kinds: Vec<Kind>,
+    pub(crate) resources: Resources,
     index: BTreeMap<NodeName, usize>,
 }
 
@@ -160,8 +172,9 @@ impl Tree {
             nodes: tree_nodes,
             least_crossing_ns: domains.iter().map(least).collect(),
             least_node_crossing_ns: kinds.iter().map(|kind| kind.crossing_ns).min().unwrap_or(0),
-            domains,
             inside_mb_per_s,
+            resources: Resources::build(levels, &domains, &sorted),
+            domains,
             group_levels,
             kinds,
             index,
@@ -210,13 +223,13 @@ impl Tree {
 
     /// Which nodes a gang may use by their names.
     pub(crate) fn listed(&self, needs: &Needs) -> Listed {
-        if needs.nodes.is_empty() {
+        if needs.nodes.is_empty() && needs.avoid.is_empty() {
             return Listed(None);
         }
-        let mut listed = vec![false; self.nodes.len()];
-        for i in needs.nodes.iter().filter_map(|name| self.index_of(name)) {
-            if let Some(is_listed) = listed.get_mut(i) {
-                *is_listed = true;
+        let mut listed = vec![needs.nodes.is_empty(); self.nodes.len()];
+        for (names, is_listed) in [(&needs.nodes, true), (&needs.avoid, false)] {
+            for at in names.iter().filter_map(|name| self.index_of(name)) {
+                listed[at] = is_listed;
             }
         }
         Listed(Some(listed))
@@ -280,6 +293,8 @@ impl TreeNode {
                 devices: all,
                 cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
                 memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
+                tenants: 0,
+                is_held: false,
             },
             usable: all.minus(node.foreign),
             kind,

@@ -15,7 +15,8 @@ type Worth = (u64, u64);
 pub(super) fn on_one_node(view: View<'_>, picks: &mut Vec<Pick>) -> Option<Found> {
     let request = view.request;
     let wanted = request.size.checked_mul(request.needs.devices)?;
-    let by_one = request.is_particular() || wanted == 0 || request.members_per_node.is_some();
+    let by_one =
+        request.is_particular() || request.is_capped() || wanted == 0 || request.members_per_node.is_some();
     let pick = match request.ceiling {
         _ if request.members_per_node.is_some_and(|exactly| exactly != request.size) => None,
         LevelAt::Group(group) => in_group(view, group, wanted),
@@ -120,12 +121,21 @@ fn first_of_class(view: View<'_>, kind: u16, class: u16) -> Option<usize> {
     }
 }
 
+/// Whether the domains around a node may have the whole gang.
+fn has_room_around(view: View<'_>, node: usize) -> bool {
+    let Some(innermost) = view.tree.depth().checked_sub(1) else { return true };
+    let leaf = view.tree.nodes[node].leaf as usize;
+    view.request.room(view.tree, view.space, innermost, leaf) >= view.request.size
+}
+
 /// Every node by itself: where some devices do not suit, nodes are named, or no devices are asked for.
 fn one_by_one(view: View<'_>, wanted: u32) -> Option<Pick> {
     let mut best: Option<(Worth, Pick)> = None;
     for node in 0..view.tree.nodes.len() {
         let devices = view.request.devices(view.tree, view.space, node);
-        if view.request.limit(view.tree, view.space, node, devices) < view.request.size {
+        if view.request.limit(view.tree, view.space, node, devices) < view.request.size
+            || !has_room_around(view, node)
+        {
             continue;
         }
         let kind = view.tree.kind(&view.tree.nodes[node]);
@@ -148,7 +158,10 @@ fn in_group(view: View<'_>, group: usize, wanted: u32) -> Option<Pick> {
     let mut best: Option<(Worth, Pick)> = None;
     for node in 0..view.tree.nodes.len() {
         let devices = request.devices(view.tree, view.space, node);
-        if devices.count() < wanted || request.limit(view.tree, view.space, node, devices) < request.size {
+        if devices.count() < wanted
+            || request.limit(view.tree, view.space, node, devices) < request.size
+            || !has_room_around(view, node)
+        {
             continue;
         }
         let kind = view.tree.kind(&view.tree.nodes[node]);

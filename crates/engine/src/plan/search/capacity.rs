@@ -92,7 +92,7 @@ impl Capacities {
                 || !view.request.size.is_multiple_of(view.request.unit());
             let uplink = self.counts_uplinks(view)
                 && (level + 1..view.tree.depth()).any(|deeper| view.space.least_uplink(deeper) < threshold);
-            self.binds.push(part || uplink);
+            self.binds.push(part || uplink || view.request.is_capped());
         }
     }
 
@@ -213,7 +213,12 @@ impl Capacities {
         };
         let rest = inner.rest || innermost && self.has_room_for_rest(view, level, domain);
         let inner = Holds { rest, ..inner };
-        let holds = in_parts(view, LevelAt::Above(level), inner);
+        let room = view.request.room(view.tree, view.space, level, domain);
+        let holds = in_parts(
+            view,
+            LevelAt::Above(level),
+            inner.at_most(room, view.request.size, unit_inside(view, level)),
+        );
         self.known[level][domain] = (self.stamp, holds);
         holds
     }
@@ -251,7 +256,8 @@ impl Capacities {
                 let takes_any = !request.eligible[usize::from(row.kind)].is_empty();
                 return takes_any
                     && classes.any(|((nodes, offer), cap)| {
-                        *nodes > 0 && offer.devices / request.needs.devices >= cap.hi + rest
+                        *nodes > 0
+                            && (offer.devices / request.needs.devices).min(request.node_max) >= cap.hi + rest
                     });
             }
             view.tree.domains[level][domain].nodes.clone().any(|node| {
@@ -268,6 +274,12 @@ impl Holds {
         Self { full: self.full.saturating_add(other.full), rest: self.rest || other.rest }
     }
 
+    /// As much of it as there is room for, in whole parts of those inside.
+    fn at_most(self, room: u32, size: u32, unit: u32) -> Self {
+        let full = self.full.min(room) / unit * unit;
+        Self { full, rest: self.rest && room - full >= size % unit }
+    }
+
     /// Whether so many members fit, the last part being smaller where `unit` does not divide them.
     pub(super) fn is_enough(self, members: u32, unit: u32) -> bool {
         let rest = members % unit;
@@ -279,6 +291,12 @@ impl Holds {
 pub(super) fn unit_at(view: View<'_>, level: LevelAt) -> u32 {
     let inner = view.request.parts.iter().filter(|part| part.level >= level);
     inner.map(|part| part.size).next().unwrap_or(1)
+}
+
+/// What members come in inside of a level.
+fn unit_inside(view: View<'_>, level: usize) -> u32 {
+    let inner = view.request.parts.iter().find(|part| part.level > LevelAt::Above(level));
+    inner.map_or(1, |part| part.size)
 }
 
 /// Rounds down to whole parts of a level, and says whether the last one fits beside them.

@@ -86,7 +86,9 @@ impl Exact {
                 for (domain, table) in self.tables[level].iter().enumerate() {
                     let Some(costs) = table.costs.get(view.request.size as usize) else { continue };
                     let candidate = (costs[state], level, domain);
-                    if costs[state] != Cost::MAX && found.is_none_or(|found| candidate < found) {
+                    let has_room =
+                        view.request.room(view.tree, view.space, level, domain) >= view.request.size;
+                    if has_room && costs[state] != Cost::MAX && found.is_none_or(|found| candidate < found) {
                         found = Some(candidate);
                     }
                 }
@@ -195,9 +197,10 @@ impl Exact {
         let part = request.part_at(LevelAt::Above(level)).unwrap_or(1);
         let rest = request.size % part;
         let comes_up = rest_level(view) == Some(LevelAt::Above(level));
+        let room = request.room(view.tree, view.space, level, child);
         let mut offers = Vec::new();
         for (members, costs) in (0_u32..).zip(&self.tables[level][child].costs) {
-            if members == 0 || members >= request.size {
+            if members == 0 || members >= request.size || members > room {
                 continue;
             }
             let mut own = Cost {

@@ -250,7 +250,9 @@ impl Fill {
             let bin = &self.bins[*at as usize];
             let is_it = |node: &usize| {
                 let found = &view.tree.nodes[*node];
-                found.kind == bin.kind && view.space.class(*node) == bin.class && view.space.free(*node).open
+                found.kind == bin.kind
+                    && view.space.class(*node) == bin.class
+                    && view.space.free(*node).takes_work()
             };
             let start = if from.0 == *at { from.1 } else { nodes.start };
             let node = bin.node.map(|node| node as usize).or_else(|| (start..nodes.end).find(is_it));

@@ -95,11 +95,16 @@ fn of_domains(view: View<'_>, capacities: &mut Capacities, level: usize) -> Fit 
 /// The best node, or the best group of one.
 fn of_nodes(view: View<'_>, group: Option<usize>) -> Fit {
     let mut best = Fit { fits: 0, domain: String::new(), free_devices: 0, devices: 0 };
+    let innermost = view.tree.depth().checked_sub(1);
     for (at, node) in view.tree.nodes.iter().enumerate() {
         let devices = view.request.devices(view.tree, view.space, at);
         let mut offer = |mask: phalanx_model::DeviceMask, name: &dyn Fn() -> String| {
             let inside = devices.and(mask);
-            let limit = view.request.limit(view.tree, view.space, at, inside).min(view.request.size);
+            let room = innermost.map_or(u32::MAX, |level| {
+                view.request.room(view.tree, view.space, level, node.leaf as usize)
+            });
+            let limit =
+                view.request.limit(view.tree, view.space, at, inside).min(view.request.size).min(room);
             let fits = match view.request.members_per_node {
                 Some(exactly) if limit < exactly => 0,
                 Some(exactly) => exactly,

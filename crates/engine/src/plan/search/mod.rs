@@ -15,6 +15,7 @@ mod exact;
 mod fill;
 mod fit;
 mod measure;
+mod wish;
 
 use phalanx_model::{Gang, Placement, Slot};
 
@@ -135,6 +136,14 @@ impl Search {
         gang: &Gang,
         ceiling: Ceiling,
     ) -> Option<Found> {
+        if !wish::has_wishes(gang) {
+            return self.place_as_asked(tree, space, gang, ceiling);
+        }
+        wish::place(self, tree, space, gang, ceiling)
+    }
+
+    /// The same where no nodes are preferred and models differ in nothing.
+    fn place_as_asked(&mut self, tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -> Option<Found> {
         self.order.clear();
         let place = match Sort::of(gang) {
             Sort::Members => Self::place_members,

@@ -1,0 +1,64 @@
+//! Parts of a gang in single domains, for a search that chooses the domains itself.
+
+use phalanx_model::Gang;
+
+use super::capacity::unit_at;
+use super::measure::Measure;
+use super::{Found, Search, View};
+use crate::plan::request::Request;
+use crate::plan::space::{Pick, Space};
+use crate::plan::tree::{LevelAt, Tree};
+
+impl Search {
+    /// By domain of a level: the members that it holds in whole parts, at any speed.
+    pub(in crate::plan) fn rooms(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: usize) -> Vec<u32> {
+        let request = Request::within(tree, gang, LevelAt::Above(0), std::mem::take(&mut self.buffers));
+        let view = View { tree, space, request: &request };
+        self.capacities.begin(view);
+        self.capacities.set_whole(view);
+        let unit = unit_at(view, LevelAt::Above(level));
+        let domains = 0..tree.domains.get(level).map_or(0, Vec::len);
+        let rooms = domains.map(|domain| self.capacities.of(view, level, domain).full / unit * unit).collect();
+        self.buffers = request.into_buffers();
+        rooms
+    }
+
+    /// Adds the picks of the whole gang inside one domain of a level: as few nodes as can be, at any speed. Whether
+    /// it fits.
+    pub(in crate::plan) fn place_in(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        (level, domain): (usize, usize),
+        picks: &mut Vec<Pick>,
+    ) -> bool {
+        let request =
+            Request::within(tree, gang, LevelAt::Above(level), std::mem::take(&mut self.buffers));
+        let view = View { tree, space, request: &request };
+        self.capacities.begin(view);
+        self.capacities.set_whole(view);
+        self.trial.clear();
+        let is_filled = self.fill.domain(view, &mut self.capacities, level, domain, &mut self.trial);
+        if is_filled {
+            picks.extend_from_slice(&self.trial);
+        }
+        self.buffers = request.into_buffers();
+        is_filled
+    }
+
+    /// What a place costs that was found elsewhere, as one collective of the whole gang; its picks stand in the order
+    /// of the tree.
+    pub(in crate::plan) fn measured(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        picks: &[Pick],
+    ) -> Option<Found> {
+        let request = Request::within(tree, gang, LevelAt::Above(0), std::mem::take(&mut self.buffers));
+        let measure = Measure::of(View { tree, space, request: &request }, picks);
+        self.buffers = request.into_buffers();
+        measure.map(|Measure { cost, bottleneck }| Found { cost, bottleneck_mb_per_s: bottleneck, least_ns: 0 })
+    }
+}
