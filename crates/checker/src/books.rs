@@ -3,55 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, DeviceMask, Effect, EffectId, Exit, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
-    Levels, MemberId, MemberState, Node, NodeName, Order, Phase, Placement, Segment, Slot, SyncKind,
+    Admin, Effect, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId,
+    MemberState, Node, NodeName, Order, Phase, Placement, SyncKind,
 };
 
 use crate::Violation;
-
-/// One attempt that may hold devices.
-#[derive(Clone, Debug)]
-struct Attempt {
-    placement: Placement,
-    ready: BTreeSet<u32>,
-    exited: BTreeSet<u32>,
-    /// Not found after a restart: lost, or never begun and to be started again.
-    missing: BTreeSet<u32>,
-    released: bool,
-}
-
-impl Attempt {
-    fn is_over(&self) -> bool {
-        let gone = |rank| self.exited.contains(rank) || self.missing.contains(rank);
-        self.placement.slots.iter().all(|s| gone(&s.rank))
-    }
-
-    fn all_exited(&self) -> bool {
-        self.placement.slots.iter().all(|s| self.exited.contains(&s.rank))
-    }
-
-    /// Who ended well had been let through, whether or not that was heard of.
-    fn end(&mut self, rank: u32, exit: &Exit) {
-        self.exited.insert(rank);
-        if exit.is_success() {
-            self.ready.insert(rank);
-        }
-    }
-
-    fn is_ready(&self) -> bool {
-        self.placement.slots.iter().all(|s| self.ready.contains(&s.rank))
-    }
-}
+use crate::attempt::Attempt;
+use crate::start::Start;
 
 /// Watches a stream of steps. A violation is reported once, when it happens.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
-    levels: Option<Levels>,
-    nodes: BTreeMap<NodeName, Node>,
-    jobs: BTreeMap<JobId, Job>,
+    pub(crate) levels: Option<Levels>,
+    pub(crate) nodes: BTreeMap<NodeName, Node>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
     cancelled: BTreeSet<JobId>,
     /// The current or last attempt of each gang.
-    attempts: BTreeMap<GangId, (u32, Attempt)>,
+    pub(crate) attempts: BTreeMap<GangId, (u32, Attempt)>,
     last_effect: Option<EffectId>,
     /// Orders to start that were not answered.
     starts: BTreeMap<EffectId, (GangId, u32)>,
@@ -111,7 +79,7 @@ impl Checker {
                 self.jobs.insert(job.id, (**job).clone());
                 self.unlisted_jobs.remove(&job.id);
                 for record in gangs {
-                    self.observe_record(record);
+                    self.observe_record(record, found);
                 }
             }
             Input::CancelRequested { job, .. } if self.jobs.contains_key(job) => {
@@ -214,27 +182,31 @@ impl Checker {
         }
     }
 
+    pub(crate) fn gang(&self, id: GangId) -> Option<&Gang> {
+        self.jobs.get(&id.job)?.gangs.get(usize::from(id.index))
+    }
+
     fn attempt(&mut self, gang: GangId, number: u32) -> Option<&mut Attempt> {
         self.attempts.get_mut(&gang).filter(|(n, _)| *n == number).map(|(_, a)| a)
     }
 
-    fn observe_record(&mut self, record: &GangRecord) {
+    /// Who lives stands where it was ordered to, and is told of so after every restart.
+    fn observe_record(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
         if matches!(record.phase, Phase::Finished { .. }) {
             self.attempts.remove(&record.id);
             return;
         }
         let Some(placement) = record.placement.clone() else {
-            let ended = Attempt {
-                placement: Placement { slots: Vec::new(), level: fallback_level(self.levels.as_ref()) },
-                ready: BTreeSet::new(),
-                exited: BTreeSet::new(),
-                missing: BTreeSet::new(),
-                // Over; its late answers are history.
-                released: true,
-            };
+            let nowhere = Placement { slots: Vec::new(), level: fallback_level(self.levels.as_ref()) };
+            // Over; its late answers are history.
+            let ended = Attempt { released: true, ..Attempt::ordered(nowhere) };
             self.attempts.insert(record.id, (record.attempt, ended));
             return;
         };
+        let ordered = self.attempt(record.id, record.attempt).filter(|attempt| !attempt.is_over());
+        if ordered.is_some_and(|attempt| attempt.placement != placement) {
+            found.push(Violation::PlacementForgotten { gang: record.id, attempt: record.attempt });
+        }
         let ranks = |wanted: fn(&MemberState) -> bool| -> BTreeSet<u32> {
             (0..).zip(&record.members).filter(|(_, m)| wanted(&m.state)).map(|(r, _)| r).collect()
         };
@@ -295,10 +267,11 @@ impl Checker {
             && !a.released
         {
             a.missing.clear();
+            let Some(gang) = self.gang(id).cloned() else { return };
+            self.check_neighbours(&Start { id, gang: &gang, placement }, found);
             return;
         }
-        let Some(gang) = self.jobs.get(&id.job).and_then(|j| j.gangs.get(usize::from(id.index))).cloned()
-        else {
+        let Some(gang) = self.gang(id).cloned() else {
             found.push(Violation::UnknownGang { gang: id });
             return;
         };
@@ -315,166 +288,8 @@ impl Checker {
         if number != expected {
             found.push(Violation::AttemptOutOfOrder { gang: id, attempt: number, expected });
         }
-        self.check_whole(id, &gang, placement, found);
-        self.check_devices(id, &gang, placement, found);
-        self.check_level(id, &gang, placement, found);
-        self.check_segments(id, &gang, placement, found);
-        let attempt = Attempt {
-            placement: placement.clone(),
-            ready: BTreeSet::new(),
-            exited: BTreeSet::new(),
-            missing: BTreeSet::new(),
-            released: false,
-        };
-        self.attempts.insert(id, (number, attempt));
-        self.check_amounts(&gang, placement, found);
-    }
-
-    fn check_whole(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
-        if placement.slots.len() != gang.size as usize {
-            found.push(Violation::NotWhole { gang: id, size: gang.size, placed: placement.slots.len() });
-        }
-        for (place, slot) in placement.slots.iter().enumerate() {
-            if slot.rank as usize != place {
-                found.push(Violation::RankOutOfOrder { gang: id, rank: slot.rank, place });
-            }
-        }
-        let mut per_node: BTreeMap<&NodeName, u32> = BTreeMap::new();
-        for slot in &placement.slots {
-            *per_node.entry(&slot.node).or_default() += 1;
-        }
-        for (node, got) in per_node {
-            if let Some(wanted) = gang.members_per_node.filter(|w| *w != got) {
-                found.push(Violation::UnequalNodes { gang: id, node: node.clone(), wanted, got });
-            }
-        }
-    }
-
-    fn check_devices(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
-        let mut own: BTreeMap<&NodeName, DeviceMask> = BTreeMap::new();
-        for slot in &placement.slots {
-            let Some(node) = self.nodes.get(&slot.node).filter(|n| n.admin == Admin::Open) else {
-                found.push(Violation::NodeNotOpen { gang: id, node: slot.node.clone() });
-                continue;
-            };
-            if !gang.needs.nodes.is_empty() && !gang.needs.nodes.contains(&slot.node) {
-                found.push(Violation::NodeNotNamed { gang: id, node: slot.node.clone() });
-            }
-            let got = slot.devices.count();
-            if got != gang.needs.devices {
-                let needs = gang.needs.devices;
-                found.push(Violation::WrongDeviceCount { gang: id, rank: slot.rank, needs, got });
-            }
-            let wanted: Vec<String> = gang.needs.models.iter().map(|m| m.model.to_lowercase()).collect();
-            let good = slot.devices.iter().all(|d| {
-                !node.foreign.contains(d)
-                    && node.machine.devices.get(d as usize).is_some_and(|device| {
-                        let model = device.model.to_lowercase();
-                        wanted.is_empty() || wanted.iter().any(|w| model.contains(w.as_str()))
-                    })
-            });
-            if !good {
-                let (node, devices) = (slot.node.clone(), slot.devices);
-                found.push(Violation::NotItsDevices { gang: id, node, devices });
-            }
-            let mine = own.entry(&slot.node).or_default();
-            self.check_unshared(id, &slot.node, slot.devices, *mine, found);
-            *mine = mine.union(slot.devices);
-        }
-    }
-
-    fn check_unshared(
-        &self,
-        id: GangId,
-        node: &NodeName,
-        devices: DeviceMask,
-        own: DeviceMask,
-        found: &mut Vec<Violation>,
-    ) {
-        let mut twice = |holder: GangId, shared: DeviceMask| {
-            if !shared.is_empty() {
-                found.push(Violation::DeviceTwice { gang: id, holder, node: node.clone(), devices: shared });
-            }
-        };
-        twice(id, devices.and(own));
-        for (other, (_, attempt)) in
-            self.attempts.iter().filter(|(other, (_, a))| **other != id && !a.is_over())
-        {
-            for slot in attempt.placement.slots.iter().filter(|s| s.node == *node) {
-                twice(*other, devices.and(slot.devices));
-            }
-        }
-    }
-
-    /// CPUs and memory of everything that lives, on the nodes of a start and of what it needs. Elsewhere the
-    /// world may be worse than the books: a node that shrank is no fault of this start.
-    fn check_amounts(&self, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
-        let touched: BTreeSet<&NodeName> = placement.slots.iter().map(|s| &s.node).collect();
-        let mut used: BTreeMap<&NodeName, (u64, u64)> = BTreeMap::new();
-        for (id, (_, attempt)) in self.attempts.iter().filter(|(_, (_, a))| !a.is_over()) {
-            let Some(gang) = self.jobs.get(&id.job).and_then(|j| j.gangs.get(usize::from(id.index))) else {
-                continue;
-            };
-            for slot in &attempt.placement.slots {
-                let (cpu, memory) = used.entry(&slot.node).or_default();
-                *cpu = cpu.saturating_add(gang.needs.cpu_milli);
-                *memory = memory.saturating_add(gang.needs.memory_bytes);
-            }
-        }
-        for (name, (cpu, memory)) in used.into_iter().filter(|(name, _)| touched.contains(name)) {
-            let Some(node) = self.nodes.get(name) else { continue };
-            let amounts = [
-                ("cpu_milli", gang.needs.cpu_milli, node.machine.cpu_milli, cpu),
-                ("memory_bytes", gang.needs.memory_bytes, node.machine.memory_bytes, memory),
-            ];
-            let over = amounts.into_iter().filter(|(_, needs, has, wanted)| *needs > 0 && wanted > has);
-            for (what, _, has, wanted) in over {
-                found.push(Violation::OverCapacity { node: name.clone(), what, has, wanted });
-            }
-        }
-    }
-
-    fn check_level(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
-        if let Some(level) = &gang.topology.required
-            && !self.is_together(&placement.slots, level)
-        {
-            found.push(Violation::OutsideRequiredLevel { gang: id, level: level.to_string() });
-        }
-    }
-
-    /// Ranks 0..size, size..2×size and so on, each in one domain; the last are fewer where that does not come out.
-    fn check_segments(&self, id: GangId, gang: &Gang, placement: &Placement, found: &mut Vec<Violation>) {
-        for Segment { size, level } in &gang.topology.segments {
-            let parts = placement.slots.chunks((*size).max(1) as usize);
-            for part in parts.filter(|part| !self.is_together(part, level)) {
-                let ranks = |slot: Option<&Slot>| slot.map_or(0, |slot| slot.rank);
-                let (first, last) = (ranks(part.first()), ranks(part.last()));
-                found.push(Violation::SegmentApart { gang: id, level: level.to_string(), first, last });
-            }
-        }
-    }
-
-    /// Whether these ranks are inside one domain of a level. Levels are not known before they are configured.
-    fn is_together(&self, slots: &[Slot], level: &LevelName) -> bool {
-        let Some(levels) = &self.levels else { return true };
-        let domain_of = |slot: &Slot| -> Option<(Vec<String>, DeviceMask)> {
-            let node = self.nodes.get(&slot.node)?;
-            let mut path: Vec<String> = node.path.iter().map(ToString::to_string).collect();
-            if let Some(depth) = levels.above.iter().position(|l| l == level) {
-                path.truncate(depth + 1);
-                return Some((path, DeviceMask::EMPTY));
-            }
-            path.push(slot.node.to_string());
-            if *level == levels.node {
-                return Some((path, DeviceMask::EMPTY));
-            }
-            let groups = node.machine.groups.iter().filter(|g| g.level == *level);
-            let group = groups.map(|g| g.devices).find(|g| slot.devices.is_subset_of(*g))?;
-            Some((path, group))
-        };
-        let mut domains = slots.iter().map(domain_of);
-        let first = domains.next().flatten();
-        first.is_some() && domains.all(|d| d == first)
+        self.attempts.insert(id, (number, Attempt::ordered(placement.clone())));
+        self.check_start(&Start { id, gang: &gang, placement }, found);
     }
 }
 

@@ -1,11 +1,20 @@
 //! What must always hold, stated naively.
 //!
 //! The checker sees what a world sees: facts going in and orders coming out. It keeps its own plain books and
-//! knows nothing of the engine, so that a mistake in the engine cannot hide in it.
+//! knows nothing of the engine, so that a mistake in the engine cannot hide in it. Books are in `books`; what a
+//! start must keep is in `start`: its members, where they stand, whom they stand beside, and what is used up.
 
 #![forbid(unsafe_code)]
 
+mod amounts;
+mod attempt;
 mod books;
+mod boxes;
+mod levels;
+mod members;
+pub mod mig;
+mod neighbours;
+mod start;
 mod violation;
 
 pub use books::Checker;

@@ -1,6 +1,6 @@
 //! What can be wrong, in words.
 
-use phalanx_model::{DeviceMask, GangId, MemberId, NodeName};
+use phalanx_model::{DeviceMask, GangId, MemberId, NodeName, ResourceName};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +19,10 @@ pub enum Violation {
     NodeNotOpen { gang: GangId, node: NodeName },
     #[error("gang {gang} was placed on {node}, which is not one of the nodes it names")]
     NodeNotNamed { gang: GangId, node: NodeName },
+    #[error("gang {gang} was placed on {node}, which it avoids")]
+    NodeAvoided { gang: GangId, node: NodeName },
+    #[error("gang {gang} stands on {node} beside {other}, and one of them wants to be alone there")]
+    NotAlone { gang: GangId, other: String, node: NodeName },
     #[error("rank {rank} of gang {gang} needs {needs} devices and got {got}")]
     WrongDeviceCount { gang: GangId, rank: u32, needs: u32, got: u32 },
     #[error(
@@ -27,16 +31,40 @@ pub enum Violation {
     NotItsDevices { gang: GangId, node: NodeName, devices: DeviceMask },
     #[error("devices {devices} of {node} were given to gang {gang} while gang {holder} holds them")]
     DeviceTwice { gang: GangId, holder: GangId, node: NodeName, devices: DeviceMask },
+    #[error(
+        "rank {rank} of gang {gang} was given {part} on {node}, which is not what it needs or what is there"
+    )]
+    WrongPart { gang: GangId, rank: u32, node: NodeName, part: String },
+    #[error("gang {gang} shares device {device} of {node} with gang {holder}, which does not trust it")]
+    TrustMixed { gang: GangId, holder: GangId, node: NodeName, device: u32 },
+    #[error(
+        "slices of ranks {} and {} overlap on device {device} of {node}, where gang {gang} was put beside gang {holder}",
+        ranks.0,
+        ranks.1
+    )]
+    SlicesOverlap { gang: GangId, holder: GangId, node: NodeName, device: u32, ranks: (u32, u32) },
+    #[error("device {device} of {node} has {has} of {what} for shares, {wanted} were promised")]
+    DeviceOverCommitted { node: NodeName, device: u32, what: &'static str, has: u64, wanted: u64 },
     #[error("{node} has {has} of {what}, {wanted} were given away")]
-    OverCapacity { node: NodeName, what: &'static str, has: u64, wanted: u64 },
+    OverCapacity { node: NodeName, what: String, has: u64, wanted: u64 },
+    #[error("{domain} has {has} of {resource} for all of its nodes, {wanted} were given away")]
+    OverLimit { domain: String, resource: ResourceName, has: u64, wanted: u64 },
     #[error("gang {gang} must be inside one {level} and is not")]
     OutsideRequiredLevel { gang: GangId, level: String },
     #[error(
         "ranks {first} to {last} of gang {gang} are a segment that must be inside one {level} and is not"
     )]
     SegmentApart { gang: GangId, level: String, first: u32, last: u32 },
+    #[error("the tensor group of gang {gang} that begins with rank {first} is not on one node")]
+    TensorApart { gang: GangId, first: u32 },
+    #[error("gang {gang} has {got} members in {domain}, and at most {max} may be in one {level}")]
+    NotSpread { gang: GangId, level: String, domain: String, max: u32, got: u32 },
+    #[error("the devices of gang {gang} are no box of {asked} chips of one torus")]
+    NoBox { gang: GangId, asked: String },
     #[error("gang {gang} needs {wanted} members on each node it uses, {node} has {got}")]
     UnequalNodes { gang: GangId, node: NodeName, wanted: u32, got: u32 },
+    #[error("attempt {attempt} of gang {gang} is told to stand elsewhere than it was ordered to")]
+    PlacementForgotten { gang: GangId, attempt: u32 },
     #[error("gang {gang} attempt {attempt} was released and not every member stood at the gate")]
     ReleasedInPart { gang: GangId, attempt: u32 },
     #[error("gang {gang} attempt {attempt} got an order after it had ended")]

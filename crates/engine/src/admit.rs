@@ -5,7 +5,7 @@ use phalanx_model::{
 };
 
 use crate::ledger::Ledger;
-use crate::plan::{LevelAt, Tree, best_fit};
+use crate::plan::{LevelAt, Tree, best_fit, check_grid, refused_part, refused_slice};
 
 /// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -15,6 +15,8 @@ const GANGS_PER_JOB_MAX: usize = 10_000;
 const NODES_NAMED_MAX: usize = 100_000;
 /// Segments inside each other: more than there are levels.
 const SEGMENTS_MAX: usize = 8;
+/// Roles of one gang beside its own members.
+const ROLES_MAX: usize = 16;
 /// Device models of which any will do.
 const MODELS_MAX: usize = 64;
 /// Jobs in the books, finished ones included until the world forgets them.
@@ -60,6 +62,7 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         return Err(bad("min", why));
     }
     admit_needs(ledger.tree(), &gang.needs)?;
+    admit_roles(ledger.tree(), gang)?;
     if gang.members_per_node.is_some_and(|n| n == 0 || !gang.size.is_multiple_of(n)) {
         let why = format!("{} members cannot be equal parts on nodes", gang.size);
         return Err(bad("members_per_node", why));
@@ -70,6 +73,12 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     }
     admit_segments(tree, gang)?;
     admit_spread(tree, gang)?;
+    if !gang.grid.is_empty() {
+        check_grid(tree, gang).map_err(|why| bad("parallelism", why))?;
+    }
+    if let Some((field, why)) = refused_part(tree, gang).or_else(|| refused_slice(tree, gang)) {
+        return Err(bad(field, why));
+    }
     admit_size(ledger, gang)
 }
 
@@ -106,6 +115,41 @@ fn admit_needs(tree: &Tree, needs: &Needs) -> Result<(), Rejection> {
         }
         None => Ok(()),
     }
+}
+
+/// Members beside those of the gang itself.
+fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
+    if gang.roles.len() > ROLES_MAX {
+        return Err(bad(
+            "roles",
+            format!("a gang has at most {ROLES_MAX}, this one has {}", gang.roles.len()),
+        ));
+    }
+    for (at, role) in gang.roles.iter().enumerate() {
+        let field = format!("roles.{}", role.name);
+        if gang.roles[..at].iter().any(|before| before.name == role.name) {
+            return Err(bad(&field, "two roles of a gang have this name"));
+        }
+        if role.size == 0 {
+            return Err(bad(&format!("{field}.size"), "must be at least 1, is 0"));
+        }
+        if role.needs.is_exclusive && !gang.needs.is_exclusive {
+            let why = "is said of the whole gang, not of one of its roles";
+            return Err(bad(&format!("{field}.exclusive"), why));
+        }
+        admit_needs(tree, &role.needs).map_err(|why| match why {
+            Rejection::BadField { field: of, why } => bad(&format!("{field}.{of}"), why),
+            other => other,
+        })?;
+    }
+    if gang.member_count() > MEMBERS_PER_GANG_MAX {
+        let why = format!(
+            "a gang has at most {MEMBERS_PER_GANG_MAX} members with all of its roles, this one has {}",
+            gang.member_count()
+        );
+        return Err(bad("roles", why));
+    }
+    Ok(())
 }
 
 /// Rules that keep members apart.
@@ -184,7 +228,7 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     }
     let best = best_fit(tree, empty, &unbounded, required);
     // A node that is not there may come, and what it will hold is not known: the gang waits for it.
-    if !tree.unknown_nodes(&gang.needs).is_empty() {
+    if !tree.unknown_to(gang).is_empty() {
         return Ok(());
     }
     let fits_without = |spare: fn(&mut Gang)| {
@@ -206,6 +250,9 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         }
         n if !n.models.is_empty() && fits_without(|g| g.needs.models.clear()) => {
             "; devices of that model are what is short"
+        }
+        _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => {
+            "; what its roles need beside is what is short"
         }
         _ if !gang.topology.spread.is_empty() && fits_without(|g| g.topology.spread.clear()) => {
             "; domains that its members may share are what is short"

@@ -5,6 +5,8 @@ use phalanx_model::{
     StopStage, Timestamp, Unblock,
 };
 
+mod ways;
+
 use crate::ledger::Ledger;
 use crate::plan::{Ceiling, LevelAt, Search, Space, Verdict, best_fit, place, placement, try_place};
 use crate::policy;
@@ -99,8 +101,9 @@ impl Outlook<'_> {
         let mut levels: Vec<LevelAt> =
             (0..tree.domains.len()).map(LevelAt::Above).chain([LevelAt::Node]).chain(groups).collect();
         levels.dedup();
-        // Counted without the rule of equal parts per node: "6 of 8 fit there" says more than "none do".
-        let loose = Gang { members_per_node: None, ..gang.clone() };
+        // Counted without equal parts and segments: "6 of 8 fit there" says more than "none do".
+        let mut loose = Gang { members_per_node: None, ..gang.clone() };
+        loose.topology.segments.clear();
         levels
             .into_iter()
             .map(|level| {
@@ -120,16 +123,18 @@ impl Outlook<'_> {
     fn unblock(&self, gang: &Gang, report: &mut Report) {
         match &report.reason {
             Reason::Topology { .. } => {
-                let tree = self.ledger.tree();
-                let required = tree.level_of_required(gang);
-                let outward = (0..tree.domains.len()).rev().map(LevelAt::Above);
-                let wider = [LevelAt::Node].into_iter().chain(outward).filter(|l| *l < required);
-                let fits = |l: &LevelAt| place(tree, self.ledger.space(), gang, Ceiling(*l)).is_some();
-                let relaxed = wider.into_iter().find(fits).map(|l| tree.level_name(l));
-                report.unblock.extend(relaxed.map(|level| Unblock::RelaxTo { level }));
+                let required = self.ledger.tree().level_of_required(gang);
+                report.unblock.extend(ways::relaxed(self.ledger, gang, required));
+                report.unblock.extend(ways::without(self.ledger, gang));
                 report.unblock.extend(self.ends_needed(gang));
             }
-            Reason::Resources { .. } | Reason::Nodes { .. } => report.unblock.extend(self.ends_needed(gang)),
+            Reason::Resources { .. }
+            | Reason::Nodes { .. }
+            | Reason::Shape { .. }
+            | Reason::BudgetExhausted { .. } => {
+                report.unblock.extend(ways::without(self.ledger, gang));
+                report.unblock.extend(self.ends_needed(gang));
+            }
             Reason::NodeNotAvailable { nodes } => {
                 let tree = self.ledger.tree();
                 let known = nodes.iter().filter(|n| tree.index_of(n).is_some()).cloned().collect::<Vec<_>>();
@@ -137,9 +142,12 @@ impl Outlook<'_> {
                     report.unblock.push(Unblock::Uncordon { nodes: known });
                 }
             }
-            Reason::PreferredWait { until, .. } | Reason::BackOff { until } => {
+            Reason::PreferredWait { until, level } => {
+                let preferred = self.ledger.tree().level_at(level);
+                report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));
                 report.unblock.push(Unblock::At { at: *until });
             }
+            Reason::BackOff { until } => report.unblock.push(Unblock::At { at: *until }),
             _ => {}
         }
     }

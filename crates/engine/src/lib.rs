@@ -15,12 +15,12 @@ mod placer;
 mod plan;
 mod policy;
 pub mod share;
-pub mod torus;
+mod torus;
 mod what_if;
 
 use phalanx_model::{
-    Answer, Effect, Epoch, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Question, Report,
-    Timestamp, Wake,
+    Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
+    Question, Report, Timestamp, Wake,
 };
 
 use ledger::Ledger;
@@ -96,6 +96,13 @@ impl Engine {
         explain::explain(&self.ledger, gang)
     }
 
+    /// What the order of the ranks gains on a placement of a gang with a grid, by what is left of every uplink now;
+    /// nothing for a gang without one, or where a node is gone.
+    #[must_use]
+    pub fn grid_gain(&self, gang: &Gang, placement: &Placement) -> Option<grid::Gain> {
+        plan::grid_gain(self.ledger.tree(), self.ledger.space(), gang, placement)
+    }
+
     /// What would happen if.
     #[must_use]
     pub fn what_if(&self, question: &Question) -> Answer {
@@ -134,6 +141,13 @@ impl Engine {
         self.ledger.free_of(node)
     }
 
+    /// What has to be done to devices before the members of a gang that was placed can start: MIG mode, instances to
+    /// create. Nothing for one that holds no place.
+    #[must_use]
+    pub fn reshapes(&self, gang: GangId) -> Vec<Reshape> {
+        self.ledger.reshapes(gang)
+    }
+
     /// The reason a pending gang was given at the last step.
     #[must_use]
     pub fn reason(&self, gang: GangId) -> Option<&phalanx_model::Reason> {
@@ -142,4 +156,4 @@ impl Engine {
 }
 
 pub use placer::{Found, Placer, Share};
-pub use plan::Free;
+pub use plan::{Free, Instance, Piece, Reshape};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{CostTable, DeviceMask, Gang, Levels, Node, NodeName, Placement};
 
-use crate::plan::{Ceiling, LevelAt, Pick, Search, Space, Tree, placement};
+use crate::grid::Gain;
+use crate::plan::{Ceiling, LevelAt, Pick, Piece, Search, Space, Tree, grid_gain, placement};
 
 /// A cluster, what is free in it, and the memory of searches.
 #[derive(Clone, Debug)]
@@ -22,6 +23,17 @@ pub struct Share {
     pub members: u32,
     /// The devices of all of them.
     pub devices: DeviceMask,
+    /// How much of the devices they have.
+    pub piece: Piece,
+    /// 0 for members of the gang itself, else one more than the index of their role.
+    pub role: u16,
+}
+
+impl Share {
+    fn pick(&self) -> Pick {
+        let Self { node, members, devices, piece, role } = *self;
+        Pick { piece, role, ..Pick::new(node, members, devices) }
+    }
 }
 
 /// What was found for a gang.
@@ -59,7 +71,10 @@ impl Placer {
 
     /// Where the last gang goes, in the order of its ranks.
     pub fn shares(&self) -> impl Iterator<Item = Share> + '_ {
-        let share = |pick: &Pick| Share { node: pick.node, members: pick.members, devices: pick.devices };
+        let share = |pick: &Pick| {
+            let Pick { node, members, devices, piece, role } = *pick;
+            Share { node, members, devices, piece, role }
+        };
         self.search.picks().iter().map(share)
     }
 
@@ -69,16 +84,29 @@ impl Placer {
         placement(&self.tree, self.search.picks(), self.search.order(), gang)
     }
 
+    /// What the order of the ranks gains on a placement of a gang with a grid, by what is left of every uplink; nothing
+    /// for a gang without one, or where a node is gone.
+    #[must_use]
+    pub fn gain(&self, gang: &Gang, placement: &Placement) -> Option<Gain> {
+        grid_gain(&self.tree, &self.space, gang, placement)
+    }
+
     /// Takes the place that was found last.
     pub fn take(&mut self, gang: &Gang) {
         self.space.take(&self.tree, self.search.picks(), gang);
         self.space.load(&self.tree, self.search.picks(), gang, true);
     }
 
+    /// Takes a place that was found before.
+    pub fn take_shares(&mut self, gang: &Gang, shares: &[Share]) {
+        let picks: Vec<Pick> = shares.iter().map(Share::pick).collect();
+        self.space.take(&self.tree, &picks, gang);
+        self.space.load(&self.tree, &picks, gang, true);
+    }
+
     /// Gives back what a gang took.
     pub fn give_back(&mut self, gang: &Gang, shares: &[Share]) {
-        let picks: Vec<Pick> =
-            shares.iter().map(|share| Pick::new(share.node, share.members, share.devices)).collect();
+        let picks: Vec<Pick> = shares.iter().map(Share::pick).collect();
         self.space.give_back(&self.tree, &picks, gang);
         self.space.load(&self.tree, &picks, gang, false);
     }

@@ -42,7 +42,8 @@ fn placer() -> Placer {
         .map(|i| {
             let leaf = format!("l{}", i / 10);
             let block = format!("b{}", i / 40);
-            node(&format!("n{i}")).path(["c", &block, &leaf]).gpus(8).build()
+            let node = node(&format!("n{i}")).path(["c", &block, &leaf]).gpus(8);
+            node.model("NVIDIA H100 80GB HBM3").device_memory(80 << 30).build()
         })
         .collect();
     let costs = costs(&nodes);
@@ -58,7 +59,22 @@ fn gangs() -> Vec<Gang> {
     parts.topology.segments =
         vec![Segment { size: 32, level: level("leaf") }, Segment { size: 8, level: level("node") }];
     gangs.push(parts);
+    gangs.extend(services());
     gangs
+}
+
+/// Gangs with parts of devices.
+fn services() -> [Gang; 6] {
+    let share = |size: u32, compute_milli| gang(size).share(compute_milli, 20 << 30, "services").build();
+    let slice = |size: u32, compute_milli| gang(size).slice(compute_milli, 8 << 30).build();
+    [
+        share(1, 250),
+        share(5, 500),
+        share(40, 250),
+        slice(1, 100),
+        slice(8, 250),
+        gang(3).profile("3g.40gb").build(),
+    ]
 }
 
 fn round(placer: &mut Placer, gangs: &[Gang], held: &mut Vec<Share>) -> usize {
@@ -82,6 +98,11 @@ fn round(placer: &mut Placer, gangs: &[Gang], held: &mut Vec<Share>) -> usize {
 #[test]
 fn a_decision_allocates_nothing() {
     let (mut placer, gangs, mut held) = (placer(), gangs(), Vec::new());
+    // Some devices are shared and cut all the while.
+    for service in services() {
+        assert!(placer.place(&service).is_some());
+        placer.take(&service);
+    }
     round(&mut placer, &gangs, &mut held);
     assert_eq!(round(&mut placer, &gangs, &mut held), 0);
 }

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+
 use phalanx_model::{
-    Change, DomainName, Gang, Input, JobId, LevelName, Levels, Node, Outcome, Placement, Rejection,
+    Change, DomainName, Gang, Input, JobId, LevelName, Levels, ModelNeed, Needs, Node, NodeName, Outcome,
+    Placement, Rejection,
 };
+use phalanx_testkit::oracle::{Amounts, Cluster};
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{Watched, any_cluster, any_gang_for, gang, job, levels, node, oracle};
 
@@ -21,26 +25,15 @@ fn placed(out: &Outcome, id: u64) -> Option<Placement> {
     })
 }
 
-/// What the oracle finds free, given what the engine's records hold.
-fn free_now(watched: &Watched) -> std::collections::BTreeMap<phalanx_model::NodeName, oracle::Amounts> {
+/// What is free, given what the engine's records hold.
+fn free_now(watched: &Watched) -> BTreeMap<NodeName, Amounts> {
     let held: Vec<_> = watched
         .engine
         .jobs()
         .flat_map(|(job, records)| job.gangs.iter().zip(records))
-        .filter_map(|(gang, record)| Some((&gang.needs, record.placement.as_ref()?)))
+        .filter_map(|(gang, record)| Some((gang, record.placement.as_ref()?)))
         .collect();
     oracle::free(watched.engine.nodes(), &held)
-}
-
-/// Whether any placement exists inside what is required.
-fn feasible(levels: &Levels, nodes: &[Node], watched: &Watched, gang: &Gang) -> bool {
-    let free = free_now(watched);
-    match &gang.topology.required {
-        Some(level) if *level != levels.node && !levels.above.contains(level) => {
-            oracle::fits_in_group(levels, nodes, &free, gang, level)
-        }
-        _ => oracle::narrowest(levels, nodes, &free, gang).is_some(),
-    }
 }
 
 /// The narrowest domain level from the node outwards that really holds a placement.
@@ -76,18 +69,25 @@ proptest! {
         let mut watched = Watched::with_nodes(&levels, &nodes);
         for (id, mut gang) in (1..).zip(gangs) {
             gang.topology.preferred = None;
-            let possible = feasible(&levels, &nodes, &watched, &gang);
-            let narrowest = oracle::narrowest(&levels, &nodes, &free_now(&watched), &gang);
+            let free = free_now(&watched);
+            let cluster = Cluster { levels: &levels, nodes: &nodes, free: &free };
+            let (possible, narrowest) = (cluster.fits(&gang), cluster.narrowest(&gang));
             let out = submit(&mut watched, id, gang.clone());
             let placement = placed(&out, id);
             let held_back = watched.engine.reason(JobId(id).gang(0)).map(phalanx_model::Reason::word);
             prop_assert_eq!(placement.is_some(), possible, "{:?} {:?}", gang, held_back);
-            if let Some(placement) = placement {
-                let inside_node = oracle_is_group(&levels, &gang);
-                let level = level_of(&levels, &nodes, &placement);
-                prop_assert!(inside_node || Some(&level) == narrowest.as_ref(), "{level} {narrowest:?}");
-                prop_assert!(level == levels.node || level == placement.level, "{placement:?}");
+            let Some(placement) = placement else { continue };
+            prop_assert!(grants_wishes(&cluster, &gang, &placement), "{:?} {placement:?}", gang);
+            let level = level_of(&levels, &nodes, &placement);
+            // Others have something that goes before few domains.
+            let is_plain = gang.roles.is_empty()
+                && gang.needs.part.is_none()
+                && gang.grid.is_empty()
+                && !has_wishes(&gang);
+            if is_plain && !is_inside_node(&levels, &gang) {
+                prop_assert_eq!(Some(&level), narrowest.as_ref(), "{:?}", gang);
             }
+            prop_assert!(level == levels.node || level == placement.level, "{placement:?}");
         }
     }
 
@@ -127,7 +127,8 @@ proptest! {
     fn a_preference_waits_and_then_gives_way((levels, nodes, gangs) in cluster_and_gangs()) {
         let mut watched = Watched::with_nodes(&levels, &nodes);
         let gang = &gangs[0];
-        let possible = feasible(&levels, &nodes, &watched, gang);
+        let free = free_now(&watched);
+        let possible = Cluster { levels: &levels, nodes: &nodes, free: &free }.fits(gang);
         let mut out = submit(&mut watched, 1, gang.clone());
         // No node here has a level of this name.
         let unknown = |c: &Change| {
@@ -143,7 +144,42 @@ proptest! {
     }
 }
 
-fn oracle_is_group(levels: &Levels, gang: &Gang) -> bool {
+/// Preferred nodes, and models of different speed.
+fn has_wishes(gang: &Gang) -> bool {
+    let speeds = || gang.needs.models.iter().map(|need| need.speed_milli);
+    !gang.needs.prefer.is_empty() || speeds().min() != speeds().max()
+}
+
+/// Preferred nodes where they hold the gang, and the fastest models that hold it.
+fn grants_wishes(cluster: &Cluster<'_>, gang: &Gang, placement: &Placement) -> bool {
+    let mut gang = gang.clone();
+    let preferred = std::mem::take(&mut gang.needs.prefer);
+    let named = |name: &&NodeName| gang.needs.nodes.is_empty() || gang.needs.nodes.contains(name);
+    let only: Vec<NodeName> = preferred.iter().filter(named).cloned().collect();
+    let size = gang.size as usize;
+    let main = || placement.slots.iter().take(size);
+    let on_preferred = Gang { needs: Needs { nodes: only.clone(), ..gang.needs.clone() }, ..gang.clone() };
+    if !only.is_empty() && cluster.fits(&on_preferred) {
+        if !main().all(|slot| only.contains(&slot.node)) {
+            return false;
+        }
+        gang = on_preferred;
+    }
+    let speed_of = |model: &str| {
+        let suits = |need: &&ModelNeed| model.to_lowercase().contains(&need.model.to_lowercase());
+        gang.needs.models.iter().filter(suits).map(|need| need.speed_milli).max()
+    };
+    let devices = main().flat_map(|slot| {
+        let node = cluster.nodes.iter().find(|node| node.name == slot.node).unwrap();
+        slot.devices.iter().map(|device| node.machine.devices[device as usize].model.as_str())
+    });
+    let Some(slowest) = devices.filter_map(speed_of).min() else { return true };
+    let mut faster = gang.clone();
+    faster.needs.models.retain(|need| need.speed_milli > slowest);
+    faster.needs.models.is_empty() || !cluster.fits(&faster)
+}
+
+fn is_inside_node(levels: &Levels, gang: &Gang) -> bool {
     gang.topology.required.as_ref().is_some_and(|l| *l != levels.node && !levels.above.contains(l))
 }
 
@@ -156,15 +192,14 @@ fn the_oracle_itself_can_count() {
         node("d").path(["c", "l2"]).gpus(8).hybrid_cube_mesh().busy([0, 4]).build(),
     ];
     let free = oracle::free(&nodes, &[]);
-    let narrowest = |g: phalanx_testkit::GangBuilder| {
-        oracle::narrowest(&levels, &nodes, &free, &g.build()).map(|l| l.to_string())
-    };
+    let cluster = Cluster { levels: &levels, nodes: &nodes, free: &free };
+    let narrowest = |g: phalanx_testkit::GangBuilder| cluster.narrowest(&g.build()).map(|l| l.to_string());
     assert_eq!(narrowest(gang(6).devices(1)).as_deref(), Some("node"));
     assert_eq!(narrowest(gang(7).devices(1)).as_deref(), Some("leaf"));
     assert_eq!(narrowest(gang(8).devices(1)).as_deref(), Some("cluster"));
     assert_eq!(narrowest(gang(8).devices(1).required("leaf")), None);
     assert_eq!(narrowest(gang(14).devices(1)), None);
     let nvlink = LevelName::new("nvlink").unwrap();
-    assert!(oracle::fits_in_group(&levels, &nodes, &free, &gang(3).devices(1).build(), &nvlink));
-    assert!(!oracle::fits_in_group(&levels, &nodes, &free, &gang(4).devices(1).build(), &nvlink));
+    assert!(cluster.fits_in_group(&gang(3).devices(1).build(), &nvlink));
+    assert!(!cluster.fits_in_group(&gang(4).devices(1).build(), &nvlink));
 }

@@ -178,7 +178,10 @@ fn reasons_are_about_what_is_free_in_the_end() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(2)))]);
     watched.step(&[submit(job(2, gang(8).devices(1))), submit(job(3, gang(2).devices(2)))]);
-    assert_eq!(watched.engine.reason(id(2)), Some(&Reason::Resources { asked: 8, fits: 2 }));
+    assert_eq!(
+        watched.engine.reason(id(2)),
+        Some(&Reason::Resources { asked: 8, fits: 2, segments: Vec::new() })
+    );
 }
 
 /// The estimate of one that backs off was "now".

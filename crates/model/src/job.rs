@@ -90,6 +90,11 @@ impl Gang {
         role.and_then(|role| self.roles.get(role)).map_or(&self.needs, |role| &role.needs)
     }
 
+    /// What the members of the gang itself need, then role by role.
+    pub fn all_needs(&self) -> impl Iterator<Item = &Needs> {
+        std::iter::once(&self.needs).chain(self.roles.iter().map(|role| &role.needs))
+    }
+
     /// What a member of a role runs, see [`Self::role_of`].
     #[must_use]
     pub fn program_of(&self, role: Option<usize>) -> &Program {

@@ -45,7 +45,7 @@ pub use node::{Admin, DomainLimit, Levels, Node};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use product::Product;
 pub use question::{Answer, Question};
-pub use report::{Change, Confidence, Estimate, LevelCount, Reason, Rejection, Report, Unblock};
+pub use report::{Change, Confidence, Estimate, LevelCount, Reason, Rejection, Report, Rule, Unblock};
 pub use time::Timestamp;
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.

@@ -53,6 +53,7 @@ pub enum PartNeed {
     Share {
         /// Thousandths of what a device computes.
         compute_milli: u32,
+        /// 0: as large a part of a device's memory as of its compute, see [`PartNeed::share_bytes`].
         memory_bytes: u64,
         /// Shares of different trust never stand on one device.
         trust: String,
@@ -80,6 +81,19 @@ impl Needs {
     #[must_use]
     pub fn of_model(model: impl Into<String>) -> Vec<ModelNeed> {
         vec![ModelNeed { model: model.into(), speed_milli: ModelNeed::AS_SAID }]
+    }
+}
+
+impl PartNeed {
+    /// What a share takes of a device's memory: what it says, or else as large a part as of the compute; nothing where the
+    /// device's memory is not known (0).
+    #[must_use]
+    pub fn share_bytes(compute_milli: u32, memory_bytes: u64, of_device_bytes: u64) -> u64 {
+        if memory_bytes > 0 {
+            return memory_bytes;
+        }
+        let part = u128::from(of_device_bytes) * u128::from(compute_milli.min(1_000)) / 1_000;
+        u64::try_from(part).unwrap_or(of_device_bytes)
     }
 }
 

@@ -4,7 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, StopCause, Timestamp};
+use crate::{
+    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, ResourceName, RoleName, Segment,
+    Spread, StopCause, Timestamp,
+};
 
 /// One thing that changed in a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,11 +87,39 @@ pub enum Reason {
     /// Not looked at yet.
     None,
     /// Not enough is free anywhere.
-    Resources { asked: u32, fits: u32 },
+    Resources {
+        asked: u32,
+        fits: u32,
+        /// The segments that it comes in, widest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        segments: Vec<Segment>,
+    },
     /// Enough is free in all, but not inside one domain of the level it must have.
-    Topology { level: LevelName, asked: u32, best: u32, best_domain: String },
+    Topology {
+        level: LevelName,
+        asked: u32,
+        best: u32,
+        best_domain: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        segments: Vec<Segment>,
+    },
     /// Enough is free in all, but not on enough nodes: the gang needs equal parts on each.
     Nodes { asked: u32, each: u32, fits: u32, best: u32, best_node: String },
+    /// No box of chips of that shape is free.
+    Shape {
+        /// Sides, as `4x4x8`.
+        asked: String,
+        /// Its chips.
+        chips: u32,
+        /// How many of them are free in the best place, which is in this torus.
+        best: u32,
+        torus: String,
+        /// Free chips of that torus.
+        free: u32,
+        /// The largest shape that is free there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        largest: Option<String>,
+    },
     /// Enough is free, and it waits for a closer place until then.
     PreferredWait { level: LevelName, until: Timestamp },
     /// An earlier gang was passed over as often as is fair, and goes first now.
@@ -110,7 +141,7 @@ impl Reason {
         match self {
             Self::None => "None",
             Self::Resources { .. } => "Resources",
-            Self::Topology { .. } | Self::Nodes { .. } => "Topology",
+            Self::Topology { .. } | Self::Nodes { .. } | Self::Shape { .. } => "Topology",
             Self::PreferredWait { .. } => "PreferredWait",
             Self::Priority { .. } => "Priority",
             Self::BackOff { .. } => "BackOff",
@@ -125,15 +156,17 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => write!(f, "not considered yet"),
-            Self::Resources { asked, fits } => {
+            Self::Resources { asked, fits, segments } => {
                 write!(
                     f,
-                    "needs {asked} members at once, and {fits} fit now; it holds nothing while it waits"
+                    "needs {asked} members at once{}, and {fits} fit now; it holds nothing while it waits",
+                    In(segments)
                 )
             }
-            Self::Topology { level, asked, best, best_domain } => write!(
+            Self::Topology { level, asked, best, best_domain, segments } => write!(
                 f,
-                "needs {asked} members inside one {level}, and the best, {best_domain}, has room for {best} now"
+                "needs {asked} members inside one {level}{}, and the best, {best_domain}, has room for {best} now",
+                In(segments)
             ),
             Self::Nodes { asked: 1, each, best, best_node, .. } => write!(
                 f,
@@ -143,6 +176,21 @@ impl fmt::Display for Reason {
                 f,
                 "needs {asked} nodes with room for {each} members each, and {fits} have that now (the best, {best_node}, has room for {best})"
             ),
+            Self::Shape { asked, best: 0, torus, .. } if torus.is_empty() => {
+                write!(f, "needs a free box of {asked} chips, and no node stands in a torus")
+            }
+            Self::Shape { asked, chips, best, torus, free, largest } => {
+                write!(
+                    f,
+                    "needs a free box of {asked} chips; the best place, in {torus}, has {best} of {chips} free"
+                )?;
+                match largest {
+                    Some(largest) => {
+                        write!(f, ", and of its {free} free chips {largest} lie together at most")
+                    }
+                    None => Ok(()),
+                }
+            }
             Self::PreferredWait { level, .. } => {
                 write!(f, "could start farther apart, and waits for a place inside one {level}")
             }
@@ -161,6 +209,18 @@ impl fmt::Display for Reason {
                 write!(f, "the search stopped at its budget of {expanded} candidates without an answer")
             }
         }
+    }
+}
+
+/// `, in segments of 16 inside one leaf and of 8 inside one node`; nothing without segments.
+struct In<'a>(&'a [Segment]);
+
+impl fmt::Display for In<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, Segment { size, level }) in self.0.iter().enumerate() {
+            write!(f, "{} of {size} inside one {level}", if i == 0 { ", in segments" } else { " and" })?;
+        }
+        Ok(())
     }
 }
 
@@ -205,12 +265,58 @@ pub struct LevelCount {
 pub enum Unblock {
     /// These running gangs end.
     GangsEnd { gangs: Vec<GangId>, at: Option<Timestamp> },
-    /// The required level is relaxed to this one.
-    RelaxTo { level: LevelName },
+    /// It may spread over a domain of this level: then it starts now.
+    RelaxTo {
+        level: LevelName,
+        /// Where it would be.
+        domain: String,
+        /// How long its collective takes there, in thousandths of what it takes where it asks to be.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        times_milli: Option<u64>,
+    },
+    /// It gives up one of its wishes: then it starts now.
+    Without { rule: Rule },
     /// These nodes take work again.
     Uncordon { nodes: Vec<NodeName> },
     /// Time passes.
     At { at: Timestamp },
+}
+
+/// A wish of a gang that may stand in its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    Segment(Segment),
+    Spread(Spread),
+    /// Equal parts on each node.
+    MembersPerNode(u32),
+    Exclusive,
+    Models(Vec<String>),
+    Named(ResourceName),
+    /// The nodes that it names.
+    Nodes,
+    /// Those that it avoids.
+    Avoid,
+    Role(RoleName),
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Segment(Segment { size, level }) => write!(f, "segments of {size} inside one {level}"),
+            Self::Spread(Spread { level, max }) => write!(f, "at most {max} inside one {level}"),
+            Self::MembersPerNode(each) => write!(f, "exactly {each} on each node"),
+            Self::Exclusive => f.write_str("nodes for itself"),
+            Self::Models(models) => {
+                f.write_str("devices of ")?;
+                join(f, models)
+            }
+            Self::Named(resource) => write!(f, "{resource}"),
+            Self::Nodes => f.write_str("the nodes that it names"),
+            Self::Avoid => f.write_str("nodes that it avoids"),
+            Self::Role(name) => write!(f, "its {name}"),
+        }
+    }
 }
 
 /// When a gang would start, and how sure that is.

@@ -1,27 +1,69 @@
-//! The two verbs that declare things: `node` and `submit`.
+//! The verbs that declare things: `limit`, `torus`, `node` and `submit`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName,
-    LevelName, Needs, Node, NodeName, Owner, Policy, Program, QueueName, Retry, Segment, Stop, Timestamp,
-    Topology,
+    Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainLimit, DomainName, FailureClass, Job, JobId,
+    JobName, Node, NodeName, Owner, Policy, QueueName, Retry, Stop, Timestamp, Torus, TorusPlace,
 };
-use phalanx_spec::quantity::{parse_cpu_milli, parse_memory};
+use phalanx_spec::quantity::{parse_cpu_milli, parse_memory, parse_milli};
 
 use crate::parse::{NODES_MAX, Parser, devices};
 use crate::shape::Shape;
 use crate::words::{Options, Word, Words};
-use crate::{ScenarioError, Script, Submission, Verb};
+use crate::{ScenarioError, Script, Submission, Verb, gang};
 
 impl Parser {
+    /// `limit leaf power=40`, for every leaf; `limit leaf power=40 at=cluster/l1` for one.
+    pub(crate) fn limit(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        self.before_nodes(verb, words)?;
+        let word = words.expect("a level")?;
+        let level = words.name(word)?;
+        if !self.levels.above.contains(&level) {
+            return Err(words.error(word, format!("there is no level {level} above the node")));
+        }
+        let mut options = words.options()?;
+        let path = options.take("at").map(|w| gang::names(w, '/', words)).transpose()?;
+        for (name, amount) in options.rest() {
+            let (resource, amount) = (words.name(name)?, words.number(amount)?);
+            self.levels.limits.push(DomainLimit {
+                level: level.clone(),
+                path: path.clone(),
+                resource,
+                amount,
+            });
+        }
+        Ok(Verb::Levels(self.levels.clone()))
+    }
+
+    /// `torus pod 4x4x8 host=2x2x1 wraps=xz cube=4`
+    pub(crate) fn torus(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        self.before_nodes(verb, words)?;
+        let word = words.expect("a name")?;
+        let name: DomainName = words.name(word)?;
+        let sides = words.expect("its chips along x, y and z")?;
+        let mut torus = Torus::new(name, gang::sides(sides, words)?, false);
+        let mut options = words.options()?;
+        if let Some(word) = options.take("host") {
+            torus.host_chips = gang::sides(word, words)?;
+        }
+        if let Some(word) = options.take("wraps") {
+            torus.wraps = ['x', 'y', 'z'].map(|axis| word.text.contains(axis));
+        }
+        torus.cube = options.take("cube").map_or(Ok(0), |w| words.number(w))?;
+        options.end(words)?;
+        self.levels.tori.push(torus);
+        Ok(Verb::Levels(self.levels.clone()))
+    }
+
     /// `node a leaf=l1 gpus=8 shape=hybrid_cube_mesh model=V100 busy=0-1 cpus=96 memory=768GB`; `n-[1-4]`
     /// stands for four nodes.
     pub(crate) fn node(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let name = words.expect("a node's name")?;
         let mut options = words.options()?;
         let mut path = Vec::new();
-        for (depth, level) in self.levels.iter().enumerate() {
+        for (depth, level) in self.levels.above.iter().enumerate() {
             path.push(match options.take(level.as_str()) {
                 Some(word) => words.name::<DomainName>(word)?,
                 None if depth == 0 => words.name(Word { text: level.as_str(), column: name.column })?,
@@ -40,13 +82,20 @@ impl Parser {
         let mut machine = shape.machine(count, model).map_err(|e| words.error(name, e.to_string()))?;
         machine.cpu_milli = options.take("cpus").map_or(Ok(96_000), |w| cpus(w, words))?;
         machine.memory_bytes = options.take("memory").map_or(Ok(1 << 40), |w| memory(w, words))?;
+        if let Some(word) = options.take("gpu-memory") {
+            let bytes = memory(word, words)?;
+            machine.devices.iter_mut().for_each(|device| device.memory_bytes = bytes);
+        }
+        machine.share_limit_milli = options.take("share-limit").map_or(Ok(0), |w| milli(w, words))?;
+        machine.named = options.take("named").map_or(Ok(BTreeMap::new()), |w| gang::amounts(w, words))?;
+        let place = options.take("torus").map(|w| self.torus_place(w, words)).transpose()?;
         let machine = Arc::new(machine);
         let foreign = options.take("busy").map_or(Ok(DeviceMask::EMPTY), |w| devices(w, words))?;
         options.end(words)?;
 
         let mut nodes = Vec::new();
-        for text in expand(name, words)? {
-            let node_name: NodeName = words.name(Word { text: &text, column: name.column })?;
+        for (at, text) in expand(name, words)?.iter().enumerate() {
+            let node_name: NodeName = words.name(Word { text, column: name.column })?;
             if self.nodes.len() >= NODES_MAX {
                 return Err(words.error(name, format!("more than {NODES_MAX} nodes")));
             }
@@ -61,10 +110,40 @@ impl Parser {
                 machine: Arc::clone(&machine),
                 uuids: Vec::new(),
                 foreign,
-                torus: None,
+                torus: place.and_then(|place| self.nth_host(place, at)),
             });
         }
         Ok(Verb::Nodes(nodes))
+    }
+
+    /// `pod@0,0,0`
+    fn torus_place(&self, word: Word<'_>, words: &Words<'_>) -> Result<TorusPlace, ScenarioError> {
+        let bad = || {
+            words.error(
+                word,
+                format!("{:?} is no place such as pod@0,0,0 in a torus that is there", word.text),
+            )
+        };
+        let (name, at) = word.text.split_once('@').ok_or_else(bad)?;
+        let torus = self.levels.tori.iter().position(|torus| torus.name.as_str() == name).ok_or_else(bad)?;
+        let at: Option<Vec<u16>> = at.split(',').map(|number| number.parse().ok()).collect();
+        let at: [u16; 3] = at.and_then(|at| at.try_into().ok()).ok_or_else(bad)?;
+        Ok(TorusPlace { torus: u32::try_from(torus).map_err(|_| bad())?, at })
+    }
+
+    /// The hosts of a pattern follow each other along x, then y, then z.
+    fn nth_host(&self, first: TorusPlace, nth: usize) -> Option<TorusPlace> {
+        let torus = self.levels.tori.get(usize::try_from(first.torus).ok()?)?;
+        let mut nth = u32::try_from(nth).ok()?;
+        let mut at = first.at;
+        for ((at, side), host) in at.iter_mut().zip(torus.chips).zip(torus.host_chips) {
+            let host = host.max(1);
+            let hosts = u32::from(side / host).max(1);
+            let place = u32::from(*at / host) + nth;
+            *at = u16::try_from(place % hosts).ok()?.checked_mul(host)?;
+            nth = place / hosts;
+        }
+        Some(TorusPlace { at, ..first })
     }
 
     /// `submit bert ranks=4 gpus=4 time=10m required=nvlink retry=2:user_code priority=5 runs=60s`
@@ -75,7 +154,7 @@ impl Parser {
             return Err(words.error(word, format!("there is a job {name} already")));
         }
         let mut options = words.options()?;
-        let gang = gang(&mut options, words)?;
+        let gang = gang::gang(&mut options, words)?;
         let policy = policy(&mut options, words)?;
         let script = script(&mut options, words)?;
         let priority = options.take("priority").map_or(Ok(0), |w| words.number(w))?;
@@ -94,67 +173,6 @@ impl Parser {
         };
         Ok(Verb::Submit(Box::new(Submission { job, script })))
     }
-}
-
-fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioError> {
-    let size = options.take("ranks").map_or(Ok(1), |w| words.number(w))?;
-    let needs = Needs {
-        devices: options.take("gpus").map_or(Ok(0), |w| words.number(w))?,
-        models: options.take("model").map_or(Vec::new(), |w| Needs::of_model(w.text)),
-        cpu_milli: options.take("cpus").map_or(Ok(0), |w| cpus(w, words))?,
-        memory_bytes: options.take("memory").map_or(Ok(0), |w| memory(w, words))?,
-        nodes: options.take("on").map_or(Ok(Vec::new()), |w| named(w, words))?,
-        ..Needs::default()
-    };
-    let required = options.take("required").map(|w| words.name::<LevelName>(w)).transpose()?;
-    let (preferred, wait_ms) = match options.take("preferred") {
-        None => (None, 0),
-        Some(word) => {
-            let (level, wait) = word.text.split_once('@').unwrap_or((word.text, "10m"));
-            let wait = Word { text: wait, column: word.column + level.chars().count() + 1 };
-            (Some(words.name(Word { text: level, ..word })?), words.duration_ms(wait)?)
-        }
-    };
-    let segments = options.take("segments").map_or(Ok(Vec::new()), |w| segments(w, words))?;
-    Ok(Gang {
-        size,
-        min: size,
-        max: size,
-        needs,
-        members_per_node: options.take("per-node").map(|w| words.number(w)).transpose()?,
-        topology: Topology { required, preferred, wait_ms, segments, ..Topology::default() },
-        traffic: None,
-        program: Program::default(),
-        roles: Vec::new(),
-        grid: Vec::new(),
-    })
-}
-
-/// `a,b`: names of nodes, there or not.
-fn named(word: Word<'_>, words: &Words<'_>) -> Result<Vec<NodeName>, ScenarioError> {
-    items(word).map(|name| words.name(name)).collect()
-}
-
-/// `16@leaf,8@node`, widest first.
-fn segments(word: Word<'_>, words: &Words<'_>) -> Result<Vec<Segment>, ScenarioError> {
-    let read = |item: Word<'_>| {
-        let Some((size, level)) = item.text.split_once('@') else {
-            return Err(words.error(item, format!("{:?} is no segment such as 8@node", item.text)));
-        };
-        let level = Word { text: level, column: item.column + size.chars().count() + 1 };
-        Ok(Segment { size: words.number(Word { text: size, ..item })?, level: words.name(level)? })
-    };
-    items(word).map(read).collect()
-}
-
-/// What stands between commas.
-fn items<'a>(word: Word<'a>) -> impl Iterator<Item = Word<'a>> {
-    let mut column = word.column;
-    word.text.split(',').map(move |text| {
-        let item = Word { text, column };
-        column += text.chars().count() + 1;
-        item
-    })
 }
 
 fn policy(options: &mut Options<'_>, words: &Words<'_>) -> Result<Policy, ScenarioError> {
@@ -215,11 +233,17 @@ fn shape(word: Word<'_>, words: &Words<'_>) -> Result<Shape, ScenarioError> {
     Shape::ALL.into_iter().find(|s| s.word() == word.text).ok_or_else(|| words.error(word, what()))
 }
 
-fn cpus(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
+/// A decimal number in thousandths: `2.5`.
+pub(crate) fn milli(word: Word<'_>, words: &Words<'_>) -> Result<u32, ScenarioError> {
+    let bad = || words.error(word, format!("{:?} is no number such as 0.25", word.text));
+    parse_milli(word.text).ok().and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)
+}
+
+pub(crate) fn cpus(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
     parse_cpu_milli(word.text).map_err(|e| words.error(word, format!("{:?} {e}", word.text)))
 }
 
-fn memory(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
+pub(crate) fn memory(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
     parse_memory(word.text).map_err(|e| words.error(word, format!("{:?} {e}", word.text)))
 }
 

@@ -4,6 +4,8 @@
 //!
 //! ```text
 //! levels cluster leaf
+//! limit leaf power=40         # for all nodes of a leaf; at=cluster/l1 for one leaf
+//! torus pod 4x4x8 host=2x2x1 wraps=xz
 //! node a leaf=l1 gpus=8 shape=hybrid_cube_mesh busy=0-1 cpus=96 memory=768GB
 //! node b-[1-4] leaf=l2 gpus=8 shape=nvswitch
 //! submit bert ranks=4 gpus=2 time=10m required=nvlink retry=2:user_code priority=5 runs=60s
@@ -19,16 +21,21 @@
 //! expect nothing-held
 //! ```
 //!
-//! Options of `node`: one per level (the outermost may be left out), `gpus shape model cpus memory busy`.
-//! Of `submit`, what each rank needs: `gpus cpus memory model`; the gang: `ranks per-node on=NODE,… required=LEVEL
-//! preferred=LEVEL@WAIT segments=RANKS@LEVEL,…`, widest first; the policy: `time start-deadline grace
-//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key`; and how its members behave: `starts=TIME|never runs=TIME|forever code
-//! term=TIME|ignore fail-start=RANK`.
+//! Options of `node`: one per level (the outermost may be left out), `gpus shape model gpu-memory cpus memory busy
+//! named=nic:8,… share-limit=2.0 torus=pod@X,Y,Z`, in a pattern along x, y, z from there.
+//!
+//! Of `submit`, what each rank needs: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB
+//! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… prefer=NODE,… exclusive`; the gang: `ranks per-node
+//! required=LEVEL preferred=LEVEL@WAIT segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
+//! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
+//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key`; and how its members behave: `starts=TIME|never
+//! runs=TIME|forever code term=TIME|ignore fail-start=RANK`.
 
 #![forbid(unsafe_code)]
 
 mod declare;
 mod error;
+mod gang;
 mod parse;
 mod run;
 pub mod shape;

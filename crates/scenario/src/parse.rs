@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, JobName, LevelName, NodeName};
+use phalanx_model::{DEVICES_PER_NODE_MAX, JobName, LevelName, Levels, NodeName};
 
 use crate::words::{Word, Words};
 use crate::{Expectation, Line, ScenarioError, Verb};
@@ -12,7 +12,7 @@ use crate::{Expectation, Line, ScenarioError, Verb};
 const TEXT_BYTES_MAX: usize = 4 << 20;
 pub(crate) const NODES_MAX: usize = 100_000;
 
-const VERBS: &str = "levels, node, submit, advance, exit, kill-rank, cordon, uncordon, drain, node-lost, \
+const VERBS: &str = "levels, limit, torus, node, submit, advance, exit, kill-rank, cordon, uncordon, drain, node-lost, \
                      node-back, cancel, crash, show, why, expect";
 
 /// Reads a scenario.
@@ -39,15 +39,16 @@ pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
 /// What was declared so far.
 #[derive(Debug)]
 pub(crate) struct Parser {
-    pub(crate) levels: Vec<LevelName>,
+    pub(crate) levels: Levels,
     pub(crate) nodes: BTreeSet<NodeName>,
     pub(crate) jobs: BTreeSet<JobName>,
 }
 
 impl Default for Parser {
     fn default() -> Self {
-        let cluster = LevelName::new("cluster").unwrap_or_else(|_| unreachable!("a constant name"));
-        Self { levels: vec![cluster], nodes: BTreeSet::new(), jobs: BTreeSet::new() }
+        let level = |name| LevelName::new(name).unwrap_or_else(|_| unreachable!("a constant name"));
+        let levels = Levels::new(vec![level("cluster")], level("node"));
+        Self { levels, nodes: BTreeSet::new(), jobs: BTreeSet::new() }
     }
 }
 
@@ -55,6 +56,8 @@ impl Parser {
     fn verb(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let parsed = match verb.text {
             "levels" => self.levels(verb, words)?,
+            "limit" => return self.limit(verb, words),
+            "torus" => return self.torus(verb, words),
             "node" => return self.node(words),
             "submit" => return self.submit(words),
             "advance" => {
@@ -86,9 +89,7 @@ impl Parser {
     }
 
     fn levels(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
-        if !self.nodes.is_empty() {
-            return Err(words.error(verb, "levels stand before the first node".into()));
-        }
+        self.before_nodes(verb, words)?;
         let mut levels: Vec<LevelName> = Vec::new();
         let first = words.expect("a level, outermost first")?;
         let mut next = Some(first);
@@ -100,8 +101,17 @@ impl Parser {
             levels.push(level);
             next = words.next();
         }
-        self.levels.clone_from(&levels);
-        Ok(Verb::Levels(levels))
+        self.levels = Levels::new(levels, self.levels.node.clone());
+        Ok(Verb::Levels(self.levels.clone()))
+    }
+
+    /// What is true of the whole cluster.
+    pub(crate) fn before_nodes(&self, verb: Word<'_>, words: &Words<'_>) -> Result<(), ScenarioError> {
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        let stand = if verb.text == "levels" { "stand" } else { "stands" };
+        Err(words.error(verb, format!("{} {stand} before the first node", verb.text)))
     }
 
     fn exit(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {

@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use phalanx_model::report::show_path;
 use phalanx_model::{
-    Admin, Change, Confidence, DeviceMask, Ending, Estimate, GangRecord, Job, JobId, Node, NodeName, Order,
-    Phase, Placement, Reason, Report, Signal, StopCause, StopStage, Timestamp, Unblock,
+    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, GangRecord, Job, JobId, Node,
+    NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage, Timestamp,
+    Unblock,
 };
 use phalanx_spec::quantity::format_duration_ns;
 
@@ -65,7 +66,7 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
     })
 }
 
-/// `a 0-3 4-7, b 0-3 in one leaf`: per node the devices of its members in rank order.
+/// `a 0-3 4-7, b 0:1g.10gb@4 in one leaf`: per node the devices of its members in rank order, and their parts.
 fn place(placement: &Placement) -> String {
     let mut text = String::new();
     let mut last: Option<&NodeName> = None;
@@ -75,9 +76,17 @@ fn place(placement: &Placement) -> String {
             write!(text, "{comma}{}", slot.node).unwrap_or_default();
             last = Some(&slot.node);
         }
-        write!(text, " {}", slot.devices).unwrap_or_default();
+        write!(text, " {}{}", slot.devices, part(slot)).unwrap_or_default();
     }
     format!("{text} in one {}", placement.level)
+}
+
+fn part(slot: &Slot) -> String {
+    match &slot.part {
+        None => String::new(),
+        Some(DevicePart::Share) => ":share".to_owned(),
+        Some(DevicePart::Slice { profile, start }) => format!(":{profile}@{start}"),
+    }
 }
 
 fn cause_words(cause: &StopCause) -> String {
@@ -115,7 +124,7 @@ fn mark(at: usize) -> char {
     MARKS.get(at % MARKS.len()).copied().map_or('?', char::from)
 }
 
-/// Per node a row of devices (`.` free, `#` held by others, a letter for a job), then the jobs.
+/// Per node a row of devices (`.` free, `#` held by others, a letter for a job, `*` for several), then the jobs.
 pub(crate) fn picture(
     nodes: &[Node],
     jobs: &[(Job, Vec<GangRecord>)],
@@ -135,6 +144,7 @@ pub(crate) fn picture(
     for node in nodes {
         let marks = held.get(&node.name).map_or(&[][..], Vec::as_slice);
         let cell = |d: u32| match marks.iter().find(|(mask, _)| mask.contains(d)) {
+            Some((_, mark)) if marks.iter().any(|(mask, other)| mask.contains(d) && other != mark) => '*',
             Some((_, mark)) => *mark,
             None if node.foreign.contains(d) => '#',
             None => '.',
@@ -218,7 +228,12 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
             let by = at.map_or_else(String::new, |at| format!(", by {}", time(at)));
             format!("{} ended{by}", join(gangs.iter().map(|g| job_name(names, g.job)).collect()))
         }
-        Unblock::RelaxTo { level } => format!("one {level} were enough"),
+        Unblock::RelaxTo { level, domain, times_milli } => {
+            let times = times_milli
+                .map_or(String::new(), |t| format!(" at {}.{}x", (t + 50) / 1_000, (t + 50) / 100 % 10));
+            format!("one {level} were enough ({domain}{times})")
+        }
+        Unblock::Without { rule } => format!("it did without {rule}"),
         Unblock::Uncordon { nodes } => {
             format!("{} took work", join(nodes.iter().map(NodeName::as_str).collect()))
         }

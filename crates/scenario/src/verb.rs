@@ -1,6 +1,6 @@
 //! What a scenario says, one verb per line.
 
-use phalanx_model::{Job, JobName, LevelName, Node, NodeName};
+use phalanx_model::{Job, JobName, Levels, Node, NodeName};
 
 /// One line, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,8 @@ pub struct Line {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
-    Levels(Vec<LevelName>),
+    /// With all limits and tori that were declared so far.
+    Levels(Levels),
     /// A pattern stands for several nodes.
     Nodes(Vec<Node>),
     Submit(Box<Submission>),

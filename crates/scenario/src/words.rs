@@ -87,16 +87,8 @@ impl<'a> Words<'a> {
 
     /// The rest of the line as `key=value`; a key may stand once, and a word alone is a key without value.
     pub(crate) fn options(&mut self) -> Result<Options<'a>, ScenarioError> {
-        let mut found: Vec<(Word<'a>, Word<'a>)> = Vec::new();
-        while let Some(word) = self.next() {
-            let (key, value) = word.text.split_once('=').unwrap_or((word.text, ""));
-            if found.iter().any(|(k, _)| k.text == key) {
-                return Err(self.error(word, format!("{key} is given twice")));
-            }
-            let value = Word { text: value, column: word.column + key.chars().count() + 1 };
-            found.push((Word { text: key, column: word.column }, value));
-        }
-        Ok(Options { found, known: Vec::new() })
+        let rest: Vec<Word<'a>> = self.words.by_ref().collect();
+        Options::of(rest, self)
     }
 }
 
@@ -108,6 +100,28 @@ pub(crate) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
+    /// Words of the form `key=value`.
+    pub(crate) fn of(
+        given: impl IntoIterator<Item = Word<'a>>,
+        words: &Words<'_>,
+    ) -> Result<Self, ScenarioError> {
+        let mut found: Vec<(Word<'a>, Word<'a>)> = Vec::new();
+        for word in given {
+            let (key, value) = word.text.split_once('=').unwrap_or((word.text, ""));
+            if found.iter().any(|(k, _)| k.text == key) {
+                return Err(words.error(word, format!("{key} is given twice")));
+            }
+            let value = Word { text: value, column: word.column + key.chars().count() + 1 };
+            found.push((Word { text: key, column: word.column }, value));
+        }
+        Ok(Self { found, known: Vec::new() })
+    }
+
+    /// All that was not taken, whatever it is called.
+    pub(crate) fn rest(self) -> Vec<(Word<'a>, Word<'a>)> {
+        self.found
+    }
+
     pub(crate) fn take(&mut self, key: &str) -> Option<Word<'a>> {
         self.known.push(key.to_owned());
         let at = self.found.iter().position(|(k, _)| k.text == key)?;

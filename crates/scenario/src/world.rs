@@ -1,7 +1,7 @@
 //! What a scenario asks of a world.
 
 use phalanx_model::{
-    Change, Exit, GangId, GangRecord, Job, JobId, LevelName, Node, NodeName, Order, Report, Timestamp,
+    Change, Exit, GangId, GangRecord, Job, JobId, Levels, Node, NodeName, Order, Report, Timestamp,
 };
 
 use crate::Submission;
@@ -19,7 +19,7 @@ pub enum Event {
 /// happens without time passing; an error is a sentence without the line, which the runner adds.
 #[expect(clippy::missing_errors_doc, reason = "one meaning for all: the world could not do it, and why")]
 pub trait World {
-    fn levels(&mut self, above: &[LevelName]) -> Result<(), String>;
+    fn levels(&mut self, levels: &Levels) -> Result<(), String>;
     fn node(&mut self, node: Node) -> Result<(), String>;
     /// A refused submission is no error: it is an event, and its number stays known.
     fn submit(&mut self, submission: &Submission) -> Result<JobId, String>;

@@ -20,5 +20,5 @@ pub use failure::{Failure, FailureKind};
 pub use faults::Faults;
 pub use rng::Rng;
 pub use scene::run_scenario;
-pub use swarm::{Parameters, SwarmReport, swarm};
+pub use swarm::{Parameters, SwarmReport, plain_swarm, swarm};
 pub use world::World;

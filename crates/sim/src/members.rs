@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Exit, FailureClass, GangId, MemberId, MemberState, NodeName};
+use phalanx_model::{DeviceMask, Exit, FailureClass, GangId, MemberId, MemberState, NodeName, Slot};
 use phalanx_scenario::Script;
 
 /// One process group.
@@ -10,6 +10,8 @@ use phalanx_scenario::Script;
 pub(crate) struct Member {
     pub(crate) node: NodeName,
     pub(crate) devices: DeviceMask,
+    /// It has a part of its device, and others may stand beside it.
+    pub(crate) is_part: bool,
     pub(crate) script: Script,
     pub(crate) state: MemberState,
     /// Counts changes, so that an end which was planned before them does not come.
@@ -42,10 +44,13 @@ impl Members {
         self.0.iter().filter(|(_, m)| m.lives() && m.node == *node).map(|(id, _)| *id).collect()
     }
 
-    /// A living member that has one of these devices: two processes would share it.
-    pub(crate) fn holder(&self, node: &NodeName, devices: DeviceMask) -> Option<MemberId> {
-        let mut living = self.0.iter().filter(|(_, m)| m.lives() && m.node == *node);
-        living.find(|(_, m)| !m.devices.and(devices).is_empty()).map(|(id, _)| *id)
+    /// A living member that has one of these devices, and one of the two has it whole. (Whether parts overlap, the
+    /// checker sees.)
+    pub(crate) fn holder(&self, slot: &Slot) -> Option<MemberId> {
+        let mut living = self.0.iter().filter(|(_, m)| m.lives() && m.node == slot.node);
+        let is_in_the_way =
+            |m: &Member| !m.devices.and(slot.devices).is_empty() && (!m.is_part || slot.part.is_none());
+        living.find(|(_, m)| is_in_the_way(m)).map(|(id, _)| *id)
     }
 
     /// Old attempts whose last process is gone leave.

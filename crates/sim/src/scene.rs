@@ -1,8 +1,7 @@
 //! Scenarios on the simulated world: nothing goes wrong but what the scenario says.
 
 use phalanx_model::{
-    Exit, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName, Report,
-    Timestamp,
+    Exit, GangId, GangRecord, Input, Job, JobId, Levels, MemberId, Node, NodeName, Report, Timestamp,
 };
 use phalanx_scenario::{Event, ScenarioError, Submission};
 
@@ -27,9 +26,8 @@ fn what(failure: Failure) -> String {
 }
 
 impl phalanx_scenario::World for Scene {
-    fn levels(&mut self, above: &[LevelName]) -> Result<(), String> {
-        let node = LevelName::new("node").map_err(|e| e.to_string())?;
-        self.0.configure(Levels::new(above.to_vec(), node)).map_err(what)
+    fn levels(&mut self, levels: &Levels) -> Result<(), String> {
+        self.0.configure(levels.clone()).map_err(what)
     }
 
     fn node(&mut self, node: Node) -> Result<(), String> {

@@ -1,6 +1,8 @@
 //! The seeded swarm: a random cluster, random work and random faults; then everything is healed, and all work
 //! must end.
 
+mod kinds;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -67,18 +69,32 @@ impl fmt::Display for SwarmReport {
     }
 }
 
-/// One run. The same seed is the same run, on every platform.
+/// One run, with every kind of request. The same seed is the same run, on every platform.
 ///
 /// # Panics
 /// Where the engine does: a broken invariant.
 #[must_use]
 pub fn swarm(seed: u64) -> SwarmReport {
+    run(seed, Some(Rng::new(!seed)))
+}
+
+/// The same with members alone that need devices, CPUs and memory: what a seed was before there were other kinds.
+///
+/// # Panics
+/// Where the engine does: a broken invariant.
+#[must_use]
+pub fn plain_swarm(seed: u64) -> SwarmReport {
+    run(seed, None)
+}
+
+fn run(seed: u64, kinds: Option<Rng>) -> SwarmReport {
     let mut rng = Rng::new(seed);
     let parameters = parameters(&mut rng);
     let config = Config { bypass_max: parameters.bypass_max };
     let mut swarm = Swarm {
         world: World::new(config, parameters.faults, rng.bits()),
         rng,
+        kinds,
         parameters,
         submitted: 0,
         crashes: 0,
@@ -124,6 +140,8 @@ fn parameters(rng: &mut Rng) -> Parameters {
 struct Swarm {
     world: World,
     rng: Rng,
+    /// Draws what is not plain, apart from everything else.
+    kinds: Option<Rng>,
     parameters: Parameters,
     submitted: u64,
     crashes: u64,
@@ -146,7 +164,11 @@ impl Swarm {
 
     fn build(&mut self) -> Result<(), Failure> {
         let above = LEVELS.iter().take(usize::try_from(self.parameters.levels).unwrap_or(1));
-        self.world.configure(Levels::new(above.map(|l| named(l)).collect(), named("node")))?;
+        let mut levels = Levels::new(above.map(|l| named(l)).collect(), named("node"));
+        if let Some(rng) = &mut self.kinds {
+            kinds::limit(&mut levels, rng);
+        }
+        self.world.configure(levels)?;
         for i in 0..self.parameters.nodes {
             let node = self.any_node(i);
             self.world.add_node(node)?;
@@ -163,6 +185,9 @@ impl Swarm {
             .unwrap_or_else(|_| unreachable!("a constant model is a name"));
         machine.cpu_milli = rng.between(1, 16) * 1_000;
         machine.memory_bytes = rng.between(1, 64) << 30;
+        if let Some(rng) = &mut self.kinds {
+            kinds::equip(&mut machine, rng);
+        }
         let foreign = if rng.chance(20) { rng.bits() & rng.bits() } else { 0 };
         // Names that are prefixes of each other, and domains that are named like nodes.
         let name: NodeName = named(&format!("n{}", index % 3 * 10 + index / 3));
@@ -233,7 +258,14 @@ impl Swarm {
 
     fn any_job(&mut self) -> (Job, Script) {
         let gangs = (0..if self.rng.chance(20) { self.rng.between(2, 3) } else { 1 })
-            .map(|_| self.any_gang())
+            .map(|_| {
+                let mut gang = self.any_gang();
+                if let Some(rng) = &mut self.kinds {
+                    let there: Vec<NodeName> = self.world.engine().nodes().map(|n| n.name.clone()).collect();
+                    kinds::vary(&mut gang, &there, rng);
+                }
+                gang
+            })
             .collect();
         let rng = &mut self.rng;
         let small = |rng: &mut Rng| u32::try_from(rng.below(3)).unwrap_or(0);

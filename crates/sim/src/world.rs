@@ -414,13 +414,14 @@ impl World {
             // Also when the node is back: an order from before it was lost does not survive on the way.
             let gone = self.lost.contains(&slot.node)
                 || self.lost_at.get(&slot.node).is_some_and(|lost| made < *lost);
-            if !gone && let Some(holder) = self.members.holder(&slot.node, slot.devices) {
+            if !gone && let Some(holder) = self.members.holder(slot) {
                 let what = format!("{id} and {holder} both run on devices {} of {}", slot.devices, slot.node);
                 return Err(self.broken(&what));
             }
             let member = Member {
                 node: slot.node.clone(),
                 devices: slot.devices,
+                is_part: slot.part.is_some(),
                 script: script.clone(),
                 state: MemberState::Requested,
                 version: 0,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use phalanx_sim::{FailureKind, Faults, World, swarm};
+use phalanx_sim::{FailureKind, Faults, World, plain_swarm, swarm};
 
 #[test]
 fn nothing_breaks_and_all_work_ends() {
@@ -28,7 +28,7 @@ fn a_seed_is_the_whole_input() {
 #[test]
 fn seeds_that_broke_something_once() {
     for seed in [4, 13, 14, 41, 330, 539, 755, 785, 6067] {
-        let report = swarm(seed);
+        let report = plain_swarm(seed);
         assert!(report.failure.is_none(), "{report}");
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, Advisory, CostTable, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName, LevelName,
-    Levels, LinkKind, Machine, Needs, Node, NodeName, Owner, Policy, Program, QueueName, Segment, ShapeCost,
-    Timestamp, Topology,
+    Admin, Advisory, CostTable, DeviceMask, DomainLimit, DomainName, FailureClass, Gang, Job, JobId, JobName,
+    LevelName, Levels, LinkKind, Machine, Node, NodeName, Owner, Policy, QueueName, ResourceName, ShapeCost,
+    Timestamp, TorusPlace,
 };
 use phalanx_scenario::Shape;
 
@@ -16,8 +16,29 @@ pub fn levels(above: &[&str]) -> Levels {
     Levels::new(above.iter().map(|l| level(l)).collect(), level("node"))
 }
 
-fn level(text: &str) -> LevelName {
+/// Every domain of a level has so much of a resource for all of its nodes.
+#[must_use]
+pub fn limited(mut levels: Levels, name: &str, resource: &str, amount: u64) -> Levels {
+    let limit = DomainLimit { level: level(name), path: None, resource: named(resource), amount };
+    levels.limits.push(limit);
+    levels
+}
+
+/// One domain has so much, whatever the others of its level have.
+#[must_use]
+pub fn limited_at(mut levels: Levels, path: &[&str], resource: &str, amount: u64) -> Levels {
+    let level = levels.above[path.len() - 1].clone();
+    let path = path.iter().map(|d| DomainName::new(*d).unwrap()).collect();
+    levels.limits.push(DomainLimit { level, path: Some(path), resource: named(resource), amount });
+    levels
+}
+
+pub(crate) fn level(text: &str) -> LevelName {
     LevelName::new(text).unwrap()
+}
+
+pub(crate) fn named(resource: &str) -> ResourceName {
+    ResourceName::new(resource).unwrap()
 }
 
 /// A node in domain `cluster` with 64 CPUs, 512 GB and no devices.
@@ -33,6 +54,10 @@ pub fn node(name: &str) -> NodeBuilder {
         memory_bytes: 512_000_000_000,
         busy: DeviceMask::EMPTY,
         admin: Admin::Open,
+        device_memory_bytes: 0,
+        share_limit_milli: 0,
+        named: BTreeMap::new(),
+        torus: None,
     }
 }
 
@@ -47,6 +72,10 @@ pub struct NodeBuilder {
     memory_bytes: u64,
     busy: DeviceMask,
     admin: Admin,
+    device_memory_bytes: u64,
+    share_limit_milli: u32,
+    named: BTreeMap<ResourceName, u64>,
+    torus: Option<TorusPlace>,
 }
 
 impl NodeBuilder {
@@ -108,11 +137,39 @@ impl NodeBuilder {
         Self { admin, ..self }
     }
 
+    /// Of each device.
+    #[must_use]
+    pub fn device_memory(self, device_memory_bytes: u64) -> Self {
+        Self { device_memory_bytes, ..self }
+    }
+
+    /// What shares of one device may compute in all, in thousandths of it.
+    #[must_use]
+    pub fn share_limit(self, share_limit_milli: u32) -> Self {
+        Self { share_limit_milli, ..self }
+    }
+
+    /// So much of a resource that is counted by name.
+    #[must_use]
+    pub fn has(mut self, resource: &str, amount: u64) -> Self {
+        self.named.insert(named(resource), amount);
+        self
+    }
+
+    /// Its first chip stands there, in one of the cluster's tori.
+    #[must_use]
+    pub fn chip(self, torus: u32, at: [u16; 3]) -> Self {
+        Self { torus: Some(TorusPlace { torus, at }), ..self }
+    }
+
     #[must_use]
     pub fn machine(&self) -> Machine {
         let mut machine = self.shape.machine(self.gpus, &self.model).unwrap();
         machine.cpu_milli = self.cpus.saturating_mul(1_000);
         machine.memory_bytes = self.memory_bytes;
+        machine.share_limit_milli = self.share_limit_milli;
+        machine.named.clone_from(&self.named);
+        machine.devices.iter_mut().for_each(|device| device.memory_bytes = self.device_memory_bytes);
         machine
     }
 
@@ -126,7 +183,7 @@ impl NodeBuilder {
             admin: self.admin,
             foreign: self.busy,
             name: NodeName::new(self.name).unwrap(),
-            torus: None,
+            torus: self.torus,
         }
     }
 }
@@ -152,99 +209,6 @@ fn shape_cost(machine: &Machine) -> ShapeCost {
     let pair_mb_per_s = (0..devices).flat_map(|a| (0..devices).map(move |b| pair(a, b))).collect();
     // Slower than any pair, so that it never pays to leave a node.
     ShapeCost { devices, pair_mb_per_s, nic_mb_per_s: 5_000, ..ShapeCost::default() }
-}
-
-/// Members that need nothing yet.
-#[must_use]
-pub fn gang(size: u32) -> GangBuilder {
-    GangBuilder(Gang {
-        size,
-        min: size,
-        max: size,
-        needs: Needs::default(),
-        members_per_node: None,
-        topology: Topology::default(),
-        traffic: None,
-        program: Program::default(),
-        roles: Vec::new(),
-        grid: Vec::new(),
-    })
-}
-
-#[derive(Clone, Debug)]
-pub struct GangBuilder(Gang);
-
-impl GangBuilder {
-    /// Per member.
-    #[must_use]
-    pub fn devices(mut self, devices: u32) -> Self {
-        self.0.needs.devices = devices;
-        self
-    }
-
-    #[must_use]
-    pub fn model(mut self, model: &str) -> Self {
-        self.0.needs.models = Needs::of_model(model);
-        self
-    }
-
-    /// Per member, in thousandths.
-    #[must_use]
-    pub fn cpu_milli(mut self, cpu_milli: u64) -> Self {
-        self.0.needs.cpu_milli = cpu_milli;
-        self
-    }
-
-    /// Per member.
-    #[must_use]
-    pub fn memory(mut self, memory_bytes: u64) -> Self {
-        self.0.needs.memory_bytes = memory_bytes;
-        self
-    }
-
-    /// Only these nodes.
-    #[must_use]
-    pub fn on<const N: usize>(mut self, nodes: [&str; N]) -> Self {
-        self.0.needs.nodes = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
-        self
-    }
-
-    #[must_use]
-    pub fn per_node(mut self, members: u32) -> Self {
-        self.0.members_per_node = Some(members);
-        self
-    }
-
-    #[must_use]
-    pub fn required(mut self, name: &str) -> Self {
-        self.0.topology.required = Some(level(name));
-        self
-    }
-
-    /// Consecutive members inside one domain; the widest first.
-    #[must_use]
-    pub fn segment(mut self, size: u32, name: &str) -> Self {
-        self.0.topology.segments.push(Segment { size, level: level(name) });
-        self
-    }
-
-    #[must_use]
-    pub fn preferred(mut self, name: &str, wait_ms: u64) -> Self {
-        self.0.topology.preferred = Some(level(name));
-        self.0.topology.wait_ms = wait_ms;
-        self
-    }
-
-    #[must_use]
-    pub fn build(self) -> Gang {
-        self.0
-    }
-}
-
-impl From<GangBuilder> for Gang {
-    fn from(builder: GangBuilder) -> Self {
-        builder.0
-    }
 }
 
 /// A job of one gang, submitted at its number, without retries or time limit.

@@ -5,11 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "for tests only")]
 
 mod build;
+mod gang;
 pub mod oracle;
 mod random;
 mod watched;
 
-pub use build::{GangBuilder, JobBuilder, NodeBuilder, costs, gang, job, levels, node};
+pub use build::{JobBuilder, NodeBuilder, costs, job, levels, limited, limited_at, node};
+pub use gang::{GangBuilder, gang};
 pub use random::{any_cluster, any_gang, any_gang_for, any_node};
 pub use watched::Watched;
 

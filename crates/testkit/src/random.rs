@@ -1,9 +1,16 @@
 //! Strategies for small clusters that are nasty in small ways: names that are prefixes of each other, equal
 //! names at two levels, numbers with leading zeros, foreign devices, closed nodes, several models.
+//!
+//! Most gangs are plain, members with devices, CPUs and memory; each of the other things that can be asked for is
+//! asked for by some, and now and then several by one.
 
-use phalanx_model::{Admin, DeviceMask, Gang, LevelName, Levels, Needs, Node, NodeName, Segment};
+use phalanx_model::{
+    Admin, Axis, AxisKind, Collective, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels,
+    ModelNeed, Needs, Node, NodeName, PartNeed, ResourceName, Role, RoleName, Segment, Spread,
+};
 use phalanx_scenario::Shape;
 use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
 
 use crate::{gang, levels, node};
 
@@ -11,13 +18,37 @@ const LEVELS: [&str; 3] = ["cluster", "block", "leaf"];
 /// Few, so that nodes meet in a domain.
 const DOMAINS: [&str; 3] = ["a", "a1", "n1"];
 const NODES: [&str; 8] = ["n", "n1", "n01", "n1a", "n10", "n2", "a", "a1"];
+/// Counted on nodes, in domains, and both.
+const RESOURCES: [&str; 3] = ["nic", "power", "disk"];
+const GB: u64 = 1_000_000_000;
 
 /// 1 to 3 levels above the node and 1 to 6 nodes, in any order.
 pub fn any_cluster() -> impl Strategy<Value = (Levels, Vec<Node>)> {
-    (1_usize..=3, proptest::sample::subsequence(NODES.to_vec(), 1..=6)).prop_flat_map(|(depth, names)| {
+    (1_usize..=3, subsequence(NODES.to_vec(), 1..=6)).prop_flat_map(|(depth, names)| {
         let nodes: Vec<_> = names.into_iter().map(|name| any_node(name, depth)).collect();
-        nodes.prop_shuffle().prop_map(move |nodes| (levels(&LEVELS[..depth]), nodes))
+        (any_levels(depth), nodes.prop_shuffle())
     })
+}
+
+/// The outermost levels, some with limits.
+fn any_levels(depth: usize) -> impl Strategy<Value = Levels> {
+    let limit = (0..depth, select(RESOURCES[1..].to_vec()), 0_u64..=8, any::<bool>()).prop_flat_map(
+        |(at, resource, amount, is_of_one)| {
+            let path = proptest::collection::vec(select(DOMAINS.to_vec()), at + 1);
+            path.prop_map(move |path| DomainLimit {
+                level: level(LEVELS[at]),
+                path: is_of_one.then(|| path.into_iter().map(|d| DomainName::new(d).unwrap()).collect()),
+                resource: ResourceName::new(resource).unwrap(),
+                amount,
+            })
+        },
+    );
+    let limits = prop_oneof![2 => Just(Vec::new()), 1 => proptest::collection::vec(limit, 1..=3)];
+    limits.prop_map(move |limits| Levels { limits, ..levels(&LEVELS[..depth]) })
+}
+
+fn level(text: &str) -> LevelName {
+    LevelName::new(text).unwrap()
 }
 
 /// One node below `depth` levels.
@@ -32,10 +63,14 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
     ];
     let admin = prop_oneof![8 => Just(Admin::Open), 1 => Just(Admin::Cordoned), 1 => Just(Admin::Draining)];
     let foreign = prop_oneof![3 => Just(0_u64), 1 => 0_u64..256];
-    let path = proptest::collection::vec(proptest::sample::select(DOMAINS.to_vec()), depth);
+    let path = proptest::collection::vec(select(DOMAINS.to_vec()), depth);
     let model = prop_oneof![Just("V100"), Just("H100 80GB")];
-    (shape, admin, foreign, path, 0_u64..=12, 0_u64..=12, model).prop_map(
-        move |((gpus, shape), admin, foreign, path, cpus, memory, model)| {
+    let sharing =
+        (prop_oneof![Just(0), Just(16 * GB), Just(80 * GB)], prop_oneof![3 => Just(0), 1 => Just(2_000)]);
+    // What is counted on no node is known of none.
+    let named = (0_u64..=8, proptest::option::weighted(0.2, 0_u64..=4));
+    (shape, admin, foreign, path, 0_u64..=12, 0_u64..=12, model, sharing, named).prop_map(
+        move |((gpus, shape), admin, foreign, path, cpus, memory, model, sharing, (nics, disks))| {
             let mut built = node(&name)
                 .gpus(gpus)
                 .shape(shape)
@@ -43,9 +78,15 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
                 .cpus(cpus)
                 .memory(memory)
                 .admin(admin)
-                .build();
+                .device_memory(sharing.0)
+                .share_limit(sharing.1)
+                .has("nic", nics);
+            if let Some(disks) = disks {
+                built = built.has("disk", disks);
+            }
+            let mut built = built.build();
             built.foreign = DeviceMask(foreign).and(built.machine.device_mask());
-            built.path = path.iter().map(|d| phalanx_model::DomainName::new(*d).unwrap()).collect();
+            built.path = path.iter().map(|d| DomainName::new(*d).unwrap()).collect();
             built
         },
     )
@@ -58,15 +99,38 @@ pub fn any_gang() -> impl Strategy<Value = Gang> {
 
 /// Small gangs that name levels of this cluster.
 pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
+    let extras = (any_wishes(levels), any_roles(), any_part(), any_grid());
+    (any_plain_gang(levels), extras).prop_map(|(mut gang, (wishes, role, part, grid))| {
+        wishes.put(&mut gang);
+        // What the search is complete for, see DESIGN: of roles and parts, not both, and neither with segments.
+        if let Some(role) = role {
+            gang.topology.segments.clear();
+            gang.roles.push(role);
+        } else if let Some(part) = part {
+            gang.topology.segments.clear();
+            gang.needs.devices = 0;
+            gang.needs.part = Some(part);
+        } else if let Some(grid) = grid {
+            gang.topology.segments.clear();
+            gang.members_per_node = None;
+            gang.size = grid.iter().map(|axis| axis.degree).product();
+            (gang.min, gang.max) = (gang.size, gang.size);
+            gang.grid = grid;
+        }
+        gang
+    })
+}
+
+/// Members with whole devices, CPUs and memory, in their places.
+fn any_plain_gang(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     let mut names: Vec<LevelName> = levels.above.clone();
     names.push(levels.node.clone());
-    names.extend(["nvlink", "pcie", "socket"].map(|l| LevelName::new(l).unwrap()));
-    let level =
-        || prop_oneof![2 => Just(None), 1 => proptest::sample::select(names.clone()).prop_map(Some)].boxed();
+    names.extend(["nvlink", "pcie", "socket"].map(level));
+    let level = || prop_oneof![2 => Just(None), 1 => select(names.clone()).prop_map(Some)].boxed();
     let per_node = prop_oneof![4 => Just(None), 1 => (1_u32..=3).prop_map(Some)];
     let model = prop_oneof![4 => Just(None), 1 => Just(Some("h100".to_owned()))];
     // Some of these names are of no node.
-    let named = proptest::sample::subsequence(NODES.to_vec(), 1..=NODES.len());
+    let named = subsequence(NODES.to_vec(), 1..=NODES.len());
     let named = prop_oneof![4 => Just(Vec::new()), 1 => named.prop_shuffle()];
     let needs = (0_u32..=4, 0_u64..=4, 0_u64..=4, model, named);
     let segments = any_segments(&names);
@@ -95,9 +159,120 @@ pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     )
 }
 
+/// What some gangs ask for beside that.
+#[derive(Clone, Debug)]
+struct Wishes {
+    named: Vec<(&'static str, u64)>,
+    spread: Option<Spread>,
+    is_exclusive: bool,
+    /// Speeds of two models.
+    speeds: Option<(u32, u32)>,
+    avoid: Vec<&'static str>,
+    prefer: Vec<&'static str>,
+}
+
+impl Wishes {
+    fn put(self, gang: &mut Gang) {
+        let names = |names: Vec<&str>| names.into_iter().map(|n| NodeName::new(n).unwrap()).collect();
+        let needs = &mut gang.needs;
+        needs.named = self.named.into_iter().map(|(name, n)| (ResourceName::new(name).unwrap(), n)).collect();
+        needs.is_exclusive = self.is_exclusive;
+        needs.avoid = names(self.avoid);
+        needs.prefer = names(self.prefer);
+        if let Some((h100, v100)) = self.speeds {
+            let model = |model: &str, speed_milli| ModelNeed { model: model.to_owned(), speed_milli };
+            needs.models = vec![model("h100", h100), model("V100", v100)];
+        }
+        gang.topology.spread = self.spread.into_iter().collect();
+    }
+}
+
+fn any_wishes(levels: &Levels) -> impl Strategy<Value = Wishes> + use<> {
+    let names: Vec<LevelName> = levels.above.iter().chain([&levels.node]).cloned().collect();
+    let spread = (select(names), 1_u32..=3).prop_map(|(level, max)| Spread { level, max });
+    let speeds = prop_oneof![Just((1_000, 500)), Just((400, 1_000)), Just((1_000, 1_000))];
+    let nodes = || prop_oneof![9 => Just(Vec::new()), 1 => subsequence(NODES.to_vec(), 1..=4)];
+    let parts = (
+        any_named(),
+        proptest::option::weighted(0.12, spread),
+        prop::bool::weighted(0.08),
+        proptest::option::weighted(0.1, speeds),
+        nodes(),
+        nodes(),
+    );
+    parts.prop_map(|(named, spread, is_exclusive, speeds, avoid, prefer)| Wishes {
+        named,
+        spread,
+        is_exclusive,
+        speeds,
+        avoid,
+        prefer,
+    })
+}
+
+fn any_named() -> impl Strategy<Value = Vec<(&'static str, u64)>> {
+    let one = (select(RESOURCES.to_vec()), 0_u64..=3);
+    prop_oneof![5 => Just(Vec::new()), 1 => proptest::collection::vec(one, 1..=2)]
+}
+
+/// A launcher, or servers with devices of their own.
+fn any_roles() -> impl Strategy<Value = Option<Role>> {
+    let model = prop_oneof![3 => Just(None), 1 => Just(Some("v100"))];
+    let role = (1_u32..=2, 0_u32..=2, 0_u64..=3, any_named(), model).prop_map(
+        |(size, devices, cpus, named, model)| {
+            let mut needs = gang(1).devices(devices).cpu_milli(cpus * 1_000).build().needs;
+            needs.named = named.into_iter().map(|(name, n)| (ResourceName::new(name).unwrap(), n)).collect();
+            needs.models = model.map_or(Vec::new(), Needs::of_model);
+            Role { name: RoleName::new("other").unwrap(), size, needs, program: None }
+        },
+    );
+    proptest::option::weighted(0.12, role)
+}
+
+fn any_part() -> impl Strategy<Value = Option<PartNeed>> {
+    let share = (0_u32..=4, 0_u64..=4, select(vec!["alice", "bob"])).prop_map(|(compute, memory, trust)| {
+        // One of the two, at least.
+        let compute_milli = if memory == 0 { 250 * compute.max(1) } else { 250 * compute };
+        PartNeed::Share { compute_milli, memory_bytes: memory * 8 * GB, trust: trust.to_owned() }
+    });
+    // V100s have none.
+    let profile =
+        select(vec!["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]);
+    let slice = (0_u32..=4, 0_u64..=6).prop_map(|(sevenths, memory)| PartNeed::Slice {
+        compute_milli: if memory == 0 { sevenths.max(1) * 142 } else { sevenths * 142 },
+        memory_bytes: memory * 8 * GB,
+    });
+    let part = prop_oneof![
+        2 => share,
+        1 => profile.prop_map(|name| PartNeed::Profile(name.to_owned())),
+        1 => slice,
+    ];
+    proptest::option::weighted(0.15, part)
+}
+
+/// Tensor groups, and rings or pipelines between them.
+fn any_grid() -> impl Strategy<Value = Option<Vec<Axis>>> {
+    let outer = prop_oneof![
+        Just((AxisKind::Data, Collective::AllReduce)),
+        Just((AxisKind::Pipeline, Collective::PointToPoint)),
+        Just((AxisKind::Expert, Collective::AllToAll)),
+    ];
+    let bytes = || prop_oneof![Just(0), Just(1_000), Just(1 << 28)];
+    let grid = (1_u32..=3, 1_u32..=3, outer, bytes(), bytes()).prop_map(
+        |(tensor, others, (kind, collective), bytes, other_bytes)| {
+            let all_reduce = Collective::AllReduce;
+            vec![
+                Axis { kind: AxisKind::Tensor, degree: tensor, collective: all_reduce, bytes, calls: 2 },
+                Axis { kind, degree: others, collective, bytes: other_bytes, calls: 1 },
+            ]
+        },
+    );
+    proptest::option::weighted(0.1, grid)
+}
+
 /// None most often, or one or two inside each other, at most one of them inside the node.
 fn any_segments(names: &[LevelName]) -> impl Strategy<Value = Vec<Segment>> + use<> {
-    let levels = proptest::sample::subsequence(names.to_vec(), 1..=2);
+    let levels = subsequence(names.to_vec(), 1..=2);
     let some = (levels, 1_u32..=3, 1_u32..=3).prop_map(|(levels, narrow, times)| {
         let sizes = if levels.len() == 2 { [narrow * times, narrow] } else { [narrow * times, 0] };
         let nested = levels.into_iter().zip(sizes).map(|(level, size)| Segment { size, level });

@@ -122,7 +122,7 @@ impl Watched {
             .jobs()
             .flat_map(|(job, records)| job.gangs.iter().zip(records))
             .filter(|(_, record)| record.holds_capacity())
-            .filter_map(|(gang, record)| Some((&gang.needs, record.placement.as_ref()?)))
+            .filter_map(|(gang, record)| Some((gang, record.placement.as_ref()?)))
             .collect();
         for (_, records) in self.engine.jobs() {
             for record in records {

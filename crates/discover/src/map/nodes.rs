@@ -11,7 +11,7 @@ use phalanx_model::{
 /// The map of a cluster's nodes: it has no switches, and uplinks as the table has them.
 #[must_use]
 pub fn of_nodes(levels: &Levels, nodes: &[Node], costs: &CostTable) -> (Graph, Domains) {
-    let mut graph = Graph::default();
+    let mut graph = Graph { tori: levels.tori.clone(), ..Graph::default() };
     for node in nodes {
         let mut host = Host::new(node.name.clone());
         let pairs = levels.above.iter().zip(&node.path);
@@ -19,6 +19,7 @@ pub fn of_nodes(levels: &Levels, nodes: &[Node], costs: &CostTable) -> (Graph, D
             .map(|(level, domain)| Membership { level: level.clone(), domain: domain.clone() })
             .collect();
         host.machine = Some(Arc::clone(&node.machine));
+        host.torus = node.torus;
         host.address = Some(node.address.clone()).filter(|address| *address != node.name.as_str());
         graph.hosts.push(host);
     }
@@ -58,7 +59,7 @@ pub fn to_nodes(graph: &Graph, domains: &Domains) -> Vec<Node> {
         machine: host.machine.clone().unwrap_or_else(|| Arc::clone(&bare)),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
-        torus: None,
+        torus: host.torus,
     };
     (0_u32..).zip(&graph.hosts).map(node).collect()
 }

@@ -6,9 +6,9 @@
 //! best by swaps. Tensor groups never leave a site: that is a condition, not a cost.
 //!
 //! A step's communication is, summed over the axes, the time of the slowest group of the axis: latency, plus
-//! the longest drain of an uplink that the group crosses. All groups of an axis talk at once, so an uplink
-//! drains when the bytes of all of them are through. Megabytes are 10^6 bytes, one way; the arithmetic is
-//! integer.
+//! the longest drain of an uplink that the group crosses, plus the filling of the pipeline, as `phalanx-cost`
+//! has it for rings. All groups of an axis talk at once, so an uplink drains when the bytes of all of them are
+//! through. Megabytes are 10^6 bytes, one way; the arithmetic is integer.
 
 mod nest;
 mod sites;
@@ -18,6 +18,7 @@ mod time;
 #[cfg(test)]
 mod tests;
 
+pub use phalanx_model::{Axis, AxisKind, Collective};
 pub use sites::{Domain, Site, Sites};
 
 use time::{Cost, Lane, Measure};
@@ -29,43 +30,7 @@ pub const BYTES_MAX: u64 = 1 << 44;
 /// The most calls of one axis in a step.
 pub const CALLS_MAX: u32 = 1 << 20;
 /// What [`Grid::swaps`] spends: seats looked at in all swaps together, some milliseconds.
-const SWAP_WORK: u32 = 1 << 18;
-
-/// For whom a group talks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Shares every layer: its groups stay inside one site.
-    Tensor,
-    Expert,
-    Data,
-    Pipeline,
-}
-
-/// How the ranks of a group talk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Collective {
-    /// A ring in the order of the axis, twice around.
-    AllReduce,
-    /// A ring, once around; bytes are what every rank has in the end. A reduce-scatter costs the same.
-    AllGather,
-    /// Bytes are what one rank sends to all ranks together, itself among them.
-    AllToAll,
-    /// Each rank to the next and back, as stages of a pipeline do.
-    PointToPoint,
-}
-
-/// One axis: every `degree` ranks that differ in nothing but their place on it are a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Axis {
-    pub kind: Kind,
-    /// Ranks of one group.
-    pub degree: u32,
-    pub collective: Collective,
-    /// Bytes of one call, as the collective counts them.
-    pub bytes: u64,
-    /// Calls per step.
-    pub calls: u32,
-}
+const SWAP_WORK: u32 = 1 << 19;
 
 /// The axes of a job, checked. Ranks are numbered along the first axis, then the second, and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,14 +44,15 @@ pub struct Grid {
 pub enum GridError {
     #[error("a grid has at least one axis")]
     NoAxes,
-    #[error("two axes are of the kind {0:?}")]
-    Twice(Kind),
+    #[error("two axes are {}", .0.word())]
+    Twice(AxisKind),
     #[error("the tensor axis is the innermost one, and stands first")]
     TensorNotFirst,
     #[error(
-        "the {0:?} axis has a degree outside 1..={RANKS_MAX}, or more than {BYTES_MAX} bytes or {CALLS_MAX} calls"
+        "the {} axis has a degree outside 1..={RANKS_MAX}, or more than {BYTES_MAX} bytes or {CALLS_MAX} calls",
+        .0.word()
     )]
-    OutOfRange(Kind),
+    OutOfRange(AxisKind),
     #[error("the grid has more than {RANKS_MAX} ranks")]
     TooLarge,
     #[error("domain {0} stands inside one that does not come before it")]
@@ -99,6 +65,8 @@ pub enum GridError {
     Ranks { grid: u32, sites: u32 },
     #[error("site {site} holds {ranks} ranks, which are no whole tensor groups of {degree}")]
     TensorSplit { site: u32, ranks: u32, degree: u32 },
+    #[error("every layout cuts parts that stay together")]
+    PartSplit,
     #[error("rank {0} has a seat that is not there or that another has")]
     Seat(u32),
 }
@@ -110,6 +78,15 @@ pub struct Seat {
     pub index: u32,
 }
 
+/// Ranks that an order keeps together: each so many consecutive ones on places of one label. The last ones may be
+/// fewer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub ranks: u32,
+    /// By place, site by site: the domain that counts.
+    pub labels: Vec<u32>,
+}
+
 /// What the communication of one step takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
@@ -118,13 +95,21 @@ pub struct Prediction {
     pub axes_ns: Vec<u64>,
 }
 
+/// What the order of the ranks of a placement gains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gain {
+    /// The same places with the ranks in the order of the tree.
+    pub in_order: Prediction,
+    pub chosen: Prediction,
+}
+
 /// An order of ranks, and what it gains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// By rank.
     pub seats: Vec<Seat>,
     /// How the axes were laid out where the swaps began, innermost first.
-    pub nesting: Vec<Kind>,
+    pub nesting: Vec<AxisKind>,
     /// Ranks in the order of the sites, as if nothing were mapped.
     pub as_given: Prediction,
     /// The best layout without swaps. Swaps may have begun with another one.
@@ -155,7 +140,7 @@ impl Grid {
             if axes.iter().take(at).any(|before| before.kind == axis.kind) {
                 return Err(GridError::Twice(axis.kind));
             }
-            if axis.kind == Kind::Tensor && at > 0 {
+            if axis.kind == AxisKind::Tensor && at > 0 {
                 return Err(GridError::TensorNotFirst);
             }
             let is_sane =
@@ -193,7 +178,8 @@ impl Grid {
     #[must_use]
     pub fn segments(&self) -> Vec<u32> {
         let together = self.together();
-        let free: Vec<u32> = self.axes.iter().filter(|a| a.kind != Kind::Tensor).map(|a| a.degree).collect();
+        let free: Vec<u32> =
+            self.axes.iter().filter(|a| a.kind != AxisKind::Tensor).map(|a| a.degree).collect();
         // Every set of axes is the inner part of some nesting.
         let sets = 0..1_u32 << free.len();
         let of_set = |set: u32| {
@@ -206,9 +192,10 @@ impl Grid {
         found
     }
 
-    /// Ranks of a tensor group, which move together.
-    fn together(&self) -> u32 {
-        self.axes.first().filter(|axis| axis.kind == Kind::Tensor).map_or(1, |axis| axis.degree)
+    /// Ranks of a tensor group, which move together; 1 without one.
+    #[must_use]
+    pub fn together(&self) -> u32 {
+        self.axes.first().filter(|axis| axis.kind == AxisKind::Tensor).map_or(1, |axis| axis.degree)
     }
 
     /// A budget of swaps that costs about the same for every size.
@@ -233,14 +220,30 @@ pub struct Scratch {
 /// # Errors
 /// When the sites do not hold exactly the grid's ranks, or one of them no whole tensor groups.
 pub fn map(grid: &Grid, sites: &Sites, swaps: u32, scratch: &mut Scratch) -> Result<Mapping, GridError> {
+    map_within(grid, sites, &[], swaps, scratch)
+}
+
+/// The same where parts of the job stay together, as they do in the order of the sites.
+///
+/// # Errors
+/// As [`map`] has them, and when a part does not stay together in any layout.
+pub fn map_within(
+    grid: &Grid,
+    sites: &Sites,
+    parts: &[Part],
+    swaps: u32,
+    scratch: &mut Scratch,
+) -> Result<Mapping, GridError> {
     check_fit(grid, sites)?;
     let together = grid.together();
+    let kept = Kept { parts, together };
     let mut measure = Measure::new(grid, sites, together, &mut scratch.time);
     // Places of blocks of ranks that move together, and the site of each.
     let homes: Vec<u32> = sites.homes(together);
-    let starts = starts(&mut measure, sites, &homes, &mut scratch.nest);
+    let mut starts = starts(&mut measure, sites, &homes, &mut scratch.nest);
     // The first nesting is the grid's own, laid out plainly: the order of the sites.
     let as_given = starts.first().map(|start| measure.prediction(&start.seated, &homes));
+    starts.retain(|start| kept.allows(&start.seated));
     let mut in_turn: Vec<&Start> = starts.iter().collect();
     in_turn.sort_by_key(|start| start.cost);
     in_turn.dedup_by(|start, before| start.seated == before.seated);
@@ -248,18 +251,19 @@ pub fn map(grid: &Grid, sites: &Sites, swaps: u32, scratch: &mut Scratch) -> Res
     let mut best: Option<(Cost, Vec<u32>, &Start)> = None;
     for start in &in_turn {
         let mut seated = start.seated.clone();
-        let end = swap::improve(&mut measure, &mut seated, &homes, start.cost, swaps - tried);
+        let budget = swaps - tried;
+        let end = swap::improve(&mut measure, &mut seated, (&homes, kept), budget);
         tried += end.tried;
         if best.as_ref().is_none_or(|(least, ..)| end.cost < *least) {
             made = end.made;
             best = Some((end.cost, seated, start));
         }
     }
-    let Some((_, seated, start)) = best else { return Err(GridError::NoAxes) };
+    let Some((_, seated, start)) = best else { return Err(GridError::PartSplit) };
     let nested = in_turn.first().map_or(&start.seated, |cheapest| &cheapest.seated);
     let nested = measure.prediction(nested, &homes);
     let found = measure.prediction(&seated, &homes);
-    let fixed = grid.axes.first().map(|axis| axis.kind).filter(|kind| *kind == Kind::Tensor);
+    let fixed = grid.axes.first().map(|axis| axis.kind).filter(|kind| *kind == AxisKind::Tensor);
     Ok(Mapping {
         seats: sites.seats(&seated, together),
         nesting: fixed.into_iter().chain(start.nesting.iter().map(|lane| lane.kind)).collect(),
@@ -271,6 +275,26 @@ pub fn map(grid: &Grid, sites: &Sites, swaps: u32, scratch: &mut Scratch) -> Res
     })
 }
 
+/// What every order keeps together.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    parts: &'a [Part],
+    /// Ranks of a block.
+    together: u32,
+}
+
+impl Kept<'_> {
+    fn allows(self, seated: &[u32]) -> bool {
+        self.parts.iter().all(|part| {
+            let blocks = (part.ranks / self.together).max(1) as usize;
+            let label = |place: &u32| part.labels.get((place * self.together) as usize);
+            seated
+                .chunks(blocks)
+                .all(|part| part.iter().all(|place| label(place) == part.first().and_then(label)))
+        })
+    }
+}
+
 /// An order to begin with.
 struct Start {
     cost: Cost,
@@ -279,7 +303,7 @@ struct Start {
     nesting: Vec<Lane>,
 }
 
-/// Every nesting of the axes, plainly and packed; the grid's own order first.
+/// Every nesting of the axes with every packing; the grid's own order first.
 fn starts(
     measure: &mut Measure<'_>,
     sites: &Sites,
@@ -289,12 +313,8 @@ fn starts(
     let mut order: Vec<u32> = (0..).take(homes.len()).collect();
     let mut starts = Vec::new();
     for nesting in nest::nestings(&measure.axes) {
-        for is_packed in [false, true] {
-            if is_packed {
-                nest::pack(&mut order, &nesting, sites, homes, scratch);
-            } else {
-                order.sort_unstable();
-            }
+        for packing in nest::Packing::ALL {
+            nest::pack(&mut order, &nesting, (sites, homes), packing, scratch);
             let seated = nest::lay(&order, &nesting);
             starts.push(Start { cost: measure.cost(&seated, homes), seated, nesting: nesting.clone() });
         }

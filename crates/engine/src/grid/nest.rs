@@ -14,6 +14,8 @@ pub(super) struct Scratch {
     around: Vec<u32>,
     list: Vec<u32>,
     taken: Vec<u32>,
+    /// By place: how many are left over where it comes from.
+    left_over: Vec<u32>,
     /// First place of each part, and where the part stands in `taken`.
     parts: Vec<(u32, usize)>,
 }
@@ -48,10 +50,37 @@ pub(super) fn lay(order: &[u32], nesting: &[Lane]) -> Vec<u32> {
     seated
 }
 
+/// How groups are laid into domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// In the order of the places.
+    Plain,
+    /// Each in the smallest domain that holds it whole; what is left over in the order of the places.
+    Whole,
+    /// The same, and what is left over from the domains where least is left: these are not cut, and those that are
+    /// have more to send through.
+    SmallFirst,
+}
+
+impl Packing {
+    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::Whole, Self::SmallFirst];
+}
+
 /// Orders all places so that the groups of the nesting, from the widest to the innermost, are each in the
 /// smallest domain that holds one whole. In sites of equal and fitting counts that is topology order.
-pub(super) fn pack(order: &mut [u32], nesting: &[Lane], sites: &Sites, homes: &[u32], scratch: &mut Scratch) {
+pub(super) fn pack(
+    order: &mut [u32],
+    nesting: &[Lane],
+    (sites, homes): (&Sites, &[u32]),
+    packing: Packing,
+    scratch: &mut Scratch,
+) {
     order.sort_unstable();
+    if packing == Packing::Plain {
+        return;
+    }
+    scratch.left_over.clear();
+    scratch.left_over.resize(order.len(), 0);
     scratch.lists.resize(sites.cuts.len(), Vec::new());
     scratch.is_around.resize(sites.cuts.len(), false);
     let mut size: usize = nesting.iter().map(|axis| axis.degree as usize).product();
@@ -62,14 +91,20 @@ pub(super) fn pack(order: &mut [u32], nesting: &[Lane], sites: &Sites, homes: &[
             return;
         }
         for group in order.chunks_mut(wide.max(1)) {
-            pack_one(group, size, sites, homes, scratch);
+            pack_one(group, size, (sites, homes), packing, scratch);
         }
     }
 }
 
 /// Orders places into parts of `size`, each taken from the lowest domain that still has as many.
-fn pack_one(places: &mut [u32], size: usize, sites: &Sites, homes: &[u32], scratch: &mut Scratch) {
-    let Scratch { lists, is_around, around, list, taken, parts } = scratch;
+fn pack_one(
+    places: &mut [u32],
+    size: usize,
+    (sites, homes): (&Sites, &[u32]),
+    packing: Packing,
+    scratch: &mut Scratch,
+) {
+    let Scratch { lists, is_around, around, list, taken, left_over, parts } = scratch;
     around.clear();
     taken.clear();
     for place in places.iter() {
@@ -89,9 +124,18 @@ fn pack_one(places: &mut [u32], size: usize, sites: &Sites, homes: &[u32], scrat
         if let Some(found) = lists.get_mut(*cut as usize) {
             std::mem::swap(found, list);
         }
-        list.sort_unstable();
+        if packing == Packing::SmallFirst && *cut < sites.first() {
+            list.sort_unstable_by_key(|place| (left_over.get(*place as usize).copied(), *place));
+        } else {
+            list.sort_unstable();
+        }
         let whole = list.len() / size * size;
         taken.extend(list.drain(..whole));
+        for place in list.iter() {
+            if let Some(left) = left_over.get_mut(*place as usize) {
+                *left = u32::try_from(list.len()).unwrap_or(u32::MAX);
+            }
+        }
         if let Some(parent) = lists.get_mut(sites.parent(*cut) as usize).filter(|_| *cut != 0) {
             parent.append(list);
         }

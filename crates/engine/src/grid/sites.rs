@@ -102,6 +102,11 @@ impl Sites {
         self.ranks
     }
 
+    /// The cut of the first site; those before it are domains.
+    pub(super) const fn first(&self) -> u32 {
+        self.first
+    }
+
     pub(super) fn parent(&self, cut: u32) -> u32 {
         self.cuts.get(cut as usize).map_or(0, |cut| cut.parent)
     }

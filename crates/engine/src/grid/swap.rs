@@ -1,5 +1,6 @@
 //! Swaps that make a step shorter: of two places of a whole axis, or of two blocks of ranks.
 
+use super::Kept;
 use super::time::{Cost, Lane, Measure};
 
 /// Where the swaps ended.
@@ -15,7 +16,11 @@ struct Search<'m, 'a> {
     measure: &'m mut Measure<'a>,
     seated: &'m mut [u32],
     homes: &'m [u32],
-    cost: Cost,
+    kept: Kept<'m>,
+    /// By axis.
+    costs: Vec<Cost>,
+    /// The same of the order that is tried.
+    trial: Vec<Cost>,
     tried: u32,
     budget: u32,
 }
@@ -25,25 +30,28 @@ struct Search<'m, 'a> {
 pub(super) fn improve(
     measure: &mut Measure<'_>,
     seated: &mut [u32],
-    homes: &[u32],
-    cost: Cost,
+    (homes, kept): (&[u32], Kept<'_>),
     budget: u32,
 ) -> End {
-    let mut search = Search { measure, seated, homes, cost, tried: 0, budget };
+    let axes = measure.axes.len();
+    let costs: Vec<Cost> = (0..axes).map(|axis| measure.cost_of(axis, seated, homes)).collect();
+    let trial = costs.clone();
+    let mut search = Search { measure, seated, homes, kept, costs, trial, tried: 0, budget };
     let mut slow: Vec<u32> = Vec::new();
-    let (mut made, mut axis) = (0, 0);
+    // The outermost first: its groups are the fewest, and often it is the cheapest to mend.
+    let (mut made, mut axis) = (0, axes.saturating_sub(1));
     // Axes in a row without a better swap.
     let mut idle = 0;
-    while idle < search.measure.axes.len() && search.tried < budget {
+    while idle < axes && search.tried < budget {
         if search.swap_slices(axis) || search.swap_blocks(axis, &mut slow) {
             made += 1;
             idle = 0;
         } else {
             idle += 1;
-            axis = (axis + 1) % search.measure.axes.len();
+            axis = axis.checked_sub(1).unwrap_or(axes - 1);
         }
     }
-    End { cost: search.cost, tried: search.tried, made }
+    End { cost: Cost::sum(&search.costs), tried: search.tried, made }
 }
 
 impl Search<'_, '_> {
@@ -57,7 +65,8 @@ impl Search<'_, '_> {
                     return false;
                 }
                 self.exchange(lane, a, b);
-                if self.is_better() {
+                // The groups of all other axes stay what they are.
+                if self.is_better(axis, true) {
                     return true;
                 }
                 self.exchange(lane, a, b);
@@ -86,7 +95,7 @@ impl Search<'_, '_> {
                     return false;
                 }
                 self.seated.swap(block, other);
-                if self.is_better() {
+                if self.is_better(axis, false) {
                     return true;
                 }
                 self.seated.swap(block, other);
@@ -99,13 +108,28 @@ impl Search<'_, '_> {
         self.seated.get(block).and_then(|place| self.homes.get(*place as usize)).copied()
     }
 
-    /// Whether the order as it is now costs less than the best before, which it then is.
-    fn is_better(&mut self) -> bool {
+    /// Whether the order as it is now costs less than the best before, which it then is. It must be so along the axis
+    /// that it was changed for; `alone`: along no other it was changed.
+    fn is_better(&mut self, axis: usize, alone: bool) -> bool {
         self.tried += 1;
-        let cost = self.measure.cost(self.seated, self.homes);
-        let is_better = cost < self.cost;
+        let cost = self.measure.cost_of(axis, self.seated, self.homes);
+        if self.costs.get(axis).is_none_or(|before| cost >= *before) || !self.kept.allows(self.seated) {
+            return false;
+        }
+        self.trial.clone_from(&self.costs);
+        for other in 0..self.trial.len() {
+            let cost = match other {
+                _ if other == axis => cost,
+                _ if alone => continue,
+                _ => self.measure.cost_of(other, self.seated, self.homes),
+            };
+            if let Some(before) = self.trial.get_mut(other) {
+                *before = cost;
+            }
+        }
+        let is_better = Cost::sum(&self.trial) < Cost::sum(&self.costs);
         if is_better {
-            self.cost = cost;
+            std::mem::swap(&mut self.costs, &mut self.trial);
         }
         is_better
     }

@@ -2,16 +2,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn axis(kind: Kind, degree: u32, collective: Collective, bytes: u64) -> Axis {
+fn axis(kind: AxisKind, degree: u32, collective: Collective, bytes: u64) -> Axis {
     Axis { kind, degree, collective, bytes, calls: 1 }
 }
 
 fn data(degree: u32, bytes: u64) -> Axis {
-    axis(Kind::Data, degree, Collective::AllReduce, bytes)
+    axis(AxisKind::Data, degree, Collective::AllReduce, bytes)
 }
 
 fn pipeline(degree: u32, bytes: u64) -> Axis {
-    axis(Kind::Pipeline, degree, Collective::PointToPoint, bytes)
+    axis(AxisKind::Pipeline, degree, Collective::PointToPoint, bytes)
 }
 
 /// Leaves of sites with these ranks; NICs of 50 GB/s for each rank, leaves with `uplink` MB/s.
@@ -39,7 +39,7 @@ fn heavy_groups_stay_in_the_leaf_and_light_ones_cross() {
     // the given order has ranks in both leaves.
     let sites = leaves(&[&[2, 2, 2, 2], &[2, 2, 2, 2]], 25_000);
     let found = mapped(&[pipeline(2, 1 << 20), data(8, 1 << 30)], &sites, 1_000);
-    assert_eq!(found.nesting, [Kind::Data, Kind::Pipeline]);
+    assert_eq!(found.nesting, [AxisKind::Data, AxisKind::Pipeline]);
     assert!(found.gain_ns() > found.found.ns, "{found:?}");
     for group in Grid::new(&[pipeline(2, 1), data(8, 1)]).unwrap().groups(1) {
         let leaf: Vec<u32> = group.map(|rank| found.seats[rank as usize].site / 4).collect();
@@ -47,34 +47,91 @@ fn heavy_groups_stay_in_the_leaf_and_light_ones_cross() {
     }
     // Where the pipeline is the heavy one, it is the other way round.
     let found = mapped(&[data(8, 1 << 20), pipeline(2, 1 << 30)], &sites, 1_000);
-    assert_eq!(found.nesting, [Kind::Pipeline, Kind::Data]);
+    assert_eq!(found.nesting, [AxisKind::Pipeline, AxisKind::Data]);
+}
+
+/// Latency, transfer and the filling of the pipeline: `2 * 0.566 * sqrt(latency * transfer * 1e8 / (bytes + 1e8))`.
+fn call_ns(latency_ns: u64, transfer_ns: u64, bytes: u64) -> u64 {
+    let product = u128::from(latency_ns) * u128::from(transfer_ns) * 1_281_424 * 100;
+    let filling = (product / (u128::from(bytes) + 100_000_000)).isqrt();
+    latency_ns + transfer_ns + u64::try_from(filling).unwrap()
+}
+
+#[track_caller]
+fn same(left: u64, right: u64) {
+    assert!(left.abs_diff(right) <= 2, "{left} {right}");
 }
 
 #[test]
 fn an_all_reduce_takes_what_its_equation_says() {
     // Four ranks on two sites with one NIC of 50 GB/s for each rank: the ring leaves each site once.
+    let bytes = 1_000_000_000;
     let sites = leaves(&[&[2, 2]], 0);
-    let found = mapped(&[data(4, 1_000_000_000)], &sites, 0);
-    // 2 * 3/4 GB through 100 GB/s are 15 ms; two hops of twice 2 us, twice around but for one.
-    assert_eq!(found.found.ns, 15_000_000 + 2 * 4_000);
+    let found = mapped(&[data(4, bytes)], &sites, 0);
+    // 2 * 3/4 GB through 100 GB/s are 15 ms. A hop outside takes 16.06 us and twice 2 us, one inside 3.4 us; there
+    // are one of the first and two of the second, twice around.
+    let hop = 16_060 + 4_000;
+    same(found.found.ns, call_ns(8_400 + 2 * (hop + 2 * 3_400), 15_000_000, bytes));
     // An order that goes back and forth crosses twice as often.
     let seat = |(site, index)| Seat { site, index };
     let order = [(0, 0), (1, 0), (0, 1), (1, 1)].map(seat);
-    let grid = Grid::new(&[data(4, 1_000_000_000)]).unwrap();
+    let grid = Grid::new(&[data(4, bytes)]).unwrap();
     let worse = predict(&grid, &sites, &order, &mut Scratch::default()).unwrap();
-    assert_eq!(worse.ns, 30_000_000 + 2 * 3 * 4_000);
+    same(worse.ns, call_ns(8_400 + 2 * 3 * hop, 30_000_000, bytes));
     // All-to-all: 2 * 2 pairs of a fourth of the bytes, whatever the order is.
-    let expert = axis(Kind::Expert, 4, Collective::AllToAll, 1_000_000_000);
-    assert_eq!(mapped(&[expert], &sites, 0).found.ns, 10_000_000 + 4_000);
+    let expert = axis(AxisKind::Expert, 4, Collective::AllToAll, bytes);
+    same(mapped(&[expert], &sites, 0).found.ns, call_ns(8_400 + hop, 10_000_000, bytes));
+    // Stages of a pipeline talk side by side: twice the bytes through the middle NIC.
+    let sites = leaves(&[&[1, 1, 1]], 0);
+    same(mapped(&[pipeline(3, bytes)], &sites, 0).found.ns, call_ns(8_400 + hop, 40_000_000, bytes));
 }
 
 #[test]
 fn groups_of_an_axis_share_an_uplink() {
     // One leaf each; the uplink is the slowest. Two data groups over it take twice as long as one.
-    let one = mapped(&[data(2, 1 << 30)], &leaves(&[&[1], &[1]], 10_000), 0).found.ns;
-    let two = mapped(&[pipeline(2, 0), data(2, 1 << 30)], &leaves(&[&[2], &[2]], 10_000), 0).as_given.ns;
-    let latency = 2 * 6_000;
-    assert!((two - latency).abs_diff(2 * (one - latency)) <= 1, "{one} {two}");
+    let bytes = 1_000_000_000;
+    let latency = 8_400 + 2 * (16_060 + 6_000);
+    let one = mapped(&[data(2, bytes)], &leaves(&[&[1], &[1]], 10_000), 0).found.ns;
+    same(one, call_ns(latency, 100_000_000, bytes));
+    let sites = leaves(&[&[2], &[2]], 10_000);
+    let two = mapped(&[pipeline(2, 0), data(2, bytes)], &sites, 0).as_given.axes_ns;
+    same(two[1], call_ns(latency, 200_000_000, bytes));
+}
+
+#[test]
+fn what_is_left_over_is_taken_from_small_domains_first() {
+    // Groups of four on leaves with 3, 2 and 3 ranks and as much uplink: in their order, the second leaf is cut.
+    let domain = |uplink_mb_per_s| Domain { parent: None, uplink_mb_per_s, latency_ns: 1_000 };
+    let site = |parent, ranks| Site {
+        parent: Some(parent),
+        ranks,
+        nic_mb_per_s: 0,
+        latency_ns: 2_000,
+        inside_mb_per_s: 0,
+    };
+    let domains = [domain(30_000), domain(20_000), domain(30_000)];
+    let sites = Sites::new(&domains, &[site(0, 3), site(1, 2), site(2, 3)]).unwrap();
+    let bytes = 1_000_000_000;
+    let found = mapped(&[data(4, bytes), pipeline(2, 1 << 10)], &sites, 0);
+    // Two groups leave the first leaf, where they take 2 * 1.5 GB through 30 GB/s.
+    let latency = 8_400 + 2 * (16_060 + 6_000 + 2 * 3_400);
+    same(found.nested.axes_ns[0], call_ns(latency, 100_000_000, bytes));
+}
+
+#[test]
+fn parts_stay_together() {
+    // In the order of the sites, data groups cross; they would not if ranks 0 and 2 could go to one leaf.
+    let sites = leaves(&[&[2], &[2]], 10_000);
+    let axes = [pipeline(2, 1 << 10), data(2, 1 << 30)];
+    let grid = Grid::new(&axes).unwrap();
+    let free = mapped(&axes, &sites, 100);
+    assert!(free.gain_ns() > 0);
+    let part = Part { ranks: 2, labels: vec![0, 0, 1, 1] };
+    let kept = map_within(&grid, &sites, &[part], 100, &mut Scratch::default()).unwrap();
+    assert_eq!(kept.gain_ns(), 0);
+    assert_eq!(kept.seats[0].site, kept.seats[1].site);
+    let split = Part { ranks: 4, labels: vec![0, 0, 1, 1] };
+    assert_eq!(map_within(&grid, &sites, &[split], 100, &mut Scratch::default()), Err(GridError::PartSplit));
 }
 
 #[test]
@@ -99,7 +156,7 @@ fn uneven_counts_are_packed() {
 #[test]
 fn tensor_groups_never_leave_a_site() {
     let sites = leaves(&[&[8, 4], &[4, 8]], 10_000);
-    let tensor = axis(Kind::Tensor, 4, Collective::AllReduce, 1 << 26);
+    let tensor = axis(AxisKind::Tensor, 4, Collective::AllReduce, 1 << 26);
     let axes = [tensor, data(3, 1 << 28), pipeline(2, 1 << 22)];
     let found = mapped(&axes, &sites, 10_000);
     for group in Grid::new(&axes).unwrap().groups(0) {
@@ -113,8 +170,8 @@ fn tensor_groups_never_leave_a_site() {
 
 #[test]
 fn segments_are_the_inner_groups_of_every_nesting() {
-    let tensor = axis(Kind::Tensor, 4, Collective::AllReduce, 1);
-    let expert = axis(Kind::Expert, 2, Collective::AllToAll, 1);
+    let tensor = axis(AxisKind::Tensor, 4, Collective::AllReduce, 1);
+    let expert = axis(AxisKind::Expert, 2, Collective::AllToAll, 1);
     let grid = Grid::new(&[tensor, expert, data(3, 1), pipeline(2, 1)]).unwrap();
     assert_eq!(grid.segments(), [8, 12, 16, 24]);
     assert!(Grid::new(&[tensor]).unwrap().segments().is_empty());
@@ -126,10 +183,10 @@ fn bad_input_is_named() {
     let site =
         |parent, ranks| Site { parent, ranks, nic_mb_per_s: 1, latency_ns: u32::MAX, inside_mb_per_s: 1 };
     assert_eq!(Grid::new(&[]), Err(GridError::NoAxes));
-    assert_eq!(Grid::new(&[data(2, 1), data(2, 1)]), Err(GridError::Twice(Kind::Data)));
-    assert_eq!(Grid::new(&[data(0, 1)]), Err(GridError::OutOfRange(Kind::Data)));
+    assert_eq!(Grid::new(&[data(2, 1), data(2, 1)]), Err(GridError::Twice(AxisKind::Data)));
+    assert_eq!(Grid::new(&[data(0, 1)]), Err(GridError::OutOfRange(AxisKind::Data)));
     assert_eq!(Grid::new(&[data(1 << 9, 1), pipeline(1 << 9, 1)]), Err(GridError::TooLarge));
-    let tensor = axis(Kind::Tensor, 2, Collective::AllReduce, 1);
+    let tensor = axis(AxisKind::Tensor, 2, Collective::AllReduce, 1);
     assert_eq!(Grid::new(&[data(2, 1), tensor]), Err(GridError::TensorNotFirst));
     assert_eq!(Sites::new(&[domain(Some(0))], &[]), Err(GridError::Parent(0)));
     assert_eq!(Sites::new(&[domain(None)], &[site(Some(1), 1)]), Err(GridError::NoDomain(0)));
@@ -167,7 +224,7 @@ fn tiny() -> impl Strategy<Value = (Vec<Axis>, Sites)> {
         .prop_map(|((d, p, e), data_bytes, pipeline_bytes, expert_bytes, is_direct, homes, uplink)| {
             let collective = if is_direct { Collective::AllToAll } else { Collective::AllGather };
             let axes = [
-                axis(Kind::Expert, e, collective, expert_bytes),
+                axis(AxisKind::Expert, e, collective, expert_bytes),
                 data(d, data_bytes),
                 pipeline(p, pipeline_bytes),
             ];

@@ -1,9 +1,25 @@
 //! What an order of ranks costs: the real crossings of every group, counted.
 
-use super::{Axis, Collective, Grid, Kind, Prediction, Sites};
+use super::{Axis, AxisKind, Collective, Grid, Prediction, Sites};
 
 /// Picoseconds of a step: whole nanoseconds are too coarse for what one byte takes.
 type Ps = u64;
+
+// What the collective library takes by itself, and what of a link it reaches: `constants.toml` of `phalanx-cost` has
+// the sources.
+
+/// One call, before anything is sent: `base_ring_ns` of the protocol for large messages.
+const CALL_PS: Ps = 8_400_000;
+/// A hop inside a site: `nvlink_ring_ns`.
+const INSIDE_HOP_PS: Ps = 3_400_000;
+/// A hop from site to site, beside what switches and cables add: `net_ring_ns` and `networks.verbs.hop_ns`.
+const NET_HOP_PS: Ps = 16_060_000;
+/// What a ring reaches of the links inside a site, in thousandths: `ring_share`.
+const INSIDE_SHARE_MILLI: u64 = 982;
+/// The square of twice `pipeline_share`, in millionths.
+const FILLING_PPM: u64 = 1_281_424;
+/// `pipeline_bytes`.
+const FILLING_BYTES: u64 = 100_000_000;
 
 /// What a step's communication takes; of equal ones, less through all uplinks together is better, which leads
 /// a search over plains where several groups are the slowest.
@@ -13,17 +29,28 @@ pub(super) struct Cost {
     through: Ps,
 }
 
+impl Cost {
+    pub(super) fn sum(of_axes: &[Self]) -> Self {
+        of_axes.iter().fold(Self::default(), |sum, of_axis| Self {
+            time: sum.time.saturating_add(of_axis.time),
+            through: sum.through.saturating_add(of_axis.through),
+        })
+    }
+}
+
 /// One axis over blocks of ranks that move together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
-    pub(super) kind: Kind,
+    pub(super) kind: AxisKind,
     pub(super) degree: u32,
     /// Blocks between neighbours of a group.
     pub(super) stride: u32,
     collective: Collective,
     calls: u64,
-    /// What one call takes inside a site, where it is slowest.
+    /// What the bytes of one call take inside a site, where it is slowest.
     inside: Ps,
+    /// The square of what filling the pipeline takes, in millionths of latency times transfer.
+    filling_ppm: u64,
 }
 
 /// Memory that is kept.
@@ -70,6 +97,7 @@ impl<'a> Measure<'a> {
     /// `together` is the degree of the first axis where its groups move as one, else 1.
     pub(super) fn new(grid: &Grid, sites: &'a Sites, together: u32, scratch: &'a mut Scratch) -> Self {
         let inside_mb = sites.sites().iter().map(|site| site.inside_mb_per_s).filter(|mb| *mb > 0).min();
+        let inside_mb = inside_mb.map(|mb| (u64::from(mb) * INSIDE_SHARE_MILLI / 1_000).max(1) as u32);
         let (mut axes, mut fixed) = (Vec::new(), Vec::new());
         let mut stride = 1;
         scratch.unit.clear();
@@ -81,8 +109,9 @@ impl<'a> Measure<'a> {
                 collective: axis.collective,
                 calls: u64::from(axis.calls),
                 inside: inside_units(axis).saturating_mul(unit(axis, inside_mb.unwrap_or(0), 1)),
+                filling_ppm: FILLING_PPM * FILLING_BYTES / (axis.bytes + FILLING_BYTES),
             };
-            if together > 1 && axis.kind == Kind::Tensor {
+            if together > 1 && axis.kind == AxisKind::Tensor {
                 fixed.push(lane);
                 continue;
             }
@@ -100,14 +129,15 @@ impl<'a> Measure<'a> {
     /// What the order `seated` costs, when block b takes place `seated[b]`, which is at `homes[seated[b]]`.
     /// Axes that no order changes are left out.
     pub(super) fn cost(&mut self, seated: &[u32], homes: &[u32]) -> Cost {
-        let mut cost = Cost::default();
-        for axis in 0..self.axes.len() {
-            let calls = self.axes.get(axis).map_or(0, |lane| lane.calls);
-            let of_axis = self.axis(axis, seated, homes);
-            cost.time = cost.time.saturating_add(of_axis.time.saturating_mul(calls));
-            cost.through = cost.through.saturating_add(of_axis.through.saturating_mul(calls));
-        }
-        cost
+        let costs: Vec<Cost> = (0..self.axes.len()).map(|axis| self.cost_of(axis, seated, homes)).collect();
+        Cost::sum(&costs)
+    }
+
+    /// The part of one axis in it.
+    pub(super) fn cost_of(&mut self, axis: usize, seated: &[u32], homes: &[u32]) -> Cost {
+        let calls = self.axes.get(axis).map_or(0, |lane| lane.calls);
+        let of_axis = self.axis(axis, seated, homes);
+        Cost { time: of_axis.time.saturating_mul(calls), through: of_axis.through.saturating_mul(calls) }
     }
 
     /// All axes, in the grid's order.
@@ -148,14 +178,19 @@ impl<'a> Measure<'a> {
             load.zip(unit).map_or(0, |(load, unit)| load.saturating_mul(*unit))
         };
         let mut start = 0;
+        let mut top = (0, 0);
         for group in &self.scratch.groups {
             let crossed = self.scratch.crossed.get(start..group.end).unwrap_or(&[]);
+            start = group.end;
             let slowest = crossed.iter().map(|cut| drain(load, *cut)).fold(lane.inside, u64::max);
-            let time = group.latency.saturating_add(slowest);
+            if group.latency <= top.0 && slowest <= top.1 {
+                continue;
+            }
+            let time = lane.call(group.latency, slowest);
             if time > of_axis.time {
                 (of_axis.time, of_axis.slowest) = (time, group.head);
+                top = (group.latency, slowest);
             }
-            start = group.end;
         }
         for cut in &self.scratch.crossed {
             of_axis.through = of_axis.through.saturating_add(drain(load, *cut));
@@ -182,11 +217,11 @@ impl<'a> Measure<'a> {
             let member = |place: u32| home(head + place % lane.degree * lane.stride);
             let start = crossed.len();
             let mut hops = Hops::default();
-            let edges =
-                if lane.collective == Collective::PointToPoint { lane.degree - 1 } else { lane.degree };
-            for place in 0..edges {
-                let mut hop: Ps = 0;
-                self.sites.walk(member(place), member(place + 1), |cut, leaves| {
+            let is_chain = lane.collective == Collective::PointToPoint;
+            for place in 0..if is_chain { lane.degree - 1 } else { lane.degree } {
+                let (from, to) = (member(place), member(place + 1));
+                let mut hop = NET_HOP_PS;
+                self.sites.walk(from, to, |cut, leaves| {
                     let latency_ns = self.sites.cuts.get(cut as usize).map_or(0, |cut| cut.latency_ns);
                     hop += Ps::from(latency_ns) * 1_000;
                     // What a ring brings in it takes out elsewhere, so leaving is counted; a pipeline sends
@@ -201,7 +236,15 @@ impl<'a> Measure<'a> {
                         crossed.push(cut);
                     }
                 });
-                hops.add(hop);
+                hops.add(if from == to { 0 } else { hop });
+                if is_chain {
+                    // Stages talk side by side, so each hop is as slow as it is alone.
+                    let latency = lane.latency(std::mem::take(&mut hops));
+                    groups.push(Group { head, latency, end: crossed.len() });
+                }
+            }
+            if is_chain {
+                continue;
             }
             if lane.collective == Collective::AllToAll {
                 count_pairs(self.sites, (0..lane.degree).map(member), load, inside, crossed, start);
@@ -265,20 +308,32 @@ impl Hops {
 }
 
 impl Lane {
-    /// A piece of data goes around the ring but for one hop, twice in an all-reduce, and every step waits for
-    /// the longest hop. Pairs talk side by side, and the stages of a pipeline as well once it is full.
-    const fn latency(&self, hops: Hops) -> Ps {
-        let around = hops.longest.saturating_mul(hops.count.saturating_sub(1));
-        match self.collective {
+    /// A piece of data goes around the ring but for one hop, twice in an all-reduce, and every step between sites
+    /// waits for the longest hop. Pairs talk side by side.
+    fn latency(&self, hops: Hops) -> Ps {
+        let outside = hops.count.saturating_sub(1);
+        let inside = u64::from(self.degree.saturating_sub(1)).saturating_sub(outside);
+        let around = hops.longest.saturating_mul(outside).saturating_add(inside * INSIDE_HOP_PS);
+        let way = match self.collective {
             Collective::AllReduce => around.saturating_mul(2),
             Collective::AllGather => around,
-            Collective::AllToAll | Collective::PointToPoint => hops.longest,
-        }
+            Collective::AllToAll | Collective::PointToPoint => hops.longest.max(INSIDE_HOP_PS),
+        };
+        way.saturating_add(CALL_PS)
+    }
+
+    /// One call: latency, transfer, and the filling of the pipeline, as `phalanx-cost` has it: twice the root of both
+    /// where parts are as small as they should be, and a share of that.
+    fn call(&self, latency: Ps, transfer: Ps) -> Ps {
+        let product = u128::from(latency) * u128::from(transfer) / 1_000_000;
+        let filling = product.saturating_mul(u128::from(self.filling_ppm)).isqrt();
+        let filling = Ps::try_from(filling).unwrap_or(Ps::MAX);
+        latency.saturating_add(transfer).saturating_add(filling)
     }
 
     /// A group that never leaves its site.
-    const fn alone(&self) -> Ps {
-        if self.degree < 2 { 0 } else { self.inside }
+    fn alone(&self) -> Ps {
+        if self.degree < 2 { 0 } else { self.call(self.latency(Hops::default()), self.inside) }
     }
 }
 

@@ -14,7 +14,7 @@ use phalanx_model::{
     Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
 };
 
-use crate::plan::{Free, Search, Space, Tree};
+use crate::plan::{Free, Reshape, Search, Space, Tree, reshapes};
 use noted::Noted;
 use sync::Sync;
 use tally::Tally;
@@ -175,6 +175,12 @@ impl Ledger {
 
     pub(crate) fn free_of(&self, node: &NodeName) -> Option<Free> {
         self.tree.index_of(node).map(|i| *self.space.free(i))
+    }
+
+    pub(crate) fn reshapes(&self, gang: GangId) -> Vec<Reshape> {
+        let holding = self.record(gang).filter(|record| record.holds_capacity());
+        let placement = holding.and_then(|record| record.placement.as_ref());
+        placement.map_or_else(Vec::new, |placement| reshapes(&self.tree, &self.space, placement))
     }
 
     pub(crate) fn key(&self, uid: u32, key: &str) -> Option<JobId> {

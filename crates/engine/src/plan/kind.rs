@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use phalanx_model::{DeviceGroup, DeviceMask, LevelName, Needs, Node, ShapeName};
 
+use super::parts::{can_have, hardware_of};
 use super::shape::{NO_LIMIT, Offer, ShapeTable};
+use crate::share::Kind as Hardware;
 
 /// What makes nodes of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindKey<'a> {
     pub(crate) shape: &'a ShapeName,
     models: Vec<&'a str>,
+    memory_bytes: Vec<u64>,
+    share_limit_milli: u32,
     groups: Vec<(&'a LevelName, u64)>,
     /// Cables of its own, in MB/s (0: nothing known), and their latency.
     uplink: (u32, u32),
@@ -24,6 +28,8 @@ impl<'a> KindKey<'a> {
         Self {
             shape: &machine.shape,
             models: machine.devices.iter().map(|device| device.model.as_str()).collect(),
+            memory_bytes: machine.devices.iter().map(|device| device.memory_bytes).collect(),
+            share_limit_milli: machine.share_limit_milli,
             groups: machine.groups.iter().map(group).collect(),
             uplink,
         }
@@ -40,6 +46,10 @@ pub(crate) struct Kind {
     pub(crate) groups: Vec<(usize, DeviceMask)>,
     /// Models in small letters, and which devices they are.
     models: Vec<(String, DeviceMask)>,
+    /// What can be shared or cut, and which devices it is.
+    pub(crate) hardware: Vec<(Hardware, DeviceMask)>,
+    /// Its model among those of the tree, below 64.
+    pub(crate) model_bit: u8,
     uplink_mb_per_s: u32,
     /// Twice the latency of its cables.
     pub(crate) crossing_ns: u64,
@@ -67,8 +77,11 @@ impl Kind {
         let known = table.class_of(all).is_some();
         let by_count = if known { Vec::new() } else { (0..=all.count()).map(Offer::unlimited).collect() };
         let (uplink_mb_per_s, latency_ns) = key.uplink;
+        let devices = key.models.iter().zip(key.memory_bytes.iter().copied());
         let mut kind = Self {
             table,
+            hardware: hardware_of(devices, key.share_limit_milli),
+            model_bit: 0,
             all,
             groups,
             models: models.into_iter().collect(),
@@ -120,8 +133,22 @@ impl Kind {
         self.table.nics(devices).min(self.uplink_mb_per_s)
     }
 
+    /// The model of its first device.
+    pub(crate) fn model(&self) -> &str {
+        self.models.iter().find(|(_, mask)| mask.contains(0)).map_or("", |(model, _)| model)
+    }
+
     /// The devices whose model the gang takes.
     pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
+        if let Some(part) = &needs.part {
+            let having = self.hardware.iter().filter(|(hardware, _)| can_have(hardware, part));
+            let all = having.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask));
+            return all.and(self.of_models(needs));
+        }
+        self.of_models(needs)
+    }
+
+    fn of_models(&self, needs: &Needs) -> DeviceMask {
         if needs.models.is_empty() {
             return self.all;
         }

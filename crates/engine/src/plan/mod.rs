@@ -8,6 +8,7 @@
 mod grids;
 mod kind;
 mod named;
+mod pack;
 mod parts;
 mod request;
 mod roles;
@@ -21,11 +22,18 @@ mod tree;
 
 use phalanx_model::{Gang, GangId, GangRecord, Outcome, Phase, Reason, Timestamp};
 
-pub(crate) use search::{Ceiling, Cost, LEVELS_MAX, Search, best_fit, place, placement};
+pub(crate) use grids::{check as check_grid, gain as grid_gain};
+pub(crate) use search::{
+    Ceiling, Cost, LEVELS_MAX, Search, Sort, best_fit, domain_of_picks, place, placement,
+};
+pub(crate) use slices::refused as refused_slice;
 pub(crate) use space::{Pick, Space};
 use together::Choice;
 pub(crate) use tree::{LevelAt, Tree};
 
+pub use parts::{Instance, Reshape};
+pub(crate) use parts::{refused as refused_part, reshapes};
+pub use space::Piece;
 pub use tree::Free;
 
 use crate::Config;
@@ -167,7 +175,10 @@ pub(crate) enum Verdict {
 }
 
 const fn waits_for_capacity(reason: &Reason) -> bool {
-    matches!(reason, Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. })
+    matches!(
+        reason,
+        Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. } | Reason::Shape { .. }
+    )
 }
 
 fn bypassed(ledger: &Ledger, gang: GangId) -> u32 {
@@ -219,7 +230,8 @@ fn verdict(
     let tree = ledger.tree();
     let segments = gang.topology.segments.iter().map(|segment| &segment.level);
     let spread = gang.topology.spread.iter().map(|rule| &rule.level);
-    if gang.topology.required.iter().chain(segments).chain(spread).any(|level| tree.level_at(level).is_none()) {
+    if gang.topology.required.iter().chain(segments).chain(spread).any(|level| tree.level_at(level).is_none())
+    {
         // The levels were changed under a job that was accepted before: it fits nowhere now.
         return Verdict::Wait(Reason::BadConstraints { asked: gang.size, largest: 0 });
     }
@@ -252,10 +264,10 @@ fn shortfall(ledger: &Ledger, free: &Space, gang: &Gang, required: LevelAt) -> R
     let (tree, asked) = (ledger.tree(), gang.size);
     if best_fit(tree, ledger.empty(), gang, required).fits < asked {
         let all = best_fit(tree, ledger.empty_opened(), gang, required).fits;
-        let mut nodes = tree.unknown_nodes(&gang.needs);
+        let mut nodes = tree.unknown_to(gang);
         // What a node that is not there could hold is not known.
         let might = all >= asked || !nodes.is_empty();
-        nodes.append(&mut tree.closed_nodes(&gang.needs));
+        nodes.append(&mut tree.closed_to(gang));
         if might && !nodes.is_empty() {
             return Reason::NodeNotAvailable { nodes };
         }
@@ -263,16 +275,21 @@ fn shortfall(ledger: &Ledger, free: &Space, gang: &Gang, required: LevelAt) -> R
     }
     let best = best_fit(tree, free, gang, required);
     if best.fits >= asked {
-        return Reason::BudgetExhausted { expanded: u64::from(search::DOMAINS_MAX) };
+        let expanded = if gang.roles.is_empty() { u64::from(search::DOMAINS_MAX) } else { roles::STATES_MAX };
+        return Reason::BudgetExhausted { expanded };
     }
-    let nodes = tree.closed_nodes(&gang.needs);
+    let nodes = tree.closed_to(gang);
     if !nodes.is_empty() && best_fit(tree, &free.opened(tree), gang, required).fits >= asked {
         return Reason::NodeNotAvailable { nodes };
     }
+    if Sort::of(gang) == Sort::Slice {
+        return slices::shortfall(tree, free, gang, required);
+    }
     let anywhere = best_fit(tree, free, gang, LevelAt::Above(0)).fits;
+    let segments = gang.topology.segments.clone();
     if anywhere >= asked {
         let level = tree.level_name(required);
-        return Reason::Topology { level, asked, best: best.fits, best_domain: best.domain };
+        return Reason::Topology { level, asked, best: best.fits, best_domain: best.domain, segments };
     }
     // Enough may be free in all, and too little on any one node.
     let loose = Gang { members_per_node: None, ..gang.clone() };
@@ -283,6 +300,6 @@ fn shortfall(ledger: &Ledger, free: &Space, gang: &Gang, required: LevelAt) -> R
             let fits = anywhere / each.max(1);
             Reason::Nodes { asked: asked / each.max(1), each, fits, best: node.fits, best_node: node.domain }
         }
-        _ => Reason::Resources { asked, fits: in_all },
+        _ => Reason::Resources { asked, fits: in_all, segments },
     }
 }

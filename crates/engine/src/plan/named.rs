@@ -95,6 +95,11 @@ impl Resources {
         names
     }
 
+    /// The level whose domains a limit is about.
+    pub(crate) fn level_of(&self, limit: u32) -> usize {
+        self.limits.get(limit as usize).map_or(0, |limit| limit.level)
+    }
+
     pub(crate) fn all_left(&self) -> Left {
         let of_domains = self.limits.iter().map(|limit| limit.totals.clone()).collect();
         Left { of_nodes: self.totals.clone(), of_domains }
@@ -132,6 +137,16 @@ impl Asked {
         self.of_nodes.is_empty() && self.of_domains.is_empty() && !self.is_unknown
     }
 
+    /// Of which resource of nodes each member needs how much.
+    pub(crate) fn of_nodes(&self) -> &[(u32, u64)] {
+        &self.of_nodes
+    }
+
+    /// Of which limit of domains each member needs how much.
+    pub(crate) fn of_domains(&self) -> &[(u32, u64)] {
+        &self.of_domains
+    }
+
     /// Whether nodes have to be asked one by one.
     pub(crate) fn is_of_nodes(&self) -> bool {
         !self.of_nodes.is_empty() || self.is_unknown
@@ -143,6 +158,18 @@ impl Asked {
 }
 
 impl Left {
+    /// What a node has of a resource.
+    pub(crate) fn of_node(&self, tree: &Tree, node: usize, resource: u32) -> i64 {
+        let at = node * tree.resources.of_nodes.len() + resource as usize;
+        self.of_nodes.get(at).copied().unwrap_or(0)
+    }
+
+    /// What a domain has below a limit of its level.
+    pub(crate) fn of_domain(&self, limit: u32, domain: usize) -> i64 {
+        let of_limit = self.of_domains.get(limit as usize).and_then(|left| left.get(domain));
+        of_limit.copied().unwrap_or(FREE_OF_LIMIT)
+    }
+
     /// Members that a node has enough for.
     pub(crate) fn on_node(&self, tree: &Tree, node: usize, asked: &Asked) -> u32 {
         if asked.is_unknown {

@@ -7,6 +7,8 @@
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
 
 use super::named::Left;
+use super::pack::Mix;
+use super::parts::{Parts, piece_of};
 use super::shape::NO_LIMIT;
 use super::traffic::{Load, Traffic};
 use super::tree::{Free, Tree};
@@ -25,7 +27,7 @@ pub(crate) struct Pick {
 
 /// How much of its devices a pick has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub enum Piece {
     /// All of them.
     #[default]
     Whole,
@@ -84,6 +86,9 @@ pub(crate) struct Space {
     dirty: Vec<u32>,
     members: Vec<(u32, u32)>,
     named: Left,
+    parts: Parts,
+    /// Kept where the tree is mixed.
+    mix: Mix,
 }
 
 impl Space {
@@ -100,7 +105,17 @@ impl Space {
     /// The same amounts, if no node were cordoned.
     pub(crate) fn opened(&self, tree: &Tree) -> Self {
         let open = Self::new(tree, self.free.iter().map(|free| Free { open: true, ..*free }).collect());
-        Self { named: self.named.clone(), ..open }
+        Self { named: self.named.clone(), parts: self.parts.clone(), mix: self.mix.clone(), ..open }
+    }
+
+    /// From now on as if all nodes but these were cordoned.
+    pub(crate) fn only(&mut self, tree: &Tree, is_kept: impl Fn(usize, &Free) -> bool) {
+        for node in 0..self.free.len() {
+            if self.free[node].open && !is_kept(node, &self.free[node]) {
+                self.set(tree, node, Free { open: false, ..self.free[node] });
+            }
+        }
+        self.settle(tree);
     }
 
     fn new(tree: &Tree, free: Vec<Free>) -> Self {
@@ -138,6 +153,8 @@ impl Space {
             dirty: Vec::new(),
             members: Vec::new(),
             named: tree.resources.all_left(),
+            parts: Parts::default(),
+            mix: Mix::default(),
         };
         for (i, amount) in free.into_iter().enumerate() {
             space.set(tree, i, amount);
@@ -153,6 +170,16 @@ impl Space {
     /// What is left of resources that are counted by name.
     pub(crate) const fn named(&self) -> &Left {
         &self.named
+    }
+
+    /// Devices that are shared or cut: none of them is free.
+    pub(crate) const fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// The classes of requests that run, where the tree is mixed.
+    pub(crate) const fn mix(&self) -> &Mix {
+        &self.mix
     }
 
     pub(crate) fn class(&self, node: usize) -> u16 {
@@ -201,14 +228,21 @@ impl Space {
     /// back one by one.
     pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) -> bool {
         let mut was_free = true;
-        for pick in picks {
+        let is_exclusive = gang.needs.is_exclusive;
+        for (at, pick) in picks.iter().enumerate() {
             let needs = gang.needs_of(pick.role());
             let free = self.free[pick.node as usize];
+            // Members of several roles share the nodes that the gang has for itself.
+            let is_ours = || is_exclusive && picks[..at].iter().any(|before| before.node == pick.node);
+            let is_others = free.is_held || is_exclusive && free.tenants > 0;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
-            was_free &= pick.devices.is_subset_of(free.devices)
-                && !free.is_held
-                && (free.tenants == 0 || !needs.is_exclusive)
+            let has_devices = match pick.piece {
+                Piece::Whole => pick.devices.is_subset_of(free.devices),
+                Piece::Share | Piece::Slice { .. } => self.parts.take(tree, free.devices, pick, needs),
+            };
+            was_free &= has_devices
+                && (!is_others || is_ours())
                 && free.cpu_milli.checked_sub_unsigned(cpu).is_some()
                 && free.memory_bytes.checked_sub_unsigned(memory).is_some();
             let left = Free {
@@ -217,9 +251,12 @@ impl Space {
                 memory_bytes: free.memory_bytes.saturating_sub_unsigned(memory),
                 open: free.open,
                 tenants: free.tenants.saturating_add(1),
-                is_held: free.is_held || needs.is_exclusive,
+                is_held: free.is_held || is_exclusive,
             };
             self.named.book(tree, pick, needs, true);
+            if tree.is_mixed {
+                self.mix.count(tree, pick, needs, true);
+            }
             self.set(tree, pick.node as usize, left);
         }
         self.settle(tree);
@@ -233,15 +270,22 @@ impl Space {
             let usable = tree.nodes[pick.node as usize].usable;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
+            let devices = match pick.piece {
+                Piece::Whole => pick.devices.minus(self.parts.devices(pick.node as usize)),
+                Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
+            };
             let back = Free {
-                devices: free.devices.union(pick.devices.and(usable)),
+                devices: free.devices.union(devices.and(usable)),
                 cpu_milli: free.cpu_milli.saturating_add_unsigned(cpu),
                 memory_bytes: free.memory_bytes.saturating_add_unsigned(memory),
                 open: free.open,
                 tenants: free.tenants.saturating_sub(1),
-                is_held: free.is_held && !needs.is_exclusive,
+                is_held: free.is_held && !gang.needs.is_exclusive,
             };
             self.named.book(tree, pick, needs, false);
+            if tree.is_mixed {
+                self.mix.count(tree, pick, needs, false);
+            }
             self.set(tree, pick.node as usize, back);
         }
         self.settle(tree);
@@ -249,15 +293,20 @@ impl Space {
 
     /// Books what a gang sends over the uplinks that it crosses, or takes it off the books.
     pub(crate) fn load(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang, is_added: bool) {
-        let fastest =
-            picks.iter().map(|pick| tree.kind(&tree.nodes[pick.node as usize]).nics(pick.devices)).min();
+        if gang.topology.slice.is_some() {
+            // The chips of a slice talk over their own links.
+            return;
+        }
+        // What other roles send is not said.
+        let own = || picks.iter().filter(|pick| pick.role == 0);
+        let fastest = own().map(|pick| tree.kind(&tree.nodes[pick.node as usize]).nics(pick.devices)).min();
         let mb_per_s = Traffic::of(gang).demand_mb_per_s(fastest.unwrap_or(NO_LIMIT));
         if mb_per_s == 0 {
             return;
         }
         let mut members = std::mem::take(&mut self.members);
         members.clear();
-        members.extend(picks.iter().map(|pick| (tree.nodes[pick.node as usize].leaf, pick.members)));
+        members.extend(own().map(|pick| (tree.nodes[pick.node as usize].leaf, pick.members)));
         members.sort_unstable();
         let all: u32 = members.iter().map(|(_, count)| count).sum();
         for level in (0..self.levels.len()).rev() {
@@ -372,6 +421,15 @@ impl Space {
 }
 
 impl Row {
+    /// Whether each free device of such nodes has CPUs and memory beside it for so many members.
+    pub(crate) fn has_for_each_device(&self, needs: &Needs, members: u32) -> bool {
+        let enough = |least: i64, need: u64| {
+            let all = need.saturating_mul(u64::from(members));
+            all == 0 || u64::try_from(least).is_ok_and(|least| all <= least)
+        };
+        enough(self.cpu_per_device, needs.cpu_milli) && enough(self.memory_per_device, needs.memory_bytes)
+    }
+
     /// Whether devices alone bound how many members such nodes take, however many: none runs out of CPUs or
     /// memory first.
     pub(crate) fn is_bound_by_devices(&self, needs: &Needs) -> bool {
@@ -400,11 +458,13 @@ impl Tree {
             last = Some((&slot.node, node));
             let Some(node) = node.map(|at| at as u32) else { continue };
             let role = gang.role_of(slot.rank).map_or(0, |role| role as u16 + 1);
-            let one = Pick { role, ..Pick::new(node, 1, slot.devices) };
+            let piece = slot.part.as_ref().map(|part| piece_of(self, node, slot.devices, part));
+            let one = Pick { role, piece: piece.unwrap_or_default(), ..Pick::new(node, 1, slot.devices) };
             match picks.last_mut() {
-                // What is taken twice must be seen, so only what is apart is joined.
+                // What is taken twice must be seen, so only what is apart is joined. Parts are booked one by one.
                 Some(pick)
                     if (pick.node, pick.role) == (node, role)
+                        && (pick.piece, one.piece) == (Piece::Whole, Piece::Whole)
                         && pick.devices.and(slot.devices).is_empty() =>
                 {
                     pick.members += 1;

@@ -9,6 +9,8 @@ use crate::ledger::Ledger;
 
 /// Searches for better places in one step: some milliseconds in a large cluster.
 const SEARCHES_MAX: u32 = 1_000;
+/// What a place for a grid counts for: it is chosen among hundreds.
+const GRID_SEARCHES: u32 = 100;
 /// More gangs at once are not compared with each other.
 const GANGS_MAX: usize = 32;
 
@@ -191,8 +193,9 @@ impl Board<'_> {
     }
 
     fn find(&mut self, gang: GangId, ceiling: Ceiling) -> Option<Choice> {
-        self.left = self.left.saturating_sub(1);
-        let found = self.search.place(self.tree, self.space, self.ledger.gang(gang)?, ceiling)?;
+        let wanted = self.ledger.gang(gang)?;
+        self.left = self.left.saturating_sub(if wanted.grid.is_empty() { 1 } else { GRID_SEARCHES });
+        let found = self.search.place(self.tree, self.space, wanted, ceiling)?;
         let picks = self.search.picks().to_vec();
         Some(Choice {
             gang,

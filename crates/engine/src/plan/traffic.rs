@@ -11,6 +11,11 @@ const BYTES_UNSAID: u64 = 64 << 20;
 /// Shares of an uplink are told apart to this part of it, so that few distinct bottlenecks exist.
 const SHARE_STEPS: u64 = 16;
 
+/// How a gang says that its members talk, and the bytes of one message.
+pub(crate) fn said(gang: &Gang) -> (Pattern, u64) {
+    gang.traffic.map_or((Pattern::AllReduce, BYTES_UNSAID), |said| (said.pattern, said.bytes))
+}
+
 /// What the members of one gang send each other in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
@@ -26,9 +31,8 @@ pub(crate) struct Traffic {
 impl Traffic {
     pub(crate) fn of(gang: &Gang) -> Self {
         let members = u64::from(gang.size.max(1));
-        let (pattern, bytes, compute_ns) = gang
-            .traffic
-            .map_or((Pattern::AllReduce, BYTES_UNSAID, 0), |t| (t.pattern, t.bytes, t.compute_ns));
+        let (pattern, bytes) = said(gang);
+        let compute_ns = gang.traffic.map_or(0, |said| said.compute_ns);
         let (bytes, pair_bytes) = match pattern {
             Pattern::AllReduce => (part(bytes, 2 * (members - 1), members), 0),
             Pattern::AllToAll => (bytes, bytes / members),

@@ -15,7 +15,9 @@ use phalanx_model::{
 
 use super::kind::{Kind, KindKey};
 use super::named::Resources;
+use super::pack;
 use super::shape::{NO_LIMIT, ShapeTable};
+use super::slices::Site;
 
 /// What is free on one node. Negative where others over-commit it: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,8 @@ pub(crate) struct TreeNode {
     pub(crate) total: Free,
     /// What Phalanx may use: the devices that nobody else holds.
     pub(crate) usable: DeviceMask,
+    /// Seen in MIG mode.
+    pub(crate) sliced: DeviceMask,
     pub(crate) kind: u16,
     /// The innermost domain that it stands in.
     pub(crate) leaf: u32,
@@ -102,6 +106,11 @@ pub(crate) struct Tree {
     pub(crate) group_levels: Vec<LevelName>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) resources: Resources,
+    /// Tells it from the trees before it.
+    pub(crate) stamp: u64,
+    /// Devices of several models, in a cluster that is not too large to weigh what a place costs others.
+    pub(crate) is_mixed: bool,
+    pub(in crate::plan) tori: Vec<Site>,
     index: BTreeMap<NodeName, usize>,
 }
 
@@ -129,7 +138,7 @@ impl Tree {
         let unknown = ShapeCost::default();
         let known = before.map_or(&[][..], |tree| &tree.kinds);
         let mut tables: Vec<Arc<ShapeTable>> = known.iter().map(|kind| kind.table.clone()).collect();
-        let kinds: Vec<Kind> = distinct
+        let mut kinds: Vec<Kind> = distinct
             .iter()
             .map(|key| {
                 let cost = costs.shapes.get(key.shape).unwrap_or(&unknown);
@@ -141,6 +150,7 @@ impl Tree {
             })
             .collect();
 
+        let models = number_models(&mut kinds);
         let mut domains = build_domains(levels.above.len(), &sorted);
         for (level, of_level) in levels.above.iter().zip(&mut domains) {
             for domain in of_level {
@@ -173,7 +183,10 @@ impl Tree {
             least_crossing_ns: domains.iter().map(least).collect(),
             least_node_crossing_ns: kinds.iter().map(|kind| kind.crossing_ns).min().unwrap_or(0),
             inside_mb_per_s,
+            stamp: before.map_or(0, |tree| tree.stamp.wrapping_add(1)),
+            is_mixed: models > 1 && sorted.len() <= pack::NODES_MAX && kinds.iter().all(pack::can_hold),
             resources: Resources::build(levels, &domains, &sorted),
+            tori: Site::all(levels, &sorted),
             domains,
             group_levels,
             kinds,
@@ -208,15 +221,22 @@ impl Tree {
         self.index.get(node).copied()
     }
 
-    /// The nodes that a gang may use and that take no work.
-    pub(crate) fn closed_nodes(&self, needs: &Needs) -> Vec<NodeName> {
-        let listed = self.listed(needs);
-        let closed = |(i, n): &(usize, &TreeNode)| !n.total.open && listed.has(*i);
-        self.nodes.iter().enumerate().filter(closed).map(|(_, n)| n.name.clone()).collect()
+    /// The nodes that some member of a gang could use and that take no work, in the order of the tree.
+    pub(crate) fn closed_to(&self, gang: &Gang) -> Vec<NodeName> {
+        let listed: Vec<Listed> = gang.all_needs().map(|needs| self.listed(needs)).collect();
+        let is_closed =
+            |(at, node): &(usize, &TreeNode)| !node.total.open && listed.iter().any(|of| of.has(*at));
+        self.nodes.iter().enumerate().filter(is_closed).map(|(_, node)| node.name.clone()).collect()
+    }
+
+    /// The nodes that a gang names, or one of its roles, and that are not there; in order, each once.
+    pub(crate) fn unknown_to(&self, gang: &Gang) -> Vec<NodeName> {
+        let unknown = gang.all_needs().flat_map(|needs| self.unknown_nodes(needs));
+        unknown.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The nodes that a gang names and that are not there; in order, each once.
-    pub(crate) fn unknown_nodes(&self, needs: &Needs) -> Vec<NodeName> {
+    fn unknown_nodes(&self, needs: &Needs) -> Vec<NodeName> {
         let unknown = needs.nodes.iter().filter(|name| self.index_of(name).is_none());
         unknown.collect::<BTreeSet<_>>().into_iter().cloned().collect()
     }
@@ -297,6 +317,7 @@ impl TreeNode {
                 is_held: false,
             },
             usable: all.minus(node.foreign),
+            sliced: (0..).zip(&machine.devices).filter(|(_, d)| d.is_sliced).map(|(i, _)| i).collect(),
             kind,
             leaf,
         }
@@ -309,6 +330,18 @@ fn node_uplink(node: &Node, levels: &Levels, costs: &CostTable) -> (u32, u32) {
     path.extend(DomainName::new(node.name.as_str()).ok());
     let cost = costs.uplink(&levels.node, &path).unwrap_or_default();
     (cost.uplink_mb_per_s, cost.latency_ns)
+}
+
+/// Numbers the models of all kinds; how many there are.
+fn number_models(kinds: &mut [Kind]) -> usize {
+    let mut models: Vec<String> = kinds.iter().map(|kind| kind.model().to_owned()).collect();
+    models.sort_unstable();
+    models.dedup();
+    for kind in kinds {
+        let at = models.binary_search_by(|model| model.as_str().cmp(kind.model())).unwrap_or(0);
+        kind.model_bit = u8::try_from(at).unwrap_or(u8::MAX).min(63);
+    }
+    models.len()
 }
 
 /// Domains level by level; nodes are sorted by path, so a domain is where a prefix of the path stays equal.

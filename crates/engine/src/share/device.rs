@@ -9,6 +9,11 @@ pub const WHOLE_MILLI: u32 = 1_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Trust(pub u16);
 
+impl Trust {
+    /// Of a class of requests: whoever is there is trusted.
+    pub(crate) const ANY: Self = Self(u16::MAX - 2);
+}
+
 /// The hardware that the devices of one node have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
@@ -20,6 +25,12 @@ pub struct Kind {
     pub compute_limit_milli: u32,
     /// How a device can be cut; `None` where it has no MIG.
     pub geometry: Option<&'static Geometry>,
+}
+
+impl Kind {
+    /// Of a node without devices.
+    pub(crate) const NONE: Self =
+        Self { model: 0, memory_bytes: 0, compute_limit_milli: WHOLE_MILLI, geometry: None };
 }
 
 /// A time-sliced or MPS share of one device. Not both may be zero.
@@ -68,7 +79,7 @@ impl Device {
     #[must_use]
     pub fn room_for_share(&self, kind: &Kind, trust: Trust, share: Share) -> u32 {
         let promised = match self {
-            Self::Shared { trust: there, promised } if *there == trust => *promised,
+            Self::Shared { trust: there, promised } if *there == trust || trust == Trust::ANY => *promised,
             device if device.is_free() => Share { compute_milli: 0, memory_bytes: 0 },
             _ => return 0,
         };
@@ -94,8 +105,13 @@ impl Device {
     #[must_use]
     pub fn room_for_slice(&self, kind: &Kind, ask: SliceAsk) -> u32 {
         let Some(geometry) = kind.geometry else { return 0 };
-        let Some((profile, slices)) = geometry.smallest(ask).zip(self.slices()) else { return 0 };
-        u32::from(slices.room(geometry, profile))
+        geometry.smallest(ask).map_or(0, |profile| self.room_for_profile(geometry, profile))
+    }
+
+    /// How many slices of one profile fit.
+    #[must_use]
+    pub fn room_for_profile(&self, geometry: &Geometry, profile: u8) -> u32 {
+        self.slices().map_or(0, |slices| u32::from(slices.room(geometry, profile)))
     }
 
     /// What is free, in thousandths of a device.
@@ -128,7 +144,7 @@ impl Device {
         Some(reshape)
     }
 
-    pub(super) fn take_share(&mut self, kind: &Kind, trust: Trust, share: Share) -> Option<Reshape> {
+    pub(crate) fn take_share(&mut self, kind: &Kind, trust: Trust, share: Share) -> Option<Reshape> {
         if self.room_for_share(kind, trust, share) == 0 {
             return None;
         }
@@ -142,7 +158,7 @@ impl Device {
         Some(reshape)
     }
 
-    pub(super) fn take_slice(&mut self, geometry: &Geometry, profile: u8, start: u8) -> Option<Reshape> {
+    pub(crate) fn take_slice(&mut self, geometry: &Geometry, profile: u8, start: u8) -> Option<Reshape> {
         let mut slices = self.slices()?;
         let mut reshape = slices.take(geometry, profile, start)?;
         if *self == Self::Empty {
@@ -160,7 +176,7 @@ impl Device {
         is_whole
     }
 
-    pub(super) fn give_back_share(&mut self, trust: Trust, share: Share) -> bool {
+    pub(crate) fn give_back_share(&mut self, trust: Trust, share: Share) -> bool {
         let Self::Shared { trust: there, promised } = self else { return false };
         let fits =
             promised.compute_milli >= share.compute_milli && promised.memory_bytes >= share.memory_bytes;
@@ -175,7 +191,7 @@ impl Device {
         true
     }
 
-    pub(super) fn give_back_slice(&mut self, geometry: &Geometry, profile: u8, start: u8) -> bool {
+    pub(crate) fn give_back_slice(&mut self, geometry: &Geometry, profile: u8, start: u8) -> bool {
         let Self::Sliced(slices) = self else { return false };
         slices.give_back(geometry, profile, start)
     }

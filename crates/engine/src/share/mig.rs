@@ -123,6 +123,11 @@ impl Geometry {
             .and_then(|index| u8::try_from(index).ok())
     }
 
+    /// Whether a profile has the media extensions, of which a GPU has one set.
+    fn has_media(&self, index: u8) -> bool {
+        self.profile(index).is_some_and(|profile| profile.has_media)
+    }
+
     /// The smallest profile that satisfies compute and memory: fewest memory slices, then fewest compute slices.
     #[must_use]
     pub fn smallest(&self, ask: SliceAsk) -> Option<u8> {
@@ -169,8 +174,12 @@ fn span(profile: &Profile, start: u8) -> u8 {
 }
 
 /// Bits of a mask, lowest first.
-fn bits(mask: u8) -> impl Iterator<Item = u8> {
-    (0..8).filter(move |bit| mask >> bit & 1 == 1)
+fn bits(mut mask: u8) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let bit = u8::try_from(mask.trailing_zeros()).ok().filter(|bit| *bit < 8)?;
+        mask &= mask - 1;
+        Some(bit)
+    })
 }
 
 impl Slices {
@@ -204,9 +213,8 @@ impl Slices {
     #[must_use]
     pub fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
         let Some(shape) = geometry.profile(profile) else { return 0 };
-        // A profile with media extensions and its plain twin exclude each other only by their places.
-        let there = self.in_use().filter(|(other, _)| *other == profile).count();
-        if there >= usize::from(shape.max) {
+        // The starts of a plain profile are as many as its most, so places alone keep to that.
+        if shape.has_media && self.in_use().any(|(other, _)| geometry.has_media(other)) {
             return 0;
         }
         bits(shape.starts)
@@ -217,18 +225,9 @@ impl Slices {
     /// How many instances of a profile fit beside what is in use.
     #[must_use]
     pub fn room(&self, geometry: &Geometry, profile: u8) -> u8 {
-        let Some(shape) = geometry.profile(profile) else { return 0 };
-        let mut used = self.used;
-        let mut count = 0;
-        // Runs of one length: taking each as far left as it goes fits the most.
-        for start in bits(self.starts(geometry, profile)) {
-            if used & span(shape, start) == 0 {
-                used |= span(shape, start);
-                count += 1;
-            }
-        }
-        let there = self.in_use().filter(|(other, _)| *other == profile).count();
-        count.min(shape.max.saturating_sub(u8::try_from(there).unwrap_or(u8::MAX)))
+        let most = geometry.profile(profile).map_or(0, |shape| shape.max);
+        // Instances of one profile never overlap, whatever their starts.
+        u8::try_from(self.starts(geometry, profile).count_ones()).unwrap_or(u8::MAX).min(most)
     }
 
     /// The start that leaves most room for others: `weights` says how much one more instance of each profile is

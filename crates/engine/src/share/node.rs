@@ -111,6 +111,29 @@ impl Ask {
         }
     }
 
+    /// Where it can begin on a device, as a mask of starts; a share begins at 0.
+    pub(crate) fn starts(&self, kind: &Kind, device: &Device) -> u8 {
+        match self.want {
+            Want::Slice(slice) => kind.geometry.map_or(0, |geometry| {
+                geometry.smallest(slice).map_or(0, |profile| device.starts(geometry, profile))
+            }),
+            _ => u8::from(self.room_on(kind, device) > 0),
+        }
+    }
+
+    /// The device with the part on it.
+    pub(crate) fn put(&self, kind: &Kind, mut device: Device, start: u8) -> Option<Device> {
+        match self.want {
+            Want::Share(share) => device.take_share(kind, self.trust, share)?,
+            Want::Slice(slice) => {
+                let geometry = kind.geometry?;
+                device.take_slice(geometry, geometry.smallest(slice)?, start)?
+            }
+            Want::Nothing | Want::Whole(_) => return None,
+        };
+        Some(device)
+    }
+
     /// How many such requests fit where the devices have this room and this much CPU and memory is left.
     #[must_use]
     pub fn fitting(&self, room: u32, cpu_milli: i64, memory_bytes: i64) -> u32 {
@@ -146,6 +169,13 @@ impl NodeState {
         self.devices.get(..usize::from(self.count)).unwrap_or_default()
     }
 
+    /// Says how a device is used.
+    pub(crate) fn set(&mut self, index: u8, device: Device) {
+        if let Some(there) = self.device_mut(index) {
+            *there = device;
+        }
+    }
+
     fn device_mut(&mut self, index: u8) -> Option<&mut Device> {
         self.devices.get_mut(usize::from(index)).filter(|_| index < self.count)
     }
@@ -166,7 +196,8 @@ impl NodeState {
     /// How many equal requests fit at the same time.
     #[must_use]
     pub fn room(&self, kind: &Kind, ask: &Ask) -> u32 {
-        let devices = self.devices().iter().map(|device| ask.room_on(kind, device)).sum();
+        let rooms = self.devices().iter().map(|device| ask.room_on(kind, device));
+        let devices = rooms.fold(0, u32::saturating_add);
         if ask.admits(kind) { ask.fitting(devices, self.cpu_milli, self.memory_bytes) } else { 0 }
     }
 

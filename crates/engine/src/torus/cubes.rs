@@ -3,341 +3,255 @@
 //! What is made of whole cubes is therefore only counted. What is smaller lies inside of one cube, as a box: in the
 //! cube that is fullest already, so that whole cubes stay whole.
 
-use std::fmt;
+use phalanx_model::Torus;
 
-use super::legal::{EDGE, can_twist};
-use super::{IllegalShape, RankOrder, Sides, SliceRule, TorusError, rotations, volume};
+use super::legal::check;
+use super::{
+    Along, BoxAsk, EDGE, Hosts, IllegalShape, Lay, RankOrder, host_of, hosts_under, lays, narrow, step,
+    volume,
+};
 
-/// The most cubes of one pod that are kept.
-pub(super) const CUBES_MAX: u32 = 65_536;
 /// Chips of a cube, each a bit: x * 16 + y * 4 + z.
 const FULL: u64 = u64::MAX;
 const CUBE_CHIPS: u64 = 64;
 
-/// The cubes behind one set of optical switches, and which of their chips are free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cubes {
-    rule: SliceRule,
-    cubes: Vec<Cube>,
-    /// Where boxes of the sides 1 to 4 lie in a cube; those of sides a, b, c at (a-1) * 16 + (b-1) * 4 + (c-1).
-    spots: Vec<Vec<Spot>>,
+/// The cubes behind one set of optical switches, and which of their chips are free. One memory serves all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cubes {
+    /// Along x, y, z; the last runs fastest.
+    grid: [u16; 3],
+    host: [u16; 3],
+    /// Free chips, cube by cube.
+    free: Vec<u64>,
+    spots: Vec<Spot>,
+    counts: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cube {
-    taken: u64,
-    broken: u64,
-    /// Whether the cube cannot be joined to others, nor to itself.
-    is_cut_off: bool,
-}
+/// What makes one place in a cube better than another; less is better: a cube that was whole, its free chips, the
+/// longest side of a member, a host that was whole, links to free chips.
+type Merit = (bool, u32, u16, bool, u32);
 
+/// Where a box lies in a cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spot {
     chips: u64,
     at: [u16; 3],
-    axes: [usize; 3],
+    lay: Lay,
 }
 
 /// A slice that was found. Its memory can be used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CubeSlice {
-    /// As they were asked for.
-    pub sides: [u16; 3],
-    pub part: Part,
-    /// The cubes by number: one for a part, else the grid of cubes, of which the last side runs fastest.
-    pub cubes: Vec<u32>,
+pub(crate) struct CubeSlice {
+    /// Of the chips as they were asked for, in members.
+    members: [u16; 3],
+    /// Chips of each member along x, y, z.
+    pub(crate) block: [u16; 3],
+    pub(crate) is_whole: bool,
+    /// Where they begin in the torus: one for a box inside of a cube, which is then its corner; else the grid of cubes,
+    /// of which the last side runs fastest.
+    corners: Vec<[u16; 3]>,
+    /// The axis along which each asked side lies.
+    axes: [usize; 3],
+    /// Links inside of a cube from the slice to free chips; 0 for whole cubes.
+    pub(crate) exposed: u32,
 }
-
-/// Which chips of its cubes a slice has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
-    /// All. All sides are closed to rings.
-    #[default]
-    Whole,
-    /// A box, and no side is a ring: the corner, and the axis along which each asked side lies.
-    Inside { at: [u16; 3], axes: [usize; 3] },
-}
-
-/// Why there is no slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoCubes {
-    Illegal(IllegalShape),
-    /// Fewer whole cubes are free than it takes. `partly` cubes have free chips as well, or are cut off.
-    TooFew {
-        asked: [u16; 3],
-        needed: u64,
-        whole: u64,
-        partly: u64,
-    },
-    /// No cube has room. `most` is the largest number of free chips in one.
-    NoRoom {
-        asked: [u16; 3],
-        free: u64,
-        most: u32,
-    },
-}
-
-impl fmt::Display for NoCubes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Illegal(illegal) => illegal.fmt(f),
-            Self::TooFew { asked, needed, whole, partly } => write!(
-                f,
-                "{} takes {needed} whole cubes, and {whole} are free; {partly} more are so in part",
-                Sides(*asked)
-            ),
-            Self::NoRoom { asked, free, most } => write!(
-                f,
-                "no cube has room for {}: {free} chips are free, {most} at most in one cube",
-                Sides(*asked)
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NoCubes {}
 
 impl Cubes {
-    /// So many cubes, all free. `host` are the chips of a host along x, y, z; slices inside of a cube lie over no
-    /// more hosts than they must.
+    /// A torus of [`super::Form::Cubes`], of which nothing is free.
+    pub(crate) fn lay_out(&mut self, torus: &Torus) {
+        self.grid = torus.chips.map(|side| side / EDGE);
+        self.host = host_of(torus);
+        self.free.clear();
+        self.free.resize(self.grid.into_iter().map(usize::from).product(), 0);
+    }
+
+    /// The chip is free. It is one of the torus.
+    pub(crate) fn set_free(&mut self, at: [u16; 3]) {
+        let [x, y, z] = at.map(|at| usize::from(at / EDGE));
+        let [_, b, c] = self.grid.map(usize::from);
+        let [bit_x, bit_y, bit_z] = at.map(|at| at % EDGE);
+        self.free[(x * b + y) * c + z] |= 1 << (bit_x * 16 + bit_y * 4 + bit_z);
+    }
+
+    pub(crate) fn free_count(&self) -> u64 {
+        self.free.iter().map(|free| u64::from(free.count_ones())).sum()
+    }
+
+    /// Whether there are such slices.
     ///
     /// # Errors
-    /// When there are more than 65,536 cubes, or hosts do not fill a cube.
-    pub fn new(cubes: u32, host: [u16; 3], rule: SliceRule) -> Result<Self, TorusError> {
-        if cubes > CUBES_MAX {
-            return Err(TorusError::TooManyCubes(cubes));
-        }
-        if host.iter().any(|side| *side == 0 || !EDGE.is_multiple_of(*side)) {
-            return Err(TorusError::Hosts { sides: [EDGE; 3], host });
-        }
-        let small = RankOrder::rows([EDGE; 3]);
-        let sides = (0..small.len()).filter_map(|i| small.coordinates(i)).map(|at| at.map(|side| side + 1));
-        let spots = sides.map(|sides| spots(sides, host)).collect();
-        Ok(Self { rule, cubes: vec![Cube::default(); cubes as usize], spots })
+    /// When there are none, with those that come nearest.
+    pub(crate) fn check(&self, sides: [u16; 3]) -> Result<(), IllegalShape> {
+        check(sides, self.free.len() as u64 * CUBE_CHIPS)
     }
 
-    /// Chips that are neither taken nor broken.
-    #[must_use]
-    pub fn free_count(&self) -> u64 {
-        self.cubes.iter().map(|cube| u64::from(cube.free().count_ones())).sum()
-    }
-
-    /// Cubes that a larger slice can be made of.
-    #[must_use]
-    pub fn whole_count(&self) -> u64 {
-        self.cubes.iter().filter(|cube| cube.is_whole()).count() as u64
-    }
-
-    /// The best slice of these sides: whole cubes by number; or room in a cube that is partly used, with the fewest
-    /// free chips, then where the fewest links lead to free chips, then the first. If there is one, it is found.
-    ///
-    /// # Errors
-    /// Why there is none. `out` then says nothing.
-    pub fn place(&self, sides: [u16; 3], out: &mut CubeSlice) -> Result<(), NoCubes> {
-        self.rule.check(sides).map_err(NoCubes::Illegal)?;
-        out.sides = sides;
-        out.cubes.clear();
-        if sides.iter().any(|side| !side.is_multiple_of(EDGE)) {
-            return self.place_inside(sides, out);
+    /// The best slice: the first whole cubes; or room in a cube that is partly used, with the fewest free chips; there in a
+    /// host that is in use if it is smaller than one, then where the fewest links lead to free chips; then the first. If there is one, it is found.
+    pub(crate) fn place(&mut self, ask: BoxAsk, out: &mut CubeSlice) -> bool {
+        if self.check(ask.sides).is_err() {
+            return false;
         }
-        out.part = Part::Whole;
-        let needed = volume(sides) / CUBE_CHIPS;
-        let whole = (0..).zip(&self.cubes).filter(|(_, cube)| cube.is_whole()).map(|(number, _)| number);
-        out.cubes.extend(whole.take(usize::try_from(needed).unwrap_or(usize::MAX)));
-        if out.cubes.len() as u64 == needed {
-            return Ok(());
+        out.corners.clear();
+        if !is_of_cubes(ask.sides) {
+            let is_loose = ask.hosts == Hosts::Any && volume(self.host) > u64::from(ask.member);
+            return self.place_inside(ask, true, out) || is_loose && self.place_inside(ask, false, out);
         }
-        let partly = self.cubes.iter().filter(|cube| cube.free() != 0 && !cube.is_whole()).count() as u64;
-        Err(NoCubes::TooFew { asked: sides, needed, whole: out.cubes.len() as u64, partly })
+        let Some(lay) = self.lay_of_cubes(ask) else { return false };
+        (out.is_whole, out.block, out.axes, out.exposed) = (true, lay.block, lay.axes, 0);
+        out.members = [0, 1, 2].map(|i| ask.sides[i] / lay.block[i]);
+        let needed = usize::try_from(volume(ask.sides) / CUBE_CHIPS).unwrap_or(usize::MAX);
+        let whole = self.free.iter().enumerate().filter(|(_, free)| **free == FULL);
+        let corner = |number: usize| corner(self.grid, number);
+        out.corners.extend(whole.take(needed).map(|(number, _)| corner(number)));
+        out.corners.len() == needed
     }
 
-    fn place_inside(&self, sides: [u16; 3], out: &mut CubeSlice) -> Result<(), NoCubes> {
-        let [a, b, c] = sides.map(usize::from);
-        let spots = self.spots.get((a - 1) * 16 + (b - 1) * 4 + c - 1).map_or(&[][..], Vec::as_slice);
-        let mut best: Option<((bool, u32, u32), u32, Spot)> = None;
-        for (number, cube) in (0..).zip(&self.cubes) {
-            let free = cube.free();
-            let (is_whole, left) = (cube.is_whole(), free.count_ones());
-            if best.is_some_and(|((best_whole, best_left, _), ..)| (best_whole, best_left) < (is_whole, left))
-            {
+    /// The most free chips that the place of a slice has, all of them where one is free; 0 where there is no place.
+    pub(crate) fn most_free(&mut self, ask: BoxAsk) -> u64 {
+        if self.check(ask.sides).is_err() {
+            return 0;
+        }
+        if !is_of_cubes(ask.sides) {
+            self.find_spots(ask, ask.hosts != Hosts::Any);
+            let most = |free: &u64| self.spots.iter().map(|spot| (spot.chips & free).count_ones()).max();
+            return self.free.iter().filter_map(most).max().unwrap_or(0).into();
+        }
+        if self.lay_of_cubes(ask).is_none() {
+            return 0;
+        }
+        let needed = usize::try_from(volume(ask.sides) / CUBE_CHIPS).unwrap_or(usize::MAX);
+        self.counts.clear();
+        self.counts.extend(self.free.iter().map(|free| free.count_ones()));
+        self.counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+        self.counts.iter().take(needed).map(|count| u64::from(*count)).sum()
+    }
+
+    /// The largest slice that has room inside of the asked one and could be had now.
+    pub(crate) fn largest(&mut self, ask: BoxAsk) -> Option<[u16; 3]> {
+        let whole = self.free.iter().filter(|free| **free == FULL).count() as u64 * CUBE_CHIPS;
+        let of_cubes = check(ask.sides, whole).map_or_else(|illegal| illegal.smaller, |()| Some(ask.sides));
+        let of_cubes = of_cubes.filter(|sides| whole > 0 && is_of_cubes(*sides));
+        of_cubes.or_else(|| self.largest_inside(ask))
+    }
+
+    /// The largest box inside of one cube that is free and has room inside of the asked one.
+    fn largest_inside(&mut self, ask: BoxAsk) -> Option<[u16; 3]> {
+        let most = ask.sides.map(|side| side.min(EDGE));
+        let smaller = RankOrder::rows(most);
+        let mut best: Option<(u64, [u16; 3])> = None;
+        for sides in
+            (0..smaller.len()).filter_map(|i| smaller.coordinates(i)).map(|at| at.map(|side| side + 1))
+        {
+            if best.is_some_and(|(chips, _)| volume(sides) <= chips) {
                 continue;
             }
-            for spot in spots.iter().filter(|spot| spot.chips & !free == 0) {
-                let merit = (is_whole, left, exposed(spot.chips, free));
+            self.find_spots(BoxAsk { sides, ..ask }, false);
+            let is_free = |free: &u64| self.spots.iter().any(|spot| spot.chips & !free == 0);
+            if self.free.iter().any(is_free) {
+                best = Some((volume(sides), sides));
+            }
+        }
+        best.map(|(_, sides)| sides)
+    }
+
+    fn place_inside(&mut self, ask: BoxAsk, in_fewest: bool, out: &mut CubeSlice) -> bool {
+        self.find_spots(ask, in_fewest);
+        let mut best: Option<(Merit, usize, Spot)> = None;
+        for (number, free) in self.free.iter().copied().enumerate() {
+            let (is_whole, left) = (free == FULL, free.count_ones());
+            if best.is_some_and(|((whole, least, ..), ..)| (whole, least) < (is_whole, left)) {
+                continue;
+            }
+            for spot in self.spots.iter().filter(|spot| spot.chips & !free == 0) {
+                let longest = spot.lay.block.into_iter().max().unwrap_or(1);
+                let merit =
+                    (is_whole, left, longest, self.breaks_host(spot, free), exposed(spot.chips, free));
                 if best.is_none_or(|(least, ..)| merit < least) {
                     best = Some((merit, number, *spot));
                 }
             }
         }
-        let Some((_, number, Spot { at, axes, .. })) = best else {
-            let most = self.cubes.iter().map(|cube| cube.free().count_ones()).max().unwrap_or(0);
-            return Err(NoCubes::NoRoom { asked: sides, free: self.free_count(), most });
-        };
-        out.part = Part::Inside { at, axes };
-        out.cubes.push(number);
-        Ok(())
+        let Some(((.., exposed), number, Spot { at, lay, .. })) = best else { return false };
+        let cube = corner(self.grid, number);
+        out.corners.push([0, 1, 2].map(|axis| cube[axis] + at[axis]));
+        (out.is_whole, out.block, out.axes, out.exposed) = (false, lay.block, lay.axes, exposed);
+        out.members = [0, 1, 2].map(|i| ask.sides[i] / lay.block[lay.axes[i]]);
+        true
     }
 
-    /// Takes all chips of a slice, or none.
-    ///
-    /// # Errors
-    /// When a cube is not there, or a chip is taken or broken.
-    pub fn take(&mut self, slice: &CubeSlice) -> Result<(), TorusError> {
-        let chips = slice.chips();
-        self.check(slice, |cube| chips & !cube.free(), TorusError::NotFree)?;
-        self.change(slice, |cube| cube.taken |= chips);
-        Ok(())
+    /// Whether it takes a part of a host that was free, where it is smaller than one.
+    fn breaks_host(&self, Spot { at, lay, .. }: &Spot, free: u64) -> bool {
+        let corner = [0, 1, 2].map(|axis| at[axis] / self.host[axis] * self.host[axis]);
+        let is_small = hosts_under(lay.sides, self.host) == 1 && lay.sides != self.host;
+        is_small && box_bits(corner, self.host) & !free == 0
     }
 
-    /// Gives back all chips of a slice that was taken, or none.
-    ///
-    /// # Errors
-    /// When a cube is not there, or a chip was not taken.
-    pub fn release(&mut self, slice: &CubeSlice) -> Result<(), TorusError> {
-        let chips = slice.chips();
-        self.check(slice, |cube| chips & !cube.taken, TorusError::NotTaken)?;
-        self.change(slice, |cube| cube.taken &= !chips);
-        Ok(())
-    }
-
-    /// Marks a chip of a cube as broken or as whole again. Who has taken it keeps it.
-    ///
-    /// # Errors
-    /// When there is no such cube or chip.
-    pub fn set_broken(&mut self, cube: u32, at: [u16; 3], is_broken: bool) -> Result<(), TorusError> {
-        let found = self.cubes.get_mut(cube as usize).ok_or(TorusError::NoCube(cube))?;
-        if at.iter().any(|at| *at >= EDGE) {
-            return Err(TorusError::Outside(super::ChipBox::one(at)));
+    /// How members lie in a slice of whole cubes: as it was asked for, as compact as can be.
+    fn lay_of_cubes(&self, ask: BoxAsk) -> Option<Lay> {
+        if ask.hosts == Hosts::One && hosts_under(ask.sides, self.host) > 1 {
+            return None;
         }
-        let bit = box_bits(at, [1; 3]);
-        found.broken = if is_broken { found.broken | bit } else { found.broken & !bit };
-        Ok(())
+        let inside = BoxAsk { sides: [EDGE; 3], ..ask };
+        lays(inside, [EDGE; 3], self.host).min_by_key(|lay| lay.block.into_iter().max())
     }
 
-    /// Marks the way from a cube to the switches as dead or live. A cube that is cut off takes boxes still.
-    ///
-    /// # Errors
-    /// When there is no such cube.
-    pub fn set_cut_off(&mut self, cube: u32, is_cut_off: bool) -> Result<(), TorusError> {
-        let found = self.cubes.get_mut(cube as usize).ok_or(TorusError::NoCube(cube))?;
-        found.is_cut_off = is_cut_off;
-        Ok(())
-    }
-
-    /// The first cube that is not there or lacks a chip, if any; numbers ascend, so that none counts twice.
-    fn check(
-        &self,
-        slice: &CubeSlice,
-        lacks: impl Fn(&Cube) -> u64,
-        error: impl Fn([u16; 3]) -> TorusError,
-    ) -> Result<(), TorusError> {
-        for (i, number) in slice.cubes.iter().enumerate() {
-            let is_first = i == 0 || slice.cubes.get(i - 1).is_some_and(|before| before < number);
-            let cube = self.cubes.get(*number as usize).filter(|_| is_first);
-            let lacking = lacks(cube.ok_or(TorusError::NoCube(*number))?);
-            if lacking != 0 {
-                return Err(error(coordinates(lacking.trailing_zeros())));
+    /// The places in a cube, over no more hosts than needed or anywhere.
+    fn find_spots(&mut self, ask: BoxAsk, in_fewest: bool) {
+        self.spots.clear();
+        let able = || lays(ask, [EDGE; 3], self.host);
+        let Some(fewest) = able().map(|lay| hosts_under(lay.sides, self.host)).min() else { return };
+        let corners = RankOrder::rows([EDGE; 3]);
+        for lay in able().filter(|lay| !in_fewest || hosts_under(lay.sides, self.host) == fewest) {
+            for at in (0..corners.len()).filter_map(|corner| corners.coordinates(corner)) {
+                let fits = (0..3).all(|i| {
+                    let (side, block, host) = (lay.sides[i], lay.block[i], self.host[i]);
+                    at[i] + side <= EDGE && Along { side, block, host, len: EDGE }.is_corner(at[i], in_fewest)
+                });
+                if fits {
+                    self.spots.push(Spot { chips: box_bits(at, lay.sides), at, lay });
+                }
             }
         }
-        Ok(())
-    }
-
-    fn change(&mut self, slice: &CubeSlice, change: impl Fn(&mut Cube)) {
-        for number in &slice.cubes {
-            if let Some(cube) = self.cubes.get_mut(*number as usize) {
-                change(cube);
-            }
-        }
-    }
-}
-
-impl Cube {
-    const fn free(&self) -> u64 {
-        !(self.taken | self.broken)
-    }
-
-    const fn is_whole(&self) -> bool {
-        self.free() == FULL && !self.is_cut_off
     }
 }
 
 impl CubeSlice {
-    /// Whether the switches can join it as a twisted torus instead.
-    #[must_use]
-    pub fn can_twist(&self) -> bool {
-        can_twist(self.sides)
-    }
-
-    /// The chips by rank: the cube, and x, y, z inside of it. Neighbours in rank are neighbours in the slice, and
-    /// the ring over all of them comes back where it can ([`RankOrder::ring`]).
-    pub fn chips_by_rank(&self) -> impl Iterator<Item = (u32, [u16; 3])> {
-        let order = RankOrder::ring(self.sides, [self.part == Part::Whole; 3]);
-        let [_, b, c] = self.sides.map(|side| usize::from(side.div_ceil(EDGE)));
+    /// The corners of members in the torus, in the order that is given for the grid of members along the asked sides.
+    /// All sides of whole cubes are rings, and none of a box inside of a cube.
+    pub(crate) fn corners(
+        &self,
+        order: fn([u16; 3], [bool; 3]) -> RankOrder,
+    ) -> impl Iterator<Item = [u16; 3]> {
+        let order = order(self.members, [self.is_whole; 3]);
+        let in_cube = self.block.map(|side| EDGE / side.max(1));
+        let cubes = [0, 1, 2].map(|i| usize::from(self.members[i].div_ceil(in_cube[i].max(1))));
         (0..order.len()).filter_map(move |rank| {
             let along = order.coordinates(rank)?;
-            match self.part {
-                Part::Whole => {
-                    let [x, y, z] = along.map(|at| usize::from(at / EDGE));
-                    let cube = self.cubes.get((x * b + y) * c + z)?;
-                    Some((*cube, along.map(|at| at % EDGE)))
-                }
-                Part::Inside { at, axes } => {
-                    let mut found = at;
-                    for (axis, by) in axes.into_iter().zip(along) {
-                        *found.get_mut(axis)? += by;
-                    }
-                    Some((*self.cubes.first()?, found))
-                }
+            if !self.is_whole {
+                return Some(step(*self.corners.first()?, self.axes, along, self.block));
             }
+            let [x, y, z] = [0, 1, 2].map(|i| usize::from(along[i] / in_cube[i]));
+            let cube = self.corners.get((x * cubes[1] + y) * cubes[2] + z)?;
+            Some([0, 1, 2].map(|i| cube[i] + along[i] % in_cube[i] * self.block[i]))
         })
     }
-
-    /// Chips as bits of each of its cubes.
-    fn chips(&self) -> u64 {
-        let Part::Inside { at, axes } = self.part else {
-            return FULL;
-        };
-        let mut sides = [1; 3];
-        for (axis, side) in axes.into_iter().zip(self.sides) {
-            if let Some(along) = sides.get_mut(axis) {
-                *along = side;
-            }
-        }
-        box_bits(at, sides)
-    }
 }
 
-/// The places in a cube over no more hosts than needed.
-fn spots(sides: [u16; 3], host: [u16; 3]) -> Vec<Spot> {
-    let under =
-        |sides: [u16; 3]| sides.iter().zip(host).map(|(side, host)| side.div_ceil(host)).product::<u16>();
-    let fewest = rotations(sides, true).map(|(_, lie)| under(lie)).min();
-    let corners = RankOrder::rows([EDGE; 3]);
-    let mut found = Vec::new();
-    for (axes, lie) in rotations(sides, true).filter(|(_, lie)| Some(under(*lie)) == fewest) {
-        for at in (0..corners.len()).filter_map(|corner| corners.coordinates(corner)) {
-            let fits = (0..3).all(|i| {
-                at[i] + lie[i] <= EDGE && at[i] % host[i] + lie[i] <= lie[i].div_ceil(host[i]) * host[i]
-            });
-            if fits {
-                found.push(Spot { chips: box_bits(at, lie), at, axes });
-            }
-        }
-    }
-    found
+/// Where a cube begins in its torus.
+fn corner(grid: [u16; 3], number: usize) -> [u16; 3] {
+    let [_, b, c] = grid.map(usize::from);
+    [number / (b * c), number / c % b, number % c].map(|at| narrow(at) * EDGE)
 }
 
-/// The chips of a box as bits; what is outside of the cube is left out.
-fn box_bits(at: [u16; 3], sides: [u16; 3]) -> u64 {
-    let order = RankOrder::rows([EDGE; 3]);
-    let inside = |chip: [u16; 3]| (0..3).all(|i| chip[i] >= at[i] && chip[i] - at[i] < sides[i]);
-    (0..order.len())
-        .filter(|bit| order.coordinates(*bit).is_some_and(inside))
-        .fold(0, |bits, bit| bits | 1 << bit)
+fn is_of_cubes(sides: [u16; 3]) -> bool {
+    sides.iter().all(|side| side.is_multiple_of(EDGE))
 }
 
-fn coordinates(bit: u32) -> [u16; 3] {
-    RankOrder::rows([EDGE; 3]).coordinates(u64::from(bit)).unwrap_or_default()
+/// The chips of a box inside of a cube as bits.
+fn box_bits([x, y, z]: [u16; 3], [size_x, size_y, size_z]: [u16; 3]) -> u64 {
+    let row = ((1_u64 << size_z) - 1) << z;
+    let plane = (0..size_y).fold(0, |bits, i| bits | row << (4 * (y + i)));
+    (0..size_x).fold(0, |bits, i| bits | plane << (16 * (x + i)))
 }
 
 /// Links from chips of a cube to free ones beside them.

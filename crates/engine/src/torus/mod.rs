@@ -1,21 +1,17 @@
-//! Shapes: places that are not counts in a tree, but boxes, cubes and runs of racks.
+//! Shapes: places that are not counts in a tree, but boxes of chips.
 //!
 //! - [`Chips`]: a torus or mesh of chips; a slice is a free box, in any rotation, around wrapping sides.
 //! - [`Cubes`]: cubes of 4x4x4 chips behind optical switches (TPU v4 and later); any free cubes are a torus.
-//! - [`Racks`]: racks in a row, aggregated by powers of two; segments of a job stay inside a rack (Slurm's
-//!   `topology/block`, NVL72).
 //!
-//! Each finds a place if there is one, the best by a stated order, and else says why there is none. Nothing here
-//! takes anything by looking: the answer is taken and released with its own functions. Pictures are in
-//! `docs/placement-shapes.md`.
+//! Each is told what is free, finds the best place if there is one, and else says how much of a place is free at
+//! most. Members are boxes of their own, each inside of one host. Pictures are in `docs/placement-shapes.md`.
 
 mod chips;
 mod cubes;
 mod legal;
 mod order;
 mod place;
-mod rack_sets;
-mod racks;
+mod time;
 mod windows;
 
 #[cfg(test)]
@@ -23,87 +19,114 @@ mod tests;
 
 use std::fmt;
 
-pub use chips::{Chips, SIDE_MAX};
-pub use cubes::{CubeSlice, Cubes, NoCubes, Part};
-pub use legal::{IllegalShape, SliceRule, TPU_V4, TPU_V5E, TPU_V5P, TPU_V7X};
-pub use order::RankOrder;
-pub use place::{BoxAsk, Hosts, NoBox, Placed, Scratch};
-pub use racks::{NoRacks, RackAsk, RackChoice, RackUse, Racks, RacksError};
+use phalanx_model::Torus;
 
-/// Chips that lie together: the corner with the lowest coordinates, and how many follow along x, y, z. A box may
-/// run over the end of a side that wraps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChipBox {
-    pub at: [u16; 3],
-    pub sides: [u16; 3],
-}
+pub(crate) use chips::Chips;
+pub(crate) use cubes::{CubeSlice, Cubes};
+pub(crate) use legal::IllegalShape;
+pub(crate) use order::RankOrder;
+pub(crate) use place::{Placed, Scratch};
+pub(crate) use time::{all_reduce_ns, all_to_all_ns};
 
-impl ChipBox {
-    #[must_use]
-    pub const fn one(at: [u16; 3]) -> Self {
-        Self { at, sides: [1; 3] }
-    }
+/// The longest side: a row of z is one machine word.
+const SIDE_MAX: u16 = 64;
+/// The most chips of a torus: sums over it are half words. The largest pod has 9,216.
+const CHIPS_MAX: u64 = u16::MAX as u64;
+/// Edge of the cube that optical switches join (Jouppi et al., "TPU v4", ISCA 2023, section 2).
+const EDGE: u16 = 4;
 
-    #[must_use]
-    pub fn chip_count(&self) -> u64 {
-        volume(self.sides)
-    }
-}
-
-impl fmt::Display for ChipBox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [x, y, z] = self.at;
-        write!(f, "{} at {x},{y},{z}", Sides(self.sides))
-    }
-}
-
-/// Why a torus cannot be kept, or chips cannot be taken, released or marked.
+/// A box that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TorusError {
-    /// A side of 0, or one longer than [`SIDE_MAX`].
+pub(crate) struct BoxAsk {
+    /// Chips along each side, 1 where there is none. They may lie along any axes.
+    pub(crate) sides: [u16; 3],
+    /// Chips of a member.
+    pub(crate) member: u32,
+    pub(crate) hosts: Hosts,
+}
+
+/// How a box may lie over hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hosts {
+    /// In the smallest block of hosts that can hold it where that is free, else anywhere.
+    Any,
+    /// Over whole hosts alone.
+    Whole,
+    /// Inside of one.
+    One,
+}
+
+/// How chips are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they lie.
+    Box,
+    /// By switches, cube by cube.
+    Cubes,
+}
+
+impl Form {
+    /// # Errors
+    /// When slices of such a torus cannot be told: it has sides of 0, too many chips or hosts that do not fill it, or
+    /// it is twisted and not made of cubes: the rings of a twisted torus are no rows of chips, so that boxes cannot be
+    /// moved in it.
+    pub(crate) fn of(torus: &Torus) -> Result<Self, TorusError> {
+        let (sides, host) = (torus.chips, host_of(torus));
+        if sides.iter().any(|side| *side == 0 || *side > SIDE_MAX) || volume(sides) > CHIPS_MAX {
+            return Err(TorusError::Sides(sides));
+        }
+        let of_cubes = torus.cube == EDGE && sides.iter().all(|side| side.is_multiple_of(EDGE));
+        let unit = if of_cubes { [EDGE; 3] } else { sides };
+        let is_filled = unit.iter().zip(host).all(|(side, host)| side.is_multiple_of(host));
+        if !is_filled || volume(host) > u64::from(phalanx_model::DEVICES_PER_NODE_MAX) {
+            return Err(TorusError::Hosts { sides: unit, host });
+        }
+        match (of_cubes, torus.is_twisted) {
+            (true, _) => Ok(Self::Cubes),
+            (false, false) => Ok(Self::Box),
+            (false, true) => Err(TorusError::Twisted),
+        }
+    }
+}
+
+/// Chips of a host along x, y, z; a side of 0 counts as 1.
+pub(crate) fn host_of(torus: &Torus) -> [u16; 3] {
+    torus.host_chips.map(|side| side.max(1))
+}
+
+/// Why no slices are placed in a torus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TorusError {
+    /// A side of 0, a longer one than [`SIDE_MAX`], or more chips than [`CHIPS_MAX`].
     Sides([u16; 3]),
-    /// The blocks of the hosts do not fill the sides.
-    Hosts { sides: [u16; 3], host: [u16; 3] },
-    /// The rings of a twisted torus are no rows of chips, so that boxes cannot be moved in it.
+    /// The blocks of the hosts do not fill the sides, or a host has more chips than a node has devices.
+    Hosts {
+        sides: [u16; 3],
+        host: [u16; 3],
+    },
     Twisted,
-    /// Chips beyond the ends of the torus.
-    Outside(ChipBox),
-    /// An axis that is none of x, y, z (0 to 2), or has no link there.
-    NoLink { at: [u16; 3], axis: usize },
-    /// The first chip of a box that is taken or broken.
-    NotFree([u16; 3]),
-    /// The first chip of a box that nobody has taken.
-    NotTaken([u16; 3]),
-    /// More cubes than are kept.
-    TooManyCubes(u32),
-    /// A cube that is not there.
-    NoCube(u32),
 }
 
 impl fmt::Display for TorusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sides(sides) => write!(f, "a torus of {} chips: sides are 1 to {SIDE_MAX}", Sides(*sides)),
+            Self::Sides(sides) => {
+                write!(
+                    f,
+                    "a torus of {}: sides are 1 to {SIDE_MAX}, and chips {CHIPS_MAX} at most",
+                    Sides(*sides)
+                )
+            }
             Self::Hosts { sides, host } => {
-                write!(f, "hosts of {} chips do not fill a torus of {}", Sides(*host), Sides(*sides))
+                write!(f, "hosts of {} chips do not fill {}", Sides(*host), Sides(*sides))
             }
             Self::Twisted => f.write_str("a twisted torus is one slice, and is given whole"),
-            Self::Outside(chips) => write!(f, "{chips} is outside of the torus"),
-            Self::NoLink { at: [x, y, z], axis } => {
-                write!(f, "chip {x},{y},{z} has no link along axis {axis}")
-            }
-            Self::NotFree([x, y, z]) => write!(f, "chip {x},{y},{z} is not free"),
-            Self::NotTaken([x, y, z]) => write!(f, "chip {x},{y},{z} is not taken"),
-            Self::TooManyCubes(cubes) => write!(f, "{cubes} cubes, and {} at most", cubes::CUBES_MAX),
-            Self::NoCube(cube) => write!(f, "there is no cube {cube}"),
         }
     }
 }
 
-impl std::error::Error for TorusError {}
-
 /// Sides as they are written: `4x4x8`.
-struct Sides([u16; 3]);
+pub(crate) struct Sides(pub(crate) [u16; 3]);
 
 impl fmt::Display for Sides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,24 +135,130 @@ impl fmt::Display for Sides {
     }
 }
 
-fn volume(sides: [u16; 3]) -> u64 {
+pub(crate) fn volume(sides: [u16; 3]) -> u64 {
     sides.into_iter().map(u64::from).product()
 }
 
 /// The axis along which each asked side lies: as it was asked first, and those with the same side along z together.
 const ROTATIONS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
+/// The sides as they lie along x, y, z.
+fn lie(sides: [u16; 3], axes: [usize; 3]) -> [u16; 3] {
+    let mut along = [0; 3];
+    for (axis, side) in axes.into_iter().zip(sides) {
+        along[axis] = side;
+    }
+    along
+}
+
 /// The different rotations of sides: for each the axes, and the sides as they lie along x, y, z.
-fn rotations(sides: [u16; 3], rotate: bool) -> impl Iterator<Item = ([usize; 3], [u16; 3])> {
-    let lie = move |axes: [usize; 3]| {
-        let mut along = [0; 3];
-        for (axis, side) in axes.into_iter().zip(sides) {
-            along[axis] = side;
-        }
-        along
+fn rotations(sides: [u16; 3]) -> impl Iterator<Item = ([usize; 3], [u16; 3])> {
+    let is_first =
+        move |i: &usize| (0..*i).all(|before| lie(sides, ROTATIONS[before]) != lie(sides, ROTATIONS[*i]));
+    (0..ROTATIONS.len()).filter(is_first).map(move |i| (ROTATIONS[i], lie(sides, ROTATIONS[i])))
+}
+
+/// The boxes that a member's chips can be: they fill a host, so that those at multiples of their sides are each inside
+/// of one.
+fn blocks(host: [u16; 3], member: u32) -> impl Iterator<Item = [u16; 3]> {
+    let parts = |side: u16| (1..=side).filter(move |part| side.is_multiple_of(*part));
+    let boxes = parts(host[0]).flat_map(move |x| parts(host[1]).map(move |y| (x, y)));
+    let boxes = boxes.flat_map(move |(x, y)| parts(host[2]).map(move |z| [x, y, z]));
+    boxes.filter(move |block| volume(*block) == u64::from(member))
+}
+
+/// Hosts that sides have to lie over, at least.
+fn hosts_under(sides: [u16; 3], host: [u16; 3]) -> u64 {
+    sides.iter().zip(host).map(|(side, host)| u64::from(side.div_ceil(host))).product()
+}
+
+/// One way for a box to lie: the axis of each asked side, the sides along x, y, z, and the box of each member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lay {
+    axes: [usize; 3],
+    sides: [u16; 3],
+    block: [u16; 3],
+}
+
+/// The ways for a box to lie in something of these sides.
+fn lays(ask: BoxAsk, within: [u16; 3], host: [u16; 3]) -> impl Iterator<Item = Lay> {
+    let fills = |sides: [u16; 3], unit: [u16; 3]| {
+        sides.iter().zip(unit).all(|(side, unit)| side.is_multiple_of(unit))
     };
-    let most = if rotate { ROTATIONS.len() } else { 1 };
-    (0..most)
-        .filter(move |i| (0..*i).all(|earlier| lie(ROTATIONS[earlier]) != lie(ROTATIONS[*i])))
-        .map(move |i| (ROTATIONS[i], lie(ROTATIONS[i])))
+    let of_sides = move |(axes, sides): ([usize; 3], [u16; 3])| {
+        blocks(host, ask.member)
+            .map(move |block| Lay { axes, sides, block })
+            .filter(move |lay| fills(sides, lay.block))
+    };
+    rotations(ask.sides)
+        .filter(move |(_, sides)| {
+            !sides.contains(&0) && sides.iter().zip(within).all(|(side, most)| *side <= most)
+        })
+        .filter(move |(_, sides)| match ask.hosts {
+            Hosts::Any => true,
+            Hosts::Whole => fills(*sides, host),
+            Hosts::One => hosts_under(*sides, host) == 1,
+        })
+        .flat_map(of_sides)
+}
+
+/// One axis of a box: its side, that of its members, that of a host, and the length of all.
+#[derive(Clone, Copy, Debug)]
+struct Along {
+    side: u16,
+    block: u16,
+    host: u16,
+    len: u16,
+}
+
+impl Along {
+    /// Whether a box may begin here: at a corner of members, and where it is to lie over the fewest hosts, in the
+    /// smallest block of hosts that can hold it.
+    fn is_corner(self, at: u16, in_fewest: bool) -> bool {
+        let Self { side, block, host, len } = self;
+        let over = side.div_ceil(host) * host;
+        at.is_multiple_of(block) && (!in_fewest || over == len || at % host + side <= over)
+    }
+}
+
+/// Coordinates and sides are 64 at most.
+fn narrow(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+/// A corner in a box as it was asked for, as it lies: the steps along the asked sides go along these axes.
+fn step(corner: [u16; 3], axes: [usize; 3], along: [u16; 3], block: [u16; 3]) -> [u16; 3] {
+    let mut at = corner;
+    for (axis, by) in axes.into_iter().zip(along) {
+        at[axis] += by * block[axis];
+    }
+    at
+}
+
+/// Why a torus never has such a slice, were all of it free; nothing where it has.
+pub(crate) fn refusal(torus: &Torus, form: Form, ask: BoxAsk) -> Option<String> {
+    let host = host_of(torus);
+    let within = match form {
+        Form::Box => torus.chips,
+        Form::Cubes => {
+            if let Err(illegal) = legal::check(ask.sides, volume(torus.chips)) {
+                return Some(illegal.to_string());
+            }
+            [EDGE; 3]
+        }
+    };
+    let is_of_cubes = form == Form::Cubes && ask.sides.iter().all(|side| side.is_multiple_of(EDGE));
+    let inside = if is_of_cubes { BoxAsk { sides: [EDGE; 3], ..ask } } else { ask };
+    let spans_hosts = ask.hosts == Hosts::One && volume(ask.sides) > volume(host);
+    if lays(inside, within, host).next().is_some() && !spans_hosts {
+        return None;
+    }
+    let (asked, name, all, host) = (Sides(ask.sides), &torus.name, Sides(torus.chips), Sides(host));
+    Some(match ask.hosts {
+        Hosts::One => format!("{asked} is not inside of one host: those of {name} have {host} chips"),
+        _ => format!(
+            "{asked} in members of {} does not fit {name}: {all} chips in hosts of {host}, and a member is a box in one",
+            ask.member
+        ),
+    })
 }

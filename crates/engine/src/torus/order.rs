@@ -7,7 +7,7 @@
 
 /// A box of up to three sides as a sequence of its chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankOrder {
+pub(crate) struct RankOrder {
     sides: [u64; 3],
     way: Way,
 }
@@ -23,8 +23,7 @@ enum Way {
 
 impl RankOrder {
     /// The last side runs fastest.
-    #[must_use]
-    pub fn rows(sides: [u16; 3]) -> Self {
+    pub(crate) fn rows(sides: [u16; 3]) -> Self {
         Self { sides: sides.map(u64::from), way: Way::Rows }
     }
 
@@ -33,8 +32,7 @@ impl RankOrder {
     /// It comes back to its beginning where that is possible by this construction: for every box with an even
     /// number of chips and two sides at least, and for odd ones with a closed side. No other box has such a cycle
     /// (a grid is two-coloured, and a cycle takes as many chips of one colour as of the other).
-    #[must_use]
-    pub fn ring(sides: [u16; 3], closed: [bool; 3]) -> Self {
+    pub(crate) fn ring(sides: [u16; 3], closed: [bool; 3]) -> Self {
         let sides = sides.map(u64::from);
         let all: u64 = sides.iter().product();
         let cycle = (0..3).find(|axis| {
@@ -45,25 +43,18 @@ impl RankOrder {
     }
 
     /// Chips of the box.
-    #[must_use]
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.sides.iter().product()
     }
 
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Whether the last rank is a neighbour of the first.
-    #[must_use]
-    pub const fn comes_back(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) const fn comes_back(&self) -> bool {
         matches!(self.way, Way::Cycle(_))
     }
 
     /// Where a rank stands, counted from the corner of the box; none for a rank that the box does not have.
-    #[must_use]
-    pub fn coordinates(&self, rank: u64) -> Option<[u16; 3]> {
+    pub(crate) fn coordinates(&self, rank: u64) -> Option<[u16; 3]> {
         if rank >= self.len() {
             return None;
         }

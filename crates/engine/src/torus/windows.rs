@@ -63,8 +63,7 @@ pub(super) fn and_rows(rows: &mut [u64], axis: Axis, size: usize, head: &mut Vec
 }
 
 /// `out[i]` becomes the sum of the steps i to i + size - 1 of `cells` along the axis; what lies behind an open end
-/// counts 0. `size` is 1 to the length of the axis, and sums fit a `u16` (sides are 64 at most, and two axes are
-/// summed at most: 4,096).
+/// counts 0. `size` is 1 to the length of the axis, and sums fit a `u16` (a torus has fewer chips than that).
 pub(super) fn sum(cells: &[u16], axis: Axis, size: usize, out: &mut Vec<u16>) {
     out.resize(cells.len(), 0);
     let lines = cells.chunks_exact(axis.len * axis.inner).zip(out.chunks_exact_mut(axis.len * axis.inner));

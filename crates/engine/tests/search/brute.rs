@@ -57,7 +57,7 @@ impl Every<'_> {
         let required = self.gang.topology.required.as_ref().unwrap_or(outermost);
         let whole = |level: &LevelName| Segment { size: self.gang.size, level: level.clone() };
         let parts = self.gang.topology.segments.iter().cloned().chain([whole(required), whole(outermost)]);
-        parts.into_iter().all(|part| self.is_in_parts(&part))
+        self.books.keeps_rules(self.gang, &self.used) && parts.into_iter().all(|part| self.is_in_parts(&part))
     }
 
     /// Whether every domain of a level has whole parts, but for one that has the smaller last one beside them.

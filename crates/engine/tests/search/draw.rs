@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceGroup, DeviceMask, DomainCost, DomainName, Gang, LevelCost, LevelName,
-    Levels, Machine, Needs, NicCost, Node, NodeName, Origin, Pattern, Program, Segment, ShapeCost, ShapeName,
-    Topology, Traffic,
+    Admin, CostTable, Device, DeviceGroup, DeviceMask, DomainCost, DomainLimit, DomainName, Gang, LevelCost,
+    LevelName, Levels, Machine, Needs, NicCost, Node, NodeName, Origin, Pattern, Program, ResourceName,
+    Segment, ShapeCost, ShapeName, Spread, Topology, Traffic,
 };
 
 /// `SplitMix64` (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
@@ -16,6 +16,11 @@ pub(crate) struct Rng(u64);
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// Another one that leaves this one as it is: what is drawn from it changes nothing else that a seed stands for.
+    fn beside(&self) -> Self {
+        Self(self.0 ^ 0x5851_f42d_4c95_7f2d)
     }
 
     pub(crate) fn bits(&mut self) -> u64 {
@@ -69,6 +74,15 @@ pub(crate) const ISLAND: &str = "island";
 pub(crate) const SOCKET: &str = "socket";
 const RATES: [u32; 6] = [5_000, 8_000, 12_500, 25_000, 50_000, 100_000];
 
+/// Counted on nodes.
+const NIC: &str = "nic";
+/// Counted in domains.
+const POWER: &str = "power";
+
+fn resource(name: &str) -> ResourceName {
+    ResourceName::new(name).unwrap()
+}
+
 pub(crate) fn level(text: &str) -> LevelName {
     LevelName::new(text).unwrap()
 }
@@ -83,17 +97,24 @@ pub(crate) fn whole_path(node: &Node) -> Vec<DomainName> {
 }
 
 pub(crate) fn cluster(rng: &mut Rng, scale: Scale) -> Cluster {
+    let mut beside = rng.beside();
     let names = match scale {
         Scale::Tiny => rng.pick(&LEVELS),
         Scale::Large => rng.pick(&LEVELS[1..]),
     };
-    let levels = Levels::new(names.iter().map(|name| level(name)).collect(), level("node"));
+    let mut levels = Levels::new(names.iter().map(|name| level(name)).collect(), level("node"));
     let (count, fan) = match scale {
         Scale::Tiny => (rng.between(1, 5), [rng.between(1, 2), rng.between(1, 3)]),
         Scale::Large => (rng.between(130, 300), [rng.between(2, 5), rng.between(2, 12)]),
     };
-    let kinds: Vec<(ShapeCost, Arc<Machine>)> =
-        (0..rng.pick(&[1, 1, 2])).map(|kind| machine(rng, kind, scale)).collect();
+    let kinds = (0..rng.pick(&[1, 1, 2])).map(|kind| {
+        let (cost, mut machine) = machine(rng, kind, scale);
+        if beside.chance(70) {
+            machine.named.insert(resource(NIC), beside.between(0, 8).into());
+        }
+        (cost, Arc::new(machine))
+    });
+    let kinds: Vec<(ShapeCost, Arc<Machine>)> = kinds.collect();
     let used = rng.pick(&[0, 0, 0, 20, 50]);
     let mut numbers: Vec<u32> = (0..count).collect();
     rng.shuffle(&mut numbers);
@@ -116,6 +137,7 @@ pub(crate) fn cluster(rng: &mut Rng, scale: Scale) -> Cluster {
     });
     let mut nodes: Vec<Node> = nodes.collect();
     nodes.sort_by(|a, b| (&a.path, &a.name).cmp(&(&b.path, &b.name)));
+    levels.limits = limits(&mut beside, &levels, &nodes, scale);
     let mut table = costs(rng, &levels, &nodes);
     table.shapes = kinds.into_iter().map(|(cost, machine)| (machine.shape.clone(), cost)).collect();
     Cluster { levels, table, nodes }
@@ -152,7 +174,20 @@ fn any_cost(rng: &mut Rng) -> LevelCost {
     LevelCost { uplink_mb_per_s, latency_ns: rng.pick(&[0, 300, 2_000, 5_000]), inside_mb_per_s: 0 }
 }
 
-fn machine(rng: &mut Rng, kind: u32, scale: Scale) -> (ShapeCost, Arc<Machine>) {
+/// Domains that have so much of a resource between them, a whole level or a single one.
+fn limits(rng: &mut Rng, levels: &Levels, nodes: &[Node], scale: Scale) -> Vec<DomainLimit> {
+    let most = if scale == Scale::Tiny { 12 } else { 200 };
+    let count = if rng.chance(30) { rng.between(1, 2) } else { 0 };
+    let limit = |_| {
+        let at = rng.between(0, levels.above.len() as u32 - 1) as usize;
+        let path = rng.chance(30).then(|| rng.pick(nodes).path[..=at].to_vec());
+        let amount = rng.between(0, most).into();
+        DomainLimit { level: levels.above[at].clone(), path, resource: resource(POWER), amount }
+    };
+    (0..count).map(limit).collect()
+}
+
+fn machine(rng: &mut Rng, kind: u32, scale: Scale) -> (ShapeCost, Machine) {
     let devices: u32 = match scale {
         Scale::Tiny => rng.pick(&[1, 2, 3, 4, 4, 4, 6]),
         Scale::Large => rng.pick(&[4, 8, 8]),
@@ -202,7 +237,7 @@ fn machine(rng: &mut Rng, kind: u32, scale: Scale) -> (ShapeCost, Arc<Machine>) 
     machine.groups.retain(|group| !group.devices.is_empty());
     machine.cpu_milli = rng.pick(&[3_000, 8_000, 64_000]);
     machine.memory_bytes = rng.pick(&[4, 7, 64]);
-    (cost, Arc::new(machine))
+    (cost, machine)
 }
 
 /// Levels of a cluster that a gang can name, from the outermost inwards.
@@ -214,7 +249,37 @@ fn named_levels(cluster: &Cluster) -> Vec<LevelName> {
     cluster.levels.above.iter().chain([&cluster.levels.node]).cloned().chain(inside).collect()
 }
 
+/// One of three asks for something beside members with devices, CPUs and memory in their places.
 pub(crate) fn gang(rng: &mut Rng, cluster: &Cluster, most: u32) -> Gang {
+    let mut beside = rng.beside();
+    let mut gang = plain_gang(rng, cluster, most);
+    if beside.chance(33) {
+        vary(&mut beside, cluster, &mut gang);
+    }
+    gang
+}
+
+fn vary(rng: &mut Rng, cluster: &Cluster, gang: &mut Gang) {
+    let needs = &mut gang.needs;
+    let has_nics = cluster.nodes.iter().any(|node| !node.machine.named.is_empty());
+    if has_nics && rng.chance(35) {
+        needs.named.insert(resource(NIC), rng.between(1, 3).into());
+    }
+    if !cluster.levels.limits.is_empty() && rng.chance(60) {
+        needs.named.insert(resource(POWER), rng.between(1, 3).into());
+    }
+    if rng.chance(20) {
+        needs.avoid = (0..rng.between(1, 2)).map(|_| rng.pick(&cluster.nodes).name).collect();
+    }
+    needs.is_exclusive = rng.chance(20);
+    if rng.chance(40) {
+        let level =
+            rng.pick(&[&cluster.levels.above[..], std::slice::from_ref(&cluster.levels.node)].concat());
+        gang.topology.spread.push(Spread { level, max: rng.between(1, 4) });
+    }
+}
+
+fn plain_gang(rng: &mut Rng, cluster: &Cluster, most: u32) -> Gang {
     let levels = named_levels(cluster);
     let devices = rng.pick(&[1, 1, 1, 1, 2, 2, 3, 0]);
     let mut size = rng.between(1, (most / u32::max(devices, 1)).max(1));

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use phalanx_engine::Share;
-use phalanx_model::{Admin, DeviceMask, Gang, Pattern, Placement, ShapeCost};
+use phalanx_model::{
+    Admin, DeviceMask, DomainName, Gang, Pattern, Placement, ResourceName, ShapeCost, Spread,
+};
 
 use crate::draw::{Cluster, whole_path};
 
@@ -29,6 +31,11 @@ pub(crate) struct Free {
     pub(crate) devices: DeviceMask,
     pub(crate) cpu_milli: u64,
     pub(crate) memory_bytes: u64,
+    /// What members on it use of each resource that is counted by name.
+    pub(crate) used: BTreeMap<ResourceName, u64>,
+    /// Shares of gangs on it, and whether one of them wants to be alone.
+    pub(crate) shares: u32,
+    pub(crate) is_held: bool,
 }
 
 /// Books of a cluster: what is free, what its uplinks carry, and what its hardware is worth.
@@ -115,6 +122,9 @@ impl Books {
             devices: node.machine.device_mask().minus(node.foreign),
             cpu_milli: node.machine.cpu_milli,
             memory_bytes: node.machine.memory_bytes,
+            used: BTreeMap::new(),
+            shares: 0,
+            is_held: false,
         });
         let free = free.collect();
         let (mut of_node, mut domains) = (Vec::new(), Vec::new());
@@ -191,10 +201,19 @@ impl Books {
                 free.devices = free.devices.minus(share.devices);
                 free.cpu_milli -= cpu;
                 free.memory_bytes -= memory;
+                free.shares += 1;
+                free.is_held = gang.needs.is_exclusive;
             } else {
                 free.devices = free.devices.union(share.devices);
                 free.cpu_milli += cpu;
                 free.memory_bytes += memory;
+                free.shares -= 1;
+                free.is_held = gang.needs.is_exclusive && free.shares > 0;
+            }
+            for (name, need) in &gang.needs.named {
+                let used = free.used.entry(name.clone()).or_default();
+                let all = need * u64::from(share.members);
+                *used = if is_taken { *used + all } else { *used - all };
             }
         }
         let Some(traffic) = gang.traffic else { return };
@@ -319,6 +338,9 @@ impl Books {
                 return Err(format!("segments of {} in one {}", segment.size, segment.level));
             }
         }
+        if !self.keeps_rules(gang, &used) {
+            return Err("too many in one domain".into());
+        }
         self.is_narrowest(placement, &ranks, &used)?;
         Ok(used)
     }
@@ -366,11 +388,52 @@ impl Books {
             && groups.filter(|group| group.level == *level).any(|group| all.is_subset_of(group.devices))
     }
 
+    /// Whether no domain has more members than it may, or than what it has for all of its nodes is enough for.
+    pub(crate) fn keeps_rules(&self, gang: &Gang, used: &[(usize, u32, DeviceMask)]) -> bool {
+        let levels = &self.cluster.levels;
+        let inside = |domain: &[DomainName]| -> u64 {
+            let there = used.iter().filter(|(node, ..)| self.cluster.nodes[*node].path.starts_with(domain));
+            there.map(|(_, members, _)| u64::from(*members)).sum()
+        };
+        let has_room = |domain: &[DomainName]| {
+            let level = &levels.above[domain.len() - 1];
+            let mut spread = gang.topology.spread.iter().filter(|rule| rule.level == *level);
+            spread.all(|rule| inside(domain) <= rule.max.into())
+                && gang.needs.named.iter().all(|(name, need)| {
+                    let of_level =
+                        levels.limits.iter().filter(|limit| limit.level == *level && limit.resource == *name);
+                    let own = of_level.clone().find(|limit| limit.path.as_deref() == Some(domain));
+                    let limit = own.or_else(|| of_level.clone().find(|limit| limit.path.is_none()));
+                    limit.is_none_or(|limit| {
+                        inside(domain) * need + self.used_in(domain, name) <= limit.amount
+                    })
+                })
+        };
+        used.iter().all(|(node, ..)| {
+            let path = &self.cluster.nodes[*node].path;
+            (1..=path.len()).all(|end| has_room(&path[..end]))
+        })
+    }
+
+    fn used_in(&self, domain: &[DomainName], name: &ResourceName) -> u64 {
+        let nodes = self.cluster.nodes.iter().zip(&self.free);
+        let inside = nodes.filter(|(node, _)| node.path.starts_with(domain));
+        inside.map(|(_, free)| free.used.get(name).copied().unwrap_or(0)).sum()
+    }
+
+    /// Whether a gang may use a node at all.
+    fn may_use(&self, gang: &Gang, at: usize) -> bool {
+        let (node, free, needs) = (&self.cluster.nodes[at], &self.free[at], &gang.needs);
+        node.admin == Admin::Open
+            && (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
+            && !needs.avoid.contains(&node.name)
+            && !free.is_held
+            && (!needs.is_exclusive || (free.shares == 0 && node.foreign.is_empty()))
+    }
+
     /// Free devices of a node that the gang may have.
     pub(crate) fn eligible(&self, gang: &Gang, node: usize) -> DeviceMask {
-        let is_named =
-            gang.needs.nodes.is_empty() || gang.needs.nodes.contains(&self.cluster.nodes[node].name);
-        if self.cluster.nodes[node].admin != Admin::Open || !is_named {
+        if !self.may_use(gang, node) {
             return DeviceMask::EMPTY;
         }
         let wanted: Vec<String> =
@@ -383,16 +446,25 @@ impl Books {
         self.free[node].devices.iter().filter(suits).collect()
     }
 
-    /// Members that a node may have, as far as CPUs, memory and names say.
+    /// Members that a node may have, as far as CPUs, memory, names, and rules for the node say.
     pub(crate) fn room(&self, gang: &Gang, node: usize) -> u32 {
-        let is_named =
-            gang.needs.nodes.is_empty() || gang.needs.nodes.contains(&self.cluster.nodes[node].name);
-        if self.cluster.nodes[node].admin != Admin::Open || !is_named {
+        if !self.may_use(gang, node) {
             return 0;
         }
+        let (free, machine) = (&self.free[node], &self.cluster.nodes[node].machine);
         let times = |free: u64, need: u64| free.checked_div(need).unwrap_or(u64::MAX);
-        let cpu = times(self.free[node].cpu_milli, gang.needs.cpu_milli);
-        let memory = times(self.free[node].memory_bytes, gang.needs.memory_bytes);
-        u32::try_from(cpu.min(memory).min(gang.size.into())).unwrap()
+        let cpu = times(free.cpu_milli, gang.needs.cpu_milli);
+        let memory = times(free.memory_bytes, gang.needs.memory_bytes);
+        // What no node counts is limited by domains alone.
+        let is_counted =
+            |name: &ResourceName| self.cluster.nodes.iter().any(|n| n.machine.named.contains_key(name));
+        let named = gang.needs.named.iter().filter(|(name, _)| is_counted(name)).map(|(name, need)| {
+            let has = machine.named.get(name).copied().unwrap_or(0);
+            times(has - free.used.get(name).copied().unwrap_or(0), *need)
+        });
+        let is_of_node = |rule: &&Spread| rule.level == self.cluster.levels.node;
+        let spread = gang.topology.spread.iter().filter(is_of_node).map(|rule| u64::from(rule.max));
+        let most = named.chain(spread).chain([cpu, memory, gang.size.into()]).min();
+        most.map_or(0, |most| u32::try_from(most).unwrap())
     }
 }

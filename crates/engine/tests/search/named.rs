@@ -6,7 +6,7 @@ use phalanx_engine::{Found, Placer};
 use phalanx_model::{
     CostTable, DeviceGroup, DeviceMask, Gang, LevelCost, Levels, Node, Pattern, Segment, ShapeCost, Traffic,
 };
-use phalanx_testkit::{costs, gang, levels, node};
+use phalanx_testkit::{costs, gang, levels, limited, node};
 
 use crate::draw::level;
 
@@ -195,5 +195,39 @@ fn segments_at_two_levels_inside_the_node_nest() {
         let both = pair[0].devices.union(pair[1].devices);
         let groups = node.machine.groups.iter().filter(|group| group.level == level("b-switch"));
         assert!(groups.clone().any(|group| both.is_subset_of(group.devices)), "{both}");
+    }
+}
+
+/// Six of power hold three members of two each, in a part of two and one of one. (A job is refused when the counts deny
+/// it.)
+#[test]
+fn what_a_domain_holds_is_counted_with_the_smaller_part() {
+    let levels = limited(levels(&["cluster"]), "cluster", "power", 6);
+    let nodes = ["a", "b"].map(|name| node(name).gpus(4).build());
+    let mut placer = Placer::new(&levels, nodes.clone(), &costs(&nodes));
+    let gang = gang(3).devices(2).uses("power", 2).segment(2, "node").build();
+    assert!(placer.place(&gang).is_some());
+    assert_eq!(placer.most_that_fits(&gang, 0), 3);
+}
+
+/// Two members on a node that may not be together in one leaf: there is no such place, and the counts say so.
+#[test]
+fn what_equal_numbers_per_node_and_a_spread_exclude_is_counted() {
+    let nodes = ["a", "b"].map(|name| node(name).path(["all", name]).gpus(4).build());
+    let mut placer = Placer::new(&levels(&["cluster", "leaf"]), nodes.clone(), &costs(&nodes));
+    let gang = gang(2).devices(1).per_node(2).spread(1, "leaf").build();
+    assert_eq!(placer.place(&gang), None);
+    assert!(placer.most_that_fits(&gang, 0) < 2);
+}
+
+/// Shares of memory alone, on devices whose memory is not known: as many as anybody asks for.
+#[test]
+fn shares_without_a_limit_are_no_overflow() {
+    let nodes = [("a", "V100"), ("b", "H100")].map(|(name, model)| node(name).gpus(4).model(model).build());
+    let mut placer = Placer::new(&levels(&["cluster"]), nodes.clone(), &costs(&nodes));
+    for size in [1, 3, 1] {
+        let gang = gang(size).share(0, 1 << 30, "user").build();
+        assert!(placer.place(&gang).is_some());
+        placer.take(&gang);
     }
 }

@@ -89,8 +89,13 @@ pub(crate) fn outcome() -> Outcome {
     ];
     let effects =
         (1..).zip(orders).map(|(seq, order)| Effect { id: EffectId { epoch: Epoch(7), seq }, order });
-    let reason =
-        Reason::Topology { level: level("leaf"), asked: 8, best: 4, best_domain: "leaf-1".to_owned() };
+    let reason = Reason::Topology {
+        level: level("leaf"),
+        asked: 8,
+        best: 4,
+        best_domain: "leaf-1".to_owned(),
+        segments: Vec::new(),
+    };
     Outcome {
         effects: effects.collect(),
         changes: vec![

@@ -5,14 +5,16 @@ use phalanx_model::DeviceMask;
 use super::fill::{LEVELS_MAX, in_groups};
 use super::measure::{Measure, broken};
 use super::{Found, View};
+use crate::plan::pack::{Pack, members_ask};
 use crate::plan::space::Pick;
 use crate::plan::tree::LevelAt;
 
 /// What one node for all is worth: time, what it breaks; less is better.
 type Worth = (u64, u64);
 
-/// The best single node, if one holds the gang.
-pub(super) fn on_one_node(view: View<'_>, picks: &mut Vec<Pick>) -> Option<Found> {
+/// The best single node, if one holds the gang. Of those that are equally fast it is the one by which others lose least:
+/// in a cluster of several models that is weighed ([`Pack`]), elsewhere it is the fullest.
+pub(super) fn on_one_node(view: View<'_>, pack: &mut Pack, picks: &mut Vec<Pick>) -> Option<Found> {
     let request = view.request;
     let wanted = request.size.checked_mul(request.needs.devices)?;
     let by_one =
@@ -23,11 +25,34 @@ pub(super) fn on_one_node(view: View<'_>, picks: &mut Vec<Pick>) -> Option<Found
         _ if by_one => one_by_one(view, wanted),
         _ => by_class(view, wanted),
     }?;
+    let pick = packed(view, pack, &pick).unwrap_or(pick);
     picks.clear();
     picks.push(pick);
     let measured = Measure::of(view, picks)?;
     let time_ns = measured.cost.time_ns;
     Some(Found { cost: measured.cost, bottleneck_mb_per_s: measured.bottleneck, least_ns: time_ns })
+}
+
+/// As fast a place as this one where the others lose least.
+fn packed(view: View<'_>, pack: &mut Pack, found: &Pick) -> Option<Pick> {
+    let View { tree, space, request } = view;
+    if !tree.is_mixed || request.part_in_node().is_some() || matches!(request.ceiling, LevelAt::Group(_)) {
+        return None;
+    }
+    let ask = members_ask(tree, request.needs, request.size)?;
+    let wanted = found.devices.count();
+    let ring = |node: usize, set| tree.kind(&tree.nodes[node]).ring(set);
+    let least = request.traffic.over(ring(found.node as usize, found.devices));
+    let set_on = |node: usize| {
+        let devices = request.devices(tree, space, node);
+        if request.limit(tree, space, node, devices) < request.size || !has_room_around(view, node) {
+            return None;
+        }
+        let set = tree.kind(&tree.nodes[node]).table.best(devices, wanted)?;
+        (request.traffic.over(ring(node, set)) <= least).then_some(set)
+    };
+    let (node, _) = pack.choose(tree, space, &ask, |node| set_on(node).is_some())?;
+    Some(Pick::new(node as u32, request.size, set_on(node)?))
 }
 
 fn worth(view: View<'_>, node: usize, free: DeviceMask, set: DeviceMask) -> Worth {

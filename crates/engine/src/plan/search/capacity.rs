@@ -217,7 +217,12 @@ impl Capacities {
         let holds = in_parts(
             view,
             LevelAt::Above(level),
-            inner.at_most(room, view.request.size, unit_inside(view, level)),
+            inner.at_most(
+                room,
+                view.request.size,
+                unit_inside(view, level),
+                view.request.members_per_node.unwrap_or(1),
+            ),
         );
         self.known[level][domain] = (self.stamp, holds);
         holds
@@ -274,10 +279,16 @@ impl Holds {
         Self { full: self.full.saturating_add(other.full), rest: self.rest || other.rest }
     }
 
-    /// As much of it as there is room for, in whole parts of those inside.
-    fn at_most(self, room: u32, size: u32, unit: u32) -> Self {
-        let full = self.full.min(room) / unit * unit;
-        Self { full, rest: self.rest && room - full >= size % unit }
+    /// As much of it as there is room for, in whole parts of those inside and as many on each node as asked.
+    fn at_most(self, room: u32, size: u32, unit: u32, each_node: u32) -> Self {
+        if room >= self.full && !self.rest {
+            return self;
+        }
+        let step = each_node.max(1) / gcd(each_node.max(1), unit) * unit;
+        let full = self.full.min(room) / step * step;
+        // Where whole parts are left out, the smaller one stands in their place.
+        let has_place = self.rest || full < self.full;
+        Self { full, rest: has_place && room - full >= size % unit }
     }
 
     /// Whether so many members fit, the last part being smaller where `unit` does not divide them.
@@ -291,6 +302,10 @@ impl Holds {
 pub(super) fn unit_at(view: View<'_>, level: LevelAt) -> u32 {
     let inner = view.request.parts.iter().filter(|part| part.level >= level);
     inner.map(|part| part.size).next().unwrap_or(1)
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// What members come in inside of a level.

@@ -4,23 +4,38 @@ use phalanx_model::Gang;
 
 use super::capacity::unit_at;
 use super::measure::Measure;
-use super::{Found, Search, View};
+use super::{Found, Search, View, rest_last};
 use crate::plan::request::Request;
 use crate::plan::space::{Pick, Space};
 use crate::plan::tree::{LevelAt, Tree};
 
 impl Search {
     /// By domain of a level: the members that it holds in whole parts, at any speed.
-    pub(in crate::plan) fn rooms(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: usize) -> Vec<u32> {
+    pub(in crate::plan) fn rooms(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        level: usize,
+    ) -> Vec<u32> {
         let request = Request::within(tree, gang, LevelAt::Above(0), std::mem::take(&mut self.buffers));
         let view = View { tree, space, request: &request };
         self.capacities.begin(view);
         self.capacities.set_whole(view);
         let unit = unit_at(view, LevelAt::Above(level));
         let domains = 0..tree.domains.get(level).map_or(0, Vec::len);
-        let rooms = domains.map(|domain| self.capacities.of(view, level, domain).full / unit * unit).collect();
+        let rooms =
+            domains.map(|domain| self.capacities.of(view, level, domain).full / unit * unit).collect();
         self.buffers = request.into_buffers();
         rooms
+    }
+
+    /// Whether domains above the node hold fewer members than their nodes do, by rules of the gang or of theirs.
+    pub(in crate::plan) fn is_capped(&mut self, tree: &Tree, gang: &Gang) -> bool {
+        let request = Request::within(tree, gang, LevelAt::Above(0), std::mem::take(&mut self.buffers));
+        let is_capped = request.is_capped();
+        self.buffers = request.into_buffers();
+        is_capped
     }
 
     /// Adds the picks of the whole gang inside one domain of a level: as few nodes as can be, at any speed. Whether
@@ -33,8 +48,7 @@ impl Search {
         (level, domain): (usize, usize),
         picks: &mut Vec<Pick>,
     ) -> bool {
-        let request =
-            Request::within(tree, gang, LevelAt::Above(level), std::mem::take(&mut self.buffers));
+        let request = Request::within(tree, gang, LevelAt::Above(level), std::mem::take(&mut self.buffers));
         let view = View { tree, space, request: &request };
         self.capacities.begin(view);
         self.capacities.set_whole(view);
@@ -45,6 +59,12 @@ impl Search {
         }
         self.buffers = request.into_buffers();
         is_filled
+    }
+
+    /// Puts picks in the order of ranks: the domain with the smaller last part last.
+    pub(in crate::plan) fn in_rank_order(tree: &Tree, space: &Space, gang: &Gang, picks: &mut [Pick]) {
+        let request = Request::of(tree, gang, LevelAt::Above(0));
+        rest_last(View { tree, space, request: &request }, picks);
     }
 
     /// What a place costs that was found elsewhere, as one collective of the whole gang; its picks stand in the order
@@ -59,6 +79,10 @@ impl Search {
         let request = Request::within(tree, gang, LevelAt::Above(0), std::mem::take(&mut self.buffers));
         let measure = Measure::of(View { tree, space, request: &request }, picks);
         self.buffers = request.into_buffers();
-        measure.map(|Measure { cost, bottleneck }| Found { cost, bottleneck_mb_per_s: bottleneck, least_ns: 0 })
+        measure.map(|Measure { cost, bottleneck }| Found {
+            cost,
+            bottleneck_mb_per_s: bottleneck,
+            least_ns: 0,
+        })
     }
 }

@@ -7,7 +7,7 @@ use super::{Search, Sort, View};
 use crate::plan::request::Request;
 use crate::plan::space::Space;
 use crate::plan::tree::{LevelAt, Tree};
-use crate::plan::{parts, roles, slices};
+use crate::plan::{grids, parts, roles, slices};
 
 /// What the best domain of a level can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,18 @@ pub(crate) struct Fit {
 
 /// How many members fit in the best domain of a level; of a gang with roles those of the gang itself.
 pub(crate) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
-    match Sort::of(gang) {
-        Sort::Members | Sort::Grid => fit_members(tree, space, gang, level),
+    fit_as(Sort::of(gang), tree, space, gang, level)
+}
+
+/// The same of the gang's own members, without its roles.
+pub(crate) fn fit_own(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
+    fit_as(Sort::of_own(gang), tree, space, gang, level)
+}
+
+fn fit_as(sort: Sort, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
+    match sort {
+        Sort::Members => fit_members(tree, space, gang, level),
+        Sort::Grid => fit_members(tree, space, &grids::asked(tree, gang), level),
         Sort::Parts => parts::best_fit(tree, space, gang, level),
         Sort::Slice => slices::best_fit(tree, space, gang, level),
         Sort::Roles => roles::best_fit(tree, space, gang, level),
@@ -47,7 +57,8 @@ impl Search {
         if !matches!(Sort::of(gang), Sort::Members | Sort::Grid) {
             return (best_fit(tree, space, gang, level).fits, 0);
         }
-        let request = Request::within(tree, gang, level, std::mem::take(&mut self.buffers));
+        let gang = grids::asked(tree, gang);
+        let request = Request::within(tree, &gang, level, std::mem::take(&mut self.buffers));
         let view = View { tree, space, request: &request };
         let most = match request.ceiling {
             LevelAt::Above(level) => most(view, &mut self.capacities, level),

@@ -11,14 +11,17 @@
 
 mod alone;
 mod capacity;
+mod domain;
 mod exact;
 mod fill;
 mod fit;
 mod measure;
+mod slots;
 mod wish;
 
-use phalanx_model::{Gang, Placement, Slot};
+use phalanx_model::{Gang, Placement};
 
+use super::pack::Pack;
 use super::request::{Buffers, Request};
 use super::shape::NO_LIMIT;
 use super::space::{Pick, Row, Space};
@@ -29,7 +32,8 @@ use exact::Exact;
 use measure::Measure;
 
 pub(crate) use fill::{DOMAINS_MAX, LEVELS_MAX};
-pub(crate) use fit::{Fit, best_fit, fit_members};
+pub(crate) use fit::{Fit, best_fit, fit_own};
+pub(crate) use slots::{domain_of_picks, placement};
 
 /// The outermost level at which the gang may be spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +61,12 @@ pub(crate) enum Sort {
 
 impl Sort {
     pub(crate) fn of(gang: &Gang) -> Self {
+        if gang.roles.is_empty() { Self::of_own(gang) } else { Self::Roles }
+    }
+
+    /// The same of the gang's own members, without its roles.
+    pub(crate) fn of_own(gang: &Gang) -> Self {
         match gang {
-            _ if !gang.roles.is_empty() => Self::Roles,
             _ if gang.needs.part.is_some() => Self::Parts,
             _ if gang.topology.slice.is_some() => Self::Slice,
             _ if !gang.grid.is_empty() => Self::Grid,
@@ -94,6 +102,9 @@ pub(crate) struct Search {
     trial: Vec<Pick>,
     found: Vec<Pick>,
     order: Vec<u32>,
+    pub(in crate::plan) slices: slices::Memory,
+    pub(in crate::plan) desk: parts::Desk,
+    pub(in crate::plan) pack: Pack,
 }
 
 /// What a search ended with.
@@ -144,8 +155,30 @@ impl Search {
 
     /// The same where no nodes are preferred and models differ in nothing.
     fn place_as_asked(&mut self, tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -> Option<Found> {
+        self.place_as(Sort::of(gang), tree, space, gang, ceiling)
+    }
+
+    /// The same for the gang's own members, without its roles.
+    pub(in crate::plan) fn place_own(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        ceiling: Ceiling,
+    ) -> Option<Found> {
+        self.place_as(Sort::of_own(gang), tree, space, gang, ceiling)
+    }
+
+    fn place_as(
+        &mut self,
+        sort: Sort,
+        tree: &Tree,
+        space: &Space,
+        gang: &Gang,
+        ceiling: Ceiling,
+    ) -> Option<Found> {
         self.order.clear();
-        let place = match Sort::of(gang) {
+        let place = match sort {
             Sort::Members => Self::place_members,
             Sort::Parts => parts::place,
             Sort::Slice => slices::place,
@@ -193,7 +226,7 @@ impl Search {
     fn place_request(&mut self, view: View<'_>) -> Option<Found> {
         self.found.clear();
         self.capacities.begin(view);
-        let mut best = alone::on_one_node(view, &mut self.found);
+        let mut best = alone::on_one_node(view, &mut self.pack, &mut self.found);
         if let LevelAt::Above(outermost) = view.request.ceiling
             && view.request.size > 1
             && !view.tree.nodes.is_empty()
@@ -440,75 +473,4 @@ pub(crate) fn place(tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -
     let mut search = Search::default();
     search.place(tree, space, gang, ceiling)?;
     placement(tree, search.picks(), search.order(), gang)
-}
-
-/// The picks as slots, by rank: first the members of the gang itself, then role by role.
-pub(crate) fn placement(tree: &Tree, picks: &[Pick], order: &[u32], gang: &Gang) -> Option<Placement> {
-    let mut members: Vec<Slot> = Vec::with_capacity(gang.member_count() as usize);
-    for role in 0..=gang.roles.len() as u16 {
-        for pick in picks.iter().filter(|pick| pick.role == role) {
-            deal(tree, pick, gang, &mut members)?;
-        }
-    }
-    let slots = if order.is_empty() {
-        (0..).zip(members).map(|(rank, slot)| Slot { rank, ..slot }).collect()
-    } else {
-        let seat =
-            |(rank, member): (u32, &u32)| Some(Slot { rank, ..members.get(*member as usize)?.clone() });
-        (0..).zip(order).map(seat).collect::<Option<_>>()?
-    };
-    Some(Placement { slots, level: tree.level_name(level_of(tree, picks)?) })
-}
-
-/// The members of one pick: a node's devices are dealt out along its ring, group by group where segments stay inside
-/// groups.
-fn deal(tree: &Tree, pick: &Pick, gang: &Gang, members: &mut Vec<Slot>) -> Option<()> {
-    let node = tree.nodes.get(pick.node as usize)?;
-    let (kind, needs) = (tree.kind(node), gang.needs_of(pick.role()));
-    let slot = |devices| Slot { rank: 0, node: node.name.clone(), devices, part: None };
-    if needs.part.is_some() {
-        members.push(Slot { part: parts::part_of(tree, pick), ..slot(pick.devices) });
-        return Some(());
-    }
-    let segments = gang.topology.segments.iter().filter(|_| pick.role == 0);
-    let inside = segments.rev().find_map(|segment| match tree.level_at(&segment.level)? {
-        LevelAt::Group(group) => Some((group, segment.size.saturating_mul(needs.devices))),
-        _ => None,
-    });
-    let dealt = match inside {
-        Some((group, devices)) => {
-            let sets = kind.groups_of(group).map(|mask| kind.table.ring_order(pick.devices.and(mask)));
-            let mut sets: Vec<Vec<u32>> = sets.collect();
-            sets.sort_by_key(|set| !(set.len() as u32).is_multiple_of(devices.max(1)));
-            sets.concat()
-        }
-        None => kind.table.ring_order(pick.devices),
-    };
-    let mut shares = dealt.chunks(needs.devices.max(1) as usize);
-    for _ in 0..pick.members {
-        let devices = if needs.devices == 0 { &[] } else { shares.next()? };
-        members.push(slot(devices.iter().copied().collect()));
-    }
-    Some(())
-}
-
-/// The narrowest level whose single domain holds all.
-pub(crate) fn level_of(tree: &Tree, picks: &[Pick]) -> Option<LevelAt> {
-    let first = picks.first()?;
-    if picks.iter().all(|pick| pick.node == first.node) {
-        let used = picks.iter().fold(phalanx_model::DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
-        let groups = tree.kind(&tree.nodes[first.node as usize]).groups.iter();
-        let holding = groups.filter(|(_, mask)| !used.is_empty() && used.is_subset_of(*mask));
-        let narrowest = holding.min_by_key(|(group, mask)| (mask.count(), *group));
-        return Some(narrowest.map_or(LevelAt::Node, |(group, _)| LevelAt::Group(*group)));
-    }
-    let mut of_picks: Vec<usize> = picks.iter().map(|p| tree.nodes[p.node as usize].leaf as usize).collect();
-    for level in (0..tree.depth()).rev() {
-        of_picks.dedup();
-        if of_picks.iter().all(|domain| Some(domain) == of_picks.first()) {
-            return Some(LevelAt::Above(level));
-        }
-        of_picks.iter_mut().for_each(|domain| *domain = tree.domains[level][*domain].parent);
-    }
-    Some(LevelAt::Above(0))
 }

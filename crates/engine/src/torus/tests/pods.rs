@@ -2,56 +2,76 @@
 
 use super::*;
 
-fn free_chips(pod: &Cubes) -> u64 {
-    pod.free_count()
+fn of_cubes(chips: [u16; 3]) -> Torus {
+    Torus { cube: 4, ..torus(chips, [true; 3], [2, 2, 1]) }
+}
+
+/// All of it is free but what is given.
+fn without(torus: &Torus, used: &BTreeSet<[u16; 3]>) -> Cubes {
+    let mut cubes = Cubes::default();
+    cubes.lay_out(torus);
+    every(torus.chips).filter(|at| !used.contains(at)).for_each(|at| cubes.set_free(at));
+    cubes
+}
+
+/// The chips of a slice, member by member.
+fn chips(slice: &CubeSlice) -> Vec<[u16; 3]> {
+    let of_member = |at: [u16; 3]| every(slice.block).map(move |by| [0, 1, 2].map(|i| at[i] + by[i]));
+    slice.corners(RankOrder::ring).flat_map(of_member).collect()
 }
 
 #[test]
 fn the_largest_job_takes_96_cubes_and_leaves_44() {
-    let mut pod = Cubes::new(140, [2, 2, 1], TPU_V5P).unwrap();
-    assert_eq!(free_chips(&pod), 8_960);
+    let pod = of_cubes([16, 20, 28]);
     let (mut small, mut large) = (CubeSlice::default(), CubeSlice::default());
-    pod.place([2, 2, 1], &mut small).unwrap();
-    pod.take(&small).unwrap();
-    pod.set_broken(7, [3, 3, 3], true).unwrap();
-    pod.set_cut_off(9, true).unwrap();
-    pod.place([16, 16, 24], &mut large).unwrap();
-    assert_eq!((large.cubes.len(), large.part, large.can_twist()), (96, Part::Whole, false));
-    assert!(!large.cubes.contains(&0) && !large.cubes.contains(&7) && !large.cubes.contains(&9));
-    pod.take(&large).unwrap();
-    assert_eq!((pod.whole_count(), free_chips(&pod)), (41, 2_811));
-    let why = pod.place([12, 16, 16], &mut CubeSlice::default()).unwrap_err();
-    assert_eq!(why.to_string(), "12x16x16 takes 48 whole cubes, and 41 are free; 3 more are so in part");
-    let why = pod.place([16, 20, 28], &mut CubeSlice::default()).unwrap_err();
-    assert!(why.to_string().ends_with("there are 6144 at most; the next smaller is 16x16x24"), "{why}");
-    let before = pod.clone();
-    assert_eq!(pod.take(&large), Err(TorusError::NotFree([0; 3])));
-    assert_eq!(pod, before);
-    pod.release(&large).unwrap();
-    pod.release(&small).unwrap();
-    assert_eq!(pod.release(&small), Err(TorusError::NotTaken([0; 3])));
-    assert_eq!(pod.whole_count(), 138);
+    let mut used = BTreeSet::new();
+    assert!(without(&pod, &used).place(ask([2, 2, 1], 4), &mut small));
+    used.extend(chips(&small));
+    used.insert([15, 19, 27]);
+    let mut cubes = without(&pod, &used);
+    assert_eq!(cubes.free_count(), 8_955);
+    assert!(cubes.place(ask([16, 16, 24], 4), &mut large));
+    let taken = chips(&large);
+    assert_eq!((taken.len(), large.is_whole, large.block), (6_144, true, [2, 2, 1]));
+    assert!(taken.iter().all(|at| !used.contains(at)));
+    used.extend(taken);
+    assert_eq!(used.len(), 6_149, "each once");
+    let mut cubes = without(&pod, &used);
+    assert!(!cubes.place(ask([12, 16, 16], 4), &mut large));
+    assert_eq!(cubes.most_free(ask([12, 16, 16], 4)), 43 * 64 + 59);
+    assert_eq!(cubes.largest(ask([12, 16, 16], 4)).map(volume), Some(36 * 64));
+}
+
+#[test]
+fn all_of_a_pod_is_one_slice() {
+    let pod = of_cubes([16, 20, 28]);
+    let mut slice = CubeSlice::default();
+    assert!(without(&pod, &BTreeSet::new()).place(ask([16, 20, 28], 4), &mut slice));
+    assert_eq!(chips(&slice).into_iter().collect::<BTreeSet<_>>().len(), 8_960);
+    let mut broken = without(&pod, &BTreeSet::from([[0; 3]]));
+    assert!(!broken.place(ask([16, 20, 28], 4), &mut slice));
+    assert_eq!(broken.most_free(ask([16, 20, 28], 4)), 8_959);
+    assert_eq!(broken.largest(ask([16, 20, 28], 4)).map(volume), Some(7_680));
 }
 
 #[test]
 fn small_slices_share_cubes_until_they_are_full() {
-    let mut pod = Cubes::new(4, [2, 2, 1], TPU_V4).unwrap();
-    let mut slice = CubeSlice::default();
+    let pod = of_cubes([4, 4, 16]);
+    let (mut used, mut slice) = (BTreeSet::new(), CubeSlice::default());
     let mut numbers = Vec::new();
     for sides in [[2, 4, 4], [2, 2, 1], [2, 2, 4], [1, 1, 1], [2, 2, 2], [2, 2, 1], [2, 4, 4]] {
-        pod.place(sides, &mut slice).unwrap();
-        pod.take(&slice).unwrap();
-        numbers.push(slice.cubes[0]);
+        assert!(without(&pod, &used).place(ask(sides, 1), &mut slice));
+        used.extend(chips(&slice));
+        numbers.push(chips(&slice)[0][2] / 4);
     }
     assert_eq!(numbers, [0, 0, 0, 0, 0, 1, 1], "a cube that is begun comes first, the fullest of them first");
-    assert_eq!(pod.whole_count(), 2);
-    let why = pod.place([4, 4, 12], &mut slice).unwrap_err();
-    assert_eq!(why.to_string(), "4x4x12 takes 3 whole cubes, and 2 are free; 2 more are so in part");
-    pod.place([4, 4, 8], &mut slice).unwrap();
-    pod.take(&slice).unwrap();
-    assert!(slice.can_twist());
-    let why = pod.place([2, 4, 4], &mut slice).unwrap_err();
-    assert_eq!(why.to_string(), "no cube has room for 2x4x4: 31 chips are free, 28 at most in one cube");
+    let mut cubes = without(&pod, &used);
+    assert!(!cubes.place(ask([4, 4, 12], 4), &mut slice) && cubes.place(ask([4, 4, 8], 4), &mut slice));
+    assert_eq!(cubes.largest(ask([4, 4, 12], 4)), Some([4, 4, 8]));
+    used.extend(chips(&slice));
+    let mut cubes = without(&pod, &used);
+    assert!(!cubes.place(ask([2, 4, 4], 4), &mut slice));
+    assert_eq!((cubes.free_count(), cubes.largest(ask([2, 4, 4], 4)).map(volume)), (31, Some(24)));
 }
 
 proptest! {
@@ -59,33 +79,30 @@ proptest! {
 
     /// In a cube a box is a box: the search on a mesh of 4x4x4 finds one exactly when this one does, as tight.
     #[test]
-    fn a_cube_is_a_small_mesh(taken in any::<u64>(), more in any::<u64>(), host in select(vec![[1; 3], [2, 2, 1]])) {
-        let mut pod = Cubes::new(1, host, TPU_V4).unwrap();
-        let mut mesh = Chips::new(&torus([4; 3], [false; 3], host)).unwrap();
-        for (i, at) in every([4; 3]).enumerate().filter(|(i, _)| taken & more >> i & 1 == 1) {
-            let one = CubeSlice { sides: [1; 3], part: Part::Inside { at, axes: [0, 1, 2] }, cubes: vec![0] };
-            pod.take(&one).unwrap();
-            mesh.take(&ChipBox::one(at)).unwrap();
-            prop_assert!(i < 64);
-        }
+    fn a_cube_is_a_small_mesh(
+        rolls in vec(0..4_u32, 64),
+        host in select(vec![[1; 3], [2, 2, 1], [2, 4, 1]]),
+        member in select(vec![1, 2, 4_u32]),
+        hosts in select(vec![Hosts::Any, Hosts::Whole, Hosts::One]),
+    ) {
+        let pod = Torus { host_chips: host, ..of_cubes([4; 3]) };
+        let used: BTreeSet<_> = every([4; 3]).zip(rolls).filter(|(_, roll)| *roll == 0).map(|(at, _)| at).collect();
+        let (mut cubes, mut mesh) = (without(&pod, &used), Chips::default());
+        mesh.lay_out(&torus([4; 3], [false; 3], host));
+        every([4; 3]).filter(|at| !used.contains(at)).for_each(|at| mesh.set_free(at));
         let (mut slice, mut scratch) = (CubeSlice::default(), Scratch::default());
         for sides in every([4; 3]).map(|at| at.map(|side| side + 1)).filter(|sides| *sides != [4; 3]) {
-            let placed = mesh.place(&BoxAsk { hosts: Hosts::Fewest, ..ask(sides) }, &mut scratch);
-            let found = pod.place(sides, &mut slice);
-            prop_assert_eq!(placed.is_ok(), found.is_ok(), "{:?}", sides);
-            if let Ok(placed) = placed {
-                let chips: BTreeSet<_> = slice.chips_by_rank().map(|(_, at)| at).collect();
-                prop_assert_eq!(chips.len() as u64, volume(sides));
-                let next = chips.iter().flat_map(|at| {
-                    let grid = torus([4; 3], [false; 3], host);
-                    (0..3).flat_map(move |axis| [true, false].map(|way| grid.neighbour(*at, axis, way)))
-                });
-                let exposed = next.flatten().filter(|at| mesh.is_free(*at) && !chips.contains(at)).count();
-                prop_assert_eq!(usize::from(placed.exposed), exposed);
-                let before = pod.clone();
-                pod.take(&slice).unwrap();
-                pod.release(&slice).unwrap();
-                prop_assert_eq!(&pod, &before);
+            let ask = BoxAsk { sides, member, hosts };
+            let placed = mesh.place(ask, |_, _| 0, &mut scratch);
+            let found = cubes.place(ask, &mut slice);
+            prop_assert_eq!(placed.is_some(), found, "{:?}", ask);
+            prop_assert_eq!(cubes.most_free(ask), mesh.most_free(ask, &mut scratch), "{:?}", ask);
+            if let Some(placed) = placed {
+                prop_assert_eq!(u32::from(placed.exposed), slice.exposed);
+                prop_assert_eq!(placed.block.into_iter().max(), slice.block.into_iter().max());
+                let all = chips(&slice);
+                prop_assert_eq!(all.len() as u64, volume(sides));
+                prop_assert!(all.iter().collect::<BTreeSet<_>>().is_disjoint(&used.iter().collect()));
             }
         }
     }
@@ -93,33 +110,19 @@ proptest! {
 
 #[test]
 fn ranks_of_cubes_follow_the_links_of_the_slice() {
-    let mut pod = Cubes::new(64, [2, 2, 1], TPU_V4).unwrap();
+    let pod = of_cubes([16, 16, 16]);
     let mut slice = CubeSlice::default();
-    pod.set_broken(2, [0; 3], true).unwrap();
-    pod.place([4, 8, 12], &mut slice).unwrap();
-    assert_eq!(slice.cubes, [0, 1, 3, 4, 5, 6]);
+    assert!(without(&pod, &BTreeSet::from([[0, 0, 9]])).place(ask([4, 8, 12], 1), &mut slice));
+    let cube = |at: [u16; 3]| at.map(|at| at / 4);
+    let wanted = [[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 1, 0], [0, 1, 1], [0, 1, 2]];
     let grid = torus([4, 8, 12], [true; 3], [1; 3]);
-    let in_slice = |(cube, at): (u32, [u16; 3])| {
-        let i = u16::try_from(slice.cubes.iter().position(|c| *c == cube).unwrap()).unwrap();
-        [at[0], at[1] + i / 3 * 4, at[2] + i % 3 * 4]
+    let in_slice = |at: [u16; 3]| {
+        let i = u16::try_from(wanted.iter().position(|c| *c == cube(at)).unwrap()).unwrap();
+        [at[0] % 4, at[1] % 4 + i / 3 * 4, at[2] % 4 + i % 3 * 4]
     };
-    let ranks: Vec<_> = slice.chips_by_rank().map(in_slice).collect();
+    let ranks: Vec<_> = slice.corners(RankOrder::ring).map(in_slice).collect();
     assert_eq!(ranks.iter().collect::<BTreeSet<_>>().len(), 384);
-    let is_link = |a: [u16; 3], b| {
-        (0..3).any(|axis| [true, false].iter().any(|way| grid.neighbour(a, axis, *way) == Some(b)))
-    };
-    assert!(ranks.windows(2).all(|pair| is_link(pair[0], pair[1])) && is_link(ranks[383], ranks[0]));
-}
-
-#[test]
-fn bad_pods_are_refused() {
-    assert!(Cubes::new(70_000, [2, 2, 1], TPU_V4).is_err());
-    assert!(Cubes::new(1, [3, 1, 1], TPU_V4).is_err() && Cubes::new(1, [0, 1, 1], TPU_V4).is_err());
-    let mut pod = Cubes::new(2, [1; 3], TPU_V4).unwrap();
-    assert_eq!(pod.set_broken(2, [0; 3], true), Err(TorusError::NoCube(2)));
-    assert!(pod.set_broken(1, [4, 0, 0], true).is_err() && pod.set_cut_off(5, true).is_err());
-    let twice = CubeSlice { sides: [4, 4, 8], part: Part::Whole, cubes: vec![1, 1] };
-    assert_eq!(pod.take(&twice), Err(TorusError::NoCube(1)));
-    let none = pod.place([1, 1, 0], &mut CubeSlice::default());
-    assert!(matches!(none, Err(NoCubes::Illegal(_))));
+    assert!(
+        ranks.windows(2).all(|pair| is_link(&grid, pair[0], pair[1])) && is_link(&grid, ranks[383], ranks[0])
+    );
 }

@@ -2,30 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::device::{Device, Kind};
 use super::mix::Class;
-use super::node::NodeState;
+use crate::share::{Device, Kind, NodeState};
 
 /// Device rows kept; past that they are forgotten and counted anew.
 const ROWS_MAX: usize = 8_192;
-
-/// What a request of some class would cost on a state, and where on it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    /// `u64::MAX` where it does not fit.
-    pub cost: u64,
-    /// The price list it was computed with; [`UNKNOWN`] or [`NOBODY`] in place of one.
-    pub list: u32,
-    /// A device of [`State::key`].
-    pub device: u8,
-    /// Of a slice.
-    pub start: u8,
-}
-
-/// Not computed yet.
-pub(super) const UNKNOWN: u32 = 0;
-/// No node is in the state.
-pub(super) const NOBODY: u32 = u32::MAX;
 
 /// One state, the nodes that are in it, and what fits there. Vectors of a state that nobody is in are kept for reuse.
 #[derive(Clone, Debug)]
@@ -35,7 +16,7 @@ pub(super) struct State {
     pub members: Vec<u32>,
     /// CPU per free device, to tell equal costs apart.
     pub plenty: i64,
-    /// By class: requests that the devices could hold (see [`super::Ask::room_on`]), summed over devices.
+    /// By class: requests that the devices could hold (see [`crate::share::Ask::room_on`]), summed over devices.
     pub room: Vec<u16>,
     /// By class: requests that fit.
     pub fits: Vec<u16>,
@@ -47,9 +28,6 @@ pub(super) struct States {
     /// Slots with members, by key.
     pub live: Vec<u32>,
     free: Vec<u32>,
-    /// By class and slot: what a place costs. A decision reads one row from end to end. Empty for a class that was
-    /// never looked up.
-    pub places: Vec<Vec<Place>>,
     /// By kind and device state: how many requests of each class it could hold.
     row_of: BTreeMap<(u16, Device), u32>,
     rows: Vec<Vec<u16>>,
@@ -84,7 +62,6 @@ impl States {
             state.room.clear();
             state.fits.clear();
         }
-        self.mark(slot, UNKNOWN);
         self.count(slot, kind, classes);
         slot
     }
@@ -95,7 +72,8 @@ impl States {
         for class in classes.iter().skip(state.fits.len()) {
             let admits = class.ask.admits(kind);
             let devices = state.key.devices().iter().filter(|_| admits);
-            let room: u32 = devices.map(|device| class.ask.room_on(kind, device)).sum();
+            let rooms = devices.map(|device| class.ask.room_on(kind, device));
+            let room = rooms.fold(0, u32::saturating_add);
             let fits = class.ask.fitting(room, state.key.cpu_milli, state.key.memory_bytes);
             state.room.push(small(room));
             state.fits.push(if admits { small(fits) } else { 0 });
@@ -121,32 +99,7 @@ impl States {
             if let Ok(at) = at {
                 self.live.remove(at);
                 self.free.push(slot);
-                self.mark(slot, NOBODY);
             }
-        }
-    }
-
-    /// Voids what is known of a slot for all classes.
-    fn mark(&mut self, slot: u32, list: u32) {
-        for row in self.places.iter_mut().filter(|row| !row.is_empty()) {
-            if let Some(place) = row.get_mut(slot as usize) {
-                place.list = list;
-            } else {
-                // Slots are numbered in order, so this is the next one.
-                row.push(Place { list, ..Place::default() });
-            }
-        }
-    }
-
-    /// Makes room for what a class costs on every slot.
-    pub(super) fn open_row(&mut self, class: usize) {
-        if self.places.len() <= class {
-            self.places.resize(class + 1, Vec::new());
-        }
-        let slots = self.slots.iter();
-        let list = |state: &State| if state.members.is_empty() { NOBODY } else { UNKNOWN };
-        if let Some(row) = self.places.get_mut(class).filter(|row| row.is_empty()) {
-            row.extend(slots.map(|state| Place { list: list(state), ..Place::default() }));
         }
     }
 
@@ -178,15 +131,5 @@ impl States {
     fn forget_rows(&mut self) {
         self.row_of.clear();
         self.rows.clear();
-    }
-
-    /// Forgets what was counted by class: the classes are other ones now.
-    pub(super) fn forget_classes(&mut self) {
-        self.forget_rows();
-        self.places.iter_mut().for_each(Vec::clear);
-        for state in &mut self.slots {
-            state.room.clear();
-            state.fits.clear();
-        }
     }
 }

@@ -1,0 +1,46 @@
+//! One attempt of a gang: who stands where, and who is still there.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{Exit, Placement};
+
+/// An attempt that may hold devices.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) placement: Placement,
+    pub(crate) ready: BTreeSet<u32>,
+    pub(crate) exited: BTreeSet<u32>,
+    /// Not found after a restart: lost, or never begun and to be started again.
+    pub(crate) missing: BTreeSet<u32>,
+    pub(crate) released: bool,
+}
+
+impl Attempt {
+    /// Just ordered.
+    pub(crate) fn ordered(placement: Placement) -> Self {
+        let (ready, exited, missing) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { placement, ready, exited, missing, released: false }
+    }
+
+    /// Whether nothing is held any more. What one member held is held until the last is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        let gone = |rank| self.exited.contains(rank) || self.missing.contains(rank);
+        self.placement.slots.iter().all(|s| gone(&s.rank))
+    }
+
+    pub(crate) fn all_exited(&self) -> bool {
+        self.placement.slots.iter().all(|s| self.exited.contains(&s.rank))
+    }
+
+    /// Who ended well had been let through, whether or not that was heard of.
+    pub(crate) fn end(&mut self, rank: u32, exit: &Exit) {
+        self.exited.insert(rank);
+        if exit.is_success() {
+            self.ready.insert(rank);
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.placement.slots.iter().all(|s| self.ready.contains(&s.rank))
+    }
+}

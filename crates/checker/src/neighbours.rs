@@ -1,0 +1,152 @@
+//! Whom the members of a start stand beside: on the same node, on the same device.
+
+use phalanx_model::{DeviceMask, DevicePart, GangId, Machine, Node, NodeName, PartNeed};
+
+use crate::mig::Board;
+use crate::start::{Member, Start};
+use crate::{Checker, Violation};
+
+/// A member on one device.
+struct Occupant<'a> {
+    gang: GangId,
+    rank: u32,
+    has: Has<'a>,
+}
+
+/// How much of the device it has.
+enum Has<'a> {
+    Whole,
+    Share {
+        compute_milli: u32,
+        memory_bytes: u64,
+        trust: &'a str,
+    },
+    /// Memory slices, first and behind the last.
+    Slice {
+        first: u8,
+        end: u8,
+        has_media: bool,
+    },
+}
+
+impl Checker {
+    /// Devices that others hold; shares and slices beside each other; nodes that one gang has for itself. The start
+    /// is on the books already.
+    pub(crate) fn check_neighbours(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
+        for (name, members) in self.beside(start) {
+            let Some(node) = self.nodes.get(name) else { continue };
+            check_alone(start.id, node, &members, found);
+            let own = members.iter().filter(|member| member.of.id == start.id);
+            let devices = own.fold(DeviceMask::EMPTY, |all, member| all.union(member.slot.devices));
+            for device in devices.iter() {
+                let on = members.iter().filter(|member| member.slot.devices.contains(device));
+                let there: Vec<Occupant<'_>> = on.map(|member| occupant(*member, node, device)).collect();
+                check_beside(start.id, name, device, &there, found);
+                check_shares(name, device, &node.machine, &there, found);
+            }
+        }
+    }
+}
+
+/// Neither other gangs nor the processes of others. A gang that wants to be alone wants so for all of its roles.
+fn check_alone(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut Vec<Violation>) {
+    let wants_alone = |id: GangId| {
+        let is_exclusive = |m: &Member<'_>| m.of.gang.needs.is_exclusive || m.needs().is_exclusive;
+        there.iter().any(|m| m.of.id == id && is_exclusive(m))
+    };
+    let mut others: Vec<GangId> = there.iter().map(|member| member.of.id).filter(|id| *id != gang).collect();
+    others.dedup();
+    let mut beside: Vec<String> = others
+        .into_iter()
+        .filter(|other| wants_alone(gang) || wants_alone(*other))
+        .map(|other| format!("gang {other}"))
+        .collect();
+    if wants_alone(gang) && !node.foreign.is_empty() {
+        beside.push(format!("others, who hold devices {}", node.foreign));
+    }
+    let node = &node.name;
+    found.extend(beside.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));
+}
+
+fn occupant<'a>(member: Member<'a>, node: &Node, device: u32) -> Occupant<'a> {
+    let has = match (&member.slot.part, &member.needs().part) {
+        (Some(DevicePart::Share), Some(PartNeed::Share { compute_milli, memory_bytes, trust })) => {
+            let of_device = node.machine.devices.get(device as usize).map_or(0, |of| of.memory_bytes);
+            let memory_bytes = PartNeed::share_bytes(*compute_milli, *memory_bytes, of_device);
+            Has::Share { compute_milli: *compute_milli, memory_bytes, trust }
+        }
+        (Some(DevicePart::Slice { profile, start: first }), _) => {
+            let board = node.machine.devices.get(device as usize).and_then(Board::of);
+            let instance = board.and_then(|board| board.instance(profile));
+            let (length, has_media) = instance.map_or((0, false), |of| (of.length, of.has_media));
+            Has::Slice { first: *first, end: first.saturating_add(length), has_media }
+        }
+        _ => Has::Whole,
+    };
+    Occupant { gang: member.of.id, rank: member.slot.rank, has }
+}
+
+/// Two on one device are two shares that trust each other, or two slices side by side.
+fn check_beside(
+    gang: GangId,
+    node: &NodeName,
+    device: u32,
+    there: &[Occupant<'_>],
+    found: &mut Vec<Violation>,
+) {
+    for (at, one) in there.iter().enumerate() {
+        for other in &there[at + 1..] {
+            if one.gang != gang && other.gang != gang {
+                continue;
+            }
+            // The one that was there before, which may be of the same gang.
+            let holder = if one.gang == gang { other.gang } else { one.gang };
+            let (node, devices) = (node.clone(), DeviceMask::one(device));
+            match (&one.has, &other.has) {
+                (Has::Share { trust, .. }, Has::Share { trust: of_other, .. }) => {
+                    if trust != of_other {
+                        found.push(Violation::TrustMixed { gang, holder, node, device });
+                    }
+                }
+                (
+                    Has::Slice { first, end, has_media },
+                    Has::Slice { first: of_other, end: end_of_other, has_media: media_of_other },
+                ) => {
+                    let is_over = first < end_of_other && of_other < end;
+                    if is_over || (*has_media && *media_of_other) {
+                        let ranks = (one.rank, other.rank);
+                        found.push(Violation::SlicesOverlap { gang, holder, node, device, ranks });
+                    }
+                }
+                _ => found.push(Violation::DeviceTwice { gang, holder, node, devices }),
+            }
+        }
+    }
+}
+
+/// Shares of one device promise no more than is declared: compute up to a limit, memory up to what there is. Of a
+/// device whose memory is not known, memory is not limited.
+fn check_shares(
+    node: &NodeName,
+    device: u32,
+    machine: &Machine,
+    there: &[Occupant<'_>],
+    found: &mut Vec<Violation>,
+) {
+    let (mut compute, mut memory) = (0_u64, 0_u64);
+    for occupant in there {
+        if let Has::Share { compute_milli, memory_bytes, .. } = occupant.has {
+            compute = compute.saturating_add(compute_milli.into());
+            memory = memory.saturating_add(memory_bytes);
+        }
+    }
+    let limit = if machine.share_limit_milli == 0 { 1_000 } else { machine.share_limit_milli };
+    let bytes = machine.devices.get(device as usize).map_or(0, |device| device.memory_bytes);
+    let amounts = [
+        ("compute_milli", u64::from(limit), compute),
+        ("memory_bytes", if bytes == 0 { u64::MAX } else { bytes }, memory),
+    ];
+    for (what, has, wanted) in amounts.into_iter().filter(|(_, has, wanted)| wanted > has) {
+        found.push(Violation::DeviceOverCommitted { node: node.clone(), device, what, has, wanted });
+    }
+}

@@ -1,0 +1,81 @@
+//! What a gang that waits could give up to start now.
+
+use phalanx_model::{Gang, Rule, Unblock};
+
+use crate::ledger::Ledger;
+use crate::plan::{Ceiling, LevelAt, Search, domain_of_picks};
+
+/// The nearest level outwards of `from` at which it starts now, the domain, and how much longer its collective takes
+/// there than where it asks to be.
+pub(super) fn relaxed(ledger: &Ledger, gang: &Gang, from: LevelAt) -> Option<Unblock> {
+    let tree = ledger.tree();
+    let mut search = Search::default();
+    let outward = (0..tree.domains.len()).rev().map(LevelAt::Above);
+    let wider = [LevelAt::Node].into_iter().chain(outward).filter(|level| *level < from);
+    let mut found = wider.filter_map(|level| {
+        let found = search.place(tree, ledger.space(), gang, Ceiling(level))?;
+        Some((level, found.cost.time_ns, domain_of_picks(tree, search.picks())?))
+    });
+    let (level, time_ns, domain) = found.next()?;
+    drop(found);
+    let asked = search.place(tree, ledger.empty_opened(), gang, Ceiling(from));
+    let times_milli = asked.and_then(|asked| {
+        let milli = u128::from(time_ns) * 1_000;
+        u64::try_from(milli.checked_div(u128::from(asked.cost.time_ns))?).ok()
+    });
+    Some(Unblock::RelaxTo { level: tree.level_name(level), domain, times_milli })
+}
+
+/// The wishes of which any one, given up, lets it start now.
+pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
+    let tree = ledger.tree();
+    let ceiling = Ceiling(tree.level_of_required(gang));
+    let mut search = Search::default();
+    let fits = |easier: &Gang| search.place(tree, ledger.space(), easier, ceiling).is_some();
+    let mut easier = easier(gang);
+    let mut fits = fits;
+    easier.retain(|(_, gang)| fits(gang));
+    easier.into_iter().map(|(rule, _)| Unblock::Without { rule }).collect()
+}
+
+/// The gang without each of its wishes.
+fn easier(gang: &Gang) -> Vec<(Rule, Gang)> {
+    let mut all = Vec::new();
+    let mut give_up = |rule: Rule, change: &dyn Fn(&mut Gang)| {
+        let mut easier = gang.clone();
+        change(&mut easier);
+        all.push((rule, easier));
+    };
+    for (at, segment) in gang.topology.segments.iter().enumerate() {
+        give_up(Rule::Segment(segment.clone()), &|g| drop(g.topology.segments.remove(at)));
+    }
+    for (at, spread) in gang.topology.spread.iter().enumerate() {
+        give_up(Rule::Spread(spread.clone()), &|g| drop(g.topology.spread.remove(at)));
+    }
+    for (at, role) in gang.roles.iter().enumerate() {
+        give_up(Rule::Role(role.name.clone()), &|g| drop(g.roles.remove(at)));
+    }
+    if let Some(each) = gang.members_per_node {
+        give_up(Rule::MembersPerNode(each), &|g| g.members_per_node = None);
+    }
+    let needs = &gang.needs;
+    if needs.is_exclusive {
+        give_up(Rule::Exclusive, &|g| g.needs.is_exclusive = false);
+    }
+    if !needs.models.is_empty() {
+        let models = needs.models.iter().map(|need| need.model.clone()).collect();
+        give_up(Rule::Models(models), &|g| g.needs.models.clear());
+    }
+    for name in needs.named.keys() {
+        give_up(Rule::Named(name.clone()), &|g| {
+            g.needs.named.remove(name);
+        });
+    }
+    if !needs.nodes.is_empty() {
+        give_up(Rule::Nodes, &|g| g.needs.nodes.clear());
+    }
+    if !needs.avoid.is_empty() {
+        give_up(Rule::Avoid, &|g| g.needs.avoid.clear());
+    }
+    all
+}

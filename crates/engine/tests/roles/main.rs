@@ -1,0 +1,118 @@
+//! Gangs with roles: found whenever there is a place for all, and where they serve best.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+mod brute;
+mod named;
+
+use brute::{Rng, best_worth, is_possible, judge, worth};
+use phalanx_engine::Placer;
+
+/// In a small cluster a gang with roles is placed exactly when there is a place, and every place is what was asked for.
+#[test]
+fn a_place_for_all_roles_is_found_whenever_there_is_one() {
+    let (mut found, mut none) = (0, 0);
+    for seed in 0..15_000 {
+        let mut rng = Rng(seed);
+        let cluster = brute::cluster(&mut rng);
+        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+        let roles = rng.pick(&[1, 1, 1, 1, 1, 1, 1, 1, 2, 4]);
+        let mut gang = brute::gang(&mut rng, &cluster, roles);
+        if roles > 2 {
+            gang.roles.iter_mut().for_each(|role| role.size = 1);
+        }
+        let place = placer.place(&gang);
+        if place.is_some() {
+            let placement = placer.placement(&gang).unwrap();
+            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
+        }
+        let expected = is_possible(&cluster, &gang);
+        assert_eq!(place.is_some(), expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+        found += u32::from(expected);
+        none += u32::from(!expected);
+        assert_eq!(placer.place(&gang), place, "{seed}");
+    }
+    assert!(found > 4_000 && none > 4_000, "{found} found, {none} not");
+}
+
+/// Servers without devices stand where the slowest has the most of its NICs, and of these places nearest to the gang.
+#[test]
+fn servers_get_the_best_share_of_the_nics() {
+    let mut judged = 0;
+    for seed in 0..40_000 {
+        let mut rng = Rng(seed);
+        let cluster = brute::cluster(&mut rng);
+        let mut gang = brute::gang(&mut rng, &cluster, 1);
+        if gang.roles.len() != 1 || gang.roles[0].needs.devices > 0 || gang.traffic.is_none() {
+            continue;
+        }
+        // What nodes and domains share is dealt out as it comes, and counted in no bandwidth.
+        gang.topology.spread.clear();
+        gang.roles[0].needs.named.clear();
+        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+        if placer.place(&gang).is_none() {
+            continue;
+        }
+        let used = judge(&cluster, &gang, &placer.placement(&gang).unwrap()).unwrap();
+        assert_eq!(worth(&cluster, &used), best_worth(&cluster, &gang, &used), "{seed}: {used:?}");
+        judged += 1;
+    }
+    assert!(judged > 1_500, "{judged}");
+}
+
+/// The counts behind a reason say that the gang fits exactly when it does.
+#[test]
+fn counts_agree_with_places() {
+    for seed in 0..6_000 {
+        let mut rng = Rng(seed);
+        let cluster = brute::cluster(&mut rng);
+        let mut gang = brute::gang(&mut rng, &cluster, 1);
+        gang.topology.required = None;
+        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+        let fits = placer.most_that_fits(&gang, 0);
+        assert_eq!(fits >= gang.size, placer.place(&gang).is_some(), "{seed}: {fits} of {gang:?}");
+    }
+}
+
+/// What a gang with roles took is free again when it gives it back.
+#[test]
+fn what_roles_take_they_give_back() {
+    for seed in 0..5_000 {
+        let mut rng = Rng(seed);
+        let cluster = brute::cluster(&mut rng);
+        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+        let gang = brute::gang(&mut rng, &cluster, 1);
+        let Some(first) = placer.place(&gang) else { continue };
+        let shares: Vec<_> = placer.shares().collect();
+        placer.take(&gang);
+        placer.give_back(&gang, &shares);
+        assert_eq!(placer.place(&gang), Some(first), "{seed}");
+        assert_eq!(placer.shares().collect::<Vec<_>>(), shares, "{seed}");
+    }
+}
+
+/// More roles than are solved together: what is found is right, and what is not found is not said to be impossible.
+#[test]
+fn more_roles_are_placed_or_not_denied() {
+    let (mut found, mut missed) = (0, 0);
+    for seed in 0..8_000 {
+        let mut rng = Rng(seed);
+        let cluster = brute::cluster(&mut rng);
+        if cluster.nodes.len() > 2 {
+            continue;
+        }
+        let mut gang = brute::gang(&mut rng, &cluster, 8);
+        gang.topology.required = None;
+        gang.roles.iter_mut().for_each(|role| role.size = 1);
+        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+        if placer.place(&gang).is_some() {
+            found += 1;
+            let placement = placer.placement(&gang).unwrap();
+            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
+        } else if is_possible(&cluster, &gang) {
+            missed += 1;
+            assert!(placer.most_that_fits(&gang, 0) >= gang.size, "{seed}: {gang:?}");
+        }
+    }
+    assert!(found > 20 && missed > 0, "{found} found, {missed} missed");
+}
