@@ -12,6 +12,7 @@ mod mpi;
 mod nodes;
 mod rank_death;
 mod restart;
+mod roles;
 mod stopping;
 mod support;
 mod swarm;

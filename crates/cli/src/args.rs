@@ -167,9 +167,22 @@ pub(crate) struct JobArgs {
     /// Only on this node; given several times: on all of these, or on as many of them as `--nodes` says.
     #[arg(long = "node", value_name = "NAME", help_heading = "Size", add = ArgValueCompleter::new(complete::nodes))]
     pub(crate) named: Vec<String>,
-    /// GPUs of the whole job, with or without `--nodes`: `8`, `H100:8`.
+    /// Not on this node; given several times: on none of these.
+    #[arg(long, value_name = "NAME", help_heading = "Size", add = ArgValueCompleter::new(complete::nodes))]
+    pub(crate) exclude: Vec<String>,
+    /// On this node where the whole job fits there; given several times: on these.
+    #[arg(long, value_name = "NAME", help_heading = "Size", add = ArgValueCompleter::new(complete::nodes))]
+    pub(crate) prefer: Vec<String>,
+    /// Nobody else on the nodes of the job.
+    #[arg(long, help_heading = "Size")]
+    pub(crate) exclusive: bool,
+    /// GPUs of the whole job, with or without `--nodes`: `8`, `H100:8`, `'H100|A100:8'`; or a part of one for each
+    /// rank: `0.25`.
     #[arg(short = 'G', long, value_name = "[MODEL:]N", help_heading = "Size")]
     pub(crate) gpus: Option<String>,
+    /// A MIG slice for each rank: `1g.10gb`.
+    #[arg(long, value_name = "PROFILE", help_heading = "Size")]
+    pub(crate) mig: Option<String>,
     /// GPUs of each node.
     #[arg(long, value_name = "[MODEL:]N", help_heading = "Size")]
     pub(crate) gpus_per_node: Option<String>,
@@ -185,12 +198,24 @@ pub(crate) struct JobArgs {
     /// Memory, e.g. `64GB`: of each node with `--nodes`, otherwise of the whole job.
     #[arg(long, value_name = "SIZE", visible_alias = "mem", help_heading = "Size")]
     pub(crate) memory: Option<String>,
+    /// Of a resource that the cluster counts, `nic=1`: of each node with `--nodes`, otherwise of the whole job.
+    #[arg(long, value_name = "NAME=N", help_heading = "Size")]
+    pub(crate) resource: Vec<String>,
     /// How close together: `leaf`, `leaf:required`, `leaf:preferred@10m`.
     #[arg(long, value_name = "LEVEL[:MODE][@WAIT]", help_heading = "Size")]
     pub(crate) topology: Option<String>,
     /// Ranks that must stay together, in one domain of a level: `8@node`; given several times: inside each other.
     #[arg(long = "segment", value_name = "RANKS@LEVEL", help_heading = "Size", add = ArgValueCompleter::new(complete::segments))]
     pub(crate) segments: Vec<String>,
+    /// At most so many ranks in any one domain of a level: `1@rack`; given several times: of each of these levels.
+    #[arg(long, value_name = "RANKS@LEVEL", help_heading = "Size", add = ArgValueCompleter::new(complete::segments))]
+    pub(crate) spread: Vec<String>,
+    /// A box of chips of a torus: `4x4x8`.
+    #[arg(long, value_name = "XxYxZ", help_heading = "Size")]
+    pub(crate) slice: Option<String>,
+    /// How the ranks are laid out: `tensor=8,data=4`; also `expert` and `pipeline`.
+    #[arg(long, value_name = "AXIS=N,…", help_heading = "Size", add = ArgValueCompleter::new(complete::axes))]
+    pub(crate) parallel: Option<String>,
     /// Longest running time: `90m`, `2-00:00:00`; a plain number is minutes.
     #[arg(short, long, help_heading = "Queueing")]
     pub(crate) time: Option<String>,

@@ -69,6 +69,16 @@ pub(crate) fn segments(current: &OsStr) -> Vec<CompletionCandidate> {
     matching(current, levels(&view).iter().map(|level| CompletionCandidate::new(format!("{ranks}@{level}"))))
 }
 
+/// The axes of parallelism that are not typed yet.
+pub(crate) fn axes(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let (before, _) =
+        typed.rsplit_once(',').map_or(("", ""), |(before, _)| (&typed[..=before.len()], before));
+    let words = ["tensor", "expert", "data", "pipeline"];
+    let left = words.iter().filter(|word| !before.contains(*word));
+    matching(current, left.map(|word| CompletionCandidate::new(format!("{before}{word}="))))
+}
+
 /// Outermost first; levels inside the nodes by name.
 fn levels(view: &TopologyView) -> Vec<LevelName> {
     let groups = view.nodes.iter().flat_map(|node| &node.machine.groups);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use phalanx_model::{Job, JobId, Owner, SecretSource, Timestamp};
+use phalanx_model::{Gang, Job, JobId, Owner, Program, SecretSource, Timestamp};
 use phalanx_spec::job::RetryFile;
 use phalanx_spec::scalar::RetryCause;
 use phalanx_spec::{At, FILE_BYTES_MAX, JobFile, Place, Scalar, Source, SubmitContext, SubmitFlags};
@@ -75,17 +75,25 @@ fn flags(args: JobArgs, origin: &Origin<'_>) -> Result<SubmitFlags, Failure> {
         name: args.name,
         nodes: args.nodes,
         named: args.named,
+        exclude: args.exclude,
+        prefer: args.prefer,
+        exclusive: args.exclusive,
         gpus: args.gpus,
+        mig: args.mig,
         gpus_per_node: args.gpus_per_node,
         ranks: args.ranks,
         ranks_per_node: args.ranks_per_node,
         cpus: args.cpus,
         memory: args.memory,
+        resources: args.resource,
         time_limit: args.time,
         queue: args.queue,
         priority: args.priority,
         topology: args.topology,
         segments: args.segments,
+        spread: args.spread,
+        slice: args.slice,
+        parallel: args.parallel,
         env,
         secrets: args.secret,
         key: args.key,
@@ -135,13 +143,19 @@ fn this_user() -> Owner {
 
 /// The submitter's paths and language, where the job does not say its own.
 fn pass_on(job: &mut Job, origin: &Origin<'_>) {
-    for program in job.gangs.iter_mut().map(|gang| &mut gang.program) {
+    for program in job.gangs.iter_mut().flat_map(programs) {
         for name in PASSED_ON {
             if let Some(value) = (origin.variable)(name).filter(|_| !program.secrets.contains_key(name)) {
                 program.env.entry(name.to_owned()).or_insert(value);
             }
         }
     }
+}
+
+/// Of the gang itself, and of its roles.
+fn programs(gang: &mut Gang) -> impl Iterator<Item = &mut Program> {
+    let roles = gang.roles.iter_mut().filter_map(|role| role.program.as_mut());
+    std::iter::once(&mut gang.program).chain(roles)
 }
 
 fn read_secrets(job: &Job, origin: &Origin<'_>) -> Result<BTreeMap<String, String>, Failure> {
@@ -187,7 +201,7 @@ pub(crate) fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use phalanx_model::{FailureClass, LaunchKind};
+    use phalanx_model::{FailureClass, LaunchKind, PartNeed};
 
     use super::*;
     use crate::args::{Cli, Verb};
@@ -229,6 +243,26 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_request_has_flags() {
+        let words = "-N 2 --ranks-per-node 4 -G 0.25 --resource nic=4 --exclude bad --prefer a --prefer b --exclusive \
+                     --spread 4@rack -- serve";
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let gang = submit(&words).unwrap().job.gangs.remove(0);
+        let Some(PartNeed::Share { compute_milli, .. }) = gang.needs.part else { panic!("{gang:?}") };
+        assert_eq!((gang.size, gang.needs.devices, compute_milli), (8, 0, 250));
+        assert_eq!(gang.needs.named.values().collect::<Vec<_>>(), [&1]);
+        assert_eq!((gang.needs.avoid.len(), gang.needs.prefer.len()), (1, 2));
+        assert!(gang.needs.is_exclusive);
+        assert_eq!(gang.topology.spread[0].max, 4);
+        let gang = submit(&["--mig", "1g.10gb", "--", "x"]).unwrap().job.gangs.remove(0);
+        assert_eq!(gang.needs.part, Some(PartNeed::Profile("1g.10gb".to_owned())));
+        let gang = submit(&["--slice", "4x4x8", "--", "x"]).unwrap().job.gangs.remove(0);
+        assert_eq!((gang.topology.slice, gang.size), (Some([4, 4, 8]), 128));
+        let gang = submit(&["-G", "32", "--parallel", "tp=8,dp=4", "--", "x"]).unwrap().job.gangs.remove(0);
+        assert_eq!(gang.grid.iter().map(|axis| axis.degree).collect::<Vec<_>>(), [8, 4]);
+    }
+
+    #[test]
     fn the_environment_is_passed_on_and_the_job_wins() {
         let job = submit(&["-e", "PATH=/opt", "-e", "DEBUG", "--", "x"]).unwrap().job;
         let env = &job.gangs[0].program.env;
@@ -252,6 +286,11 @@ mod tests {
             (["-N", "0"], "--nodes: "),
             (["-t", "soon"], "--time: "),
             (["--segment", "node"], "--segment: "),
+            (["--spread", "rack"], "--spread: "),
+            (["--slice", "big"], "--slice: "),
+            (["--parallel", "8"], "--parallel: "),
+            (["--resource", "nic"], "--resource: "),
+            (["--mig", "1g"], "--mig: "),
             (["--mem", "-1"], "--memory: "),
             (["--retry-on", "luck"], "--retry-on: "),
             (["-e", "UNSET"], "--env: "),

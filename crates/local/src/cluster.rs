@@ -47,7 +47,8 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
     let host = nix::unistd::gethostname().map_err(|e| ClusterError::HostName(e.to_string()))?;
     let host = host.to_string_lossy().into_owned();
     let name = NodeName::new(host).map_err(|e| ClusterError::HostName(e.to_string()))?;
-    let discovered = discover::host::discover();
+    let mut discovered = discover::host::discover();
+    phalanx_spec::cluster::count_nics(&mut discovered.machine);
     let levels = default_levels()?;
     let node = Node {
         name,

@@ -23,7 +23,7 @@ use phalanx_shell::{
 
 use crate::Paths;
 use crate::cluster::{self, Cluster, ClusterError};
-use crate::hands::{self, Hands, Observed, Task};
+use crate::hands::{self, Hands, Launched, Observed, Task};
 use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
 use crate::notify::Notifier;
@@ -288,13 +288,13 @@ fn newest_folder(paths: &Paths) -> u64 {
 }
 
 /// MPI launchers among what runs.
-fn launched(recovered: &Recovered) -> BTreeMap<GangId, u32> {
+fn launched(recovered: &Recovered) -> BTreeMap<GangId, Launched> {
     records(recovered)
-        .filter(|(job, r)| {
-            let gang = job.gangs.get(usize::from(r.id.index));
-            r.holds_capacity() && gang.is_some_and(|g| g.program.launch == phalanx_model::LaunchKind::Mpi)
+        .filter(|(_, r)| r.holds_capacity())
+        .filter_map(|(job, r)| {
+            let gang = job.gangs.get(usize::from(r.id.index))?;
+            Some((r.id, Launched::of(gang, r.attempt)?))
         })
-        .map(|(_, r)| (r.id, r.attempt))
         .collect()
 }
 
@@ -302,7 +302,7 @@ fn launched(recovered: &Recovered) -> BTreeMap<GangId, u32> {
 fn observe_members(
     paths: &Paths,
     recovered: &Recovered,
-    launched: &BTreeMap<GangId, u32>,
+    launched: &BTreeMap<GangId, Launched>,
     tasks: &Sender<Task>,
 ) -> Vec<Input> {
     let mut facts = Vec::new();

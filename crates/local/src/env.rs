@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use phalanx_model::{DeviceMask, Gang, Job, LaunchKind, LinkKind, Node, NodeName, Origin, Placement, Port};
+use phalanx_model::{
+    DeviceMask, DevicePart, Gang, Job, LaunchKind, LinkKind, Needs, Node, NodeName, Origin, PartNeed,
+    Placement, Port, Program, Slot,
+};
 
 /// One attempt of a gang, as its members see it.
 pub(crate) struct Attempt<'a> {
@@ -25,6 +28,9 @@ type Env = BTreeMap<String, String>;
 /// Processes that a launcher may be told to start on one node. A user's number, so it has a limit.
 const RANKS_PER_NODE_MAX: u32 = 4_096;
 
+/// What members that have no role of their own are called.
+const MAIN: &str = "main";
+
 /// A rank's place among the nodes of its gang.
 struct Place {
     node_rank: usize,
@@ -40,16 +46,27 @@ impl Attempt<'_> {
         self.account(&mut env);
         self.own(rank, &mut env);
         self.devices(rank, &mut env);
+        self.part(rank, &mut env);
         self.nccl(rank, &mut env);
         match self.gang.program.launch {
+            LaunchKind::Mpi => self.mpi(&mut env),
+            LaunchKind::None => {}
+            _ if self.gang.role_of(rank).is_some() => self.beside(&mut env),
             LaunchKind::Ranks => self.torch(rank, &mut env),
             LaunchKind::Torchrun => self.torchrun(rank, &mut env),
             LaunchKind::Jax => self.jax(rank, &mut env),
-            LaunchKind::Mpi => self.mpi(&mut env),
-            LaunchKind::None => {}
         }
-        env.extend(self.gang.program.env.clone());
+        env.extend(self.program(rank).env.clone());
         env
+    }
+
+    /// What a rank runs.
+    pub(crate) fn program(&self, rank: u32) -> &Program {
+        self.gang.program_of(self.gang.role_of(rank))
+    }
+
+    pub(crate) fn needs(&self, rank: u32) -> &Needs {
+        self.gang.needs_of(self.gang.role_of(rank))
     }
 
     /// The port that rank 0 will listen on, by the user's word or ours; `None` where nobody does.
@@ -72,7 +89,7 @@ impl Attempt<'_> {
     }
 
     fn own(&self, rank: u32, env: &mut Env) {
-        let program = &self.gang.program;
+        let (program, needs) = (self.program(rank), self.needs(rank));
         let Some(slot) = self.placement.slots.get(rank as usize) else { return };
         set(env, "PHALANX_JOB_ID", self.job.id);
         set(env, "PHALANX_JOB_NAME", &self.job.name);
@@ -80,6 +97,7 @@ impl Attempt<'_> {
         set(env, "PHALANX_RESTART_COUNT", self.number.saturating_sub(1));
         set(env, "PHALANX_RANK", rank);
         set(env, "PHALANX_WORLD_SIZE", self.gang.size);
+        self.role(rank, env);
         set(env, "PHALANX_NODE", &slot.node);
         set(env, "PHALANX_NODE_RANK", self.place(rank).node_rank);
         set(env, "PHALANX_DEVICES", slot.devices);
@@ -90,9 +108,24 @@ impl Attempt<'_> {
         if let Some(dir) = &program.checkpoint_dir {
             set(env, "PHALANX_CKPT_DIR", dir);
         }
-        if self.gang.needs.cpu_milli >= 1000 {
-            set(env, "OMP_NUM_THREADS", self.gang.needs.cpu_milli / 1000);
+        if needs.cpu_milli >= 1000 {
+            set(env, "OMP_NUM_THREADS", needs.cpu_milli / 1000);
         }
+    }
+
+    /// Ranks of a role follow those of the gang itself, which are the world: `PHALANX_WORLD_SIZE` counts these alone.
+    fn role(&self, rank: u32, env: &mut Env) {
+        let (name, size, first) = match self.gang.role_of(rank) {
+            None => (MAIN, self.gang.size, 0),
+            Some(at) => {
+                let before: u32 = self.gang.roles[..at].iter().map(|role| role.size).sum();
+                let role = &self.gang.roles[at];
+                (role.name.as_str(), role.size, self.gang.size + before)
+            }
+        };
+        set(env, "PHALANX_ROLE", name);
+        set(env, "PHALANX_ROLE_RANK", rank - first);
+        set(env, "PHALANX_ROLE_SIZE", size);
     }
 
     /// By UUID where the devices are found and have one; by index otherwise.
@@ -115,13 +148,44 @@ impl Attempt<'_> {
         }
     }
 
+    /// Memory of the one device of a slot; 0 where it is not known.
+    fn device_bytes(&self, slot: &phalanx_model::Slot) -> u64 {
+        let devices = self.nodes.get(&slot.node).map(|node| &node.machine.devices);
+        let first = slot.devices.iter().next().and_then(|at| devices?.get(at as usize));
+        first.map_or(0, |device| device.memory_bytes)
+    }
+
+    /// What a rank with a part of a device may use of it. A share is kept to its part by MPS, where the host runs it;
+    /// which slice of a cut device it has, only its profile and first memory slice say.
+    fn part(&self, rank: u32, env: &mut Env) {
+        let Some(slot) = self.placement.slots.get(rank as usize) else { return };
+        match (&slot.part, &self.needs(rank).part) {
+            (Some(DevicePart::Share), Some(PartNeed::Share { compute_milli, memory_bytes, .. })) => {
+                if *compute_milli > 0 {
+                    set(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", (compute_milli / 10).clamp(1, 100));
+                }
+                let bytes = PartNeed::share_bytes(*compute_milli, *memory_bytes, self.device_bytes(slot));
+                if bytes > 0 {
+                    // The one device that it sees, in MiB.
+                    let mib = (bytes >> 20).max(1);
+                    set(env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format_args!("0={mib}M"));
+                }
+            }
+            (Some(DevicePart::Slice { profile, start }), _) => {
+                set(env, "PHALANX_MIG_PROFILE", profile);
+                set(env, "PHALANX_MIG_START", start);
+            }
+            _ => {}
+        }
+    }
+
     /// Only what is known: the loopback interface where every rank is on this host, and the InfiniBand NICs
     /// next to a rank's devices where they were found here.
     fn nccl(&self, rank: u32, env: &mut Env) {
         let all_local = self.placement.slots.iter().all(|s| {
             self.nodes.get(&s.node).is_some_and(|n| n.address.starts_with("127.") || n.address == "localhost")
         });
-        if all_local && self.gang.size > 1 {
+        if all_local && self.placement.slots.len() > 1 {
             set(env, "NCCL_SOCKET_IFNAME", "lo");
         }
         let Some((slot, node)) = self.slot_and_node(rank) else { return };
@@ -152,6 +216,18 @@ impl Attempt<'_> {
         self.master(env);
     }
 
+    /// Members of a role are no part of the world, and are told where it meets.
+    fn beside(&self, env: &mut Env) {
+        match self.gang.program.launch {
+            LaunchKind::Jax => self.coordinator(env),
+            LaunchKind::Ranks => {
+                set(env, "WORLD_SIZE", self.gang.size);
+                self.master(env);
+            }
+            _ => self.master(env),
+        }
+    }
+
     /// One agent per node: torchrun reads its flags' defaults from `PET_*` and sets the rest itself.
     fn torchrun(&self, rank: u32, env: &mut Env) {
         let per_node = self.ranks_per_node();
@@ -171,9 +247,13 @@ impl Attempt<'_> {
     }
 
     fn jax(&self, rank: u32, env: &mut Env) {
+        self.coordinator(env);
+        set(env, "JAX_PROCESS_ID", rank);
+    }
+
+    fn coordinator(&self, env: &mut Env) {
         set(env, "JAX_COORDINATOR_ADDRESS", format_args!("{}:{}", self.master_address(), self.master_port));
         set(env, "JAX_NUM_PROCESSES", self.gang.size);
-        set(env, "JAX_PROCESS_ID", rank);
     }
 
     /// The launcher finds its hosts: Open MPI 4 and 5 read a default host file from these.
@@ -192,15 +272,20 @@ impl Attempt<'_> {
         self.slot_and_node(0).map_or("127.0.0.1", |(_, node)| node.address.as_str())
     }
 
-    fn slot_and_node(&self, rank: u32) -> Option<(&phalanx_model::Slot, &Node)> {
+    fn slot_and_node(&self, rank: u32) -> Option<(&Slot, &Node)> {
         let slot = self.placement.slots.get(rank as usize)?;
         Some((slot, self.nodes.get(&slot.node)?))
     }
 
-    /// The nodes in order of their first rank, with their members.
+    /// The nodes of the gang itself, those of its roles not counted.
     fn hosts(&self) -> Vec<(&NodeName, Vec<u32>)> {
+        self.hosts_of(|slot| slot.rank < self.gang.size)
+    }
+
+    /// The nodes in order of their first rank, with their members.
+    fn hosts_of(&self, is_wanted: impl Fn(&Slot) -> bool) -> Vec<(&NodeName, Vec<u32>)> {
         let mut hosts: Vec<(&NodeName, Vec<u32>)> = Vec::new();
-        for slot in &self.placement.slots {
+        for slot in self.placement.slots.iter().filter(|slot| is_wanted(slot)) {
             match hosts.iter_mut().find(|(name, _)| **name == slot.node) {
                 Some((_, ranks)) => ranks.push(slot.rank),
                 None => hosts.push((&slot.node, vec![slot.rank])),
@@ -209,8 +294,11 @@ impl Attempt<'_> {
         hosts
     }
 
+    /// Nodes are numbered from that of rank 0 on; on a node, members of one role are counted by themselves.
     fn place(&self, rank: u32) -> Place {
-        for (node_rank, (_, ranks)) in self.hosts().into_iter().enumerate() {
+        let role = self.gang.role_of(rank);
+        for (node_rank, (_, mut ranks)) in self.hosts_of(|_| true).into_iter().enumerate() {
+            ranks.retain(|other| self.gang.role_of(*other) == role);
             if let Some(local_rank) = ranks.iter().position(|r| *r == rank) {
                 return Place { node_rank, local_rank, local_size: ranks.len() };
             }
@@ -224,13 +312,18 @@ impl Attempt<'_> {
         said.unwrap_or(self.gang.needs.devices).clamp(1, RANKS_PER_NODE_MAX)
     }
 
-    /// Slots of a host: processes that MPI may start there.
-    fn mpi_slots(&self) -> Vec<(&str, usize)> {
-        let per_member = match self.gang.program.launch {
+    /// Processes of one member that MPI counts.
+    fn processes_per_member(&self) -> usize {
+        match self.gang.program.launch {
             // Members are nodes: the launcher starts one process per device.
             LaunchKind::Mpi => self.ranks_per_node() as usize,
             _ => 1,
-        };
+        }
+    }
+
+    /// Slots of a host: processes that MPI may start there.
+    fn mpi_slots(&self) -> Vec<(&str, usize)> {
+        let per_member = self.processes_per_member();
         let mut slots: Vec<(&str, usize)> = Vec::new();
         for (node, ranks) in self.hosts() {
             let address = self.nodes.get(node).map_or("127.0.0.1", |n| n.address.as_str());
@@ -253,13 +346,17 @@ impl Attempt<'_> {
         text
     }
 
-    /// `rank n=host slot=i`, in rank order.
+    /// `rank n=host slot=i`, in rank order, which may go back and forth between hosts.
     pub(crate) fn rankfile(&self) -> String {
         let mut text = String::new();
+        let mut used: BTreeMap<&str, usize> = BTreeMap::new();
         let mut rank = 0;
-        for (address, count) in self.mpi_slots() {
-            for slot in 0..count {
-                let _ = writeln!(text, "rank {rank}={address} slot={slot}");
+        for slot in self.placement.slots.iter().filter(|slot| slot.rank < self.gang.size) {
+            let address = self.nodes.get(&slot.node).map_or("127.0.0.1", |n| n.address.as_str());
+            let next = used.entry(address).or_default();
+            for _ in 0..self.processes_per_member() {
+                let _ = writeln!(text, "rank {rank}={address} slot={next}");
+                *next += 1;
                 rank += 1;
             }
         }
@@ -274,8 +371,10 @@ impl Attempt<'_> {
             .iter()
             .map(|slot| {
                 let node = self.nodes.get(&slot.node);
+                let role = self.gang.role_of(slot.rank).and_then(|role| self.gang.roles.get(role));
                 serde_json::json!({
                     "rank": slot.rank,
+                    "role": role.map_or(MAIN, |role| role.name.as_str()),
                     "node": slot.node,
                     "address": node.map(|n| n.address.as_str()),
                     "path": node.map(|n| &n.path),
@@ -315,3 +414,23 @@ fn near_nics(node: &Node, devices: DeviceMask) -> Vec<String> {
 fn set(env: &mut Env, name: &str, value: impl ToString) {
     env.insert(name.to_owned(), value.to_string());
 }
+
+/// The rank of an MPI job that launches: the first of a role without devices that runs what the gang runs, so that
+/// every other member is a slot for its processes; else rank 0. `None` where nothing is launched so.
+pub(crate) fn launcher(gang: &Gang) -> Option<u32> {
+    if gang.program.launch != LaunchKind::Mpi {
+        return None;
+    }
+    let mut first = gang.size;
+    for (at, role) in gang.roles.iter().enumerate() {
+        let has_devices = role.needs.devices > 0 || role.needs.part.is_some();
+        if !has_devices && gang.program_of(Some(at)).launch == LaunchKind::Mpi {
+            return Some(first);
+        }
+        first = first.saturating_add(role.size);
+    }
+    Some(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,13 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use phalanx_model::{
-    EffectId, Exit, FailureClass, GangId, Input, LaunchKind, MemberId, MemberState, Node, NodeName, Signal,
+    EffectId, Exit, FailureClass, Gang, GangId, Input, MemberId, MemberState, Node, NodeName, Signal,
 };
 use phalanx_node::{Events, Found, HandleError, IsolationChoice, Orders, ShimEvent, adopt, reap, spawn};
 use phalanx_shell::Handle;
 
 use crate::Paths;
+use crate::env::launcher;
 use crate::launch::{self, Start};
 use crate::say::say;
 
@@ -72,8 +73,8 @@ pub(crate) struct Hands {
     pub(crate) engine: Handle,
     pub(crate) tasks: Sender<Task>,
     pub(crate) living: BTreeMap<MemberId, Orders>,
-    /// Gangs whose rank 0 launches for all.
-    pub(crate) launched: BTreeMap<GangId, u32>,
+    /// Gangs of which one rank launches for all.
+    pub(crate) launched: BTreeMap<GangId, Launched>,
     /// Attempts with living members that were told to end every process.
     pub(crate) killed: BTreeSet<(GangId, u32)>,
 }
@@ -130,13 +131,9 @@ impl Hands {
                 return self.fail_all(start, &format!("cannot prepare {}: {e}", dir.display()));
             }
         };
-        let launches = start
-            .job
-            .gangs
-            .get(usize::from(start.gang.index))
-            .is_some_and(|g| g.program.launch == LaunchKind::Mpi);
-        if launches {
-            self.launched.insert(start.gang, start.attempt);
+        let gang = start.job.gangs.get(usize::from(start.gang.index));
+        if let Some(launched) = gang.and_then(|gang| Launched::of(gang, start.attempt)) {
+            self.launched.insert(start.gang, launched);
         }
         for slot in &start.placement.slots {
             let member = MemberId { gang: start.gang, attempt: start.attempt, rank: slot.rank };
@@ -316,10 +313,15 @@ impl Hands {
         if !self.living.keys().any(|m| m.gang == member.gang && m.attempt == member.attempt) {
             self.killed.remove(&(member.gang, member.attempt));
         }
-        let launcher = member.rank == 0 && self.launched.get(&member.gang) == Some(&member.attempt);
-        if launcher {
+        let is_launcher =
+            |launched: &&Launched| launched.attempt == member.attempt && launched.launcher == member.rank;
+        if let Some(launched) = self.launched.get(&member.gang).filter(is_launcher).copied() {
             self.launched.remove(&member.gang);
-            self.each(member.gang, member.attempt, Orders::terminate);
+            let ranks = MemberId { rank: 0, ..member }..MemberId { rank: launched.size, ..member };
+            for (_, orders) in self.living.range_mut(ranks).filter(|(other, _)| launched.holds_slots(**other))
+            {
+                let _ = orders.terminate();
+            }
         }
     }
 
@@ -329,9 +331,29 @@ impl Hands {
     }
 }
 
+/// An attempt of an MPI job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Launched {
+    attempt: u32,
+    launcher: u32,
+    /// Ranks below this hold slots, but for the launcher.
+    size: u32,
+}
+
+impl Launched {
+    /// `None` where no rank launches for the others.
+    pub(crate) fn of(gang: &Gang, attempt: u32) -> Option<Self> {
+        Some(Self { attempt, launcher: launcher(gang)?, size: gang.size })
+    }
+
+    const fn holds_slots(self, member: MemberId) -> bool {
+        member.attempt == self.attempt && member.rank < self.size && member.rank != self.launcher
+    }
+}
+
 /// Whether a rank of an MPI job runs nothing and only holds its slots for the launcher.
-pub(crate) fn holds_slots(launched: &BTreeMap<GangId, u32>, member: MemberId) -> bool {
-    member.rank > 0 && launched.get(&member.gang) == Some(&member.attempt)
+pub(crate) fn holds_slots(launched: &BTreeMap<GangId, Launched>, member: MemberId) -> bool {
+    launched.get(&member.gang).is_some_and(|launched| launched.holds_slots(member))
 }
 
 /// A rank that only held slots has done its part when it is told to end, however soon that comes.

@@ -7,11 +7,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use phalanx_model::{GangId, Job, JobId, LaunchKind, MemberId, Node, NodeName, Placement, SecretSource};
+use phalanx_model::{GangId, Job, JobId, MemberId, Node, NodeName, Placement, SecretSource};
 use phalanx_node::{IsolationChoice, MemberSpec, Secret};
 
 use crate::Paths;
-use crate::env::Attempt;
+use crate::env::{Attempt, launcher};
 use crate::user;
 
 /// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
@@ -75,12 +75,13 @@ pub(crate) fn member_spec(
     let dir = paths.attempt(start.gang, start.attempt);
     let attempt = attempt(start, nodes, &dir, master_port)?;
     let (gang, owner) = (attempt.gang, &start.job.owner);
+    let (program, needs) = (attempt.program(rank), attempt.needs(rank));
     start.placement.slots.get(rank as usize)?;
     let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
-    let holds_slots = gang.program.launch == LaunchKind::Mpi && rank > 0;
-    let argv = if holds_slots { placeholder(shim_exe) } else { gang.program.argv.clone() };
+    let holds_slots = rank < gang.size && launcher(gang).is_some_and(|launcher| launcher != rank);
+    let argv = if holds_slots { placeholder(shim_exe) } else { program.argv.clone() };
     let ports = attempt.rendezvous_port().filter(|_| rank == 0).into_iter().collect();
-    let secrets = gang.program.secrets.iter().map(|(name, source)| Secret {
+    let secrets = program.secrets.iter().map(|(name, source)| Secret {
         name: name.clone(),
         path: match source {
             SecretSource::Submitted => paths.secrets(start.job.id).join(name),
@@ -92,7 +93,7 @@ pub(crate) fn member_spec(
         token: token(paths, member),
         argv,
         env: attempt.env(rank),
-        workdir: PathBuf::from(&gang.program.workdir),
+        workdir: PathBuf::from(&program.workdir),
         uid: owner.uid,
         gid: owner.gid,
         groups: user::groups(owner),
@@ -100,17 +101,17 @@ pub(crate) fn member_spec(
         gate_deadline_ms: start.gate_deadline_ms,
         ports,
         secrets: secrets.collect(),
-        rdma: gang.program.rdma,
+        rdma: program.rdma,
         cpus: Vec::new(),
-        cpu_milli: Some(gang.needs.cpu_milli).filter(|c| *c > 0),
-        memory_bytes: Some(gang.needs.memory_bytes).filter(|m| *m > 0),
+        cpu_milli: Some(needs.cpu_milli).filter(|c| *c > 0),
+        memory_bytes: Some(needs.memory_bytes).filter(|m| *m > 0),
         pids_max: None,
         term_grace_ms: LEFTOVER_GRACE_MS,
         isolation: isolation.clone(),
     })
 }
 
-/// A rank that only holds its slots while the launcher, rank 0, runs.
+/// A rank that only holds its slots while the launcher runs.
 fn placeholder(shim_exe: &Path) -> Vec<String> {
     vec![shim_exe.display().to_string(), "__hold".to_owned()]
 }

@@ -185,8 +185,12 @@ pub struct JobView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangView {
     pub id: GangId,
+    /// Members of the gang itself.
     pub size: u32,
     pub devices_per_member: u32,
+    /// Members beside them; their ranks follow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleView>,
     pub phase: Option<Phase>,
     pub attempt: u32,
     pub failures: u32,
@@ -195,6 +199,30 @@ pub struct GangView {
     pub estimated_start: Option<Timestamp>,
     /// Predicted by the cost model for this placement and the job's traffic (or 1 GiB all-reduce).
     pub predicted: Option<PredictedView>,
+}
+
+/// Members of a gang that need something else than the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleView {
+    pub name: String,
+    pub size: u32,
+    pub devices_per_member: u32,
+}
+
+impl GangView {
+    /// Members of all roles.
+    #[must_use]
+    pub fn member_count(&self) -> u32 {
+        self.roles.iter().fold(self.size, |sum, role| sum.saturating_add(role.size))
+    }
+
+    /// Devices of all members.
+    #[must_use]
+    pub fn device_count(&self) -> u32 {
+        let own = self.size.saturating_mul(self.devices_per_member);
+        let roles = self.roles.iter().map(|role| role.size.saturating_mul(role.devices_per_member));
+        roles.fold(own, u32::saturating_add)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -201,7 +201,7 @@ fn rows(mut view: JobView, job: Option<&Job>) -> Vec<Row> {
         exit_code: view.exit_code,
         detail: view.detail.clone(),
         nodes: nodes.join(","),
-        devices: view.gangs.iter().map(|g| g.size.saturating_mul(g.devices_per_member)).sum(),
+        devices: view.gangs.iter().map(GangView::device_count).sum(),
         attempts,
         restarts: attempts.saturating_sub(1),
         spec_json: serde_json::to_string(&view).unwrap_or_default(),

@@ -173,7 +173,7 @@ fn check_job(job: &Job) -> Result<(), Failure> {
         let message = format!("a job cannot be named {name:?}: it would be read as a number or a flag");
         return Err(refuse(ErrorCode::BadRequest, message, "begin the name with a letter"));
     }
-    let ranks = job.gangs.iter().fold(0_u32, |sum, g| sum.saturating_add(g.size));
+    let ranks = job.gangs.iter().fold(0_u32, |sum, g| sum.saturating_add(g.member_count()));
     if ranks > RANKS_MAX {
         let message =
             format!("the job has {ranks} ranks, and one machine runs at most {RANKS_MAX} of one job");

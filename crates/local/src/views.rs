@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{
     CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
-    Pattern, Phase, Placement, Question, Reason, Report, Traffic,
+    Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
 };
 use phalanx_shell::{Engine, cost};
 
 use crate::protocol::{
     DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, QueueView,
-    TopologyView,
+    RoleView, TopologyView,
 };
 
 /// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
@@ -33,6 +33,9 @@ impl Map {
         placement: &Placement,
     ) -> Option<PredictedView> {
         let traffic = gang.traffic.unwrap_or(STANDARD);
+        // What members of other roles send is not said.
+        let own = placement.slots.iter().take(gang.size as usize).cloned().collect();
+        let placement = &Placement { slots: own, level: placement.level.clone() };
         let Self { levels, costs: table, constants } = self;
         let input = cost::Input { table, levels, nodes, placement, traffic, constants };
         let said = cost::predict(&input).ok()?;
@@ -161,6 +164,7 @@ fn gang(
         id: record.id,
         size: gang.size,
         devices_per_member: gang.needs.devices,
+        roles: gang.roles.iter().map(role).collect(),
         phase: Some(record.phase.clone()),
         attempt: record.attempt,
         failures: record.failures,
@@ -169,6 +173,11 @@ fn gang(
         estimated_start: estimate.and_then(|r| r.estimated_start).map(|e| e.at),
         predicted: placement.filter(|_| full).and_then(|p| map.predict(nodes, gang, p)),
     }
+}
+
+fn role(role: &Role) -> RoleView {
+    let Role { name, size, needs, .. } = role;
+    RoleView { name: name.to_string(), size: *size, devices_per_member: needs.devices }
 }
 
 /// All jobs of the books that are not finished, and finished ones on request; newest last.
@@ -201,8 +210,10 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
         .iter()
         .map(|r| {
             let gang = gang_of(r)?;
-            // It knows nothing of equal parts on nodes: no fair comparison there.
-            if gang.members_per_node.is_some_and(|n| n != gang.size) || gang.needs.devices == 0 {
+            // It knows nothing of equal parts on nodes, nor of roles: no fair comparison there.
+            let has_others = !gang.roles.is_empty();
+            if gang.members_per_node.is_some_and(|n| n != gang.size) || gang.needs.devices == 0 || has_others
+            {
                 return None;
             }
             let (size, each) = (gang.size, gang.needs.devices);
@@ -303,7 +314,9 @@ pub(crate) fn queues(engine: &Engine) -> Vec<QueueView> {
                 devices_held: 0,
                 devices_wanted: 0,
             });
-            let devices = gang.size.saturating_mul(gang.needs.devices);
+            let roles = gang.roles.iter().map(|role| role.size.saturating_mul(role.needs.devices));
+            let own = gang.size.saturating_mul(gang.needs.devices);
+            let devices = roles.fold(own, u32::saturating_add);
             if record.is_pending() {
                 queue.pending += 1;
                 queue.devices_wanted += devices;

@@ -5,23 +5,29 @@
 
 mod build;
 mod exceptions;
+mod limits;
+mod nodes;
 mod of_map;
+mod torus;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, DomainName, LevelName, Levels, NodeName};
+use phalanx_model::{DeviceMask, DomainName, LevelName, Levels, NodeName, ResourceName, TorusPlace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Place, Source, SpecError, listed, nearest, quote};
+use crate::error::{Place, Source, SpecError, listed, nearest};
+use crate::gpus::ComputeLimit;
 use crate::pattern::NamePattern;
 use crate::place::At;
-use crate::scalar::{Bandwidth, Count, Cpus, DeclaredLinkKind, DeviceRange, Memory, Span};
+use crate::scalar::{Amount, Bandwidth, Count, Cpus, DeclaredLinkKind, DeviceRange, Memory, Span};
 use crate::yaml;
 
-pub use build::{BuildError, Hardware};
+pub use build::{BuildError, Hardware, count_nics};
+pub use limits::LimitFile;
 pub use of_map::Written;
+pub use torus::{TorusFile, TorusPlaceFile};
 
 /// Most nodes in one file, after patterns are written out.
 pub const NODES_MAX: usize = 100_000;
@@ -51,6 +57,12 @@ pub struct ClusterFile {
     /// Single domains or nodes whose uplink differs from that of their level.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<UplinkFile>,
+    /// What domains have of a named resource for all of their nodes together: the power of a rack.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitFile>,
+    /// Tori that nodes stand in, such as TPU pods.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tori: Vec<TorusFile>,
     /// What was measured between nodes or devices; `phalanx topo probe` writes it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<MeasuredFile>,
@@ -100,6 +112,25 @@ pub struct NodeFile {
     /// Devices that others hold: `[GPU0, 3, "4-7"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<At<DeviceRange>>,
+    /// Of each resource that jobs may ask for by name: `{nic: 8, disk_gb: 7000}`. Default of `nic`: the network
+    /// interfaces for collectives that `topo` tells.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<At<ResourceName>, At<Amount>>,
+    /// How far shares may be promised more than a GPU has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_sharing: Option<GpuSharingFile>,
+    /// Where the first node stands in one of `tori`; the others follow it along x, then y, then z.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torus: Option<TorusPlaceFile>,
+}
+
+/// How far shares may be promised more than a GPU has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuSharingFile {
+    /// Compute promised to the shares of one GPU together, in GPUs: `2.0` lets eight quarters stand on it. Memory is
+    /// never promised twice. Default: 1.
+    pub compute_limit: At<ComputeLimit>,
 }
 
 /// Equal devices, linked alike.
@@ -215,6 +246,8 @@ pub struct DeclaredNode {
     pub hardware: Arc<DeclaredHardware>,
     pub address: Option<String>,
     pub busy: DeviceMask,
+    /// Where its first chip stands, in one of [`Levels::tori`].
+    pub torus: Option<TorusPlace>,
     /// Line of the cluster file, for messages; 0 when unknown.
     pub line: u32,
 }
@@ -233,6 +266,10 @@ pub struct DeclaredHardware {
     pub memory_bytes: Option<u64>,
     /// All network interfaces together, one way.
     pub nic_bytes_per_s: Option<u64>,
+    /// Of each resource that is counted by name.
+    pub named: BTreeMap<ResourceName, u64>,
+    /// Compute that may be promised to shares of one device, in thousandths of it; 0: as much as there is.
+    pub share_limit_milli: u32,
 }
 
 /// Equal devices, every two linked alike.
@@ -273,6 +310,7 @@ impl ClusterFile {
     /// When two nodes have one name, a level is not known, a path is not complete, or fields contradict.
     pub fn into_cluster(self) -> Result<Cluster, SpecError> {
         let above = self.levels()?;
+        let tori = self.tori()?;
         if self.nodes.is_empty() {
             let accepted = "expected a list of machines, such as `nodes: [{name: a, devices: {count: 8}}]`";
             return Err(self.source.error(Place::Nowhere, "the cluster has no nodes", accepted));
@@ -280,7 +318,7 @@ impl ClusterFile {
         let mut nodes = Vec::new();
         let mut places: BTreeMap<NodeName, Place> = BTreeMap::new();
         for file in &self.nodes {
-            for node in self.expand(file, &above, NODES_MAX - nodes.len())? {
+            for node in self.expand(file, (&above, &tori), NODES_MAX - nodes.len())? {
                 if let Some(first) = places.insert(node.name.clone(), file.name.place) {
                     return Err(self.duplicate(&node.name, first, file.name.place));
                 }
@@ -292,6 +330,8 @@ impl ClusterFile {
             nodes.iter().map(|node: &DeclaredNode| (&node.name, node)).collect();
         let uplinks = self.uplinks(&above, &links, &known)?;
         let measured = self.measured(&known)?;
+        let limits = self.limits(&above, &known)?;
+        self.check_places(&tori, &nodes, &places)?;
         let name = self.name.as_ref().map_or_else(default_cluster, |name| name.value.clone());
         if let Some(empty) = self.constants.as_ref().filter(|file| file.value.is_empty()) {
             return Err(self.source.error(
@@ -301,7 +341,7 @@ impl ClusterFile {
             ));
         }
         let constants = self.constants.map(|file| file.value);
-        let levels = Levels::new(above, node_level());
+        let levels = Levels { limits, tori, ..Levels::new(above, node_level()) };
         Ok(Cluster { name, levels, nodes, links, uplinks, measured, constants })
     }
 
@@ -335,164 +375,6 @@ impl ClusterFile {
             }
             Some(_) => Ok(levels.iter().map(|level| level.value.clone()).collect()),
         }
-    }
-
-    /// The nodes of one entry.
-    fn expand(
-        &self,
-        file: &NodeFile,
-        above: &[LevelName],
-        room: usize,
-    ) -> Result<Vec<DeclaredNode>, SpecError> {
-        let wanted = file.name.value.count();
-        if wanted > room {
-            let what = format!(
-                "{} is {wanted} nodes more, and a cluster has at most {NODES_MAX}",
-                quote(file.name.value.text())
-            );
-            return Err(self.source.error(file.name.place, what, ""));
-        }
-        let hardware = Arc::new(DeclaredHardware {
-            topo: file.topo.as_ref().map(|topo| topo.value.clone()),
-            devices: self.devices(file)?,
-            model: file.model.as_ref().map(|model| model.value.clone()),
-            gpu_memory_bytes: file.gpu_memory.map(|memory| memory.value.0),
-            cpu_milli: file.cpus.map(|cpus| cpus.value.0),
-            memory_bytes: file.memory.map(|memory| memory.value.0),
-            nic_bytes_per_s: file.nic_bandwidth.map(|bandwidth| bandwidth.value.0),
-        });
-        let busy = self.busy(file)?;
-        let path = self.path(&file.path, file.name.place, above)?;
-        let addresses = self.addresses(file)?;
-        let mut nodes = Vec::with_capacity(wanted);
-        for (at, name) in file.name.value.names().enumerate() {
-            let name = NodeName::new(name)
-                .map_err(|error| self.source.error(file.name.place, error.to_string(), ""))?;
-            nodes.push(DeclaredNode {
-                name,
-                path: path.clone(),
-                hardware: Arc::clone(&hardware),
-                address: addresses.get(at).cloned(),
-                busy,
-                line: if let Place::File { line, .. } = file.name.place { line } else { 0 },
-            });
-        }
-        Ok(nodes)
-    }
-
-    fn devices(&self, file: &NodeFile) -> Result<Option<DeclaredDevices>, SpecError> {
-        if let Some(topo) = &file.topo
-            && topo.value.is_empty()
-        {
-            return Err(self.source.error(topo.place, "is empty", "expected the path of a topology text"));
-        }
-        let Some(devices) = &file.devices else { return Ok(None) };
-        if let Some(topo) = &file.topo {
-            let error =
-                self.source.error(topo.place, "`topo` and `devices` are both given", "give one of them");
-            return Err(error.also(&self.source, devices.count.place, "the other one"));
-        }
-        let again = [
-            (file.model.as_ref().map(|at| at.place), devices.model.as_ref().map(|at| at.place)),
-            (file.gpu_memory.map(|at| at.place), devices.memory.map(|at| at.place)),
-        ];
-        if let Some((outer, inner)) = again.iter().find_map(|(outer, inner)| Some(((*outer)?, (*inner)?))) {
-            let error = self.source.error(outer, "is given a second time", "give it inside `devices` only");
-            return Err(error.also(&self.source, inner, "the first"));
-        }
-        let count = devices.count.value.0;
-        if count > DEVICES_PER_NODE_MAX {
-            let what = format!("{count} devices on one node");
-            return Err(self.source.error(
-                devices.count.place,
-                what,
-                format!("at most {DEVICES_PER_NODE_MAX}"),
-            ));
-        }
-        let model = devices.model.as_ref().or(file.model.as_ref());
-        let model = model.map(|model| model.value.clone()).unwrap_or_default();
-        if let Some(link) = devices.link.filter(|link| link.value == DeclaredLinkKind::Nvlink) {
-            let accepted =
-                "expected a known product such as `model: NVIDIA H100`, or `topo:` in place of `devices:`";
-            build::nvlinks(&model).map_err(|what| self.source.error(link.place, what, accepted))?;
-        }
-        Ok(Some(DeclaredDevices {
-            count,
-            model,
-            memory_bytes: devices.memory.or(file.gpu_memory).map_or(0, |memory| memory.value.0),
-            link: devices.link.map_or(DeclaredLinkKind::Pcie, |link| link.value),
-        }))
-    }
-
-    fn busy(&self, file: &NodeFile) -> Result<DeviceMask, SpecError> {
-        let count = file.devices.as_ref().map(|devices| devices.count.value.0);
-        let mut mask = DeviceMask::EMPTY;
-        for range in &file.busy {
-            let limit = match (count, &file.topo) {
-                (Some(count), _) => count,
-                (None, Some(_)) => DEVICES_PER_NODE_MAX,
-                (None, None) => 0,
-            };
-            if range.value.last >= limit {
-                let what = format!("device {} does not exist: the node has {limit}", range.value.last);
-                return Err(self.source.error(range.place, what, "devices count from 0"));
-            }
-            mask = mask.union((range.value.first..=range.value.last).collect());
-        }
-        Ok(mask)
-    }
-
-    /// One domain for each level; the outermost is the cluster itself unless it is named.
-    fn path(
-        &self,
-        said: &BTreeMap<At<LevelName>, At<DomainName>>,
-        place: Place,
-        above: &[LevelName],
-    ) -> Result<Vec<DomainName>, SpecError> {
-        if let Some((level, _)) = said.iter().find(|(level, _)| !above.contains(&level.value)) {
-            return Err(self.unknown_level(level, above));
-        }
-        let mut path = Vec::with_capacity(above.len());
-        for (depth, level) in above.iter().enumerate() {
-            match said.get(&At::from(level.clone())) {
-                Some(domain) => path.push(domain.value.clone()),
-                None if depth == 0 => {
-                    path.push(self.name.as_ref().map_or_else(default_cluster, |name| name.value.clone()));
-                }
-                None => {
-                    let what = format!("the path says nothing about the level {level}");
-                    let accepted =
-                        format!("expected `path: {{{level}: NAME}}`; the levels are {}", listed(above));
-                    return Err(self.source.error(place, what, accepted));
-                }
-            }
-        }
-        Ok(path)
-    }
-
-    /// As many addresses as names, or none.
-    fn addresses(&self, file: &NodeFile) -> Result<Vec<String>, SpecError> {
-        let Some(address) = &file.address else { return Ok(Vec::new()) };
-        let names = file.name.value.count();
-        // A colon or percent sign may stand in an IPv6 address, so brackets are the only thing looked at.
-        let pattern =
-            NamePattern::parse(&address.value).map_err(|what| self.source.error(address.place, what, ""))?;
-        if pattern.count() != names {
-            let what = format!("{} for {names} nodes", counted(pattern.count(), "address", "addresses"));
-            let accepted = "expected a pattern with as many numbers as the name has, such as 10.0.0.[1-4]";
-            let error = self.source.error(address.place, what, accepted);
-            return Err(error.also(&self.source, file.name.place, "the nodes"));
-        }
-        let addresses: Vec<String> = pattern.names().collect();
-        if !addresses.iter().all(|address| is_address(address)) {
-            let what = format!("{} is neither a host name nor an IP address", quote(&address.value));
-            return Err(self.source.error(
-                address.place,
-                what,
-                "expected one such as node-1.example or 10.0.0.1",
-            ));
-        }
-        Ok(addresses)
     }
 
     fn links(&self, above: &[LevelName]) -> Result<BTreeMap<LevelName, DeclaredLink>, SpecError> {
@@ -558,16 +440,6 @@ impl ClusterFile {
         let error = self.source.error(second, what, "give every node a name of its own");
         error.also(&self.source, first, "the first")
     }
-}
-
-/// Whether it can be the name of a host, or an IP address.
-fn is_address(text: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
-    !text.is_empty() && text.len() <= 253 && text.chars().all(good)
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
 fn default_cluster() -> DomainName {

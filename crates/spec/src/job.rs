@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use phalanx_model::{JobName, LaunchKind, NodeName, Pattern, QueueName};
+use phalanx_model::{JobName, LaunchKind, Pattern, QueueName, RoleName};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use serde_saphyr::Spanned;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::error::{Place, Source, SpecError};
+use crate::nodes::NodesFile;
+use crate::parallel::ParallelismFile;
 use crate::place::{At, Scalar};
-use crate::scalar::{Count, Cpus, Gpus, Memory, RetryCause, SignalNumber, Span, TimeLimit, VariableName};
+use crate::resources::ResourcesFile;
+use crate::roles::RoleFile;
+use crate::scalar::{Count, Memory, RetryCause, SignalNumber, Span, TimeLimit, VariableName};
 use crate::topology::TopologyFile;
 use crate::yaml;
 
@@ -28,23 +31,37 @@ pub struct JobFile {
     /// Jobs with a higher number go first. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<At<i32>>,
-    /// Number of nodes, or their names: `2`, `[a, b]`, or `{count: 2, of: [a, b, c]}`. With it, `resources` is
-    /// what each NODE gives. Without it, `resources` is the total of the whole job, spread over as many nodes as
-    /// are needed.
+    /// Number of nodes, or their names: `2`, `[a, b]`, or `{count: 2, of: [a, b, c], except: [d], prefer: [a]}`. With
+    /// a number, `resources` is what each NODE gives. Without one, `resources` is the total of the whole job, spread
+    /// over as many nodes as are needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodesFile>,
-    /// Number of processes in all. Default: one for each GPU; without GPUs one for each node.
+    /// Number of processes in all. Default: one for each GPU; without whole GPUs what `parallelism` multiplies to, or
+    /// one for each node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<At<Count>>,
     /// Number of processes on each node that is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks_per_node: Option<At<Count>>,
-    /// GPUs, CPUs and memory: per NODE when `nodes` is given, otherwise in total.
+    /// GPUs, CPUs, memory, and resources by name: per NODE when `nodes` has a number, otherwise in total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesFile>,
-    /// How close together the whole job must or should be, and parts of it that must share a lower domain.
+    /// Nobody else on the nodes of the job, before and while it runs. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<At<bool>>,
+    /// How close together the whole job must or should be, parts of it that must share a lower domain or be kept
+    /// apart, and the slice of a torus that it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyFile>,
+    /// How ranks are laid out for parallel training, `{tensor: 8, data: 4}`; lets the heaviest groups sit closest. The
+    /// degrees multiply to the number of ranks. The innermost axis is tensor, then expert, data, pipeline; a list
+    /// orders them itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallelism: Option<ParallelismFile>,
+    /// Members beside the ranks that need something else, by name: `{launcher: {resources: {cpus: 1}, run: …}}`. They
+    /// start with the job or not at all, and their ranks follow in the order of these names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<At<RoleName>, RoleFile>,
     /// How processes are started. `ranks`: one process per rank (the default). `torchrun`, `jax`, `none`: one
     /// process per node, which has all of the node's GPUs. `mpi`: every node is held, and one launcher runs, on
     /// the first of them.
@@ -100,29 +117,6 @@ pub struct JobFile {
     #[serde(skip)]
     #[schemars(skip)]
     pub source: Source,
-}
-
-/// GPUs, CPUs and memory: per NODE when `nodes` is given, otherwise the total of the job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResourcesFile {
-    /// Number of GPUs, or MODEL:NUMBER: `8`, `H100:8`. Per NODE when `nodes` is given, otherwise in total.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<At<Gpus>>,
-    /// Logical CPUs. Per NODE when `nodes` is given, otherwise in total.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<At<Cpus>>,
-    /// Memory, e.g. `512GB` or `512GiB`. Per NODE when `nodes` is given, otherwise in total.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<At<Memory>>,
-}
-
-/// How many nodes, and of which.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NodesFile {
-    pub count: At<Count>,
-    /// Only these; any where none is named.
-    pub of: Vec<At<NodeName>>,
 }
 
 /// Where and how the program saves its work.
@@ -215,118 +209,6 @@ impl SecretsFile {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-}
-
-impl NodesFile {
-    /// This many of any nodes.
-    #[must_use]
-    pub const fn any(count: At<Count>) -> Self {
-        Self { count, of: Vec::new() }
-    }
-
-    /// All of these. `None` for none.
-    #[must_use]
-    pub fn all(of: Vec<At<NodeName>>) -> Option<Self> {
-        let place = of.first()?.place;
-        let count = u32::try_from(of.len()).ok()?;
-        Some(Self { count: At::new(Count(count), place), of })
-    }
-
-    fn is_all(&self) -> bool {
-        usize::try_from(self.count.value.0).is_ok_and(|count| count == self.of.len())
-    }
-}
-
-/// The long form of `nodes`.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NodesFields {
-    /// Number of nodes.
-    count: At<Count>,
-    /// Only these nodes.
-    of: Vec<At<NodeName>>,
-}
-
-impl Serialize for NodesFile {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self { count, of } if of.is_empty() => count.serialize(serializer),
-            Self { of, .. } if self.is_all() => of.serialize(serializer),
-            Self { count, of } => NodesFields { count: *count, of: of.clone() }.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for NodesFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = NodesFile;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}, a list of names, or {{count, of}}", Count::ACCEPTED)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<NodesFile, E> {
-                Count::read_at(text, Place::Nowhere).map(NodesFile::any).map_err(E::custom)
-            }
-
-            fn visit_u64<E: de::Error>(self, count: u64) -> Result<NodesFile, E> {
-                self.visit_str(&count.to_string())
-            }
-
-            fn visit_i64<E: de::Error>(self, count: i64) -> Result<NodesFile, E> {
-                self.visit_str(&count.to_string())
-            }
-
-            fn visit_f64<E: de::Error>(self, count: f64) -> Result<NodesFile, E> {
-                // As it is shown for a number that is not whole: `1e3` is none either.
-                self.visit_str(&format!("{count:?}"))
-            }
-
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<NodesFile, A::Error> {
-                let mut of = Vec::new();
-                while let Some(name) = list.next_element::<At<NodeName>>()? {
-                    of.push(name);
-                }
-                NodesFile::all(of).ok_or_else(|| de::Error::invalid_length(0, &"at least one name"))
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<NodesFile, A::Error> {
-                let NodesFields { count, of } =
-                    NodesFields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(NodesFile { count, of })
-            }
-        }
-
-        struct Unplaced(NodesFile);
-
-        impl<'de> Deserialize<'de> for Unplaced {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_any(Visitor).map(Self)
-            }
-        }
-
-        let spanned = Spanned::<Unplaced>::deserialize(deserializer)?;
-        let Unplaced(mut nodes) = spanned.value;
-        if matches!(nodes.count.place, Place::Nowhere) {
-            nodes.count.place = yaml::place_of(&spanned.referenced);
-        }
-        Ok(nodes)
-    }
-}
-
-impl JsonSchema for NodesFile {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "NodesFile".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (count, name) = (Count::schema(), NodeName::schema());
-        let fields = NodesFields::json_schema(generator);
-        json_schema!({ "anyOf": [count, { "type": "array", "items": name, "minItems": 1 }, fields] })
     }
 }
 

@@ -179,6 +179,23 @@ pub fn parse_cpu_milli(text: &str) -> Result<u64, QuantityError> {
     }
 }
 
+/// Thousandths: `0.25` or `2/7`.
+///
+/// # Errors
+/// When the text is neither.
+pub fn parse_milli(text: &str) -> Result<u64, QuantityError> {
+    let (above, below) = match text.split_once('/') {
+        Some((above, below)) => (above, whole(below.trim())?),
+        None => (text, 1),
+    };
+    let (number, unit) = split_number(above)?;
+    match (unit, below) {
+        ("", 0) => Err(QuantityError::NotANumber),
+        ("", below) => number.times(1_000, below),
+        (unit, _) => Err(unknown_unit(unit)),
+    }
+}
+
 /// The shortest exact way to write a number of bytes with a unit, e.g. `512GB`.
 #[must_use]
 pub fn format_memory(bytes: u64) -> String {
@@ -214,6 +231,16 @@ pub fn format_duration_ns(ns: u64) -> String {
 #[must_use]
 pub fn format_cpu_milli(milli: u64) -> String {
     if milli.is_multiple_of(1_000) { (milli / 1_000).to_string() } else { format!("{milli}m") }
+}
+
+/// Thousandths as [`parse_milli`] reads them, e.g. `0.25`.
+#[must_use]
+pub fn format_milli(milli: u64) -> String {
+    let decimals = format!("{:03}", milli % 1_000);
+    match decimals.trim_end_matches('0') {
+        "" => (milli / 1_000).to_string(),
+        decimals => format!("{}.{decimals}", milli / 1_000),
+    }
 }
 
 fn unknown_unit(unit: &str) -> QuantityError {
@@ -358,6 +385,17 @@ mod tests {
         assert_eq!(parse_cpu_milli("64"), Ok(64_000));
         assert_eq!(parse_cpu_milli("0.5"), Ok(500));
         assert_eq!(parse_cpu_milli("250m"), Ok(250));
+    }
+
+    #[test]
+    fn parts_are_decimals_or_fractions() {
+        assert_eq!(parse_milli("0.25"), Ok(250));
+        assert_eq!(parse_milli("2/7"), Ok(285), "rounded down, so that two sevenths are no three");
+        assert_eq!(parse_milli("1"), Ok(1_000));
+        assert_eq!(parse_milli("0.0001"), Ok(0));
+        assert_eq!(parse_milli("1/0"), Err(QuantityError::NotANumber));
+        assert_eq!(parse_milli("25%"), Err(QuantityError::UnknownUnit("%".to_owned())));
+        assert_eq!(parse_milli("-0.5"), Err(QuantityError::Negative));
     }
 
     proptest! {

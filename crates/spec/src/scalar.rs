@@ -1,6 +1,9 @@
 //! The kinds of values that files and flags hold, and how each is read.
 
-use phalanx_model::{DomainName, JobName, LaunchKind, LevelName, NodeName, Pattern, QueueName};
+use phalanx_model::{
+    AxisKind, Collective, DomainName, JobName, LaunchKind, LevelName, NodeName, Pattern, QueueName,
+    ResourceName, RoleName,
+};
 use schemars::{Schema, json_schema};
 
 use crate::error::nearest;
@@ -9,6 +12,8 @@ use crate::quantity;
 
 /// Largest count of nodes, ranks or GPUs that is read.
 pub const COUNT_MAX: u32 = phalanx_model::MEMBERS_PER_GANG_MAX;
+/// Most units of a named resource: a million members with as many each stay inside a `u64`.
+pub const AMOUNT_MAX: u64 = 1_000_000_000_000;
 /// Longest single argument or variable that Linux hands to a program: `MAX_ARG_STRLEN`, 32 pages (execve(2)).
 pub const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1;
 
@@ -16,12 +21,20 @@ pub const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u32);
 
-/// GPUs, and of which model: `8` or `H100:8`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpus {
-    /// Text that the device's model contains, ignoring case.
-    pub model: Option<String>,
-    pub count: u32,
+/// Units of a resource that is counted by name, at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount(pub u64);
+
+/// Chips along x, y, z of a torus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sides(pub [u16; 3]);
+
+impl Sides {
+    /// At most [`COUNT_MAX`].
+    #[must_use]
+    pub fn chips(self) -> u32 {
+        self.0.iter().fold(1, |chips, side| u32::from(*side).saturating_mul(chips))
+    }
 }
 
 /// Logical CPUs in thousandths.
@@ -128,12 +141,33 @@ define_words!(LaunchKind, "one of ranks, torchrun, jax, mpi, none",
     "ranks" => Self::Ranks, "torchrun" => Self::Torchrun, "jax" => Self::Jax, "mpi" => Self::Mpi, "none" => Self::None);
 define_words!(Pattern, "one of all_reduce, all_to_all",
     "all_reduce" => Self::AllReduce, "all_to_all" => Self::AllToAll);
+define_words!(AxisKind, "one of tensor (or tp), expert (or ep), data (or dp), pipeline (or pp)",
+    "tensor" => Self::Tensor, "expert" => Self::Expert, "data" => Self::Data, "pipeline" => Self::Pipeline,
+    "tp" => Self::Tensor, "ep" => Self::Expert, "dp" => Self::Data, "pp" => Self::Pipeline);
+define_words!(Collective, "one of all_reduce, all_gather, all_to_all, point_to_point",
+    "all_reduce" => Self::AllReduce, "all_gather" => Self::AllGather, "all_to_all" => Self::AllToAll,
+    "point_to_point" => Self::PointToPoint);
 define_words!(Mode, "one of required, preferred", "required" => Self::Required, "preferred" => Self::Preferred);
 define_words!(RetryCause, "one of user_code (or error), start_up, node (or node_failure), preemption, infrastructure",
     "user_code" => Self::UserCode, "error" => Self::UserCode, "start_up" => Self::StartUp, "node" => Self::Node,
     "node_failure" => Self::Node, "preemption" => Self::Preemption, "infrastructure" => Self::Infrastructure);
 define_words!(DeclaredLinkKind, "one of nvlink, pcie", "nvlink" => Self::Nvlink, "pcie" => Self::Pcie);
-define_words!(bool, "true or false", "true" => true, "false" => false);
+
+impl Scalar for bool {
+    const ACCEPTED: &'static str = "true or false";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| unknown_word(text, &[("true", true), ("false", false)]))
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "boolean" })
+    }
+}
 
 macro_rules! define_names {
     ($($name:ty),+) => { $(
@@ -156,10 +190,10 @@ macro_rules! define_names {
     )+ };
 }
 
-define_names!(JobName, QueueName, LevelName, DomainName, NodeName);
+define_names!(JobName, QueueName, LevelName, DomainName, NodeName, ResourceName, RoleName);
 
 /// A decimal integer, told apart from what only looks like one.
-fn integer(text: &str) -> Result<i128, String> {
+pub(crate) fn integer(text: &str) -> Result<i128, String> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|c| c.is_ascii_digit()) {
         return Err(wrong(text, "is not a whole number"));
@@ -275,51 +309,58 @@ impl Scalar for VariableName {
     }
 }
 
-impl Scalar for Gpus {
-    const ACCEPTED: &'static str = "a number of GPUs from 1 on, or MODEL:NUMBER, such as 8 or H100:8";
+impl Scalar for Amount {
+    const ACCEPTED: &'static str = "a whole number from 1 to 1000000000000";
 
     fn read(text: &str) -> Result<Self, String> {
-        let (model, count) = match text.rsplit_once(':') {
-            Some((model, count)) => (Some(model.trim()), count.trim()),
-            None => (None, text.trim()),
-        };
-        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_' | '.' | '/');
-        if let Some(model) = model
-            && (model.is_empty() || model.len() > 64 || !model.chars().all(good))
-        {
-            return Err(wrong(text, "does not begin with a GPU model"));
-        }
-        let number = integer(count).map_err(|_| match model {
-            None if count.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-                wrong(text, format_args!("says no number; one of them is {text}:1"))
-            }
-            Some(model) if integer(model).is_ok() => {
-                wrong(text, format_args!("is the wrong way round: {count}:{model}"))
-            }
-            _ => wrong(text, "does not end with a whole number"),
-        })?;
-        match number {
-            i128::MIN..0 => Err(wrong(text, "is negative")),
-            0 => Err(wrong(text, "is no GPU at all: leave the field out for a job without GPUs")),
-            n => match u32::try_from(n).ok().filter(|n| *n <= COUNT_MAX) {
-                Some(count) => Ok(Self { model: model.map(str::to_owned), count }),
-                None => Err(wrong(text, "is too large")),
-            },
+        match integer(text)? {
+            i128::MIN..=0 => Err(wrong(text, "is less than 1")),
+            n => u64::try_from(n)
+                .ok()
+                .filter(|n| *n <= AMOUNT_MAX)
+                .map(Self)
+                .ok_or_else(|| wrong(text, "is too large")),
         }
     }
 
     fn write(&self) -> String {
-        match &self.model {
-            Some(model) => format!("{model}:{}", self.count),
-            None => self.count.to_string(),
-        }
+        self.0.to_string()
     }
 
     fn schema() -> Schema {
-        json_schema!({ "anyOf": [
-            { "type": "integer", "minimum": 1, "maximum": COUNT_MAX },
-            { "type": "string", "pattern": "^([A-Za-z0-9 ._/-]{1,64}:)?[0-9]+$" },
-        ], "examples": [8, "H100:8"] })
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": AMOUNT_MAX })
+    }
+}
+
+impl Scalar for Sides {
+    const ACCEPTED: &'static str = "chips along x, y and z, such as 4x4x8, or along x and y, such as 4x4";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let mut sides = [1; 3];
+        let parts: Vec<&str> = text.trim().split(['x', 'X']).collect();
+        if !(2..=3).contains(&parts.len()) {
+            return Err(wrong(text, "is no box of chips"));
+        }
+        for (side, part) in sides.iter_mut().zip(parts) {
+            let number = integer(part).map_err(|_| wrong(text, "is no box of chips"))?;
+            *side = u16::try_from(number)
+                .ok()
+                .filter(|side| *side > 0)
+                .ok_or_else(|| wrong(text, format_args!("has a side of {number}")))?;
+        }
+        match Self(sides) {
+            sides if sides.chips() <= COUNT_MAX => Ok(sides),
+            _ => Err(wrong(text, "is too large")),
+        }
+    }
+
+    fn write(&self) -> String {
+        let [x, y, z] = self.0;
+        format!("{x}x{y}x{z}")
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+x[0-9]+(x[0-9]+)?$", "examples": ["4x4x8", "4x4"] })
     }
 }
 

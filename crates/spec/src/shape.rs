@@ -42,7 +42,7 @@ impl JobFile {
     fn ranks_on_nodes(&self, nodes: &At<Count>) -> Result<Shape, SpecError> {
         let count = nodes.value.0;
         let gpus = self.gpus().map_or(0, |gpus| gpus.value);
-        let (per_node, said) = match (&self.ranks, &self.ranks_per_node) {
+        let (per_node, said) = match (&self.ranks(), &self.ranks_per_node) {
             (Some(ranks), Some(per_node)) => {
                 self.check_product(ranks, per_node, count)?;
                 (per_node.value.0, per_node.place)
@@ -64,7 +64,7 @@ impl JobFile {
     /// `ranks` without `nodes`: `resources` is the total, and the ranks go where they fit.
     fn ranks_anywhere(&self) -> Result<Shape, SpecError> {
         let gpus = self.gpus().map_or(0, |gpus| gpus.value);
-        let (size, said) = match (&self.ranks, &self.ranks_per_node, self.gpus()) {
+        let (size, said) = match (&self.ranks(), &self.ranks_per_node, self.gpus()) {
             (Some(ranks), _, _) => (ranks.value.0, ranks.place),
             (None, _, Some(gpus)) => (gpus.value, gpus.place),
             (None, Some(per_node), None) => (per_node.value.0, per_node.place),
@@ -81,14 +81,14 @@ impl JobFile {
     /// A launcher or agent on each node, which has all that the job takes there.
     fn one_per_node(&self) -> Result<Shape, SpecError> {
         let gpus = self.gpus().map_or(0, |gpus| gpus.value);
-        let nodes = match (&self.node_count(), &self.ranks, &self.ranks_per_node) {
+        let nodes = match (&self.node_count(), &self.ranks(), &self.ranks_per_node) {
             (Some(nodes), _, _) => nodes.value.0,
             (None, Some(ranks), Some(per_node)) => {
                 self.divide(ranks, per_node.value.0, "ranks", "to a node")?
             }
             (None, _, _) => 1,
         };
-        let ranks_per_node = match (&self.ranks, &self.ranks_per_node) {
+        let ranks_per_node = match (&self.ranks(), &self.ranks_per_node) {
             (Some(ranks), Some(per_node)) => {
                 self.check_product(ranks, per_node, nodes)?;
                 Some(*per_node)
@@ -111,7 +111,7 @@ impl JobFile {
                 "starts one per node",
             ));
         }
-        let (devices, sharers) = match &self.nodes {
+        let (devices, sharers) = match self.node_count() {
             Some(_) => (gpus, 1),
             None => (self.devices_each(gpus, nodes, Place::Nowhere, "nodes")?, nodes),
         };

@@ -1,30 +1,18 @@
 //! From a job file to the model: what each member needs and runs, and what happens when one fails.
 
-use std::collections::BTreeMap;
-
 use phalanx_model::{
-    Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, NodeName, Owner, Policy, Program,
-    QueueName, SecretSource, Timestamp, Traffic,
+    Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, Owner, Policy, QueueName,
+    Timestamp, Traffic,
 };
 
 use crate::error::{Place, SpecError};
 use crate::job::JobFile;
 use crate::place::At;
 use crate::quantity;
-use crate::scalar::{ARGUMENT_BYTES_MAX, Count, RetryCause};
+use crate::resources::ResourcesFile;
+use crate::scalar::RetryCause;
 use crate::shape::Shape;
 
-/// Tells a launcher (`torchrun`, `mpi`) how many processes to start on each node, when the job says so.
-pub const RANKS_PER_NODE_ENV: &str = "PHALANX_RANKS_PER_NODE";
-/// The same for `torchrun`, whose agents read it.
-const NPROC_PER_NODE_ENV: &str = "NPROC_PER_NODE";
-/// How often to save, in seconds.
-const CHECKPOINT_INTERVAL_ENV: &str = "PHALANX_CKPT_INTERVAL";
-
-/// Arguments and variables together; Linux takes a quarter of the stack limit, 2 MiB by default (execve(2)).
-const PROGRAM_BYTES_MAX: usize = 1 << 20;
-/// Less memory than this per job is a unit that was forgotten.
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
 const ADVISORY_LEAD_MS: u64 = 30_000;
 const KEY_BYTES_MAX: usize = 256;
 
@@ -46,11 +34,12 @@ impl JobFile {
     pub fn into_job(self, context: SubmitContext) -> Result<Job, SpecError> {
         let shape = self.shape()?;
         let size = shape.size;
+        let program = self.program(&shape, &context.default_workdir)?;
         let gang = Gang {
             size,
             min: size,
             max: size,
-            needs: self.needs(&shape)?,
+            needs: self.needs(&shape, &context.owner)?,
             members_per_node: shape.members_per_node,
             topology: self.topology(&shape)?,
             traffic: self.traffic.as_ref().map(|traffic| Traffic {
@@ -58,10 +47,11 @@ impl JobFile {
                 bytes: traffic.bytes.value.0,
                 compute_ns: traffic.compute.map_or(0, |compute| compute.value.0),
             }),
-            program: self.program(&shape, &context.default_workdir)?,
-            roles: Vec::new(),
-            grid: Vec::new(),
+            roles: self.roles(&program, &context)?,
+            grid: self.grid(&shape)?,
+            program,
         };
+        self.check_together(&gang)?;
         let key = self.key.as_ref().map(|key| self.checked_key(key)).transpose()?;
         let policy = self.policy()?;
         Ok(Job {
@@ -77,173 +67,30 @@ impl JobFile {
         })
     }
 
-    fn needs(&self, shape: &Shape) -> Result<Needs, SpecError> {
+    fn needs(&self, shape: &Shape, owner: &Owner) -> Result<Needs, SpecError> {
         let resources = self.resources.clone().unwrap_or_default();
-        if let Some(memory) = &resources.memory
-            && memory.value.0 < MEMORY_BYTES_MIN
-        {
-            let what = format!("{} bytes are less than 1MiB", memory.value.0);
-            let accepted = format!("a plain number is bytes; did you mean {}GB?", memory.value.0);
-            return Err(self.source.error(memory.place, what, accepted));
+        let needs = Needs { devices: shape.devices, ..self.member_needs(&resources, shape.sharers, owner)? };
+        if needs.part.is_some() {
+            self.check_part(shape)?;
         }
-        let share = |amount: u64| amount.div_ceil(u64::from(shape.sharers));
-        Ok(Needs {
-            devices: shape.devices,
-            models: resources.gpus.and_then(|gpus| gpus.value.model).map_or(Vec::new(), Needs::of_model),
-            cpu_milli: resources.cpus.map_or(0, |cpus| share(cpus.value.0)),
-            memory_bytes: resources.memory.map_or(0, |memory| share(memory.value.0)),
-            nodes: self.named_nodes()?,
-            ..Needs::default()
-        })
+        Ok(needs)
     }
 
-    /// The nodes that the job names, in natural order.
-    fn named_nodes(&self) -> Result<Vec<NodeName>, SpecError> {
-        let Some(nodes) = &self.nodes else { return Ok(Vec::new()) };
-        let mut named = BTreeMap::new();
-        for name in &nodes.of {
-            if let Some(first) = named.insert(&name.value, name.place) {
-                let error =
-                    self.source.error(name.place, format!("{} is named twice", name.value), "name it once");
-                return Err(self.also(error, Some(first), "the first"));
-            }
-        }
-        let (count, of) = (nodes.count, named.len());
-        if of > 0 && usize::try_from(count.value.0).is_ok_and(|count| count > of) {
-            let what = format!("{} nodes of {of} that are named", count.value.0);
-            return Err(self.source.error(count.place, what, format!("at most {of}, or name more")));
-        }
-        Ok(named.into_keys().cloned().collect())
-    }
-
-    fn program(&self, shape: &Shape, default_workdir: &str) -> Result<Program, SpecError> {
-        let checkpoint = self.checkpoint.clone().unwrap_or_default();
-        let mut env: BTreeMap<String, String> = BTreeMap::new();
-        if let Some(interval) = checkpoint.interval {
-            env.insert(
-                CHECKPOINT_INTERVAL_ENV.to_owned(),
-                interval.value.millis().div_ceil(1_000).to_string(),
-            );
-        }
-        if let Some(ranks) = shape.ranks_per_node {
-            env.insert(RANKS_PER_NODE_ENV.to_owned(), ranks.to_string());
-            if self.launch_kind() == LaunchKind::Torchrun {
-                env.insert(NPROC_PER_NODE_ENV.to_owned(), ranks.to_string());
-            }
-        }
-        env.extend(self.env.iter().map(|(name, value)| (name.value.0.clone(), value.value.clone())));
-        let argv = self.argv()?;
-        let sizes =
-            argv.iter().map(String::len).chain(env.iter().map(|(name, value)| name.len() + value.len()));
-        let bytes: usize = sizes.map(|length| length + 2).sum();
-        if bytes > PROGRAM_BYTES_MAX {
-            let what = format!("arguments and variables have {bytes} bytes together");
-            return Err(self.source.error(
-                Place::Nowhere,
-                what,
-                format!("at most {PROGRAM_BYTES_MAX}; keep them in a file"),
-            ));
-        }
-        Ok(Program {
-            launch: self.launch_kind(),
-            argv,
-            env,
-            workdir: self.directory(self.workdir.as_ref(), default_workdir)?,
-            secrets: self.secrets(default_workdir)?,
-            checkpoint_dir: match &checkpoint.dir {
-                Some(dir) => Some(self.directory(Some(dir), default_workdir)?),
-                None => None,
-            },
-            rdma: self.rdma.is_some_and(|rdma| rdma.value),
-            notify: self.notify.as_ref().map(|notify| notify.value.clone()),
-        })
-    }
-
-    /// `setup` runs under `set -e`; what follows runs as the user's shell would run it.
-    fn argv(&self) -> Result<Vec<String>, SpecError> {
-        let setup = self.setup.as_ref().map(|setup| format!("set -e\n{}\nset +e\n", setup.value.trim_end()));
-        let shell = |script: String| ["/bin/bash".to_owned(), "-c".to_owned(), script];
-        let argv = match (&self.run, &self.command) {
-            (Some(run), Some(command)) => {
-                let error =
-                    self.source.error(run.place, "`run` and `command` are both given", "give one of them");
-                return Err(self.also(error, command.first().map(|first| first.place), "the other one"));
-            }
-            (None, None) => {
-                let accepted = "give `run: SHELL TEXT` or `command: [PROGRAM, ARGUMENT]` in a file, or the program after `--`";
-                return Err(self.source.error(Place::Nowhere, "the job says nothing to run", accepted));
-            }
-            (Some(run), None) if run.value.trim().is_empty() => {
-                return Err(self.source.error(
-                    run.place,
-                    "is empty",
-                    "expected shell text, such as python train.py",
-                ));
-            }
-            (None, Some(command)) if command.first().is_none_or(|program| program.value.is_empty()) => {
-                let place = command.first().map_or(Place::Nowhere, |program| program.place);
-                return Err(self.source.error(
-                    place,
-                    "`command` names no program",
-                    "expected [PROGRAM, ARGUMENT]",
-                ));
-            }
-            (Some(run), None) => shell(setup.unwrap_or_default() + &run.value).to_vec(),
-            (None, Some(command)) => {
-                let words = command.iter().map(|word| word.value.clone());
-                match setup {
-                    // The words become "$@", so that no shell reads them a second time; "bash" is "$0".
-                    Some(setup) => {
-                        let script = shell(setup + "exec \"$@\"");
-                        script.into_iter().chain(["bash".to_owned()]).chain(words).collect()
-                    }
-                    None => words.collect(),
-                }
-            }
+    /// What one of so many `sharers` needs, but for whole devices.
+    pub(crate) fn member_needs(
+        &self,
+        resources: &ResourcesFile,
+        sharers: u32,
+        owner: &Owner,
+    ) -> Result<Needs, SpecError> {
+        let gpus = resources.gpus.as_ref();
+        let needs = Needs {
+            part: gpus.map_or(Ok(None), |gpus| gpus.part(&self.source, &owner.name))?,
+            models: gpus.map_or(Ok(Vec::new()), |gpus| gpus.model_needs(&self.source))?,
+            is_exclusive: self.exclusive.is_some_and(|exclusive| exclusive.value),
+            ..self.amounts(resources, sharers)?
         };
-        if let Some(script) = argv.iter().find(|argument| argument.len() > ARGUMENT_BYTES_MAX) {
-            let place = self.run.as_ref().or(self.setup.as_ref()).map_or(Place::Nowhere, |text| text.place);
-            let what = format!("`setup` and `run` have {} bytes together", script.len());
-            return Err(self.source.error(
-                place,
-                what,
-                format!("at most {ARGUMENT_BYTES_MAX}; keep a long script in a file"),
-            ));
-        }
-        Ok(argv)
-    }
-
-    fn secrets(&self, default_workdir: &str) -> Result<BTreeMap<String, SecretSource>, SpecError> {
-        let mut secrets = BTreeMap::new();
-        for (name, secret) in &self.secrets.0 {
-            if let Some((variable, _)) = self.env.get_key_value(name) {
-                let what = format!("{} is both a secret and a plain variable", name.value.0);
-                let error = self.source.error(name.place, what, "give it under `secrets` or under `env`");
-                return Err(self.also(error, Some(variable.place), "the plain variable"));
-            }
-            let from = match &secret.file {
-                Some(file) => SecretSource::File(self.directory(Some(file), default_workdir)?),
-                None => SecretSource::Submitted,
-            };
-            secrets.insert(name.value.0.clone(), from);
-        }
-        Ok(secrets)
-    }
-
-    /// A path as it is, or below `base` when it is relative.
-    fn directory(&self, path: Option<&At<String>>, base: &str) -> Result<String, SpecError> {
-        match path {
-            None => Ok(base.to_owned()),
-            Some(path) if path.value.is_empty() => {
-                Err(self.source.error(path.place, "is empty", "expected a path"))
-            }
-            Some(path) if path.value.starts_with('~') => {
-                let accepted = "`~` is not replaced here; write the path from / on";
-                Err(self.source.error(path.place, "begins with `~`", accepted))
-            }
-            Some(path) if path.value.starts_with('/') => Ok(path.value.clone()),
-            Some(path) => Ok(format!("{}/{}", base.trim_end_matches('/'), path.value)),
-        }
+        self.which_nodes(needs)
     }
 
     fn policy(&self) -> Result<Policy, SpecError> {
@@ -332,15 +179,17 @@ impl JobFile {
         self.launch.map_or(LaunchKind::Ranks, |launch| launch.value)
     }
 
-    /// How many nodes, and where that is said.
-    pub(crate) fn node_count(&self) -> Option<At<Count>> {
-        self.nodes.as_ref().map(|nodes| nodes.count)
-    }
-
-    /// How many GPUs, and where that is said.
+    /// How many whole GPUs, and where that is said. Those of a slice need not be said again.
     pub(crate) fn gpus(&self) -> Option<At<u32>> {
-        let gpus = self.resources.as_ref()?.gpus.as_ref()?;
-        Some(At::new(gpus.value.count, gpus.place))
+        let said = self.resources.as_ref().and_then(|resources| resources.gpus.as_ref());
+        match (said, self.slice()) {
+            (Some(gpus), _) => gpus.count.map(|count| At::new(count.value.0, count.place)),
+            (None, Some(slice)) => {
+                let nodes = self.node_count().map_or(1, |nodes| nodes.value.0);
+                Some(At::new(slice.value.chips() / nodes, slice.place))
+            }
+            (None, None) => None,
+        }
     }
 
     pub(crate) fn also(&self, error: SpecError, place: Option<Place>, label: &str) -> SpecError {

@@ -1,22 +1,21 @@
-//! How close together a job must be: the whole of it, and its segments.
+//! How close together a job must be: the whole of it, its segments, what is kept apart, and slices of a torus.
 
-use std::fmt;
-use std::marker::PhantomData;
+mod file;
 
-use phalanx_model::{LaunchKind, LevelName, Segment, Topology};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_saphyr::Spanned;
+use phalanx_model::{LaunchKind, LevelName, Segment, Spread, Topology};
+use serde::Serialize;
 
 use crate::error::{Place, SpecError};
 use crate::job::JobFile;
 use crate::place::{At, Scalar, wrong};
-use crate::scalar::{Count, Mode, Span};
+use crate::scalar::{Count, Mode, Sides, Span};
 use crate::shape::Shape;
-use crate::yaml;
 
 /// Segments inside each other, as many as the engine takes.
 const SEGMENTS_MAX: usize = 8;
+
+/// Levels that a job is spread over.
+const SPREADS_MAX: usize = 8;
 
 /// How close together the whole job must or should be, and which parts of it share a lower domain. It has a level,
 /// or segments, or both.
@@ -32,6 +31,10 @@ pub struct TopologyFile {
     /// In any order; the larger hold the smaller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<SegmentFile>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<SpreadFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<At<Sides>>,
 }
 
 /// Consecutive ranks that must share a domain. Where the size does not divide the job, the last segment is smaller.
@@ -60,7 +63,7 @@ impl TopologyFile {
         };
         let level = LevelName::read(level)
             .map_err(|_| format!("{}\n{}", wrong(text, "does not begin with a level"), Self::SHORT))?;
-        Ok(Self { level: Some(At::new(level, place)), mode, wait, segments: Vec::new() })
+        Ok(Self { level: Some(At::new(level, place)), mode, wait, ..Self::default() })
     }
 }
 
@@ -79,6 +82,29 @@ impl SegmentFile {
     }
 }
 
+/// Keeps ranks apart: a failure of one domain takes at most so many.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpreadFile {
+    pub level: At<LevelName>,
+    /// Ranks inside one domain.
+    pub max: At<Count>,
+}
+
+impl SpreadFile {
+    const SHORT: &'static str = "RANKS@LEVEL, such as 1@rack";
+
+    /// Reads the short form `RANKS@LEVEL`.
+    ///
+    /// # Errors
+    /// What is wrong, and on the second line what is accepted.
+    pub fn from_short(text: &str, place: Place) -> Result<Self, String> {
+        let Some((max, level)) = text.split_once('@') else {
+            return Err(format!("{}\n{}", wrong(text, "names no level"), Self::SHORT));
+        };
+        Ok(Self { level: LevelName::read_at(level, place)?, max: Count::read_at(max, place)? })
+    }
+}
+
 impl JobFile {
     /// A level that is held out for is preferred for that long, also when it is called required: the model's
     /// required level is never given up.
@@ -94,7 +120,12 @@ impl JobFile {
                 ..Topology::default()
             },
         };
-        Ok(Topology { segments: self.segments(&topology.segments, shape)?, ..whole })
+        Ok(Topology {
+            segments: self.segments(&topology.segments, shape)?,
+            spread: self.spread(&topology.spread, shape)?,
+            slice: topology.slice.map(|slice| slice.value.0),
+            ..whole
+        })
     }
 
     /// Segments of members, widest first: each a whole number of times the next.
@@ -134,193 +165,45 @@ impl JobFile {
         widest_first.iter().map(of_members).collect()
     }
 
+    /// At most so many members in a domain of each level.
+    fn spread(&self, written: &[SpreadFile], shape: &Shape) -> Result<Vec<Spread>, SpecError> {
+        if let Some(one_more) = written.get(SPREADS_MAX) {
+            let what = format!("{} levels to spread over", written.len());
+            return Err(self.source.error(
+                one_more.max.place,
+                what,
+                format!("expected at most {SPREADS_MAX}"),
+            ));
+        }
+        let each = self.ranks_per_member(shape);
+        let of_members = |(index, spread): (usize, &SpreadFile)| {
+            let ranks = spread.max.value.0;
+            if let Some(first) = written.iter().take(index).find(|other| other.level == spread.level) {
+                let what = format!("{} is given twice", spread.level.value);
+                let error = self.source.error(spread.level.place, what, "give every level once");
+                return Err(error.also(&self.source, first.level.place, "the first"));
+            }
+            if !ranks.is_multiple_of(each) {
+                let what =
+                    format!("a limit of {ranks} cuts through what one launcher starts, {each} on a node");
+                let accepted = format!("expected a multiple of {each}, or `launch: ranks`");
+                return Err(self.source.error(spread.max.place, what, accepted));
+            }
+            Ok(Spread { level: spread.level.value.clone(), max: ranks / each })
+        };
+        written.iter().enumerate().map(of_members).collect()
+    }
+
+    /// The slice of a torus that the job takes.
+    pub(crate) fn slice(&self) -> Option<At<Sides>> {
+        self.topology.as_ref()?.slice
+    }
+
     /// Ranks that one member of the gang starts: those of a node, where a launcher starts them.
-    fn ranks_per_member(&self, shape: &Shape) -> u32 {
+    pub(crate) fn ranks_per_member(&self, shape: &Shape) -> u32 {
         match self.launch_kind() {
             LaunchKind::Ranks | LaunchKind::Jax | LaunchKind::None => 1,
             LaunchKind::Torchrun | LaunchKind::Mpi => shape.ranks_per_node.unwrap_or(shape.devices).max(1),
         }
-    }
-}
-
-/// A value with a short form, which does not know its place while it is read, and fields.
-trait ShortOrLong: Sized {
-    type Fields: for<'de> Deserialize<'de> + TryInto<Self, Error = &'static str>;
-    const EXPECTED: &'static str;
-
-    fn short(text: &str) -> Result<Self, String>;
-
-    fn set_place(&mut self, place: Place);
-}
-
-/// What was read, and whether in its short form.
-struct Unplaced<T>(T, bool);
-
-impl<'de, T: ShortOrLong> Deserialize<'de> for Unplaced<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<T>(PhantomData<T>);
-
-        impl<'de, T: ShortOrLong> de::Visitor<'de> for Visitor<T> {
-            type Value = Unplaced<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(T::EXPECTED)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Unplaced<T>, E> {
-                T::short(text).map(|value| Unplaced(value, true)).map_err(E::custom)
-            }
-
-            // A level may be called `1`, which YAML takes for a number.
-            fn visit_u64<E: de::Error>(self, level: u64) -> Result<Unplaced<T>, E> {
-                self.visit_str(&level.to_string())
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Unplaced<T>, A::Error> {
-                let fields = T::Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                fields.try_into().map(|value| Unplaced(value, false)).map_err(de::Error::missing_field)
-            }
-        }
-
-        deserializer.deserialize_any(Visitor(PhantomData))
-    }
-}
-
-fn read_placed<'de, T: ShortOrLong, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    let spanned = Spanned::<Unplaced<T>>::deserialize(deserializer)?;
-    let Unplaced(mut value, is_short) = spanned.value;
-    if is_short {
-        value.set_place(yaml::place_of(&spanned.referenced));
-    }
-    Ok(value)
-}
-
-/// The long form of a topology.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(extend("anyOf" = [{ "required": ["level"] }, { "required": ["segments"] }]))]
-#[schemars(extend("dependentRequired" = { "mode": ["level"], "wait": ["level"] }))]
-struct TopologyFields {
-    /// All of the job inside one domain of this level, e.g. `leaf`.
-    level: Option<At<LevelName>>,
-    /// `preferred` (the default): inside one domain if possible, otherwise anywhere. `required`: inside one
-    /// domain, or it does not start.
-    mode: Option<At<Mode>>,
-    /// How long to hold out for such a domain before any other place is taken, whatever the `mode`. Default:
-    /// `required` holds out for ever, and `preferred` not at all.
-    wait: Option<At<Span>>,
-    /// Parts of the job that must each share a lower domain, the smaller inside the larger:
-    /// `[32@leaf, 8@node]`.
-    #[serde(default)]
-    segments: Vec<SegmentFile>,
-}
-
-impl TryFrom<TopologyFields> for TopologyFile {
-    type Error = &'static str;
-
-    fn try_from(
-        TopologyFields { level, mode, wait, segments }: TopologyFields,
-    ) -> Result<Self, &'static str> {
-        if level.is_none() && (segments.is_empty() || mode.is_some() || wait.is_some()) {
-            return Err("level");
-        }
-        Ok(Self { level, mode, wait, segments })
-    }
-}
-
-impl ShortOrLong for TopologyFile {
-    type Fields = TopologyFields;
-    const EXPECTED: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m, or {level, mode, wait, segments}";
-
-    fn short(text: &str) -> Result<Self, String> {
-        Self::from_short(text, Place::Nowhere)
-    }
-
-    fn set_place(&mut self, place: Place) {
-        self.level.iter_mut().for_each(|level| level.place = place);
-        self.mode.iter_mut().for_each(|mode| mode.place = place);
-        self.wait.iter_mut().for_each(|wait| wait.place = place);
-    }
-}
-
-impl<'de> Deserialize<'de> for TopologyFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_placed(deserializer)
-    }
-}
-
-impl JsonSchema for TopologyFile {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "TopologyFile".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let fields = TopologyFields::json_schema(generator);
-        json_schema!({ "anyOf": [
-            {
-                "type": "string",
-                "description": "LEVEL[:required|preferred][@WAIT]",
-                "pattern": "^[^@]+(:(required|preferred))?(@.+)?$",
-                "examples": ["leaf", "leaf:required", "leaf:preferred@10m"],
-            },
-            fields,
-        ]})
-    }
-}
-
-/// The long form of a segment.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct SegmentFields {
-    /// Number of consecutive ranks. Where it does not divide the job, the last segment is smaller.
-    size: At<Count>,
-    /// Each segment inside one domain of this level, e.g. `node`.
-    level: At<LevelName>,
-}
-
-impl TryFrom<SegmentFields> for SegmentFile {
-    type Error = &'static str;
-
-    fn try_from(SegmentFields { size, level }: SegmentFields) -> Result<Self, &'static str> {
-        Ok(Self { size, level })
-    }
-}
-
-impl ShortOrLong for SegmentFile {
-    type Fields = SegmentFields;
-    const EXPECTED: &'static str = "RANKS@LEVEL, such as 8@node, or {size, level}";
-
-    fn short(text: &str) -> Result<Self, String> {
-        Self::from_short(text, Place::Nowhere)
-    }
-
-    fn set_place(&mut self, place: Place) {
-        self.size.place = place;
-        self.level.place = place;
-    }
-}
-
-impl<'de> Deserialize<'de> for SegmentFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_placed(deserializer)
-    }
-}
-
-impl JsonSchema for SegmentFile {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SegmentFile".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let fields = SegmentFields::json_schema(generator);
-        json_schema!({ "anyOf": [
-            {
-                "type": "string",
-                "description": "RANKS@LEVEL",
-                "pattern": "^[0-9]+@[A-Za-z0-9._/:-]{1,253}$",
-                "examples": ["32@leaf", "8@node"],
-            },
-            fields,
-        ]})
     }
 }

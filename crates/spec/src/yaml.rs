@@ -9,7 +9,7 @@ use crate::error::{Place, Source, SpecError, listed, nearest, quote};
 
 /// Largest file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
-/// Deepest nesting; the deepest field of ours stands at 4.
+/// Deepest nesting; the deepest field of ours stands at 6.
 const DEPTH_MAX: usize = 16;
 
 /// Scalars and collections that aliases may repeat in all.
@@ -25,17 +25,27 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("cpu", "resources.cpus"),
     ("cpus", "resources.cpus"),
     ("envs", "env"),
+    ("exclude", "nodes.except"),
+    ("exclude_nodes", "nodes.except"),
+    ("excluded_nodes", "nodes.except"),
     ("gpu", "resources.gpus"),
     ("gpus", "resources.gpus"),
+    ("grid", "parallelism"),
     ("max_restarts", "retry.max"),
+    ("mesh", "parallelism"),
+    ("mig", "resources.gpus.mig"),
     ("mem", "resources.memory"),
     ("memory", "resources.memory"),
     ("nproc_per_node", "ranks_per_node"),
     ("ntasks", "ranks"),
+    ("nodelist", "nodes.of"),
     ("ntasks_per_node", "ranks_per_node"),
     ("num_nodes", "nodes"),
+    ("parallel", "parallelism"),
     ("partition", "queue"),
     ("script", "run"),
+    ("slice", "topology.slice"),
+    ("spread", "topology.spread"),
     ("time", "time_limit"),
     ("working_dir", "workdir"),
 ];

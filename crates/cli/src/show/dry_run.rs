@@ -6,6 +6,7 @@ use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{DryRunView, FirstFitView, PredictedView};
 use phalanx_model::{Confidence, Job, Report};
 
+use super::asked;
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell, dim};
 use super::time::micros;
@@ -43,10 +44,9 @@ pub(crate) fn page(page: &Page, dry_run: &DryRun<'_>) -> String {
 fn heading(job: &Job, report: &Report) -> String {
     let gang = job.gangs.get(usize::from(report.gang.index));
     let size = gang.map_or(0, |g| u64::from(g.size));
-    let devices = gang.map_or(0, |g| size * u64::from(g.needs.devices));
-    let devices = if devices == 0 { "no GPUs".to_owned() } else { count(devices, "GPU") };
+    let devices = gang.map_or_else(String::new, |g| asked::gpus(&g.needs, size) + &asked::roles(g));
     let together = gang.filter(|g| !g.topology.segments.is_empty());
-    let together = together.map_or_else(String::new, |g| format!(", {}", super::jobs::segments(g)));
+    let together = together.map_or_else(String::new, |g| format!(", {}", asked::segments(g)));
     format!("{}  {}, {devices}{together}\n", clean(job.name.as_str()).bold(), count(size, "member"))
 }
 

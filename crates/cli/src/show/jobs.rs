@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{GangView, JobView};
-use phalanx_model::{Gang, Job, LaunchKind, Phase, Segment};
+use phalanx_model::{Gang, Job, LaunchKind, Phase};
 
+use super::asked;
 use super::placed::{self, Fleet};
 use super::table::{self, Grid, cell, dim};
 use super::time::span;
@@ -49,7 +50,7 @@ pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
         }
         cells.push(table::state(&job.state));
         if page.wide {
-            cells.push(cell(job.gangs.iter().map(|g| u64::from(g.size)).sum::<u64>()));
+            cells.push(cell(job.gangs.iter().map(|g| u64::from(g.member_count())).sum::<u64>()));
         }
         cells.push(cell(devices(job)));
         if page.wide {
@@ -62,7 +63,7 @@ pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
 }
 
 fn devices(job: &JobView) -> u64 {
-    job.gangs.iter().map(|g| u64::from(g.size) * u64::from(g.devices_per_member)).sum()
+    job.gangs.iter().map(|g| u64::from(g.device_count())).sum()
 }
 
 /// Time since the first start, up to the end.
@@ -143,12 +144,17 @@ pub(super) fn title(job: &JobView) -> String {
 
 fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: &Fleet) -> String {
     let mut text = String::new();
-    let ranks = count(u64::from(gang.size), "member");
-    let devices = match gang.devices_per_member {
-        0 => "without GPUs".to_owned(),
-        n => format!("with {} each", count(u64::from(n), "GPU")),
+    let size = |members: &str, devices: u32| match devices {
+        0 => format!("{members} without GPUs"),
+        n => format!("{members} with {} each", count(u64::from(n), "GPU")),
     };
-    field(&mut text, page, "size", &format!("{ranks} {devices}"));
+    let own = size(&count(u64::from(gang.size), "member"), gang.devices_per_member);
+    let roles = gang
+        .roles
+        .iter()
+        .map(|role| size(&format!("{} {}", role.size, clean(&role.name)), role.devices_per_member));
+    let all: Vec<String> = std::iter::once(own).chain(roles).collect();
+    field(&mut text, page, "size", &all.join(", "));
     if let Some((job, gang)) = asked {
         asked_text(&mut text, page, job, gang);
     }
@@ -209,17 +215,11 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
         field(text, page, "topology", &format!("inside one {level} if that comes free within {wait}"));
     }
     if !gang.topology.segments.is_empty() {
-        field(text, page, "segments", &segments(gang));
+        field(text, page, "segments", &asked::segments(gang));
     }
-}
-
-/// `every 32 members inside one leaf, every 8 members inside one node`.
-pub(super) fn segments(gang: &Gang) -> String {
-    let together = |Segment { size, level }: &Segment| match size {
-        1 => format!("each member inside one {level}"),
-        size => format!("every {size} members inside one {level}"),
-    };
-    gang.topology.segments.iter().map(together).collect::<Vec<_>>().join(", ")
+    for (word, what) in asked::rest(gang) {
+        field(text, page, word, &what);
+    }
 }
 
 /// A word as a shell would want it typed.

@@ -48,8 +48,10 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
         field(&mut text, page, "in the order", &format!("place {} of {}", report.position, report.of));
     }
     let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
-    let short =
-        matches!(report.reason, Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. });
+    let short = matches!(
+        report.reason,
+        Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. } | Reason::Shape { .. }
+    );
     let because = match report.estimated_start {
         None if report.unblock.iter().any(endless) => ": a job in its way has no time limit",
         // No job of ours is in the way.
@@ -130,7 +132,22 @@ fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {
             let verb = if gangs.len() == 1 { "ends" } else { "end" };
             format!("{listed} {verb}{}", by(page, *at))
         }
-        Unblock::RelaxTo { level } => format!("it may spread over one {level}: `--topology {level}`"),
+        Unblock::RelaxTo { level, domain, times_milli } => {
+            let times = times_milli.map(|milli| {
+                let tenths = (milli + 50) / 100;
+                format!(
+                    ", where its collective takes {}.{}{} the time (predicted)",
+                    tenths / 10,
+                    tenths % 10,
+                    page.times()
+                )
+            });
+            format!(
+                "it may spread over one {level}: it starts now in {domain}{} (`--topology {level}`)",
+                times.unwrap_or_default()
+            )
+        }
+        Unblock::Without { rule } => format!("it does without {rule}: it fits now"),
         Unblock::Uncordon { nodes } => {
             let each = list(nodes.iter().map(|node| format!("`phalanx uncordon {node}`")));
             format!("nodes take work again: {each}")

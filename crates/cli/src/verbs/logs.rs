@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use owo_colors::OwoColorize as _;
 use owo_colors::{AnsiColors, Style};
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, JobRef, JobView, VERSION, Verb as Ask};
+use phalanx_local::protocol::{Answer, GangView, JobRef, JobView, VERSION, Verb as Ask};
 
 use super::Session;
 use crate::args::Logs;
@@ -47,7 +47,7 @@ pub(super) fn logs(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> 
 
 /// Ranks of the largest gang.
 pub(super) fn ranks(job: &JobView) -> u32 {
-    job.gangs.iter().map(|g| g.size).max().unwrap_or(1)
+    job.gangs.iter().map(GangView::member_count).max().unwrap_or(1)
 }
 
 /// A line of the program, as it is; with a coloured rank before it where there are several.

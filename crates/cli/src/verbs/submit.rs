@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use phalanx_local::protocol::{Answer, DryRunView, JobRef, Verb as Ask};
-use phalanx_model::{Job, JobId, NodeName};
+use phalanx_model::{Gang, Job, JobId, NodeName};
 use serde::Serialize;
 
 use super::follow::{self, Interrupt};
@@ -42,7 +42,7 @@ pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Fail
 pub(super) fn run(session: &Session, run: Run) -> Result<ExitCode, Failure> {
     let interrupt = if run.detach_on_interrupt { Interrupt::Leave } else { Interrupt::Cancel };
     let submission = Submission::read(run.job)?;
-    let ranks = submission.job.gangs.iter().map(|g| g.size).max().unwrap_or(1);
+    let ranks = submission.job.gangs.iter().map(Gang::member_count).max().unwrap_or(1);
     // Before the job exists, so that no Ctrl-C can fall between the two.
     let interrupts = follow::block_interrupts();
     let submitted = hand_over(session, submission)?;
@@ -52,7 +52,10 @@ pub(super) fn run(session: &Session, run: Run) -> Result<ExitCode, Failure> {
 
 /// A job waits for nodes that are not there, as they may come; a name that was mistyped should not go unseen.
 fn note_unknown_nodes(session: &Session, job: &Job) -> Result<(), Failure> {
-    let named = || job.gangs.iter().flat_map(|gang| &gang.needs.nodes);
+    let named = || {
+        let needs = job.gangs.iter().map(|gang| &gang.needs);
+        needs.flat_map(|needs| needs.nodes.iter().chain(&needs.avoid).chain(&needs.prefer))
+    };
     if named().next().is_none() {
         return Ok(());
     }

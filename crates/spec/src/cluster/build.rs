@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use phalanx_model::{
     Admin, Device, DomainCost, LevelCost, LevelName, Link, LinkKind, Machine, Nic, Node, Origin, Port,
-    Product, shape,
+    Product, ResourceName, shape,
 };
 
 use super::{Cluster, DeclaredDevices, DeclaredHardware, DeclaredLink};
 use crate::error::quote;
 use crate::scalar::DeclaredLinkKind;
+
+/// The resource that network interfaces are counted as.
+const NIC: &str = "nic";
 
 /// Where the machines come from that a cluster file only names.
 pub trait Hardware {
@@ -71,7 +74,7 @@ impl Cluster {
                 machine,
                 uuids: Vec::new(),
                 foreign: said.busy,
-                torus: None,
+                torus: said.torus,
             });
         }
         Ok(nodes)
@@ -122,6 +125,9 @@ impl DeclaredHardware {
         } else if machine.memory_bytes == 0 {
             machine.memory_bytes = hardware.default_amounts().1;
         }
+        machine.share_limit_milli = self.share_limit_milli;
+        machine.named.extend(self.named.clone());
+        count_nics(&mut machine);
         if self.topo.is_some() {
             shape::rename(&mut machine);
         } else {
@@ -185,6 +191,16 @@ pub(super) fn nvlink_domain_mb_per_s(model: &str) -> Option<u64> {
         "GH200" => Some(18 * 25_000),
         _ => None,
     })
+}
+
+/// Counts the network interfaces for collectives as the resource `nic`, unless it is said how many there are.
+pub fn count_nics(machine: &mut Machine) {
+    let count = machine.collective_nics().len() as u64;
+    if let Ok(nic) = ResourceName::new(NIC)
+        && count > 0
+    {
+        machine.named.entry(nic).or_insert(count);
+    }
 }
 
 /// The declared bandwidth is that of all NICs of the collective together: those that stand farther from every device,

@@ -11,7 +11,7 @@ use crate::place::At;
 /// Most measurements in one file: all pairs of a few hundred nodes, or some for each of 100,000.
 const MEASURED_MAX: usize = 200_000;
 
-type Known<'a> = BTreeMap<&'a NodeName, &'a DeclaredNode>;
+pub(super) type Known<'a> = BTreeMap<&'a NodeName, &'a DeclaredNode>;
 
 impl ClusterFile {
     pub(super) fn uplinks(
@@ -52,26 +52,33 @@ impl ClusterFile {
                 let own = DomainName::new(node.value.as_str());
                 Ok((node_level(), known.path.iter().cloned().chain(own.ok()).collect()))
             }
-            (None, false) => {
-                if let Some((level, _)) = uplink.path.iter().find(|(level, _)| !above.contains(&level.value))
-                {
-                    return Err(self.unknown_level(level, above));
-                }
-                let inner = above.iter().rposition(|l| uplink.path.contains_key(&At::from(l.clone())));
-                let levels = above.get(..=inner.unwrap_or(0)).unwrap_or(above);
-                let path = self.path(&uplink.path, place, levels)?;
-                let is_known = nodes.values().any(|node| node.path.starts_with(&path));
-                if !is_known {
-                    let what = format!("no node stands in {}", listed(&path));
-                    return Err(self.source.error(place, what, "give the path that its nodes have"));
-                }
-                Ok((levels.last().cloned().unwrap_or_else(node_level), path))
-            }
+            (None, false) => self.domain_path(&uplink.path, place, above, nodes),
             _ => {
                 let what = "an uplink is that of a `node` or of a domain's `path`";
                 Err(self.source.error(place, what, "give one of them"))
             }
         }
+    }
+
+    /// The level and path of a domain that some node stands in.
+    pub(super) fn domain_path(
+        &self,
+        said: &BTreeMap<At<LevelName>, At<DomainName>>,
+        place: Place,
+        above: &[LevelName],
+        nodes: &Known<'_>,
+    ) -> Result<(LevelName, Vec<DomainName>), SpecError> {
+        if let Some((level, _)) = said.iter().find(|(level, _)| !above.contains(&level.value)) {
+            return Err(self.unknown_level(level, above));
+        }
+        let inner = above.iter().rposition(|l| said.contains_key(&At::from(l.clone())));
+        let levels = above.get(..=inner.unwrap_or(0)).unwrap_or(above);
+        let path = self.path(said, place, levels)?;
+        if !nodes.values().any(|node| node.path.starts_with(&path)) {
+            let what = format!("no node stands in {}", listed(&path));
+            return Err(self.source.error(place, what, "give the path that its nodes have"));
+        }
+        Ok((levels.last().cloned().unwrap_or_else(node_level), path))
     }
 
     pub(super) fn measured(&self, nodes: &Known<'_>) -> Result<Vec<MeasuredPair>, SpecError> {

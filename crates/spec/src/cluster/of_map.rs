@@ -1,14 +1,16 @@
 //! The cluster file of a map that was read elsewhere.
 
+mod tori;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::domains::{Domains, Uplink};
 use phalanx_model::{DomainName, Graph, Host, LevelName};
 
 use super::build::nvlink_domain_mb_per_s;
+use super::nodes::is_address;
 use super::{
-    ClusterFile, LEVELS_MAX, LinkFile, NODE_LEVEL, NodeFile, UplinkFile, default_cluster, is_address,
-    node_level,
+    ClusterFile, LEVELS_MAX, LinkFile, NODE_LEVEL, NodeFile, UplinkFile, default_cluster, node_level,
 };
 use crate::pattern::NamePattern;
 use crate::place::{At, Scalar};
@@ -16,6 +18,8 @@ use crate::scalar::{Bandwidth, Cpus, Memory};
 
 /// The level that readers give to hosts whose devices NVLink joins: the clique that the fabric manager tells.
 const NVLINK_DOMAIN: &str = "nvlink-domain";
+
+use tori::Places;
 
 /// A file, and what has no place in one.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +38,7 @@ struct Alike {
     gpu_memory: Option<u64>,
     cpus: Option<u64>,
     memory: Option<u64>,
+    torus: Option<u32>,
     /// A host with an address of its own stands by itself.
     address: Option<(String, String)>,
 }
@@ -51,7 +56,6 @@ impl ClusterFile {
         let root = name.clone().unwrap_or_else(default_cluster);
         let mut left_out = Vec::new();
         let levels = levels_of(domains, &mut left_out);
-        let mut alike: BTreeMap<Alike, Vec<&str>> = BTreeMap::new();
         let mut kept = vec![false; graph.hosts.len()];
         for (index, host) in (0_u32..).zip(&graph.hosts) {
             if let Err(why) = NamePattern::read(host.name.as_str()) {
@@ -61,13 +65,28 @@ impl ClusterFile {
             if let Some(kept) = kept.get_mut(index as usize) {
                 *kept = true;
             }
-            let key = describe(host, domains.path(index), topo_of(host));
-            alike.entry(key).or_default().push(host.name.as_str());
+        }
+        let places = Places::of(graph, &kept, &mut left_out);
+        let mut alike: BTreeMap<Alike, Vec<(&str, [u16; 3])>> = BTreeMap::new();
+        let stands = (0_u32..).zip(&graph.hosts).zip(&places.of_hosts);
+        for ((index, host), place) in stands.zip(&kept).filter_map(|(host, kept)| kept.then_some(host)) {
+            let key = Alike {
+                torus: place.map(|place| place.torus),
+                ..describe(host, domains.path(index), topo_of(host))
+            };
+            alike.entry(key).or_default().push((host.name.as_str(), place.map_or([0; 3], |place| place.at)));
         }
         let mut nodes = Vec::new();
-        for (key, names) in alike {
+        for (key, hosts) in alike {
             let path = named(levels, &key.path, &root);
-            for name in NamePattern::compress(names) {
+            let entries = match key.torus {
+                Some(torus) => places.entries(torus, hosts),
+                None => NamePattern::compress(hosts.into_iter().map(|(name, _)| name))
+                    .into_iter()
+                    .map(|name| (name, None))
+                    .collect(),
+            };
+            for (name, torus) in entries {
                 nodes.push(NodeFile {
                     name: At::from(name),
                     topo: key.topo.clone().map(At::from),
@@ -80,6 +99,9 @@ impl ClusterFile {
                     address: key.address.clone().map(|(_, address)| At::from(address)),
                     nic_bandwidth: None,
                     busy: Vec::new(),
+                    resources: BTreeMap::new(),
+                    gpu_sharing: None,
+                    torus,
                 });
             }
         }
@@ -87,6 +109,7 @@ impl ClusterFile {
             name: name.map(At::from),
             levels: (!levels.is_empty()).then(|| levels.iter().cloned().map(At::from).collect()),
             nodes,
+            tori: places.files(),
             ..Self::default()
         };
         file.write_uplinks(graph, (domains, levels), &root, &kept);
@@ -168,6 +191,7 @@ fn describe(host: &Host, path: Vec<DomainName>, topo: Option<String>) -> Alike {
         gpu_memory: first.map(|device| device.memory_bytes).filter(|bytes| *bytes > 0),
         cpus: machine.map(|machine| machine.cpu_milli).filter(|milli| *milli > 0),
         memory: machine.map(|machine| machine.memory_bytes).filter(|bytes| *bytes > 0),
+        torus: None,
         address: address.map(|address| (host.name.to_string(), address.clone())),
     }
 }
@@ -243,7 +267,9 @@ mod tests {
     use std::sync::Arc;
 
     use phalanx_model::domains::{derive, rules};
-    use phalanx_model::{Device, End, FabricLink, Machine, Membership, NodeName, Origin, Switch};
+    use phalanx_model::{
+        Device, End, FabricLink, Machine, Membership, NodeName, Origin, Switch, Torus, TorusPlace,
+    };
 
     use super::*;
 
@@ -314,5 +340,38 @@ mod tests {
         assert_eq!(cluster.nodes.len(), 3);
         assert_eq!(cluster.nodes[0].hardware.model.as_deref(), Some("oddmodel"));
         assert_eq!(cluster.uplinks.len(), 1, "n4 alone differs and is there");
+    }
+
+    /// A torus of 4x4x4 chips in hosts of 2x2x1, numbered along x, y, z but for one; one place is said twice.
+    #[test]
+    fn places_in_a_torus_survive_the_file() {
+        let name = DomainName::new("pod").unwrap();
+        let torus = Torus {
+            host_chips: [2, 2, 1],
+            cube: 4,
+            link_mb_per_s: 100_000,
+            ..Torus::new(name, [4, 4, 4], true)
+        };
+        let mut graph = Graph { tori: vec![torus.clone()], ..Graph::default() };
+        for number in 0..16_u16 {
+            let at = [number % 2 * 2, number / 2 % 2 * 2, number / 4];
+            let mut host =
+                Host::new(NodeName::new(format!("t{}", if number == 9 { 99 } else { number })).unwrap());
+            host.torus = Some(TorusPlace { torus: 0, at: if number == 5 { [0; 3] } else { at } });
+            graph.hosts.push(host);
+        }
+        let domains = derive(&graph, &rules(&graph, &LevelName::new("cluster").unwrap(), &[]));
+        let written = ClusterFile::of_map(None, &graph, &domains, &|_| None);
+        assert_eq!(written.left_out, ["1 hosts have no place in a torus that a cluster file could tell"]);
+        let text = serde_saphyr::to_string(&written.file).unwrap();
+        let read = ClusterFile::from_yaml(&text, "written.yaml").unwrap().into_cluster().unwrap();
+        assert_eq!(read.levels.tori, [torus]);
+        let entries: Vec<&str> = written.file.nodes.iter().map(|node| node.name.value.text()).collect();
+        assert_eq!(entries, ["t5", "t[0-4]", "t[6-8,99]", "t[10-15]"]);
+        for host in graph.hosts.iter().filter(|host| host.name.as_str() != "t5") {
+            let node = read.nodes.iter().find(|node| node.name == host.name).unwrap();
+            assert_eq!(node.torus, host.torus, "{}", host.name);
+        }
+        assert_eq!(read.nodes.iter().filter(|node| node.torus.is_none()).count(), 1);
     }
 }

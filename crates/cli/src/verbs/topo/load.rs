@@ -43,7 +43,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// As the daemon would show it.
     pub(super) fn view(&self) -> Result<TopologyView, Failure> {
-        let levels = levels(&self.domains)?;
+        let levels = Levels { tori: self.graph.tori.clone(), ..levels(&self.domains)? };
         let nodes = map::to_nodes(&self.graph, &self.domains);
         let file = ClusterFile::of_map(None, &self.graph, &self.domains, &|_| None).file;
         let cluster = file.into_cluster()?;
