@@ -11,18 +11,22 @@ mod lines;
 mod walls;
 #[cfg(test)]
 mod walls_tests;
+mod work;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- <walls | ci>
+const USAGE: &str = "usage: cargo run -p xtask -- <walls | work [--update] | ci>
   walls  who may use whom, bans, wasm32 builds, no floats in the engine, file lengths
-  ci     format, lints, walls and tests, in that order";
+  work   instructions that a decision costs, held against what is kept (--update keeps them)
+  ci     format, lints, walls, tests and work, in that order";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["walls"] => run_walls(&root()),
+        ["work"] => work::run(&root(), false),
+        ["work", "--update"] => work::run(&root(), true),
         ["ci"] => ci::run(&root()),
         _ => {
             eprintln!("{USAGE}");

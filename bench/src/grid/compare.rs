@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use phalanx_cost::Constants;
 use phalanx_engine::grid::{self, Grid, Mapping, Site, Sites};
+use phalanx_model::Slot;
 use serde::Serialize;
 
 use super::evaluate::{self, Times};
 use super::job::Job;
 use super::scene::{LEAF, Scene};
-use crate::peers::ours::{Ours, RAIL_MB_PER_S, machine};
+use crate::peers::ours::{self, RAIL_MB_PER_S, machine};
 use crate::peers::{Ask, Peer, Placed, Rng, Slice};
 
 /// Who is compared with: a policy, and whether it is told to keep each data parallel group in a leaf where it
@@ -103,9 +103,13 @@ impl Bench {
         let cost = phalanx_cost::shape_cost(&machine()?);
         let inside_mb = f64::from(cost.pair(0, 1));
         let fits = Peer::Naive.place(&scene.cluster, &ask, &mut Rng(0)).is_some();
-        let Some((ours, order)) = self.ours(scene, job, &ask, cost.pair(0, 1))? else {
+        let Some(order) = engine(scene, job)? else {
             return if fits { Err(format!("ours found no place for {job:?}")) } else { Ok(()) };
         };
+        let ours = taken(&order, job.tensor);
+        if !scene.cluster.holds(&ours, &ask) {
+            return Err(format!("ours took what is not free for {job:?}"));
+        }
         let time = |nodes: &[usize]| evaluate::step(scene, job, nodes, inside_mb);
         let best = time(&order);
         self.cases += 1;
@@ -142,44 +146,6 @@ impl Bench {
         }
         self.worse += usize::from(is_worse);
         Ok(())
-    }
-
-    /// The engine's placement without segments or with one of those that the grid gains from, for bandwidth or for few
-    /// crossings, whichever the mapping predicts to be the fastest, and the node of each rank on it.
-    fn ours(
-        &mut self,
-        scene: &Scene,
-        job: &Job,
-        ask: &Ask,
-        inside: u32,
-    ) -> Result<Option<(Placed, Vec<usize>)>, String> {
-        let mut engine = Ours::new(&scene.cluster, scene.costs()?)?;
-        let grid = Grid::new(&job.axes).map_err(|e| e.to_string())?;
-        // Also several of them in one leaf: fewer leaves for more parts of the job.
-        let parts = grid.segments().into_iter().flat_map(|ranks| [ranks, 2 * ranks, 4 * ranks, 8 * ranks]);
-        let mut pods: Vec<u32> =
-            parts.map(|ranks| ranks / job.tensor).filter(|pods| *pods < ask.pods).collect();
-        pods.sort_unstable();
-        pods.dedup();
-        let slices = pods.into_iter().map(|pods| Slice { pods, level: LEAF });
-        let mut best: Option<(u64, Placed, Vec<usize>)> = None;
-        let slices: Vec<Option<Slice>> = std::iter::once(None).chain(slices.map(Some)).collect();
-        // Once for bandwidth and once for the fewest crossings: which counts more is for the mapping to say.
-        let asks = slices.iter().flat_map(|slice| [job.axes[1].bytes, 0].map(|bytes| (*slice, bytes)));
-        for (slice, bytes) in asks {
-            let Some((id, placed)) = engine.place(&Ask { slice, ..*ask }, bytes)? else {
-                continue;
-            };
-            engine.release(id, ask.pods)?;
-            if !scene.cluster.holds(&placed, ask) {
-                return Err(format!("ours took what is not free for {job:?}"));
-            }
-            let (ns, order) = self.mapped(scene, job, &placed, inside)?;
-            if best.as_ref().is_none_or(|(least, ..)| ns < *least) {
-                best = Some((ns, placed, order));
-            }
-        }
-        Ok(best.map(|(_, placed, order)| (placed, order)))
     }
 
     /// What our order on a placement is predicted to take, and the node of each rank in it.
@@ -221,6 +187,27 @@ impl Bench {
 fn name(index: usize) -> String {
     let (peer, is_sliced) = AGAINST[index];
     if is_sliced { format!("{}+dp", peer.name()) } else { peer.name().to_owned() }
+}
+
+/// The node of each rank, as the engine places and orders them by itself.
+fn engine(scene: &Scene, job: &Job) -> Result<Option<Vec<usize>>, String> {
+    let mut placer = ours::placer(&scene.cluster, scene.costs()?)?;
+    let gang = job.gang();
+    if placer.place(&gang).is_none() {
+        return Ok(None);
+    }
+    let placement = placer.placement(&gang).ok_or("a place without a placement")?;
+    let nodes: BTreeMap<&str, usize> = scene.cluster.names.iter().map(String::as_str).zip(0..).collect();
+    let node =
+        |slot: &Slot| nodes.get(slot.node.as_str()).copied().ok_or("placed on a node that is not there");
+    Ok(Some(placement.slots.iter().map(node).collect::<Result<_, _>>()?))
+}
+
+/// How many pods each node has when these are the nodes of the ranks.
+fn taken(nodes: &[usize], tensor: u32) -> Placed {
+    let mut ranks: BTreeMap<usize, u32> = BTreeMap::new();
+    nodes.iter().for_each(|node| *ranks.entry(*node).or_default() += 1);
+    ranks.into_iter().map(|(node, ranks)| (node, ranks.div_ceil(tensor))).collect()
 }
 
 /// The node of each rank, pods in the order of the placement.
@@ -273,10 +260,6 @@ impl fmt::Display for Loss {
 
 /// The nodes of a placement as the engine's mapping reads them: every block and leaf with its uplink.
 fn sites(scene: &Scene, placed: &Placed, gpus: u32, inside_mb_per_s: u32) -> Result<Sites, String> {
-    let constants = Constants::DEFAULT;
-    let hop_ns = constants.net_ring_ns[2] + constants.networks.verbs.hop_ns;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some microseconds")]
-    let latency_ns = (hop_ns / 2.0) as u32;
     let mut domains = Vec::new();
     let mut known: BTreeMap<(usize, usize), u32> = BTreeMap::new();
     let mut sites = Vec::new();
@@ -296,7 +279,7 @@ fn sites(scene: &Scene, placed: &Placed, gpus: u32, inside_mb_per_s: u32) -> Res
         }
         let ranks = pods * gpus;
         let nic_mb_per_s = ranks * RAIL_MB_PER_S;
-        sites.push(Site { parent, ranks, nic_mb_per_s, latency_ns, inside_mb_per_s });
+        sites.push(Site { parent, ranks, nic_mb_per_s, latency_ns: 0, inside_mb_per_s });
     }
     Sites::new(&domains, &sites).map_err(|e| e.to_string())
 }

@@ -111,7 +111,8 @@ impl<'a> Ground<'a> {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let mut span = Span {
             ranks: count(group.len()),
-            nodes: count(on_nodes().count()),
+            // A ring that comes back to a node leaves it again, and waits for that as for another node.
+            nodes: count(hops(group, true).filter(|(from, to)| from != to).count().max(1)),
             per_node: count(on_nodes().max().unwrap_or(1)),
             ring_mb: self.inside_mb,
             pair_mb: self.inside_mb,

@@ -1,6 +1,6 @@
 //! Jobs: models as they are published, cut as Megatron-LM cuts them (Narayanan et al. 2021, section 3).
 
-use phalanx_engine::grid::{Axis, Collective, Kind};
+use phalanx_model::{Axis, AxisKind, Collective, Gang, Needs, Program, Topology};
 
 pub(crate) const SIZES: [u32; 5] = [64, 128, 256, 512, 1_024];
 
@@ -24,6 +24,24 @@ pub(crate) struct Job {
     pub(crate) data: u32,
     /// In rank order: tensor, data, pipeline.
     pub(crate) axes: [Axis; 3],
+}
+
+impl Job {
+    /// The gang as a user asks for it: one GPU for each rank, and how they talk.
+    pub(crate) fn gang(&self) -> Gang {
+        Gang {
+            size: self.ranks,
+            min: self.ranks,
+            max: self.ranks,
+            needs: Needs { devices: 1, ..Needs::default() },
+            roles: Vec::new(),
+            members_per_node: None,
+            topology: Topology::default(),
+            traffic: None,
+            grid: self.axes.to_vec(),
+            program: Program::default(),
+        }
+    }
 }
 
 /// Three ways to cut the model of a size: tensor and pipeline degrees.
@@ -59,12 +77,18 @@ fn job(ranks: u32, tensor: u32, pipeline: u32) -> Job {
     let axis = |kind, degree, collective, bytes, calls| Axis { kind, degree, collective, bytes, calls };
     let axes = [
         // Two all-reduces a layer forwards, and two backwards.
-        axis(Kind::Tensor, tensor, Collective::AllReduce, activations, 4 * layers * micro_batches),
+        axis(AxisKind::Tensor, tensor, Collective::AllReduce, activations, 4 * layers * micro_batches),
         // The gradients, once a step.
-        axis(Kind::Data, data, Collective::AllReduce, model.parameters * 2 / u64::from(tensor * pipeline), 1),
+        axis(
+            AxisKind::Data,
+            data,
+            Collective::AllReduce,
+            model.parameters * 2 / u64::from(tensor * pipeline),
+            1,
+        ),
         // Each rank sends its part of the activations; their gradients come back.
         axis(
-            Kind::Pipeline,
+            AxisKind::Pipeline,
             pipeline,
             Collective::PointToPoint,
             activations / u64::from(tensor),

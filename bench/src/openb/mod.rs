@@ -4,6 +4,7 @@
 //! what others published is not only cited but run again. See [`trace`] for the settings.
 
 mod baselines;
+mod engine;
 mod go_rand;
 mod replay;
 mod trace;

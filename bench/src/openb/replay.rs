@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use phalanx_engine::share::{Ask, Kind, NodeState, Packing, Share, ShareError, Trust, Want};
+use phalanx_model::{Gang, NameError};
 
 use super::baselines::Policy;
+use super::engine::{gang, placer};
 use super::trace::{Arrivals, Node, Pod, Trace};
 
 /// Who decides.
@@ -126,42 +127,16 @@ fn random(
     }
 }
 
-fn ours(trace: &Trace, nodes: &[Node], pods: &[usize], curve: &mut Curve) -> Result<(), ShareError> {
-    let mut packing = packing(trace, nodes)?;
-    let asks: Vec<Ask> = trace.classes.iter().map(ask).collect();
+fn ours(trace: &Trace, nodes: &[Node], pods: &[usize], curve: &mut Curve) -> Result<(), NameError> {
+    let mut placer = placer(nodes)?;
+    let gangs: Vec<Gang> = trace.classes.iter().map(|pod| gang(trace, pod)).collect();
     for pod in pods {
-        let ask = &asks[trace.class_of[*pod]];
-        packing.observe(ask);
-        let spot = packing.choose(ask);
-        if let Some(spot) = spot {
-            packing.take(spot.node, ask, spot.part)?;
+        let gang = &gangs[trace.class_of[*pod]];
+        let is_placed = placer.place(gang).is_some();
+        if is_placed {
+            placer.take(gang);
         }
-        curve.arrive(&trace.pods[*pod], spot.is_some());
+        curve.arrive(&trace.pods[*pod], is_placed);
     }
     Ok(())
-}
-
-/// The trace knows no GPU memory, so shares ask for none.
-pub(crate) fn packing(trace: &Trace, nodes: &[Node]) -> Result<Packing, ShareError> {
-    let models = u8::try_from(trace.models.count_ones()).unwrap_or(32);
-    let kind = |model: u8| Kind { model, memory_bytes: 1 << 34, compute_limit_milli: 1_000, geometry: None };
-    let mut packing = Packing::new((0..models).map(kind).collect());
-    for node in nodes {
-        let kind = u16::try_from(node.model.trailing_zeros()).unwrap_or(0);
-        packing.add(NodeState::empty(kind, node.gpus.len(), node.cpu, node.memory << 20)?)?;
-    }
-    Ok(packing)
-}
-
-pub(crate) fn ask(pod: &Pod) -> Ask {
-    let amount = |number: i64| u64::try_from(number).unwrap_or(0);
-    let want = match u8::try_from(pod.devices).unwrap_or(u8::MAX) {
-        0 => Want::Nothing,
-        _ if pod.is_share() => {
-            Want::Share(Share { compute_milli: u32::try_from(pod.milli).unwrap_or(0), memory_bytes: 0 })
-        }
-        devices => Want::Whole(devices),
-    };
-    let (cpu_milli, memory_bytes) = (amount(pod.cpu), amount(pod.memory) << 20);
-    Ask { want, cpu_milli, memory_bytes, models: u64::from(pod.models), trust: Trust::default() }
 }

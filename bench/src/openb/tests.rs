@@ -1,11 +1,10 @@
 use std::path::PathBuf;
 
+use super::engine::{gang, placer};
 use super::go_rand::Table;
 use super::replay::{self, Decider};
 use super::trace::{Arrivals, Node, published};
 use super::{Policy, Trace};
-
-use phalanx_engine::share::Part;
 
 fn data() -> Option<PathBuf> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/traces"));
@@ -57,20 +56,22 @@ fn places_hold_and_refusals_are_right() {
 /// What a decision gave, checked against the trace's own books.
 fn checked(trace: &Trace, arrivals: &Arrivals) -> Result<i64, String> {
     let mut nodes = trace.nodes.clone();
-    let mut packing = replay::packing(trace, &nodes).map_err(|error| error.to_string())?;
+    let mut placer = placer(&nodes).map_err(|error| error.to_string())?;
+    let by_tree: Vec<usize> =
+        placer.nodes().map(|name| name.as_str().trim_start_matches("node-").parse().unwrap()).collect();
     let mut used = 0;
     for pod in arrivals.pods.iter().map(|pod| &trace.pods[*pod]) {
-        let ask = replay::ask(pod);
-        packing.observe(&ask);
-        let Some(spot) = packing.choose(&ask) else {
+        let gang = gang(trace, pod);
+        if placer.place(&gang).is_none() {
             if nodes.iter().any(|node| pod.fits(node)) {
                 return Err(format!("{pod:?} fits somewhere"));
             }
             continue;
-        };
-        packing.take(spot.node, &ask, spot.part).map_err(|error| error.to_string())?;
-        let node = &mut nodes[spot.node as usize];
-        let device = if let Part::Share { device } = spot.part { usize::from(device) } else { 0 };
+        }
+        placer.take(&gang);
+        let share = placer.shares().next().ok_or("a place of nothing")?;
+        let node = &mut nodes[by_tree[share.node as usize]];
+        let device = if pod.is_share() { share.devices.0.trailing_zeros() as usize } else { 0 };
         if !pod.fits(node) || pod.is_share() && node.gpus[device] < pod.milli {
             return Err(format!("{pod:?} does not fit {node:?}"));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use phalanx_discover::topo_m;
-use phalanx_engine::{Config, Engine};
+use phalanx_engine::{Config, Engine, Placer};
 use phalanx_model::{
     Admin, CostTable, DeviceMask, DomainName, Epoch, Exit, Gang, Input, Job, JobId, JobName, LevelName,
     Levels, Machine, MemberId, Needs, Node, NodeName, Order, Outcome, Owner, Pattern, Policy, Program,
@@ -37,42 +37,49 @@ pub(crate) fn machine() -> Result<Machine, String> {
     Ok(machine)
 }
 
+/// The levels and nodes of a cluster as the engine knows them; what is not free is held by others.
+fn facts(cluster: &Cluster, costs: &mut CostTable) -> Result<(Levels, Vec<Node>), String> {
+    let name = |e: phalanx_model::NameError| e.to_string();
+    let machine = Arc::new(machine()?);
+    let shape: ShapeCost = phalanx_cost::shape_cost(&machine);
+    costs.shapes.insert(machine.shape.clone(), shape);
+    let above: Vec<LevelName> =
+        cluster.levels.iter().map(LevelName::new).collect::<Result<_, _>>().map_err(name)?;
+    let levels = Levels::new(above, LevelName::new("node").map_err(name)?);
+    let mut nodes = Vec::new();
+    for ((text, path), free) in cluster.names.iter().zip(&cluster.paths).zip(&cluster.free) {
+        nodes.push(Node {
+            name: NodeName::new(text).map_err(name)?,
+            path: path.iter().map(DomainName::new).collect::<Result<_, _>>().map_err(name)?,
+            address: text.clone(),
+            admin: Admin::Open,
+            machine: Arc::clone(&machine),
+            uuids: Vec::new(),
+            foreign: DeviceMask::first(GPUS_PER_NODE - free),
+            torus: None,
+        });
+    }
+    Ok((levels, nodes))
+}
+
+/// A search for places alone, on a cluster's nodes.
+pub(crate) fn placer(cluster: &Cluster, mut costs: CostTable) -> Result<Placer, String> {
+    let (levels, nodes) = facts(cluster, &mut costs)?;
+    Ok(Placer::new(&levels, nodes, &costs))
+}
+
 impl Ours {
     /// What is not free is held by others. `costs` says what uplinks carry; shapes are filled in.
     pub(crate) fn new(cluster: &Cluster, mut costs: CostTable) -> Result<Self, String> {
-        let name = |e: phalanx_model::NameError| e.to_string();
-        let machine = Arc::new(machine()?);
-        let shape: ShapeCost = phalanx_cost::shape_cost(&machine);
-        costs.shapes.insert(machine.shape.clone(), shape);
-        let levels: Vec<LevelName> =
-            cluster.levels.iter().map(LevelName::new).collect::<Result<_, _>>().map_err(name)?;
-        let node_level = LevelName::new("node").map_err(name)?;
-        let mut inputs = vec![
-            Input::LevelsConfigured { levels: Levels::new(levels.clone(), node_level) },
-            Input::CostsCompiled { table: costs },
-        ];
-        let mut nodes = Vec::new();
-        for (index, (text, path)) in cluster.names.iter().zip(&cluster.paths).enumerate() {
-            let named = NodeName::new(text).map_err(name)?;
-            nodes.push((named.clone(), index));
-            let path = path.iter().map(DomainName::new).collect::<Result<_, _>>().map_err(name)?;
-            inputs.push(Input::NodeObserved {
-                node: Box::new(Node {
-                    name: named,
-                    path,
-                    address: text.clone(),
-                    admin: Admin::Open,
-                    machine: Arc::clone(&machine),
-                    uuids: Vec::new(),
-                    foreign: DeviceMask::first(GPUS_PER_NODE - cluster.free[index]),
-                    torus: None,
-                }),
-            });
-        }
+        let (levels, facts) = facts(cluster, &mut costs)?;
+        let mut nodes: Vec<(NodeName, usize)> = facts.iter().map(|node| node.name.clone()).zip(0..).collect();
+        let above = levels.above.clone();
+        let mut inputs = vec![Input::LevelsConfigured { levels }, Input::CostsCompiled { table: costs }];
+        inputs.extend(facts.into_iter().map(|node| Input::NodeObserved { node: Box::new(node) }));
         nodes.sort();
         let mut ours = Self {
             engine: Engine::new(Epoch(1), Config::default()),
-            levels,
+            levels: above,
             nodes,
             out: Outcome::default(),
             jobs: 0,
