@@ -273,7 +273,12 @@ fn shares() {
                 sees!(DeviceOverCommitted),
             ),
             // `b` lets shares promise twice what there is.
-            (vec![(gang(2).share(1_000, 0, "x"), vec![share(0, "b", 0), share(1, "b", 0)])], None),
+            (vec![(gang(2).share(1_000, 1, "x"), vec![share(0, "b", 0), share(1, "b", 0)])], None),
+            // Without a word on memory a share has as large a part of it, and of that there is never more.
+            (
+                vec![(gang(2).share(1_000, 0, "x"), vec![share(0, "b", 0), share(1, "b", 0)])],
+                sees!(DeviceOverCommitted),
+            ),
             (vec![(of(100, 0, "x"), vec![slot(0, "a", 1)])], sees!(WrongPart)),
             (vec![(gang(1).devices(1), on(0))], sees!(WrongPart)),
         ],

@@ -59,6 +59,16 @@ fn format_1_is_still_written_and_read() {
     assert!(fs::read(&path).unwrap() == fs::read(&now).unwrap(), "the bytes of format 1 changed");
 }
 
+/// Of one device model the name alone was written.
+#[test]
+fn the_one_model_of_earlier_journals_is_read() {
+    use phalanx_model::Needs;
+    let text = r#"{"devices":8,"device_model":"H100","cpu_milli":0,"memory_bytes":0}"#;
+    let needs: Needs = serde_json::from_str(text).unwrap();
+    assert_eq!(needs, Needs { devices: 8, models: Needs::of_model("H100"), ..Needs::default() });
+    assert_eq!(serde_json::from_str::<Needs>(&serde_json::to_string(&needs).unwrap()).unwrap(), needs);
+}
+
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_a_segment() {

@@ -8,6 +8,7 @@ use crate::{NodeName, ResourceName};
 
 /// What one member needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenNeeds")]
 pub struct Needs {
     /// Whole devices; none where it needs a part of one.
     pub devices: u32,
@@ -33,6 +34,39 @@ pub struct Needs {
     /// Nobody else on the nodes of the gang, before and while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_exclusive: bool,
+}
+
+/// As it is and was written: of one model it once said the name alone.
+#[derive(Deserialize)]
+struct WrittenNeeds {
+    devices: u32,
+    #[serde(default)]
+    part: Option<PartNeed>,
+    #[serde(default)]
+    models: Vec<ModelNeed>,
+    #[serde(default)]
+    device_model: Option<String>,
+    cpu_milli: u64,
+    memory_bytes: u64,
+    #[serde(default)]
+    named: BTreeMap<ResourceName, u64>,
+    #[serde(default)]
+    nodes: Vec<NodeName>,
+    #[serde(default)]
+    avoid: Vec<NodeName>,
+    #[serde(default)]
+    prefer: Vec<NodeName>,
+    #[serde(default)]
+    is_exclusive: bool,
+}
+
+impl From<WrittenNeeds> for Needs {
+    fn from(written: WrittenNeeds) -> Self {
+        let WrittenNeeds { devices, part, models, device_model, cpu_milli, memory_bytes, .. } = written;
+        let WrittenNeeds { named, nodes, avoid, prefer, is_exclusive, .. } = written;
+        let models = device_model.map_or(models, Self::of_model);
+        Self { devices, part, models, cpu_milli, memory_bytes, named, nodes, avoid, prefer, is_exclusive }
+    }
 }
 
 /// A device model that will do.

@@ -238,10 +238,12 @@ fn any_part() -> impl Strategy<Value = Option<PartNeed>> {
     // V100s have none.
     let profile =
         select(vec!["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]);
-    let slice = (0_u32..=4, 0_u64..=6).prop_map(|(sevenths, memory)| PartNeed::Slice {
-        compute_milli: if memory == 0 { sevenths.max(1) * 142 } else { sevenths * 142 },
-        memory_bytes: memory * 8 * GB,
-    });
+    // 40 GB are within what the name of 3g.40gb leaves open.
+    let slice =
+        (0_u32..=4, select(vec![0_u64, 1, 2, 3, 4, 6])).prop_map(|(sevenths, memory)| PartNeed::Slice {
+            compute_milli: if memory == 0 { sevenths.max(1) * 142 } else { sevenths * 142 },
+            memory_bytes: memory * 8 * GB,
+        });
     let part = prop_oneof![
         2 => share,
         1 => profile.prop_map(|name| PartNeed::Profile(name.to_owned())),

@@ -9,7 +9,7 @@ use super::hardware::{NOBODY, Wanted};
 use super::mix::Mix;
 use crate::plan::space::{Pick, Piece};
 use crate::plan::tree::Tree;
-use crate::share::{Device, Kind as Hardware, Share, Trust};
+use crate::share::{Device, Kind as Hardware, Trust};
 
 /// A device that is shared or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl Parts {
             Some(PartNeed::Share { trust, .. }) => self.trusts.number(trust),
             _ => Trust::default(),
         };
-        let (wanted, start) = wanted_of(pick.piece, needs.part.as_ref()?, trust)?;
+        let (wanted, start) = wanted_of(pick.piece, needs.part.as_ref()?, hardware, trust)?;
         let before = self.on(node).iter().find(|open| open.index == index).map(|open| open.device);
         if before.is_none() && !free.contains(u32::from(index)) {
             return None;
@@ -186,7 +186,7 @@ impl Parts {
             (_, PartNeed::Share { trust, .. }) => self.trusts.find(trust),
             _ => Trust::default(),
         };
-        let (wanted, start) = wanted_of(pick.piece, need, trust)?;
+        let (wanted, start) = wanted_of(pick.piece, need, hardware, trust)?;
         let mut device = before;
         if !wanted.give_back(hardware, &mut device, start) {
             return None;
@@ -258,12 +258,9 @@ impl State {
 }
 
 /// The part of a pick in terms of its device, and where it begins.
-fn wanted_of(piece: Piece, need: &PartNeed, trust: Trust) -> Option<(Wanted, u8)> {
+fn wanted_of(piece: Piece, need: &PartNeed, hardware: &Hardware, trust: Trust) -> Option<(Wanted, u8)> {
     match (piece, need) {
-        (Piece::Share, PartNeed::Share { compute_milli, memory_bytes, .. }) => {
-            let share = Share { compute_milli: *compute_milli, memory_bytes: *memory_bytes };
-            Some((Wanted::Share { share, trust }, 0))
-        }
+        (Piece::Share, PartNeed::Share { .. }) => Some((Wanted::of(need, hardware, trust)?, 0)),
         (Piece::Slice { profile, start }, _) => Some((Wanted::Slice(profile), start)),
         _ => None,
     }

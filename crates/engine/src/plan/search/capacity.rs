@@ -281,7 +281,7 @@ impl Holds {
 
     /// As much of it as there is room for, in whole parts of those inside and as many on each node as asked.
     fn at_most(self, room: u32, size: u32, unit: u32, each_node: u32) -> Self {
-        if room >= self.full && !self.rest {
+        if room >= self.full.saturating_add(size % unit) {
             return self;
         }
         let step = each_node.max(1) / gcd(each_node.max(1), unit) * unit;
