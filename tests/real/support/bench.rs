@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use phalanx_local::Paths;
@@ -164,15 +165,18 @@ impl Bench {
         if !client.exists() {
             fs::copy(exe(), &client).unwrap();
         }
-        let mut child = Command::new(&client)
-            .arg("ask")
-            .arg(self.paths.socket())
-            .uid(uid)
-            .gid(uid)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(&client);
+        command.arg("ask").arg(self.paths.socket()).uid(uid).gid(uid);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Another test may have forked while the copy was open for writing, and not have let go of it yet.
+        let mut child = loop {
+            match command.spawn() {
+                Err(busy) if busy.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                spawned => break spawned.unwrap(),
+            }
+        };
         child.stdin.take().unwrap().write_all(&serde_json::to_vec(verb).unwrap()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
