@@ -186,7 +186,7 @@ fn grids() -> impl Strategy<Value = Gang> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn every_rank_has_its_seat_and_no_step_is_longer((leaves, uplinks) in clusters(), gang in grids()) {

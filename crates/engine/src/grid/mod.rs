@@ -2,14 +2,16 @@
 //!
 //! A job of tensor x expert x data x pipeline parallel ranks talks along the axes of a grid. [`map`] tries
 //! every nesting of the axes on the given sites, plainly in topology order and with whole groups packed into
-//! the smallest domains that hold them, counts what each really sends through every uplink, and improves the
-//! best by swaps. Tensor groups never leave a site: that is a condition, not a cost.
+//! the smallest domains that hold them, counts what each really sends through every uplink, puts the stages of
+//! pipelines in order, and improves the best by swaps. Tensor groups never leave a site: that is a condition,
+//! not a cost.
 //!
 //! A step's communication is, summed over the axes, the time of the slowest group of the axis: latency, plus
 //! the longest drain of an uplink that the group crosses, plus the filling of the pipeline, as `phalanx-cost`
 //! has it for rings. All groups of an axis talk at once, so an uplink drains when the bytes of all of them are
 //! through. Megabytes are 10^6 bytes, one way; the arithmetic is integer.
 
+mod chain;
 mod nest;
 mod sites;
 mod swap;
@@ -31,6 +33,8 @@ pub const BYTES_MAX: u64 = 1 << 44;
 pub const CALLS_MAX: u32 = 1 << 20;
 /// What [`Grid::swaps`] spends: seats looked at in all swaps together, some milliseconds.
 const SWAP_WORK: u32 = 1 << 19;
+/// Layouts whose pipelines are put in order.
+const CHAINS_MAX: usize = 2;
 
 /// The axes of a job, checked. Ranks are numbered along the first axis, then the second, and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +214,7 @@ impl Grid {
 pub struct Scratch {
     time: time::Scratch,
     nest: nest::Scratch,
+    chain: chain::Scratch,
 }
 
 /// The best order found for the ranks of `grid` on `sites`: all nestings of the axes, the cheapest first, and
@@ -244,6 +249,14 @@ pub fn map_within(
     // The first nesting is the grid's own, laid out plainly: the order of the sites.
     let as_given = starts.first().map(|start| measure.prediction(&start.seated, &homes));
     starts.retain(|start| kept.allows(&start.seated));
+    starts.sort_by_key(|start| start.cost);
+    let chains = (0..measure.axes.len()).filter(|axis| measure.is_chain(*axis)).collect::<Vec<_>>();
+    for start in starts.iter_mut().take(CHAINS_MAX) {
+        for axis in &chains {
+            chain::order(&mut measure, *axis, &mut start.seated, (&homes, kept), &mut scratch.chain);
+        }
+        start.cost = measure.cost(&start.seated, &homes);
+    }
     let mut in_turn: Vec<&Start> = starts.iter().collect();
     in_turn.sort_by_key(|start| start.cost);
     in_turn.dedup_by(|start, before| start.seated == before.seated);

@@ -15,7 +15,7 @@ const INSIDE_HOP_PS: Ps = 3_400_000;
 /// A hop from site to site, beside what switches and cables add: `net_ring_ns` and `networks.verbs.hop_ns`.
 const NET_HOP_PS: Ps = 16_060_000;
 /// What a ring reaches of the links inside a site, in thousandths: `ring_share`.
-const INSIDE_SHARE_MILLI: u64 = 982;
+const INSIDE_SHARE_MILLI: u32 = 982;
 /// The square of twice `pipeline_share`, in millionths.
 const FILLING_PPM: u64 = 1_281_424;
 /// `pipeline_bytes`.
@@ -97,7 +97,8 @@ impl<'a> Measure<'a> {
     /// `together` is the degree of the first axis where its groups move as one, else 1.
     pub(super) fn new(grid: &Grid, sites: &'a Sites, together: u32, scratch: &'a mut Scratch) -> Self {
         let inside_mb = sites.sites().iter().map(|site| site.inside_mb_per_s).filter(|mb| *mb > 0).min();
-        let inside_mb = inside_mb.map(|mb| (u64::from(mb) * INSIDE_SHARE_MILLI / 1_000).max(1) as u32);
+        let inside_mb = inside_mb
+            .map(|mb| (mb / 1_000 * INSIDE_SHARE_MILLI + mb % 1_000 * INSIDE_SHARE_MILLI / 1_000).max(1));
         let (mut axes, mut fixed) = (Vec::new(), Vec::new());
         let mut stride = 1;
         scratch.unit.clear();
@@ -152,6 +153,31 @@ impl<'a> Measure<'a> {
         let sum = all.iter().fold(0, |sum: Ps, ps| sum.saturating_add(*ps));
         let axes_ns = all.iter().map(|ps| ps.div_ceil(1_000)).collect();
         Prediction { ns: sum.div_ceil(1_000), axes_ns }
+    }
+
+    pub(super) fn is_chain(&self, axis: usize) -> bool {
+        self.axes.get(axis).is_some_and(|lane| lane.collective == Collective::PointToPoint)
+    }
+
+    /// Cuts that are domains, everything among them.
+    pub(super) const fn domains(&self) -> u32 {
+        self.sites.first()
+    }
+
+    /// The domain around the site of this cut.
+    pub(super) fn domain_of(&self, home: u32) -> u32 {
+        self.sites.parent(home)
+    }
+
+    /// Calls back for every domain that a hop between two of them leaves or enters.
+    pub(super) fn walk(&self, from: u32, to: u32, mut at: impl FnMut(u32)) {
+        self.sites.walk(from, to, |cut, _| at(cut));
+    }
+
+    /// What one unit of an axis takes through every cut.
+    pub(super) fn units(&self, axis: usize) -> &[Ps] {
+        let cuts = self.sites.cuts.len();
+        self.scratch.unit.get(axis * cuts..(axis + 1) * cuts).unwrap_or(&[])
     }
 
     /// The blocks of the slowest group of an axis.
@@ -210,10 +236,7 @@ impl<'a> Measure<'a> {
             let place = seated.get(block as usize).copied().unwrap_or(0);
             homes.get(place as usize).copied().unwrap_or(0)
         };
-        let blocks = u32::try_from(seated.len()).unwrap_or(u32::MAX);
-        let width = lane.degree * lane.stride;
-        let heads = (0..blocks).step_by(width.max(1) as usize).flat_map(|low| low..low + lane.stride);
-        for head in heads {
+        for head in lane.heads(seated.len()) {
             let member = |place: u32| home(head + place % lane.degree * lane.stride);
             let start = crossed.len();
             let mut hops = Hops::default();
@@ -308,6 +331,13 @@ impl Hops {
 }
 
 impl Lane {
+    /// The first block of every group.
+    pub(super) fn heads(&self, blocks: usize) -> impl Iterator<Item = u32> + use<> {
+        let (stride, width) = (self.stride, self.degree * self.stride);
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        (0..blocks).step_by(width.max(1) as usize).flat_map(move |low| low..low + stride)
+    }
+
     /// A piece of data goes around the ring but for one hop, twice in an all-reduce, and every step between sites
     /// waits for the longest hop. Pairs talk side by side.
     fn latency(&self, hops: Hops) -> Ps {

@@ -33,13 +33,26 @@ struct Proposal {
     picks: Vec<Pick>,
 }
 
-/// Keeps the best; of equal ones the first.
+/// Keeps the best; of those that are nearly the same the best alone, so that what is kept differs.
 fn keep(kept: &mut Vec<Proposal>, proposal: Proposal) {
+    let coarse = |(first, second): (u64, u64)| (leading(first), leading(second));
+    if let Some(at) = kept.iter().position(|before| coarse(before.worth) == coarse(proposal.worth)) {
+        if kept[at].worth <= proposal.worth {
+            return;
+        }
+        kept.remove(at);
+    }
     let at = kept.partition_point(|before| before.worth < proposal.worth);
-    if at < KEPT_MAX && kept.get(at).is_none_or(|next| next.worth > proposal.worth) {
+    if at < KEPT_MAX {
         kept.insert(at, proposal);
         kept.truncate(KEPT_MAX);
     }
+}
+
+/// The leading 13 bits: what differs by less than one part in 8,192 is the same.
+const fn leading(number: u64) -> u64 {
+    let shift = (u64::BITS - number.leading_zeros()).saturating_sub(13);
+    number >> shift << shift
 }
 
 pub(super) struct Board<'a> {

@@ -24,6 +24,8 @@ struct Leaf {
     room: u32,
     /// The domain around it.
     parent: u32,
+    /// That of the ceiling: all of a hand is inside of one.
+    top: u32,
 }
 
 struct Dealer<'b, 'a> {
@@ -65,15 +67,16 @@ impl<'b, 'a> Dealer<'b, 'a> {
         if !segments.iter().all(is_whole)
             || segments.iter().any(in_group)
             || board.search.is_capped(tree, gang)
-            || !matches!(board.ceiling.0, LevelAt::Above(_))
         {
             return None;
         }
+        let LevelAt::Above(ceiling) = board.ceiling.0 else { return None };
         let block = board.grid.together();
         let rooms = board.search.rooms(tree, board.space, gang, level);
         let leaf = |(domain, room): (u32, u32)| {
-            let parent = tree.domains[level][domain as usize].parent as u32;
-            Leaf { domain, room: room / block, parent }
+            let found = &tree.domains[level][domain as usize];
+            let top = tree.domain_of(found.nodes.start, ceiling) as u32;
+            Leaf { domain, room: room / block, parent: found.parent as u32, top }
         };
         let leaves = (0..).zip(rooms).map(leaf).filter(|leaf| leaf.room > 0).collect();
         // What the user keeps in one innermost domain is dealt whole.
@@ -140,8 +143,23 @@ impl<'b, 'a> Dealer<'b, 'a> {
         scopes
     }
 
+    /// Few domains of all, and few inside of the fewest that stand around them.
     fn fewest_of_all(&self, scope: &[Leaf], unit: u32) -> Vec<Hand> {
-        self.fewest(scope, unit).into_iter().collect()
+        let whole = |leaves: &[Leaf]| leaves.iter().map(|leaf| leaf.room / unit * unit).sum::<u32>();
+        let mut around: Vec<&[Leaf]> = scope.chunk_by(|a, b| a.parent == b.parent).collect();
+        around.sort_by_key(|leaves| (Reverse(whole(leaves)), room(leaves)));
+        let mut inside: Vec<Leaf> = Vec::new();
+        let mut left = self.blocks;
+        for (at, leaves) in around.iter().enumerate() {
+            let holding = around.iter().skip(at).filter(|leaves| whole(leaves) >= left);
+            let tightest = holding.min_by_key(|leaves| (whole(leaves), room(leaves)));
+            inside.extend_from_slice(tightest.unwrap_or(leaves));
+            left = left.saturating_sub(whole(leaves));
+            if tightest.is_some() {
+                break;
+            }
+        }
+        [scope, &inside].into_iter().filter_map(|scope| self.fewest(scope, unit)).collect()
     }
 
     /// Few domains, each with whole units: those that hold the most, and last the tightest that holds the rest.
@@ -278,6 +296,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
             hand.get(at).map(|(_, blocks)| *blocks)
         };
         let rest = self.leaves.iter().filter(|leaf| held(leaf.domain).is_some() && leaf.domain != from);
+        let top = self.leaves.iter().find(|leaf| leaf.domain == from).map(|leaf| leaf.top);
         let mut around: Vec<u32> = rest.map(|leaf| leaf.parent).collect();
         around.dedup();
         let mut targets = Vec::new();
@@ -285,7 +304,8 @@ impl<'b, 'a> Dealer<'b, 'a> {
         let mut others: [[Option<Leaf>; 2]; 2] = [[None; 2]; 2];
         for leaf in &self.leaves {
             let there = held(leaf.domain);
-            if leaf.domain == from || leaf.room - there.unwrap_or(0) < unit {
+            let is_inside = Some(leaf.top) == top && leaf.domain != from;
+            if !is_inside || leaf.room - there.unwrap_or(0) < unit {
                 continue;
             }
             if there.is_some() {
