@@ -3,7 +3,7 @@
 //! `cargo run --release -p phalanx-bench -- cost [--json] [--fit] [--plot FILE] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- map [--json]`
 //! `cargo run --release -p phalanx-bench -- placement [--nodes N] [--growth] [--json]`
-//! `cargo run --release -p phalanx-bench -- grid [--json]`
+//! `cargo run --release -p phalanx-bench -- grid [--json] [--seeds FIRST-LAST]`
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
@@ -41,10 +41,11 @@ usage: phalanx-bench placement [--nodes N] [--seconds N] [--growth] [--json]
     --growth       clusters of 1,600, 12,800 and 102,400 GPUs, and the ratio
     --json         one JSON object in one line for each cluster
 
-usage: phalanx-bench grid [--json]
+usage: phalanx-bench grid [--json] [--seeds FIRST-LAST]
 
   grid    communication time of tensor x data x pipeline parallel jobs on partly filled Clos clusters, against the
           placements of other schedulers
+    --seeds FIRST-LAST  the states that are drawn; without it 42-44
 
 usage: phalanx-bench lingjun [--json] [--data FOLDER]
 

@@ -211,7 +211,7 @@ fn taken(nodes: &[usize], tensor: u32) -> Placed {
 }
 
 /// The node of each rank, pods in the order of the placement.
-fn in_order(job: &Job, placed: &Placed) -> Vec<usize> {
+pub(super) fn in_order(job: &Job, placed: &Placed) -> Vec<usize> {
     let ranks = |(node, pods): &(usize, u32)| std::iter::repeat_n(*node, (pods * job.tensor) as usize);
     placed.iter().flat_map(ranks).collect()
 }
@@ -259,7 +259,12 @@ impl fmt::Display for Loss {
 }
 
 /// The nodes of a placement as the engine's mapping reads them: every block and leaf with its uplink.
-fn sites(scene: &Scene, placed: &Placed, gpus: u32, inside_mb_per_s: u32) -> Result<Sites, String> {
+pub(super) fn sites(
+    scene: &Scene,
+    placed: &Placed,
+    gpus: u32,
+    inside_mb_per_s: u32,
+) -> Result<Sites, String> {
     let mut domains = Vec::new();
     let mut known: BTreeMap<(usize, usize), u32> = BTreeMap::new();
     let mut sites = Vec::new();

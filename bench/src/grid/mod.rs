@@ -42,18 +42,25 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let is_json = match arguments {
-        [] => false,
-        [json] if json == "--json" => true,
-        _ => return Err("grid takes --json and nothing else".to_owned()),
-    };
-    let plan = Plan {
+    let mut plan = Plan {
         blocks: 8,
         fills: vec![50, 70, 85],
         oversubscriptions: vec![1, 2, 4],
         seeds: vec![42, 43, 44],
         sizes: job::SIZES.to_vec(),
     };
+    let mut is_json = false;
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => is_json = true,
+            "--seeds" => {
+                let seeds = arguments.next().and_then(|given| seeds(given));
+                plan.seeds = seeds.ok_or("--seeds takes FIRST-LAST, at most 100 of them")?;
+            }
+            _ => return Err("grid takes --json and --seeds FIRST-LAST".to_owned()),
+        }
+    }
     let report = measure(plan)?;
     if is_json {
         println!("{}", serde_json::to_string(&report).map_err(|e| e.to_string())?);
@@ -61,6 +68,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         report.print();
     }
     Ok(())
+}
+
+fn seeds(given: &str) -> Option<Vec<u64>> {
+    let (first, last) = given.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    (last.checked_sub(first)? < 100).then(|| (first..=last).collect())
 }
 
 fn measure(plan: Plan) -> Result<Report, String> {

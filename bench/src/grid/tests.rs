@@ -62,3 +62,29 @@ fn a_ring_over_two_leaves_takes_what_is_left_of_their_uplinks() {
     let slow_ms = 1.5 * 14e9 / 16.0 / (32e9 / exits) * 1e3;
     assert!(slow.data > slow_ms && slow.data < slow_ms * 1.1, "{} {slow_ms}", slow.data);
 }
+
+#[test]
+fn the_engine_predicts_what_the_evaluator_takes() {
+    use phalanx_engine::grid::{Grid, Scratch, Seat, predict};
+
+    use crate::peers::{Ask, Peer, Rng};
+
+    let inside = 370_800;
+    for (seed, job) in (1..).zip(job::jobs(256)) {
+        let scene = scene::Scene::draw(2, 60, 4, seed);
+        let pods = job.data * job.pipeline;
+        let ask = Ask { pods, gpus: job.tensor, required: None, preferred: None, slice: None };
+        let placed = Peer::Random.place(&scene.cluster, &ask, &mut Rng(seed)).unwrap();
+        let times = evaluate::step(&scene, &job, &compare::in_order(&job, &placed), f64::from(inside));
+        let sites = compare::sites(&scene, &placed, job.tensor, inside).unwrap();
+        let seat = |(site, (_, pods)): (u32, &(usize, u32))| {
+            (0..pods * job.tensor).map(move |index| Seat { site, index })
+        };
+        let seats: Vec<Seat> = (0..).zip(&placed).flat_map(seat).collect();
+        let predicted = predict(&Grid::new(&job.axes).unwrap(), &sites, &seats, &mut Scratch::default());
+        let outside: u64 = predicted.unwrap().axes_ns[1..].iter().sum();
+        // Integers, and what is the same wherever the ranks are.
+        let ratio = outside as f64 / 1e6 / times.outside();
+        assert!((ratio - 1.0).abs() < 1e-4, "{ratio}");
+    }
+}

@@ -14,7 +14,7 @@ use crate::plan::tree::{LevelAt, Tree};
 pub(super) const SILENT: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 0, compute_ns: 0 };
 
 /// The most places that are mapped for one gang; of large gangs fewer, so that all of them together cost about the
-/// same: some tens of milliseconds.
+/// same: with the swaps about a tenth of a second.
 pub(super) const PLACES_MAX: u32 = 1_024;
 const PLACES_MIN: u32 = 32;
 /// Blocks of ranks in all places together.
