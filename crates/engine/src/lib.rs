@@ -14,7 +14,7 @@ mod ledger;
 mod placer;
 mod plan;
 mod policy;
-pub mod share;
+mod share;
 mod torus;
 mod what_if;
 

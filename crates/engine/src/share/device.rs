@@ -3,11 +3,11 @@
 use super::mig::{Geometry, Reshape, SliceAsk, Slices};
 
 /// A whole device in thousandths.
-pub const WHOLE_MILLI: u32 = 1_000;
+pub(crate) const WHOLE_MILLI: u32 = 1_000;
 
 /// Who trusts whom. Members of different trust never share a device unless MIG keeps them apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Trust(pub u16);
+pub(crate) struct Trust(pub u16);
 
 impl Trust {
     /// Of a class of requests: whoever is there is trusted.
@@ -16,15 +16,15 @@ impl Trust {
 
 /// The hardware that the devices of one node have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub(crate) struct Kind {
     /// The bit of this model in [`super::Ask::models`], below 64.
-    pub model: u8,
-    pub memory_bytes: u64,
+    pub(crate) model: u8,
+    pub(crate) memory_bytes: u64,
     /// Compute that may be promised to shares of one device, in thousandths; 1000 is no oversubscription. Memory is
     /// never oversubscribed: a neighbour would die of it.
-    pub compute_limit_milli: u32,
+    pub(crate) compute_limit_milli: u32,
     /// How a device can be cut; `None` where it has no MIG.
-    pub geometry: Option<&'static Geometry>,
+    pub(crate) geometry: Option<&'static Geometry>,
 }
 
 impl Kind {
@@ -35,14 +35,14 @@ impl Kind {
 
 /// A time-sliced or MPS share of one device. Not both may be zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share {
-    pub compute_milli: u32,
-    pub memory_bytes: u64,
+pub(crate) struct Share {
+    pub(crate) compute_milli: u32,
+    pub(crate) memory_bytes: u64,
 }
 
 /// How one device is used. Whole jobs, shares and slices never mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Device {
+pub(crate) enum Device {
     #[default]
     Empty,
     Whole,
@@ -57,7 +57,7 @@ pub enum Device {
 impl Device {
     /// Nothing runs on it, whatever instances it is cut into.
     #[must_use]
-    pub const fn is_free(&self) -> bool {
+    pub(crate) const fn is_free(&self) -> bool {
         match self {
             Self::Empty => true,
             Self::Sliced(slices) => slices.is_unused(),
@@ -67,7 +67,7 @@ impl Device {
 
     /// The device as others see it: idle instances stand in nobody's way.
     #[must_use]
-    pub fn bare(self) -> Self {
+    pub(crate) fn bare(self) -> Self {
         match self {
             Self::Sliced(slices) if slices.is_unused() => Self::Empty,
             Self::Sliced(slices) => Self::Sliced(slices.without_idle()),
@@ -77,7 +77,7 @@ impl Device {
 
     /// How many equal shares of one trust fit.
     #[must_use]
-    pub fn room_for_share(&self, kind: &Kind, trust: Trust, share: Share) -> u32 {
+    pub(crate) fn room_for_share(&self, kind: &Kind, trust: Trust, share: Share) -> u32 {
         let promised = match self {
             Self::Shared { trust: there, promised } if *there == trust || trust == Trust::ANY => *promised,
             device if device.is_free() => Share { compute_milli: 0, memory_bytes: 0 },
@@ -97,26 +97,26 @@ impl Device {
 
     /// Where a slice of a profile can begin, as a mask of starts.
     #[must_use]
-    pub fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
+    pub(crate) fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
         self.slices().map_or(0, |slices| slices.starts(geometry, profile))
     }
 
     /// How many slices of the smallest profile that will do fit.
     #[must_use]
-    pub fn room_for_slice(&self, kind: &Kind, ask: SliceAsk) -> u32 {
+    pub(crate) fn room_for_slice(&self, kind: &Kind, ask: SliceAsk) -> u32 {
         let Some(geometry) = kind.geometry else { return 0 };
         geometry.smallest(ask).map_or(0, |profile| self.room_for_profile(geometry, profile))
     }
 
     /// How many slices of one profile fit.
     #[must_use]
-    pub fn room_for_profile(&self, geometry: &Geometry, profile: u8) -> u32 {
+    pub(crate) fn room_for_profile(&self, geometry: &Geometry, profile: u8) -> u32 {
         self.slices().map_or(0, |slices| u32::from(slices.room(geometry, profile)))
     }
 
     /// What is free, in thousandths of a device.
     #[must_use]
-    pub fn free_milli(&self, kind: &Kind) -> u32 {
+    pub(crate) fn free_milli(&self, kind: &Kind) -> u32 {
         match self {
             Self::Empty => WHOLE_MILLI,
             Self::Whole => 0,
@@ -135,13 +135,6 @@ impl Device {
             Self::Sliced(slices) => Some(*slices),
             Self::Whole | Self::Shared { .. } => None,
         }
-    }
-
-    /// Gives the whole device away.
-    pub(super) fn take_whole(&mut self) -> Option<Reshape> {
-        let reshape = self.uncut()?;
-        *self = Self::Whole;
-        Some(reshape)
     }
 
     pub(crate) fn take_share(&mut self, kind: &Kind, trust: Trust, share: Share) -> Option<Reshape> {
@@ -166,14 +159,6 @@ impl Device {
         }
         *self = Self::Sliced(slices);
         Some(reshape)
-    }
-
-    pub(super) fn give_back_whole(&mut self) -> bool {
-        let is_whole = *self == Self::Whole;
-        if is_whole {
-            *self = Self::Empty;
-        }
-        is_whole
     }
 
     pub(crate) fn give_back_share(&mut self, trust: Trust, share: Share) -> bool {

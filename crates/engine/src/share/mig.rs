@@ -6,28 +6,28 @@
 
 /// How a GPU can be cut.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Geometry {
-    pub board: &'static str,
-    pub compute_slices: u8,
-    pub memory_slices: u8,
-    pub profiles: &'static [Profile],
+pub(crate) struct Geometry {
+    pub(crate) board: &'static str,
+    pub(crate) compute_slices: u8,
+    pub(crate) memory_slices: u8,
+    pub(crate) profiles: &'static [Profile],
 }
 
 /// One size of instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
+pub(crate) struct Profile {
     /// As NVIDIA's tools write it: `3g.40gb`.
-    pub name: &'static str,
-    pub compute_slices: u8,
+    pub(crate) name: &'static str,
+    pub(crate) compute_slices: u8,
     /// Memory slices covered, from the start on.
-    pub memory_slices: u8,
+    pub(crate) memory_slices: u8,
     /// Bit i: an instance may begin at memory slice i.
-    pub starts: u8,
+    pub(crate) starts: u8,
     /// Instances of one GPU.
-    pub max: u8,
-    pub memory_mib: u32,
+    pub(crate) max: u8,
+    pub(crate) memory_mib: u32,
     /// With the media extensions, of which a GPU has one set.
-    pub has_media: bool,
+    pub(crate) has_media: bool,
 }
 
 const fn profile(name: &'static str, size: (u8, u8), starts: u8, max: u8, memory_mib: u32) -> Profile {
@@ -42,7 +42,7 @@ const fn with_media(plain: Profile) -> Profile {
 macro_rules! eight_slices {
     ($(($name:ident, $board:literal,
         [$g1:literal $g1me:literal $g1x:literal $g2:literal $g3:literal $g4:literal $g7:literal], $mib:expr)),* $(,)?) => {
-        $(pub static $name: Geometry = Geometry {
+        $(pub(crate) static $name: Geometry = Geometry {
             board: $board,
             compute_slices: 7,
             memory_slices: 8,
@@ -78,7 +78,7 @@ eight_slices! {
         [23_552, 46_080, 92_160, 184_320]),
 }
 
-pub static A30: Geometry = Geometry {
+pub(crate) static A30: Geometry = Geometry {
     board: "A30",
     compute_slices: 4,
     memory_slices: 4,
@@ -92,31 +92,26 @@ pub static A30: Geometry = Geometry {
 };
 
 /// Every board known, by name.
-pub static GEOMETRIES: [&Geometry; 7] = [&A100_40GB, &A100_80GB, &A30, &B200, &H100_80GB, &H100_NVL, &H200];
+pub(crate) static GEOMETRIES: [&Geometry; 7] =
+    [&A100_40GB, &A100_80GB, &A30, &B200, &H100_80GB, &H100_NVL, &H200];
 
 /// What a member wants of a slice; the smallest profile with at least both is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SliceAsk {
-    pub compute_slices: u8,
-    pub memory_bytes: u64,
-    pub media: bool,
+pub(crate) struct SliceAsk {
+    pub(crate) compute_slices: u8,
+    pub(crate) memory_bytes: u64,
+    pub(crate) media: bool,
 }
 
 impl Geometry {
-    /// The geometry of a board, by its name in [`GEOMETRIES`].
     #[must_use]
-    pub fn of_board(board: &str) -> Option<&'static Self> {
-        GEOMETRIES.into_iter().find(|geometry| geometry.board == board)
-    }
-
-    #[must_use]
-    pub fn profile(&self, index: u8) -> Option<&'static Profile> {
+    pub(crate) fn profile(&self, index: u8) -> Option<&'static Profile> {
         self.profiles.get(usize::from(index))
     }
 
     /// The index of the profile with this name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<u8> {
+    pub(crate) fn named(&self, name: &str) -> Option<u8> {
         self.profiles
             .iter()
             .position(|profile| profile.name == name)
@@ -130,7 +125,7 @@ impl Geometry {
 
     /// The smallest profile that satisfies compute and memory: fewest memory slices, then fewest compute slices.
     #[must_use]
-    pub fn smallest(&self, ask: SliceAsk) -> Option<u8> {
+    pub(crate) fn smallest(&self, ask: SliceAsk) -> Option<u8> {
         let enough = |profile: &Profile| {
             profile.compute_slices >= ask.compute_slices
                 && u64::from(profile.memory_mib) << 20 >= ask.memory_bytes
@@ -148,7 +143,7 @@ const SLICES_MAX: usize = 8;
 /// The instances of one GPU in MIG mode. An idle instance was created and nobody uses it: it is kept for the next of
 /// its size, and destroyed when its place is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Slices {
+pub(crate) struct Slices {
     /// Memory slices of instances in use.
     used: u8,
     /// Starts of idle instances.
@@ -159,13 +154,13 @@ pub struct Slices {
 
 /// What has to be done to a GPU before a placement on it can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reshape {
+pub(crate) struct Reshape {
     /// Switch MIG mode on or off; only while nothing runs on the GPU.
-    pub mig: Option<bool>,
+    pub(crate) mig: Option<bool>,
     /// Starts of the idle instances to destroy first.
-    pub destroy: u8,
+    pub(crate) destroy: u8,
     /// Profile and start of the instance to create.
-    pub create: Option<(u8, u8)>,
+    pub(crate) create: Option<(u8, u8)>,
 }
 
 /// Memory slices that an instance covers.
@@ -184,24 +179,24 @@ fn bits(mut mask: u8) -> impl Iterator<Item = u8> {
 
 impl Slices {
     #[must_use]
-    pub const fn is_unused(&self) -> bool {
+    pub(crate) const fn is_unused(&self) -> bool {
         self.used == 0
     }
 
     /// Memory slices in use.
     #[must_use]
-    pub const fn used(&self) -> u8 {
+    pub(crate) const fn used(&self) -> u8 {
         self.used
     }
 
     /// The instances in use as (profile, start), by start.
-    pub fn in_use(&self) -> impl Iterator<Item = (u8, u8)> + '_ {
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = (u8, u8)> + '_ {
         bits(!self.idle).filter_map(|start| Some((self.instance_at(start)?, start)))
     }
 
     /// The same GPU without its idle instances: they stand in nobody's way.
     #[must_use]
-    pub fn without_idle(mut self) -> Self {
+    pub(crate) fn without_idle(mut self) -> Self {
         for start in bits(self.idle) {
             self.set(start, 0);
         }
@@ -211,7 +206,7 @@ impl Slices {
 
     /// Where an instance of a profile can begin, as a mask of starts.
     #[must_use]
-    pub fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
+    pub(crate) fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
         let Some(shape) = geometry.profile(profile) else { return 0 };
         // The starts of a plain profile are as many as its most, so places alone keep to that.
         if shape.has_media && self.in_use().any(|(other, _)| geometry.has_media(other)) {
@@ -224,27 +219,14 @@ impl Slices {
 
     /// How many instances of a profile fit beside what is in use.
     #[must_use]
-    pub fn room(&self, geometry: &Geometry, profile: u8) -> u8 {
+    pub(crate) fn room(&self, geometry: &Geometry, profile: u8) -> u8 {
         let most = geometry.profile(profile).map_or(0, |shape| shape.max);
         // Instances of one profile never overlap, whatever their starts.
         u8::try_from(self.starts(geometry, profile).count_ones()).unwrap_or(u8::MAX).min(most)
     }
 
-    /// The start that leaves most room for others: `weights` says how much one more instance of each profile is
-    /// worth. Among equals the last start, as small instances then leave the front to large ones.
-    #[must_use]
-    pub fn best_start(&self, geometry: &Geometry, profile: u8, weights: &[u32]) -> Option<u8> {
-        let left = |start: u8| -> u64 {
-            let mut after = *self;
-            after.take(geometry, profile, start);
-            let rooms = (0u8..).zip(weights).map(|(other, weight)| (after.room(geometry, other), *weight));
-            rooms.map(|(room, weight)| u64::from(room) * u64::from(weight)).sum()
-        };
-        bits(self.starts(geometry, profile)).max_by_key(|start| (left(*start), *start))
-    }
-
     /// Puts an instance into use and says what has to be changed for it, or `None` where it does not fit.
-    pub fn take(&mut self, geometry: &Geometry, profile: u8, start: u8) -> Option<Reshape> {
+    pub(crate) fn take(&mut self, geometry: &Geometry, profile: u8, start: u8) -> Option<Reshape> {
         if start >= 8 || self.starts(geometry, profile) >> start & 1 == 0 {
             return None;
         }
@@ -269,7 +251,7 @@ impl Slices {
     }
 
     /// Takes an instance out of use; it stays, idle. False where none of that profile is in use there.
-    pub fn give_back(&mut self, geometry: &Geometry, profile: u8, start: u8) -> bool {
+    pub(crate) fn give_back(&mut self, geometry: &Geometry, profile: u8, start: u8) -> bool {
         let in_use = start < 8 && self.idle >> start & 1 == 0 && self.instance_at(start) == Some(profile);
         let Some(shape) = geometry.profile(profile).filter(|_| in_use) else { return false };
         self.used &= !span(shape, start);
@@ -279,7 +261,7 @@ impl Slices {
 
     /// Starts of idle instances.
     #[must_use]
-    pub const fn idle(&self) -> u8 {
+    pub(crate) const fn idle(&self) -> u8 {
         self.idle
     }
 

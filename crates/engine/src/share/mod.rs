@@ -4,12 +4,12 @@
 //! node has left. Where a part goes is for [`crate::plan`] to say.
 
 mod device;
-pub mod mig;
+pub(crate) mod mig;
 mod node;
 
-pub use device::{Device, Kind, Share, Trust, WHOLE_MILLI};
-pub use mig::{GEOMETRIES, Geometry, Profile, Reshape, SliceAsk, Slices};
-pub use node::{Ask, DEVICES_MAX, NodeState, Part, Reshapes, ShareError, Want};
+pub(crate) use device::{Device, Kind, Share, Trust, WHOLE_MILLI};
+pub(crate) use mig::{GEOMETRIES, Geometry, Profile, Reshape, SliceAsk};
+pub(crate) use node::{Ask, DEVICES_MAX, NodeState, Part, Want};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::mig::{A30, A100_40GB, A100_80GB, GEOMETRIES, H100_80GB};
+use super::mig::{A30, A100_40GB, A100_80GB, GEOMETRIES, H100_80GB, Slices};
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -17,10 +17,6 @@ const fn ask(want: Want) -> Ask {
 
 const fn share(compute_milli: u32, memory_gib: u64) -> Want {
     Want::Share(Share { compute_milli, memory_bytes: memory_gib * GIB })
-}
-
-const fn slice(compute_slices: u8, memory_gib: u64) -> Want {
-    Want::Slice(SliceAsk { compute_slices, memory_bytes: memory_gib * GIB, media: false })
 }
 
 fn node(devices: usize) -> NodeState {
@@ -145,60 +141,38 @@ fn the_smallest_profile_with_both_is_taken() {
 }
 
 #[test]
-fn best_start_leaves_room_for_what_is_asked_for() {
-    let one = A100_80GB.named("1g.10gb").unwrap();
-    let weights = |name: &str| {
-        let mut weights = [0; 7];
-        weights[usize::from(A100_80GB.named(name).unwrap())] = 1;
-        weights
-    };
-    let mut slices = Slices::default();
-    assert_eq!(slices.best_start(&A100_80GB, one, &weights("4g.40gb")), Some(6));
-    slices.take(&A100_80GB, A100_80GB.named("3g.40gb").unwrap(), 4).unwrap();
-    assert_eq!(slices.best_start(&A100_80GB, one, &weights("2g.20gb")), Some(3));
-}
-
-#[test]
 fn an_unused_gpu_is_cut_anew_and_says_how() {
-    let hardware = kind(Some(&A100_80GB));
-    let (small, large, whole) = (ask(slice(1, 5)), ask(slice(4, 30)), ask(Want::Whole(1)));
-    let part = |name: &str, start| Part::Slice { device: 0, profile: A100_80GB.named(name).unwrap(), start };
-    let (one, four) = (part("1g.10gb", 2), part("4g.40gb", 0));
-    let profile = |part: Part| if let Part::Slice { profile, .. } = part { profile } else { 0 };
-    let mut state = node(1);
-    let first = state.take(&hardware, &small, one).unwrap()[0];
-    assert_eq!(first, Reshape { mig: Some(true), destroy: 0, create: Some((profile(one), 2)) });
-    assert_eq!(state.take(&hardware, &large, four), Err(ShareError::DoesNotFit));
-    state.give_back(&hardware, &small, one).unwrap();
-    let mut again = state;
-    assert_eq!(
-        again.take(&hardware, &small, one).unwrap()[0],
-        Reshape::default(),
-        "the idle instance is used"
-    );
-    let larger = state.take(&hardware, &large, four).unwrap()[0];
-    assert_eq!(larger, Reshape { mig: None, destroy: 1 << 2, create: Some((profile(four), 0)) });
-    state.give_back(&hardware, &large, four).unwrap();
-    let uncut = state.take(&hardware, &whole, Part::Whole(phalanx_model::DeviceMask::one(0))).unwrap()[0];
+    let profile = |name: &str| A100_80GB.named(name).unwrap();
+    let (one, four) = (profile("1g.10gb"), profile("4g.40gb"));
+    let mut device = Device::Empty;
+    let first = device.take_slice(&A100_80GB, one, 2).unwrap();
+    assert_eq!(first, Reshape { mig: Some(true), destroy: 0, create: Some((one, 2)) });
+    assert_eq!(device.take_slice(&A100_80GB, four, 0), None);
+    assert!(device.give_back_slice(&A100_80GB, one, 2));
+    let mut again = device;
+    let used = again.take_slice(&A100_80GB, one, 2);
+    assert_eq!(used, Some(Reshape::default()), "the idle instance is used");
+    let larger = device.take_slice(&A100_80GB, four, 0).unwrap();
+    assert_eq!(larger, Reshape { mig: None, destroy: 1 << 2, create: Some((four, 0)) });
+    assert!(device.give_back_slice(&A100_80GB, four, 0));
+    let part = Share { compute_milli: 300, memory_bytes: GIB };
+    let uncut = device.take_share(&kind(Some(&A100_80GB)), Trust(0), part).unwrap();
     assert_eq!(uncut, Reshape { mig: Some(false), destroy: 1, create: None });
 }
 
 #[test]
 fn who_does_not_trust_does_not_share() {
     let hardware = kind(Some(&A100_80GB));
-    let (mine, mut theirs) = (ask(share(300, 10)), ask(share(300, 10)));
-    theirs.trust = Trust(1);
-    let mut state = node(1);
-    state.take(&hardware, &mine, Part::Share { device: 0 }).unwrap();
-    assert_eq!(state.take(&hardware, &theirs, Part::Share { device: 0 }), Err(ShareError::DoesNotFit));
-    state.take(&hardware, &mine, Part::Share { device: 0 }).unwrap();
-    // MIG keeps them apart.
-    let (mut here, mut there) = (ask(slice(1, 5)), ask(slice(1, 5)));
-    (here.trust, there.trust) = (Trust(0), Trust(1));
-    let mut cut = node(1);
-    let at = |start| Part::Slice { device: 0, profile: 0, start };
-    cut.take(&hardware, &here, at(0)).unwrap();
-    cut.take(&hardware, &there, at(1)).unwrap();
+    let part = Share { compute_milli: 300, memory_bytes: 10 * GIB };
+    let (mine, theirs) = (Trust(0), Trust(1));
+    let mut device = Device::Empty;
+    device.take_share(&hardware, mine, part).unwrap();
+    assert_eq!(device.take_share(&hardware, theirs, part), None);
+    device.take_share(&hardware, mine, part).unwrap();
+    // MIG keeps them apart: a slice asks nobody whom it trusts.
+    let mut cut = Device::Empty;
+    cut.take_slice(&A100_80GB, 0, 0).unwrap();
+    cut.take_slice(&A100_80GB, 0, 1).unwrap();
 }
 
 #[test]

@@ -344,7 +344,7 @@ fn state_of(tree: &Tree, node: usize, free: &Free, open: &[Open]) -> Option<Node
     }
     let place = &tree.nodes[node];
     let count = place.total.devices.count() as usize;
-    let mut state = NodeState::empty(place.kind, count, free.cpu_milli, free.memory_bytes).ok()?;
+    let mut state = NodeState::empty(place.kind, count, free.cpu_milli, free.memory_bytes)?;
     for index in 0..count as u8 {
         let device = open.iter().find(|open| open.index == index).map(|open| open.device);
         let is_free = free.devices.contains(u32::from(index));
