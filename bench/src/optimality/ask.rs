@@ -55,5 +55,6 @@ fn job(number: u64, gang: &Gang) -> Result<Job, String> {
         submitted_at: Timestamp(number),
         gangs: vec![gang.clone()],
         policy: Policy::default(),
+        turn: phalanx_model::Turn::default(),
     })
 }

@@ -169,6 +169,7 @@ impl Ours {
             submitted_at: Timestamp(id.0),
             gangs: vec![gang],
             policy: Policy::default(),
+            turn: phalanx_model::Turn::default(),
         })
     }
 }

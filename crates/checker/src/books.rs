@@ -146,6 +146,7 @@ impl Checker {
         match kind {
             SyncKind::Nodes => self.unlisted_nodes = self.nodes.keys().cloned().collect(),
             SyncKind::Jobs => self.unlisted_jobs = self.jobs.keys().copied().collect(),
+            SyncKind::Queues => {}
             SyncKind::Members => self.unlisted_members = self.living().collect(),
         }
     }
@@ -172,6 +173,7 @@ impl Checker {
                     self.attempts.retain(|gang, _| gang.job != job);
                 }
             }
+            SyncKind::Queues => {}
             SyncKind::Members => {
                 for member in std::mem::take(&mut self.unlisted_members) {
                     if let Some(attempt) = self.attempt(member.gang, member.attempt) {

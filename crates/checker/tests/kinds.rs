@@ -425,16 +425,11 @@ fn a_place_is_kept_over_a_restart() {
     let observed = |devices| Input::JobObserved {
         job: Box::new(one.clone()),
         gangs: vec![GangRecord {
-            id,
             phase: Phase::Starting { deadline: Timestamp(9) },
             attempt: 1,
-            failures: 0,
-            bypassed: 0,
-            pending_since: Timestamp(0),
-            first_started_at: None,
-            checkpointed_at: None,
             placement: Some(place(devices)),
             members: vec![MemberRecord { state: MemberState::Requested }],
+            ..GangRecord::pending(id, Timestamp(0))
         }],
     };
     assert_eq!(checker.observe(&[observed(1)], &[]), []);

@@ -148,6 +148,12 @@ impl Engine {
         self.ledger.reshapes(gang)
     }
 
+    /// Every queue, parents before their children, siblings in natural order of names.
+    #[must_use]
+    pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {
+        Vec::new()
+    }
+
     /// The reason a pending gang was given at the last step.
     #[must_use]
     pub fn reason(&self, gang: GangId) -> Option<&phalanx_model::Reason> {

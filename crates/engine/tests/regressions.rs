@@ -94,7 +94,7 @@ fn one_that_was_passed_over_is_not_forgotten_behind_a_new_head() {
     }
     watched.step(&[submit(job(50, gang(1).devices(7)).priority(9))]);
     watched.step(&[submit(job(51, gang(1).devices(4)))]);
-    assert_eq!(watched.engine.reason(id(51)), Some(&Reason::Priority { ahead: id(2) }));
+    assert_eq!(watched.engine.reason(id(51)), Some(&Reason::Priority { ahead: id(2), at: None }));
 }
 
 /// Each gang that ended stopped all the others, each of which ended and stopped all the others …
@@ -374,16 +374,11 @@ fn the_world_may_be_worse_than_the_books() {
             level: phalanx_model::LevelName::new("node").unwrap(),
         };
         let record = phalanx_model::GangRecord {
-            id: id(number),
             phase: Phase::Running { since: Timestamp(5) },
             attempt: 1,
-            failures: 0,
-            bypassed: 0,
-            pending_since: Timestamp(0),
-            first_started_at: None,
-            checkpointed_at: None,
             placement: Some(placement),
             members: vec![phalanx_model::MemberRecord { state: phalanx_model::MemberState::Running }],
+            ..phalanx_model::GangRecord::pending(id(number), Timestamp(0))
         };
         let observed: Job = job(number, needs).build();
         watched.step(&[Input::JobObserved { job: Box::new(observed), gangs: vec![record] }]);

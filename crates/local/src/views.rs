@@ -130,10 +130,11 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
 
 /// Why a gang is being stopped, in words.
 pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
-    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, TimeLimit};
+    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, Preempted, TimeLimit};
     match cause {
         Failure { class, detail, .. } => format!("{class}: {detail}"),
         Displaced { detail, .. } => detail.clone(),
+        Preempted(eviction) => format!("makes way for gang {}: {}", eviction.by, eviction.rule),
         Cancelled { by } => format!("cancelled by {by}"),
         TimeLimit => "its time limit is reached".to_owned(),
     }

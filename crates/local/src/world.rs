@@ -90,7 +90,10 @@ impl LocalWorld {
         let event = match change {
             Change::GangRunning { .. } => "start",
             Change::JobFinished { .. } => "end",
-            Change::GangStopping { cause: phalanx_model::StopCause::Displaced { .. }, .. } => "preemption",
+            Change::GangStopping {
+                cause: phalanx_model::StopCause::Displaced { .. } | phalanx_model::StopCause::Preempted(_),
+                ..
+            } => "preemption",
             _ => return,
         };
         let Some(job) = engine.job(id) else { return };
@@ -137,6 +140,12 @@ pub(crate) fn event(change: &Change) -> Option<(JobId, &'static str, String)> {
         Change::ReasonChanged { gang, reason } => {
             (gang.job, "pending", format!("{}: {reason}", reason.word()))
         }
+        Change::GangReserved { gang, reserved } => {
+            let mut nodes: Vec<&str> = reserved.placement.slots.iter().map(|s| s.node.as_str()).collect();
+            nodes.dedup();
+            (gang.job, "reserved", format!("on {}", nodes.join(", ")))
+        }
+        Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {
             return None;
         }
@@ -147,6 +156,8 @@ fn detail_of(ending: &phalanx_model::Ending) -> String {
     match ending {
         phalanx_model::Ending::Failed { class, detail, .. } => format!("{class}: {detail}"),
         phalanx_model::Ending::Cancelled { by } => format!("by {by}"),
+        phalanx_model::Ending::Preempted { detail } => detail.clone(),
+        phalanx_model::Ending::DependencyFailed { job } => format!("job {job} ended otherwise"),
         _ => String::new(),
     }
 }

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, DevicePart, Ending, FailureClass, GangId, LevelName, NodeName, Timestamp};
+use crate::{
+    ClassName, DeviceMask, DevicePart, Ending, FailureClass, GangId, LevelName, NodeName, QueueName,
+    Timestamp,
+};
 
 /// Which member gets which devices of which node, and which rank it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,71 @@ pub struct GangRecord {
     pub placement: Option<Placement>,
     /// One per rank of the current attempt; empty while it waits.
     pub members: Vec<MemberRecord>,
+    /// Capacity that is held for it while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Reserved>,
+    /// The last time that it had to make way, and how often it had to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<Eviction>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub evictions: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// A future placement with a start time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserved {
+    pub placement: Placement,
+    /// When all of it is free at the latest; unknown where somebody in the way has no time limit.
+    pub at: Option<Timestamp>,
+    /// Gangs were told to make way for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evicts: bool,
+    pub made_at: Timestamp,
+}
+
+/// Why a gang had to make way, and what that cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eviction {
+    /// Whom it makes way for.
+    pub by: GangId,
+    pub rule: EvictionRule,
+    pub at: Timestamp,
+    /// Work since the last checkpoint, or since the start where there is none: milliseconds of one device.
+    pub lost_device_ms: u64,
+    /// Longest time to save its work and end, where the class of the other allows less than it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_max_ms: Option<u64>,
+}
+
+/// By what right one gang evicts another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvictionRule {
+    /// `queue` takes back what is guaranteed to it, from one that `borrower` runs above its own guarantee.
+    Guarantee { queue: QueueName, borrower: QueueName },
+    /// `queue` has less than its due share, and `borrower` more.
+    FairShare { queue: QueueName, borrower: QueueName },
+    /// A class goes before a lower one.
+    Class { class: ClassName, over: ClassName },
+}
+
+impl std::fmt::Display for EvictionRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Guarantee { queue, borrower } => {
+                write!(f, "queue {queue} takes back what it is guaranteed, which {borrower} had borrowed")
+            }
+            Self::FairShare { queue, borrower } => {
+                write!(f, "queue {queue} has less than its due share, and {borrower} more")
+            }
+            Self::Class { class, over } => write!(f, "class {class} goes before {over}"),
+        }
+    }
 }
 
 /// Where a gang stands.
@@ -91,6 +159,8 @@ pub enum StopCause {
         class: FailureClass,
         detail: String,
     },
+    /// It makes way for another.
+    Preempted(Eviction),
     Cancelled {
         by: String,
     },
@@ -168,6 +238,26 @@ impl Exit {
 }
 
 impl GangRecord {
+    /// One that waits since then, and was never started.
+    #[must_use]
+    pub const fn pending(id: GangId, since: Timestamp) -> Self {
+        Self {
+            id,
+            phase: Phase::Pending { not_before: since },
+            attempt: 0,
+            failures: 0,
+            bypassed: 0,
+            pending_since: since,
+            first_started_at: None,
+            checkpointed_at: None,
+            placement: None,
+            members: Vec::new(),
+            reserved: None,
+            evicted: None,
+            evictions: 0,
+        }
+    }
+
     /// Holds devices: from the order to start until the last process is gone.
     #[must_use]
     pub const fn holds_capacity(&self) -> bool {

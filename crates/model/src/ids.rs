@@ -153,6 +153,10 @@ define_name!(
     QueueName
 );
 define_name!(
+    /// A class of priority.
+    ClassName
+);
+define_name!(
     /// A job's name; not unique, the [`JobId`] is.
     JobName
 );

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::later::{Calendar, Health, Metric, Service, Session, SpotNotice};
+use crate::queue::{FadedUse, Queue, Settings};
 use crate::{
-    CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId, MemberState,
-    Node, NodeName, Timestamp,
+    Boost, CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId,
+    MemberState, Node, NodeName, QueueName, Timestamp,
 };
 
 /// One kind of thing that a world lists anew after a restart.
@@ -14,6 +15,7 @@ use crate::{
 pub enum SyncKind {
     Nodes,
     Jobs,
+    Queues,
     /// Members that exist in the world. Those the ledger expects and nobody observed are lost.
     Members,
 }
@@ -52,6 +54,21 @@ pub enum Input {
         node: NodeName,
     },
 
+    SettingsConfigured {
+        settings: Box<Settings>,
+    },
+    QueueObserved {
+        queue: Box<Queue>,
+    },
+    QueueRemoved {
+        queue: QueueName,
+    },
+    /// What a queue had used, as it was last known.
+    UsageObserved {
+        queue: QueueName,
+        usage: FadedUse,
+    },
+
     /// New work.
     JobSubmitted {
         job: Box<Job>,
@@ -64,6 +81,20 @@ pub enum Input {
     CancelRequested {
         job: JobId,
         by: String,
+    },
+    /// It waits until it is released; what runs goes on.
+    JobHeld {
+        job: JobId,
+        by: String,
+    },
+    JobReleased {
+        job: JobId,
+        by: String,
+    },
+    /// More priority for a while, or no longer.
+    JobBoosted {
+        job: JobId,
+        boost: Option<Boost>,
     },
     /// A finished job left the books (retention).
     JobForgotten {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Axis, JobId, JobName, LevelName, Needs, QueueName, RoleName, Timestamp};
+use crate::{Axis, ClassName, JobId, JobName, LevelName, Needs, QueueName, RoleName, Timestamp};
 
 /// Who owns a job: the peer of the control socket. Its processes run as this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,10 +29,75 @@ pub struct Job {
     pub submitted_at: Timestamp,
     pub gangs: Vec<Gang>,
     pub policy: Policy,
+    /// What else decides when it goes.
+    #[serde(default)]
+    pub turn: Turn,
+}
+
+/// What decides when a job goes, beside its queue and its priority.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its class of priority; the cluster's default class where it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassName>,
+    /// Who holds it back until it is released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boost: Option<Boost>,
+    /// It waits for the ends of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<After>,
+    /// Not before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins_at: Option<Timestamp>,
+    /// It is of no use later: what has not started by then ends as [`Ending::DeadlineMissed`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Its gangs are tasks that run and end by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<Array>,
+    /// It also goes to nodes that may be taken back at short notice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_spot: bool,
+}
+
+/// More priority for a while, given by an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boost {
+    pub priority: i32,
+    pub until: Timestamp,
+    pub by: String,
+}
+
+/// The end of another job that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct After {
+    pub job: JobId,
+    pub end: EndOf,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndOf {
+    /// It succeeded; when it did not, whoever waits for it ends too.
+    #[default]
+    Success,
+    /// It did not succeed.
+    Failure,
+    Any,
+}
+
+/// Tasks that run by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Array {
+    /// So many at once, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_max: Option<u32>,
 }
 
 /// Members that start together or not at all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gang {
     /// Members of a full gang, those of `roles` not counted; also its least size until elastic policies use `min`.
     pub size: u32,
@@ -56,7 +121,7 @@ pub struct Gang {
 }
 
 /// Equal members beside those of the gang itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Role {
     pub name: RoleName,
     pub size: u32,
@@ -103,7 +168,7 @@ impl Gang {
 }
 
 /// Where the whole gang must or should be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Topology {
     /// All members inside one domain of this level, or nothing starts.
     pub required: Option<LevelName>,
@@ -122,7 +187,7 @@ pub struct Topology {
 }
 
 /// Keeps members apart: a failure of one domain takes at most so many.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spread {
     pub level: LevelName,
     /// Members inside one domain of the level, at least 1.
@@ -131,7 +196,7 @@ pub struct Spread {
 
 /// Consecutive ranks that must be inside one domain of a level: a tensor-parallel set in one NVLink domain. Where
 /// `size` does not divide the gang, one segment is smaller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Segment {
     /// Members.
     pub size: u32,
@@ -139,7 +204,7 @@ pub struct Segment {
 }
 
 /// How the ranks talk in one step; lets the cost of a placement be predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Traffic {
     pub pattern: Pattern,
     /// Message bytes per rank and step.
@@ -148,7 +213,7 @@ pub struct Traffic {
     pub compute_ns: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
     #[default]
@@ -157,7 +222,7 @@ pub enum Pattern {
 }
 
 /// How the members' processes are laid out and told of each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchKind {
     /// One process per rank.
@@ -174,7 +239,7 @@ pub enum LaunchKind {
 }
 
 /// What a member runs. Only worlds read it; the engine carries it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Program {
     pub launch: LaunchKind,
     pub argv: Vec<String>,
@@ -192,7 +257,7 @@ pub struct Program {
 }
 
 /// Where a secret's value is read when a member starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
     /// Handed over with the submission and kept in a file that only the owner can read.
@@ -210,6 +275,30 @@ pub struct Policy {
     pub start_deadline_ms: u64,
     pub stop: Stop,
     pub retry: Retry,
+    #[serde(default)]
+    pub preempt: Preempt,
+}
+
+/// What becomes of a gang that has to make way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preempt {
+    #[serde(default)]
+    pub mode: PreemptMode,
+    /// Its checkpoint can be read on the nodes where it was saved only: it resumes there or nowhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_pinned: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreemptMode {
+    /// It saves its work, ends, and waits again in its old place of the line.
+    #[default]
+    Requeue,
+    /// It ends for good.
+    Cancel,
+    /// It does not make way; so it is given only what is guaranteed to its queue or to nobody.
+    Never,
 }
 
 /// How a gang is stopped: the advisory signal if asked, then SIGTERM, then SIGKILL after the grace.
@@ -245,6 +334,7 @@ impl Default for Policy {
             start_deadline_ms: 60_000,
             stop: Stop { advisory: None, grace_ms: 30_000 },
             retry: Retry { max: 0, on: Vec::new(), backoff_ms: 1_000, backoff_max_ms: 300_000 },
+            preempt: Preempt::default(),
         }
     }
 }
@@ -306,6 +396,16 @@ pub enum Ending {
     },
     /// Ran longer than its time limit.
     TimeLimit,
+    /// Had to make way, and does not wait again.
+    Preempted {
+        detail: String,
+    },
+    /// Could not start by its deadline.
+    DeadlineMissed,
+    /// What it waited for ended otherwise.
+    DependencyFailed {
+        job: JobId,
+    },
 }
 
 /// No user's name has a space in it.
@@ -318,9 +418,10 @@ impl Ending {
         match self {
             Self::Succeeded => 0,
             Self::Failed { code: Some(code), .. } if *code != 0 => *code,
-            Self::Failed { .. } => 1,
+            Self::Failed { .. } | Self::DependencyFailed { .. } => 1,
             Self::Cancelled { .. } => 130,
-            Self::TimeLimit => 124,
+            Self::Preempted { .. } => 143,
+            Self::TimeLimit | Self::DeadlineMissed => 124,
         }
     }
 
@@ -346,6 +447,9 @@ impl Ending {
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",
             Self::TimeLimit => "time_limit",
+            Self::Preempted { .. } => "preempted",
+            Self::DeadlineMissed => "deadline_missed",
+            Self::DependencyFailed { .. } => "dependency_failed",
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod node;
 mod parallel;
 pub mod product;
 pub mod question;
+pub mod queue;
 pub mod report;
 pub mod shape;
 pub mod time;
@@ -27,16 +28,20 @@ mod torus;
 
 pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
-pub use gang::{Exit, GangRecord, MemberRecord, MemberState, Phase, Placement, Slot, StopCause, StopStage};
+pub use gang::{
+    Eviction, EvictionRule, Exit, GangRecord, MemberRecord, MemberState, Phase, Placement, Reserved, Slot,
+    StopCause, StopStage,
+};
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use ids::{
-    DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName, ResourceName,
-    RoleName, ShapeName,
+    ClassName, DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName,
+    ResourceName, RoleName, ShapeName,
 };
 pub use input::{Input, SyncKind};
 pub use job::{
-    Advisory, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern, Policy, Program, Retry, Role,
-    SecretSource, Segment, Spread, Stop, Topology, Traffic,
+    Advisory, After, Array, Boost, EndOf, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern,
+    Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology,
+    Traffic, Turn,
 };
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
@@ -45,7 +50,13 @@ pub use node::{Admin, DomainLimit, Levels, Node};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use product::Product;
 pub use question::{Answer, Question};
-pub use report::{Change, Confidence, Estimate, LevelCount, Reason, Rejection, Report, Rule, Unblock};
+pub use queue::{
+    Amounts, Caps, Class, FadedUse, GoodReport, Queue, QueueReport, Reclaim, Resource, Settings, ShapeQuota,
+};
+pub use report::{
+    Change, Confidence, Estimate, LevelCount, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,
+    Unblock,
+};
 pub use time::Timestamp;
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{NodeName, ResourceName};
 
 /// What one member needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "WrittenNeeds")]
 pub struct Needs {
     /// Whole devices; none where it needs a part of one.
@@ -70,7 +70,7 @@ impl From<WrittenNeeds> for Needs {
 }
 
 /// A device model that will do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelNeed {
     /// Devices whose model contains this text, ignoring case.
     pub model: String,
@@ -80,7 +80,7 @@ pub struct ModelNeed {
 }
 
 /// A part of one device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartNeed {
     /// Beside others on the same device, by time-slicing or MPS. Not both amounts are zero.

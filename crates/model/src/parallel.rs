@@ -28,7 +28,7 @@ pub enum Collective {
 }
 
 /// One axis: every `degree` ranks that differ in nothing but their place on it are a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Axis {
     pub kind: AxisKind,
     /// Ranks of one group.

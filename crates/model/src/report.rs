@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::queue::Resource;
 use crate::{
-    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, ResourceName, RoleName, Segment,
-    Spread, StopCause, Timestamp,
+    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, QueueName, Reserved, ResourceName,
+    RoleName, Segment, Spread, StopCause, Timestamp,
 };
 
 /// One thing that changed in a step.
@@ -45,6 +46,16 @@ pub enum Change {
         failures: u32,
         not_before: Timestamp,
     },
+    /// Capacity is held for a gang that waits.
+    GangReserved {
+        gang: GangId,
+        reserved: Reserved,
+    },
+    /// It is no longer held, and the gang has not started: why.
+    ReservationDropped {
+        gang: GangId,
+        why: String,
+    },
     GangFinished {
         gang: GangId,
         ending: Ending,
@@ -74,6 +85,8 @@ pub enum Rejection {
         members(*asked)
     )]
     LargerThanCluster { asked: u32, largest: u32, where_: String },
+    #[error("no queue is named {queue}; this cluster has {known}")]
+    UnknownQueue { queue: QueueName, known: String },
     #[error("no level is named {level}; this cluster has {known}")]
     UnknownLevel { level: LevelName, known: String },
     #[error("{field}: {why}")]
@@ -122,8 +135,22 @@ pub enum Reason {
     },
     /// Enough is free, and it waits for a closer place until then.
     PreferredWait { level: LevelName, until: Timestamp },
-    /// An earlier gang was passed over as often as is fair, and goes first now.
-    Priority { ahead: GangId },
+    /// Capacity is held for an earlier gang, which starts at that time at the latest where that is known.
+    Priority {
+        ahead: GangId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
+    /// Its place is held, and gangs that run there were told to make way.
+    Preempting { victims: Vec<GangId> },
+    /// Its queue, or one above it, may not use more.
+    QueueLimit(QueueLimit),
+    /// Somebody holds it back.
+    Held { by: String },
+    /// Others have to end first.
+    Dependency { jobs: Vec<JobId> },
+    /// It was asked not to start before.
+    BeginTime { at: Timestamp },
     /// A failed start or run is tried again then.
     BackOff { until: Timestamp },
     /// It would fit, were nodes not cordoned or draining; or it names nodes that are not there.
@@ -144,6 +171,11 @@ impl Reason {
             Self::Topology { .. } | Self::Nodes { .. } | Self::Shape { .. } => "Topology",
             Self::PreferredWait { .. } => "PreferredWait",
             Self::Priority { .. } => "Priority",
+            Self::Preempting { .. } => "Preempting",
+            Self::QueueLimit(_) => "QueueLimit",
+            Self::Held { .. } => "Held",
+            Self::Dependency { .. } => "Dependency",
+            Self::BeginTime { .. } => "BeginTime",
             Self::BackOff { .. } => "BackOff",
             Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
             Self::BadConstraints { .. } => "BadConstraints",
@@ -194,9 +226,23 @@ impl fmt::Display for Reason {
             Self::PreferredWait { level, .. } => {
                 write!(f, "could start farther apart, and waits for a place inside one {level}")
             }
-            Self::Priority { ahead } => {
+            Self::Priority { ahead, at: None } => {
                 write!(f, "gang {ahead} was passed over as often as is fair and starts first")
             }
+            Self::Priority { ahead, at: Some(_) } => {
+                write!(f, "would still run when gang {ahead} is to start on what is free now")
+            }
+            Self::Preempting { victims } => {
+                f.write_str("its place is held, and these make way: ")?;
+                join(f, victims)
+            }
+            Self::QueueLimit(limit) => write!(f, "{limit}"),
+            Self::Held { by } => write!(f, "is held back by {by} until it is released"),
+            Self::Dependency { jobs } => {
+                f.write_str("waits for the end of ")?;
+                join(f, jobs)
+            }
+            Self::BeginTime { .. } => f.write_str("was asked not to start before a time"),
             Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),
             Self::NodeNotAvailable { nodes } => {
                 write!(f, "would fit if these nodes were there and took work: ")?;
@@ -208,6 +254,57 @@ impl fmt::Display for Reason {
             Self::BudgetExhausted { expanded } => {
                 write!(f, "the search stopped at its budget of {expanded} candidates without an answer")
             }
+        }
+    }
+}
+
+/// What a queue has no room for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueLimit {
+    /// The queue whose bound it is: that of the job, or one above it.
+    pub queue: QueueName,
+    pub bound: QueueBound,
+    /// In the unit of the resource; of gangs where the bound counts gangs.
+    pub used: u64,
+    pub asked: u64,
+    pub most: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueBound {
+    /// The limit of the queue.
+    Limit(Resource),
+    /// What is left when every queue keeps what it does not lend, or, for what may not be evicted, all that it is
+    /// guaranteed.
+    Kept(Resource),
+    /// Gangs that may hold capacity at once.
+    Running,
+    /// The queue is gone.
+    Gone,
+}
+
+impl fmt::Display for QueueLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, bound, used, asked, most } = self;
+        let show = |resource: &Resource, amount: u64| resource.show(amount);
+        match bound {
+            QueueBound::Limit(of) => write!(
+                f,
+                "queue {queue} uses {} of its limit of {} {of}, and this needs {}",
+                show(of, *used),
+                show(of, *most),
+                show(of, *asked)
+            ),
+            QueueBound::Kept(of) => write!(
+                f,
+                "{} of {} {of} are in use or kept for those they are guaranteed to, and this needs {}",
+                show(of, *used),
+                show(of, *most),
+                show(of, *asked)
+            ),
+            QueueBound::Running => write!(f, "queue {queue} runs {used} gangs, and {most} is its limit"),
+            QueueBound::Gone => write!(f, "its queue {queue} is gone"),
         }
     }
 }

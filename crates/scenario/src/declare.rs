@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use phalanx_model::{
     Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainLimit, DomainName, FailureClass, Job, JobId,
-    JobName, Node, NodeName, Owner, Policy, QueueName, Retry, Stop, Timestamp, Torus, TorusPlace,
+    JobName, Node, NodeName, Owner, Policy, Preempt, QueueName, Retry, Stop, Timestamp, Torus, TorusPlace,
 };
 use phalanx_spec::quantity::{parse_cpu_milli, parse_memory, parse_milli};
 
@@ -170,6 +170,7 @@ impl Parser {
             submitted_at: Timestamp(0),
             gangs: vec![gang],
             policy,
+            turn: phalanx_model::Turn::default(),
         };
         Ok(Verb::Submit(Box::new(Submission { job, script })))
     }
@@ -204,7 +205,13 @@ fn policy(options: &mut Options<'_>, words: &Words<'_>) -> Result<Policy, Scenar
     if let Some(word) = options.take("backoff") {
         retry.backoff_ms = words.duration_ms(word)?;
     }
-    Ok(Policy { time_limit_ms, start_deadline_ms, stop: Stop { advisory, grace_ms }, retry })
+    Ok(Policy {
+        time_limit_ms,
+        start_deadline_ms,
+        stop: Stop { advisory, grace_ms },
+        retry,
+        preempt: Preempt::default(),
+    })
 }
 
 fn failure_class(text: &str) -> Option<FailureClass> {

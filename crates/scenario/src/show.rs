@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use phalanx_model::report::show_path;
 use phalanx_model::{
-    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, GangRecord, Job, JobId, Node,
-    NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage, Timestamp,
+    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangRecord, Job, JobId,
+    Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage, Timestamp,
     Unblock,
 };
 use phalanx_spec::quantity::format_duration_ns;
@@ -53,7 +53,7 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
         }
         Change::GangRunning { gang, .. } => format!("{} runs", name(&gang.job)),
         Change::GangStopping { gang, cause, .. } => {
-            format!("{} is stopped: {}", name(&gang.job), cause_words(cause))
+            format!("{} is stopped: {}", name(&gang.job), cause_words(cause, names))
         }
         Change::GangRetrying { gang, not_before, .. } => {
             format!("{} waits again, not before {}", name(&gang.job), time(*not_before))
@@ -61,6 +61,13 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
         Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending)),
         Change::ReasonChanged { gang, reason } => {
             format!("{} waits: {}", name(&gang.job), reason_words(reason, names))
+        }
+        Change::GangReserved { gang, reserved } => {
+            let at = reserved.at.map_or_else(String::new, |at| format!(" from {} at the latest", time(at)));
+            format!("{} has {} held for it{at}", name(&gang.job), place(&reserved.placement))
+        }
+        Change::ReservationDropped { gang, why } => {
+            format!("nothing is held for {} any more: {why}", name(&gang.job))
         }
         Change::JobAccepted { .. } | Change::GangFinished { .. } => return None,
     })
@@ -89,10 +96,14 @@ fn part(slot: &Slot) -> String {
     }
 }
 
-fn cause_words(cause: &StopCause) -> String {
+fn cause_words(cause: &StopCause, names: &Names) -> String {
     match cause {
         StopCause::Failure { class, detail, .. } => format!("{class}: {detail}"),
         StopCause::Displaced { detail, .. } => detail.clone(),
+        StopCause::Preempted(Eviction { by, rule, lost_device_ms, .. }) => {
+            let lost = time(Timestamp(*lost_device_ms));
+            format!("makes way for {}: {rule}; {lost} of one device is lost", job_name(names, by.job))
+        }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "its time limit".to_owned(),
     }
@@ -104,14 +115,28 @@ fn ending_words(ending: &Ending) -> String {
         Ending::Failed { class, detail, .. } => format!("failed, {class}: {detail}"),
         Ending::Cancelled { by } => format!("cancelled by {by}"),
         Ending::TimeLimit => "its time limit".to_owned(),
+        Ending::Preempted { detail } => format!("made way and does not wait again: {detail}"),
+        Ending::DeadlineMissed => "it could not start by its deadline".to_owned(),
+        Ending::DependencyFailed { job } => format!("job {job}, which it waited for, ended otherwise"),
     }
 }
 
 /// A reason's word and its sentence, with names for numbers.
 fn reason_words(reason: &Reason, names: &Names) -> String {
     let sentence = match reason {
-        Reason::Priority { ahead } => {
+        Reason::Priority { ahead, at: None } => {
             format!("{} was passed over as often as is fair and starts first", job_name(names, ahead.job))
+        }
+        Reason::Priority { ahead, at: Some(at) } => {
+            format!(
+                "would still run at {} when {} is to start on what is free now",
+                time(*at),
+                job_name(names, ahead.job)
+            )
+        }
+        Reason::Preempting { victims } => {
+            let victims: Vec<&str> = victims.iter().map(|gang| job_name(names, gang.job)).collect();
+            format!("its place is held, and these make way: {}", victims.join(", "))
         }
         other => other.to_string(),
     };
@@ -181,7 +206,7 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
                 StopStage::Terminated => "SIGTERM sent",
                 StopStage::Killed => "SIGKILL sent",
             };
-            format!("{stage}: {}", cause_words(cause))
+            format!("{stage}: {}", cause_words(cause, names))
         }
         Phase::Finished { ending, at } => format!("at {}: {}", time(*at), ending_words(ending)),
     }

@@ -282,6 +282,7 @@ impl Swarm {
                 backoff_ms: rng.below(10_000),
                 backoff_max_ms: rng.below(60_000),
             },
+            preempt: phalanx_model::Preempt::default(),
         };
         let script = Script {
             starts_ms: (!rng.chance(3)).then(|| rng.below(5_000)),
@@ -300,6 +301,7 @@ impl Swarm {
             submitted_at: Timestamp(0),
             gangs,
             policy,
+            turn: phalanx_model::Turn::default(),
         };
         (job, script)
     }

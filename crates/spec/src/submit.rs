@@ -64,6 +64,7 @@ impl JobFile {
             submitted_at: context.submitted_at,
             gangs: vec![gang],
             policy,
+            turn: phalanx_model::Turn::default(),
         })
     }
 

@@ -224,6 +224,7 @@ pub fn job(id: u64, gang: impl Into<Gang>) -> JobBuilder {
         submitted_at: Timestamp(id),
         gangs: vec![gang.into()],
         policy: Policy::default(),
+        turn: phalanx_model::Turn::default(),
     })
 }
 

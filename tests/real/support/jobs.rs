@@ -39,6 +39,7 @@ pub(crate) fn shell(size: u32, script: &str) -> Job {
             stop: Stop { advisory: None, grace_ms: 1_000 },
             ..Policy::default()
         },
+        turn: phalanx_model::Turn::default(),
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
 /// The engine's sentence, with the job's name where it speaks of another gang.
 fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
     match reason {
-        Reason::Priority { ahead } => {
+        Reason::Priority { ahead, at: None } => {
             format!(
                 "comes after {}, which was passed over as often as is fair and starts first",
                 gang(*ahead, names)

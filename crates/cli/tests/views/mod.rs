@@ -161,6 +161,7 @@ pub fn job() -> Job {
         submitted_at: ago(3700),
         gangs: vec![gang],
         policy: Policy { time_limit_ms: Some(86_400_000), retry, ..Policy::default() },
+        turn: phalanx_model::Turn::default(),
     }
 }
 

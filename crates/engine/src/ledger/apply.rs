@@ -62,7 +62,14 @@ impl Ledger {
                 self.outstanding.remove(effect);
             }
             Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
-            Input::GangResized { .. }
+            Input::SettingsConfigured { .. }
+            | Input::QueueObserved { .. }
+            | Input::QueueRemoved { .. }
+            | Input::UsageObserved { .. }
+            | Input::JobHeld { .. }
+            | Input::JobReleased { .. }
+            | Input::JobBoosted { .. }
+            | Input::GangResized { .. }
             | Input::ServiceObserved { .. }
             | Input::SessionObserved { .. }
             | Input::CalendarObserved { .. }
@@ -158,16 +165,8 @@ impl Ledger {
             return;
         }
         let fresh = |index: u16| GangRecord {
-            id: job.id.gang(index),
             phase: Phase::Pending { not_before: job.submitted_at.min(self.now) },
-            attempt: 0,
-            failures: 0,
-            bypassed: 0,
-            pending_since: self.now,
-            first_started_at: None,
-            checkpointed_at: None,
-            placement: None,
-            members: Vec::new(),
+            ..GangRecord::pending(job.id.gang(index), self.now)
         };
         let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
         self.enter(job.clone(), gangs);

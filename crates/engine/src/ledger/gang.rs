@@ -207,7 +207,7 @@ impl Ledger {
         match cause {
             StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
             StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
-            StopCause::Displaced { .. } => {
+            StopCause::Displaced { .. } | StopCause::Preempted(_) => {
                 let now = self.now;
                 self.wait_again(gang, now, out);
             }

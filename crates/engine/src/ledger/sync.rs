@@ -45,6 +45,7 @@ impl Ledger {
         match kind {
             SyncKind::Nodes => self.sync.nodes = Some(self.nodes.keys().cloned().collect()),
             SyncKind::Jobs => self.sync.jobs = Some(self.jobs.keys().copied().collect()),
+            SyncKind::Queues => {}
             SyncKind::Members => self.sync.members = Some(self.expected_members()),
         }
     }
@@ -61,6 +62,7 @@ impl Ledger {
                     self.forget_job(job);
                 }
             }
+            SyncKind::Queues => {}
             SyncKind::Members => {
                 let unseen = self.sync.members.take().unwrap_or_default();
                 self.resume(&unseen, out);

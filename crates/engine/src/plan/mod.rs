@@ -108,7 +108,7 @@ impl<'a> Pass<'a> {
                 let (picks, order) = (self.search.picks().to_vec(), self.search.order().to_vec());
                 let held_back: Vec<GangId> = self.held_back().collect();
                 if let Some(ahead) = held_back.into_iter().find(|ahead| self.harms(*ahead, gang, &picks)) {
-                    self.reasons.push((id, Reason::Priority { ahead }));
+                    self.reasons.push((id, Reason::Priority { ahead, at: None }));
                     return;
                 }
                 let head = self.waiting.first().copied().filter(|head| self.harms(*head, gang, &picks));

@@ -180,6 +180,7 @@ pub(crate) fn job() -> Job {
             program: Program { argv: vec!["./train".to_owned(), "ü\n".to_owned()], ..Program::default() },
         }],
         policy: Policy::default(),
+        turn: phalanx_model::Turn::default(),
     }
 }
 
@@ -194,18 +195,14 @@ fn member() -> MemberId {
 
 fn record() -> GangRecord {
     GangRecord {
-        id: JobId(1).gang(0),
         phase: Phase::Running { since: NOW },
         attempt: 1,
-        failures: 0,
-        bypassed: 0,
-        pending_since: NOW,
         first_started_at: Some(NOW),
-        checkpointed_at: None,
         placement: Some(placement()),
         members: vec![
             MemberRecord { state: MemberState::Running },
             MemberRecord { state: MemberState::Exited(Exit::code(0)) },
         ],
+        ..GangRecord::pending(JobId(1).gang(0), NOW)
     }
 }

@@ -76,6 +76,7 @@ fn with_attempt<T>(
         submitted_at: Timestamp(0),
         gangs: vec![gang.clone()],
         policy: Policy::default(),
+        turn: phalanx_model::Turn::default(),
     };
     let attempt = Attempt {
         job: &job,

@@ -105,6 +105,7 @@ impl<'a> Task<'a> {
                 stop: Stop { advisory: None, grace_ms: GRACE_MS },
                 ..Policy::default()
             },
+            turn: phalanx_model::Turn::default(),
         })
     }
 
