@@ -7,6 +7,7 @@
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- step [--json] [--only NAME] [--repeat N]`
 
 mod cost;
 mod grid;
@@ -17,6 +18,7 @@ mod optimality;
 mod peers;
 mod placement;
 mod rng;
+mod step;
 
 use std::process::ExitCode;
 
@@ -69,6 +71,19 @@ usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--da
     --workload NAME     one of the ten pod lists; without it all of them
     --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
+
+usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME] [--repeat N]
+
+  step    time of one step of the engine in a full cluster: after the end of a gang, a change of quota, a job that others
+          make way for, many jobs at once, and facts that change nothing
+    --json         one JSON object in one line in place of text
+    --gpus N       on machines of 8; without it 102,400
+    --queues N     teams, 20 in each organisation; without it 1,000
+    --running N    gangs that fill the cluster; without it 10,000
+    --pending N    gangs that wait; a fifth as many are submitted at once; without it 50,000
+    --seed N       what is drawn; without it 42
+    --only NAME    one of completion, quota, preempt, burst, heartbeat: for a profiler
+    --repeat N     samples of each
 ";
 
 fn main() -> ExitCode {
@@ -81,6 +96,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "grid" => grid::run(rest),
         Some((verb, rest)) if verb == "openb" => openb::run(rest),
         Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
+        Some((verb, rest)) if verb == "step" => step::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -109,7 +109,7 @@ fn ranks_that_poll_see_the_file_of_the_coming_stop() {
     bench.cancel(id);
     assert_eq!(bench.ended(id).state, "cancelled");
     let saw: u64 = bench.said(id)["saw"].parse().unwrap();
-    assert!(saw > 1_600_000_000_000, "Unix milliseconds: {saw}");
+    assert!((1_600_000_000..100_000_000_000).contains(&saw), "Unix seconds: {saw}");
 }
 
 #[test]

@@ -22,11 +22,12 @@ fn main() -> ExitCode {
             shim::main(dir)
         }
         [verb] if verb.as_os_str() == "__hold" => hold(),
-        [verb, state] if verb.as_os_str() == "up" => told(run(state, None)),
-        [verb, state, cluster] if verb.as_os_str() == "up" => told(run(state, Some(cluster))),
+        [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
-            eprintln!("usage: phalanx-test-daemon up STATE [CLUSTER] | ask SOCKET | __shim DIR | __hold");
+            eprintln!(
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | ask SOCKET | __shim DIR | __hold"
+            );
             ExitCode::from(2)
         }
     }
@@ -42,8 +43,10 @@ fn told(done: Result<(), Box<dyn Error>>) -> ExitCode {
     }
 }
 
-fn run(state: &Path, cluster: Option<&Path>) -> Result<(), Box<dyn Error>> {
-    let options = UpOptions { cluster: cluster.map(Path::to_owned), ..UpOptions::new(Paths::new(state)) };
+fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
+    let file = |at: usize| files.get(at).map(|file| file.to_path_buf());
+    let (cluster, queues) = (file(0), file(1));
+    let options = UpOptions { cluster, queues, ..UpOptions::new(Paths::new(state)) };
     Ok(up(&options)?)
 }
 

@@ -79,6 +79,7 @@ fn cluster(count: usize) -> Result<(Vec<Node>, Levels, CostTable), phalanx_model
             machine: machine.clone(),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            spot: None,
             torus: None,
         })
     };

@@ -43,6 +43,7 @@ pub(super) fn placer(nodes: &[Node]) -> Result<Placer, NameError> {
             machine: machines.entry(key).or_insert_with(|| Arc::new(machine)).clone(),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            spot: None,
             torus: None,
         });
     }

@@ -206,6 +206,7 @@ fn cluster(rng: &mut Rng, names: &[&str], nodes: u64, fabric: Fabric) -> Cluster
             machine: Arc::new(machine),
             uuids: Vec::new(),
             foreign,
+            spot: None,
             torus: None,
         }
     });

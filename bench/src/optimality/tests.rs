@@ -48,6 +48,7 @@ fn cluster(leaves: &[&[u32]], leaf: (u32, u32), node: (u32, u32)) -> Cluster {
                 machine: machine.clone(),
                 uuids: Vec::new(),
                 foreign: machine.device_mask().minus(DeviceMask::first(*free)),
+                spot: None,
                 torus: None,
             });
         }

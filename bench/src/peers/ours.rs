@@ -56,6 +56,7 @@ fn facts(cluster: &Cluster, costs: &mut CostTable) -> Result<(Levels, Vec<Node>)
             machine: Arc::clone(&machine),
             uuids: Vec::new(),
             foreign: DeviceMask::first(GPUS_PER_NODE - free),
+            spot: None,
             torus: None,
         });
     }

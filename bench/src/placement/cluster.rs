@@ -1,4 +1,4 @@
-//! The cluster of the placement benchmarks: leaves of 32 nodes of 8 GPUs, blocks of 8 leaves.
+//! The cluster of the benchmarks of decisions: leaves of 32 nodes of 8 GPUs, blocks of so many leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,9 @@ use phalanx_model::{
 
 pub(crate) const GPUS_PER_NODE: u32 = 8;
 const NODES_PER_LEAF: u32 = 32;
-const LEAVES_PER_BLOCK: u32 = 8;
 
 /// `nodes` machines of 8 H100 behind an NVSwitch with a 400 Gb/s NIC each.
-pub(crate) fn build(nodes: u32) -> Result<(Levels, Vec<Node>, CostTable), String> {
+pub(crate) fn build(nodes: u32, leaves_per_block: u32) -> Result<(Levels, Vec<Node>, CostTable), String> {
     let machine = Arc::new(machine()?);
     let text = |e: phalanx_model::NameError| e.to_string();
     let levels = Levels::new(
@@ -28,8 +27,11 @@ pub(crate) fn build(nodes: u32) -> Result<(Levels, Vec<Node>, CostTable), String
     let mut all = Vec::with_capacity(nodes as usize);
     for index in 0..nodes {
         let leaf = index / NODES_PER_LEAF;
-        let names =
-            ["cluster".to_owned(), format!("block-{}", leaf / LEAVES_PER_BLOCK), format!("leaf-{leaf}")];
+        let names = [
+            "cluster".to_owned(),
+            format!("block-{}", leaf / leaves_per_block.max(1)),
+            format!("leaf-{leaf}"),
+        ];
         let path = names
             .iter()
             .map(|name| DomainName::new(name.as_str()))
@@ -43,6 +45,7 @@ pub(crate) fn build(nodes: u32) -> Result<(Levels, Vec<Node>, CostTable), String
             machine: machine.clone(),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            spot: None,
             torus: None,
         });
     }

@@ -1,7 +1,7 @@
 //! How fast one gang is placed or refused in a cluster that is 90 % used, and how that grows with the cluster.
 
-mod cluster;
-mod mix;
+pub(crate) mod cluster;
+pub(crate) mod mix;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,8 @@ const USED: u32 = 90;
 const AGED: u32 = 4;
 /// GPUs of the large gang.
 const LARGE: u32 = 4_096;
+/// Leaves of 32 nodes in one block.
+const LEAVES_PER_BLOCK: u32 = 8;
 /// Distinct gangs; they come again in turn.
 const GANGS: usize = 1 << 16;
 
@@ -102,7 +104,7 @@ fn in_own_process(nodes: u32, seconds: u64) -> Result<Measured, String> {
 }
 
 fn measure(nodes: u32, time: Duration) -> Result<Measured, String> {
-    let (levels, all, costs) = cluster::build(nodes)?;
+    let (levels, all, costs) = cluster::build(nodes, LEAVES_PER_BLOCK)?;
     let before = resident_bytes();
     let placer = Placer::new(&levels, all, &costs);
     let held = resident_bytes().saturating_sub(before);
@@ -272,18 +274,18 @@ fn print(m: &Measured) {
     }
 }
 
-fn nanos(since: Instant) -> u64 {
+pub(crate) fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn percentile_us(ns: &mut [u64], percent: usize) -> f64 {
+pub(crate) fn percentile_us(ns: &mut [u64], percent: usize) -> f64 {
     ns.sort_unstable();
     let at = (ns.len() * percent / 100).min(ns.len().saturating_sub(1));
     ns.get(at).copied().unwrap_or(0) as f64 / 1_000.0
 }
 
 /// Resident memory of this process.
-fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("");
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) * 1024

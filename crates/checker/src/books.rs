@@ -3,17 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, Effect, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId,
-    MemberState, Node, NodeName, Order, Phase, Placement, SyncKind,
+    Admin, Change, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId,
+    MemberState, Node, NodeName, Order, Outcome, Phase, Placement, SyncKind, Timestamp,
 };
 
 use crate::Violation;
 use crate::attempt::Attempt;
+use crate::evictions::Evictions;
+use crate::promises::Promises;
+use crate::queues::Queues;
 use crate::start::Start;
+use crate::turns::Turns;
 
 /// Watches a stream of steps. A violation is reported once, when it happens.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
+    /// Whether a start that was promised has to come in time. Set where nothing goes wrong: members end when they are
+    /// told to, and time does not jump.
+    pub is_strict: bool,
+    /// Never goes back.
+    pub(crate) now: Timestamp,
+    pub(crate) queues: Queues,
+    pub(crate) turns: Turns,
+    pub(crate) evictions: Evictions,
+    pub(crate) promises: Promises,
     pub(crate) levels: Option<Levels>,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
@@ -35,13 +48,27 @@ impl Checker {
         Self::default()
     }
 
-    /// One step: the facts that went in, the orders that came out.
-    pub fn observe(&mut self, inputs: &[Input], effects: &[Effect]) -> Vec<Violation> {
+    /// One step: when it was, the facts that went in, what came out.
+    pub fn observe(&mut self, now: Timestamp, inputs: &[Input], out: &Outcome) -> Vec<Violation> {
         let mut found = Vec::new();
+        self.now = self.now.max(now);
+        let refused: Vec<&str> = out.changes.iter().filter_map(refused).collect();
         for input in inputs {
+            self.queues.fact(input, &refused);
+            self.turns.fact(input);
+            self.evictions.fact(input);
+            self.promises.fact(input);
             self.fact(input, &mut found);
         }
-        for effect in effects {
+        // Ends that follow from the facts stand before what they let start.
+        for change in &out.changes {
+            self.turns.change(change);
+            if let Change::GangRetrying { gang, .. } = change {
+                self.pin(*gang);
+            }
+        }
+        let mut started = BTreeSet::new();
+        for effect in &out.effects {
             if self.last_effect.is_some_and(|last| effect.id <= last) {
                 found.push(Violation::EffectOrder { id: effect.id.to_string() });
             }
@@ -50,9 +77,13 @@ impl Checker {
                 // An order given again counts for the one before it.
                 self.starts.retain(|_, start| *start != (*gang, *attempt));
                 self.starts.insert(effect.id, (*gang, *attempt));
+                started.insert(*gang);
             }
             self.order(&effect.order, &mut found);
         }
+        self.check_evictions(&out.changes, &started, &mut found);
+        out.changes.iter().for_each(|change| self.promises.change(change));
+        self.check_promises(&mut found);
         found
     }
 
@@ -146,7 +177,7 @@ impl Checker {
         match kind {
             SyncKind::Nodes => self.unlisted_nodes = self.nodes.keys().cloned().collect(),
             SyncKind::Jobs => self.unlisted_jobs = self.jobs.keys().copied().collect(),
-            SyncKind::Queues => {}
+            SyncKind::Queues => self.queues.list_begins(),
             SyncKind::Members => self.unlisted_members = self.living().collect(),
         }
     }
@@ -173,7 +204,7 @@ impl Checker {
                     self.attempts.retain(|gang, _| gang.job != job);
                 }
             }
-            SyncKind::Queues => {}
+            SyncKind::Queues => self.queues.list_ends(),
             SyncKind::Members => {
                 for member in std::mem::take(&mut self.unlisted_members) {
                     if let Some(attempt) = self.attempt(member.gang, member.attempt) {
@@ -270,7 +301,7 @@ impl Checker {
         {
             a.missing.clear();
             let Some(gang) = self.gang(id).cloned() else { return };
-            self.check_neighbours(&Start { id, gang: &gang, placement }, found);
+            self.check_neighbours(&Start { id, gang: &gang, placement, is_first: false }, found);
             return;
         }
         let Some(gang) = self.gang(id).cloned() else {
@@ -291,7 +322,15 @@ impl Checker {
             found.push(Violation::AttemptOutOfOrder { gang: id, attempt: number, expected });
         }
         self.attempts.insert(id, (number, Attempt::ordered(placement.clone())));
-        self.check_start(&Start { id, gang: &gang, placement }, found);
+        self.check_start(&Start { id, gang: &gang, placement, is_first: number == 1 }, found);
+    }
+}
+
+/// The subject of a refusal.
+fn refused(change: &Change) -> Option<&str> {
+    match change {
+        Change::InputRejected { what, .. } => Some(what),
+        _ => None,
     }
 }
 

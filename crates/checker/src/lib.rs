@@ -1,8 +1,9 @@
 //! What must always hold, stated naively.
 //!
-//! The checker sees what a world sees: facts going in and orders coming out. It keeps its own plain books and
+//! The checker sees what a world sees: facts going in, orders and changes coming out. It keeps its own plain books and
 //! knows nothing of the engine, so that a mistake in the engine cannot hide in it. Books are in `books`; what a
-//! start must keep is in `start`: its members, where they stand, whom they stand beside, and what is used up.
+//! start must keep is in `start`: its members, where they stand, whom they stand beside, what is used up, and whose
+//! turn it is. Who makes way for whom is in `evictions`, starts that were promised in `promises`.
 
 #![forbid(unsafe_code)]
 
@@ -10,11 +11,15 @@ mod amounts;
 mod attempt;
 mod books;
 mod boxes;
+mod evictions;
 mod levels;
 mod members;
 pub mod mig;
 mod neighbours;
+mod promises;
+mod queues;
 mod start;
+mod turns;
 mod violation;
 
 pub use books::Checker;

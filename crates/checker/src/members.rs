@@ -11,7 +11,7 @@ use crate::{Checker, Violation};
 impl Checker {
     /// All members of all roles, in the order of their ranks; equal numbers per node where that is asked.
     pub(crate) fn check_whole(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
-        let Start { id, gang, placement } = *start;
+        let Start { id, gang, placement, .. } = *start;
         let size = gang.roles.iter().map(|role| role.size).sum::<u32>() + gang.size;
         if placement.slots.len() != size as usize {
             found.push(Violation::NotWhole { gang: id, size, placed: placement.slots.len() });

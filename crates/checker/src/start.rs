@@ -12,6 +12,8 @@ pub(crate) struct Start<'a> {
     pub(crate) id: GangId,
     pub(crate) gang: &'a Gang,
     pub(crate) placement: &'a Placement,
+    /// It was never started before.
+    pub(crate) is_first: bool,
 }
 
 impl<'a> Start<'a> {
@@ -63,13 +65,22 @@ impl Checker {
         self.check_neighbours(start, found);
         self.check_amounts(start, found);
         self.check_limits(start, found);
+        self.check_quota(start, found);
+        self.check_turn(start, found);
+        self.check_pinned(start, found);
+    }
+
+    /// Gangs that hold something.
+    pub(crate) fn living_gangs(&self) -> impl Iterator<Item = GangId> {
+        self.attempts.iter().filter(|(_, (_, attempt))| !attempt.is_over()).map(|(id, _)| *id)
     }
 
     /// Everything that lives, what was just started among it.
     pub(crate) fn living_members(&self) -> impl Iterator<Item = Member<'_>> {
         let living = self.attempts.iter().filter(|(_, (_, attempt))| !attempt.is_over());
-        let starts = living.filter_map(|(id, (_, attempt))| {
-            Some(Start { id: *id, gang: self.gang(*id)?, placement: &attempt.placement })
+        let starts = living.filter_map(|(id, (number, attempt))| {
+            let (gang, placement) = (self.gang(*id)?, &attempt.placement);
+            Some(Start { id: *id, gang, placement, is_first: *number == 1 })
         });
         starts.flat_map(|of| of.placement.slots.iter().map(move |slot| Member { of, slot }))
     }

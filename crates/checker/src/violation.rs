@@ -1,6 +1,6 @@
 //! What can be wrong, in words.
 
-use phalanx_model::{DeviceMask, GangId, MemberId, NodeName, ResourceName};
+use phalanx_model::{DeviceMask, GangId, MemberId, NodeName, QueueName, Resource, ResourceName, Timestamp};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +73,21 @@ pub enum Violation {
     RanBeforeGate { member: MemberId },
     #[error("gang {gang} was started after its job was cancelled")]
     StartedAfterCancel { gang: GangId },
+    #[error("gang {gang} was started, and queue {queue} uses {} {resource} of its limit of {}",
+        resource.show(*used), resource.show(*limit))]
+    OverQuota { gang: GangId, queue: QueueName, resource: Resource, limit: u64, used: u64 },
+    #[error("gang {gang} was started, and {of} runs more than its {most} gangs")]
+    TooManyRunning { gang: GangId, of: String, most: u32 },
+    #[error("gang {gang} was started out of its turn: {why}")]
+    OutOfTurn { gang: GangId, why: String },
+    #[error("gang {gang} has to make way for gang {by} and should not: {why}")]
+    WrongEviction { gang: GangId, by: GangId, why: String },
+    #[error("gang {gang} has to make way for gang {by} in turn, and nothing changed from outside in between")]
+    EvictedInTurn { gang: GangId, by: GangId },
+    #[error("gang {gang} resumes on {node}, where what it saved cannot be read")]
+    NotWhereItSaved { gang: GangId, node: NodeName },
+    #[error("gang {gang} was to start by {} at the latest and still waits at {}", at.0, now.0)]
+    StartedLate { gang: GangId, at: Timestamp, now: Timestamp },
     #[error("order {id} does not follow the one before it")]
     EffectOrder { id: String },
 }

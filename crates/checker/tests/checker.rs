@@ -5,7 +5,7 @@
 use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
     DeviceMask, Effect, EffectId, Epoch, Exit, FailureClass, GangId, Input, JobId, LevelName, MemberId,
-    NodeName, Order, Placement, Slot, SyncKind, Timestamp,
+    NodeName, Order, Outcome, Placement, Slot, SyncKind, Timestamp,
 };
 use phalanx_testkit::{gang, job, levels, node};
 
@@ -36,8 +36,13 @@ fn checker() -> Checker {
         Input::JobSubmitted { job: Box::new(job(1, two.clone()).build()) },
         Input::JobSubmitted { job: Box::new(job(2, two).build()) },
     ];
-    assert_eq!(checker.observe(&facts, &[]), []);
+    assert_eq!(observe(&mut checker, &facts, &[]), []);
     checker
+}
+
+fn observe(checker: &mut Checker, facts: &[Input], effects: &[Effect]) -> Vec<Violation> {
+    let out = Outcome { effects: effects.to_vec(), changes: Vec::new() };
+    checker.observe(Timestamp(1), facts, &out)
 }
 
 fn good() -> Vec<Slot> {
@@ -52,15 +57,15 @@ fn exited(job: u64, attempt: u32, rank: u32) -> Input {
 #[test]
 fn a_good_life_is_no_violation() {
     let mut checker = checker();
-    assert_eq!(checker.observe(&[], &[start(0, 1, 1, good())]), []);
+    assert_eq!(observe(&mut checker, &[], &[start(0, 1, 1, good())]), []);
     assert!(!checker.holds_nothing());
     let ready =
         [0, 1].map(|rank| Input::MemberReady { member: MemberId { gang: gang_id(1), attempt: 1, rank } });
     let release = effect(1, Order::ReleaseMembers { gang: gang_id(1), attempt: 1 });
-    assert_eq!(checker.observe(&ready, &[release]), []);
-    assert_eq!(checker.observe(&[exited(1, 1, 0), exited(1, 1, 1)], &[]), []);
+    assert_eq!(observe(&mut checker, &ready, &[release]), []);
+    assert_eq!(observe(&mut checker, &[exited(1, 1, 0), exited(1, 1, 1)], &[]), []);
     assert!(checker.holds_nothing());
-    assert_eq!(checker.observe(&[], &[start(2, 1, 2, good())]), []);
+    assert_eq!(observe(&mut checker, &[], &[start(2, 1, 2, good())]), []);
 }
 
 #[test]
@@ -106,7 +111,7 @@ fn each_broken_promise_is_seen() {
         }),
     ];
     for (effects, seen) in cases {
-        let found = checker().observe(&[], &effects);
+        let found = observe(&mut checker(), &[], &effects);
         assert!(found.iter().any(seen), "{effects:?} gave {found:?}");
     }
 }
@@ -114,28 +119,28 @@ fn each_broken_promise_is_seen() {
 #[test]
 fn a_start_that_failed_holds_nothing() {
     let mut checker = checker();
-    checker.observe(&[], &[start(0, 1, 1, good())]);
+    observe(&mut checker, &[], &[start(0, 1, 1, good())]);
     let failed = Input::EffectFailed {
         effect: EffectId { epoch: Epoch(1), seq: 0 },
         class: FailureClass::StartUp,
         detail: String::new(),
     };
-    assert_eq!(checker.observe(&[failed], &[start(1, 1, 2, good())]), []);
+    assert_eq!(observe(&mut checker, &[failed], &[start(1, 1, 2, good())]), []);
 }
 
 #[test]
 fn what_is_not_listed_is_gone() {
     let mut one = checker();
-    one.observe(&[], &[start(0, 1, 1, good())]);
+    observe(&mut one, &[], &[start(0, 1, 1, good())]);
     let members = [Input::SyncBegin { kind: SyncKind::Members }, Input::SyncEnd { kind: SyncKind::Members }];
     let mut other = one.clone();
     // Lost, and another takes its place; or started again as the same attempt.
-    assert_eq!(one.observe(&members, &[start(1, 2, 1, good())]), []);
-    assert_eq!(other.observe(&members, &[start(1, 1, 1, good())]), []);
+    assert_eq!(observe(&mut one, &members, &[start(1, 2, 1, good())]), []);
+    assert_eq!(observe(&mut other, &members, &[start(1, 1, 1, good())]), []);
     assert!(!other.holds_nothing());
 
     let nodes = [Input::SyncBegin { kind: SyncKind::Nodes }, Input::SyncEnd { kind: SyncKind::Nodes }];
-    assert_eq!(other.observe(&nodes, &[]), []);
+    assert_eq!(observe(&mut other, &nodes, &[]), []);
     assert!(other.holds_nothing());
 }
 
@@ -143,10 +148,10 @@ fn what_is_not_listed_is_gone() {
 fn a_cancel_of_nothing_forbids_nothing() {
     let mut checker = checker();
     let cancel = |job| Input::CancelRequested { job: JobId(job), by: "user".into() };
-    assert_eq!(checker.observe(&[cancel(3)], &[]), []);
+    assert_eq!(observe(&mut checker, &[cancel(3)], &[]), []);
     let third = Input::JobSubmitted { job: Box::new(job(3, gang(2).devices(2)).build()) };
-    assert_eq!(checker.observe(&[third], &[start(0, 3, 1, good())]), []);
-    let found = checker.observe(&[cancel(1)], &[start(1, 1, 1, good())]);
+    assert_eq!(observe(&mut checker, &[third], &[start(0, 3, 1, good())]), []);
+    let found = observe(&mut checker, &[cancel(1)], &[start(1, 1, 1, good())]);
     assert!(found.iter().any(|v| matches!(v, Violation::StartedAfterCancel { .. })), "{found:?}");
 }
 
@@ -154,10 +159,10 @@ fn a_cancel_of_nothing_forbids_nothing() {
 #[test]
 fn a_node_may_shrink_below_its_use() {
     let mut checker = checker();
-    checker.observe(&[], &[start(0, 1, 1, good())]);
+    observe(&mut checker, &[], &[start(0, 1, 1, good())]);
     let shrunk = Input::NodeObserved { node: Box::new(node("a").gpus(8).cpus(1).build()) };
     let free = Input::JobSubmitted { job: Box::new(job(3, gang(1).devices(1)).build()) };
-    assert_eq!(checker.observe(&[shrunk, free], &[start(1, 3, 1, vec![slot(0, "a", 0b1_0000)])]), []);
+    assert_eq!(observe(&mut checker, &[shrunk, free], &[start(1, 3, 1, vec![slot(0, "a", 0b1_0000)])]), []);
 }
 
 /// Two nodes of eight devices in two NVLink islands each, both in one leaf, and a third in another; job 1 of four ranks.
@@ -175,7 +180,7 @@ fn start_in_segments(segments: &[(u32, &str)], slots: Vec<Slot>) -> Vec<Violatio
         at("c", "l2"),
         Input::JobSubmitted { job: Box::new(job(1, four.build()).build()) },
     ];
-    checker.observe(&facts, &[start(0, 1, 1, slots)])
+    observe(&mut checker, &facts, &[start(0, 1, 1, slots)])
 }
 
 /// One rank for each pair of a node and a device.

@@ -5,8 +5,8 @@
 use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
     AxisKind, DeviceMask, DevicePart, DomainName, Effect, EffectId, Epoch, GangId, GangRecord, Input, JobId,
-    LevelName, Levels, MemberRecord, MemberState, Node, NodeName, Order, Phase, Placement, Slot, Timestamp,
-    Torus,
+    LevelName, Levels, MemberRecord, MemberState, Node, NodeName, Order, Outcome, Phase, Placement, Slot,
+    Timestamp, Torus,
 };
 use phalanx_testkit::{GangBuilder, gang, job, levels, limited, limited_at, node};
 
@@ -25,13 +25,18 @@ fn cut(rank: u32, node: &str, device: u32, profile: &str, start: u8) -> Slot {
     }
 }
 
+fn observe(checker: &mut Checker, facts: &[Input], effects: &[Effect]) -> Vec<Violation> {
+    let out = Outcome { effects: effects.to_vec(), changes: Vec::new() };
+    checker.observe(Timestamp(1), facts, &out)
+}
+
 /// A cluster, and gangs that start one after the other: what is seen at the last start.
 fn seen(levels: &Levels, nodes: &[Node], starts: Vec<(GangBuilder, Vec<Slot>)>) -> Vec<Violation> {
     let mut checker = Checker::new();
     let known = nodes.iter().map(|node| Input::NodeObserved { node: Box::new(node.clone()) });
     let facts: Vec<Input> =
         std::iter::once(Input::LevelsConfigured { levels: levels.clone() }).chain(known).collect();
-    let mut found = checker.observe(&facts, &[]);
+    let mut found = observe(&mut checker, &facts, &[]);
     for (number, (gang, slots)) in (1..).zip(starts) {
         assert_eq!(found, [], "before gang {number}");
         let submitted = Input::JobSubmitted { job: Box::new(job(number, gang).build()) };
@@ -43,7 +48,7 @@ fn seen(levels: &Levels, nodes: &[Node], starts: Vec<(GangBuilder, Vec<Slot>)>) 
             deadline: Timestamp(9),
         };
         let effect = Effect { id: EffectId { epoch: Epoch(1), seq: number }, order };
-        found = checker.observe(&[submitted], &[effect]);
+        found = observe(&mut checker, &[submitted], &[effect]);
     }
     found
 }
@@ -421,7 +426,7 @@ fn a_place_is_kept_over_a_restart() {
         |devices| Placement { slots: vec![slot(0, "a", devices)], level: LevelName::new("node").unwrap() };
     let order = Order::StartMembers { gang: id, attempt: 1, placement: place(1), deadline: Timestamp(9) };
     let start = Effect { id: EffectId { epoch: Epoch(1), seq: 1 }, order };
-    assert_eq!(checker.observe(&facts, &[start]), []);
+    assert_eq!(observe(&mut checker, &facts, &[start]), []);
     let observed = |devices| Input::JobObserved {
         job: Box::new(one.clone()),
         gangs: vec![GangRecord {
@@ -432,9 +437,9 @@ fn a_place_is_kept_over_a_restart() {
             ..GangRecord::pending(id, Timestamp(0))
         }],
     };
-    assert_eq!(checker.observe(&[observed(1)], &[]), []);
+    assert_eq!(observe(&mut checker, &[observed(1)], &[]), []);
     assert_eq!(
-        checker.observe(&[observed(2)], &[]),
+        observe(&mut checker, &[observed(2)], &[]),
         [Violation::PlacementForgotten { gang: id, attempt: 1 }]
     );
 }

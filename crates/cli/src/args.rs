@@ -83,8 +83,19 @@ pub(crate) enum Verb {
     /// Show, check, import and measure topologies.
     #[command(subcommand)]
     Topo(Topo),
-    /// List queues.
-    Queues,
+    /// List queues, show one with every term of the order, or put a queue file in force.
+    #[command(args_conflicts_with_subcommands = true)]
+    Queues(Queues),
+    /// Show what happened: to one job, or the newest of all jobs.
+    History(History),
+    /// Let a job wait until it is released; what runs goes on.
+    Hold(OneJob),
+    /// Let a held job go.
+    Release(OneJob),
+    /// Give a job more priority for a while.
+    Boost(Boost),
+    /// Tell the scheduler how a job goes; for its ranks.
+    Tell(Tell),
     /// Place nothing new on a node; what runs there goes on.
     Cordon(OneNode),
     /// Place nothing new on a node, and move away what runs there.
@@ -103,7 +114,7 @@ pub(crate) enum Verb {
     Shim { dir: PathBuf },
     /// Holds a slot for a launcher that runs elsewhere: sleeps until SIGTERM.
     #[command(name = "__hold", hide = true)]
-    Hold,
+    HoldSlot,
     /// Measures between two ranks; submitted by `topo probe`.
     #[command(name = "__measure", hide = true)]
     Measure(Measure),
@@ -113,6 +124,7 @@ pub(crate) enum Verb {
 pub(crate) enum SchemaOf {
     Job,
     Cluster,
+    Queues,
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +132,9 @@ pub(crate) struct Up {
     /// Cluster file with declared nodes [default: the file that was given last, else this machine as found].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) cluster: Option<PathBuf>,
+    /// Queue file: who may use how much, and who goes first [default: as it was in force last].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) queues: Option<PathBuf>,
     /// Use this machine as found, whatever was given before.
     #[arg(long, conflicts_with = "cluster")]
     pub(crate) found: bool,
@@ -224,6 +239,30 @@ pub(crate) struct JobArgs {
     /// Higher goes first.
     #[arg(short, long, value_name = "N", allow_hyphen_values = true, help_heading = "Queueing")]
     pub(crate) priority: Option<String>,
+    /// Class of priority, e.g. `serving`.
+    #[arg(long, value_name = "NAME", visible_alias = "qos", help_heading = "Queueing")]
+    pub(crate) class: Option<String>,
+    /// Wait until somebody releases it.
+    #[arg(long, help_heading = "Queueing")]
+    pub(crate) hold: bool,
+    /// Wait for the end of a job: `12`, `12:failure`, `12:any`; given several times: for all of these.
+    #[arg(long, value_name = "JOB[:END]", value_delimiter = ',', help_heading = "Queueing")]
+    pub(crate) after: Vec<String>,
+    /// Start no earlier: `2026-12-01T08:00Z`, or `+2h` from now.
+    #[arg(long, value_name = "TIME", help_heading = "Queueing")]
+    pub(crate) begin: Option<String>,
+    /// Start no later, or not at all: `2026-12-01T08:00Z`, or `+8h` from now.
+    #[arg(long, value_name = "TIME", help_heading = "Queueing")]
+    pub(crate) deadline: Option<String>,
+    /// Run it so many times, each by itself; with `%N` so many at once: `10`, `10%2`.
+    #[arg(short, long, value_name = "N[%N]", help_heading = "Queueing")]
+    pub(crate) array: Option<String>,
+    /// What becomes of it when it has to make way.
+    #[arg(long, value_name = "MODE", value_parser = ["requeue", "cancel", "never"], help_heading = "Queueing")]
+    pub(crate) preempt: Option<String>,
+    /// Nodes that may be taken back at short notice will do.
+    #[arg(long, help_heading = "Queueing")]
+    pub(crate) spot: bool,
     /// Idempotency key: a second submission with it is the same job.
     #[arg(long, help_heading = "Queueing")]
     pub(crate) key: Option<String>,
@@ -280,6 +319,76 @@ pub(crate) struct OneJob {
     /// Number or name.
     #[arg(add = ArgValueCompleter::new(complete::jobs))]
     pub(crate) job: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Queues {
+    #[command(subcommand)]
+    pub(crate) verb: Option<QueuesVerb>,
+    /// Only this one, with every term of the order and what waits in it.
+    #[arg(add = ArgValueCompleter::new(complete::queues))]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueuesVerb {
+    /// Put a queue file in force; queues that it does not name are gone.
+    Apply {
+        /// Queue file (YAML); `-` reads it from standard input.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// Number or name [default: all jobs].
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: Option<String>,
+    /// At most this many, the newest.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Boost {
+    /// Number or name.
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: String,
+    /// Added to its priority.
+    #[arg(long, value_name = "N", allow_hyphen_values = true, required_unless_present = "clear")]
+    pub(crate) priority: Option<i32>,
+    /// How long, e.g. `2h`.
+    #[arg(long = "for", value_name = "TIME", required_unless_present = "clear")]
+    pub(crate) duration: Option<String>,
+    /// No longer.
+    #[arg(long, conflicts_with_all = ["priority", "duration"])]
+    pub(crate) clear: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tell {
+    #[command(subcommand)]
+    pub(crate) news: News,
+    /// Number or name [default: the job that this runs in].
+    #[arg(long, global = true, env = "PHALANX_JOB_ID")]
+    pub(crate) job: Option<String>,
+    /// Which gang of the job.
+    #[arg(long, global = true, env = "PHALANX_GANG", value_name = "N", default_value_t = 0)]
+    pub(crate) gang: u16,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum News {
+    /// The ranks saved their work, just now.
+    Checkpoint,
+    /// The ranks stand where the gang may change its size.
+    Boundary,
+    /// A value that the job measured: `queue_length=12`, `tokens_per_s=8000.5`.
+    Metric {
+        #[arg(value_name = "NAME=VALUE")]
+        value: String,
+    },
 }
 
 #[derive(Debug, Args)]

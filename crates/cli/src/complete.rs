@@ -61,6 +61,12 @@ pub(crate) fn nodes(current: &OsStr) -> Vec<CompletionCandidate> {
     matching(current, view.nodes.iter().map(|node| CompletionCandidate::new(node.name.to_string())))
 }
 
+/// Names of queues.
+pub(crate) fn queues(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(Answer::Queues(queues)) = ask(Verb::Queues) else { return Vec::new() };
+    matching(current, queues.iter().map(|queue| CompletionCandidate::new(queue.name.clone())))
+}
+
 /// `RANKS@LEVEL` for every level, once the ranks are typed.
 pub(crate) fn segments(current: &OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy();

@@ -158,7 +158,7 @@ impl Output {
 }
 
 /// Milliseconds since 1970, as the daemon counts.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0))
 }
 

@@ -12,6 +12,7 @@ use phalanx_spec::{At, FILE_BYTES_MAX, JobFile, Place, Scalar, Source, SubmitCon
 
 use crate::args::JobArgs;
 use crate::failure::Failure;
+use crate::output;
 
 /// What a program expects to find as it was where it was submitted.
 const PASSED_ON: [&str; 7] =
@@ -26,10 +27,12 @@ pub(crate) struct Submission {
     pub(crate) secrets: BTreeMap<String, String>,
 }
 
-/// Where the submission comes from: variables and folder of the submitting process.
+/// Where the submission comes from: variables, folder and clock of the submitting process.
 pub(crate) struct Origin<'a> {
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
     pub(crate) workdir: String,
+    /// What `+2h` counts from; when the job was submitted is the daemon's to say.
+    pub(crate) now: Timestamp,
 }
 
 impl Submission {
@@ -43,7 +46,7 @@ impl Submission {
             .into_string()
             .map_err(|_| Failure::usage("the name of the current folder is not UTF-8", "give --workdir"))?;
         let variable = |name: &str| std::env::var(name).ok();
-        Self::from_args(args, &Origin { variable: &variable, workdir })
+        Self::from_args(args, &Origin { variable: &variable, workdir, now: output::now() })
     }
 
     pub(crate) fn from_args(args: JobArgs, origin: &Origin<'_>) -> Result<Self, Failure> {
@@ -59,7 +62,7 @@ impl Submission {
         let context = SubmitContext {
             id: UNNUMBERED,
             owner: this_user(),
-            submitted_at: Timestamp(0),
+            submitted_at: origin.now,
             default_workdir: origin.workdir.clone(),
         };
         let mut job = file.into_job(context)?;
@@ -89,6 +92,14 @@ fn flags(args: JobArgs, origin: &Origin<'_>) -> Result<SubmitFlags, Failure> {
         time_limit: args.time,
         queue: args.queue,
         priority: args.priority,
+        class: args.class,
+        hold: args.hold,
+        after: args.after,
+        begin: args.begin,
+        deadline: args.deadline,
+        array: args.array,
+        preempt: args.preempt,
+        spot: args.spot,
         topology: args.topology,
         segments: args.segments,
         spread: args.spread,
@@ -201,7 +212,7 @@ pub(crate) fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use phalanx_model::{FailureClass, LaunchKind, PartNeed};
+    use phalanx_model::{EndOf, FailureClass, LaunchKind, PartNeed, PreemptMode};
 
     use super::*;
     use crate::args::{Cli, Verb};
@@ -214,7 +225,8 @@ mod tests {
     fn submit(words: &[&str]) -> Result<Submission, Failure> {
         let line = ["phalanx", "submit"].iter().chain(words);
         let Verb::Submit(submit) = Cli::try_parse_from(line).unwrap().verb else { panic!("not submit") };
-        Submission::from_args(submit.job, &Origin { variable: &variable, workdir: "/here".to_owned() })
+        let origin = Origin { variable: &variable, workdir: "/here".to_owned(), now: Timestamp(1_000) };
+        Submission::from_args(submit.job, &origin)
     }
 
     #[test]
@@ -263,6 +275,23 @@ mod tests {
     }
 
     #[test]
+    fn flags_say_when_it_goes() {
+        let words = "--class serving --hold --after 12,13:any --begin +1m --deadline 1970-01-02T00:00Z -a 3%2 --preempt never \
+                     --spot -- x";
+        let job = submit(&words.split_whitespace().collect::<Vec<_>>()).unwrap().job;
+        let turn = &job.turn;
+        assert_eq!(turn.class.as_ref().map(|class| class.as_str()), Some("serving"));
+        assert_eq!(
+            turn.after.iter().map(|after| (after.job.0, after.end)).collect::<Vec<_>>(),
+            [(12, EndOf::Success), (13, EndOf::Any)]
+        );
+        assert_eq!((turn.begins_at, turn.deadline), (Some(Timestamp(61_000)), Some(Timestamp(86_400_000))));
+        assert_eq!((job.gangs.len(), turn.array.and_then(|array| array.running_max)), (3, Some(2)));
+        assert_eq!(job.policy.preempt.mode, PreemptMode::Never);
+        assert!(turn.held_by.is_some() && turn.takes_spot);
+    }
+
+    #[test]
     fn the_environment_is_passed_on_and_the_job_wins() {
         let job = submit(&["-e", "PATH=/opt", "-e", "DEBUG", "--", "x"]).unwrap().job;
         let env = &job.gangs[0].program.env;
@@ -293,6 +322,9 @@ mod tests {
             (["--mig", "1g"], "--mig: "),
             (["--mem", "-1"], "--memory: "),
             (["--retry-on", "luck"], "--retry-on: "),
+            (["--after", "train"], "--after: "),
+            (["--begin", "soon"], "--begin: "),
+            (["--array", "1-9"], "--array: "),
             (["-e", "UNSET"], "--env: "),
         ] {
             let line: Vec<&str> = words.into_iter().chain(["--", "x"]).collect();

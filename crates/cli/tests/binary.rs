@@ -34,11 +34,16 @@ fn world(verb: &Verb) -> Vec<Answer> {
             ))]
         }
         Verb::Get { .. } => vec![Answer::Job(Box::new(views::running()))],
+        Verb::Why { job: JobRef::Id(JobId(7)) } => vec![Answer::Why(views::why_preempted())],
         Verb::Why { .. } => vec![Answer::Why(views::why())],
         Verb::Logs { .. } => vec![line(0, "zero"), line(1, "one"), Answer::End],
         Verb::Nodes => vec![Answer::Nodes(views::nodes())],
         Verb::Topology => vec![Answer::Topology(views::topology())],
         Verb::Queues => vec![Answer::Queues(views::queues())],
+        Verb::Queue { .. } => vec![Answer::Queue(Box::new(views::queue()))],
+        Verb::History { .. } => vec![Answer::History(views::history())],
+        Verb::Hold { .. } | Verb::Release { .. } | Verb::Boost { .. } | Verb::Tell { .. } => done("said"),
+        Verb::ApplyQueues { queues, .. } => done(&format!("{} queues", queues.len())),
         Verb::Drain { .. } => {
             vec![Answer::Error(ErrorView::new(
                 ErrorCode::Forbidden,
@@ -93,8 +98,11 @@ fn every_answer_is_a_document() {
         ("ps", "JobList", "ps"),
         ("get", "Job", "get 3"),
         ("why", "Why", "why 5"),
+        ("why-preempted", "Why", "why 7"),
         ("nodes", "NodeList", "nodes"),
         ("queues", "QueueList", "queues"),
+        ("queue", "Queue", "queues vision"),
+        ("history", "History", "history"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
         ("cordon", "Done", "cordon gpu-1"),
@@ -207,6 +215,59 @@ fn the_job_reaches_the_daemon_and_the_secret_beside_it() {
     assert_eq!(job.gangs[0].program.env["MODE"], "fast");
     assert_eq!(secrets["TOKEN"], fake::TOKEN);
     assert!(!serde_json::to_string(job).unwrap().contains(fake::TOKEN));
+}
+
+#[test]
+fn what_ranks_and_operators_say_reaches_the_daemon() {
+    let fake = Fake::start(world);
+    let in_job = |words: &str| {
+        let run = fake.command(words).env("PHALANX_JOB_ID", "7").env("PHALANX_GANG", "2").output().unwrap();
+        assert!(run.status.success(), "{words}: {run:?}");
+    };
+    in_job("tell checkpoint");
+    in_job("tell metric tokens_per_s=8000.5");
+    in_job("tell boundary --job train --gang 0");
+    for words in ["hold train", "release 3", "boost 3 --priority -5 --for 1h30m", "boost 3 --clear"] {
+        assert_eq!(fake.run(words).code, 0, "{words}");
+    }
+    let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
+    assert_eq!(
+        shown,
+        [
+            r#"{"tell":{"job":{"id":7},"gang":2,"news":"checkpoint"}}"#,
+            r#"{"tell":{"job":{"id":7},"gang":2,"news":{"metric":{"name":"tokens_per_s","value_milli":8000500}}}}"#,
+            r#"{"tell":{"job":{"name":"train"},"gang":0,"news":"boundary"}}"#,
+            r#"{"hold":{"job":{"name":"train"}}}"#,
+            r#"{"release":{"job":{"id":3}}}"#,
+            r#"{"boost":{"job":{"id":3},"boost":{"priority":-5,"for_ms":5400000}}}"#,
+            r#"{"boost":{"job":{"id":3},"boost":null}}"#,
+        ]
+    );
+    for words in
+        ["tell checkpoint", "boost 3", "boost 3 --priority 1", "boost 3 --priority 1 --for soon", "hold"]
+    {
+        assert_eq!(fake.run(words).code, 64, "{words}");
+    }
+}
+
+#[test]
+fn a_queue_file_is_put_in_force_or_shown_with_its_mistake() {
+    let fake = Fake::start(world);
+    let file = fake.state().join("queues.yaml");
+    let apply = format!("queues apply {}", file.display());
+    assert_eq!(fake.run(&apply).code, 66, "there is none");
+    std::fs::write(&file, "queues: [{name: vision, guaranteed: {gpus: 4}}, {name: speech}]\n").unwrap();
+    let run = fake.run(&apply);
+    assert_eq!((run.code, run.out.as_str()), (0, "2 queues\n"), "{}", run.err);
+    let Some(Verb::ApplyQueues { queues, .. }) = fake.asked().pop() else { panic!() };
+    assert_eq!(queues[1].guaranteed.values().copied().collect::<Vec<_>>(), [4_000]);
+    std::fs::write(&file, "queues: [{nam: vision}]\n").unwrap();
+    let run = fake.run(&apply);
+    assert_eq!(run.code, 64);
+    assert!(run.err.contains("queues.yaml:1:11: queues[0].nam: no such field"), "{}", run.err);
+    let run = Fake::absent().run(&format!("up --queues {}", file.display()));
+    assert_eq!(run.code, 64);
+    assert!(run.err.contains("no such field") && run.err.contains('^'), "{}", run.err);
 }
 
 #[test]

@@ -96,6 +96,7 @@ pub(crate) fn node(name: &str, path: &[&str], machine: Machine) -> Node {
         machine: std::sync::Arc::new(machine),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: None,
     }
 }

@@ -56,6 +56,7 @@ fn cluster() -> Compiled {
         machine: machine.clone(),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: None,
     };
     let nodes: Vec<Node> = (0..128).map(node).collect();

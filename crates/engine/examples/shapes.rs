@@ -66,6 +66,7 @@ fn hosts() -> impl Iterator<Item = Node> {
         machine: Arc::clone(&machine),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: Some(TorusPlace { torus: 0, at }),
     })
 }

@@ -19,6 +19,10 @@ const SEGMENTS_MAX: usize = 8;
 const ROLES_MAX: usize = 16;
 /// Device models of which any will do.
 const MODELS_MAX: usize = 64;
+/// Jobs that one job waits for.
+const AFTER_MAX: usize = 1_000;
+/// Queues named in an error.
+const QUEUES_SHOWN: usize = 20;
 /// Jobs in the books, finished ones included until the world forgets them.
 const JOBS_MAX: usize = 100_000;
 
@@ -36,6 +40,8 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, this one has {}", job.gangs.len());
         return Err(bad("gangs", why));
     }
+    admit_turn(ledger, job)?;
+    admit_to_queue(ledger, job)?;
     let policy = &job.policy;
     let lead_ms = policy.stop.advisory.map_or(0, |a| a.lead_ms);
     let spans = [
@@ -46,7 +52,103 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if let Some((field, _)) = spans.into_iter().find(|(_, ms)| *ms > STOP_MS_MAX) {
         return Err(bad(field, "is longer than a day"));
     }
-    job.gangs.iter().try_for_each(|gang| admit_gang(ledger, gang))
+    let mut unknown = job.gangs.iter().filter(|gang| !ledger.is_known_to_fit(gang));
+    unknown.try_for_each(|gang| admit_gang(ledger, gang))
+}
+
+/// What a job says of its turn.
+fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
+    let settings = ledger.queues().settings();
+    if let Some(class) = job.turn.class.as_ref().filter(|class| settings.class(Some(class)).is_none()) {
+        let known: Vec<&str> = settings.classes.iter().map(|class| class.name.as_str()).collect();
+        return Err(bad("class", format!("no class is named {class}; there are {}", known.join(", "))));
+    }
+    if job.turn.after.len() > AFTER_MAX {
+        return Err(bad(
+            "after",
+            format!("waits for {} jobs, at most {AFTER_MAX} are possible", job.turn.after.len()),
+        ));
+    }
+    if let Some(after) = job.turn.after.iter().find(|after| ledger.job(after.job).is_none()) {
+        return Err(bad("after", format!("there is no job {}, or it ended long ago", after.job)));
+    }
+    if job.turn.deadline.is_some_and(|deadline| deadline <= ledger.now()) {
+        return Err(bad("deadline", "has passed already"));
+    }
+    if job.turn.array.is_some_and(|array| array.running_max == Some(0)) {
+        return Err(bad("array", "at least one of its tasks has to be allowed to run"));
+    }
+    Ok(())
+}
+
+/// What the queue of a job, and those above it, take in.
+fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
+    let queues = ledger.queues();
+    if queues.told().is_empty() {
+        return Ok(());
+    }
+    let found = queues.find(&job.queue).filter(|at| queues.at(*at).is_told);
+    let Some(at) = found else {
+        let leaves = queues
+            .told()
+            .values()
+            .filter(|queue| queues.find(&queue.name).is_some_and(|at| queues.at(at).children.is_empty()));
+        let known: Vec<&str> = leaves.map(|queue| queue.name.as_str()).take(QUEUES_SHOWN).collect();
+        return Err(Rejection::UnknownQueue { queue: job.queue.clone(), known: known.join(", ") });
+    };
+    if !queues.at(at).children.is_empty() {
+        return Err(bad("queue", format!("{} has queues below it; jobs wait in one of those", job.queue)));
+    }
+    for above in queues.path(at) {
+        let node = queues.at(above);
+        let Some(queue) = &node.queue else { continue };
+        let caps = &queue.caps;
+        let waiting = u64::from(node.pending) + job.gangs.len() as u64;
+        if let Some(most) = caps.pending_max.filter(|most| waiting > u64::from(*most)) {
+            return Err(bad(
+                "queue",
+                format!("{} takes {most} waiting gangs at most, and has {}", queue.name, node.pending),
+            ));
+        }
+        if let (Some(most), Some(asked)) = (caps.time_limit_max_ms, job.policy.time_limit_ms)
+            && asked > most
+        {
+            let why =
+                format!("{} s is longer than queue {} allows: {} s", asked / 1_000, queue.name, most / 1_000);
+            return Err(bad("time_limit", why));
+        }
+        for gang in &job.gangs {
+            let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
+            let devices = gang.all_needs().zip(sizes).map(|(needs, size)| needs.devices.saturating_mul(size));
+            let devices = devices.fold(0, u32::saturating_add);
+            if let Some(most) = caps.gang_devices_max.filter(|most| devices > *most) {
+                let why =
+                    format!("{devices} devices are more than queue {} gives one gang: {most}", queue.name);
+                return Err(bad("gpus", why));
+            }
+        }
+    }
+    admit_to_limits(ledger, job, at)
+}
+
+/// A gang that the empty queue could not hold never starts.
+fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::policy::QueueAt) -> Result<(), Rejection> {
+    let queues = ledger.queues();
+    for gang in &job.gangs {
+        let least = queues.goods.least(ledger.tree(), queues.settings(), gang);
+        for above in queues.path(at) {
+            let node = queues.at(above);
+            let over = (0..least.len()).find(|good| least[*good] > 0 && least[*good] > node.limit[*good]);
+            let Some((good, queue)) = over.zip(node.queue.as_ref()) else { continue };
+            let of = &queues.goods.all()[good];
+            let show = |amount: u128| of.show(u64::try_from(amount).unwrap_or(u64::MAX));
+            let (asked, most) = (show(least[good]), show(node.limit[good]));
+            let why =
+                format!("the limit of {} is {most} {of}, and a gang of this job needs {asked}", queue.name);
+            return Err(bad("queue", why));
+        }
+    }
+    Ok(())
 }
 
 fn bad(field: &str, why: impl Into<String>) -> Rejection {

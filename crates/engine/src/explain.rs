@@ -1,15 +1,19 @@
 //! Why a gang waits, in full: computed on demand, by the predicates that decide.
 
+use std::collections::BTreeMap;
+
 use phalanx_model::{
     Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, Phase, Placement, Reason, Report,
-    StopStage, Timestamp, Unblock,
+    StopCause, StopStage, Timestamp, Unblock,
 };
 
 mod ways;
 
-use crate::ledger::Ledger;
-use crate::plan::{Ceiling, LevelAt, Search, Space, Verdict, best_fit, place, placement, try_place};
-use crate::policy;
+use crate::ledger::{Ledger, longest_ms};
+use crate::plan::{
+    Ceiling, LevelAt, Search, Space, Verdict, best_fit, place, placement, reason_of, shortfall, verdict,
+};
+use crate::policy::{AskId, QueueAt};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let (gang, record) = (ledger.gang(id)?, ledger.record(id)?);
@@ -25,28 +29,85 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
             nearest: record.placement.clone(),
         });
     }
-    let order = policy::order(ledger);
+    let order = ledger.in_order();
     let position = order.iter().position(|g| *g == id)?;
-    // The last step may have held it back for one that was passed over too often.
-    let mut search = Search::default();
-    let (reason, now) = match (try_place(ledger, &mut search, ledger.space(), id), ledger.reason(id)) {
-        (Verdict::Go(..), Some(reason @ Reason::Priority { .. })) => (reason.clone(), true),
-        (Verdict::Go(..), _) => (Reason::None, true),
-        (Verdict::Wait(reason), _) => (reason, false),
-    };
-    let now = now.then(|| placement(ledger.tree(), search.picks(), search.order(), gang)).flatten();
+    let (reason, now) = now_of(ledger, id, gang);
     let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
-    let held_back = matches!(reason, Reason::Priority { .. });
     let earliest = match record.phase {
-        Phase::Pending { not_before } => not_before.max(ledger.preferred_until(id).unwrap_or_default()),
+        Phase::Pending { not_before } => {
+            let asked = ledger.job(id.job).and_then(|job| job.turn.begins_at);
+            not_before.max(ledger.preferred_until(id).unwrap_or_default()).max(asked.unwrap_or_default())
+        }
         _ => ledger.now(),
     };
     let ahead_ids = order.get(..position).unwrap_or_default();
-    let outlook = Outlook { ledger, ahead, ahead_ids, earliest };
-    let mut report = outlook.report(id, gang, reason, now.filter(|_| !held_back));
+    let outlook = Outlook { ledger, space: ledger.space_for(id), ahead, ahead_ids, earliest };
+    let mut report = outlook.report(id, gang, reason, now);
     report.position = to_u32(position + 1);
     report.of = to_u32(order.len());
     Some(report)
+}
+
+/// Why a pending gang waits, as things stand.
+pub(crate) fn reason(ledger: &Ledger, id: GangId) -> Option<Reason> {
+    ledger.record(id).filter(|record| record.is_pending())?;
+    Some(now_of(ledger, id, ledger.gang(id)?).0)
+}
+
+/// The same of all that wait. Those of one ask in one queue wait for the same.
+pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
+    let mut known: BTreeMap<(AskId, QueueAt), Reason> = BTreeMap::new();
+    let pending = ledger.active().filter(|(_, _, record)| record.is_pending());
+    let reason = |id: GangId, gang: &Gang| match ledger.line().place_of(id) {
+        Some(place) => {
+            let of_ask = known.entry((place.ask, place.queue));
+            let reason = of_ask.or_insert_with(|| now_of(ledger, id, gang).0).clone();
+            match reason {
+                Reason::PreferredWait { level, .. } => {
+                    Reason::PreferredWait { level, until: ledger.preferred_until(id).unwrap_or_default() }
+                }
+                reason => reason,
+            }
+        }
+        None => now_of(ledger, id, gang).0,
+    };
+    let mut reason = reason;
+    pending.map(|(_, gang, record)| (record.id, reason(record.id, gang))).collect()
+}
+
+/// Why it does not start now, or where it would.
+fn now_of(ledger: &Ledger, id: GangId, gang: &Gang) -> (Reason, Option<Placement>) {
+    let told = reason_of(ledger, id);
+    if let Some(reason) = ledger.kept_back(id) {
+        return (reason, None);
+    }
+    if let Some(reason @ (Reason::QueueLimit(_) | Reason::Preempting { .. })) = told {
+        return (reason, None);
+    }
+    let Some(wanted) = ledger.wanted(id) else { return (Reason::None, None) };
+    let mut search = Search::default();
+    let patience = ledger.preferred_until(id);
+    let space = ledger.space_for(id);
+    match (verdict(ledger, &mut search, &space, &wanted, patience), told) {
+        // It fits, and the last turn held it back for another.
+        (Verdict::Go(..), Some(reason @ Reason::Priority { .. })) => (reason, None),
+        (Verdict::Go(..), _) if ledger.is_held_from(id, &wanted) => {
+            let ahead = ledger.holds_before(id);
+            (ahead.map_or(Reason::None, |(ahead, at)| Reason::Priority { ahead, at }), None)
+        }
+        (Verdict::Go(..), _) => {
+            let here = placement(ledger.tree(), search.picks(), search.order(), gang);
+            (Reason::None, here)
+        }
+        (Verdict::Full, _) => {
+            let window = ledger.window_of(id).filter(|_| {
+                let open = verdict(ledger, &mut search, &ledger.open_space(), &wanted, None);
+                matches!(open, Verdict::Go(..))
+            });
+            (window.unwrap_or_else(|| shortfall(ledger, &space, &wanted)), None)
+        }
+        (Verdict::Wait(reason), _) => (reason, None),
+    }
 }
 
 fn to_u32(n: usize) -> u32 {
@@ -63,6 +124,8 @@ struct Running<'a> {
 
 struct Outlook<'a> {
     ledger: &'a Ledger,
+    /// What is free, what is held for gangs that wait included.
+    space: Space,
     /// Pending gangs that go first.
     ahead: Vec<&'a Gang>,
     ahead_ids: &'a [GangId],
@@ -87,8 +150,23 @@ impl Outlook<'_> {
             report.nearest = Some(placement);
             return report;
         }
-        self.unblock(gang, &mut report);
-        self.estimate(gang, &mut report);
+        self.unblock(id, gang, &mut report);
+        // Nobody knows when somebody's word or other jobs let it go.
+        if !matches!(
+            report.reason,
+            Reason::Held { .. }
+                | Reason::Dependency { .. }
+                | Reason::ArrayLimit { .. }
+                | Reason::QueueLimit(_)
+        ) {
+            self.estimate(gang, &mut report);
+        }
+        // What it waits for is no gang's end: the reservation knows when the windows are over.
+        if report.estimated_start.is_none() && matches!(report.reason, Reason::Window { .. }) {
+            let reserved = self.ledger.record(id).and_then(|record| record.reserved.as_ref());
+            let at = reserved.and_then(|reserved| reserved.at);
+            report.estimated_start = at.map(|at| Estimate { at, confidence: Confidence::AtLatest });
+        }
         report
     }
 
@@ -107,7 +185,7 @@ impl Outlook<'_> {
         levels
             .into_iter()
             .map(|level| {
-                let best = best_fit(tree, self.ledger.space(), &loose, level);
+                let best = best_fit(tree, &self.space, &loose, level);
                 LevelCount {
                     level: tree.level_name(level),
                     domain: best.domain,
@@ -120,8 +198,16 @@ impl Outlook<'_> {
             .collect()
     }
 
-    fn unblock(&self, gang: &Gang, report: &mut Report) {
+    fn unblock(&self, id: GangId, gang: &Gang, report: &mut Report) {
         match &report.reason {
+            Reason::Preempting { victims } => {
+                let reserved = self.ledger.record(id).and_then(|record| record.reserved.as_ref());
+                let at = reserved.and_then(|reserved| reserved.at);
+                report.unblock.push(Unblock::GangsEnd { gangs: victims.clone(), at });
+            }
+            Reason::BeginTime { at } | Reason::Priority { at: Some(at), .. } => {
+                report.unblock.push(Unblock::At { at: *at });
+            }
             Reason::Topology { .. } => {
                 let required = self.ledger.tree().level_of_required(gang);
                 report.unblock.extend(ways::relaxed(self.ledger, gang, required));
@@ -147,6 +233,7 @@ impl Outlook<'_> {
                 report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));
                 report.unblock.push(Unblock::At { at: *until });
             }
+            Reason::Window { ends_at, .. } => report.unblock.push(Unblock::At { at: *ends_at }),
             Reason::BackOff { until } => report.unblock.push(Unblock::At { at: *until }),
             _ => {}
         }
@@ -173,7 +260,7 @@ impl Outlook<'_> {
         let tree = self.ledger.tree();
         let ceiling = Ceiling(tree.level_of_required(gang));
         let running = self.running();
-        let mut free = self.ledger.space().clone();
+        let mut free = self.space.clone();
         let fits = |free: &Space| place(tree, free, gang, ceiling).is_some();
         let needed = running.iter().position(|r| {
             free.give_back(tree, &tree.picks_of(r.placement, r.gang), r.gang);
@@ -204,7 +291,7 @@ impl Outlook<'_> {
         let running = self.running();
         let mut ends: Vec<(Timestamp, Placement, &Gang)> =
             running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.gang))).collect();
-        let mut free = self.ledger.space().clone();
+        let mut free = self.space.clone();
         let mut now = self.ledger.now();
         let limits = self.ahead_ids.iter().map(|g| longest_ms(&self.ledger.job(g.job)?.policy));
         let queue = self.ahead.iter().copied().zip(limits).chain([(gang, None)]);
@@ -243,19 +330,19 @@ impl Outlook<'_> {
     }
 }
 
-/// From the order to start until the last process is gone, at the longest; unknown without a time limit.
-fn longest_ms(policy: &phalanx_model::Policy) -> Option<u64> {
-    let limit = policy.time_limit_ms?;
-    Some(policy.start_deadline_ms.saturating_add(limit).saturating_add(policy.stop.grace_ms))
-}
-
-fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
+pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
     let limit = job.policy.time_limit_ms;
     let grace = job.policy.stop.grace_ms;
     match &record.phase {
         Phase::Running { since } => Some(since.plus(limit?).plus(grace)),
         Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
-        Phase::Stopping { stage: StopStage::Advised, next_at, .. } => Some(next_at.plus(grace)),
+        Phase::Stopping { stage: StopStage::Advised, next_at, cause } => {
+            let most = match cause {
+                StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
+                _ => u64::MAX,
+            };
+            Some(next_at.plus(grace.min(most)))
+        }
         Phase::Stopping { stage: StopStage::Terminated, next_at, .. } => Some(*next_at),
         // What outlives SIGKILL has no end that could be known.
         _ => None,

@@ -10,6 +10,7 @@
 mod admit;
 mod explain;
 pub mod grid;
+mod guard;
 mod ledger;
 mod placer;
 mod plan;
@@ -18,15 +19,20 @@ mod share;
 mod torus;
 mod what_if;
 
+use std::collections::BTreeMap;
+
 use phalanx_model::{
     Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
-    Question, Report, Timestamp, Wake,
+    Question, Reason, Report, Timestamp, Wake,
 };
 
 use ledger::Ledger;
 
 /// The version that decides: a journal replays byte by byte only on the version that wrote it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Turns of the planner in one step: what one turn gives up, the next gives to others.
+const TURNS_MAX: u32 = 4;
 
 /// What an operator may tune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,12 @@ impl Engine {
         Self { ledger: Ledger::new(epoch), config }
     }
 
+    /// Takes one guard away, to see that the tests notice.
+    #[cfg(feature = "mutation")]
+    pub const fn take_away(&mut self, guard: Guard) {
+        self.ledger.take_away(guard);
+    }
+
     /// The only way to change anything. Infallible, deterministic, bounded: bad facts become
     /// [`Change::InputRejected`] or [`Change::JobRejected`]. `out` is cleared first and its memory reused.
     ///
@@ -68,10 +80,13 @@ impl Engine {
         }
         self.ledger.freshen();
         self.ledger.expire_timers(out);
+        self.ledger.lay_holds();
         self.ledger.drop_moot_orders(out);
-        if self.ledger.take_replan() {
-            let order = policy::order(&self.ledger);
-            plan::compute(&mut self.ledger, &order, self.config, out);
+        for _ in 0..TURNS_MAX {
+            if !self.ledger.take_replan() {
+                break;
+            }
+            plan::compute(&mut self.ledger, self.config, out);
         }
         self.ledger.wake()
     }
@@ -151,15 +166,23 @@ impl Engine {
     /// Every queue, parents before their children, siblings in natural order of names.
     #[must_use]
     pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {
-        Vec::new()
+        self.ledger.queues().reports(self.ledger.now())
     }
 
-    /// The reason a pending gang was given at the last step.
+    /// Why a pending gang waits, as things stand.
     #[must_use]
-    pub fn reason(&self, gang: GangId) -> Option<&phalanx_model::Reason> {
-        self.ledger.reason(gang)
+    pub fn reason(&self, gang: GangId) -> Option<Reason> {
+        explain::reason(&self.ledger, gang)
+    }
+
+    /// The same of all that wait: those that ask for the same are looked at once.
+    #[must_use]
+    pub fn reasons(&self) -> BTreeMap<GangId, Reason> {
+        explain::reasons(&self.ledger)
     }
 }
 
+#[cfg(feature = "mutation")]
+pub use guard::Guard;
 pub use placer::{Found, Placer, Share};
 pub use plan::{Free, Instance, Piece, Reshape};

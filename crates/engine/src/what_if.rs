@@ -10,7 +10,6 @@ use crate::admit;
 use crate::explain::explain;
 use crate::ledger::Ledger;
 use crate::plan;
-use crate::policy;
 
 pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> Answer {
     match question {
@@ -28,8 +27,12 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     let mut before = ledger.clone();
     before.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
     let mut after = before.clone();
-    let order = policy::order(&after);
-    plan::compute(&mut after, &order, config, &mut Outcome::default());
+    for _ in 0..crate::TURNS_MAX {
+        plan::compute(&mut after, config, &mut Outcome::default());
+        if !after.take_replan() {
+            break;
+        }
+    }
     let report = |index: u16| {
         let id = job.id.gang(index);
         let started = after.record(id).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
@@ -70,8 +73,7 @@ fn drained(ledger: &Ledger, config: Config, node: &NodeName) -> Answer {
 
 fn would_start(copy: &mut Ledger, config: Config) -> Vec<JobId> {
     let mut out = Outcome::default();
-    let order = policy::order(copy);
-    plan::compute(copy, &order, config, &mut out);
+    plan::compute(copy, config, &mut out);
     let started: Vec<GangId> = out
         .changes
         .iter()

@@ -74,7 +74,7 @@ proptest! {
             let (possible, narrowest) = (cluster.fits(&gang), cluster.narrowest(&gang));
             let out = submit(&mut watched, id, gang.clone());
             let placement = placed(&out, id);
-            let held_back = watched.engine.reason(JobId(id).gang(0)).map(phalanx_model::Reason::word);
+            let held_back = watched.engine.reason(JobId(id).gang(0)).map(|reason| reason.word());
             prop_assert_eq!(placement.is_some(), possible, "{:?} {:?}", gang, held_back);
             let Some(placement) = placement else { continue };
             prop_assert!(grants_wishes(&cluster, &gang, &placement), "{:?} {placement:?}", gang);

@@ -115,7 +115,7 @@ fn a_gpu_that_was_cut_is_made_whole_again() {
 fn reasons_count_what_fits() {
     let mut watched = watched();
     submit(&mut watched, 1, gang(7).share(500, GIB, "me").build());
-    let reason = |watched: &Watched, id| watched.engine.reason(first(id)).cloned();
+    let reason = |watched: &Watched, id| watched.engine.reason(first(id));
     assert_eq!(reason(&watched, 1), None, "seven halves do not fit on three devices and are refused");
     submit(&mut watched, 2, gang(5).share(500, GIB, "me").build());
     submit(&mut watched, 3, gang(2).share(500, GIB, "me").build());

@@ -40,7 +40,7 @@ fn run(watched: &mut Watched, job: u64) {
 }
 
 fn word(watched: &Watched, job: u64) -> &'static str {
-    watched.engine.reason(id(job)).map_or("none", Reason::word)
+    watched.engine.reason(id(job)).map_or("none", |reason| reason.word())
 }
 
 fn cancel(job: u64) -> Input {
@@ -94,7 +94,7 @@ fn one_that_was_passed_over_is_not_forgotten_behind_a_new_head() {
     }
     watched.step(&[submit(job(50, gang(1).devices(7)).priority(9))]);
     watched.step(&[submit(job(51, gang(1).devices(4)))]);
-    assert_eq!(watched.engine.reason(id(51)), Some(&Reason::Priority { ahead: id(2), at: None }));
+    assert_eq!(watched.engine.reason(id(51)), Some(Reason::Priority { ahead: id(2), at: None }));
 }
 
 /// Each gang that ended stopped all the others, each of which ended and stopped all the others …
@@ -180,7 +180,7 @@ fn reasons_are_about_what_is_free_in_the_end() {
     watched.step(&[submit(job(2, gang(8).devices(1))), submit(job(3, gang(2).devices(2)))]);
     assert_eq!(
         watched.engine.reason(id(2)),
-        Some(&Reason::Resources { asked: 8, fits: 2, segments: Vec::new() })
+        Some(Reason::Resources { asked: 8, fits: 2, segments: Vec::new() })
     );
 }
 

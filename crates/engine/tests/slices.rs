@@ -383,7 +383,7 @@ fn the_engine_says_what_blocks_a_slice() {
         free,
         largest: Some(largest.to_owned()),
     };
-    assert_eq!(*reason, shape(28, 28, "2x4x2"));
+    assert_eq!(reason, shape(28, 28, "2x4x2"));
     assert_eq!(reason.word(), "Topology");
     assert_eq!(
         reason.to_string(),

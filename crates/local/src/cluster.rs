@@ -58,6 +58,7 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
         machine: Arc::new(discovered.machine),
         uuids: discovered.uuids,
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: None,
     };
     let nodes = vec![node];

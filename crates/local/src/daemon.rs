@@ -20,17 +20,21 @@ use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
     unix_now,
 };
+use phalanx_spec::SharePolicy;
 
 use crate::Paths;
+use crate::checkpoints;
 use crate::cluster::{self, Cluster, ClusterError};
 use crate::hands::{self, Hands, Launched, Observed, Task};
 use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
 use crate::notify::Notifier;
+use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
 use crate::say::say;
 use crate::server;
 use crate::upkeep;
+use crate::verbs::tell::MetricNames;
 use crate::views::{self, Map};
 use crate::world::LocalWorld;
 
@@ -47,6 +51,8 @@ pub struct UpOptions {
     pub paths: Paths,
     /// A cluster file; without one the file that was given last, and without that the machine as found.
     pub cluster: Option<PathBuf>,
+    /// A queue file; without one the queues are those that were in force last.
+    pub queues: Option<PathBuf>,
     /// Use the machine as found, whatever was given before.
     pub found: bool,
     /// The program whose hidden `__shim` verb holds a rank; this program if not given.
@@ -57,7 +63,14 @@ pub struct UpOptions {
 impl UpOptions {
     #[must_use]
     pub fn new(paths: Paths) -> Self {
-        Self { paths, cluster: None, found: false, shim_exe: None, isolation: IsolationChoice::Best }
+        Self {
+            paths,
+            cluster: None,
+            queues: None,
+            found: false,
+            shim_exe: None,
+            isolation: IsolationChoice::Best,
+        }
     }
 }
 
@@ -69,6 +82,8 @@ pub enum UpError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Queues(#[from] QueuesError),
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -89,6 +104,7 @@ pub(crate) struct Daemon {
     pub(crate) isolation: String,
     pub(crate) notes: Vec<String>,
     pub(crate) recorder: Recorder,
+    pub(crate) metrics: MetricNames,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -127,6 +143,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let stop_signals = block_stop_signals();
 
     let mut cluster = load_cluster(options)?;
+    let given = options.queues.as_deref().map(queues::read).transpose()?;
     let config = Config::default();
     let recovered = recover(&paths.journal(), config)?;
     recovered.messages.iter().for_each(|m| say(m));
@@ -138,7 +155,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let launched = launched(&recovered);
     let members = observe_members(paths, &recovered, &launched, &tasks);
     launch::forget_secrets_but(paths, &unfinished(&recovered));
-    let facts = compose(&cluster, &recovered, members);
+    let facts = compose(&cluster, given, &recovered, members);
 
     let journal = Journal::create(&paths.journal(), Header::new(VERSION, epoch, unix_now()))?;
     let world = |_: Handle| LocalWorld {
@@ -174,12 +191,14 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         isolation: options.isolation.detect().to_string(),
         notes: cluster.notes,
         recorder,
+        metrics: MetricNames::default(),
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
     let pumping = std::thread::spawn(move || pump.run());
     stop_on(stop_signals, engine);
     upkeep::start(&daemon);
+    checkpoints::start(&daemon);
     reconcile(&daemon);
 
     let listener = listen(paths)?;
@@ -351,34 +370,66 @@ fn observe_members(
     facts
 }
 
-/// The world as it is: nodes from the cluster, jobs from the journal, members from the host.
-fn compose(cluster: &Cluster, recovered: &Recovered, members: Vec<Input>) -> Vec<Input> {
+/// The world as it is: nodes from the cluster, queues as given or else with the jobs from the journal, members from the
+/// host.
+fn compose(
+    cluster: &Cluster,
+    given: Option<SharePolicy>,
+    recovered: &Recovered,
+    members: Vec<Input>,
+) -> Vec<Input> {
+    let of_kind = |kind: Kind| recovered.facts.iter().filter(move |fact| kind_of(fact) == kind).cloned();
+    let begin = |kind| Input::SyncBegin { kind };
+    let end = |kind| Input::SyncEnd { kind };
     let mut facts = vec![
         Input::LevelsConfigured { levels: cluster.map.levels.clone() },
         Input::CostsCompiled { table: cluster.map.costs.clone() },
-        Input::SyncBegin { kind: SyncKind::Nodes },
+        begin(SyncKind::Nodes),
     ];
     facts.extend(cluster.nodes.iter().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
-    facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
-    facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
-    let is_job = |f: &&Input| matches!(f, Input::JobObserved { .. });
-    facts.extend(recovered.facts.iter().filter(is_job).cloned());
-    facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
-    let is_about_nodes = |f: &&Input| {
-        matches!(
-            f,
-            Input::LevelsConfigured { .. }
-                | Input::CostsCompiled { .. }
-                | Input::NodeObserved { .. }
-                | Input::SyncBegin { .. }
-                | Input::SyncEnd { .. }
-        )
-    };
-    facts.extend(recovered.facts.iter().filter(|f| !is_job(f) && !is_about_nodes(f)).cloned());
-    facts.push(Input::SyncBegin { kind: SyncKind::Members });
+    facts.push(end(SyncKind::Nodes));
+    match given {
+        Some(SharePolicy { settings, queues }) => facts.extend(queues::facts(settings, queues)),
+        None => {
+            facts.extend(of_kind(Kind::Settings));
+            facts.push(begin(SyncKind::Queues));
+            facts.extend(of_kind(Kind::Queue));
+            facts.push(end(SyncKind::Queues));
+        }
+    }
+    facts.push(begin(SyncKind::Jobs));
+    facts.extend(of_kind(Kind::Job));
+    facts.push(end(SyncKind::Jobs));
+    facts.extend(of_kind(Kind::Other));
+    facts.push(begin(SyncKind::Members));
     facts.extend(members);
-    facts.push(Input::SyncEnd { kind: SyncKind::Members });
+    facts.push(end(SyncKind::Members));
     facts
+}
+
+/// What a recovered fact is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Read anew from the cluster, or listed in an order of our own.
+    Anew,
+    Settings,
+    Queue,
+    Job,
+    Other,
+}
+
+const fn kind_of(fact: &Input) -> Kind {
+    match fact {
+        Input::LevelsConfigured { .. }
+        | Input::CostsCompiled { .. }
+        | Input::NodeObserved { .. }
+        | Input::SyncBegin { .. }
+        | Input::SyncEnd { .. } => Kind::Anew,
+        Input::SettingsConfigured { .. } => Kind::Settings,
+        Input::QueueObserved { .. } => Kind::Queue,
+        Input::JobObserved { .. } => Kind::Job,
+        _ => Kind::Other,
+    }
 }
 
 /// The history is a projection: after a restart it is brought up to what the books say.

@@ -16,17 +16,24 @@ pub(crate) struct Attempt<'a> {
     pub(crate) job: &'a Job,
     pub(crate) gang: &'a Gang,
     pub(crate) placement: &'a Placement,
+    /// Of the gang in its job.
+    pub(crate) index: u16,
     pub(crate) number: u32,
     pub(crate) nodes: &'a BTreeMap<NodeName, Node>,
     pub(crate) master_port: u16,
     /// Host file, rank file and topology are here.
     pub(crate) dir: &'a Path,
+    /// The state folder: the control socket is there.
+    pub(crate) state: &'a Path,
 }
 
 type Env = BTreeMap<String, String>;
 
 /// Processes that a launcher may be told to start on one node. A user's number, so it has a limit.
 const RANKS_PER_NODE_MAX: u32 = 4_096;
+
+/// The file in the attempt's folder that ranks touch when they have saved their work.
+pub(crate) const CHECKPOINTED: &str = "checkpointed";
 
 /// What members that have no role of their own are called.
 const MAIN: &str = "main";
@@ -95,6 +102,11 @@ impl Attempt<'_> {
         set(env, "PHALANX_JOB_NAME", &self.job.name);
         set(env, "PHALANX_ATTEMPT", self.number);
         set(env, "PHALANX_RESTART_COUNT", self.number.saturating_sub(1));
+        if self.number > 1 {
+            // An earlier attempt may have saved its work.
+            set(env, "PHALANX_RESUME", 1);
+        }
+        set(env, "PHALANX_GANG", self.index);
         set(env, "PHALANX_RANK", rank);
         set(env, "PHALANX_WORLD_SIZE", self.gang.size);
         self.role(rank, env);
@@ -105,6 +117,8 @@ impl Attempt<'_> {
         set(env, "PHALANX_RANKFILE", self.dir.join("rankfile").display());
         set(env, "PHALANX_TOPOLOGY", self.dir.join("topology.json").display());
         set(env, "PHALANX_PREEMPT_AT", self.dir.join("preempt_at").display());
+        set(env, "PHALANX_CHECKPOINTED", self.dir.join(CHECKPOINTED).display());
+        set(env, "PHALANX_STATE", self.state.display());
         if let Some(dir) = &program.checkpoint_dir {
             set(env, "PHALANX_CKPT_DIR", dir);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use phalanx_model::{
     EffectId, Exit, FailureClass, Gang, GangId, Input, MemberId, MemberState, Node, NodeName, Signal,
+    Timestamp,
 };
 use phalanx_node::{Events, Found, HandleError, IsolationChoice, Orders, ShimEvent, adopt, reap, spawn};
 use phalanx_shell::Handle;
@@ -42,6 +43,8 @@ pub(crate) enum Task {
         gang: GangId,
         attempt: u32,
         signal: Signal,
+        /// When SIGTERM comes.
+        term_at: Timestamp,
     },
     Kill {
         id: EffectId,
@@ -96,8 +99,8 @@ impl Hands {
                 self.each(gang, attempt, Orders::release);
                 self.report(vec![Input::EffectDone { effect: id }]);
             }
-            Task::Signal { id, gang, attempt, signal } => {
-                self.announce_stop(gang, attempt);
+            Task::Signal { id, gang, attempt, signal, term_at } => {
+                self.announce_stop(gang, attempt, term_at);
                 match signal {
                     Signal::Advisory(number) => self.each(gang, attempt, |o| o.signal(number)),
                     Signal::Terminate => self.each(gang, attempt, Orders::terminate),
@@ -215,11 +218,13 @@ impl Hands {
         }
     }
 
-    /// For ranks that poll instead of handling signals.
-    fn announce_stop(&self, gang: GangId, attempt: u32) {
-        let file = self.paths.attempt(gang, attempt).join("preempt_at");
-        let now = phalanx_shell::unix_now().0.to_string();
-        let _ = std::fs::write(file, now);
+    /// For ranks that poll instead of handling signals: the Unix time in seconds at which SIGTERM comes.
+    fn announce_stop(&self, gang: GangId, attempt: u32, term_at: Timestamp) {
+        let dir = self.paths.attempt(gang, attempt);
+        // Replaced whole: whoever sees the file sees the time.
+        let (next, file) = (dir.join("preempt_at.next"), dir.join("preempt_at"));
+        let _ =
+            std::fs::write(&next, (term_at.0 / 1_000).to_string()).and_then(|()| std::fs::rename(next, file));
     }
 
     /// After a kill every member of the attempt owes an exit, also those that never lived.

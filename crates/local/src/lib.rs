@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checkpoints;
 pub mod client;
 mod cluster;
 pub mod daemon;
@@ -16,6 +17,7 @@ mod logs;
 mod notify;
 mod paths;
 pub mod protocol;
+pub mod queues;
 mod record;
 mod say;
 mod server;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, Ending, GangId, Job, JobId, Levels, Node, NodeName, Origin, Phase,
-    Placement, Rejection, Report, Timestamp,
+    Admin, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Levels, Node, NodeName, Origin,
+    Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Settings, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +84,39 @@ pub enum Verb {
     /// Everything about the machines, for pictures and checks.
     Topology,
     Queues,
+    /// One queue with every term of the order, and what waits in it.
+    Queue {
+        queue: QueueName,
+    },
+    /// The whole tree: queues that are not named are gone. For operators.
+    ApplyQueues {
+        settings: Box<Settings>,
+        queues: Vec<Queue>,
+    },
+    /// It waits until it is released; what runs goes on.
+    Hold {
+        job: JobRef,
+    },
+    Release {
+        job: JobRef,
+    },
+    /// More priority for a while, or no longer. For operators.
+    Boost {
+        job: JobRef,
+        boost: Option<BoostAsk>,
+    },
+    /// What a rank has to say of its gang; its owner and operators may.
+    Tell {
+        job: JobRef,
+        /// Index of the gang in its job.
+        gang: u16,
+        news: News,
+    },
+    /// What happened: to one job in order, or the newest of all.
+    History {
+        job: Option<JobRef>,
+        limit: u32,
+    },
     Cordon {
         node: NodeName,
     },
@@ -95,6 +128,24 @@ pub enum Verb {
     },
     /// Ends the daemon; jobs go on and are adopted by the next one.
     Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoostAsk {
+    pub priority: i32,
+    pub for_ms: u64,
+}
+
+/// What a gang's ranks tell the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum News {
+    /// They saved their work, just now.
+    Checkpoint,
+    /// They stand where the gang may change its size.
+    Boundary,
+    /// Something they measured, in thousandths of its unit.
+    Metric { name: String, value_milli: i64 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,7 +178,10 @@ pub enum Answer {
     },
     Nodes(NodesView),
     Topology(TopologyView),
+    /// Parents before their children.
     Queues(Vec<QueueView>),
+    Queue(Box<QueueDetailView>),
+    History(Vec<HistoryView>),
     Done {
         detail: String,
     },
@@ -166,6 +220,9 @@ pub struct JobView {
     pub uid: u32,
     pub queue: String,
     pub priority: i32,
+    /// Its class of priority; empty where it names none.
+    #[serde(default)]
+    pub class: String,
     /// pending, starting, running, stopping, succeeded, failed, cancelled, time_limit
     pub state: String,
     /// Why it waits (a stable word and a sentence), or how it ended.
@@ -197,6 +254,16 @@ pub struct GangView {
     pub placement: Option<Placement>,
     pub members: Vec<MemberView>,
     pub estimated_start: Option<Timestamp>,
+    /// What is held for it while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Reserved>,
+    /// The last time that it had to make way, and how often it had to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<Eviction>,
+    #[serde(default)]
+    pub evictions: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpointed_at: Option<Timestamp>,
     /// Predicted by the cost model for this placement and the job's traffic (or 1 GiB all-reduce).
     pub predicted: Option<PredictedView>,
 }
@@ -241,6 +308,19 @@ pub struct EventView {
     pub at: Timestamp,
     pub what: String,
     pub detail: String,
+    /// Of an eviction, a reservation or an operator's word: all of it, as the journal has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<serde_json::Value>,
+}
+
+/// An event among those of all jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryView {
+    pub job: JobId,
+    /// Empty where the job is forgotten.
+    pub name: String,
+    #[serde(flatten)]
+    pub event: EventView,
 }
 
 /// Predicted, never measured.
@@ -324,10 +404,43 @@ pub struct TopologyView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueView {
     pub name: String,
+    /// Gangs, those of the queues below included, as with devices.
     pub pending: u32,
     pub running: u32,
     pub devices_held: u32,
     pub devices_wanted: u32,
+    /// Every term of the order; none for a queue that jobs name and nobody configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<QueueReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueDetailView {
+    pub queue: QueueView,
+    /// What waits in it and below, in the order in which it is looked at.
+    pub waiting: Vec<WaitingView>,
+    /// Gangs that wait and are not listed.
+    pub more: u32,
+}
+
+/// A gang that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingView {
+    pub gang: GangId,
+    pub name: String,
+    pub owner: String,
+    pub queue: String,
+    pub class: String,
+    pub priority: i32,
+    /// Place in the order of the whole cluster, from 1.
+    pub position: u32,
+    pub devices: u32,
+    pub waits_since: Timestamp,
+    pub evictions: u32,
+    /// A stable word, and a sentence.
+    pub reason: String,
+    pub detail: String,
+    pub estimated_start: Option<Timestamp>,
 }
 
 impl ErrorView {

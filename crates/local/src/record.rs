@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phalanx_model::{Job, JobId, Timestamp};
+use phalanx_model::{Job, JobId};
 use phalanx_shell::unix_now;
 
 use crate::history::{
     AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
-use crate::protocol::{EventView, GangView, JobRef, JobView};
+use crate::protocol::{EventView, GangView, HistoryView, JobRef, JobView};
 use crate::say::say;
 
 /// Rows written in one transaction at most.
@@ -61,19 +61,21 @@ impl Recorder {
         let _ = self.entries.send(Entry::Rows(rows(view, job)));
     }
 
-    pub(crate) fn event(&self, job: JobId, at: Timestamp, what: &str, detail: &str) {
-        let (what, detail) = (what.to_owned(), detail.to_owned());
-        let view = EventView { at, what: what.clone(), detail: detail.clone() };
+    pub(crate) fn event(&self, job: JobId, view: EventView) {
         let mut live = held(&self.live);
         let events = live.entry(job).or_default();
         // After a restart the same reason is given anew.
-        let last = events.last().map(|e| (e.what.as_str(), e.detail.as_str()));
-        if last == Some((what.as_str(), detail.as_str())) || events.len() >= EVENTS_MAX {
+        let is_again = events.last().is_some_and(|e| (&e.what, &e.detail) == (&view.what, &view.detail));
+        // What is kept whole is told longer than what was only said.
+        let most = if view.record.is_some() { 2 * EVENTS_MAX } else { EVENTS_MAX };
+        if is_again || events.len() >= most {
             return;
         }
-        events.push(view);
+        events.push(view.clone());
         drop(live);
-        let _ = self.entries.send(Entry::Rows(vec![Row::Event(EventRow { job, at, what, detail })]));
+        let EventView { at, what, detail, record } = view;
+        let record = record.map(|record| record.to_string());
+        let _ = self.entries.send(Entry::Rows(vec![Row::Event(EventRow { job, at, what, detail, record })]));
     }
 
     /// After a restart: what happened before to a job that is still in the books.
@@ -97,6 +99,18 @@ impl Recorder {
         }
         let rows = held(&self.reader).events(job).map_err(|e| e.to_string())?;
         Ok(rows.into_iter().map(event_view).collect())
+    }
+
+    /// What happened to all jobs: the newest of it, in order.
+    pub(crate) fn newest(&self, limit: u32) -> Result<Vec<HistoryView>, String> {
+        self.finish();
+        let rows = held(&self.reader).newest_events(limit).map_err(|e| e.to_string())?;
+        let view = |(row, name): (EventRow, Option<String>)| HistoryView {
+            job: row.job,
+            name: name.unwrap_or_default(),
+            event: event_view(row),
+        };
+        Ok(rows.into_iter().rev().map(view).collect())
     }
 
     /// Finished jobs, newest first.
@@ -140,7 +154,8 @@ impl Recorder {
 }
 
 fn event_view(row: EventRow) -> EventView {
-    EventView { at: row.at, what: row.what, detail: row.detail }
+    let record = row.record.and_then(|text| serde_json::from_str(&text).ok());
+    EventView { at: row.at, what: row.what, detail: row.detail, record }
 }
 
 /// The view as it was recorded with the submission.

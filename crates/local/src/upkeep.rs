@@ -49,7 +49,10 @@ fn forget_finished(daemon: &Daemon) -> bool {
     if surplus.is_empty() {
         return true;
     }
-    surplus.iter().for_each(|job| daemon.recorder.let_go(*job));
+    for job in &surplus {
+        daemon.recorder.let_go(*job);
+        daemon.metrics.forget(*job);
+    }
     daemon.engine.report(surplus.into_iter().map(|job| Input::JobForgotten { job }).collect()).is_ok()
 }
 

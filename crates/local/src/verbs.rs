@@ -1,11 +1,15 @@
 //! What each verb does, and who may.
 
+mod queues;
+pub(crate) mod tell;
+mod turn;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{Change, Input, Job, JobId, NodeName, SecretSource};
+use phalanx_model::{Change, Input, Job, JobId, NodeName, SecretSource, Turn};
 use phalanx_shell::{Engine, PumpError};
 
 use crate::daemon::Daemon;
@@ -89,6 +93,13 @@ pub(crate) fn answer(
             Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)
         }
         Verb::Queues => Answer::Queues(daemon.engine.look(views::queues)?),
+        Verb::Queue { queue } => queues::one(daemon, &queue)?,
+        Verb::ApplyQueues { settings, queues } => queues::apply(daemon, peer, *settings, queues)?,
+        Verb::History { job, limit } => queues::history(daemon, peer, job.as_ref(), limit)?,
+        Verb::Hold { job } => turn::hold(daemon, peer, &job)?,
+        Verb::Release { job } => turn::release(daemon, peer, &job)?,
+        Verb::Boost { job, boost } => turn::boost(daemon, peer, &job, boost)?,
+        Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Cordon { node } => on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?,
         Verb::Drain { node } => on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?,
         Verb::Uncordon { node } => on_node(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
@@ -115,7 +126,10 @@ fn operator(peer: &Peer) -> Result<(), Failure> {
 /// The submission as the daemon knows it: number, owner and time are not the client's to say.
 fn owned(daemon: &Daemon, peer: &Peer, job: Job, id: u64) -> Job {
     let id = if id == 0 { JobId(daemon.next_job_peek()) } else { JobId(id) };
-    Job { id, owner: peer.owner.clone(), submitted_at: phalanx_shell::unix_now(), ..job }
+    // Who holds it is who asks, and a boost is an operator's to give.
+    let held_by = job.turn.held_by.as_ref().map(|_| peer.owner.name.clone());
+    let turn = Turn { held_by, boost: None, ..job.turn };
+    Job { id, owner: peer.owner.clone(), submitted_at: phalanx_shell::unix_now(), turn, ..job }
 }
 
 fn submit(
@@ -425,7 +439,7 @@ fn follow_job(daemon: &Arc<Daemon>, peer: &Peer, wanted: &JobRef, reply: &mut Re
     loop {
         let over = ended(daemon, id)?;
         let events = daemon.recorder.events(id).map_err(unreadable)?;
-        for EventView { at, what, detail } in events.iter().skip(told).cloned() {
+        for EventView { at, what, detail, .. } in events.iter().skip(told).cloned() {
             reply.send(&Answer::Event { at, what, detail })?;
         }
         told = told.max(events.len());

@@ -1,17 +1,21 @@
 //! What people see: the engine's books turned into the shapes of the protocol.
 
+mod queues;
+
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
-    Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
+    CostTable, DeviceMask, Eviction, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node,
+    NodeName, Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
 };
 use phalanx_shell::{Engine, cost};
+use phalanx_spec::quantity::format_duration_ns;
 
 use crate::protocol::{
-    DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, QueueView,
-    RoleView, TopologyView,
+    DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, RoleView,
+    TopologyView,
 };
+pub(crate) use queues::{queue, queues};
 
 /// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
 const STANDARD: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 1 << 30, compute_ns: 0 };
@@ -71,6 +75,7 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
         uid: job.owner.uid,
         queue: job.queue.to_string(),
         priority: job.priority,
+        class: class_of(job),
         state: state.to_owned(),
         reason,
         detail,
@@ -83,6 +88,10 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
         job: full.then(|| Box::new(job.clone())),
         events: Vec::new(),
     })
+}
+
+fn class_of(job: &Job) -> String {
+    job.turn.class.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 /// How a job ended, once all of its gangs have.
@@ -118,7 +127,7 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
     for record in records {
         match &record.phase {
             Phase::Pending { .. } => {
-                let reason = engine.reason(record.id).unwrap_or(&Reason::None);
+                let reason = engine.reason(record.id).unwrap_or(Reason::None);
                 return (reason.word().to_owned(), reason.to_string());
             }
             Phase::Stopping { cause, .. } => return (String::new(), stop_sentence(cause)),
@@ -134,10 +143,23 @@ pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
     match cause {
         Failure { class, detail, .. } => format!("{class}: {detail}"),
         Displaced { detail, .. } => detail.clone(),
-        Preempted(eviction) => format!("makes way for gang {}: {}", eviction.by, eviction.rule),
+        Preempted(eviction) => eviction_sentence(eviction),
         Cancelled { by } => format!("cancelled by {by}"),
         TimeLimit => "its time limit is reached".to_owned(),
     }
+}
+
+/// For whom a gang makes way, by which rule, and what it costs.
+fn eviction_sentence(eviction: &Eviction) -> String {
+    let Eviction { by, rule, lost_device_ms, .. } = eviction;
+    let by = if by.index == 0 { format!("job {}", by.job) } else { format!("gang {by}") };
+    format!("makes way for {by}: {rule}; at most {} of GPU time are lost", span(*lost_device_ms))
+}
+
+/// `1h30m`, to the second; short ones to a tenth of it.
+pub(crate) fn span(ms: u64) -> String {
+    let grain = if ms < 10_000 { 100 } else { 1_000 };
+    format_duration_ns((ms / grain * grain).saturating_mul(1_000_000))
 }
 
 fn gang(
@@ -172,6 +194,10 @@ fn gang(
         placement: placement.cloned(),
         members: members.collect(),
         estimated_start: estimate.and_then(|r| r.estimated_start).map(|e| e.at),
+        reserved: record.reserved.clone(),
+        evicted: record.evicted.clone(),
+        evictions: record.evictions,
+        checkpointed_at: record.checkpointed_at,
         predicted: placement.filter(|_| full).and_then(|p| map.predict(nodes, gang, p)),
     }
 }
@@ -191,10 +217,17 @@ pub(crate) fn jobs(engine: &Engine, map: &Map, wanted: impl Fn(&Job, bool) -> bo
     ids.into_iter().filter_map(|id| job(engine, map, id, false)).collect()
 }
 
-/// Why each gang of a job waits.
+/// Gangs of one job that are explained: each costs a search, and arrays have many.
+const REPORTS_MAX: usize = 64;
+
+/// Why each gang of a job waits; those that wait come first where not all are told.
 pub(crate) fn reports(engine: &Engine, id: JobId) -> Vec<Report> {
     let gangs = engine.job(id).map_or(0, |j| j.gangs.len());
-    (0..gangs).filter_map(|i| engine.explain(id.gang(u16::try_from(i).ok()?))).collect()
+    let ids = (0..gangs).filter_map(|i| Some(id.gang(u16::try_from(i).ok()?)));
+    let (waiting, others): (Vec<GangId>, Vec<GangId>) =
+        ids.partition(|gang| engine.gang(*gang).is_some_and(GangRecord::is_pending));
+    let told = waiting.into_iter().chain(others).take(REPORTS_MAX);
+    told.filter_map(|gang| engine.explain(gang)).collect()
 }
 
 pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
@@ -301,41 +334,6 @@ pub(crate) fn topology(engine: &Engine, map: &Map) -> TopologyView {
         nodes: engine.nodes().cloned().collect(),
         held: held(engine).into_iter().collect(),
     }
-}
-
-pub(crate) fn queues(engine: &Engine) -> Vec<QueueView> {
-    let mut queues: BTreeMap<String, QueueView> = BTreeMap::new();
-    for (job, gangs) in engine.jobs() {
-        for (gang, record) in job.gangs.iter().zip(gangs).filter(|(_, r)| !r.is_finished()) {
-            let name = job.queue.to_string();
-            let queue = queues.entry(name.clone()).or_insert(QueueView {
-                name,
-                pending: 0,
-                running: 0,
-                devices_held: 0,
-                devices_wanted: 0,
-            });
-            let roles = gang.roles.iter().map(|role| role.size.saturating_mul(role.needs.devices));
-            let own = gang.size.saturating_mul(gang.needs.devices);
-            let devices = roles.fold(own, u32::saturating_add);
-            if record.is_pending() {
-                queue.pending += 1;
-                queue.devices_wanted += devices;
-            } else {
-                queue.running += 1;
-                queue.devices_held += devices;
-            }
-        }
-    }
-    let default = || QueueView {
-        name: "default".to_owned(),
-        pending: 0,
-        running: 0,
-        devices_held: 0,
-        devices_wanted: 0,
-    };
-    queues.entry("default".to_owned()).or_insert_with(default);
-    queues.into_values().collect()
 }
 
 /// The current placement of a gang, for orders that do not carry it.

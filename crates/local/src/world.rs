@@ -4,13 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 
-use phalanx_model::{Change, Effect, JobId, Node, NodeName, Order, Timestamp};
+use phalanx_model::{
+    Change, Effect, GangId, JobId, Node, NodeName, Order, Phase, Placement, Reason, Signal, StopCause,
+    Timestamp,
+};
 use phalanx_shell::{Engine, World};
 
 use crate::Paths;
 use crate::hands::Task;
 use crate::launch::{self, Start};
 use crate::notify::{Notice, Notifier};
+use crate::protocol::EventView;
 use crate::record::Recorder;
 use crate::views::{self, Map};
 
@@ -46,7 +50,10 @@ impl World for LocalWorld {
                     Task::Start { id, start: Box::new(start), nodes }
                 }
                 Order::ReleaseMembers { .. } => Task::Release { id, gang, attempt },
-                Order::SignalMembers { signal, .. } => Task::Signal { id, gang, attempt, signal: *signal },
+                Order::SignalMembers { signal, .. } => {
+                    let term_at = term_at(engine, gang, *signal);
+                    Task::Signal { id, gang, attempt, signal: *signal, term_at }
+                }
                 Order::KillMembers { .. } => {
                     Task::Kill { id, gang, attempt, size: views::size_of(engine, gang) }
                 }
@@ -60,15 +67,15 @@ impl World for LocalWorld {
         // A job of many gangs changes in many ways in one step, and is written down once.
         let mut touched: BTreeSet<JobId> = BTreeSet::new();
         for change in changes {
-            let Some((job, what, detail)) = event(change) else {
+            let Some((job, event)) = event(now, change) else {
                 if let Change::InputRejected { what, why } = change {
                     self.warn(&format!("a fact was not used: {what}: {why}"));
                 }
                 continue;
             };
-            self.recorder.event(job, now, what, &detail);
             touched.insert(job);
-            self.notify(engine, job, change, &detail);
+            self.notify(engine, job, change, &event.detail);
+            self.recorder.event(job, event);
             if matches!(change, Change::JobFinished { .. }) {
                 launch::forget_secrets(&self.paths, job);
             }
@@ -90,10 +97,9 @@ impl LocalWorld {
         let event = match change {
             Change::GangRunning { .. } => "start",
             Change::JobFinished { .. } => "end",
-            Change::GangStopping {
-                cause: phalanx_model::StopCause::Displaced { .. } | phalanx_model::StopCause::Preempted(_),
-                ..
-            } => "preemption",
+            Change::GangStopping { cause: StopCause::Displaced { .. } | StopCause::Preempted(_), .. } => {
+                "preemption"
+            }
             _ => return,
         };
         let Some(job) = engine.job(id) else { return };
@@ -116,17 +122,40 @@ impl LocalWorld {
     }
 }
 
+/// When SIGTERM comes to a gang that is signalled now.
+fn term_at(engine: &Engine, gang: GangId, signal: Signal) -> Timestamp {
+    let now = phalanx_shell::unix_now();
+    match (signal, engine.gang(gang).map(|record| &record.phase)) {
+        (Signal::Advisory(_), Some(Phase::Stopping { next_at, .. })) => *next_at,
+        _ => now,
+    }
+}
+
 /// A change as one line of a job's history.
-pub(crate) fn event(change: &Change) -> Option<(JobId, &'static str, String)> {
+pub(crate) fn event(at: Timestamp, change: &Change) -> Option<(JobId, EventView)> {
+    let (job, what, detail) = line_of(at, change)?;
+    // What people will want to settle an argument with is kept whole.
+    let is_kept = matches!(
+        change,
+        Change::GangStopping { cause: StopCause::Preempted(_), .. }
+            | Change::GangReserved { .. }
+            | Change::ReservationDropped { .. }
+    );
+    let record = if is_kept { serde_json::to_value(change).ok() } else { None };
+    Some((job, EventView { at, what: what.to_owned(), detail, record }))
+}
+
+fn line_of(at: Timestamp, change: &Change) -> Option<(JobId, &'static str, String)> {
     Some(match change {
         Change::JobAccepted { job } => (*job, "submitted", String::new()),
         Change::GangPlaced { gang, attempt, placement } => {
-            let mut nodes: Vec<&str> = placement.slots.iter().map(|s| s.node.as_str()).collect();
-            nodes.dedup();
-            let where_ = format!("attempt {attempt} on {} (one {})", nodes.join(", "), placement.level);
+            let where_ = format!("attempt {attempt} on {} (one {})", nodes_of(placement), placement.level);
             (gang.job, "starting", where_)
         }
         Change::GangRunning { gang, attempt } => (gang.job, "running", format!("attempt {attempt}")),
+        Change::GangStopping { gang, cause: cause @ StopCause::Preempted(_), .. } => {
+            (gang.job, "evicted", views::stop_sentence(cause))
+        }
         Change::GangStopping { gang, cause, .. } => (gang.job, "stopping", views::stop_sentence(cause)),
         Change::GangRetrying { gang, failures, .. } => {
             let times = match failures {
@@ -137,19 +166,29 @@ pub(crate) fn event(change: &Change) -> Option<(JobId, &'static str, String)> {
             (gang.job, "waiting again", times)
         }
         Change::JobFinished { job, ending } => (*job, ending.word(), detail_of(ending)),
+        // Said of what was submitted in this very step.
+        Change::ReasonChanged { reason: Reason::None, .. } => return None,
         Change::ReasonChanged { gang, reason } => {
             (gang.job, "pending", format!("{}: {reason}", reason.word()))
         }
         Change::GangReserved { gang, reserved } => {
-            let mut nodes: Vec<&str> = reserved.placement.slots.iter().map(|s| s.node.as_str()).collect();
-            nodes.dedup();
-            (gang.job, "reserved", format!("on {}", nodes.join(", ")))
+            let free = match reserved.at {
+                Some(free) => format!("free {} from now at the latest", views::span(free.since(at))),
+                None => "no time limit says when it is free".to_owned(),
+            };
+            (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
         }
         Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {
             return None;
         }
     })
+}
+
+fn nodes_of(placement: &Placement) -> String {
+    let mut nodes: Vec<&str> = placement.slots.iter().map(|s| s.node.as_str()).collect();
+    nodes.dedup();
+    nodes.join(", ")
 }
 
 fn detail_of(ending: &phalanx_model::Ending) -> String {

@@ -55,6 +55,9 @@ pub struct GangRecord {
     pub evicted: Option<Eviction>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub evictions: u32,
+    /// Where its checkpoint is, if it can be read there only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<NodeName>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -158,6 +161,9 @@ pub enum StopCause {
     Displaced {
         class: FailureClass,
         detail: String,
+        /// Its last process has to be gone by then: that bounds its grace.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
     },
     /// It makes way for another.
     Preempted(Eviction),
@@ -255,6 +261,7 @@ impl GangRecord {
             reserved: None,
             evicted: None,
             evictions: 0,
+            pinned: Vec::new(),
         }
     }
 

@@ -139,6 +139,13 @@ pub enum Input {
         effect: EffectId,
     },
 
+    CalendarObserved {
+        calendar: Calendar,
+    },
+    SpotNoticed {
+        notice: SpotNotice,
+    },
+
     /// Known to the model, and recorded by the ledger; no policy uses them yet.
     GangResized {
         gang: GangId,
@@ -150,14 +157,8 @@ pub enum Input {
     SessionObserved {
         session: Session,
     },
-    CalendarObserved {
-        calendar: Calendar,
-    },
     MetricObserved {
         metric: Metric,
-    },
-    SpotNoticed {
-        notice: SpotNotice,
     },
     HealthGraded {
         health: Health,

@@ -1,5 +1,5 @@
-//! Facts that the model knows from the start and a later policy will use: services, sessions, calendars,
-//! metrics, spot notices and health grades. (Arrays are jobs with many gangs; elastic sizes are
+//! Facts that the model knew before a policy used them: calendars and spot notices, which one uses now, and services,
+//! sessions, metrics and health grades, which are only kept. (Arrays are jobs with many gangs; elastic sizes are
 //! [`crate::Gang::min`] and [`crate::Gang::max`]; checkpoints are an input of their own.)
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,9 @@ pub struct Session {
     pub used_at: Timestamp,
 }
 
-/// A window in which a node is not available (maintenance) or is held for a queue.
+/// A window in which a node is not available (maintenance) or is kept for a queue and those below it. What would not end
+/// before it begins is not started there, and what still runs there is moved in time. Told again with the same node and
+/// begin, it replaces what was told before; one that ends when it begins was called off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     pub node: NodeName,
@@ -38,7 +40,8 @@ pub struct Metric {
     pub at: Timestamp,
 }
 
-/// A node will be taken back.
+/// A node will be taken back: it takes no new work until it is uncordoned, or gone and there again, and what runs there is
+/// moved, with as much of its grace as is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpotNotice {
     pub node: NodeName,

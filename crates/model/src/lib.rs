@@ -46,7 +46,7 @@ pub use job::{
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
-pub use node::{Admin, DomainLimit, Levels, Node};
+pub use node::{Admin, DomainLimit, Levels, Node, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use product::Product;
 pub use question::{Answer, Question};

@@ -34,6 +34,10 @@ pub struct Needs {
     /// Nobody else on the nodes of the gang, before and while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_exclusive: bool,
+    /// Also on nodes that may be taken back at short notice, see [`Node::spot`](crate::Node::spot). The engine sets it for
+    /// all members by [`Turn::takes_spot`](crate::Turn::takes_spot).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_spot: bool,
 }
 
 /// As it is and was written: of one model it once said the name alone.
@@ -58,14 +62,17 @@ struct WrittenNeeds {
     prefer: Vec<NodeName>,
     #[serde(default)]
     is_exclusive: bool,
+    #[serde(default)]
+    takes_spot: bool,
 }
 
 impl From<WrittenNeeds> for Needs {
     fn from(written: WrittenNeeds) -> Self {
         let WrittenNeeds { devices, part, models, device_model, cpu_milli, memory_bytes, .. } = written;
-        let WrittenNeeds { named, nodes, avoid, prefer, is_exclusive, .. } = written;
+        let WrittenNeeds { named, nodes, avoid, prefer, is_exclusive, takes_spot, .. } = written;
         let models = device_model.map_or(models, Self::of_model);
-        Self { devices, part, models, cpu_milli, memory_bytes, named, nodes, avoid, prefer, is_exclusive }
+        let what = Self { devices, part, models, cpu_milli, memory_bytes, named, ..Self::default() };
+        Self { nodes, avoid, prefer, is_exclusive, takes_spot, ..what }
     }
 }
 

@@ -71,4 +71,16 @@ pub struct Node {
     /// Where its first chip stands, in one of [`Levels::tori`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torus: Option<TorusPlace>,
+    /// It may be taken back at short notice: only gangs with [`Needs::takes_spot`](crate::Needs::takes_spot) go there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<Spot>,
+}
+
+/// Capacity that is lent until somebody wants it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot {
+    /// Of the whole node, in millionths of the currency.
+    pub price_micro_per_hour: u64,
+    /// From the notice to the end, at least.
+    pub notice_ms: u64,
 }

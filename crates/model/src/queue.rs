@@ -240,7 +240,7 @@ impl Default for Settings {
             half_life_ms: 7 * DAY_MS,
             ageing_ms: HOUR_MS,
             reservation_depth: 1,
-            hold_idle_max_milli: 250,
+            hold_idle_max_milli: 500,
             reclaim: Reclaim::default(),
             worth: BTreeMap::new(),
             boost_max_ms: 7 * DAY_MS,
@@ -268,7 +268,8 @@ impl Settings {
 /// Whether a device's model is one that a text means.
 #[must_use]
 pub fn contains(model: &str, text: &str) -> bool {
-    model.to_ascii_lowercase().contains(&text.to_ascii_lowercase())
+    text.is_empty()
+        || model.as_bytes().windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
 }
 
 /// How a queue stands, with every term of the order.

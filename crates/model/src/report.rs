@@ -141,6 +141,15 @@ pub enum Reason {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
     },
+    /// It would fit, if it ended before windows of the calendar begin, or they were not.
+    Window {
+        /// Nodes that it may not use for them.
+        nodes: u32,
+        /// When the first of the windows begins, or began.
+        begins_at: Timestamp,
+        /// When the first of them ends.
+        ends_at: Timestamp,
+    },
     /// Its place is held, and gangs that run there were told to make way.
     Preempting { victims: Vec<GangId> },
     /// Its queue, or one above it, may not use more.
@@ -149,6 +158,8 @@ pub enum Reason {
     Held { by: String },
     /// Others have to end first.
     Dependency { jobs: Vec<JobId> },
+    /// So many tasks of its array run already.
+    ArrayLimit { running_max: u32 },
     /// It was asked not to start before.
     BeginTime { at: Timestamp },
     /// A failed start or run is tried again then.
@@ -171,10 +182,12 @@ impl Reason {
             Self::Topology { .. } | Self::Nodes { .. } | Self::Shape { .. } => "Topology",
             Self::PreferredWait { .. } => "PreferredWait",
             Self::Priority { .. } => "Priority",
+            Self::Window { .. } => "Maintenance",
             Self::Preempting { .. } => "Preempting",
             Self::QueueLimit(_) => "QueueLimit",
             Self::Held { .. } => "Held",
             Self::Dependency { .. } => "Dependency",
+            Self::ArrayLimit { .. } => "ArrayLimit",
             Self::BeginTime { .. } => "BeginTime",
             Self::BackOff { .. } => "BackOff",
             Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
@@ -189,11 +202,7 @@ impl fmt::Display for Reason {
         match self {
             Self::None => write!(f, "not considered yet"),
             Self::Resources { asked, fits, segments } => {
-                write!(
-                    f,
-                    "needs {asked} members at once{}, and {fits} fit now; it holds nothing while it waits",
-                    In(segments)
-                )
+                write!(f, "needs {asked} members at once{}, and {fits} fit now", In(segments))
             }
             Self::Topology { level, asked, best, best_domain, segments } => write!(
                 f,
@@ -232,6 +241,12 @@ impl fmt::Display for Reason {
             Self::Priority { ahead, at: Some(_) } => {
                 write!(f, "would still run when gang {ahead} is to start on what is free now")
             }
+            Self::Window { nodes: 1, .. } => {
+                f.write_str("would not have ended when a window of a node that it needs begins")
+            }
+            Self::Window { nodes, .. } => {
+                write!(f, "would not have ended when windows of {nodes} nodes begin")
+            }
             Self::Preempting { victims } => {
                 f.write_str("its place is held, and these make way: ")?;
                 join(f, victims)
@@ -242,6 +257,7 @@ impl fmt::Display for Reason {
                 f.write_str("waits for the end of ")?;
                 join(f, jobs)
             }
+            Self::ArrayLimit { running_max } => write!(f, "its array runs at most {running_max} at once"),
             Self::BeginTime { .. } => f.write_str("was asked not to start before a time"),
             Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),
             Self::NodeNotAvailable { nodes } => {

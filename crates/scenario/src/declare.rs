@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use phalanx_model::{
     Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainLimit, DomainName, FailureClass, Job, JobId,
-    JobName, Node, NodeName, Owner, Policy, Preempt, QueueName, Retry, Stop, Timestamp, Torus, TorusPlace,
+    JobName, Node, NodeName, Owner, Policy, Retry, Spot, Stop, Timestamp, Torus, TorusPlace,
 };
 use phalanx_spec::quantity::{parse_cpu_milli, parse_memory, parse_milli};
 
 use crate::parse::{NODES_MAX, Parser, devices};
 use crate::shape::Shape;
+use crate::turn::{self, Waits};
 use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Script, Submission, Verb, gang};
 
@@ -88,6 +89,7 @@ impl Parser {
         }
         machine.share_limit_milli = options.take("share-limit").map_or(Ok(0), |w| milli(w, words))?;
         machine.named = options.take("named").map_or(Ok(BTreeMap::new()), |w| gang::amounts(w, words))?;
+        let spot = options.take("spot").map(|_| Spot::default());
         let place = options.take("torus").map(|w| self.torus_place(w, words)).transpose()?;
         let machine = Arc::new(machine);
         let foreign = options.take("busy").map_or(Ok(DeviceMask::EMPTY), |w| devices(w, words))?;
@@ -110,6 +112,7 @@ impl Parser {
                 machine: Arc::clone(&machine),
                 uuids: Vec::new(),
                 foreign,
+                spot,
                 torus: place.and_then(|place| self.nth_host(place, at)),
             });
         }
@@ -150,29 +153,32 @@ impl Parser {
     pub(crate) fn submit(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let word = words.expect("a job's name")?;
         let name: JobName = words.name(word)?;
-        if !self.jobs.insert(name.clone()) {
+        if self.jobs.contains(&name) {
             return Err(words.error(word, format!("there is a job {name} already")));
         }
         let mut options = words.options()?;
         let gang = gang::gang(&mut options, words)?;
         let policy = policy(&mut options, words)?;
+        let queue = turn::queue(&mut options, words)?;
+        let Waits { turn, after, tasks } = self.waits(&mut options, words)?;
         let script = script(&mut options, words)?;
         let priority = options.take("priority").map_or(Ok(0), |w| words.number(w))?;
         let key = options.take("key").map(|w| w.text.to_owned());
         options.end(words)?;
+        self.jobs.insert(name.clone());
         let job = Job {
             id: JobId(0),
             name,
             key,
             owner: Owner { uid: 1000, gid: 1000, name: "user".into() },
-            queue: QueueName::new("default").unwrap_or_else(|_| unreachable!("a constant name")),
+            queue,
             priority,
             submitted_at: Timestamp(0),
-            gangs: vec![gang],
+            gangs: vec![gang; tasks],
             policy,
-            turn: phalanx_model::Turn::default(),
+            turn,
         };
-        Ok(Verb::Submit(Box::new(Submission { job, script })))
+        Ok(Verb::Submit(Box::new(Submission { job, after, script })))
     }
 }
 
@@ -210,7 +216,7 @@ fn policy(options: &mut Options<'_>, words: &Words<'_>) -> Result<Policy, Scenar
         start_deadline_ms,
         stop: Stop { advisory, grace_ms },
         retry,
-        preempt: Preempt::default(),
+        preempt: turn::preempt(options, words)?,
     })
 }
 
@@ -225,12 +231,20 @@ fn script(options: &mut Options<'_>, words: &Words<'_>) -> Result<Script, Scenar
         Some(word) if word.text == never => Ok(None),
         Some(word) => words.duration_ms(word).map(Some),
     };
+    let saves = options.take("saves").map(|w| Ok((w, words.duration_ms(w)?))).transpose()?;
+    if let Some((word, 0)) = saves {
+        return Err(words.error(word, "time passes between two checkpoints".to_owned()));
+    }
     Ok(Script {
         starts_ms: or_never(options.take("starts"), "never", default.starts_ms)?,
         runs_ms: or_never(options.take("runs"), "forever", default.runs_ms)?,
         code: options.take("code").map_or(Ok(default.code), |w| words.number(w))?,
         term_ms: or_never(options.take("term"), "ignore", default.term_ms)?,
         fail_start: options.take("fail-start").map(|w| words.number(w)).transpose()?,
+        saves_ms: saves.map(|(_, ms)| ms),
+        save_takes_ms: options
+            .take("save-takes")
+            .map_or(Ok(default.save_takes_ms), |w| words.duration_ms(w))?,
     })
 }
 

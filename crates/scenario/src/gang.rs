@@ -41,6 +41,7 @@ fn needs(options: &mut Options<'_>, words: &Words<'_>) -> Result<Needs, Scenario
         avoid: nodes(options.take("avoid"))?,
         prefer: nodes(options.take("prefer"))?,
         is_exclusive: options.take("exclusive").is_some(),
+        takes_spot: false,
     })
 }
 
@@ -193,7 +194,11 @@ fn axis(word: Word<'_>, words: &Words<'_>) -> Result<Axis, ScenarioError> {
 }
 
 /// What stands before and behind the first colon.
-fn pair<'a>(word: Word<'a>, what: &str, words: &Words<'_>) -> Result<(Word<'a>, Word<'a>), ScenarioError> {
+pub(crate) fn pair<'a>(
+    word: Word<'a>,
+    what: &str,
+    words: &Words<'_>,
+) -> Result<(Word<'a>, Word<'a>), ScenarioError> {
     let (first, second) = word
         .text
         .split_once(':')
@@ -203,7 +208,7 @@ fn pair<'a>(word: Word<'a>, what: &str, words: &Words<'_>) -> Result<(Word<'a>, 
 }
 
 /// What stands between commas, or whatever it is.
-fn items<'a>(word: Word<'a>, between: char) -> impl Iterator<Item = Word<'a>> {
+pub(crate) fn items<'a>(word: Word<'a>, between: char) -> impl Iterator<Item = Word<'a>> {
     let mut column = word.column;
     word.text.split(between).map(move |text| {
         let item = Word { text, column };

@@ -8,28 +8,48 @@
 //! torus pod 4x4x8 host=2x2x1 wraps=xz
 //! node a leaf=l1 gpus=8 shape=hybrid_cube_mesh busy=0-1 cpus=96 memory=768GB
 //! node b-[1-4] leaf=l2 gpus=8 shape=nvswitch
+//! settings half-life=7d reservations=1 reclaim=guarantee worth=A100:400
+//! class batch rank=50 preempts=no min-run=5m grace-max=30s
+//! queue lab guaranteed=gpus:16 limit=gpus:32
+//! queue research parent=lab guaranteed=gpus:8,gpus/H100:4 lend=gpus:4 weight=2    # again: it changes
 //! submit bert ranks=4 gpus=2 time=10m required=nvlink retry=2:user_code priority=5 runs=60s
 //! advance 10s
 //! exit bert rank=3 code=1     # or: kill-rank bert 3
+//! saved bert                  # its ranks save a checkpoint now
+//! hold bert                   # release
+//! boost bert priority=10 until=2h
 //! cordon a                    # drain, uncordon, node-lost, node-back
 //! cancel bert
 //! crash                       # the engine dies and is built again
+//! queue-gone research
 //! show                        # a row of devices per node, then the jobs
+//! show queues                 # a line for each
 //! why bert
 //! expect bert pending Resources
 //! expect bert on b-1 b-2
+//! expect bert held on b-1     # it waits, and that is kept free for it
+//! expect bert evicted 1
+//! expect research uses gpus:8
 //! expect nothing-held
 //! ```
 //!
 //! Options of `node`: one per level (the outermost may be left out), `gpus shape model gpu-memory cpus memory busy
 //! named=nic:8,… share-limit=2.0 torus=pod@X,Y,Z`, in a pattern along x, y, z from there.
 //!
+//! Of `queue`: `parent guaranteed limit lend weight max-running max-pending max-gang max-time shapes=LEVEL:COUNTxNODES,…`;
+//! `none` takes one away. Of `settings`: `half-life ageing reservations=COUNT|all hold-idle=THOUSANDTHS
+//! reclaim=guarantee|fair_share min-run=CLASS:TIME,… worth=MODEL:THOUSANDTHS,… default-class`. Of `class`: `rank
+//! preemptible=yes|no preempts=yes|no min-run grace-max`.
+//!
 //! Of `submit`, what each rank needs: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB
 //! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… prefer=NODE,… exclusive`; the gang: `ranks per-node
 //! required=LEVEL preferred=LEVEL@WAIT segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
 //! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
-//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key`; and how its members behave: `starts=TIME|never
-//! runs=TIME|forever code term=TIME|ignore fail-start=RANK`.
+//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned`; when it goes:
+//! `queue class hold after=JOB:success|failure|any,… begin=TIME deadline=TIME array=TASKS%AT-ONCE`; and how its members
+//! behave: `starts=TIME|never runs=TIME|forever code term=TIME|ignore fail-start=RANK saves=TIME save-takes=TIME`. A job
+//! with `saves` saves so often, and on an advisory signal, which ends it; when it resumes, what was saved need not run
+//! again. Points in time (`begin deadline until`) are counted from the beginning of the scenario, as they are printed.
 
 #![forbid(unsafe_code)]
 
@@ -37,9 +57,12 @@ mod declare;
 mod error;
 mod gang;
 mod parse;
+mod queues;
 mod run;
 pub mod shape;
 mod show;
+mod show_queues;
+mod turn;
 mod verb;
 mod words;
 mod world;

@@ -1,19 +1,20 @@
 //! Text into verbs. Everything that can be known without a world is checked here: names, amounts, levels,
 //! nodes and jobs that were never declared.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, JobName, LevelName, Levels, NodeName};
+use phalanx_model::{DEVICES_PER_NODE_MAX, JobName, LevelName, Levels, NodeName, Queue, QueueName, Settings};
 
 use crate::words::{Word, Words};
-use crate::{Expectation, Line, ScenarioError, Verb};
+use crate::{Expectation, Line, ScenarioError, Verb, queues};
 
 /// Guards against absurd input.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 pub(crate) const NODES_MAX: usize = 100_000;
 
-const VERBS: &str = "levels, limit, torus, node, submit, advance, exit, kill-rank, cordon, uncordon, drain, node-lost, \
-                     node-back, cancel, crash, show, why, expect";
+const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-gone, submit, advance, exit, kill-rank, \
+                     saved, hold, release, boost, cancel, cordon, uncordon, drain, window, spot-notice, node-lost, node-back, crash, show, \
+                     why, expect";
 
 /// Reads a scenario.
 ///
@@ -42,13 +43,16 @@ pub(crate) struct Parser {
     pub(crate) levels: Levels,
     pub(crate) nodes: BTreeSet<NodeName>,
     pub(crate) jobs: BTreeSet<JobName>,
+    pub(crate) queues: BTreeMap<QueueName, Queue>,
+    pub(crate) settings: Settings,
 }
 
 impl Default for Parser {
     fn default() -> Self {
         let level = |name| LevelName::new(name).unwrap_or_else(|_| unreachable!("a constant name"));
         let levels = Levels::new(vec![level("cluster")], level("node"));
-        Self { levels, nodes: BTreeSet::new(), jobs: BTreeSet::new() }
+        let (nodes, jobs, queues) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        Self { levels, nodes, jobs, queues, settings: Settings::default() }
     }
 }
 
@@ -59,6 +63,10 @@ impl Parser {
             "limit" => return self.limit(verb, words),
             "torus" => return self.torus(verb, words),
             "node" => return self.node(words),
+            "settings" => return self.settings(words),
+            "class" => return self.class(words),
+            "queue" => return self.queue(words),
+            "queue-gone" => self.queue_gone(words)?,
             "submit" => return self.submit(words),
             "advance" => {
                 let span = words.expect("a time")?;
@@ -73,11 +81,24 @@ impl Parser {
             "cordon" => Verb::Cordon(self.known_node(words)?),
             "uncordon" => Verb::Uncordon(self.known_node(words)?),
             "drain" => Verb::Drain(self.known_node(words)?),
+            "window" => return self.window(words),
+            "spot-notice" => return self.spot_notice(words),
             "node-lost" => Verb::NodeLost(self.known_node(words)?),
             "node-back" => Verb::NodeBack(self.known_node(words)?),
+            "saved" => Verb::Saved(self.job(words)?),
+            "hold" => Verb::Hold(self.job(words)?),
+            "release" => Verb::Release(self.job(words)?),
+            "boost" => return self.boost(words),
             "cancel" => Verb::Cancel(self.job(words)?),
             "crash" => Verb::Crash,
-            "show" => Verb::Show,
+            "show" => match words.next() {
+                None => Verb::Show,
+                Some(word) if word.text == "queues" => Verb::ShowQueues,
+                Some(word) => {
+                    let what = format!("unknown view {:?}; queues can be shown, or all", word.text);
+                    return Err(words.error(word, what));
+                }
+            },
             "why" => Verb::Why(self.job(words)?),
             "expect" => self.expectation(words)?,
             other => {
@@ -124,7 +145,7 @@ impl Parser {
     }
 
     fn expectation(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
-        const STATES: [&str; 9] = [
+        const STATES: [&str; 12] = [
             "pending",
             "starting",
             "running",
@@ -133,28 +154,58 @@ impl Parser {
             "failed",
             "cancelled",
             "time_limit",
+            "preempted",
+            "deadline_missed",
+            "dependency_failed",
             "rejected",
         ];
-        let first = words.expect("a job, or nothing-held")?;
+        let first = words.expect("a job, a queue, or nothing-held")?;
         if first.text == "nothing-held" {
             return Ok(Verb::Expect(Expectation::NothingHeld));
         }
-        let job = self.known_job(first, words)?;
         let state = words.expect("a state")?;
-        if state.text == "on" {
-            let mut nodes: Vec<NodeName> = vec![self.known_node(words)?];
-            while let Some(word) = words.next() {
-                nodes.push(self.node_named(word, words)?);
+        if state.text == "uses" {
+            let queue = self.queue_named(first, words)?;
+            let amounts = queues::goods_of(words.expect("an amount such as gpus:8")?, words)?;
+            return Ok(Verb::Expect(Expectation::Uses { queue, amounts }));
+        }
+        let job = self.known_job(first, words)?;
+        Ok(Verb::Expect(match state.text {
+            "on" => Expectation::On { job, nodes: self.known_nodes(words)? },
+            "held" => {
+                let on = words.expect("on, and nodes")?;
+                if on.text != "on" {
+                    return Err(words.error(on, format!("{:?} stands where on and nodes should", on.text)));
+                }
+                Expectation::Held { job, nodes: self.known_nodes(words)? }
             }
-            nodes.sort();
-            return Ok(Verb::Expect(Expectation::On { job, nodes }));
+            "evicted" => {
+                let times = words.expect("a number of times")?;
+                Expectation::Evicted { job, times: words.number(times)? }
+            }
+            "pending" => {
+                let reason = words.next().map(|w| w.text.to_owned());
+                Expectation::Job { job, state: state.text.to_owned(), reason }
+            }
+            known if STATES.contains(&known) => {
+                Expectation::Job { job, state: known.to_owned(), reason: None }
+            }
+            other => {
+                let known = STATES.join(", ");
+                let what = format!("unknown state {other:?}; known are on, held, evicted, {known}");
+                return Err(words.error(state, what));
+            }
+        }))
+    }
+
+    /// One at least, in order.
+    fn known_nodes(&self, words: &mut Words<'_>) -> Result<Vec<NodeName>, ScenarioError> {
+        let mut nodes: Vec<NodeName> = vec![self.known_node(words)?];
+        while let Some(word) = words.next() {
+            nodes.push(self.node_named(word, words)?);
         }
-        if !STATES.contains(&state.text) {
-            let what = format!("unknown state {:?}; known are on, {}", state.text, STATES.join(", "));
-            return Err(words.error(state, what));
-        }
-        let reason = if state.text == "pending" { words.next().map(|w| w.text.to_owned()) } else { None };
-        Ok(Verb::Expect(Expectation::Job { job, state: state.text.to_owned(), reason }))
+        nodes.sort();
+        Ok(nodes)
     }
 
     fn job(&self, words: &mut Words<'_>) -> Result<JobName, ScenarioError> {
@@ -162,15 +213,16 @@ impl Parser {
         self.known_job(word, words)
     }
 
-    fn known_job(&self, word: Word<'_>, words: &Words<'_>) -> Result<JobName, ScenarioError> {
+    pub(crate) fn known_job(&self, word: Word<'_>, words: &Words<'_>) -> Result<JobName, ScenarioError> {
         let name: JobName = words.name(word)?;
         if self.jobs.contains(&name) {
             return Ok(name);
         }
-        Err(words.error(word, format!("no job {name} was submitted before; there is {}", list(&self.jobs))))
+        Err(words
+            .error(word, format!("no job {name} was submitted before; there is {}", list(self.jobs.iter()))))
     }
 
-    fn known_node(&self, words: &mut Words<'_>) -> Result<NodeName, ScenarioError> {
+    pub(crate) fn known_node(&self, words: &mut Words<'_>) -> Result<NodeName, ScenarioError> {
         let word = words.expect("a node")?;
         self.node_named(word, words)
     }
@@ -180,14 +232,17 @@ impl Parser {
         if self.nodes.contains(&name) {
             return Ok(name);
         }
-        Err(words.error(word, format!("no node {name} was declared before; there is {}", list(&self.nodes))))
+        Err(words
+            .error(word, format!("no node {name} was declared before; there is {}", list(self.nodes.iter()))))
     }
 }
 
-fn list<T: ToString>(names: &BTreeSet<T>) -> String {
+/// The first of them, for messages.
+pub(crate) fn list<'a, T: ToString + 'a>(names: impl ExactSizeIterator<Item = &'a T>) -> String {
     const SHOWN: usize = 10;
-    let mut shown: Vec<String> = names.iter().take(SHOWN).map(ToString::to_string).collect();
-    match names.len() {
+    let count = names.len();
+    let mut shown: Vec<String> = names.take(SHOWN).map(ToString::to_string).collect();
+    match count {
         0 => shown.push("none".to_owned()),
         n if n > SHOWN => shown.push(format!("{} more", n - SHOWN)),
         _ => {}

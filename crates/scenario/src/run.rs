@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use phalanx_model::{Exit, GangRecord, JobId, JobName, NodeName};
+use phalanx_model::{After, Boost, Exit, GangRecord, JobId, JobName, NodeName, Placement};
 
 use crate::show::{self, Names};
-use crate::{Expectation, Line, ScenarioError, Verb, World, parse};
+use crate::turn::USER;
+use crate::{Expectation, Line, ScenarioError, Submission, Verb, World, parse, show_queues};
 
 /// Reads and runs a scenario.
 ///
@@ -39,12 +40,7 @@ impl Runner {
         match &line.verb {
             Verb::Levels(levels) => world.levels(levels)?,
             Verb::Nodes(nodes) => nodes.iter().try_for_each(|n| world.node(n.clone()))?,
-            Verb::Submit(submission) => {
-                let id = world.submit(submission)?;
-                self.jobs.insert(submission.job.name.clone(), id);
-                // A second submission with one key is the first job, and keeps its name.
-                self.names.entry(id).or_insert_with(|| submission.job.name.to_string());
-            }
+            Verb::Submit(submission) => self.submit(submission, world)?,
             Verb::Advance { ms } => world.advance(*ms)?,
             Verb::Exit { job, rank, code } => {
                 world.end_member(self.job(job)?, *rank, Exit::code(*code))?;
@@ -56,15 +52,43 @@ impl Runner {
             Verb::Cordon(node) => world.cordon(node)?,
             Verb::Uncordon(node) => world.uncordon(node)?,
             Verb::Drain(node) => world.drain(node)?,
+            Verb::Window(window) => world.window(window)?,
+            Verb::SpotNotice(notice) => world.spot_notice(notice)?,
             Verb::NodeLost(node) => world.lose_node(node)?,
             Verb::NodeBack(node) => world.return_node(node)?,
             Verb::Cancel(job) => world.cancel(self.job(job)?)?,
+            Verb::Queue(queue) => world.queue(queue)?,
+            Verb::QueueGone(queue) => world.remove_queue(queue)?,
+            Verb::Settings(settings) => world.settings(settings)?,
+            Verb::Hold(job) => world.hold(self.job(job)?)?,
+            Verb::Release(job) => world.release(self.job(job)?)?,
+            Verb::Boost { job, priority, until } => {
+                let boost = Boost { priority: *priority, until: *until, by: USER.to_owned() };
+                world.boost(self.job(job)?, &boost)?;
+            }
+            Verb::Saved(job) => world.save(self.job(job)?)?,
             Verb::Crash => world.crash()?,
             Verb::Show => self.show(world),
+            Verb::ShowQueues => {
+                writeln!(self.output, "  at {}", show::time(world.now())).unwrap_or_default();
+                self.output += &show_queues::queues(&world.queues());
+            }
             Verb::Why(job) => self.why(job, world)?,
             Verb::Expect(expectation) => self.expect(expectation, world)?,
         }
         self.events(world);
+        Ok(())
+    }
+
+    fn submit(&mut self, submission: &Submission, world: &mut impl World) -> Result<(), String> {
+        let mut submission = submission.clone();
+        for (job, end) in &submission.after {
+            submission.job.turn.after.push(After { job: self.job(job)?, end: *end });
+        }
+        let id = world.submit(&submission)?;
+        self.jobs.insert(submission.job.name.clone(), id);
+        // A second submission with one key is the first job, and keeps its name.
+        self.names.add(id, &submission.job);
         Ok(())
     }
 
@@ -83,7 +107,8 @@ impl Runner {
     fn show(&mut self, world: &impl World) {
         // The engine's word at the last step is a change that was printed; here is how it stands now.
         let reason = |record: &GangRecord| world.report(record.id).map(|r| r.reason);
-        let picture = show::picture(&world.nodes(), &world.jobs(), reason, &self.names);
+        let saved = |record: &GangRecord| world.saved_ms(record.id);
+        let picture = show::picture(&world.nodes(), &world.jobs(), reason, saved, &self.names);
         writeln!(self.output, "  at {}", show::time(world.now())).unwrap_or_default();
         self.output += &picture;
     }
@@ -104,9 +129,7 @@ impl Runner {
         match expectation {
             Expectation::NothingHeld => {
                 let holding = jobs.iter().flat_map(|(_, gangs)| gangs).find(|r| r.holds_capacity());
-                holding.map_or(Ok(()), |r| {
-                    Err(format!("{} holds devices", self.names.get(&r.id.job).map_or("?", String::as_str)))
-                })
+                holding.map_or(Ok(()), |r| Err(format!("{} holds devices", self.names.gang(r.id))))
             }
             Expectation::Job { job, state, reason } => {
                 let record = record(job)?;
@@ -124,15 +147,53 @@ impl Runner {
             }
             Expectation::On { job, nodes } => {
                 let held = record(job)?.filter(|r| r.holds_capacity());
-                let placement = held.and_then(|r| r.placement.as_ref());
-                let found: BTreeSet<&NodeName> =
-                    placement.iter().flat_map(|p| &p.slots).map(|s| &s.node).collect();
+                let found = nodes_of(held.and_then(|r| r.placement.as_ref()));
                 if found.iter().copied().eq(nodes) {
                     return Ok(());
                 }
-                let found: Vec<&str> = found.into_iter().map(NodeName::as_str).collect();
-                Err(format!("expected {job} on other nodes, it is on {}", found.join(" ")))
+                Err(format!("expected {job} on other nodes, it is on {}", listed(&found)))
+            }
+            Expectation::Held { job, nodes } => {
+                let held = record(job)?.and_then(|r| r.reserved.as_ref());
+                let found = nodes_of(held.map(|held| &held.placement));
+                if found.iter().copied().eq(nodes) {
+                    return Ok(());
+                }
+                Err(format!("expected other nodes to be held for {job}: those are {}", listed(&found)))
+            }
+            Expectation::Evicted { job, times } => {
+                let found = record(job)?.map_or(0, |r| r.evictions);
+                if found == *times {
+                    return Ok(());
+                }
+                Err(format!("expected {job} to make way {times} times, it did {found}"))
+            }
+            Expectation::Uses { queue, amounts } => {
+                let queues = world.queues();
+                let report = queues.iter().find(|report| report.queue.name == *queue);
+                let report = report.ok_or_else(|| format!("there is no queue {queue}"))?;
+                for (resource, wanted) in amounts {
+                    let good = report.goods.iter().find(|good| good.resource == *resource);
+                    let found = good.map_or(0, |good| good.used);
+                    if found != *wanted {
+                        let (wanted, found) = (resource.show(*wanted), resource.show(found));
+                        return Err(format!("expected {queue} to use {wanted} {resource}, it uses {found}"));
+                    }
+                }
+                Ok(())
             }
         }
     }
+}
+
+fn nodes_of(placement: Option<&Placement>) -> BTreeSet<&NodeName> {
+    placement.iter().flat_map(|placement| &placement.slots).map(|slot| &slot.node).collect()
+}
+
+fn listed(nodes: &BTreeSet<&NodeName>) -> String {
+    if nodes.is_empty() {
+        return "none".to_owned();
+    }
+    let nodes: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
+    nodes.join(" ")
 }

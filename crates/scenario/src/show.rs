@@ -5,23 +5,40 @@ use std::fmt::Write;
 
 use phalanx_model::report::show_path;
 use phalanx_model::{
-    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangRecord, Job, JobId,
-    Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage, Timestamp,
-    Unblock,
+    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangId, GangRecord, Job,
+    JobId, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage,
+    Timestamp, Unblock,
 };
 use phalanx_spec::quantity::format_duration_ns;
 
 use crate::Event;
 
-pub(crate) type Names = BTreeMap<JobId, String>;
+/// What jobs are called, and how many gangs they have.
+#[derive(Default)]
+pub(crate) struct Names(BTreeMap<JobId, (String, usize)>);
+
+impl Names {
+    /// The first name of a number stays.
+    pub(crate) fn add(&mut self, id: JobId, job: &Job) {
+        self.0.entry(id).or_insert_with(|| (job.name.to_string(), job.gangs.len()));
+    }
+
+    fn job(&self, job: JobId) -> &str {
+        self.0.get(&job).map_or("?", |(name, _)| name)
+    }
+
+    /// `bert`, or `bert[2]` where the job has several.
+    pub(crate) fn gang(&self, gang: GangId) -> String {
+        match self.0.get(&gang.job) {
+            Some((name, 2..)) => format!("{name}[{}]", gang.index),
+            _ => self.job(gang.job).to_owned(),
+        }
+    }
+}
 
 /// A time as the span since the scenario began.
 pub(crate) fn time(at: Timestamp) -> String {
     format_duration_ns(at.0.saturating_mul(1_000_000))
-}
-
-fn job_name(names: &Names, job: JobId) -> &str {
-    names.get(&job).map_or("?", String::as_str)
 }
 
 /// One event as a sentence; `None` for what the user of a scenario need not see.
@@ -29,7 +46,7 @@ pub(crate) fn event(event: &Event, names: &Names) -> Option<String> {
     match event {
         Event::Changed(change) => changed(change, names),
         Event::Ordered(order) => {
-            let job = job_name(names, order.gang().job);
+            let job = names.gang(order.gang());
             match order {
                 Order::SignalMembers { signal: Signal::Advisory(n), .. } => {
                     Some(format!("{job} gets signal {n}"))
@@ -43,31 +60,32 @@ pub(crate) fn event(event: &Event, names: &Names) -> Option<String> {
 }
 
 fn changed(change: &Change, names: &Names) -> Option<String> {
-    let name = |job: &JobId| job_name(names, *job);
+    let name = |job: &JobId| names.job(*job);
+    let gang_name = |gang: &GangId| names.gang(*gang);
     Some(match change {
         Change::JobRejected { job, why } => format!("{} is rejected: {why}", name(job)),
         Change::InputRejected { what, why } => format!("refused: {what}: {why}"),
         Change::GangPlaced { gang, attempt, placement } => {
             let attempt = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
-            format!("{} starts on {}{attempt}", name(&gang.job), place(placement))
+            format!("{} starts on {}{attempt}", gang_name(gang), place(placement))
         }
-        Change::GangRunning { gang, .. } => format!("{} runs", name(&gang.job)),
+        Change::GangRunning { gang, .. } => format!("{} runs", gang_name(gang)),
         Change::GangStopping { gang, cause, .. } => {
-            format!("{} is stopped: {}", name(&gang.job), cause_words(cause, names))
+            format!("{} is stopped: {}", gang_name(gang), cause_words(cause, names))
         }
         Change::GangRetrying { gang, not_before, .. } => {
-            format!("{} waits again, not before {}", name(&gang.job), time(*not_before))
+            format!("{} waits again, not before {}", gang_name(gang), time(*not_before))
         }
-        Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending)),
+        Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending, names)),
         Change::ReasonChanged { gang, reason } => {
-            format!("{} waits: {}", name(&gang.job), reason_words(reason, names))
+            format!("{} waits: {}", gang_name(gang), reason_words(reason, names))
         }
         Change::GangReserved { gang, reserved } => {
             let at = reserved.at.map_or_else(String::new, |at| format!(" from {} at the latest", time(at)));
-            format!("{} has {} held for it{at}", name(&gang.job), place(&reserved.placement))
+            format!("{} has {} held for it{at}", gang_name(gang), place(&reserved.placement))
         }
         Change::ReservationDropped { gang, why } => {
-            format!("nothing is held for {} any more: {why}", name(&gang.job))
+            format!("nothing is held for {} any more: {why}", gang_name(gang))
         }
         Change::JobAccepted { .. } | Change::GangFinished { .. } => return None,
     })
@@ -102,14 +120,14 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
         StopCause::Displaced { detail, .. } => detail.clone(),
         StopCause::Preempted(Eviction { by, rule, lost_device_ms, .. }) => {
             let lost = time(Timestamp(*lost_device_ms));
-            format!("makes way for {}: {rule}; {lost} of one device is lost", job_name(names, by.job))
+            format!("makes way for {}: {rule}; {lost} of one device is lost", names.gang(*by))
         }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "its time limit".to_owned(),
     }
 }
 
-fn ending_words(ending: &Ending) -> String {
+fn ending_words(ending: &Ending, names: &Names) -> String {
     match ending {
         Ending::Succeeded => "succeeded".to_owned(),
         Ending::Failed { class, detail, .. } => format!("failed, {class}: {detail}"),
@@ -117,7 +135,9 @@ fn ending_words(ending: &Ending) -> String {
         Ending::TimeLimit => "its time limit".to_owned(),
         Ending::Preempted { detail } => format!("made way and does not wait again: {detail}"),
         Ending::DeadlineMissed => "it could not start by its deadline".to_owned(),
-        Ending::DependencyFailed { job } => format!("job {job}, which it waited for, ended otherwise"),
+        Ending::DependencyFailed { job } => {
+            format!("{}, which it waited for, ended otherwise", names.job(*job))
+        }
     }
 }
 
@@ -125,19 +145,25 @@ fn ending_words(ending: &Ending) -> String {
 fn reason_words(reason: &Reason, names: &Names) -> String {
     let sentence = match reason {
         Reason::Priority { ahead, at: None } => {
-            format!("{} was passed over as often as is fair and starts first", job_name(names, ahead.job))
+            format!("{} was passed over as often as is fair and starts first", names.gang(*ahead))
         }
         Reason::Priority { ahead, at: Some(at) } => {
             format!(
                 "would still run at {} when {} is to start on what is free now",
                 time(*at),
-                job_name(names, ahead.job)
+                names.gang(*ahead)
             )
         }
         Reason::Preempting { victims } => {
-            let victims: Vec<&str> = victims.iter().map(|gang| job_name(names, gang.job)).collect();
+            let victims: Vec<String> = victims.iter().map(|gang| names.gang(*gang)).collect();
             format!("its place is held, and these make way: {}", victims.join(", "))
         }
+        Reason::Dependency { jobs } => {
+            let jobs: Vec<&str> = jobs.iter().map(|job| names.job(*job)).collect();
+            format!("waits for the end of {}", jobs.join(", "))
+        }
+        Reason::Window { ends_at, .. } => format!("{reason}; the first is over at {}", time(*ends_at)),
+        Reason::BeginTime { at } => format!("was asked not to start before {}", time(*at)),
         other => other.to_string(),
     };
     format!("{}: {sentence}", reason.word())
@@ -154,6 +180,7 @@ pub(crate) fn picture(
     nodes: &[Node],
     jobs: &[(Job, Vec<GangRecord>)],
     reason: impl Fn(&GangRecord) -> Option<Reason>,
+    saved_ms: impl Fn(&GangRecord) -> Option<u64>,
     names: &Names,
 ) -> String {
     let mut held: BTreeMap<&NodeName, Vec<(DeviceMask, char)>> = BTreeMap::new();
@@ -182,13 +209,16 @@ pub(crate) fn picture(
         };
         writeln!(text, "  {:width$}  {cells}{admin}", path(node)).unwrap_or_default();
     }
-    let width = names.values().map(String::len).max().unwrap_or(0);
-    for (at, (job, gangs)) in jobs.iter().enumerate() {
-        let name = job_name(names, job.id);
+    let ids = jobs.iter().flat_map(|(_, gangs)| gangs).map(|record| record.id);
+    let width = ids.map(|id| names.gang(id).len()).max().unwrap_or(0);
+    for (at, (_, gangs)) in jobs.iter().enumerate() {
         for record in gangs {
+            let name = names.gang(record.id);
             let phase = phase_words(record, reason(record).as_ref(), names);
+            let saved = saved_ms(record).filter(|_| !record.is_finished());
+            let saved = saved.map_or_else(String::new, |ms| format!("; saved {}", time(Timestamp(ms))));
             let (word, mark) = (record.phase.word(), mark(at));
-            writeln!(text, "  {mark} {name:width$}  {word:10}  {phase}").unwrap_or_default();
+            writeln!(text, "  {mark} {name:width$}  {word:10}  {phase}{saved}").unwrap_or_default();
         }
     }
     // No line ends in blanks, so that an editor cannot change a golden file unseen.
@@ -208,7 +238,7 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
             };
             format!("{stage}: {}", cause_words(cause, names))
         }
-        Phase::Finished { ending, at } => format!("at {}: {}", time(*at), ending_words(ending)),
+        Phase::Finished { ending, at } => format!("at {}: {}", time(*at), ending_words(ending, names)),
     }
 }
 
@@ -251,7 +281,8 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
     match unblock {
         Unblock::GangsEnd { gangs, at } => {
             let by = at.map_or_else(String::new, |at| format!(", by {}", time(at)));
-            format!("{} ended{by}", join(gangs.iter().map(|g| job_name(names, g.job)).collect()))
+            let gangs: Vec<String> = gangs.iter().map(|gang| names.gang(*gang)).collect();
+            format!("{} ended{by}", gangs.join(", "))
         }
         Unblock::RelaxTo { level, domain, times_milli } => {
             let times = times_milli

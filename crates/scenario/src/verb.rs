@@ -1,6 +1,9 @@
 //! What a scenario says, one verb per line.
 
-use phalanx_model::{Job, JobName, Levels, Node, NodeName};
+use phalanx_model::later::{Calendar, SpotNotice};
+use phalanx_model::{
+    Amounts, EndOf, Job, JobName, Levels, Node, NodeName, Queue, QueueName, Settings, Timestamp,
+};
 
 /// One line, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,14 +36,33 @@ pub enum Verb {
     Cordon(NodeName),
     Uncordon(NodeName),
     Drain(NodeName),
+    /// A node is not available for a while, or kept for a queue.
+    Window(Calendar),
+    /// It is taken back then.
+    SpotNotice(SpotNotice),
     /// The machine is gone, with everything on it.
     NodeLost(NodeName),
     /// It is there again, as it was declared.
     NodeBack(NodeName),
     Cancel(JobName),
+    /// A queue is there, or is another than before.
+    Queue(Box<Queue>),
+    QueueGone(QueueName),
+    /// With all that was said of classes and settings so far.
+    Settings(Box<Settings>),
+    Hold(JobName),
+    Release(JobName),
+    Boost {
+        job: JobName,
+        priority: i32,
+        until: Timestamp,
+    },
+    /// The ranks of a job save a checkpoint now.
+    Saved(JobName),
     /// The engine dies and is built again from what the world knows.
     Crash,
     Show,
+    ShowQueues,
     Why(JobName),
     Expect(Expectation),
 }
@@ -50,6 +72,8 @@ pub enum Verb {
 pub struct Submission {
     /// Without its number and time, which the world gives.
     pub job: Job,
+    /// Jobs whose ends it waits for: they have numbers once they are submitted.
+    pub after: Vec<(JobName, EndOf)>,
     pub script: Script,
 }
 
@@ -66,11 +90,23 @@ pub struct Script {
     pub term_ms: Option<u64>,
     /// This rank cannot be started.
     pub fail_start: Option<u32>,
+    /// While it runs, its gang saves a checkpoint every so often; when it resumes, only the rest has to run.
+    pub saves_ms: Option<u64>,
+    /// From an advisory signal to its end, where it saves: it saves what it has done until then.
+    pub save_takes_ms: u64,
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Self { starts_ms: Some(1_000), runs_ms: None, code: 0, term_ms: Some(1_000), fail_start: None }
+        Self {
+            starts_ms: Some(1_000),
+            runs_ms: None,
+            code: 0,
+            term_ms: Some(1_000),
+            fail_start: None,
+            saves_ms: None,
+            save_takes_ms: 1_000,
+        }
     }
 }
 
@@ -83,4 +119,10 @@ pub enum Expectation {
     Job { job: JobName, state: String, reason: Option<String> },
     /// The job holds devices on exactly these nodes.
     On { job: JobName, nodes: Vec<NodeName> },
+    /// The job waits, and capacity is held for it on exactly these nodes.
+    Held { job: JobName, nodes: Vec<NodeName> },
+    /// The job had to make way so often.
+    Evicted { job: JobName, times: u32 },
+    /// The gangs of a queue and of those below it use exactly so much of each.
+    Uses { queue: QueueName, amounts: Amounts },
 }

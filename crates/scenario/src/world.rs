@@ -1,7 +1,9 @@
 //! What a scenario asks of a world.
 
+use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Change, Exit, GangId, GangRecord, Job, JobId, Levels, Node, NodeName, Order, Report, Timestamp,
+    Boost, Change, Exit, GangId, GangRecord, Job, JobId, Levels, Node, NodeName, Order, Queue, QueueName,
+    QueueReport, Report, Settings, Timestamp,
 };
 
 use crate::Submission;
@@ -29,9 +31,20 @@ pub trait World {
     fn cordon(&mut self, node: &NodeName) -> Result<(), String>;
     fn uncordon(&mut self, node: &NodeName) -> Result<(), String>;
     fn drain(&mut self, node: &NodeName) -> Result<(), String>;
+    fn window(&mut self, window: &Calendar) -> Result<(), String>;
+    fn spot_notice(&mut self, notice: &SpotNotice) -> Result<(), String>;
     fn lose_node(&mut self, node: &NodeName) -> Result<(), String>;
     fn return_node(&mut self, node: &NodeName) -> Result<(), String>;
     fn cancel(&mut self, job: JobId) -> Result<(), String>;
+    fn settings(&mut self, settings: &Settings) -> Result<(), String>;
+    /// It is there, or changes.
+    fn queue(&mut self, queue: &Queue) -> Result<(), String>;
+    fn remove_queue(&mut self, queue: &QueueName) -> Result<(), String>;
+    fn hold(&mut self, job: JobId) -> Result<(), String>;
+    fn release(&mut self, job: JobId) -> Result<(), String>;
+    fn boost(&mut self, job: JobId, boost: &Boost) -> Result<(), String>;
+    /// The ranks of the job's running gangs save a checkpoint, now.
+    fn save(&mut self, job: JobId) -> Result<(), String>;
     fn crash(&mut self) -> Result<(), String>;
 
     fn now(&self) -> Timestamp;
@@ -40,6 +53,10 @@ pub trait World {
     /// By number.
     fn jobs(&self) -> Vec<(Job, Vec<GangRecord>)>;
     fn report(&self, gang: GangId) -> Option<Report>;
+    /// Parents before their children.
+    fn queues(&self) -> Vec<QueueReport>;
+    /// How long the work took that a gang has saved, in milliseconds; none for one that saves nothing.
+    fn saved_ms(&self, gang: GangId) -> Option<u64>;
     /// What happened since the last call.
     fn take_events(&mut self) -> Vec<(Timestamp, Event)>;
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Exit, FailureClass, GangId, MemberId, MemberState, NodeName, Slot};
+use phalanx_model::{
+    DeviceMask, Exit, FailureClass, GangId, MemberId, MemberState, NodeName, Slot, Timestamp,
+};
 use phalanx_scenario::Script;
 
 /// One process group.
@@ -13,6 +15,9 @@ pub(crate) struct Member {
     /// It has a part of its device, and others may stand beside it.
     pub(crate) is_part: bool,
     pub(crate) script: Script,
+    /// Work that it began with, saved by an earlier attempt: in milliseconds.
+    pub(crate) done_ms: u64,
+    pub(crate) runs_since: Option<Timestamp>,
     pub(crate) state: MemberState,
     /// Counts changes, so that an end which was planned before them does not come.
     pub(crate) version: u64,

@@ -1,7 +1,9 @@
 //! Scenarios on the simulated world: nothing goes wrong but what the scenario says.
 
+use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Exit, GangId, GangRecord, Input, Job, JobId, Levels, MemberId, Node, NodeName, Report, Timestamp,
+    Boost, Exit, GangId, GangRecord, Input, Job, JobId, Levels, MemberId, Node, NodeName, Queue, QueueName,
+    QueueReport, Report, Settings, Timestamp,
 };
 use phalanx_scenario::{Event, ScenarioError, Submission};
 
@@ -14,7 +16,7 @@ use crate::{Failure, Faults, World};
 /// finds something broken there.
 pub fn run_scenario(text: &str) -> Result<String, ScenarioError> {
     let world = World::new(phalanx_engine::Config::default(), Faults::none(), 0);
-    phalanx_scenario::run(text, &mut Scene(world.keeping_events()))
+    phalanx_scenario::run(text, &mut Scene(world.keeping_events().keeping_promises()))
 }
 
 /// A world for scenarios.
@@ -64,6 +66,14 @@ impl phalanx_scenario::World for Scene {
         self.0.tell([Input::DrainRequested { node: node.clone() }]).map_err(what)
     }
 
+    fn window(&mut self, window: &Calendar) -> Result<(), String> {
+        self.0.tell([Input::CalendarObserved { calendar: window.clone() }]).map_err(what)
+    }
+
+    fn spot_notice(&mut self, notice: &SpotNotice) -> Result<(), String> {
+        self.0.tell([Input::SpotNoticed { notice: notice.clone() }]).map_err(what)
+    }
+
     fn lose_node(&mut self, node: &NodeName) -> Result<(), String> {
         self.0.lose_node(node).map_err(what)
     }
@@ -74,6 +84,34 @@ impl phalanx_scenario::World for Scene {
 
     fn cancel(&mut self, job: JobId) -> Result<(), String> {
         self.0.tell([Input::CancelRequested { job, by: "user".to_owned() }]).map_err(what)
+    }
+
+    fn settings(&mut self, settings: &Settings) -> Result<(), String> {
+        self.0.tell([Input::SettingsConfigured { settings: Box::new(settings.clone()) }]).map_err(what)
+    }
+
+    fn queue(&mut self, queue: &Queue) -> Result<(), String> {
+        self.0.tell([Input::QueueObserved { queue: Box::new(queue.clone()) }]).map_err(what)
+    }
+
+    fn remove_queue(&mut self, queue: &QueueName) -> Result<(), String> {
+        self.0.tell([Input::QueueRemoved { queue: queue.clone() }]).map_err(what)
+    }
+
+    fn hold(&mut self, job: JobId) -> Result<(), String> {
+        self.0.tell([Input::JobHeld { job, by: "user".to_owned() }]).map_err(what)
+    }
+
+    fn release(&mut self, job: JobId) -> Result<(), String> {
+        self.0.tell([Input::JobReleased { job, by: "user".to_owned() }]).map_err(what)
+    }
+
+    fn boost(&mut self, job: JobId, boost: &Boost) -> Result<(), String> {
+        self.0.tell([Input::JobBoosted { job, boost: Some(boost.clone()) }]).map_err(what)
+    }
+
+    fn save(&mut self, job: JobId) -> Result<(), String> {
+        self.0.save(job).map_err(what)
     }
 
     fn crash(&mut self) -> Result<(), String> {
@@ -96,6 +134,14 @@ impl phalanx_scenario::World for Scene {
 
     fn report(&self, gang: GangId) -> Option<Report> {
         self.0.engine().explain(gang)
+    }
+
+    fn queues(&self) -> Vec<QueueReport> {
+        self.0.engine().queues()
+    }
+
+    fn saved_ms(&self, gang: GangId) -> Option<u64> {
+        self.0.saved_ms(gang)
     }
 
     fn take_events(&mut self) -> Vec<(Timestamp, Event)> {

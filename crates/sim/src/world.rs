@@ -1,24 +1,26 @@
-//! A world made of events: orders go in, time passes, facts come out. Nothing happens but what an event says.
+//! A world made of events: orders go in, time passes, facts come out. Nothing happens but what an event says. What
+//! orders do is in `orders`, what work is saved in `saves`.
+
+mod orders;
+mod saves;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, Levels, MemberId, MemberState,
-    Node, NodeName, Order, Outcome, Placement, Signal, SyncKind, Timestamp, Wake,
+    Admin, Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, Levels, MemberId,
+    MemberState, Node, NodeName, Outcome, SyncKind, Timestamp, Wake,
 };
 use phalanx_scenario::{Event, Script};
 
-use crate::members::{Member, Members, ended_by, never_started};
+use crate::members::{Members, never_started};
 use crate::{Failure, FailureKind, Faults, Rng};
 
 /// Steps kept for the message of a failure.
 const LOG_STEPS: usize = 80;
 /// Steps without time passing before a run is called stuck: a real one needs a handful.
 const STEPS_AT_ONCE_MAX: usize = 100_000;
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
 
 /// Something that will happen.
 #[derive(Clone, Debug)]
@@ -29,6 +31,10 @@ enum Due {
     Order { effect: Effect, made: u64 },
     /// A member changes, unless it changed otherwise before.
     Member { member: MemberId, version: u64, next: MemberState },
+    /// The ranks of an attempt save a checkpoint, as they do every so often.
+    Save { gang: GangId, attempt: u32 },
+    /// A member has written what it had done until then, and ends.
+    Saved { member: MemberId, version: u64, until: Timestamp },
 }
 
 /// The engine in a simulated world, watched by the checker.
@@ -56,6 +62,8 @@ pub struct World {
     /// Attempts that were killed: nothing of them may start any more.
     killed: BTreeSet<(GangId, u32)>,
     scripts: BTreeMap<JobId, Script>,
+    /// Milliseconds of work that a gang saved.
+    saved: BTreeMap<GangId, u64>,
     next_job: u64,
     events: Vec<(Timestamp, Event)>,
     keep_events: bool,
@@ -84,6 +92,7 @@ impl World {
             members: Members::default(),
             killed: BTreeSet::new(),
             scripts: BTreeMap::new(),
+            saved: BTreeMap::new(),
             next_job: 1,
             events: Vec::new(),
             keep_events: false,
@@ -106,6 +115,13 @@ impl World {
     #[must_use]
     pub const fn checker(&self) -> &Checker {
         &self.checker
+    }
+
+    /// Starts that were promised have to come in time: for worlds where nothing goes wrong.
+    #[must_use]
+    pub const fn keeping_promises(mut self) -> Self {
+        self.checker.is_strict = true;
+        self
     }
 
     #[must_use]
@@ -281,19 +297,34 @@ impl World {
         self.settle()
     }
 
+    /// A node is closed and opened again: nothing changes, and all is planned anew.
+    fn plan_anew(&mut self) -> Result<(), Failure> {
+        let open = self.engine.nodes().find(|node| node.admin == Admin::Open).map(|node| node.name.clone());
+        let Some(node) = open else { return Ok(()) };
+        self.tell([Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node }])
+    }
+
     /// The engine dies. Its successor is built from its facts, must know the same, and goes on from what the
     /// world then finds. Orders on the way are of an old epoch from now on, and refused.
     ///
     /// # Errors
     /// Also when the successor does not know the same.
     pub fn crash(&mut self) -> Result<(), Failure> {
+        // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both.
+        self.plan_anew()?;
         let facts = self.engine.facts();
         self.epoch = Epoch(self.epoch.0 + 1);
         let mut twin = Engine::new(self.epoch, self.config);
         let mut out = Outcome::default();
         let _ = twin.step(self.now, &facts, &mut out);
-        if twin.facts() != facts {
-            return Err(self.broken("a successor built from the facts knows something else"));
+        let known = twin.facts();
+        if known != facts {
+            let what = format!(
+                "a successor built from the facts knows something else: {}; waiting: {:?}",
+                apart(&known, &facts),
+                self.engine.reasons()
+            );
+            return Err(self.broken(&what));
         }
         if !out.effects.is_empty() {
             return Err(self.broken("a successor built from the facts decides something at once"));
@@ -323,7 +354,7 @@ impl World {
         if self.log.len() > LOG_STEPS {
             self.log.pop_front();
         }
-        if let Some(violation) = self.checker.observe(facts, &out.effects).into_iter().next() {
+        if let Some(violation) = self.checker.observe(now, facts, &out).into_iter().next() {
             return Err(self.broken(&violation.to_string()));
         }
         if self.keep_events {
@@ -359,145 +390,14 @@ impl World {
                     self.change(member, next);
                 }
             }
-        }
-        Ok(())
-    }
-
-    fn carry_out(&mut self, effect: &Effect, made: u64) -> Result<(), Failure> {
-        if effect.id.epoch != self.epoch {
-            return Ok(()); // An old leader's order is refused, and nobody is left to be told.
-        }
-        if self.rng.chance(self.faults.order_lost) {
-            self.report(Input::EffectUnknown { effect: effect.id });
-            return Ok(());
-        }
-        match &effect.order {
-            Order::StartMembers { gang, attempt, placement, .. } => {
-                if self.rng.chance(self.faults.start_refused)
-                    && self.members.of_attempt(*gang, *attempt).is_empty()
-                {
-                    // Refused for good: a repeat of this order would find it killed.
-                    self.killed.insert((*gang, *attempt));
-                    let (class, detail) = (FailureClass::StartUp, "the world refused".to_owned());
-                    self.report(Input::EffectFailed { effect: effect.id, class, detail });
-                    return Ok(());
+            Due::Save { gang, attempt } => self.save_again(gang, attempt),
+            Due::Saved { member, version, until } => {
+                if self.members.0.get(&member).is_some_and(|m| m.lives() && m.version == version) {
+                    self.saved_and_ends(member, until);
                 }
-                self.start(*gang, *attempt, placement, made)?;
-            }
-            Order::ReleaseMembers { gang, attempt } => self.release(*gang, *attempt),
-            Order::SignalMembers { gang, attempt, signal: Signal::Terminate } => {
-                self.terminate(*gang, *attempt);
-            }
-            Order::SignalMembers { signal: Signal::Advisory(_), .. } => {}
-            Order::KillMembers { gang, attempt } => self.kill(*gang, *attempt),
-        }
-        let answer = if self.rng.chance(self.faults.answer_lost) {
-            Input::EffectUnknown { effect: effect.id }
-        } else {
-            Input::EffectDone { effect: effect.id }
-        };
-        self.report(answer);
-        Ok(())
-    }
-
-    fn start(&mut self, gang: GangId, attempt: u32, placement: &Placement, made: u64) -> Result<(), Failure> {
-        if self.killed.contains(&(gang, attempt)) {
-            return Ok(());
-        }
-        self.members.forget_before(gang, attempt);
-        let script = self.scripts.get(&gang.job).cloned().unwrap_or_default();
-        for slot in &placement.slots {
-            let id = MemberId { gang, attempt, rank: slot.rank };
-            if self.members.0.contains_key(&id) {
-                continue; // Carrying out an order twice is the same as once.
-            }
-            // Also when the node is back: an order from before it was lost does not survive on the way.
-            let gone = self.lost.contains(&slot.node)
-                || self.lost_at.get(&slot.node).is_some_and(|lost| made < *lost);
-            if !gone && let Some(holder) = self.members.holder(slot) {
-                let what = format!("{id} and {holder} both run on devices {} of {}", slot.devices, slot.node);
-                return Err(self.broken(&what));
-            }
-            let member = Member {
-                node: slot.node.clone(),
-                devices: slot.devices,
-                is_part: slot.part.is_some(),
-                script: script.clone(),
-                state: MemberState::Requested,
-                version: 0,
-            };
-            self.members.0.insert(id, member);
-            let fails = script.fail_start == Some(slot.rank) || self.rng.chance(self.faults.member_start);
-            if gone {
-                self.change(id, MemberState::Exited(Exit::failed(FailureClass::Node, "the node is lost")));
-            } else if fails {
-                let exit = never_started("the command was not found");
-                self.change_after(id, 0, MemberState::Exited(exit));
-            } else if let Some(ms) = script.starts_ms
-                && !self.rng.chance(self.faults.member_stuck)
-            {
-                self.change_after(id, ms, MemberState::Ready);
             }
         }
         Ok(())
-    }
-
-    fn release(&mut self, gang: GangId, attempt: u32) {
-        for id in self.members.of_attempt(gang, attempt) {
-            if self.members.0.get(&id).is_some_and(|m| m.state == MemberState::Ready) {
-                self.change(id, MemberState::Running);
-            }
-        }
-    }
-
-    fn terminate(&mut self, gang: GangId, attempt: u32) {
-        for id in self.members.of_attempt(gang, attempt) {
-            let Some(member) = self.members.0.get(&id).filter(|m| m.lives()) else { continue };
-            // At the gate nothing of the user's runs that could ignore it.
-            let takes = if member.state == MemberState::Running { member.script.term_ms } else { Some(0) };
-            if let Some(ms) = takes {
-                self.change_after(id, ms, MemberState::Exited(ended_by(SIGTERM)));
-            }
-        }
-    }
-
-    /// After this, every member of the attempt is owed an end, also those that never began.
-    fn kill(&mut self, gang: GangId, attempt: u32) {
-        self.killed.insert((gang, attempt));
-        let ranks = self.engine.gang(gang).filter(|r| r.attempt == attempt).map_or(0, |r| r.members.len());
-        for rank in (0..ranks).filter_map(|r| u32::try_from(r).ok()) {
-            let id = MemberId { gang, attempt, rank };
-            match self.members.0.get(&id).map(|m| m.state.clone()) {
-                None => {
-                    self.report(Input::MemberExited { member: id, exit: never_started("was not started") })
-                }
-                Some(MemberState::Exited(exit)) => self.report(Input::MemberExited { member: id, exit }),
-                Some(_) => self.change(id, MemberState::Exited(ended_by(SIGKILL))),
-            }
-        }
-    }
-
-    fn change_after(&mut self, member: MemberId, ms: u64, next: MemberState) {
-        let Some(version) = self.members.0.get(&member).map(|m| m.version) else { return };
-        self.plan(self.now.plus(ms), Due::Member { member, version, next });
-    }
-
-    /// A member changes now, and the engine will be told.
-    fn change(&mut self, id: MemberId, next: MemberState) {
-        let Some(member) = self.members.0.get_mut(&id).filter(|m| m.lives()) else { return };
-        member.enter(next.clone());
-        let fact = match next {
-            MemberState::Requested => return,
-            MemberState::Ready => Input::MemberReady { member: id },
-            MemberState::Running => Input::MemberReleased { member: id },
-            MemberState::Exited(exit) => Input::MemberExited { member: id, exit },
-        };
-        let runs = (member.script.runs_ms, member.script.code);
-        let released = matches!(fact, Input::MemberReleased { .. });
-        self.report(fact);
-        if let (true, (Some(ms), code)) = (released, runs) {
-            self.change_after(id, ms, MemberState::Exited(Exit::code(code)));
-        }
     }
 
     /// A fact on its way to the engine, perhaps twice.
@@ -532,4 +432,17 @@ impl World {
         };
         Failure { kind, what, log: self.log.iter().map(step).collect() }
     }
+}
+
+/// Where two lists of facts begin to differ, with a little of what stands around it.
+fn apart(one: &[Input], other: &[Input]) -> String {
+    const BEFORE: usize = 200;
+    const SHOWN: usize = 400;
+    let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let text = |all: &[Input]| all.get(at).map_or_else(|| "nothing".to_owned(), |fact| format!("{fact:?}"));
+    let (one, other) = (text(one), text(other));
+    let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+    let shown =
+        |text: &str| -> String { text.chars().skip(same.saturating_sub(BEFORE)).take(SHOWN).collect() };
+    format!("…{}… instead of …{}…", shown(&one), shown(&other))
 }

@@ -15,6 +15,7 @@ fn nothing_breaks_and_all_work_ends() {
     assert!(reports.iter().map(|r| r.crashes).sum::<u64>() > runs);
     assert!(reports.iter().map(|r| r.starts).sum::<u64>() > 3 * runs);
     assert!(reports.iter().map(|r| r.succeeded).sum::<u64>() > runs);
+    assert!(reports.iter().map(|r| r.evictions).sum::<u64>() > runs / 10);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::parallel::ParallelismFile;
 use crate::place::{At, Scalar};
 use crate::scalar::{SignalNumber, Span, VariableName};
 use crate::topology::{SegmentFile, SpreadFile, TopologyFile};
+use crate::turn::{AfterFile, AftersFile, ArrayFile};
 
 /// What was typed on the command line, unread. Every flag that is given wins over the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,20 @@ pub struct SubmitFlags {
     pub time_limit: Option<String>,
     pub queue: Option<String>,
     pub priority: Option<String>,
+    pub class: Option<String>,
+    /// It waits until it is released.
+    pub hold: bool,
+    /// `JOB[:END]` each; together they stand for those of the file.
+    pub after: Vec<String>,
+    /// A time with its offset from UTC, or `+SPAN` from the submission.
+    pub begin: Option<String>,
+    /// As `begin`.
+    pub deadline: Option<String>,
+    /// `SIZE[%MAX_RUNNING]`.
+    pub array: Option<String>,
+    pub preempt: Option<String>,
+    /// Nodes that may be taken back will do.
+    pub spot: bool,
     /// `LEVEL[:required|preferred][@WAIT]`.
     pub topology: Option<String>,
     /// `RANKS@LEVEL` each; together they stand for those of the file.
@@ -93,6 +108,7 @@ impl SubmitFlags {
         set("--grace", self.grace.as_deref(), &mut file.grace)?;
         set("--notify", self.notify.as_deref(), &mut file.notify)?;
         set("--key", self.key.as_deref(), &mut file.key)?;
+        self.set_turn(&mut file)?;
         self.set_resources(&mut file)?;
         self.set_lists(&mut file)?;
         self.set_topology(&mut file)?;
@@ -122,6 +138,29 @@ impl SubmitFlags {
             file.run = None;
         }
         Ok(file)
+    }
+
+    /// When the job goes, and when it makes way.
+    fn set_turn(&self, file: &mut JobFile) -> Result<(), SpecError> {
+        set("--class", self.class.as_deref(), &mut file.class)?;
+        set("--begin", self.begin.as_deref(), &mut file.begin)?;
+        set("--deadline", self.deadline.as_deref(), &mut file.deadline)?;
+        set("--preempt", self.preempt.as_deref(), &mut file.preempt)?;
+        if self.hold {
+            file.hold = Some(At::new(true, Place::Flag("--hold")));
+        }
+        if self.spot {
+            file.spot = Some(At::new(true, Place::Flag("--spot")));
+        }
+        let after = read_all("--after", &self.after, AfterFile::from_short)?;
+        if !after.is_empty() {
+            file.after = AftersFile(after);
+        }
+        if let Some(text) = &self.array {
+            let array = ArrayFile::from_short(text, Place::Flag("--array"));
+            file.array = Some(array.map_err(|message| refuse("--array", &message))?);
+        }
+        Ok(())
     }
 
     /// `--topology` is about the whole job, and leaves what the file says of parts of it.

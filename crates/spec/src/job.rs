@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use phalanx_model::{JobName, LaunchKind, Pattern, QueueName, RoleName};
+use phalanx_model::{ClassName, JobName, LaunchKind, Pattern, PreemptMode, QueueName, RoleName};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::error::{Place, Source, SpecError};
+use crate::moment::Moment;
 use crate::nodes::NodesFile;
 use crate::parallel::ParallelismFile;
 use crate::place::{At, Scalar};
@@ -15,6 +16,7 @@ use crate::resources::ResourcesFile;
 use crate::roles::RoleFile;
 use crate::scalar::{Count, Memory, RetryCause, SignalNumber, Span, TimeLimit, VariableName};
 use crate::topology::TopologyFile;
+use crate::turn::{AftersFile, ArrayFile, ElasticFile};
 use crate::yaml;
 
 /// A job: how many nodes and GPUs, what runs there, and what happens when it fails.
@@ -31,6 +33,27 @@ pub struct JobFile {
     /// Jobs with a higher number go first. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<At<i32>>,
+    /// Class of priority, e.g. `serving`: it goes before `priority`, and may take from lower classes what they hold.
+    /// Default: the cluster's default class, `training` unless the queue file says another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<At<ClassName>>,
+    /// Waits until somebody releases it. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<At<bool>>,
+    /// Jobs whose ends are waited for, by number: `12`, `12:any`, or a list such as `[12, {job: 13, end: any}]`. Ends
+    /// are `success` (the default), `failure` and `any`; when a job ends otherwise, this one ends too.
+    #[serde(skip_serializing_if = "AftersFile::is_empty")]
+    pub after: AftersFile,
+    /// It starts no earlier: `2026-12-01T08:00Z`, or `+2h` from the submission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begin: Option<At<Moment>>,
+    /// It starts no later, and ends unstarted when it could not: `2026-12-01T08:00Z`, or `+8h` from the submission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<At<Moment>>,
+    /// The same job many times, each task by itself: `10`, `10%2` for two at once, or `{size: 10, max_running: 2}`. A
+    /// task is told PHALANX_ARRAY_INDEX, from 0, and PHALANX_ARRAY_SIZE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayFile>,
     /// Number of nodes, or their names: `2`, `[a, b]`, or `{count: 2, of: [a, b, c], except: [d], prefer: [a]}`. With
     /// a number, `resources` is what each NODE gives. Without one, `resources` is the total of the whole job, spread
     /// over as many nodes as are needed.
@@ -43,6 +66,10 @@ pub struct JobFile {
     /// Number of processes on each node that is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks_per_node: Option<At<Count>>,
+    /// How few and how many ranks will do, `{min: 4, max: 16}`: the job shrinks before it is preempted, and grows into
+    /// what nobody is owed. Default: always as many as it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<ElasticFile>,
     /// GPUs, CPUs, memory, and resources by name: per NODE when `nodes` has a number, otherwise in total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesFile>,
@@ -92,6 +119,14 @@ pub struct JobFile {
     /// Longest time from the order to start until every process stands ready. Default: 1m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_deadline: Option<At<Span>>,
+    /// What becomes of the job when it has to make way. `requeue`: it saves its work, ends, and waits again in its old
+    /// place of the line (the default). `cancel`: it ends for good. `never`: it does not make way, and is given only
+    /// what is guaranteed to its queue or to nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempt: Option<At<PreemptMode>>,
+    /// It also goes to nodes that may be taken back at short notice. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spot: Option<At<bool>>,
     /// Where and how the program saves its work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointFile>,
@@ -126,6 +161,10 @@ pub struct CheckpointFile {
     /// Directory, told to the program as PHALANX_CKPT_DIR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<At<String>>,
+    /// Whether every node sees that directory. With `false` the job resumes on the nodes where it saved its work, or
+    /// not at all. Default: true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<At<bool>>,
     /// How often to save, told to the program as PHALANX_CKPT_INTERVAL in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<At<Span>>,

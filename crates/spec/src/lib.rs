@@ -1,4 +1,4 @@
-//! What users write: job and cluster files, parsed, validated, turned into the model.
+//! What users write: job, cluster and queue files, parsed, validated, turned into the model.
 //!
 //! A file is read into a struct whose values know where they were written ([`At`]); flags become the same
 //! struct. Turning that into the model checks what concerns more than one value. Every failure is a
@@ -11,12 +11,14 @@ pub mod error;
 pub mod flags;
 pub mod gpus;
 pub mod job;
+pub mod moment;
 pub mod nodes;
 pub mod parallel;
 pub mod pattern;
 pub mod place;
 mod program;
 pub mod quantity;
+pub mod queues;
 pub mod resources;
 pub mod roles;
 pub mod scalar;
@@ -26,6 +28,7 @@ mod short;
 mod submit;
 mod together;
 pub mod topology;
+pub mod turn;
 mod yaml;
 
 pub use cluster::{
@@ -37,6 +40,7 @@ pub use flags::SubmitFlags;
 pub use job::JobFile;
 pub use place::{At, Scalar};
 pub use program::RANKS_PER_NODE_ENV;
-pub use schema::{cluster_schema, job_schema};
+pub use queues::{QueueFile, SharePolicy};
+pub use schema::{cluster_schema, job_schema, queues_schema};
 pub use submit::SubmitContext;
 pub use yaml::FILE_BYTES_MAX;

@@ -95,6 +95,13 @@ impl<'de> Deserialize<'de> for ResourcesFile {
 /// The name of a resource, which is not a slip for one that has a field.
 struct Field(ResourceName);
 
+/// The field that a slip or a word of another scheduler means.
+pub(crate) fn meant_field(text: &str) -> Option<&'static str> {
+    let lower = text.to_lowercase();
+    let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == lower).map(|(_, ours)| *ours);
+    synonym.or_else(|| nearest(text, &FIELDS).filter(|_| !FIELDS.contains(&text)))
+}
+
 impl Scalar for Field {
     const ACCEPTED: &'static str =
         "gpus, cpus, memory, or the name of a resource that the cluster counts, such as nic or disk_gb";
@@ -102,9 +109,7 @@ impl Scalar for Field {
     fn read(text: &str) -> Result<Self, String> {
         let name =
             ResourceName::new(text).map_err(|error| wrong(text, format_args!("is not a name: {error}")))?;
-        let lower = text.to_lowercase();
-        let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == lower).map(|(_, ours)| *ours);
-        match synonym.or_else(|| nearest(text, &FIELDS).filter(|_| !FIELDS.contains(&text))) {
+        match meant_field(text) {
             Some(meant) => Err(format!("no such field; did you mean {}?", quote(meant))),
             None => Ok(Self(name)),
         }

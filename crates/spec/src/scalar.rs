@@ -1,8 +1,8 @@
 //! The kinds of values that files and flags hold, and how each is read.
 
 use phalanx_model::{
-    AxisKind, Collective, DomainName, JobName, LaunchKind, LevelName, NodeName, Pattern, QueueName,
-    ResourceName, RoleName,
+    AxisKind, ClassName, Collective, DomainName, EndOf, JobId, JobName, LaunchKind, LevelName, NodeName,
+    Pattern, PreemptMode, QueueName, Reclaim, ResourceName, RoleName,
 };
 use schemars::{Schema, json_schema};
 
@@ -151,6 +151,12 @@ define_words!(Mode, "one of required, preferred", "required" => Self::Required, 
 define_words!(RetryCause, "one of user_code (or error), start_up, node (or node_failure), preemption, infrastructure",
     "user_code" => Self::UserCode, "error" => Self::UserCode, "start_up" => Self::StartUp, "node" => Self::Node,
     "node_failure" => Self::Node, "preemption" => Self::Preemption, "infrastructure" => Self::Infrastructure);
+define_words!(EndOf, "one of success, failure, any",
+    "success" => Self::Success, "failure" => Self::Failure, "any" => Self::Any);
+define_words!(PreemptMode, "one of requeue, cancel, never",
+    "requeue" => Self::Requeue, "cancel" => Self::Cancel, "never" => Self::Never);
+define_words!(Reclaim, "one of fair_share, guarantee",
+    "fair_share" => Self::FairShare, "guarantee" => Self::Guarantee);
 define_words!(DeclaredLinkKind, "one of nvlink, pcie", "nvlink" => Self::Nvlink, "pcie" => Self::Pcie);
 
 impl Scalar for bool {
@@ -190,7 +196,7 @@ macro_rules! define_names {
     )+ };
 }
 
-define_names!(JobName, QueueName, LevelName, DomainName, NodeName, ResourceName, RoleName);
+define_names!(JobName, QueueName, ClassName, LevelName, DomainName, NodeName, ResourceName, RoleName);
 
 /// A decimal integer, told apart from what only looks like one.
 pub(crate) fn integer(text: &str) -> Result<i128, String> {
@@ -258,6 +264,25 @@ impl Scalar for i32 {
 
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": Self::MIN, "maximum": Self::MAX })
+    }
+}
+
+impl Scalar for JobId {
+    const ACCEPTED: &'static str = "the number of a job, such as 12, as `phalanx ps` shows it";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match integer(text) {
+            Ok(1..) => text.parse().map(Self).map_err(|_| wrong(text, "is too large")),
+            _ => Err(wrong(text, "is not the number of a job")),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1 })
     }
 }
 

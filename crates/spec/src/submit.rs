@@ -1,8 +1,8 @@
 //! From a job file to the model: what each member needs and runs, and what happens when one fails.
 
 use phalanx_model::{
-    Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, Owner, Policy, QueueName,
-    Timestamp, Traffic,
+    Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, Owner, Policy, PreemptMode,
+    QueueName, Timestamp, Traffic,
 };
 
 use crate::error::{Place, SpecError};
@@ -27,7 +27,7 @@ pub struct SubmitContext {
 }
 
 impl JobFile {
-    /// Turns the file into a job of one gang.
+    /// Turns the file into a job of one gang, or of one for each task of its array.
     ///
     /// # Errors
     /// When fields contradict each other, or nothing is said to run.
@@ -52,6 +52,8 @@ impl JobFile {
             program,
         };
         self.check_together(&gang)?;
+        let gang = self.elastic(gang, &shape)?;
+        let turn = self.turn(&context)?;
         let key = self.key.as_ref().map(|key| self.checked_key(key)).transpose()?;
         let policy = self.policy()?;
         Ok(Job {
@@ -62,9 +64,9 @@ impl JobFile {
             queue: self.queue.as_ref().map_or_else(default_queue, |queue| queue.value.clone()),
             priority: self.priority.map_or(0, |priority| priority.value),
             submitted_at: context.submitted_at,
-            gangs: vec![gang],
+            gangs: self.tasks(gang)?,
             policy,
-            turn: phalanx_model::Turn::default(),
+            turn,
         })
     }
 
@@ -121,7 +123,17 @@ impl JobFile {
                 }
                 (None, None) => None,
             };
+            policy.preempt.is_pinned = checkpoint.shared.is_some_and(|shared| !shared.value);
+            if let (Some(shared), None) = (checkpoint.shared, &checkpoint.dir) {
+                let accepted = "add `dir: PATH`, or leave the field out";
+                return Err(self.source.error(
+                    shared.place,
+                    "has no effect without checkpoint.dir",
+                    accepted,
+                ));
+            }
         }
+        policy.preempt.mode = self.preempt.map_or(PreemptMode::Requeue, |mode| mode.value);
         self.fill_retry(&mut policy)?;
         Ok(policy)
     }

@@ -17,6 +17,7 @@ impl JobFile {
         let segments = topology.and_then(|topology| topology.segments.first()).map(|s| s.size.place);
         let spread = topology.and_then(|topology| topology.spread.first()).map(|s| s.max.place);
         let role = self.roles.keys().next().map(|name| name.place);
+        let elastic = self.elastic_place();
         let pairs = [
             ((slice, "a slice has whole devices"), (part, "a part of a GPU")),
             ((slice, "a slice orders its ranks along the torus"), (grid, "another order")),
@@ -25,6 +26,12 @@ impl JobFile {
             ((slice, "a slice is one box of chips"), (role, "members beside it")),
             ((segments, "segments have whole devices"), (part, "a part of a GPU")),
             ((grid, "parallel training has whole devices"), (part, "a part of a GPU")),
+            (
+                (elastic, "an elastic job changes its number of ranks"),
+                (slice, "a slice has as many as it has"),
+            ),
+            ((elastic, "an elastic job changes its number of ranks"), (grid, "degrees that multiply to it")),
+            ((elastic, "an elastic job has equal ranks"), (role, "members beside them")),
         ];
         for ((one, what), (other, label)) in pairs {
             if let (Some(one), Some(other)) = (one, other) {

@@ -9,21 +9,26 @@ use crate::error::{Place, Source, SpecError, listed, nearest, quote};
 
 /// Largest file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
-/// Deepest nesting; the deepest field of ours stands at 6.
-const DEPTH_MAX: usize = 16;
+/// Deepest nesting: two for each of the queues above each other, and a few more inside the last.
+const DEPTH_MAX: usize = 24;
 
 /// Scalars and collections that aliases may repeat in all.
 const ALIASED_MAX: usize = 100_000;
 const LIMITS: &str =
-    "the limits are 4 MiB, 16 levels of nesting, a million values, and 100000 repeated by aliases";
+    "the limits are 4 MiB, 24 levels of nesting, a million values, and 100000 repeated by aliases";
 
 /// Words of other schedulers, and what they are called here.
 const SYNONYMS: &[(&str, &str)] = &[
     ("accelerators", "resources.gpus"),
     ("args", "command"),
     ("commands", "run"),
+    ("begin_time", "begin"),
+    ("begins_at", "begin"),
     ("cpu", "resources.cpus"),
     ("cpus", "resources.cpus"),
+    ("depend", "after"),
+    ("dependency", "after"),
+    ("depends_on", "after"),
     ("envs", "env"),
     ("exclude", "nodes.except"),
     ("exclude_nodes", "nodes.except"),
@@ -43,6 +48,9 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("num_nodes", "nodes"),
     ("parallel", "parallelism"),
     ("partition", "queue"),
+    ("preemptible", "preempt"),
+    ("priority_class", "class"),
+    ("qos", "class"),
     ("script", "run"),
     ("slice", "topology.slice"),
     ("spread", "topology.spread"),

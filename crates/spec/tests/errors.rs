@@ -5,7 +5,7 @@ mod common;
 use std::fmt::Write as _;
 
 use common::{context, golden};
-use phalanx_spec::{ClusterFile, JobFile, SubmitFlags};
+use phalanx_spec::{ClusterFile, JobFile, QueueFile, SubmitFlags};
 
 const JOBS: &[&str] = &[
     "name: a\nresources: {gpu: 8}\nrun: x\n",
@@ -91,6 +91,36 @@ const JOBS: &[&str] = &[
     "roles: {ps: {run: x, command: [y]}}\nrun: x\n",
     "secrets: [A]\nroles: {ps: {env: {A: b}}}\nrun: x\n",
     "priority: high\nrun: x\n",
+    "class: a b\nrun: x\n",
+    "qos: high\nrun: x\n",
+    "hold: soon\nrun: x\n",
+    "after: train\nrun: x\n",
+    "after: 0\nrun: x\n",
+    "after: 12:ok\nrun: x\n",
+    "after: [12, {job: 13, ends: any}]\nrun: x\n",
+    "after: [12, \"13:any\", {job: 12, end: any}]\nrun: x\n",
+    "after:\n  end: any\nrun: x\n",
+    "begin: 2h\nrun: x\n",
+    "begin: 2026-12-01T08:00\nrun: x\n",
+    "begin: tomorrow\nrun: x\n",
+    "deadline: 1970-01-01T00:00Z\nrun: x\n",
+    "begin: +2h\ndeadline: +90m\nrun: x\n",
+    "array: 0-9\nrun: x\n",
+    "array: 0\nrun: x\n",
+    "array: 10%0\nrun: x\n",
+    "array: {tasks: 10}\nrun: x\n",
+    "array: 10001\nrun: x\n",
+    "preempt: no\nrun: x\n",
+    "spot: 1\nrun: x\n",
+    "elastic: 4\nrun: x\n",
+    "ranks: 8\nelastic: {min: 9}\nrun: x\n",
+    "resources: {gpus: 8}\nelastic: {min: 2, max: 4}\nrun: x\n",
+    "nodes: 4\nresources: {gpus: 8}\nelastic: {min: 12}\nrun: x\n",
+    "launch: torchrun\nnodes: 4\nresources: {gpus: 8}\nelastic: {max: 60}\nrun: x\n",
+    "ranks: 8\nelastic: {min: 4}\nroles: {ps: {}}\nrun: x\n",
+    "ranks: 8\nelastic: {min: 4}\nparallelism: {data: 8}\nrun: x\n",
+    "topology: {slice: 4x4}\nelastic: {max: 32}\nrun: x\n",
+    "checkpoint: {shared: false}\nrun: x\n",
     "topology: 0.5\nrun: x\n",
     "topology: [leaf]\nrun: x\n",
     "topology: leaf:requird\nrun: x\n",
@@ -228,6 +258,57 @@ const CLUSTERS: &[&str] = &[
     "nodes: {name: a}\n",
 ];
 
+const QUEUES: &[&str] = &[
+    "queue: []\n",
+    "queues: {name: a}\n",
+    "queues: [{nme: a}]\n",
+    "queues: [{name: a b}]\n",
+    "queues:\n  - name: a\n  - name: b\n    queues: [{name: a}]\n",
+    "queues:\n  - name: vision\n  - {name: eval, parent: visoin}\n",
+    "queues: [{name: a, parent: a}]\n",
+    "queues:\n  - {name: a, parent: c}\n  - {name: b, parent: a}\n  - {name: c, parent: b}\n",
+    "queues: [{name: a}, {name: b, queues: [{name: c, parent: a}]}]\n",
+    "queues: [{name: a, queues: [{name: b, queues: [{name: c, queues: [{name: d, queues: [{name: e}]}]}]}]}, {name: f, parent: e}, {name: g, parent: f}, {name: h, parent: g}, {name: i, parent: h}]\n",
+    "queues: [{name: a, guaranteed: 8}]\n",
+    "queues: [{name: a, guaranteed: {gpu: 8}}]\n",
+    "queues: [{name: a, guaranteed: {gpu/H100: 8}}]\n",
+    "queues: [{name: a, guaranteed: {gpus/: 8}}]\n",
+    "queues: [{name: a, guaranteed: {gpus: H100:8}}]\n",
+    "queues: [{name: a, guaranteed: {gpus: 0.0001}}]\n",
+    "queues: [{name: a, guaranteed: {memory: 512G}}]\n",
+    "queues: [{name: a, guaranteed: {nic: 0.5}}]\n",
+    "queues: [{name: a, guaranteed: {cpus: -1}}]\n",
+    "queues:\n  - name: a\n    guaranteed: {gpus: 8}\n    queues:\n      - {name: b, guaranteed: {gpus: 6}}\n      - {name: c, guaranteed: {gpus: 2.5}}\n",
+    "queues:\n  - name: a\n    guaranteed: {memory: 1TB}\n    limit: {memory: 512GB}\n",
+    "queues:\n  - name: a\n    limit: {gpus/H100: 2}\n    queues: [{name: b, guaranteed: {gpus/H100: 4}}]\n",
+    "queues:\n  - name: a\n    guaranteed: {gpus: 2}\n    lend: {gpus: 4}\n",
+    "queues: [{name: a, lend: {nic: 1}}]\n",
+    "queues: [{name: a, weight: -1}]\n",
+    "queues: [{name: a, weight: 1000001}]\n",
+    "queues: [{name: a, shapes: [{level: leaf}]}]\n",
+    "queues: [{name: a, shapes: [{level: leaf, nodes: 0}]}]\n",
+    "queues: [{name: a, max_time: 1y}]\n",
+    "queues: [{name: a, max_gang_gpus: 0}]\n",
+    "classes: []\n",
+    "classes: [{name: a}]\n",
+    "classes: [{name: serving, rank: 1}]\n",
+    "classes: [{name: training, rank: 1}, {name: training, rank: 2}]\n",
+    "classes: [{name: training, rank: 1}, {name: b, rank: 1}]\n",
+    "classes: [{name: training, rank: 1, min_run: 10}]\n",
+    "default_class: trainning\n",
+    "half_life: 0s\n",
+    "ageing: never\n",
+    "reservations: 0\n",
+    "reservations: none\n",
+    "hold_idle: 25\n",
+    "hold_idle: 101%\n",
+    "reclaim: fair\n",
+    "worth: {H100: 0}\n",
+    "worth: {A100: 0.4, A100-SXM4-80GB: 0.5}\n",
+    "boost: 1000\n",
+    "boost: {max: -1}\n",
+];
+
 fn flag_cases() -> Vec<(&'static str, SubmitFlags)> {
     let some = |text: &str| Some(text.to_owned());
     let base = || SubmitFlags { argv: vec!["x".to_owned()], ..SubmitFlags::default() };
@@ -287,6 +368,16 @@ fn flag_cases() -> Vec<(&'static str, SubmitFlags)> {
             "--gpus 4 --parallel tensor=8 --ranks 4",
             SubmitFlags { gpus: some("4"), parallel: some("tensor=8"), ranks: some("4"), ..base() },
         ),
+        ("--class 'a b'", SubmitFlags { class: some("a b"), ..base() }),
+        ("--after train", SubmitFlags { after: vec!["train".to_owned()], ..base() }),
+        (
+            "--after 12 --after 12:any",
+            SubmitFlags { after: vec!["12".to_owned(), "12:any".to_owned()], ..base() },
+        ),
+        ("--begin 8:00", SubmitFlags { begin: some("8:00"), ..base() }),
+        ("--begin +2h --deadline +1h", SubmitFlags { begin: some("+2h"), deadline: some("+1h"), ..base() }),
+        ("--array 1-10", SubmitFlags { array: some("1-10"), ..base() }),
+        ("--preempt pause", SubmitFlags { preempt: some("pause"), ..base() }),
         ("no command", SubmitFlags::default()),
     ]
 }
@@ -302,6 +393,11 @@ fn errors_read_as_they_should() {
     for yaml in CLUSTERS {
         let cluster = ClusterFile::from_yaml(yaml, "cluster.yaml").and_then(ClusterFile::into_cluster);
         let error = cluster.expect_err(yaml);
+        writeln!(text, "{error}\n").unwrap();
+    }
+    for yaml in QUEUES {
+        let policy = QueueFile::from_yaml(yaml, "queues.yaml").and_then(QueueFile::into_policy);
+        let error = policy.expect_err(yaml);
         writeln!(text, "{error}\n").unwrap();
     }
     for (shown, flags) in flag_cases() {
@@ -332,6 +428,11 @@ fn errors_show_the_line_and_a_caret() {
     {
         let job = JobFile::from_yaml(yaml, "job.yaml").and_then(|file| file.into_job(context()));
         let error = job.expect_err(yaml);
+        assert!(error.line().is_some() && error.to_string().contains('^'), "{yaml:?}: {error}");
+    }
+    for yaml in QUEUES.iter().filter(|yaml| **yaml != "classes: []\n") {
+        let policy = QueueFile::from_yaml(yaml, "queues.yaml").and_then(QueueFile::into_policy);
+        let error = policy.expect_err(yaml);
         assert!(error.line().is_some() && error.to_string().contains('^'), "{yaml:?}: {error}");
     }
 }

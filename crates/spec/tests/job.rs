@@ -414,8 +414,9 @@ proptest! {
     #[test]
     fn no_value_panics(
         field in prop::sample::select(vec!["name", "nodes", "ranks", "ranks_per_node", "launch", "topology", "env", "secrets", "command",
-            "time_limit", "grace", "retry", "checkpoint", "traffic", "resources", "key", "workdir", "priority"]),
-        value in "[-\\[\\]{}:,@a-z0-9.\" \\n\\t&*!|>#'é]{0,40}",
+            "time_limit", "grace", "retry", "checkpoint", "traffic", "resources", "key", "workdir", "priority", "class", "hold", "after", "begin",
+            "deadline", "array", "preempt", "spot", "elastic"]),
+        value in "[-+%\\[\\]{}:,@a-z0-9.\" \\n\\t&*!|>#'é]{0,40}",
     ) {
         let text = format!("run: x\n{field}: {value}\n");
         let _ = JobFile::from_yaml(&text, "f").map(|file| file.into_job(context())).map_err(|error| error.to_string());

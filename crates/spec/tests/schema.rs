@@ -13,12 +13,14 @@ fn pretty(schema: &Value) -> String {
 fn schemas_are_the_kept_ones() {
     golden("schema/job.schema.json", &pretty(&phalanx_spec::job_schema()));
     golden("schema/cluster.schema.json", &pretty(&phalanx_spec::cluster_schema()));
+    golden("schema/queues.schema.json", &pretty(&phalanx_spec::queues_schema()));
 }
 
 /// An editor shows these: every field has a description.
 #[test]
 fn every_field_is_described() {
-    for schema in [phalanx_spec::job_schema(), phalanx_spec::cluster_schema()] {
+    for schema in [phalanx_spec::job_schema(), phalanx_spec::cluster_schema(), phalanx_spec::queues_schema()]
+    {
         check(&schema, "");
     }
 }

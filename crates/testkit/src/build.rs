@@ -1,12 +1,11 @@
-//! Builders. Names that are not names panic.
+//! Builders of levels and nodes. Names that are not names panic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, Advisory, CostTable, DeviceMask, DomainLimit, DomainName, FailureClass, Gang, Job, JobId, JobName,
-    LevelName, Levels, LinkKind, Machine, Node, NodeName, Owner, Policy, QueueName, ResourceName, ShapeCost,
-    Timestamp, TorusPlace,
+    Admin, CostTable, DeviceMask, DomainLimit, DomainName, LevelName, Levels, LinkKind, Machine, Node,
+    NodeName, ResourceName, ShapeCost, TorusPlace,
 };
 use phalanx_scenario::Shape;
 
@@ -183,6 +182,7 @@ impl NodeBuilder {
             admin: self.admin,
             foreign: self.busy,
             name: NodeName::new(self.name).unwrap(),
+            spot: None,
             torus: self.torus,
         }
     }
@@ -209,94 +209,4 @@ fn shape_cost(machine: &Machine) -> ShapeCost {
     let pair_mb_per_s = (0..devices).flat_map(|a| (0..devices).map(move |b| pair(a, b))).collect();
     // Slower than any pair, so that it never pays to leave a node.
     ShapeCost { devices, pair_mb_per_s, nic_mb_per_s: 5_000, ..ShapeCost::default() }
-}
-
-/// A job of one gang, submitted at its number, without retries or time limit.
-#[must_use]
-pub fn job(id: u64, gang: impl Into<Gang>) -> JobBuilder {
-    JobBuilder(Job {
-        id: JobId(id),
-        name: JobName::new(format!("job-{id}")).unwrap(),
-        key: None,
-        owner: Owner { uid: 1000, gid: 1000, name: "user".to_owned() },
-        queue: QueueName::new("default").unwrap(),
-        priority: 0,
-        submitted_at: Timestamp(id),
-        gangs: vec![gang.into()],
-        policy: Policy::default(),
-        turn: phalanx_model::Turn::default(),
-    })
-}
-
-#[derive(Clone, Debug)]
-pub struct JobBuilder(Job);
-
-impl JobBuilder {
-    /// One gang more.
-    #[must_use]
-    pub fn and(mut self, gang: impl Into<Gang>) -> Self {
-        self.0.gangs.push(gang.into());
-        self
-    }
-
-    #[must_use]
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.0.priority = priority;
-        self
-    }
-
-    #[must_use]
-    pub fn submitted_at(mut self, ms: u64) -> Self {
-        self.0.submitted_at = Timestamp(ms);
-        self
-    }
-
-    #[must_use]
-    pub fn key(mut self, key: &str) -> Self {
-        self.0.key = Some(key.to_owned());
-        self
-    }
-
-    #[must_use]
-    pub fn time_limit(mut self, ms: u64) -> Self {
-        self.0.policy.time_limit_ms = Some(ms);
-        self
-    }
-
-    #[must_use]
-    pub fn start_deadline(mut self, ms: u64) -> Self {
-        self.0.policy.start_deadline_ms = ms;
-        self
-    }
-
-    #[must_use]
-    pub fn advisory(mut self, signal: i32, lead_ms: u64) -> Self {
-        self.0.policy.stop.advisory = Some(Advisory { signal, lead_ms });
-        self
-    }
-
-    #[must_use]
-    pub fn grace(mut self, ms: u64) -> Self {
-        self.0.policy.stop.grace_ms = ms;
-        self
-    }
-
-    #[must_use]
-    pub fn retry(mut self, max: u32, on: &[FailureClass]) -> Self {
-        self.0.policy.retry.max = max;
-        self.0.policy.retry.on = on.to_vec();
-        self
-    }
-
-    #[must_use]
-    pub fn backoff(mut self, ms: u64, max_ms: u64) -> Self {
-        self.0.policy.retry.backoff_ms = ms;
-        self.0.policy.retry.backoff_max_ms = max_ms;
-        self
-    }
-
-    #[must_use]
-    pub fn build(self) -> Job {
-        self.0
-    }
 }

@@ -6,12 +6,16 @@
 
 mod build;
 mod gang;
+mod job;
 pub mod oracle;
+mod queue;
 mod random;
 mod watched;
 
-pub use build::{JobBuilder, NodeBuilder, costs, job, levels, limited, limited_at, node};
+pub use build::{NodeBuilder, costs, levels, limited, limited_at, node};
 pub use gang::{GangBuilder, gang};
+pub use job::{JobBuilder, job};
+pub use queue::{QueueBuilder, queue};
 pub use random::{any_cluster, any_gang, any_gang_for, any_node};
 pub use watched::Watched;
 

@@ -4,7 +4,8 @@
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Admin, Change, Effect, Epoch, GangId, GangRecord, Input, Levels, Node, NodeName, Outcome, Timestamp, Wake,
+    Admin, Effect, Epoch, GangId, GangRecord, Input, Levels, Node, NodeName, Order, Outcome, QueueReport,
+    Reason, Timestamp, Wake,
 };
 
 use crate::{costs, oracle};
@@ -60,9 +61,10 @@ impl Watched {
         let _ = twin.step(self.now, inputs, &mut again);
         assert_eq!(out, again, "the same inputs were decided otherwise\n{}", self.log());
 
-        let violations = self.checker.observe(inputs, &out.effects);
+        let violations = self.checker.observe(self.now, inputs, &out);
         assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
         self.check_books();
+        self.check_queues();
         self.check_settled();
         out
     }
@@ -89,6 +91,8 @@ impl Watched {
 
     /// The engine dies; its successor is built from its facts, knows the same and has nothing to decide.
     pub fn restart(&mut self) -> Outcome {
+        // Whom to evict is looked at anew now and then only: here for both.
+        self.plan_anew();
         let facts = self.engine.facts();
         self.epoch += 1;
         let mut successor = Engine::new(Epoch(self.epoch), self.config);
@@ -96,12 +100,19 @@ impl Watched {
         self.wake = successor.step(self.now, &facts, &mut out);
         assert_eq!(facts, successor.facts(), "the successor knows something else\n{}", self.log());
         assert!(out.effects.is_empty(), "the successor decided {:?}\n{}", out.effects, self.log());
-        let violations = self.checker.observe(&facts, &out.effects);
+        let violations = self.checker.observe(self.now, &facts, &out);
         assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
         self.engine = successor;
         self.steps.push((self.now, Vec::new(), Vec::new()));
         self.check_books();
+        self.check_queues();
         out
+    }
+
+    /// All is planned anew; nothing else changes.
+    pub fn plan_anew(&mut self) -> Outcome {
+        let anew = self.anew();
+        self.step(&anew)
     }
 
     #[must_use]
@@ -145,6 +156,33 @@ impl Watched {
         }
     }
 
+    /// Where nobody holds anything, nothing is used of any queue.
+    fn check_queues(&self) {
+        if self.checker.holds_nothing() {
+            let uses =
+                |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
+            let using: Vec<QueueReport> = self.engine.queues().into_iter().filter(uses).collect();
+            assert!(using.is_empty(), "nobody holds anything, and {using:?}\n{}", self.log());
+        }
+    }
+
+    /// Whether a gang that has a place waits by policy all the same: it is not its turn, or its queue may not use more.
+    #[must_use]
+    pub fn waits_by_policy(&self, gang: GangId) -> bool {
+        self.engine.reason(gang).is_some_and(|reason| {
+            matches!(
+                reason,
+                Reason::Priority { .. }
+                    | Reason::Preempting { .. }
+                    | Reason::QueueLimit(_)
+                    | Reason::ArrayLimit { .. }
+                    | Reason::Held { .. }
+                    | Reason::Dependency { .. }
+                    | Reason::BeginTime { .. }
+            )
+        })
+    }
+
     /// Nothing is left to decide: not in an empty step, nor when all is planned anew.
     fn check_settled(&self) {
         let mut copy = self.engine.clone();
@@ -152,9 +190,10 @@ impl Watched {
         let _ = copy.step(self.now, &[], &mut out);
         assert_eq!(out, Outcome::default(), "an empty step decided something\n{}", self.log());
         let _ = copy.step(self.now, &self.anew(), &mut out);
-        assert!(out.effects.is_empty(), "{:?} were left to decide\n{}", out.effects, self.log());
-        let reasons = |c: &Change| matches!(c, Change::ReasonChanged { .. });
-        assert!(!out.changes.iter().any(reasons), "stale: {:?}\n{}", out.changes, self.log());
+        // Whom to evict is looked for when somebody asks or something comes free, and now and then.
+        let starts = |effect: &Effect| matches!(effect.order, Order::StartMembers { .. });
+        let is_left = out.effects.iter().any(starts);
+        assert!(!is_left, "{:?} were left to decide\n{}", out.effects, self.log());
     }
 
     /// Facts that change nothing and make the engine plan anew: a node is closed and opened again.

@@ -30,6 +30,7 @@ pub(crate) struct Bench {
     dir: tempfile::TempDir,
     pub(crate) paths: Paths,
     cluster: PathBuf,
+    queues: Option<PathBuf>,
     daemon: Option<Child>,
 }
 
@@ -54,7 +55,7 @@ impl Bench {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let file = dir.path().join("cluster.yaml");
         fs::write(&file, cluster).unwrap();
-        Self { paths: Paths::new(state), cluster: file, daemon: None, dir }
+        Self { paths: Paths::new(state), cluster: file, queues: None, daemon: None, dir }
     }
 
     /// A file in the test's own folder.
@@ -88,13 +89,20 @@ impl Bench {
             command = Command::new("/bin/sh");
             command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(exe());
         }
-        command.arg("up").arg(self.paths.root()).arg(&self.cluster);
+        command.arg("up").arg(self.paths.root()).arg(&self.cluster).args(&self.queues);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
     /// Starts the daemon and waits until it answers.
     pub(crate) fn up(&mut self) {
         self.up_under(None);
+    }
+
+    /// As [`Self::up`], with a queue file; later starts have none.
+    pub(crate) fn up_with_queues(&mut self, file: &Path) {
+        self.queues = Some(file.to_owned());
+        self.up();
+        self.queues = None;
     }
 
     /// As [`Self::up`], with this file mode mask.

@@ -1,6 +1,8 @@
 //! Jobs as a client would submit them.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use phalanx_local::client::ClientError;
 use phalanx_local::protocol::{Answer, ErrorView};
@@ -41,6 +43,30 @@ pub(crate) fn shell(size: u32, script: &str) -> Job {
         },
         turn: phalanx_model::Turn::default(),
     }
+}
+
+/// Steps between two checkpoints of [`trainer`].
+pub(crate) const TRAINER_EVERY: u64 = 15;
+
+/// Rank 0 counts steps of 50 ms for all; `step` in the folder is what it saved, `reached` how far it is, and its log says
+/// where it `resumed`. It saves every [`TRAINER_EVERY`] steps, when it is done, and at once on SIGUSR1, when `told` is
+/// the time at which it is to end.
+pub(crate) fn trainer(folder: &Path, size: u32, steps: u32) -> Job {
+    let script = format!(
+        "cd $PHALANX_CKPT_DIR
+         if [ $PHALANX_RANK != 0 ]; then until [ -e over ]; do sleep 0.2; done; exit; fi
+         n=$(cat step 2>/dev/null || echo 0); echo resumed=$n; echo resume=$PHALANX_RESUME
+         save() {{ echo $n > step.next && mv step.next step && touch $PHALANX_CHECKPOINTED; }}
+         trap 'cat $PHALANX_PREEMPT_AT > told; save' USR1
+         while [ $n -lt {steps} ]; do
+           sleep 0.05; n=$((n + 1)); echo $n > reached; [ $((n % {TRAINER_EVERY})) = 0 ] && save
+         done
+         save; touch over"
+    );
+    fs::create_dir_all(folder).unwrap();
+    let mut job = shell(size, &script);
+    gang(&mut job).program.checkpoint_dir = Some(folder.display().to_string());
+    job
 }
 
 /// The only gang of a job.

@@ -5,7 +5,7 @@ mod jobs;
 mod processes;
 
 pub(crate) use bench::{Bench, NODE_OF_8, TWO_NODES_OF_8};
-pub(crate) use jobs::{env, gang, refused, retry, shell};
+pub(crate) use jobs::{TRAINER_EVERY, env, gang, refused, retry, shell, trainer};
 pub(crate) use processes::signal;
 
 use std::time::{Duration, Instant};

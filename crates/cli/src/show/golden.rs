@@ -54,6 +54,11 @@ fn ps() {
     same("ps-wide", &jobs::list(&wide(), &views::jobs(), true));
     same("ps-80", &jobs::list(&narrow(), &views::jobs(), true));
     same("ps-quiet", &jobs::list(&Page { quiet: true, ..page() }, &views::jobs(), true));
+    let queue = |job: phalanx_local::protocol::JobView| phalanx_local::protocol::JobView {
+        queue: if job.id.0 == 5 { "vision".to_owned() } else { job.queue },
+        ..job
+    };
+    same("ps-queues", &jobs::list(&page(), &views::jobs().into_iter().map(queue).collect::<Vec<_>>(), true));
     same("ps-none", &jobs::list(&page(), &[], false));
 }
 
@@ -62,6 +67,18 @@ fn get() {
     same("get", &jobs::one(&page(), &views::running(), &fleet()));
     same("get-80", &jobs::one(&narrow(), &views::running(), &fleet()));
     same("get-pending", &jobs::one(&page(), &views::pending(), &fleet()));
+    let mut array = views::running();
+    array.gangs = (0..20)
+        .map(|i| {
+            let mut gang = array.gangs[0].clone();
+            gang.id.index = i;
+            let over =
+                phalanx_model::Phase::Finished { ending: phalanx_model::Ending::Succeeded, at: views::NOW };
+            gang.phase = if i < 17 { Some(over) } else { gang.phase };
+            gang
+        })
+        .collect();
+    same("get-array", &jobs::one(&page(), &array, &fleet()));
     same("get-failed", &jobs::one(&page(), &views::failed(), &fleet()));
     same("ended", &jobs::ended_line(&page(), &views::failed()));
 }
@@ -71,7 +88,12 @@ fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
     same("nodes-80", &nodes::list(&narrow(), &views::nodes()));
-    same("queues", &nodes::queues(&page(), &views::queues()));
+    same("queues", &queues::list(&page(), &views::queues()));
+    same("queues-wide", &queues::list(&wide(), &views::queues()));
+    same("queues-80", &queues::list(&narrow(), &views::queues()));
+    same("queue", &queues::one(&page(), &views::queue()));
+    same("queue-wide", &queues::one(&wide(), &views::queue()));
+    same("queue-80", &queues::one(&narrow(), &views::queue()));
 }
 
 #[test]
@@ -81,6 +103,17 @@ fn why() {
     let running =
         phalanx_local::protocol::WhyView { job: views::running(), reports: Vec::new(), ..views::why() };
     same("why-running", &why::page(&page(), &running, &names(), &fleet()));
+}
+
+/// One that made way, and for which a place is held.
+#[test]
+fn preempted() {
+    let job = views::preempted();
+    same("ps-preempted", &jobs::list(&page(), std::slice::from_ref(&job), false));
+    same("get-preempted", &jobs::one(&page(), &job, &fleet()));
+    same("history", &history::list(&page(), &views::history(), false, &names()));
+    same("history-one", &history::list(&narrow(), &views::history()[1..], true, &names()));
+    same("why-preempted", &why::page(&page(), &views::why_preempted(), &names(), &fleet()));
 }
 
 fn small_job() -> Job {

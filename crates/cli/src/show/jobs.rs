@@ -1,5 +1,6 @@
 //! `ps` and `get`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
@@ -10,10 +11,14 @@ use super::asked;
 use super::placed::{self, Fleet};
 use super::table::{self, Grid, cell, dim};
 use super::time::span;
+use super::turn;
+use super::why::Names;
 use super::{Page, clean, count, field, nothing};
 
 /// Members that `get` lists before the rest is only counted.
 const MEMBERS_SHOWN: usize = 64;
+/// Gangs that `get` lists before the rest is only counted.
+const GANGS_SHOWN: usize = 8;
 /// Events that `get` lists, the newest.
 const EVENTS_SHOWN: usize = 20;
 
@@ -24,29 +29,35 @@ pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
             if finished { "no jobs" } else { "no jobs wait or run; `phalanx ps -a` shows finished ones" };
         return nothing(page, hint);
     }
-    let headings: &[&str] = if page.wide {
-        &[
-            ">ID",
-            "NAME",
-            "OWNER",
-            "QUEUE",
-            ">PRIORITY",
-            "STATE",
-            ">RANKS",
-            ">GPUS",
-            ">ATTEMPT",
-            "SUBMITTED",
-            ">RAN",
-            "WHERE OR WHY",
-        ]
-    } else {
-        &[">ID", "NAME", "OWNER", "STATE", ">GPUS", "SUBMITTED", ">RAN", "WHERE OR WHY"]
-    };
-    let mut grid = Grid::new(page, headings).one_line();
+    let first = jobs.first().map(|job| &job.queue);
+    let has_queues = page.wide || jobs.iter().any(|job| Some(&job.queue) != first);
+    let headings: Vec<&str> = [
+        (true, ">ID"),
+        (true, "NAME"),
+        (true, "OWNER"),
+        (has_queues, "QUEUE"),
+        (page.wide, "CLASS"),
+        (page.wide, ">PRIORITY"),
+        (true, "STATE"),
+        (page.wide, ">RANKS"),
+        (true, ">GPUS"),
+        (page.wide, ">ATTEMPT"),
+        (true, "SUBMITTED"),
+        (true, ">RAN"),
+        (true, "WHERE OR WHY"),
+    ]
+    .into_iter()
+    .filter_map(|(is_shown, heading)| is_shown.then_some(heading))
+    .collect();
+    let mut grid = Grid::new(page, &headings).one_line();
     for job in jobs {
         let mut cells = vec![cell(job.id), cell(clean(&job.name)), cell(clean(&job.owner))];
+        if has_queues {
+            cells.push(cell(clean(&job.queue)));
+        }
         if page.wide {
-            cells.extend([cell(&job.queue), cell(job.priority)]);
+            let class = if job.class.is_empty() { "-".to_owned() } else { clean(&job.class) };
+            cells.extend([cell(class), cell(job.priority)]);
         }
         cells.push(table::state(&job.state));
         if page.wide {
@@ -56,7 +67,7 @@ pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
         if page.wide {
             cells.push(cell(job.gangs.iter().map(|g| g.attempt).max().unwrap_or(0)));
         }
-        cells.extend([dim(page.ago(job.submitted_at)), cell(ran(page, job)), cell(where_or_why(job))]);
+        cells.extend([dim(page.ago(job.submitted_at)), cell(ran(page, job)), cell(where_or_why(page, job))]);
         grid.row(cells);
     }
     grid.render()
@@ -72,7 +83,7 @@ fn ran(page: &Page, job: &JobView) -> String {
 }
 
 /// Where it runs, why it waits, or how it ended.
-fn where_or_why(job: &JobView) -> String {
+fn where_or_why(page: &Page, job: &JobView) -> String {
     if job.ending.is_some() {
         return clean(&ended(job));
     }
@@ -81,7 +92,8 @@ fn where_or_why(job: &JobView) -> String {
         ("pending", _) | (_, None) => reason(job),
         (_, Some(placement)) => placed::short(placement, &Fleet::default()),
     };
-    clean(&text)
+    let evictions = job.gangs.iter().map(|gang| gang.evictions).sum();
+    turn::times_preempted(page, evictions) + &clean(&text)
 }
 
 /// `Resources: needs 8 members at once …`.
@@ -119,13 +131,38 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
     if !why.is_empty() {
         field(&mut text, page, if job.ending.is_some() { "how" } else { "why" }, &clean(&why));
     }
-    for (i, gang) in job.gangs.iter().enumerate() {
-        let asked = job.job.as_deref().and_then(|j| Some((j, j.gangs.get(i)?)));
-        text += &gang_text(page, gang, asked, fleet);
+    if let Some(job) = &job.job {
+        turn::fields(&mut text, page, job);
     }
+    text += &gangs(page, job, fleet);
     text += &events(page, job);
     if job.job.is_none() && !page.quiet {
         text += &format!("\n{}\n", "what it runs is shown to its owner and to operators only".dimmed());
+    }
+    text
+}
+
+/// Each gang; of many, those that have not ended, and how many there are in each state.
+fn gangs(page: &Page, job: &JobView, fleet: &Fleet) -> String {
+    let mut text = String::new();
+    let shown = if page.wide { usize::MAX } else { GANGS_SHOWN };
+    let is_over = |gang: &GangView| matches!(gang.phase, Some(Phase::Finished { .. }));
+    let many = job.gangs.len() > shown;
+    let all = job.gangs.iter().enumerate().filter(|(_, gang)| !many || !is_over(gang));
+    for (i, gang) in all.take(shown) {
+        if job.gangs.len() > 1 {
+            let _ = writeln!(text, "\n{}", format!("gang {}", gang.id).bold());
+        }
+        let asked = job.job.as_deref().and_then(|j| Some((j, j.gangs.get(i)?)));
+        text += &gang_text(page, gang, asked, fleet);
+    }
+    if many {
+        let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+        for gang in &job.gangs {
+            *states.entry(gang.phase.as_ref().map_or("pending", Phase::word)).or_default() += 1;
+        }
+        let states: Vec<String> = states.into_iter().map(|(word, n)| format!("{n} {word}")).collect();
+        let _ = writeln!(text, "\n  {} in all: {}", count(job.gangs.len() as u64, "gang"), states.join(", "));
     }
     text
 }
@@ -173,6 +210,7 @@ fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: 
     if let Some(at) = gang.estimated_start {
         field(&mut text, page, "would start", &format!("{} ({})", page.ahead(at), page.clock(at)));
     }
+    turn::of_gang(&mut text, page, gang, &Names::new());
     if let Some(predicted) = &gang.predicted {
         field(&mut text, page, "predicted", &clean(&predicted.sentence));
     }

@@ -3,13 +3,16 @@
 
 mod asked;
 pub(crate) mod dry_run;
+pub(crate) mod history;
 pub(crate) mod jobs;
 pub(crate) mod nodes;
 mod placed;
 pub(crate) mod probe;
+pub(crate) mod queues;
 mod table;
 mod time;
 pub(crate) mod topo;
+mod turn;
 pub(crate) mod why;
 
 #[cfg(test)]

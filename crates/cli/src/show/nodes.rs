@@ -1,9 +1,9 @@
-//! `nodes` and `queues`.
+//! `nodes`.
 
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{NodeView, NodesView, QueueView};
+use phalanx_local::protocol::{NodeView, NodesView};
 use phalanx_model::{Admin, Origin};
 
 use super::table::{self, Grid, cell, dim};
@@ -100,17 +100,4 @@ fn holders(page: &Page, node: &NodeView) -> String {
         parts.push(format!("others:{}", node.foreign));
     }
     parts.join(", ")
-}
-
-/// One line for each queue.
-pub(crate) fn queues(page: &Page, queues: &[QueueView]) -> String {
-    if queues.is_empty() {
-        return nothing(page, "no queues");
-    }
-    let mut grid = Grid::new(page, &["QUEUE", ">PENDING", ">RUNNING", ">GPUS HELD", ">GPUS WANTED"]);
-    for queue in queues {
-        let numbers = [queue.pending, queue.running, queue.devices_held, queue.devices_wanted];
-        grid.row([cell(clean(&queue.name))].into_iter().chain(numbers.map(cell)).collect());
-    }
-    grid.render()
 }

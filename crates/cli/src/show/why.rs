@@ -9,7 +9,7 @@ use phalanx_model::{Confidence, Estimate, GangId, JobId, Reason, Report, Timesta
 
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell};
-use super::{Page, clean, field, jobs};
+use super::{Page, clean, field, jobs, turn};
 
 /// Names of jobs that stand in the way.
 pub(crate) type Names = BTreeMap<JobId, String>;
@@ -19,12 +19,17 @@ pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) ->
     let waiting: Vec<&Report> = view.reports.iter().filter(|r| r.position > 0).collect();
     if waiting.is_empty() {
         let sentence = not_waiting(page, &view.job);
-        return text + &format!("  {sentence}\n");
+        text += &format!("  {sentence}\n");
+        view.job.gangs.iter().for_each(|gang| turn::of_gang(&mut text, page, gang, names));
+        return text;
     }
     let several = view.job.gangs.len() > 1;
     for report in waiting {
         if several {
             let _ = writeln!(text, "\n{}", format!("gang {}", report.gang).bold());
+        }
+        if let Some(gang) = view.job.gangs.iter().find(|gang| gang.id == report.gang) {
+            turn::of_gang(&mut text, page, gang, names);
         }
         text += &report_text(page, report, names, fleet);
     }
@@ -81,7 +86,23 @@ fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
                 gang(*ahead, names)
             )
         }
+        Reason::Priority { ahead, at: Some(at) } => format!(
+            "would still run when {} is to start ({}) on what is free now",
+            gang(*ahead, names),
+            page.clock(*at)
+        ),
+        Reason::Preempting { victims } => {
+            let victims = list(victims.iter().map(|id| gang(*id, names)));
+            format!("has its place, and waits until {victims} made way")
+        }
+        Reason::Dependency { jobs } => {
+            format!("waits for the end of {}", list(jobs.iter().map(|job| gang(job.gang(0), names))))
+        }
+        Reason::BeginTime { at } => {
+            format!("was asked not to start before {} ({})", page.date(*at), page.ahead(*at))
+        }
         Reason::BackOff { until } => format!("failed before, and is tried again {}", page.ahead(*until)),
+        Reason::Window { ends_at, .. } => format!("{reason}; the first is over {}", page.clock(*ends_at)),
         Reason::PreferredWait { until, .. } => format!("{reason}, until {}", page.clock(*until)),
         Reason::None => "was not considered yet".to_owned(),
         _ => reason.to_string(),
@@ -164,7 +185,7 @@ fn by(page: &Page, at: Option<Timestamp>) -> String {
 }
 
 /// `job 3 (eval)`.
-fn gang(id: GangId, names: &Names) -> String {
+pub(super) fn gang(id: GangId, names: &Names) -> String {
     let name = names.get(&id.job).map(|name| format!(" ({})", clean(name))).unwrap_or_default();
     if id.index == 0 { format!("job {}{name}", id.job) } else { format!("gang {id}{name}") }
 }

@@ -1,4 +1,4 @@
-//! Nodes and queues.
+//! Nodes.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,6 @@ use phalanx_model::NodeName;
 
 use super::Session;
 use crate::failure::Failure;
-use crate::output::Items;
 use crate::show;
 
 pub(super) fn nodes(session: &Session) -> Result<ExitCode, Failure> {
@@ -15,14 +14,6 @@ pub(super) fn nodes(session: &Session) -> Result<ExitCode, Failure> {
     let names = || view.nodes.iter().map(|node| node.name.to_string()).collect();
     let body = serde_json::json!({ "items": view.nodes, "isolation": view.isolation, "notes": view.notes });
     session.out.show("NodeList", body, |page| show::nodes::list(page, &view), names)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-pub(super) fn queues(session: &Session) -> Result<ExitCode, Failure> {
-    let Answer::Queues(queues) = session.ask(Ask::Queues)? else { return Err(Failure::unexpected()) };
-    let names = || queues.iter().map(|queue| queue.name.clone()).collect();
-    let body = Items { items: &queues };
-    session.out.show("QueueList", body, |page| show::nodes::queues(page, &queues), names)?;
     Ok(ExitCode::SUCCESS)
 }
 

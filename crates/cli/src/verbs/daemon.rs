@@ -34,7 +34,8 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         // Out of the terminal's session, so that closing it does not end the daemon.
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
-    let options = UpOptions { cluster: up.cluster, found: up.found, ..UpOptions::new(session.paths.clone()) };
+    let Up { cluster, queues, found, .. } = up;
+    let options = UpOptions { cluster, queues, found, ..UpOptions::new(session.paths.clone()) };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -43,7 +44,7 @@ fn failure(error: &UpError) -> Failure {
     let message = error.to_string();
     match error {
         UpError::AlreadyRunning(_) => Failure::unavailable(message, ""),
-        UpError::Cluster(_) => {
+        UpError::Cluster(_) | UpError::Queues(_) => {
             let (first, rest) = message.split_once('\n').unwrap_or((&message, ""));
             Failure { excerpt: rest.to_owned(), ..Failure::usage(first, "") }
         }
@@ -100,10 +101,10 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     let exe = std::env::current_exe().map_err(broken)?;
     let mut command = Command::new(exe);
     command.arg("up").arg("--__detached").arg("--state").arg(session.paths.root());
-    if let Some(cluster) = &up.cluster {
-        command
-            .arg("--cluster")
-            .arg(std::path::absolute(cluster).map_err(|e| Failure::file("find", cluster, &e))?);
+    for (flag, file) in [("--cluster", &up.cluster), ("--queues", &up.queues)] {
+        if let Some(file) = file {
+            command.arg(flag).arg(std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?);
+        }
     }
     if up.found {
         command.arg("--found");

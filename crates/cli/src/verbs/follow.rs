@@ -179,7 +179,17 @@ impl<'a> Follower<'a> {
 
     fn event(&self, what: &str, detail: &str) {
         // Said before this follows, and after it by the last line.
-        if ["submitted", "succeeded", "failed", "cancelled", "time_limit"].contains(&what) {
+        const SAID: [&str; 8] = [
+            "submitted",
+            "succeeded",
+            "failed",
+            "cancelled",
+            "time_limit",
+            "preempted",
+            "deadline_missed",
+            "dependency_failed",
+        ];
+        if SAID.contains(&what) {
             return;
         }
         let text = if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") };

@@ -5,6 +5,7 @@ mod daemon;
 mod follow;
 mod jobs;
 mod logs;
+mod policy;
 pub(crate) mod probe;
 mod submit;
 mod topo;
@@ -17,7 +18,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use phalanx_local::Paths;
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_local::protocol::{Answer, JobRef, Verb as Ask};
 
 use crate::args::{Cli, Global, SchemaOf, Verb};
 use crate::complete;
@@ -88,14 +89,19 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.jobs),
         Verb::Nodes => cluster::nodes(&session),
         Verb::Topo(topo) => topo::topo(&session, topo),
-        Verb::Queues => cluster::queues(&session),
+        Verb::Queues(queues) => policy::queues(&session, &queues),
+        Verb::History(history) => policy::history(&session, &history),
+        Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
+        Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
+        Verb::Boost(boost) => policy::boost(&session, &boost),
+        Verb::Tell(tell) => policy::tell(&session, &tell),
         Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.node)? }),
         Verb::Drain(one) => session.done(Ask::Drain { node: cluster::node_name(&one.node)? }),
         Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.node)? }),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
         Verb::Schema { file } => schema(file),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),
-        Verb::Hold => Ok(daemon::hold()),
+        Verb::HoldSlot => Ok(daemon::hold()),
         Verb::Measure(measure) => Ok(measure::main(&measure)),
     }
 }
@@ -112,6 +118,7 @@ fn schema(file: SchemaOf) -> Result<ExitCode, Failure> {
     let schema = match file {
         SchemaOf::Job => phalanx_spec::job_schema(),
         SchemaOf::Cluster => phalanx_spec::cluster_schema(),
+        SchemaOf::Queues => phalanx_spec::queues_schema(),
     };
     output::print(&format!("{schema:#}\n"))?;
     Ok(ExitCode::SUCCESS)

@@ -44,6 +44,7 @@ fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
         uid: 1000,
         queue: "research".to_owned(),
         priority: 100,
+        class: String::new(),
         state: state.to_owned(),
         reason: String::new(),
         detail: String::new(),
@@ -70,6 +71,10 @@ fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
         placement: None,
         members: Vec::new(),
         estimated_start: None,
+        reserved: None,
+        evicted: None,
+        evictions: 0,
+        checkpointed_at: None,
         predicted: None,
     }
 }
@@ -103,6 +108,7 @@ pub fn running() -> JobView {
         at: ago(s),
         what: what.into(),
         detail: detail.into(),
+        record: None,
     };
     JobView {
         started_at: Some(ago(3600)),
@@ -328,15 +334,172 @@ fn levels() -> Levels {
     Levels::new(vec![level("cluster"), level("leaf")], level("node"))
 }
 
+fn queue_name(text: &str) -> QueueName {
+    QueueName::new(text).unwrap()
+}
+
+/// A company of two teams, of which one borrows; and a queue that nobody configured.
 pub fn queues() -> Vec<QueueView> {
-    let queue = |name: &str, pending, running, devices_held, devices_wanted| QueueView {
-        name: name.to_owned(),
-        pending,
-        running,
-        devices_held,
-        devices_wanted,
+    let queue = |name: &str, parent: Option<&str>, [used, wanted, guaranteed, due]: [u64; 4]| {
+        let is_team = parent.is_some();
+        let good = |resource: Resource, scale: u64| GoodReport {
+            used: used * scale,
+            wanted: wanted * scale,
+            guaranteed: if resource == Resource::Gpus { guaranteed * scale } else { 0 },
+            limit: (is_team && resource == Resource::Gpus).then_some(12 * scale),
+            due: (resource == Resource::Gpus).then_some(due * scale),
+            capacity: 16 * scale,
+            resource,
+        };
+        let (shapes, caps) = match is_team {
+            true => (
+                vec![ShapeQuota { level: level("leaf"), count: 2, nodes: 1 }],
+                Caps { running_max: Some(50), time_limit_max_ms: Some(86_400_000), ..Caps::default() },
+            ),
+            false => (Vec::new(), Caps::default()),
+        };
+        let report = QueueReport {
+            queue: Queue {
+                parent: parent.map(queue_name),
+                guaranteed: Amounts::from([(Resource::Gpus, guaranteed * 1_000)]),
+                lend_max: Amounts::from([(Resource::Gpus, 2_500)]),
+                weight_milli: 1_500,
+                shapes,
+                caps,
+                ..Queue::named(queue_name(name))
+            },
+            depth: u32::from(is_team),
+            pending: u32::from(wanted > 0),
+            running: 2,
+            goods: vec![good(Resource::Gpus, 1_000), good(Resource::Cpus, 4_000)],
+            share: used.saturating_sub(guaranteed) * 1_000_000 / 16,
+            dominant: Resource::Gpus,
+            past: 12_345,
+        };
+        QueueView {
+            name: name.to_owned(),
+            pending: report.pending,
+            running: report.running,
+            devices_held: u32::try_from(used).unwrap(),
+            devices_wanted: u32::try_from(wanted).unwrap(),
+            report: Some(report),
+        }
     };
-    vec![queue("default", 0, 0, 0, 0), queue("research", 12, 2, 10, 1024)]
+    let default = QueueView {
+        name: "default".to_owned(),
+        pending: 12,
+        running: 2,
+        devices_held: 10,
+        devices_wanted: 1024,
+        report: None,
+    };
+    vec![
+        queue("research", None, [14, 4, 16, 16]),
+        queue("speech", Some("research"), [10, 0, 8, 8]),
+        queue("vision", Some("research"), [4, 4, 8, 8]),
+        default,
+    ]
+}
+
+pub fn queue() -> QueueDetailView {
+    let waiting = WaitingView {
+        gang: JobId(5).gang(0),
+        name: "big".to_owned(),
+        owner: "alice".to_owned(),
+        queue: "vision".to_owned(),
+        class: "training".to_owned(),
+        priority: 100,
+        position: 1,
+        devices: 4,
+        waits_since: ago(192),
+        evictions: 2,
+        reason: "Preempting".to_owned(),
+        detail: "its place is held, and these make way: 3.0".to_owned(),
+        estimated_start: Some(Timestamp(NOW.0 + 30_000)),
+    };
+    let second = WaitingView {
+        gang: JobId(6).gang(1),
+        class: String::new(),
+        evictions: 0,
+        estimated_start: None,
+        position: 7,
+        reason: "QueueLimit".to_owned(),
+        detail: "queue vision uses 12 of its limit of 12 gpus, and this needs 4".to_owned(),
+        ..waiting.clone()
+    };
+    QueueDetailView { queue: queues().swap_remove(2), waiting: vec![waiting, second], more: 3 }
+}
+
+/// A training job that made way for job 5 and has a place from which others go.
+pub fn preempted() -> JobView {
+    let rule = EvictionRule::Guarantee { queue: queue_name("vision"), borrower: queue_name("speech") };
+    let evicted = Eviction {
+        by: JobId(5).gang(0),
+        rule,
+        at: ago(120),
+        lost_device_ms: 8 * 240_000,
+        grace_max_ms: Some(30_000),
+    };
+    let reserved = Reserved {
+        placement: placement(&[("gpu-1", 0..8)], "node"),
+        at: Some(Timestamp(NOW.0 + 600_000)),
+        evicts: false,
+        made_at: ago(100),
+    };
+    let gang = GangView {
+        evicted: Some(evicted),
+        evictions: 2,
+        reserved: Some(reserved),
+        checkpointed_at: Some(ago(360)),
+        attempt: 2,
+        ..gang_view(7, 8, 1)
+    };
+    let turn = Turn {
+        class: Some(ClassName::new("training").unwrap()),
+        held_by: Some("root".to_owned()),
+        boost: Some(Boost { priority: 20, until: Timestamp(NOW.0 + 7_200_000), by: "root".to_owned() }),
+        after: vec![After { job: JobId(2), end: EndOf::Any }, After { job: JobId(3), end: EndOf::Success }],
+        begins_at: Some(ago(3600)),
+        deadline: Some(Timestamp(NOW.0 + 86_400_000)),
+        array: Some(Array { running_max: Some(2) }),
+        takes_spot: true,
+    };
+    let mut job = Job { id: JobId(7), turn, ..job() };
+    job.policy.preempt.is_pinned = true;
+    JobView {
+        class: "training".to_owned(),
+        reason: "Resources".to_owned(),
+        detail: "needs 8 members at once, and 4 fit now; it holds nothing while it waits".to_owned(),
+        started_at: Some(ago(7200)),
+        gangs: vec![gang],
+        job: Some(Box::new(job)),
+        ..job_view(7, "speech-train", "pending", 7300)
+    }
+}
+
+pub fn why_preempted() -> WhyView {
+    let reason = Reason::Priority { ahead: JobId(5).gang(0), at: Some(Timestamp(NOW.0 + 60_000)) };
+    WhyView {
+        job: preempted(),
+        reports: vec![Report { gang: JobId(7).gang(0), reason, ..report() }],
+        now: NOW,
+    }
+}
+
+pub fn history() -> Vec<HistoryView> {
+    let event = |job, name: &str, s, what: &str, detail: &str, record| HistoryView {
+        job: JobId(job),
+        name: name.to_owned(),
+        event: EventView { at: ago(s), what: what.to_owned(), detail: detail.to_owned(), record },
+    };
+    let evicted = preempted().gangs.swap_remove(0).evicted;
+    let record = serde_json::json!({ "gang_stopping": { "gang": "7.0", "cause": { "preempted": evicted } } });
+    let sentence = "makes way for job 5: queue vision takes back what it is guaranteed, which speech had borrowed; at most 32m of GPU time are lost";
+    vec![
+        event(5, "big", 190, "reserved", "gpu-1; free 30s from now at the latest", None),
+        event(7, "speech-train", 120, "evicted", sentence, Some(record)),
+        event(7, "speech-train", 110, "waiting again", "", None),
+    ]
 }
 
 /// Two leaves; the machines come from a topology text.
@@ -352,6 +515,7 @@ pub fn topology() -> TopologyView {
         machine: Arc::new(machine.clone()),
         uuids: Vec::new(),
         foreign,
+        spot: None,
         torus: None,
     };
     let cordoned = Node { admin: Admin::Cordoned, ..one("gpu-3", "leaf-2", DeviceMask::EMPTY) };

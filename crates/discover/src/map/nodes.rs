@@ -59,6 +59,7 @@ pub fn to_nodes(graph: &Graph, domains: &Domains) -> Vec<Node> {
         machine: host.machine.clone().unwrap_or_else(|| Arc::clone(&bare)),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: host.torus,
     };
     (0_u32..).zip(&graph.hosts).map(node).collect()

@@ -1,14 +1,21 @@
 //! Facts into the books, one by one. A fact that cannot be used is refused with a reason, and nothing else
 //! happens.
 
+use std::borrow::Cow;
+
 use phalanx_model::{
     Admin, Change, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId,
-    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause,
+    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause, Timestamp,
 };
 
 use super::{Entry, Ledger, Outstanding};
 use crate::admit;
+use crate::guard::Guard;
 use crate::plan::LEVELS_MAX;
+use crate::policy::AskKey;
+
+/// Requests that are remembered to fit the empty cluster.
+const FITTING_MAX: usize = 4_096;
 
 impl Ledger {
     pub(crate) fn apply(&mut self, input: &Input, out: &mut Outcome) {
@@ -25,13 +32,23 @@ impl Ledger {
                     self.redraw();
                 }
             }
+            Input::SettingsConfigured { settings } => self.configure(settings, out),
+            Input::QueueObserved { queue } => self.observe_queue(queue, out),
+            Input::QueueRemoved { queue } => self.remove_queue(queue),
+            Input::UsageObserved { queue, usage } => self.queues.remember(queue, *usage),
+            Input::JobHeld { job, by } => self.hold(*job, Some(by), out),
+            Input::JobReleased { job, .. } => self.hold(*job, None, out),
+            Input::JobBoosted { job, boost } => self.boost(*job, boost.as_ref(), out),
             Input::NodeObserved { node } => self.observe_node(node, out),
             Input::NodeRemoved { node } => self.remove_node(node, out),
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned, out),
-            Input::NodeUncordoned { node } => self.set_admin(node, Admin::Open, out),
+            Input::NodeUncordoned { node } => {
+                self.noted.forget_notice(node);
+                self.set_admin(node, Admin::Open, out);
+            }
             Input::DrainRequested { node } => {
                 self.set_admin(node, Admin::Draining, out);
-                self.displace_from(node, out);
+                self.displace_from(node, &format!("node {node} is drained"), None, out);
             }
             Input::JobSubmitted { job } => self.submit(job, out),
             Input::JobObserved { job, gangs } => self.observe_job(job, gangs, out),
@@ -62,19 +79,12 @@ impl Ledger {
                 self.outstanding.remove(effect);
             }
             Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
-            Input::SettingsConfigured { .. }
-            | Input::QueueObserved { .. }
-            | Input::QueueRemoved { .. }
-            | Input::UsageObserved { .. }
-            | Input::JobHeld { .. }
-            | Input::JobReleased { .. }
-            | Input::JobBoosted { .. }
-            | Input::GangResized { .. }
+            Input::CalendarObserved { calendar } => self.observe_window(calendar, out),
+            Input::SpotNoticed { notice } => self.notice_spot(notice, out),
+            Input::GangResized { .. }
             | Input::ServiceObserved { .. }
             | Input::SessionObserved { .. }
-            | Input::CalendarObserved { .. }
             | Input::MetricObserved { .. }
-            | Input::SpotNoticed { .. }
             | Input::HealthGraded { .. } => {
                 if let Err(why) = self.noted.note(input) {
                     refuse(out, "a noted fact".into(), &why);
@@ -109,7 +119,13 @@ impl Ledger {
             return refuse(out, format!("node {}", node.name), &why);
         }
         self.sync.saw_node(&node.name);
-        if self.nodes.get(&node.name) != Some(node) {
+        // Who lists its nodes anew need not know of notices.
+        let mut told = Cow::Borrowed(node);
+        if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
+            told.to_mut().admin = Admin::Draining;
+        }
+        let node = &*told;
+        if self.nodes.get(&node.name) != Some(node) || !self.guards.stand(Guard::OldNewsIgnored) {
             self.nodes.insert(node.name.clone(), node.clone());
             self.redraw();
         }
@@ -119,6 +135,7 @@ impl Ledger {
         if self.nodes.remove(node).is_none() {
             return;
         }
+        self.noted.forget_notice(node);
         // What ran there is gone with it.
         let exit = Exit::failed(FailureClass::Node, "the node was removed");
         for (gang, ranks) in self.ranks_on(node) {
@@ -141,7 +158,7 @@ impl Ledger {
             .collect()
     }
 
-    fn set_admin(&mut self, name: &NodeName, admin: Admin, out: &mut Outcome) {
+    pub(super) fn set_admin(&mut self, name: &NodeName, admin: Admin, out: &mut Outcome) {
         let Some(node) = self.nodes.get_mut(name) else {
             return refuse(out, format!("node {name}"), "no such node");
         };
@@ -151,27 +168,42 @@ impl Ledger {
         }
     }
 
-    fn displace_from(&mut self, node: &NodeName, out: &mut Outcome) {
+    /// Tells whoever is on a node to go, and be gone by a time where there is one.
+    pub(super) fn displace_from(
+        &mut self,
+        node: &NodeName,
+        detail: &str,
+        until: Option<Timestamp>,
+        out: &mut Outcome,
+    ) {
         for (gang, _) in self.ranks_on(node) {
-            let cause =
-                StopCause::Displaced { class: FailureClass::Node, detail: format!("node {node} is drained") };
+            let cause = StopCause::Displaced { class: FailureClass::Node, detail: detail.to_owned(), until };
             self.begin_stop(gang, cause, out);
         }
     }
 
     fn submit(&mut self, job: &Job, out: &mut Outcome) {
+        let told = with_members_told(job);
+        let job = &*told;
         if let Err(why) = admit::admit(self, job) {
             out.changes.push(Change::JobRejected { job: job.id, why });
             return;
+        }
+        if self.fitting.len() < FITTING_MAX {
+            self.fitting.extend(job.gangs.iter().map(AskKey::gang_of));
         }
         let fresh = |index: u16| GangRecord {
             phase: Phase::Pending { not_before: job.submitted_at.min(self.now) },
             ..GangRecord::pending(job.id.gang(index), self.now)
         };
         let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
-        self.enter(job.clone(), gangs);
+        let mut taken = job.clone();
+        self.cap_time_limit(&mut taken);
+        self.evicted.clear();
+        self.enter(taken, gangs);
         self.replan = true;
         out.changes.push(Change::JobAccepted { job: job.id });
+        self.tell_dependent(job.id, out);
     }
 
     fn enter(&mut self, job: Job, gangs: Vec<GangRecord>) {
@@ -184,20 +216,32 @@ impl Ledger {
             .iter()
             .any(|r| matches!(&r.phase, Phase::Finished { ending, .. } if *ending != Ending::Succeeded));
         let active: Vec<GangId> = gangs.iter().filter(|r| !r.is_finished()).map(|r| r.id).collect();
+        for after in job.turn.after.iter().filter(|after| self.jobs.get(&after.job).is_some_and(|e| !e.ended))
+        {
+            self.dependents.entry(after.job).or_default().insert(id);
+        }
         self.jobs.insert(id, Entry { job, gangs, ended, failed });
         for gang in active {
             self.active.insert(gang);
             self.count_members(gang);
             self.retime(gang);
+            self.note_end(gang);
             let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
             if let Some(placement) = held {
                 self.take(gang, &placement);
+                continue;
             }
+            // Laid once all who hold capacity are known.
+            self.unlaid.extend(self.record(gang).filter(|r| r.reserved.is_some()).map(|r| r.id));
+            self.claim_again(gang);
+            self.relist(gang);
         }
     }
 
     fn observe_job(&mut self, job: &Job, gangs: &[GangRecord], out: &mut Outcome) {
         self.sync.saw_job(job.id);
+        let told = with_members_told(job);
+        let job = &*told;
         let known = |entry: &Entry| entry.job == *job && entry.gangs == gangs;
         if self.jobs.get(&job.id).is_some_and(known) {
             return;
@@ -208,6 +252,7 @@ impl Ledger {
                     && usize::from(r.id.index) == i
                     && (!r.holds_capacity() || r.placement.is_some())
                     && (!r.is_pending() || r.placement.is_none())
+                    && (r.is_pending() || r.reserved.is_none())
                     && r.attempt < u32::MAX
                     && r.placement.as_ref().is_none_or(|p| p.slots.len() == r.members.len())
             });
@@ -245,7 +290,10 @@ impl Ledger {
         let gangs: Vec<GangRecord> = entry.gangs.clone();
         for record in &gangs {
             self.forget_timer(record.id);
+            self.line.delist(&mut self.queues, record.id);
+            self.drop_hold(record.id);
             self.active.remove(&record.id);
+            self.forget_end(record.id);
             self.tallies.remove(&record.id);
             self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
             self.reasons.remove(&record.id);
@@ -331,6 +379,18 @@ impl Ledger {
     }
 }
 
+/// What the whole job says is said of each of its members.
+fn with_members_told(job: &Job) -> Cow<'_, Job> {
+    let mut told = Cow::Borrowed(job);
+    if job.turn.takes_spot {
+        for gang in &mut told.to_mut().gangs {
+            gang.needs.takes_spot = true;
+            gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
+        }
+    }
+    told
+}
+
 /// Facts that change the map and read nothing from it: a thousand of them draw it once.
 const fn only_draws(input: &Input) -> bool {
     matches!(
@@ -341,9 +401,13 @@ const fn only_draws(input: &Input) -> bool {
             | Input::NodeObserved { .. }
             | Input::NodeCordoned { .. }
             | Input::NodeUncordoned { .. }
+            | Input::SettingsConfigured { .. }
+            | Input::QueueObserved { .. }
+            | Input::QueueRemoved { .. }
+            | Input::CalendarObserved { .. }
     )
 }
 
-fn refuse(out: &mut Outcome, what: String, why: &str) {
+pub(super) fn refuse(out: &mut Outcome, what: String, why: &str) {
     out.changes.push(Change::InputRejected { what, why: why.to_owned() });
 }

@@ -3,9 +3,11 @@
 //! Capacity is held from the order to start until the last process of the last member is gone; a gang that
 //! waits holds nothing.
 
+use std::collections::BTreeSet;
+
 use phalanx_model::{
-    Change, Ending, Exit, FailureClass, GangId, MemberRecord, MemberState, Order, Outcome, Phase, Placement,
-    StopCause, StopStage, Timestamp,
+    Change, Ending, Eviction, Exit, FailureClass, GangId, MemberRecord, MemberState, NodeName, Order,
+    Outcome, Phase, Placement, PreemptMode, StopCause, StopStage, Timestamp,
 };
 
 use super::Ledger;
@@ -16,32 +18,43 @@ impl Ledger {
             record.phase = phase;
         }
         self.retime(gang);
+        self.note_end(gang);
     }
 
     /// Reserves the placement and orders every member to the gate.
+    /// Its capacity is taken already: the planner did, while it looked for the next.
     pub(crate) fn start(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
         let Some(deadline_ms) = self.job(gang.job).map(|j| j.policy.start_deadline_ms) else { return };
         let deadline = self.now.plus(deadline_ms);
-        let attempt = self.book_start(gang, &placement, deadline);
+        let attempt = self.begin_attempt(gang, &placement, deadline);
         out.changes.push(Change::GangPlaced { gang, attempt, placement: placement.clone() });
         self.emit(Order::StartMembers { gang, attempt, placement, deadline }, out);
     }
 
-    /// The books' side of a start; also follows a recorded one.
-    pub(super) fn book_start(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) -> u32 {
+    /// Follows a recorded start.
+    pub(super) fn book_start(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) {
+        self.line.delist(&mut self.queues, gang);
+        self.drop_hold(gang);
         self.take(gang, placement);
+        self.begin_attempt(gang, placement, deadline);
+    }
+
+    fn begin_attempt(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) -> u32 {
         self.reasons.remove(&gang);
+        self.refresh.remove(&gang);
         let mut attempt = 0;
         if let Some(record) = self.record_mut(gang) {
             record.attempt = record.attempt.saturating_add(1);
             attempt = record.attempt;
             record.phase = Phase::Starting { deadline };
             record.placement = Some(placement.clone());
+            record.reserved = None;
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
         self.count_members(gang);
         self.retime(gang);
+        self.note_end(gang);
         attempt
     }
 
@@ -175,9 +188,10 @@ impl Ledger {
     fn stop_running(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         let Some(stop) = self.job(gang.job).map(|j| j.policy.stop) else { return };
         let save_work = !matches!(cause, StopCause::Failure { .. });
+        let most_ms = self.allowed_ms(&cause, 0);
         let (stage, wait_ms) = match stop.advisory {
-            Some(advisory) if save_work => (StopStage::Advised, advisory.lead_ms),
-            _ => (StopStage::Terminated, stop.grace_ms),
+            Some(advisory) if save_work => (StopStage::Advised, advisory.lead_ms.min(most_ms)),
+            _ => (StopStage::Terminated, stop.grace_ms.min(most_ms)),
         };
         let next_at = self.now.plus(wait_ms);
         self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
@@ -207,10 +221,11 @@ impl Ledger {
         match cause {
             StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
             StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
-            StopCause::Displaced { .. } | StopCause::Preempted(_) => {
+            StopCause::Displaced { .. } => {
                 let now = self.now;
                 self.wait_again(gang, now, out);
             }
+            StopCause::Preempted(eviction) => self.made_way(gang, eviction, out),
             StopCause::Failure { class, rank, code, detail } => match self.backoff_ms(gang, class) {
                 Some(backoff_ms) => {
                     if let Some(record) = self.record_mut(gang) {
@@ -221,6 +236,21 @@ impl Ledger {
                 }
                 None => self.finish(gang, Ending::Failed { class, rank, code, detail }, out),
             },
+        }
+    }
+
+    /// It has made way: it waits again in its old place of the line, or ends, as its policy has it.
+    fn made_way(&mut self, gang: GangId, eviction: Eviction, out: &mut Outcome) {
+        let Some(preempt) = self.job(gang.job).map(|job| job.policy.preempt) else { return };
+        let detail = eviction.rule.to_string();
+        if let Some(record) = self.record_mut(gang) {
+            record.evictions = record.evictions.saturating_add(1);
+            record.evicted = Some(eviction);
+        }
+        let now = self.now;
+        match preempt.mode {
+            PreemptMode::Cancel => self.finish(gang, Ending::Preempted { detail }, out),
+            PreemptMode::Requeue | PreemptMode::Never => self.wait_again(gang, now, out),
         }
     }
 
@@ -240,7 +270,13 @@ impl Ledger {
         let held = self.held(gang);
         let now = self.now;
         let mut failures = 0;
+        let is_pinned = self.job(gang.job).is_some_and(|job| job.policy.preempt.is_pinned);
         if let Some(record) = self.record_mut(gang) {
+            if is_pinned && record.checkpointed_at.is_some() {
+                let slots = record.placement.iter().flat_map(|p| &p.slots);
+                let nodes: BTreeSet<NodeName> = slots.map(|slot| slot.node.clone()).collect();
+                record.pinned = nodes.into_iter().collect();
+            }
             record.phase = Phase::Pending { not_before };
             record.pending_since = now;
             record.placement = None;
@@ -249,19 +285,27 @@ impl Ledger {
         }
         self.count_members(gang);
         self.retime(gang);
+        self.note_end(gang);
         self.give_back(gang, held.as_ref());
+        self.relist(gang);
+        self.relist_array(gang.job);
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
     }
 
-    fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
+    pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
         let held = self.held(gang);
         let at = self.now;
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });
         self.set_phase(gang, Phase::Finished { ending: ending.clone(), at });
         self.active.remove(&gang);
+        self.evicted.clear();
         self.reasons.remove(&gang);
+        self.refresh.remove(&gang);
+        self.line.delist(&mut self.queues, gang);
+        self.drop_hold(gang);
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
+        self.relist_array(gang.job);
         self.settle_job(gang, ending, out);
     }
 
@@ -283,11 +327,13 @@ impl Ledger {
                 });
                 let ending = Ending::of_job(endings);
                 out.changes.push(Change::JobFinished { job, ending });
+                self.tell_dependents(job, out);
             }
             return;
         };
         // The first that failed stops the others, and they end inside this loop: they must not stop each other.
-        if ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) {
+        let is_alone = entry.job.turn.array.is_some();
+        if ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) && !is_alone {
             let by = match ending {
                 Ending::Cancelled { by } => by,
                 _ => Ending::for_another_gang(gang),
@@ -296,6 +342,24 @@ impl Ledger {
             for other in others {
                 self.begin_stop(other, StopCause::Cancelled { by: by.clone() }, out);
             }
+        }
+    }
+}
+
+/// The longest that a class allows gangs that make way for it.
+pub(super) fn grace_max_ms(cause: &StopCause) -> u64 {
+    match cause {
+        StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
+        _ => u64::MAX,
+    }
+}
+
+impl Ledger {
+    /// How long a gang may take to end, when so much of its time went to the advice.
+    pub(super) fn allowed_ms(&self, cause: &StopCause, advised_ms: u64) -> u64 {
+        match cause {
+            StopCause::Displaced { until: Some(until), .. } => until.since(self.now),
+            _ => grace_max_ms(cause).saturating_sub(advised_ms),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The books: a state machine over facts. What exists, what runs where, what was ordered and not answered.
 
 mod apply;
+mod calendar;
 mod gang;
 mod noted;
+mod reserve;
+mod share;
 mod sync;
 mod tally;
 mod timers;
+mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +18,15 @@ use phalanx_model::{
     Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
 };
 
-use crate::plan::{Free, Reshape, Search, Space, Tree, reshapes};
+use crate::guard::{Guard, Guards};
+use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
+use crate::policy::{Holder, Line, Queues};
+use calendar::Windows;
+pub(crate) use calendar::{Closed, Stay};
 use noted::Noted;
 use sync::Sync;
 use tally::Tally;
+pub(crate) use wait::longest_ms;
 
 /// A job and where its gangs stand, index by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +45,39 @@ struct Outstanding {
     attempt: u32,
     /// It is an order to start: when it fails, whoever has not come to the gate never began.
     starts: bool,
+}
+
+/// Nodes where something came free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    Nodes(Vec<u32>),
+    /// Anywhere.
+    All,
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self::Nodes(Vec::new())
+    }
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, more: impl Iterator<Item = u32>) {
+        if let Self::Nodes(nodes) = self {
+            nodes.extend(more);
+        }
+    }
+}
+
+/// What the planner works with.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) search: Search,
+    pub(crate) space: Space,
+    pub(crate) queues: Queues,
+    pub(crate) line: Line,
+    pub(crate) holds: BTreeMap<GangId, Hold>,
+    pub(crate) freed: Freed,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +102,12 @@ pub(crate) struct Ledger {
     /// Of every gang that holds capacity.
     tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
+    windows: Windows,
     sync: Sync,
+    /// Jobs that wait for the end of one.
+    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Configured; use and line are derived, but for faded use.
+    queues: Queues,
     // Derived from the above.
     tree: Tree,
     space: Space,
@@ -68,11 +115,39 @@ pub(crate) struct Ledger {
     empty: Space,
     empty_opened: Space,
     search: Search,
+    line: Line,
+    /// What is held for gangs that wait.
+    holds: BTreeMap<GangId, Hold>,
+    /// Observed reservations that nothing is withheld for yet.
+    unlaid: BTreeSet<GangId>,
+    /// Gangs whose end is known.
+    ends: BTreeSet<(Timestamp, GangId)>,
+    ends_at: BTreeMap<GangId, Timestamp>,
+    /// Nodes where something came free since the last plan.
+    freed: Freed,
+    /// When somebody may be evicted who may not be yet.
+    again_at: Option<Timestamp>,
+    /// When the planner goes on that stopped at its budget.
+    go_on_at: Option<Timestamp>,
+    /// Who was told to make way, by whom that was for.
+    making_way: BTreeMap<GangId, BTreeSet<GangId>>,
+    /// Who had to make way since something last changed from outside: they evict nobody themselves until it does, so that
+    /// nobody evicts in turn whatever devices are worth.
+    evicted: BTreeSet<GangId>,
+    /// Gangs that hold capacity, and whose end nobody knows.
+    endless: BTreeSet<GangId>,
+    /// Requests that the empty cluster is known to hold.
+    fitting: BTreeSet<Gang>,
+    /// Pending gangs whose reason is to be looked at.
+    refresh: BTreeSet<GangId>,
     /// The tree and what is free are older than the nodes.
     stale: bool,
+    /// The queues are older than what was told of them.
+    stale_queues: bool,
     /// Something was taken that was not free: amounts then cannot be given back one by one.
     overbooked: bool,
     replan: bool,
+    guards: Guards,
 }
 
 impl Ledger {
@@ -100,11 +175,39 @@ impl Ledger {
             reasons: BTreeMap::new(),
             tallies: BTreeMap::new(),
             noted: Noted::default(),
+            windows: Windows::default(),
             sync: Sync::default(),
+            dependents: BTreeMap::new(),
+            queues: Queues::new(),
+            line: Line::default(),
+            holds: BTreeMap::new(),
+            unlaid: BTreeSet::new(),
+            ends: BTreeSet::new(),
+            ends_at: BTreeMap::new(),
+            freed: Freed::default(),
+            again_at: None,
+            go_on_at: None,
+            making_way: BTreeMap::new(),
+            evicted: BTreeSet::new(),
+            endless: BTreeSet::new(),
+            fitting: BTreeSet::new(),
+            refresh: BTreeSet::new(),
             stale: false,
+            stale_queues: false,
             overbooked: false,
             replan: false,
+            guards: Guards::ALL,
         }
+    }
+
+    #[cfg(feature = "mutation")]
+    pub(crate) const fn take_away(&mut self, guard: Guard) {
+        self.guards.without = Some(guard);
+        self.queues.guards.without = Some(guard);
+    }
+
+    pub(crate) const fn guards(&self) -> Guards {
+        self.guards
     }
 
     /// Time moves on. A clock that goes back is a world's mistake and is held, not believed.
@@ -132,13 +235,16 @@ impl Ledger {
         &self.empty_opened
     }
 
-    /// The memory of searches, for as long as one plans.
-    pub(crate) fn lend_search(&mut self) -> Search {
-        std::mem::take(&mut self.search)
+    pub(crate) const fn windows(&self) -> &Windows {
+        &self.windows
     }
 
-    pub(crate) fn return_search(&mut self, search: Search) {
-        self.search = search;
+    pub(crate) const fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    pub(crate) const fn line(&self) -> &Line {
+        &self.line
     }
 
     pub(crate) fn job(&self, id: JobId) -> Option<&Job> {
@@ -169,12 +275,12 @@ impl Ledger {
         self.active.iter().filter_map(|id| Some((self.job(id.job)?, self.gang(*id)?, self.record(*id)?)))
     }
 
-    pub(crate) fn reason(&self, gang: GangId) -> Option<&Reason> {
-        self.reasons.get(&gang)
-    }
-
+    /// What is free on a node, what is held for gangs that wait included.
     pub(crate) fn free_of(&self, node: &NodeName) -> Option<Free> {
-        self.tree.index_of(node).map(|i| *self.space.free(i))
+        let at = self.tree.index_of(node)?;
+        let mut free = *self.space.free(at);
+        self.holds.values().for_each(|hold| hold.add_to(at, &mut free));
+        Some(free)
     }
 
     pub(crate) fn reshapes(&self, gang: GangId) -> Vec<Reshape> {
@@ -193,7 +299,10 @@ impl Ledger {
     }
 
     pub(crate) fn wake(&self) -> Wake {
-        Wake(self.timers.first().map(|(at, _)| *at))
+        let timer = self.timers.first().map(|(at, _)| *at);
+        Wake(
+            timer.into_iter().chain(self.again_at).chain(self.go_on_at).chain(self.windows.first_end()).min(),
+        )
     }
 
     /// Takes back orders of this step about what has ended or turned around since they were given: a kill
@@ -237,6 +346,7 @@ impl Ledger {
     pub(crate) fn count_bypass(&mut self, gang: GangId) {
         if let Some(record) = self.record_mut(gang) {
             record.bypassed = record.bypassed.saturating_add(1);
+            self.replan = true;
         }
     }
 
@@ -244,8 +354,27 @@ impl Ledger {
         self.jobs.get_mut(&id.job)?.gangs.get_mut(usize::from(id.index))
     }
 
+    /// What the planner works with, for as long as it plans.
+    pub(crate) fn lend(&mut self) -> Desk {
+        Desk {
+            search: std::mem::take(&mut self.search),
+            space: std::mem::take(&mut self.space),
+            queues: std::mem::replace(&mut self.queues, Queues::new()),
+            line: std::mem::take(&mut self.line),
+            holds: std::mem::take(&mut self.holds),
+            freed: std::mem::take(&mut self.freed),
+        }
+    }
+
+    pub(crate) fn take_back(&mut self, desk: Desk) {
+        let Desk { search, space, queues, line, holds, freed } = desk;
+        self.freed = freed;
+        (self.search, self.space, self.queues, self.line, self.holds) = (search, space, queues, line, holds);
+    }
+
     /// Nodes, levels or costs changed: the tree is drawn anew before somebody needs it, once for all changes.
-    const fn redraw(&mut self) {
+    fn redraw(&mut self) {
+        self.evicted.clear();
         self.stale = true;
         self.replan = true;
     }
@@ -256,25 +385,144 @@ impl Ledger {
             self.tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree));
             self.empty = Space::empty_of(&self.tree);
             self.empty_opened = self.empty.opened(&self.tree);
-            self.recount();
+            self.stale_queues = true;
+            self.fitting.clear();
+            self.recount_space();
+            self.windows.mark_stale();
+        }
+        self.freshen_windows();
+        if std::mem::take(&mut self.stale_queues) {
+            self.requeue();
+        }
+    }
+
+    /// Queues and line, counted anew.
+    fn requeue(&mut self) {
+        self.queues.settle_all(self.now);
+        self.queues.rebuild(&self.tree);
+        self.line.clear();
+        self.freed = Freed::All;
+        self.requeue_holds();
+        let active: Vec<GangId> = self.active.iter().copied().collect();
+        for gang in active {
+            match self.held(gang) {
+                Some(placement) if self.guards.stand(Guard::RunningCounted) => self.charge(gang, &placement),
+                Some(_) => {}
+                None => {
+                    self.claim_again(gang);
+                    self.relist(gang);
+                }
+            }
+        }
+    }
+
+    /// Whoever has a place reserved waits in a queue too.
+    fn requeue_holds(&mut self) {
+        for (gang, mut hold) in std::mem::take(&mut self.holds) {
+            if let Some((job, asked)) = self.job(gang.job).zip(self.gang(gang)) {
+                let least = self.queues.goods.least(&self.tree, self.queues.settings(), asked);
+                let name = job.queue.clone();
+                hold.waits = (self.queues.ensure(&name), least);
+                self.queues.want(hold.waits.0, &hold.waits.1, true);
+            }
+            self.holds.insert(gang, hold);
+        }
+    }
+
+    /// What others make way for counts as used already.
+    fn claim_again(&mut self, id: GangId) {
+        let reserved = self.record(id).and_then(|record| record.reserved.as_ref());
+        if let Some(placement) = reserved.filter(|reserved| reserved.evicts).map(|r| r.placement.clone())
+            && self.guards.stand(Guard::ClaimsSurvive)
+        {
+            self.charge(id, &placement);
+        }
+    }
+
+    fn charge(&mut self, id: GangId, placement: &Placement) {
+        let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
+        let picks = self.tree.picks_of(placement, gang);
+        let bill = self.queues.goods.held(&self.tree, self.queues.settings(), &picks, gang);
+        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job));
+        let name = job.queue.clone();
+        let queue = self.queues.ensure(&name);
+        self.queues.charge(queue, seat, Holder { bill, is_fixed }, self.now);
+    }
+
+    fn discharge(&mut self, id: GangId) {
+        let Some((queue, job)) = self.queue_of(id.job).zip(self.job(id.job)) else { return };
+        let seat = self.queues.seat_of(job, id);
+        self.queues.discharge(queue, seat, self.now);
+        let path: Vec<_> = self.queues.path(queue).chain([crate::policy::ROOT]).collect();
+        if self.guards.stand(Guard::RoomWakes) {
+            self.line.room_again(path.into_iter());
         }
     }
 
     /// What is free, counted anew.
-    fn recount(&mut self) {
+    fn recount_space(&mut self) {
         self.space = Space::free_of(&self.tree);
         self.overbooked = false;
+        self.freed = Freed::All;
         let held: Vec<(GangId, Placement)> = self
             .active()
             .filter(|(_, _, record)| record.holds_capacity())
             .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
             .collect();
         for (gang, placement) in &held {
-            self.take(*gang, placement);
+            self.occupy(*gang, placement);
+        }
+        for hold in std::mem::take(&mut self.holds).into_values() {
+            self.queues.want(hold.waits.0, &hold.waits.1, false);
+        }
+        self.unlaid = self.active().filter(|(_, _, r)| r.reserved.is_some()).map(|(_, _, r)| r.id).collect();
+    }
+
+    /// Withholds what is reserved for gangs that were observed.
+    pub(crate) fn lay_holds(&mut self) {
+        for gang in std::mem::take(&mut self.unlaid) {
+            self.lay_hold(gang);
+        }
+    }
+
+    /// Withholds what is reserved for a gang.
+    fn lay_hold(&mut self, id: GangId) {
+        let (Some(job), Some(gang), Some(record)) = (self.job(id.job), self.gang(id), self.record(id)) else {
+            return;
+        };
+        let Some(reserved) = record.reserved.as_ref().filter(|_| record.is_pending()) else { return };
+        let picks = self.tree.picks_of(&reserved.placement, gang);
+        let mut hold = Hold::new(picks, gang, reserved.at, self.queues.rank_of(job));
+        let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
+        let (name, evicts) = (job.queue.clone(), reserved.evicts);
+        (hold.evicts, hold.waits) = (evicts, (self.queues.ensure(&name), least));
+        self.queues.want(hold.waits.0, &hold.waits.1, true);
+        hold.lay(&self.tree, &mut self.space);
+        self.holds.insert(id, hold);
+    }
+
+    /// Nothing is held for it any more.
+    pub(crate) fn drop_hold(&mut self, gang: GangId) {
+        if let Some(mut hold) = self.holds.remove(&gang) {
+            hold.lift(&self.tree, &mut self.space);
+            self.queues.want(hold.waits.0, &hold.waits.1, false);
+            if self.guards.stand(Guard::UncountedWithHold) {
+                self.discharge(gang);
+            }
+            self.freed.add(hold.picks.iter().map(|pick| pick.node));
+            self.replan = true;
+        }
+        if let Some(record) = self.record_mut(gang) {
+            record.reserved = None;
         }
     }
 
     fn take(&mut self, gang: GangId, placement: &Placement) {
+        self.occupy(gang, placement);
+        self.charge(gang, placement);
+    }
+
+    fn occupy(&mut self, gang: GangId, placement: &Placement) {
         let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
         else {
             return;
@@ -289,14 +537,16 @@ impl Ledger {
     fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
         self.replan = true;
         let Some(placement) = held else { return };
+        self.discharge(gang);
         if self.overbooked {
-            self.recount();
+            self.recount_space();
         } else if let Some(found) =
             self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
         {
             let picks = self.tree.picks_of(placement, found);
             self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);
+            self.freed.add(picks.iter().map(|pick| pick.node));
         }
     }
 
@@ -305,8 +555,13 @@ impl Ledger {
         let mut facts = vec![
             Input::LevelsConfigured { levels: self.levels.clone() },
             Input::CostsCompiled { table: self.costs.clone() },
-            Input::SyncBegin { kind: SyncKind::Nodes },
+            Input::SettingsConfigured { settings: Box::new(self.queues.settings().clone()) },
+            Input::SyncBegin { kind: SyncKind::Queues },
         ];
+        let told = self.queues.told().values();
+        facts.extend(told.map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
+        facts.push(Input::SyncEnd { kind: SyncKind::Queues });
+        facts.push(Input::SyncBegin { kind: SyncKind::Nodes });
         facts.extend(self.nodes.values().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
         facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
         facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
@@ -316,6 +571,9 @@ impl Ledger {
                 .map(|e| Input::JobObserved { job: Box::new(e.job.clone()), gangs: e.gangs.clone() }),
         );
         facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
+        let past = self.queues.past();
+        facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
+        facts.extend(self.windows.facts());
         facts.extend(self.noted.facts());
         facts
     }

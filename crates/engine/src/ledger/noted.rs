@@ -1,8 +1,8 @@
-//! Facts that no policy uses yet. They are kept, survive a restart, and wait for their policy.
+//! Facts that no policy uses yet, and notices of nodes that are taken back. They are kept, and survive a restart.
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{GangId, Input, JobId, NodeName, Timestamp};
+use phalanx_model::{GangId, Input, JobId, NodeName};
 
 /// Guards the memory: more than this is refused.
 const NOTED_MAX: usize = 100_000;
@@ -12,7 +12,6 @@ enum Key {
     Resize(GangId),
     Service(JobId),
     Session(JobId),
-    Calendar(NodeName, Timestamp),
     Metric(GangId, String),
     Spot(NodeName),
     Health(NodeName, u64),
@@ -28,7 +27,6 @@ impl Noted {
             Input::GangResized { gang, .. } => Key::Resize(*gang),
             Input::ServiceObserved { service } => Key::Service(service.job),
             Input::SessionObserved { session } => Key::Session(session.job),
-            Input::CalendarObserved { calendar } => Key::Calendar(calendar.node.clone(), calendar.begins_at),
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
             Input::SpotNoticed { notice } => Key::Spot(notice.node.clone()),
             Input::HealthGraded { health } => Key::Health(health.node.clone(), health.devices.0),
@@ -45,8 +43,17 @@ impl Noted {
         self.0.retain(|key, _| match key {
             Key::Resize(gang) | Key::Metric(gang, _) => gang.job != job,
             Key::Service(j) | Key::Session(j) => *j != job,
-            Key::Calendar(..) | Key::Spot(_) | Key::Health(..) => true,
+            Key::Spot(_) | Key::Health(..) => true,
         });
+    }
+
+    /// Whether a node is to be taken back.
+    pub(super) fn is_noticed(&self, node: &NodeName) -> bool {
+        self.0.contains_key(&Key::Spot(node.clone()))
+    }
+
+    pub(super) fn forget_notice(&mut self, node: &NodeName) {
+        self.0.remove(&Key::Spot(node.clone()));
     }
 
     pub(super) fn facts(&self) -> impl Iterator<Item = Input> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Exit, FailureClass, GangId, JobId, MemberId, MemberState, NodeName, Order, Outcome, Phase, SyncKind,
+    Exit, FailureClass, GangId, JobId, MemberId, MemberState, NodeName, Order, Outcome, Phase, QueueName,
+    SyncKind,
 };
 
 use super::Ledger;
@@ -13,17 +14,24 @@ use super::Ledger;
 pub(super) struct Sync {
     nodes: Option<BTreeSet<NodeName>>,
     jobs: Option<BTreeSet<JobId>>,
+    queues: Option<BTreeSet<QueueName>>,
     members: Option<BTreeSet<MemberId>>,
 }
 
 impl Sync {
     pub(super) const fn any(&self) -> bool {
-        self.nodes.is_some() || self.jobs.is_some() || self.members.is_some()
+        self.nodes.is_some() || self.jobs.is_some() || self.queues.is_some() || self.members.is_some()
     }
 
     pub(super) fn saw_node(&mut self, node: &NodeName) {
         self.nodes.iter_mut().for_each(|unseen| {
             unseen.remove(node);
+        });
+    }
+
+    pub(super) fn saw_queue(&mut self, queue: &QueueName) {
+        self.queues.iter_mut().for_each(|unseen| {
+            unseen.remove(queue);
         });
     }
 
@@ -45,7 +53,7 @@ impl Ledger {
         match kind {
             SyncKind::Nodes => self.sync.nodes = Some(self.nodes.keys().cloned().collect()),
             SyncKind::Jobs => self.sync.jobs = Some(self.jobs.keys().copied().collect()),
-            SyncKind::Queues => {}
+            SyncKind::Queues => self.sync.queues = Some(self.queues.told().keys().cloned().collect()),
             SyncKind::Members => self.sync.members = Some(self.expected_members()),
         }
     }
@@ -62,7 +70,11 @@ impl Ledger {
                     self.forget_job(job);
                 }
             }
-            SyncKind::Queues => {}
+            SyncKind::Queues => {
+                for queue in self.sync.queues.take().unwrap_or_default() {
+                    self.remove_queue(&queue);
+                }
+            }
             SyncKind::Members => {
                 let unseen = self.sync.members.take().unwrap_or_default();
                 self.resume(&unseen, out);

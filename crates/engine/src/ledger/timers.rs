@@ -1,6 +1,7 @@
 //! One timer per gang, derived from its phase: nothing about time has to be remembered besides the record.
 
-use phalanx_model::{GangId, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
+use super::gang::grace_max_ms;
+use phalanx_model::{Ending, GangId, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
 
 use super::Ledger;
 
@@ -28,18 +29,36 @@ impl Ledger {
         let (entry, record) = (self.jobs.get(&gang.job)?, self.record(gang)?);
         let policy = &entry.job.policy;
         let at = match &record.phase {
-            Phase::Pending { not_before } if *not_before > self.now => Some(*not_before),
-            Phase::Pending { .. } => self.preferred_until(gang).filter(|at| *at > self.now),
-            Phase::Starting { deadline } => Some(*deadline),
-            Phase::Running { since } => policy.time_limit_ms.map(|limit| {
-                let lead = policy.stop.advisory.map_or(0, |a| a.lead_ms.min(limit));
-                since.plus(limit - lead)
-            }),
+            Phase::Pending { not_before } => self.next_look(gang, *not_before),
+            Phase::Starting { deadline } => {
+                Some(self.leaves_at(gang).map_or(*deadline, |at| at.min(*deadline)))
+            }
+            Phase::Running { since } => {
+                let limit_at = policy.time_limit_ms.map(|limit| {
+                    let lead = policy.stop.advisory.map_or(0, |a| a.lead_ms.min(limit));
+                    since.plus(limit - lead)
+                });
+                limit_at.into_iter().chain(self.leaves_at(gang)).min()
+            }
             Phase::Stopping { next_at, .. } => Some(*next_at),
             Phase::Finished { .. } => None,
         };
         // A deadline that overflowed never comes.
         at.filter(|at| *at < Timestamp::MAX)
+    }
+
+    /// When time alone changes how a pending gang stands.
+    fn next_look(&self, gang: GangId, not_before: Timestamp) -> Option<Timestamp> {
+        let (turn, record) = (&self.job(gang.job)?.turn, self.record(gang)?);
+        let times = [
+            Some(not_before),
+            turn.begins_at,
+            turn.deadline,
+            turn.boost.as_ref().map(|boost| boost.until),
+            self.preferred_until(gang),
+            record.reserved.as_ref().and_then(|reserved| reserved.at),
+        ];
+        times.into_iter().flatten().filter(|at| *at > self.now).min()
     }
 
     /// Until when a gang waits for its preferred level.
@@ -50,6 +69,8 @@ impl Ledger {
     }
 
     pub(crate) fn expire_timers(&mut self, out: &mut Outcome) {
+        self.look_again_if_due();
+        self.end_windows();
         while let Some((at, gang)) = self.timers.first().copied() {
             if at > self.now {
                 return;
@@ -63,13 +84,23 @@ impl Ledger {
     fn expire(&mut self, gang: GangId, out: &mut Outcome) {
         let Some(phase) = self.record(gang).map(|r| r.phase.clone()) else { return };
         match phase {
-            // Back-off or the wait for a closer place is over.
-            Phase::Pending { .. } => self.replan = true,
+            Phase::Pending { .. } => self.time_passed(gang, out),
+            Phase::Starting { .. } | Phase::Running { .. } if self.leave(gang, out) => {}
             Phase::Starting { .. } => self.start_deadline_passed(gang, out),
             Phase::Running { since } => self.time_limit_near(gang, since, out),
             Phase::Stopping { cause, stage, .. } => self.stop_harder(gang, cause, stage, out),
             Phase::Finished { .. } => {}
         }
+    }
+
+    /// Back-off, a boost, or the wait for a closer place is over; or it is too late.
+    fn time_passed(&mut self, gang: GangId, out: &mut Outcome) {
+        let deadline = self.job(gang.job).and_then(|job| job.turn.deadline);
+        if deadline.is_some_and(|at| at <= self.now) {
+            return self.finish(gang, Ending::DeadlineMissed, out);
+        }
+        self.relist(gang);
+        self.replan = true;
     }
 
     fn time_limit_near(&mut self, gang: GangId, since: Timestamp, out: &mut Outcome) {
@@ -94,13 +125,20 @@ impl Ledger {
         out: &mut Outcome,
     ) {
         let Some(grace_ms) = self.job(gang.job).map(|j| j.policy.stop.grace_ms) else { return };
+        let advised_ms = self.advised_ms(gang, &cause);
         let (stage, wait_ms) = match stage {
-            StopStage::Advised => (StopStage::Terminated, grace_ms),
+            StopStage::Advised => (StopStage::Terminated, grace_ms.min(self.allowed_ms(&cause, advised_ms))),
             StopStage::Terminated | StopStage::Killed => (StopStage::Killed, KILL_AGAIN_MS),
         };
         let next_at = self.now.plus(wait_ms);
         self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
         self.order_stage(gang, stage, out);
+    }
+
+    /// How much of the time that is allowed went to the advice.
+    fn advised_ms(&self, gang: GangId, cause: &StopCause) -> u64 {
+        let advisory = self.job(gang.job).and_then(|j| j.policy.stop.advisory);
+        advisory.map_or(0, |advisory| advisory.lead_ms.min(grace_max_ms(cause)))
     }
 
     /// Emits the order that belongs to a stage of stopping.

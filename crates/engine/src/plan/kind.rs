@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use phalanx_model::queue::contains;
 use phalanx_model::{DeviceGroup, DeviceMask, LevelName, Needs, Node, ShapeName};
 
 use super::parts::{can_have, hardware_of};
@@ -16,6 +17,7 @@ pub(crate) struct KindKey<'a> {
     models: Vec<&'a str>,
     memory_bytes: Vec<u64>,
     share_limit_milli: u32,
+    is_spot: bool,
     groups: Vec<(&'a LevelName, u64)>,
     /// Cables of its own, in MB/s (0: nothing known), and their latency.
     uplink: (u32, u32),
@@ -30,6 +32,7 @@ impl<'a> KindKey<'a> {
             models: machine.devices.iter().map(|device| device.model.as_str()).collect(),
             memory_bytes: machine.devices.iter().map(|device| device.memory_bytes).collect(),
             share_limit_milli: machine.share_limit_milli,
+            is_spot: node.spot.is_some(),
             groups: machine.groups.iter().map(group).collect(),
             uplink,
         }
@@ -48,6 +51,8 @@ pub(crate) struct Kind {
     models: Vec<(String, DeviceMask)>,
     /// What can be shared or cut, and which devices it is.
     pub(crate) hardware: Vec<(Hardware, DeviceMask)>,
+    /// May be taken back at short notice.
+    is_spot: bool,
     /// Its model among those of the tree, below 64.
     pub(crate) model_bit: u8,
     uplink_mb_per_s: u32,
@@ -81,6 +86,7 @@ impl Kind {
         let mut kind = Self {
             table,
             hardware: hardware_of(devices, key.share_limit_milli),
+            is_spot: key.is_spot,
             model_bit: 0,
             all,
             groups,
@@ -138,8 +144,16 @@ impl Kind {
         self.models.iter().find(|(_, mask)| mask.contains(0)).map_or("", |(model, _)| model)
     }
 
+    /// Whether a member never goes to such a node, whatever is free there.
+    pub(crate) const fn refuses(&self, needs: &Needs) -> bool {
+        self.is_spot && !needs.takes_spot
+    }
+
     /// The devices whose model the gang takes.
     pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
+        if self.refuses(needs) {
+            return DeviceMask::EMPTY;
+        }
         if let Some(part) = &needs.part {
             let having = self.hardware.iter().filter(|(hardware, _)| can_have(hardware, part));
             let all = having.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask));
@@ -152,9 +166,23 @@ impl Kind {
         if needs.models.is_empty() {
             return self.all;
         }
-        let suits = |model: &str| needs.models.iter().any(|need| holds_ignoring_case(model, &need.model));
+        let suits = |model: &str| needs.models.iter().any(|need| contains(model, &need.model));
         let fitting = self.models.iter().filter(|(model, _)| suits(model));
         fitting.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask))
+    }
+
+    /// Models in small letters, and which devices they are.
+    pub(crate) fn models(&self) -> &[(String, DeviceMask)] {
+        &self.models
+    }
+
+    /// Memory of one of these devices; 0 where it is not known.
+    pub(crate) fn memory_of(&self, devices: DeviceMask) -> u64 {
+        self.hardware_of(devices).map_or(0, |hardware| hardware.memory_bytes)
+    }
+
+    pub(in crate::plan) fn hardware_of(&self, devices: DeviceMask) -> Option<&Hardware> {
+        self.hardware.iter().find(|(_, mask)| !mask.and(devices).is_empty()).map(|(hardware, _)| hardware)
     }
 
     pub(crate) const fn all(&self) -> DeviceMask {
@@ -172,9 +200,4 @@ fn distinct(rates: impl Iterator<Item = u32>) -> Vec<u32> {
     rates.sort_unstable_by_key(|rate| std::cmp::Reverse(*rate));
     rates.dedup();
     rates
-}
-
-fn holds_ignoring_case(text: &str, wanted: &str) -> bool {
-    wanted.is_empty()
-        || text.as_bytes().windows(wanted.len()).any(|part| part.eq_ignore_ascii_case(wanted.as_bytes()))
 }

@@ -95,6 +95,27 @@ impl Resources {
         names
     }
 
+    /// How much there is of each in all: on nodes, or by limits of domains where no node has it.
+    pub(crate) fn in_all(&self) -> impl Iterator<Item = (&ResourceName, u64)> {
+        let sum = |amounts: &mut dyn Iterator<Item = i64>| {
+            let counted = amounts.filter(|left| *left < FREE_OF_LIMIT);
+            counted.fold(0_u64, |sum, left| sum.saturating_add(u64::try_from(left).unwrap_or(0)))
+        };
+        let width = self.of_nodes.len().max(1);
+        let of_nodes = self
+            .of_nodes
+            .iter()
+            .enumerate()
+            .map(move |(at, name)| (name, sum(&mut self.totals.iter().skip(at).step_by(width).copied())));
+        let mut seen: Vec<&ResourceName> = self.of_nodes.iter().collect();
+        let of_domains = self.limits.iter().filter_map(move |limit| {
+            let is_new = !seen.contains(&&limit.resource);
+            seen.push(&limit.resource);
+            is_new.then(|| (&limit.resource, sum(&mut limit.totals.iter().copied())))
+        });
+        of_nodes.chain(of_domains)
+    }
+
     /// The level whose domains a limit is about.
     pub(crate) fn level_of(&self, limit: u32) -> usize {
         self.limits.get(limit as usize).map_or(0, |limit| limit.level)

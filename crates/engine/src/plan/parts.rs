@@ -25,7 +25,7 @@ use look::{ALL, Asked, Look};
 
 pub(crate) use books::{Open, Parts};
 pub(crate) use desk::Desk;
-pub(crate) use hardware::{can_have, hardware_of};
+pub(crate) use hardware::{can_have, hardware_of, milli_of_slice};
 pub(crate) use refused::refused;
 pub(crate) use reshape::reshapes;
 pub use reshape::{Instance, Reshape};

@@ -209,7 +209,8 @@ impl<'a> Request<'a> {
     fn takes(&self, tree: &Tree, free: &Free, node: usize) -> bool {
         // Devices that others than us hold are not free either.
         let is_alone = || free.tenants == 0 && free.devices == tree.nodes[node].total.devices;
-        free.takes_work() && self.listed.has(node) && (!self.needs.is_exclusive || is_alone())
+        let refuses = tree.kind(&tree.nodes[node]).refuses(self.needs);
+        free.takes_work() && !refuses && self.listed.has(node) && (!self.needs.is_exclusive || is_alone())
     }
 
     /// Members that the devices are enough for: where parts stay inside groups of the node, group by group.

@@ -77,7 +77,7 @@ struct Level {
 }
 
 /// The free amounts of a tree.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
     free: Vec<Free>,
     class: Vec<u16>,
@@ -329,6 +329,20 @@ impl Space {
             }
         }
         self.members = members;
+    }
+
+    /// Changes the amounts of some nodes.
+    pub(crate) fn put(
+        &mut self,
+        tree: &Tree,
+        nodes: impl Iterator<Item = u32>,
+        mut change: impl FnMut(u32, Free) -> Free,
+    ) {
+        for node in nodes {
+            let now = change(node, self.free[node as usize]);
+            self.set(tree, node as usize, now);
+        }
+        self.settle(tree);
     }
 
     /// One node's amounts; [`Self::settle`] must follow.

@@ -193,9 +193,9 @@ impl Board<'_> {
     }
 
     fn find(&mut self, gang: GangId, ceiling: Ceiling) -> Option<Choice> {
-        let wanted = self.ledger.gang(gang)?;
+        let wanted = self.ledger.wanted(gang)?;
         self.left = self.left.saturating_sub(if wanted.grid.is_empty() { 1 } else { GRID_SEARCHES });
-        let found = self.search.place(self.tree, self.space, wanted, ceiling)?;
+        let found = self.search.place(self.tree, self.space, &wanted, ceiling)?;
         let picks = self.search.picks().to_vec();
         Some(Choice {
             gang,

@@ -194,6 +194,19 @@ impl Tree {
         }
     }
 
+    /// The models of devices that would do, in small letters.
+    pub(crate) fn models_for(&self, needs: &Needs) -> Vec<&str> {
+        let mut models: Vec<&str> = Vec::new();
+        for kind in &self.kinds {
+            let eligible = kind.eligible(needs);
+            let taken = kind.models().iter().filter(|(_, mask)| !mask.and(eligible).is_empty());
+            models.extend(taken.map(|(model, _)| model.as_str()));
+        }
+        models.sort_unstable();
+        models.dedup();
+        models
+    }
+
     pub(crate) fn kind(&self, node: &TreeNode) -> &Kind {
         &self.kinds[usize::from(node.kind)]
     }

@@ -94,6 +94,7 @@ pub(crate) fn cluster(rng: &mut Rng) -> Cluster {
             machine: Arc::new(machine),
             uuids: Vec::new(),
             foreign,
+            spot: None,
             torus: None,
         });
     }

@@ -132,6 +132,7 @@ pub(crate) fn cluster(rng: &mut Rng, scale: Scale) -> Cluster {
             foreign: (0..machine.device_count()).filter(|_| rng.chance(foreign)).collect(),
             machine,
             uuids: Vec::new(),
+            spot: None,
             torus: None,
         }
     });

@@ -154,6 +154,7 @@ fn node() -> Node {
             share_limit_milli: 0,
         }),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: None,
     }
 }

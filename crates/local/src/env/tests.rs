@@ -21,6 +21,7 @@ fn node(name: &str, address: &str) -> (NodeName, Node) {
         machine: Arc::new(machine),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: None,
     };
     (name, node)
@@ -82,16 +83,36 @@ fn with_attempt<T>(
         job: &job,
         gang,
         placement: &placement,
+        index: 0,
         number: 1,
         nodes: &nodes,
         master_port: 29_500,
         dir: Path::new("/state"),
+        state: Path::new("/state"),
     };
     read(&attempt)
 }
 
 fn words<'a>(env: &'a Env, names: &[&str]) -> Vec<&'a str> {
     names.iter().map(|name| env.get(*name).map_or("-", String::as_str)).collect()
+}
+
+#[test]
+fn a_rank_is_told_where_to_save_and_where_to_say_so() {
+    let mut gang = gang(LaunchKind::Ranks, Vec::new());
+    gang.program.checkpoint_dir = Some("/ckpt".to_owned());
+    let names = [
+        "PHALANX_GANG",
+        "PHALANX_STATE",
+        "PHALANX_CKPT_DIR",
+        "PHALANX_CHECKPOINTED",
+        "PHALANX_PREEMPT_AT",
+        "PHALANX_RESUME",
+    ];
+    let of = |number| with_attempt(&gang, &[("a", None), ("b", None)], |a| Attempt { number, ..*a }.env(0));
+    let told = ["0", "/state", "/ckpt", "/state/checkpointed", "/state/preempt_at"];
+    assert_eq!(words(&of(1), &names), [&told[..], &["-"]].concat());
+    assert_eq!(words(&of(2), &names), [&told[..], &["1"]].concat());
 }
 
 #[test]

@@ -122,6 +122,16 @@ impl History {
         self.many(sql, params![integer(job.0), ROWS_MAX], event)
     }
 
+    /// What happened to all jobs, the newest first, each with the job's name where it is known.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn newest_events(&self, limit: u32) -> Result<Vec<(EventRow, Option<String>)>, HistoryError> {
+        let sql = "SELECT e.*, j.name FROM events e LEFT JOIN jobs j ON j.id = e.job
+            ORDER BY e.at DESC, e.id DESC LIMIT ?";
+        self.many(sql, [limit.min(ROWS_MAX)], |row| Ok((event(row)?, row.get(6)?)))
+    }
+
     fn one<T>(
         &self,
         sql: &str,
@@ -218,5 +228,6 @@ fn event(row: &Found<'_>) -> rusqlite::Result<EventRow> {
         at: time(row, 2)?,
         what: row.get(3)?,
         detail: row.get(4)?,
+        record: row.get(5)?,
     })
 }

@@ -75,6 +75,8 @@ pub struct EventRow {
     pub at: Timestamp,
     pub what: String,
     pub detail: String,
+    /// Of what was decided about the job: all of it, as JSON.
+    pub record: Option<String>,
 }
 
 /// Something to record.
@@ -172,10 +174,12 @@ fn write_member(connection: &Connection, row: &MemberRow) -> rusqlite::Result<()
 }
 
 fn write_event(connection: &Connection, row: &EventRow) -> rusqlite::Result<()> {
-    let mut statement = connection
-        .prepare_cached("INSERT INTO events (job, at, what, detail) VALUES (:job, :at, :what, :detail)")?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO events (job, at, what, detail, record) VALUES (:job, :at, :what, :detail, :record)",
+    )?;
     statement.execute(named_params! {
         ":job": integer(row.job.0), ":at": integer(row.at.0), ":what": row.what, ":detail": row.detail,
+        ":record": row.record,
     })?;
     Ok(())
 }

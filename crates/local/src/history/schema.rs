@@ -10,7 +10,8 @@ use super::{HistoryError, error};
 const APPLICATION: i64 = 0x5048_4c58;
 
 /// The n-th of these (from 1) makes version n of version n − 1. Released ones are never changed.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE jobs (
         id           INTEGER PRIMARY KEY,
         name         TEXT NOT NULL,
@@ -74,7 +75,12 @@ pub(super) const MIGRATIONS: &[&str] = &["
         detail TEXT NOT NULL
     ) STRICT;
     CREATE INDEX events_by_job ON events (job, at);
-"];
+",
+    "
+    ALTER TABLE events ADD COLUMN record TEXT;
+    CREATE INDEX events_by_time ON events (at);
+",
+];
 
 /// Refuses what is damaged, newer, or no history at all.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), HistoryError> {

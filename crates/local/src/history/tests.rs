@@ -60,7 +60,16 @@ fn rows(id: u64) -> Vec<Row> {
         class: None,
         detail: String::new(),
     };
-    let event = |what: &str| Row::Event(EventRow { job, at, what: what.to_owned(), detail: String::new() });
+    let record = Some("{\"by\":\"7.0\"}".to_owned());
+    let event = |what: &str| {
+        Row::Event(EventRow {
+            job,
+            at,
+            what: what.to_owned(),
+            detail: String::new(),
+            record: record.clone().filter(|_| what == "placed"),
+        })
+    };
     vec![
         Row::Job(self::job(id)),
         Row::Attempt(attempt),
@@ -96,6 +105,17 @@ fn what_was_recorded_is_found() {
     assert_eq!(history.attempts(JobId(7)).unwrap()[0].ended_at, Some(Timestamp(u64::MAX / 2)));
     let what: Vec<String> = history.events(JobId(7)).unwrap().into_iter().map(|e| e.what).collect();
     assert_eq!(what, ["submitted", "placed"]);
+    let newest = history.newest_events(3).unwrap();
+    let told: Vec<_> = newest
+        .iter()
+        .map(|(e, name)| (e.job.0, e.what.as_str(), e.record.is_some(), name.as_deref()))
+        .collect();
+    let wanted = [
+        (20, "placed", true, "train-20"),
+        (20, "submitted", false, "train-20"),
+        (19, "placed", true, "train-19"),
+    ];
+    assert_eq!(told, wanted.map(|(job, what, record, name)| (job, what, record, Some(name))));
 
     let ended = JobRow { state: "failed".to_owned(), exit_code: Some(3), ..job(7) };
     history.record_job(&ended).unwrap();

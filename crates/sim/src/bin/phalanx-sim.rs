@@ -56,7 +56,7 @@ fn swarm_options(options: &[&str]) -> Result<(u64, u64), String> {
 }
 
 fn swarms(first: u64, runs: u64) -> u8 {
-    let (mut steps, mut starts, mut crashes) = (0, 0, 0);
+    let (mut steps, mut starts, mut evictions, mut crashes) = (0, 0, 0, 0);
     for seed in first..first.saturating_add(runs) {
         let Ok(report) = std::panic::catch_unwind(|| swarm(seed)) else {
             eprintln!("SEED {seed}: the engine crashed");
@@ -68,10 +68,12 @@ fn swarms(first: u64, runs: u64) -> u8 {
         }
         steps += report.steps;
         starts += report.starts;
+        evictions += report.evictions;
         crashes += report.crashes;
     }
     println!(
-        "{runs} runs from seed {first}: {steps} steps, {starts} starts, {crashes} crashes, nothing broken"
+        "{runs} runs from seed {first}: {steps} steps, {starts} starts, {evictions} evictions, {crashes} crashes, \
+         nothing broken"
     );
     0
 }

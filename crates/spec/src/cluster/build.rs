@@ -74,6 +74,7 @@ impl Cluster {
                 machine,
                 uuids: Vec::new(),
                 foreign: said.busy,
+                spot: None,
                 torus: said.torus,
             });
         }

@@ -151,6 +151,7 @@ mod tests {
             machine: Arc::new(Machine::bare(Origin::Declared)),
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
+            spot: None,
             torus: None,
         };
         let nodes = vec![node("a", ["c", "l1"]), node("b", ["c", "l1"]), node("d", ["c", "l2"])];

@@ -2,6 +2,7 @@
 
 use phalanx_model::{DeviceMask, PartNeed};
 
+use crate::plan::kind::Kind as NodeKind;
 use crate::share::mig::{A30, A100_40GB, A100_80GB, B200, GEOMETRIES, H100_80GB, H100_NVL, H200};
 use crate::share::{Device, Geometry, Kind as Hardware, Reshape, Share, SliceAsk, Trust, WHOLE_MILLI};
 
@@ -121,6 +122,16 @@ pub(crate) fn hardware_of(
         }
     }
     all
+}
+
+/// What a slice takes of a device: the larger of its parts of the compute and of the memory, in thousandths.
+pub(crate) fn milli_of_slice(kind: &NodeKind, devices: DeviceMask, profile: u8) -> u64 {
+    let geometry = kind.hardware_of(devices).and_then(|hardware| hardware.geometry);
+    let profile = geometry.and_then(|of| Some((of, of.profiles.get(usize::from(profile))?)));
+    profile.map_or(u64::from(WHOLE_MILLI), |(of, profile)| {
+        let part = |slices: u8, all: u8| u64::from(slices) * u64::from(WHOLE_MILLI) / u64::from(all.max(1));
+        part(profile.compute_slices, of.compute_slices).max(part(profile.memory_slices, of.memory_slices))
+    })
 }
 
 /// The boards that have a profile of this name.

@@ -55,6 +55,7 @@ fn node(name: &str, leaf: &str, models: &[usize], cpus: u64, share_limit_milli: 
         machine: Arc::new(machine),
         uuids: Vec::new(),
         foreign: DeviceMask::EMPTY,
+        spot: None,
         torus: None,
     }
 }

@@ -70,8 +70,8 @@ impl Capacities {
         self.largest.clear();
         for (at, kind) in (0_u16..).zip(&view.tree.kinds) {
             self.first.push(self.caps.len() as u32);
-            let takes_none =
-                view.request.eligible[usize::from(at)].is_empty() && view.request.needs.devices > 0;
+            let takes_none = kind.refuses(view.request.needs)
+                || view.request.eligible[usize::from(at)].is_empty() && view.request.needs.devices > 0;
             for (class, offer) in (0_u16..).zip(kind.offers()) {
                 let cap = if takes_none {
                     Cap::default()

@@ -1,0 +1,40 @@
+//! Counts only: nothing here depends on how fast the machine is.
+
+use super::*;
+
+const SMALL: Sizes = Sizes { gpus: 1_600, queues: 20, pending: 200, running: 160, seed: 42 };
+const REPEAT: usize = 8;
+
+fn measured(sizes: &Sizes) -> Figures {
+    let asked = Asked { sizes: sizes.clone(), json: true, only: None, repeat: Some(REPEAT) };
+    let mut figures = Figures::default();
+    let refused = measure(&asked, &mut figures).expect("the cluster comes to rest");
+    assert_eq!(refused, [""; 0]);
+    figures
+}
+
+#[test]
+fn a_full_cluster_starts_what_waits_and_makes_way() {
+    let figures = measured(&SMALL);
+    let count = |name: &str| figures.get(name).unwrap_or_else(|| panic!("{name} was not measured"));
+    assert!(count("used_gpus") >= 0.98 * f64::from(SMALL.gpus));
+    assert!(count("pending") > 0.0);
+    assert!(count("completion_ended") == REPEAT as f64 && count("completion_started") > 0.0);
+    assert_eq!(count("heartbeat_said"), 0.0, "facts that change nothing say nothing");
+    assert!(count("preempt_candidates_first") > 0.0);
+    assert!(count("preempt_class_evicted") > 0.0 && count("preempt_owed_evicted") > 0.0);
+    let burst = (REPEAT * SMALL.pending / BURST_PART) as f64;
+    assert_eq!((count("burst_full_accepted"), count("burst_free_accepted")), (burst, burst));
+    assert!(count("burst_free_started") > 0.0);
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    let counts = || -> Vec<(String, u64)> {
+        let figures = measured(&SMALL);
+        let names = ["started", "evicted", "ended", "accepted", "said", "min", "pending", "running"];
+        let counts = figures.counts().filter(|(name, _)| names.iter().any(|end| name.ends_with(end)));
+        counts.map(|(name, value)| (name.to_owned(), value)).collect()
+    };
+    assert_eq!(counts(), counts());
+}

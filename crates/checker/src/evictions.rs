@@ -1,0 +1,279 @@
+//! Who makes way for whom: upwards only, for a place that is held, and never in turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{
+    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, PreemptMode, Queue,
+    QueueName, Reserved, StopCause, Timestamp,
+};
+
+use crate::start::Start;
+use crate::{Checker, Violation};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Evictions {
+    /// Gangs that others make way for, to a place that is held.
+    held_for: BTreeSet<GangId>,
+    running_since: BTreeMap<GangId, Timestamp>,
+    stopping: BTreeSet<GangId>,
+    checkpointed: BTreeSet<GangId>,
+    /// Where those that made way have saved their work, if it can be read there only.
+    pinned: BTreeMap<GangId, BTreeSet<NodeName>>,
+    making_way: BTreeSet<GangId>,
+    /// Who made way for whom since something changed from outside.
+    made_way: BTreeSet<(GangId, GangId)>,
+}
+
+/// What happened outside of the engine, so that it may decide otherwise. Time that passes is no such thing, nor is use
+/// that fades.
+const fn is_from_outside(input: &Input) -> bool {
+    !matches!(
+        input,
+        Input::SyncBegin { .. }
+            | Input::SyncEnd { .. }
+            | Input::JobObserved { .. }
+            | Input::UsageObserved { .. }
+            | Input::MemberReady { .. }
+            | Input::MemberReleased { .. }
+            | Input::MemberExited { .. }
+            | Input::MemberObserved { .. }
+            | Input::GangCheckpointed { .. }
+            | Input::EffectDone { .. }
+            | Input::EffectUnknown { .. }
+    )
+}
+
+impl Evictions {
+    pub(crate) fn fact(&mut self, input: &Input) {
+        if is_from_outside(input) {
+            self.made_way.clear();
+        }
+        match input {
+            Input::GangCheckpointed { gang, .. } => set(&mut self.checkpointed, *gang, true),
+            Input::JobObserved { gangs, .. } => gangs.iter().for_each(|record| self.observe(record)),
+            _ => {}
+        }
+    }
+
+    fn observe(&mut self, record: &GangRecord) {
+        set(&mut self.held_for, record.id, record.reserved.as_ref().is_some_and(|held| held.evicts));
+        set(&mut self.stopping, record.id, matches!(record.phase, Phase::Stopping { .. }));
+        if let Phase::Running { since } = record.phase {
+            self.running_since.insert(record.id, since);
+        }
+        if !record.pinned.is_empty() {
+            self.pinned.insert(record.id, record.pinned.iter().cloned().collect());
+        }
+    }
+
+    /// What follows from a change once it was judged.
+    fn change(&mut self, change: &Change, now: Timestamp) {
+        match change {
+            Change::GangReserved { gang, reserved } => set(&mut self.held_for, *gang, reserved.evicts),
+            Change::ReservationDropped { gang, .. } => set(&mut self.held_for, *gang, false),
+            Change::GangPlaced { gang, .. } => {
+                set(&mut self.held_for, *gang, false);
+                set(&mut self.stopping, *gang, false);
+                self.running_since.remove(gang);
+            }
+            Change::GangRunning { gang, .. } => {
+                self.running_since.insert(*gang, now);
+            }
+            Change::GangStopping { gang, cause, .. } => {
+                set(&mut self.stopping, *gang, true);
+                let makes_way = matches!(cause, StopCause::Preempted(_));
+                set(&mut self.making_way, *gang, makes_way);
+                if !makes_way {
+                    self.made_way.clear();
+                }
+            }
+            Change::GangRetrying { gang, .. } => set(&mut self.stopping, *gang, false),
+            Change::GangFinished { gang, .. } => {
+                set(&mut self.held_for, *gang, false);
+                set(&mut self.stopping, *gang, false);
+                self.made_way.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether `first` made way for `last`, or for one that did.
+    fn reaches(&self, first: GangId, last: GangId) -> bool {
+        let mut seen = BTreeSet::from([first]);
+        let mut open = vec![first];
+        while let Some(gang) = open.pop() {
+            for (_, next) in self.made_way.iter().filter(|(from, _)| *from == gang) {
+                if *next == last {
+                    return true;
+                }
+                if seen.insert(*next) {
+                    open.push(*next);
+                }
+            }
+        }
+        false
+    }
+}
+
+fn set(all: &mut BTreeSet<GangId>, gang: GangId, is_in: bool) {
+    if is_in {
+        all.insert(gang);
+    } else {
+        all.remove(&gang);
+    }
+}
+
+impl Checker {
+    /// The changes of a step; `started` are the gangs that it started.
+    pub(crate) fn check_evictions(
+        &mut self,
+        changes: &[Change],
+        started: &BTreeSet<GangId>,
+        found: &mut Vec<Violation>,
+    ) {
+        let reserved = changes.iter().filter_map(|change| match change {
+            Change::GangReserved { gang, reserved: Reserved { evicts: true, .. } } => Some(*gang),
+            _ => None,
+        });
+        let held_for: BTreeSet<GangId> = self.evictions.held_for.iter().copied().chain(reserved).collect();
+        let stopped = changes.iter().filter_map(|change| match change {
+            Change::GangStopping { gang, .. } => Some(*gang),
+            _ => None,
+        });
+        // Not counted against the queue that takes back: what was given to it or taken from it in this very step.
+        let leaving: BTreeSet<GangId> =
+            self.evictions.stopping.union(started).copied().chain(stopped).collect();
+        // An end is a change from outside too, and so is a failure.
+        let is_end = |change: &Change| match change {
+            Change::GangFinished { .. } => true,
+            Change::GangStopping { cause, .. } => matches!(cause, StopCause::Failure { .. }),
+            _ => false,
+        };
+        if changes.iter().any(is_end) {
+            self.evictions.made_way.clear();
+        }
+        for change in changes {
+            if let Change::GangStopping { gang, cause: StopCause::Preempted(eviction), .. } = change {
+                let by = eviction.by;
+                let mut wrong = |why: String| found.push(Violation::WrongEviction { gang: *gang, by, why });
+                if !held_for.contains(&by) {
+                    wrong("no place is held for it".to_owned());
+                }
+                if let Some(why) = self.is_wrong(*gang, eviction, &leaving) {
+                    wrong(why);
+                }
+                if self.evictions.made_way.contains(&(*gang, by)) || self.evictions.reaches(by, *gang) {
+                    found.push(Violation::EvictedInTurn { gang: *gang, by });
+                }
+                self.evictions.made_way.insert((*gang, by));
+            }
+            self.evictions.change(change, self.now);
+        }
+    }
+
+    /// A gang that made way has ended. What it saved by then can be read where it was, if its job says so.
+    pub(crate) fn pin(&mut self, id: GangId) {
+        let is_pinned = self.jobs.get(&id.job).is_some_and(|job| job.policy.preempt.is_pinned);
+        let has_saved = self.evictions.making_way.remove(&id) && self.evictions.checkpointed.contains(&id);
+        if let Some((_, attempt)) = self.attempts.get(&id).filter(|_| is_pinned && has_saved) {
+            let nodes = attempt.placement.slots.iter().map(|slot| slot.node.clone()).collect();
+            self.evictions.pinned.insert(id, nodes);
+        }
+    }
+
+    /// A gang resumes where its work can be read.
+    pub(crate) fn check_pinned(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
+        let Some(nodes) = self.evictions.pinned.get(&start.id) else { return };
+        let elsewhere = start.nodes().into_iter().find(|node| !nodes.contains(*node));
+        found.extend(elsewhere.map(|node| Violation::NotWhereItSaved { gang: start.id, node: node.clone() }));
+    }
+
+    fn is_wrong(&self, gang: GangId, eviction: &Eviction, leaving: &BTreeSet<GangId>) -> Option<String> {
+        let by = eviction.by;
+        let job = self.jobs.get(&gang.job)?;
+        let Some(other) = self.jobs.get(&by.job) else { return Some("nobody knows it".to_owned()) };
+        if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
+            return Some("it does not wait".to_owned());
+        }
+        if job.policy.preempt.mode == PreemptMode::Never {
+            return Some("it never makes way".to_owned());
+        }
+        let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
+        if !own.is_preemptible {
+            return Some(format!("its class {} does not make way", own.name));
+        }
+        if !others.may_preempt {
+            return Some(format!("class {} evicts nobody", others.name));
+        }
+        // One that is being started has not run at all.
+        let since = self.evictions.running_since.get(&gang);
+        let ran_ms = since.map_or(0, |since| eviction.at.since(*since));
+        if ran_ms < own.min_run_ms {
+            return Some(format!("it has run {ran_ms} ms of at least {}", own.min_run_ms));
+        }
+        match &eviction.rule {
+            EvictionRule::Class { class, over } => {
+                let is_it = *class == others.name && *over == own.name && others.rank > own.rank;
+                (!is_it).then(|| format!("class {} does not go before {}", others.name, own.name))
+            }
+            EvictionRule::Guarantee { queue, borrower } => self
+                .is_no_borrower(gang, by, queue, borrower)
+                .or_else(|| self.is_above_guarantee(gang, by, queue, leaving)),
+            EvictionRule::FairShare { queue, borrower } => self.is_no_borrower(gang, by, queue, borrower),
+        }
+    }
+
+    /// `borrower`, of the gang, uses more than is its own, and is another than `queue`, of the other.
+    fn is_no_borrower(
+        &self,
+        gang: GangId,
+        by: GangId,
+        queue: &QueueName,
+        borrower: &QueueName,
+    ) -> Option<String> {
+        let is_of = |gang: GangId, queue: &QueueName| self.is_in(gang, queue);
+        if !is_of(by, queue) || is_of(gang, queue) || !is_of(gang, borrower) || is_of(by, borrower) {
+            return Some(format!("it does not stand between queues {queue} and {borrower}"));
+        }
+        let borrows = self.queues.guaranteed_goods().into_iter().any(|resource| {
+            self.used(borrower, resource, &BTreeSet::new()) > self.queues.guaranteed(borrower, resource)
+        });
+        (!borrows).then(|| format!("queue {borrower} uses no more than it is guaranteed"))
+    }
+
+    /// With the gang that others make way for, and without those that make way, `queue` or one above it, below what it
+    /// has in common with the gang, uses no more than is its own.
+    fn is_above_guarantee(
+        &self,
+        gang: GangId,
+        by: GangId,
+        queue: &QueueName,
+        leaving: &BTreeSet<GangId>,
+    ) -> Option<String> {
+        let path = self.queues.path(queue);
+        let mut own = path.iter().filter(|above| !self.is_in(gang, &above.name));
+        let is_within = |above: &&Queue| {
+            let goods = self.queues.guaranteed_goods();
+            let has_any = goods.iter().any(|resource| self.queues.guaranteed(&above.name, resource) > 0);
+            !above.shapes.is_empty() || has_any && self.beyond(by, &above.name, leaving).is_none()
+        };
+        if own.any(is_within) {
+            return None;
+        }
+        let beyond = self.beyond(by, queue, leaving);
+        beyond.or_else(|| Some(format!("nothing is guaranteed to queue {queue}")))
+    }
+
+    /// Of what a queue would use more than it is guaranteed. Of what nothing is guaranteed to it, it may need as much as
+    /// there is.
+    fn beyond(&self, by: GangId, queue: &QueueName, leaving: &BTreeSet<GangId>) -> Option<String> {
+        self.queues.guaranteed_goods().into_iter().find_map(|resource| {
+            let (own, needs) = (self.queues.guaranteed(queue, resource), self.demand(by, resource));
+            let uses = self.used(queue, resource, leaving).saturating_add(needs);
+            (own > 0 && needs > 0 && uses > own).then(|| {
+                let (uses, own) = (resource.show(uses), resource.show(own));
+                format!("queue {queue} would use {uses} {resource}, and {own} are guaranteed to it")
+            })
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! Starts that were promised: a reservation with a known time is kept, as long as nothing comes between.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{Change, GangId, Input, Job, Timestamp};
+
+use crate::{Checker, Violation};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Promises {
+    /// When the capacity of a gang is free at the latest.
+    by: BTreeMap<GangId, Timestamp>,
+}
+
+impl Promises {
+    /// Nodes, queues and operators may come between any promise and its time.
+    pub(crate) fn fact(&mut self, input: &Input) {
+        match input {
+            Input::JobObserved { gangs, .. } => {
+                for record in gangs {
+                    self.set(record.id, record.reserved.as_ref().and_then(|held| held.at));
+                }
+            }
+            Input::SyncBegin { .. }
+            | Input::SyncEnd { .. }
+            | Input::JobSubmitted { .. }
+            | Input::JobForgotten { .. }
+            | Input::CancelRequested { .. }
+            | Input::UsageObserved { .. }
+            | Input::MemberReady { .. }
+            | Input::MemberReleased { .. }
+            | Input::MemberExited { .. }
+            | Input::GangCheckpointed { .. }
+            | Input::EffectDone { .. } => {}
+            _ => self.by.clear(),
+        }
+    }
+
+    pub(crate) fn change(&mut self, change: &Change) {
+        match change {
+            Change::GangReserved { gang, reserved } => self.set(*gang, reserved.at),
+            Change::ReservationDropped { gang, .. }
+            | Change::GangPlaced { gang, .. }
+            | Change::GangFinished { gang, .. } => self.set(*gang, None),
+            _ => {}
+        }
+    }
+
+    /// The earliest that was said counts.
+    fn set(&mut self, gang: GangId, at: Option<Timestamp>) {
+        match at {
+            Some(at) => {
+                let said = self.by.entry(gang).or_insert(at);
+                *said = at.min(*said);
+            }
+            None => {
+                self.by.remove(&gang);
+            }
+        }
+    }
+}
+
+impl Checker {
+    pub(crate) fn check_promises(&mut self, found: &mut Vec<Violation>) {
+        let all = std::mem::take(&mut self.promises.by);
+        for (gang, at) in all {
+            if self.may_be_overtaken(gang) {
+                continue;
+            }
+            if self.is_strict && self.now > at {
+                found.push(Violation::StartedLate { gang, at, now: self.now });
+            } else {
+                self.promises.by.insert(gang, at);
+            }
+        }
+    }
+
+    /// Whether work waits that is of a higher class, or of another queue that may be owed what is held.
+    fn may_be_overtaken(&self, gang: GangId) -> bool {
+        let Some(job) = self.jobs.get(&gang.job) else { return true };
+        let Some(class) = self.queues.class(job) else { return true };
+        let living: BTreeSet<GangId> = self.living_gangs().collect();
+        let waits = |other: &&Job| {
+            let gangs = (0..).take(other.gangs.len()).map(|index| other.id.gang(index));
+            !self.turns.has_ended(other.id) && gangs.into_iter().any(|id| !living.contains(&id))
+        };
+        let is_owed = |other: &Job| other.queue != job.queue && self.queues.is_owed(&other.queue);
+        let mut waiting = self.jobs.values().filter(waits);
+        waiting.any(|other| self.queues.class(other).is_none_or(|of| of.rank > class.rank) || is_owed(other))
+    }
+}

@@ -1,0 +1,87 @@
+//! Whose turn it is not yet: held back, waiting for others or for a time, or too late.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{Change, GangRecord, Input, JobId, Rejection};
+
+use crate::start::Start;
+use crate::{Checker, Violation};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turns {
+    held: BTreeSet<JobId>,
+    ended: BTreeSet<JobId>,
+}
+
+impl Turns {
+    pub(crate) fn fact(&mut self, input: &Input) {
+        match input {
+            Input::JobSubmitted { job } if job.turn.held_by.is_some() => {
+                self.held.insert(job.id);
+            }
+            Input::JobObserved { job, gangs } => {
+                if job.turn.held_by.is_some() {
+                    self.held.insert(job.id);
+                } else {
+                    self.held.remove(&job.id);
+                }
+                if gangs.iter().all(GangRecord::is_finished) {
+                    self.ended.insert(job.id);
+                }
+            }
+            Input::JobHeld { job, .. } => {
+                self.held.insert(*job);
+            }
+            Input::JobReleased { job, .. } => {
+                self.held.remove(job);
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a job, and a submission that was not taken.
+    pub(crate) fn change(&mut self, change: &Change) {
+        match change {
+            // The job of that number goes on.
+            Change::JobRejected { why: Rejection::DuplicateId { .. }, .. } => {}
+            Change::JobFinished { job, .. } | Change::JobRejected { job, .. } => {
+                self.ended.insert(*job);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn has_ended(&self, job: JobId) -> bool {
+        self.ended.contains(&job)
+    }
+}
+
+impl Checker {
+    pub(crate) fn check_turn(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
+        let gang = start.id;
+        let Some(job) = self.jobs.get(&gang.job) else { return };
+        let turn = &job.turn;
+        let mut early = |why: String| found.push(Violation::OutOfTurn { gang, why });
+        if self.queues.is_gone(&job.queue) {
+            early(format!("its queue {} is gone", job.queue));
+        }
+        if self.turns.held.contains(&job.id) {
+            early("its job is held back".to_owned());
+        }
+        if let Some(at) = turn.begins_at.filter(|at| self.now < *at) {
+            early(format!("it was not to start before {}", at.0));
+        }
+        if let Some(at) = turn.deadline.filter(|at| self.now > *at && start.is_first) {
+            early(format!("it is of no use after {}", at.0));
+        }
+        let waits_for = |job: &JobId| self.jobs.contains_key(job) && !self.turns.has_ended(*job);
+        for other in turn.after.iter().map(|after| after.job).filter(waits_for) {
+            early(format!("job {other} has not ended"));
+        }
+        let running = self.living_gangs().filter(|id| id.job == job.id).count();
+        let most = turn.array.and_then(|array| array.running_max);
+        if let Some(most) = most.filter(|most| running > *most as usize) {
+            found.push(Violation::TooManyRunning { gang, of: format!("job {}", job.id), most });
+        }
+    }
+}

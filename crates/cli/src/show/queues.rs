@@ -1,0 +1,222 @@
+//! `queues`: the tree, and one queue with every term of the order and what waits in it.
+
+use std::fmt::Write as _;
+
+use owo_colors::OwoColorize as _;
+use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
+use phalanx_model::{Amounts, GoodReport, Queue, QueueReport, Resource};
+
+use super::table::{Color, Grid, cell, dim};
+use super::time::span;
+use super::{Page, clean, count, field, nothing};
+
+/// The tree: a queue stands below the one that it is a part of.
+pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
+    if queues.is_empty() {
+        return nothing(page, "no queues");
+    }
+    let mut headings =
+        vec!["QUEUE", ">GPUS", ">GUARANTEED", ">LIMIT", ">DUE", ">PENDING", ">RUNNING", ">SHARE", ">PAST"];
+    if page.wide {
+        headings.extend([">WEIGHT", ">GPUS WANTED", "OTHERS, USED OF GUARANTEED"]);
+    }
+    let mut grid = Grid::new(page, &headings);
+    for queue in queues {
+        grid.row(row(page, queue));
+    }
+    grid.render()
+}
+
+fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
+    let report = queue.report.as_ref();
+    let gpus = report.and_then(gpus);
+    let depth = report.map_or(0, |report| report.depth);
+    let name = format!("{}{}", "  ".repeat(depth.min(32) as usize), clean(&queue.name));
+    let used = gpus.map_or_else(|| queue.devices_held.to_string(), |gpus| gpu(gpus.used));
+    let is_borrowing = gpus.is_some_and(|gpus| gpus.used > gpus.guaranteed && gpus.guaranteed > 0);
+    let used = if is_borrowing { cell(used).fg(Color::Yellow) } else { cell(used) };
+    let mut cells = vec![
+        cell(name),
+        used,
+        cell(gpus.map_or_else(none, |gpus| gpu(gpus.guaranteed))),
+        cell(gpus.and_then(|gpus| gpus.limit).map_or_else(none, gpu)),
+        cell(gpus.and_then(|gpus| gpus.due).map_or_else(none, gpu)),
+        cell(queue.pending),
+        cell(queue.running),
+        cell(report.map_or_else(none, |report| millionths(report.share))),
+        cell(report.map_or_else(none, |report| millionths(report.past))),
+    ];
+    if page.wide {
+        let weight = report.map_or_else(none, |report| gpu(report.queue.weight_milli));
+        cells.extend([
+            cell(weight),
+            cell(queue.devices_wanted),
+            dim(report.map_or_else(String::new, others)),
+        ]);
+    }
+    cells
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+/// Thousandths as people write them.
+fn gpu(milli: u64) -> String {
+    Resource::Gpus.show(milli)
+}
+
+/// `0.125`.
+fn millionths(part: u64) -> String {
+    format!("{}.{:03}", part / 1_000_000, part % 1_000_000 / 1_000)
+}
+
+fn gpus(report: &QueueReport) -> Option<&GoodReport> {
+    report.goods.iter().find(|good| good.resource == Resource::Gpus)
+}
+
+/// `cpus 12 of 64, gpus/H100 2 of 4`.
+fn others(report: &QueueReport) -> String {
+    let others = report.goods.iter().filter(|good| good.resource != Resource::Gpus);
+    let others = others.filter(|good| good.used > 0 || good.guaranteed > 0);
+    let one = |good: &GoodReport| {
+        let show = |amount| good.resource.show(amount);
+        let own = if good.guaranteed > 0 { format!(" of {}", show(good.guaranteed)) } else { String::new() };
+        format!("{} {}{own}", clean(&good.resource.to_string()), show(good.used))
+    };
+    others.map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// One queue: what is its own, how it stands in the order, and what waits in it.
+pub(crate) fn one(page: &Page, view: &QueueDetailView) -> String {
+    let mut text = format!("{} {}\n", "queue".bold(), clean(&view.queue.name).bold());
+    let queue = &view.queue;
+    let holds = format!(
+        "{} running on {}, {} pending for {}",
+        count(u64::from(queue.running), "gang"),
+        count(u64::from(queue.devices_held), "GPU"),
+        queue.pending,
+        queue.devices_wanted
+    );
+    field(&mut text, page, "has", &holds);
+    match &queue.report {
+        Some(report) => text += &terms(page, report),
+        None => field(&mut text, page, "is", "named by jobs, and not in the queue file"),
+    }
+    text + &waiting(page, view)
+}
+
+/// Every term of the order.
+fn terms(page: &Page, report: &QueueReport) -> String {
+    let mut text = String::new();
+    let QueueReport { queue, share, past, dominant, .. } = report;
+    if let Some(parent) = &queue.parent {
+        field(&mut text, page, "part of", &clean(parent.as_str()));
+    }
+    for (word, what) in bounds(page, queue) {
+        field(&mut text, page, word, &what);
+    }
+    let share_of = format!(
+        "{} = what it has of {dominant} above its guarantee, as a part of the cluster, by its weight of {}",
+        millionths(*share),
+        gpu(queue.weight_milli)
+    );
+    field(&mut text, page, "share", &share_of);
+    let past_of = format!("{} = what it used before, faded, likewise", millionths(*past));
+    field(&mut text, page, "past", &past_of);
+    let sum = millionths(share.saturating_add(*past));
+    field(&mut text, page, "order", &format!("{sum} = share + past; of its siblings the least goes first"));
+    if report.goods.is_empty() {
+        return text;
+    }
+    let headings = ["RESOURCE", ">USED", ">WANTED", ">GUARANTEED", ">LIMIT", ">DUE", ">IN ALL"];
+    let mut grid = Grid::new(page, &headings).indented(2);
+    for good in &report.goods {
+        let show = |amount| good.resource.show(amount);
+        let maybe = |amount: Option<u64>| amount.map_or_else(none, show);
+        grid.row(vec![
+            cell(clean(&good.resource.to_string())),
+            cell(show(good.used)),
+            cell(show(good.wanted)),
+            cell(show(good.guaranteed)),
+            cell(maybe(good.limit)),
+            cell(maybe(good.due)),
+            cell(show(good.capacity)),
+        ]);
+    }
+    text + "\n" + &grid.render()
+}
+
+/// What the queue file bounds, beside amounts of resources.
+fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
+    let mut all = Vec::new();
+    let amounts = |amounts: &Amounts| {
+        let one = |(of, n): (&Resource, &u64)| format!("{} {}", of.show(*n), clean(&of.to_string()));
+        amounts.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    if !queue.lend_max.is_empty() {
+        all.push(("lends", format!("at most {}", amounts(&queue.lend_max))));
+    }
+    if !queue.shapes.is_empty() {
+        let shape = |s: &phalanx_model::ShapeQuota| {
+            format!("{} {} {} of {}", s.count, page.times(), s.level, count(u64::from(s.nodes), "whole node"))
+        };
+        all.push(("places", queue.shapes.iter().map(shape).collect::<Vec<_>>().join(", ")));
+    }
+    let caps = queue.caps;
+    let gangs = |n: u32, what: &str| format!("{} {what}", count(u64::from(n), "gang"));
+    let caps: Vec<String> = [
+        caps.pending_max.map(|n| gangs(n, "that wait")),
+        caps.running_max.map(|n| gangs(n, "that run")),
+        caps.gang_devices_max.map(|n| format!("{} for one gang", count(u64::from(n), "GPU"))),
+        caps.time_limit_max_ms.map(|ms| format!("a time limit of {}", span(ms))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !caps.is_empty() {
+        all.push(("at most", caps.join(", ")));
+    }
+    all
+}
+
+fn waiting(page: &Page, view: &QueueDetailView) -> String {
+    if view.waiting.is_empty() {
+        return String::new();
+    }
+    let headings: &[&str] = if page.wide {
+        &[">PLACE", ">JOB", "NAME", "OWNER", "QUEUE", "CLASS", ">PRIORITY", ">GPUS", "WAITS", "STARTS", "WHY"]
+    } else {
+        &[">PLACE", ">JOB", "NAME", "CLASS", ">GPUS", "STARTS", "WHY"]
+    };
+    let mut grid = Grid::new(page, headings).indented(2).one_line();
+    for gang in &view.waiting {
+        grid.row(waits(page, gang));
+    }
+    let mut text = format!("\n{}", grid.render());
+    if view.more > 0 {
+        let _ = writeln!(text, "  and {} more", view.more);
+    }
+    text
+}
+
+fn waits(page: &Page, gang: &WaitingView) -> Vec<comfy_table::Cell> {
+    let job = if gang.gang.index == 0 { gang.gang.job.to_string() } else { gang.gang.to_string() };
+    let class = if gang.class.is_empty() { none() } else { clean(&gang.class) };
+    let times = super::turn::times_preempted(page, gang.evictions);
+    let why = format!("{times}{}: {}", gang.reason, gang.detail);
+    let mut cells = vec![cell(gang.position), cell(job), cell(clean(&gang.name))];
+    if page.wide {
+        cells.extend([cell(clean(&gang.owner)), cell(clean(&gang.queue))]);
+    }
+    cells.push(cell(class));
+    if page.wide {
+        cells.push(cell(gang.priority));
+    }
+    cells.push(cell(gang.devices));
+    if page.wide {
+        cells.push(dim(span(page.now.since(gang.waits_since))));
+    }
+    cells.extend([cell(gang.estimated_start.map_or_else(none, |at| page.ahead(at))), cell(clean(&why))]);
+    cells
+}

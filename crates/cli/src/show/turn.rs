@@ -1,0 +1,107 @@
+//! What decides when a job goes, what is held for it, and for whom it made way.
+
+use phalanx_local::protocol::GangView;
+use phalanx_model::{After, EndOf, Eviction, Job, PreemptMode, Reserved};
+
+use super::placed;
+use super::time::span;
+use super::why::{Names, gang};
+use super::{Page, clean, count, field};
+
+/// Class, holds, boosts and times of a job; nothing for one that says nothing of them.
+pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
+    let turn = &job.turn;
+    let mut say = |key: &str, what: &str| field(text, page, key, &clean(what));
+    if let Some(class) = &turn.class {
+        say("class", class.as_str());
+    }
+    if let Some(by) = &turn.held_by {
+        say("held", &format!("by {by}, until `phalanx release {}`", job.id));
+    }
+    if let Some(boost) = &turn.boost {
+        let until = page.date(boost.until);
+        say("boost", &format!("priority {:+} until {until}, by {}", boost.priority, boost.by));
+    }
+    if !turn.after.is_empty() {
+        let all: Vec<String> = turn.after.iter().map(after).collect();
+        say("after", &all.join(", "));
+    }
+    if let Some(at) = turn.begins_at {
+        say("begins", &format!("not before {} ({})", page.date(at), page.ahead(at)));
+    }
+    if let Some(at) = turn.deadline {
+        say(
+            "deadline",
+            &format!("of no use if it has not started by {} ({})", page.date(at), page.ahead(at)),
+        );
+    }
+    if let Some(array) = turn.array {
+        let tasks = count(job.gangs.len() as u64, "task");
+        say("array", &array.running_max.map_or(tasks.clone(), |max| format!("{tasks}, {max} at once")));
+    }
+    if turn.takes_spot {
+        say("spot", "also on nodes that may be taken back at short notice");
+    }
+    let preempt = job.policy.preempt;
+    match preempt.mode {
+        PreemptMode::Requeue if preempt.is_pinned => {
+            say("if preempted", "it waits again, for the nodes where its checkpoint is");
+        }
+        PreemptMode::Requeue => {}
+        PreemptMode::Cancel => say("if preempted", "it ends for good"),
+        PreemptMode::Never => say("if preempted", "never; so it borrows nothing"),
+    }
+}
+
+fn after(After { job, end }: &After) -> String {
+    let how = match end {
+        EndOf::Success => "succeeded",
+        EndOf::Failure => "failed",
+        EndOf::Any => "ended",
+    };
+    format!("job {job} has {how}")
+}
+
+/// What is held for a gang, and for whom it last made way.
+pub(super) fn of_gang(text: &mut String, page: &Page, view: &GangView, names: &Names) {
+    if let Some(reserved) = &view.reserved {
+        field(text, page, "reserved", &reservation(page, reserved));
+    }
+    if let Some(evicted) = &view.evicted {
+        let times = count(u64::from(view.evictions), "time");
+        field(text, page, "preempted", &format!("{times}, the last {}", eviction(page, evicted, names)));
+    }
+    if let Some(at) = view.checkpointed_at {
+        field(text, page, "saved", &format!("{} ({})", page.ago(at), page.clock(at)));
+    }
+}
+
+/// Where, and from when.
+fn reservation(page: &Page, reserved: &Reserved) -> String {
+    let from = match reserved.at {
+        Some(at) => format!("{} at the latest ({})", page.ahead(at), page.clock(at)),
+        None => "no time limit says from when".to_owned(),
+    };
+    let evicts = if reserved.evicts { "; others make way for it" } else { "" };
+    format!("{}; {from}{evicts}", clean(&placed::summary(&reserved.placement)))
+}
+
+/// For whom, by which rule, and what it cost.
+fn eviction(page: &Page, eviction: &Eviction, names: &Names) -> String {
+    let Eviction { by, rule, at, lost_device_ms, grace_max_ms } = eviction;
+    let grace = grace_max_ms.map(|ms| format!(", with {} to save its work", span(ms))).unwrap_or_default();
+    clean(&format!(
+        "{} for {}: {rule}; at most {} of GPU time were lost{grace}",
+        page.ago(*at),
+        gang(*by, names),
+        span(*lost_device_ms)
+    ))
+}
+
+/// `preempted ×2; `, or nothing.
+pub(super) fn times_preempted(page: &Page, evictions: u32) -> String {
+    match evictions {
+        0 => String::new(),
+        n => format!("preempted {}{n}; ", page.times()),
+    }
+}

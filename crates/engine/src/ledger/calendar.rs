@@ -1,0 +1,338 @@
+//! The calendar: windows in which nodes are not available or are kept for a queue, and nodes that will be taken back.
+//!
+//! A window bars a gang from its node from the beginning: whoever has ended when it begins may use the node, nobody else
+//! may. Gangs of the queue that a node is kept for do not see its windows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::later::{Calendar, SpotNotice};
+use phalanx_model::{
+    Admin, FailureClass, GangId, Input, Job, NodeName, Outcome, Phase, QueueName, Reason, StopCause,
+    Timestamp,
+};
+
+use super::apply::refuse;
+use super::{Ledger, longest_ms};
+use crate::explain::known_end;
+use crate::plan::{Space, Tree};
+use crate::policy::Queues;
+
+/// Guards the memory: more than this is refused.
+const WINDOWS_MAX: usize = 100_000;
+
+/// A window of a node that is there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Window {
+    begins_at: Timestamp,
+    ends_at: Timestamp,
+    /// Index in the tree.
+    node: u32,
+    kept_for: Option<QueueName>,
+}
+
+impl Window {
+    fn bars(&self, stay: &Stay<'_>) -> bool {
+        let is_inside = self.ends_at > stay.from && stay.until.is_none_or(|until| self.begins_at < until);
+        is_inside && !self.kept_for.as_ref().is_some_and(|queue| stay.blocks.contains(queue))
+    }
+}
+
+/// When a gang would hold capacity, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stay<'a> {
+    pub(crate) from: Timestamp,
+    /// None: its end is not known.
+    pub(crate) until: Option<Timestamp>,
+    /// Of its queue and those above it the ones that nodes are kept for, see [`Windows::blocks_of`].
+    pub(crate) blocks: &'a [QueueName],
+}
+
+/// What was told of windows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Windows {
+    told: BTreeMap<(NodeName, Timestamp), Calendar>,
+    /// The same, by when they end.
+    ends: BTreeSet<(Timestamp, NodeName, Timestamp)>,
+    /// Queues that nodes are kept for.
+    kept_for: BTreeSet<QueueName>,
+    /// Windows of nodes that are there, by when they begin.
+    known: Vec<Window>,
+    is_stale: bool,
+}
+
+impl Windows {
+    /// Whether it changes anything.
+    fn tell(&mut self, window: &Calendar) -> bool {
+        let key = (window.node.clone(), window.begins_at);
+        if self.told.get(&key) == Some(window) {
+            return false;
+        }
+        self.forget(&key);
+        self.ends.insert((window.ends_at, key.0.clone(), key.1));
+        self.told.insert(key, window.clone());
+        self.is_stale = true;
+        true
+    }
+
+    fn forget(&mut self, key: &(NodeName, Timestamp)) -> Option<Calendar> {
+        let window = self.told.remove(key)?;
+        self.ends.remove(&(window.ends_at, key.0.clone(), key.1));
+        self.is_stale = true;
+        Some(window)
+    }
+
+    /// Finds the nodes in a tree that was drawn anew. Whether other queues have nodes kept for them than before.
+    fn index(&mut self, tree: &Tree) -> bool {
+        let known = self.told.values().filter_map(|told| {
+            let node = u32::try_from(tree.index_of(&told.node)?).ok()?;
+            let Calendar { begins_at, ends_at, held_for, .. } = told;
+            Some(Window { begins_at: *begins_at, ends_at: *ends_at, node, kept_for: held_for.clone() })
+        });
+        self.known = known.collect();
+        self.known.sort_unstable();
+        let kept_for = self.told.values().filter_map(|told| told.held_for.clone()).collect();
+        self.is_stale = false;
+        std::mem::replace(&mut self.kept_for, kept_for) != self.kept_for
+    }
+
+    /// Of a queue and those above it the ones that nodes are kept for: what makes its gangs different from others.
+    pub(crate) fn blocks_of(&self, queues: &Queues, queue: &QueueName) -> Vec<QueueName> {
+        if self.kept_for.is_empty() {
+            return Vec::new();
+        }
+        // A queue that nobody told of stands at the top.
+        let mut blocks: Vec<QueueName> = self.kept_for.get(queue).into_iter().cloned().collect();
+        let above = queues.find(queue).into_iter().flat_map(|at| queues.path(at).skip(1));
+        let named = above.filter_map(|at| queues.at(at).queue.as_ref().map(|queue| &queue.name));
+        blocks.extend(named.filter(|name| self.kept_for.contains(*name)).cloned());
+        blocks
+    }
+
+    /// Windows that begin before a stay ends, so far as can be told without looking at each.
+    fn begun_by(&self, until: Option<Timestamp>) -> &[Window] {
+        let count =
+            until.map_or(self.known.len(), |until| self.known.partition_point(|w| w.begins_at < until));
+        self.known.get(..count).unwrap_or_default()
+    }
+
+    /// Whether no window begins before then.
+    pub(crate) fn is_clear(&self, until: Option<Timestamp>) -> bool {
+        self.begun_by(until).is_empty()
+    }
+
+    /// Whether a window bars a stay from one of these nodes, given in order.
+    pub(crate) fn bars(&self, stay: &Stay<'_>, nodes: &[u32]) -> bool {
+        let is_there = |window: &&Window| nodes.binary_search(&window.node).is_ok();
+        self.begun_by(stay.until).iter().filter(is_there).any(|window| window.bars(stay))
+    }
+
+    /// The windows that bar a stay.
+    pub(crate) fn reason(&self, stay: &Stay<'_>) -> Option<Reason> {
+        let barring = || self.begun_by(stay.until).iter().filter(|window| window.bars(stay));
+        let (begins_at, ends_at) =
+            (barring().map(|w| w.begins_at).min()?, barring().map(|w| w.ends_at).min()?);
+        let nodes: BTreeSet<u32> = barring().map(|window| window.node).collect();
+        Some(Reason::Window { nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX), begins_at, ends_at })
+    }
+
+    /// When windows end, of those that are not over.
+    pub(crate) fn ends(&self, now: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
+        self.known.iter().map(|window| window.ends_at).filter(move |at| *at > now)
+    }
+
+    pub(super) fn first_end(&self) -> Option<Timestamp> {
+        self.ends.first().map(|(at, _, _)| *at)
+    }
+
+    pub(super) const fn mark_stale(&mut self) {
+        self.is_stale = true;
+    }
+
+    pub(super) fn facts(&self) -> impl Iterator<Item = Input> {
+        self.told.values().map(|window| Input::CalendarObserved { calendar: window.clone() })
+    }
+
+    /// Windows of a node.
+    fn of(&self, node: &NodeName) -> impl Iterator<Item = &Calendar> {
+        let all = (node.clone(), Timestamp(0))..=(node.clone(), Timestamp::MAX);
+        self.told.range(all).map(|(_, window)| window)
+    }
+}
+
+/// Nodes that are closed to whoever is placed now, for windows. Nothing is between turns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closed {
+    nodes: Vec<u32>,
+    /// For which windows and whom, so that the next that is alike costs nothing.
+    of: Option<(usize, Timestamp, Vec<QueueName>)>,
+    wanted: Vec<u32>,
+}
+
+impl Closed {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Closes the nodes that windows bar a stay from, and opens the others.
+    pub(crate) fn lay(&mut self, windows: &Windows, tree: &Tree, space: &mut Space, stay: &Stay<'_>) {
+        let before_end = windows.begun_by(stay.until);
+        let is_same = |(count, from, blocks): &(usize, Timestamp, Vec<QueueName>)| {
+            (*count, *from, blocks.as_slice()) == (before_end.len(), stay.from, stay.blocks)
+        };
+        if before_end.is_empty() && self.nodes.is_empty() || self.of.as_ref().is_some_and(is_same) {
+            return;
+        }
+        self.of = Some((before_end.len(), stay.from, stay.blocks.to_vec()));
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(before_end.iter().filter(|window| window.bars(stay)).map(|window| window.node));
+        wanted.sort_unstable();
+        wanted.dedup();
+        let again = self.nodes.iter().filter(|node| wanted.binary_search(node).is_err());
+        open(tree, space, again.copied());
+        let closing = wanted.iter().filter(|node| self.nodes.binary_search(node).is_err());
+        space.put(tree, closing.copied(), |_, free| crate::plan::Free { open: false, ..free });
+        self.wanted = std::mem::replace(&mut self.nodes, wanted);
+    }
+
+    /// Opens all of them.
+    pub(crate) fn lift(&mut self, tree: &Tree, space: &mut Space) {
+        self.of = None;
+        open(tree, space, self.nodes.drain(..));
+    }
+}
+
+fn open(tree: &Tree, space: &mut Space, nodes: impl Iterator<Item = u32>) {
+    let was = |node: u32| tree.nodes.get(node as usize).is_some_and(|node| node.total.open);
+    space.put(tree, nodes, |node, free| crate::plan::Free { open: was(node), ..free });
+}
+
+impl Ledger {
+    pub(super) fn observe_window(&mut self, window: &Calendar, out: &mut Outcome) {
+        let Calendar { node, begins_at, ends_at, .. } = window;
+        let key = (node.clone(), *begins_at);
+        if ends_at < begins_at {
+            return refuse(out, format!("a window of node {node}"), "ends before it begins");
+        }
+        let is_over = ends_at == begins_at || *ends_at <= self.now;
+        if !is_over && self.windows.told.len() >= WINDOWS_MAX && !self.windows.told.contains_key(&key) {
+            let why = format!("more than {WINDOWS_MAX} windows");
+            return refuse(out, format!("a window of node {node}"), &why);
+        }
+        let changes = if is_over { self.windows.forget(&key).is_some() } else { self.windows.tell(window) };
+        self.replan |= changes;
+    }
+
+    /// Windows or the tree changed: who is affected is told when it has to go.
+    pub(super) fn freshen_windows(&mut self) {
+        if !self.windows.is_stale {
+            return;
+        }
+        // Gangs that windows tell apart wait in lines of their own.
+        self.stale_queues |= self.windows.index(&self.tree);
+        self.freed = super::Freed::All;
+        let holding: Vec<GangId> = self
+            .active()
+            .filter(|(_, _, record)| record.holds_capacity())
+            .map(|(_, _, record)| record.id)
+            .collect();
+        holding.into_iter().for_each(|gang| self.retime(gang));
+    }
+
+    /// Windows that are over bar nobody.
+    pub(super) fn end_windows(&mut self) {
+        let mut is_over = false;
+        while let Some((_, node, begins_at)) = self.windows.ends.first().filter(|(at, _, _)| *at <= self.now)
+        {
+            let key = (node.clone(), *begins_at);
+            self.windows.forget(&key);
+            is_over = true;
+        }
+        if is_over {
+            self.freshen_windows();
+            self.freshen();
+            self.replan = true;
+        }
+    }
+
+    /// The first window that a gang is in the way of, and when it has to be told to go, so that it is gone when that
+    /// begins.
+    fn in_the_way(&self, gang: GangId) -> Option<(Timestamp, &Calendar)> {
+        if self.windows.told.is_empty() {
+            return None;
+        }
+        let (job, record) = (self.job(gang.job)?, self.record(gang)?);
+        if !matches!(record.phase, Phase::Starting { .. } | Phase::Running { .. }) {
+            return None;
+        }
+        let ends_at = known_end(job, record);
+        let blocks = self.windows.blocks_of(&self.queues, &job.queue);
+        let slots = record.placement.iter().flat_map(|placement| &placement.slots);
+        let nodes: BTreeSet<&NodeName> = slots.map(|slot| &slot.node).collect();
+        let is_met = |window: &&Calendar| {
+            let is_ours = window.held_for.as_ref().is_some_and(|queue| blocks.contains(queue));
+            window.ends_at > self.now && !is_ours && ends_at.is_none_or(|end| end > window.begins_at)
+        };
+        let met = nodes.into_iter().flat_map(|node| self.windows.of(node)).filter(is_met);
+        let first = met.min_by_key(|window| window.begins_at)?;
+        Some((Timestamp(first.begins_at.0.saturating_sub(stop_ms(job))), first))
+    }
+
+    /// When a gang has to be told to go for a window.
+    pub(super) fn leaves_at(&self, gang: GangId) -> Option<Timestamp> {
+        self.in_the_way(gang).map(|(at, _)| at)
+    }
+
+    /// Tells a gang to go if it is time. Whether it was.
+    pub(super) fn leave(&mut self, gang: GangId, out: &mut Outcome) -> bool {
+        let Some((_, window)) = self.in_the_way(gang).filter(|(at, _)| *at <= self.now) else { return false };
+        let detail = match &window.held_for {
+            None => format!("a maintenance window of node {} begins", window.node),
+            Some(queue) => format!("node {} is kept for queue {queue}", window.node),
+        };
+        // One that began before it was told of is not worth more than the grace.
+        let until = Some(window.begins_at).filter(|at| *at > self.now);
+        self.begin_stop(gang, StopCause::Displaced { class: FailureClass::Node, detail, until }, out);
+        true
+    }
+
+    /// What is free for a gang that starts now, what is held for gangs that wait included.
+    pub(crate) fn space_for(&self, gang: GangId) -> Space {
+        let mut space = self.open_space();
+        self.if_started_now(gang, |stay| {
+            Closed::default().lay(&self.windows, &self.tree, &mut space, stay);
+        });
+        space
+    }
+
+    /// The windows that bar a gang which starts now from some nodes.
+    pub(crate) fn window_of(&self, gang: GangId) -> Option<Reason> {
+        self.if_started_now(gang, |stay| self.windows.reason(stay))?
+    }
+
+    fn if_started_now<T>(&self, gang: GangId, then: impl FnOnce(&Stay<'_>) -> T) -> Option<T> {
+        let job = self.job(gang.job)?;
+        let blocks = self.windows.blocks_of(&self.queues, &job.queue);
+        let until = longest_ms(&job.policy).map(|span| self.now.plus(span));
+        Some(then(&Stay { from: self.now, until, blocks: &blocks }))
+    }
+
+    /// A node will be taken back.
+    pub(super) fn notice_spot(&mut self, notice: &SpotNotice, out: &mut Outcome) {
+        let SpotNotice { node, ends_at } = notice;
+        if !self.nodes.contains_key(node) {
+            return refuse(out, format!("node {node}"), "no such node");
+        }
+        if let Err(why) = self.noted.note(&Input::SpotNoticed { notice: notice.clone() }) {
+            return refuse(out, format!("node {node}"), &why);
+        }
+        self.set_admin(node, Admin::Draining, out);
+        self.displace_from(node, &format!("node {node} is taken back"), Some(*ends_at), out);
+    }
+}
+
+/// From the word to go until the last process is gone, at the longest.
+fn stop_ms(job: &Job) -> u64 {
+    let stop = job.policy.stop;
+    stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms))
+}

@@ -1,0 +1,159 @@
+//! Reservations and reasons in the books.
+
+use phalanx_model::{
+    Change, Eviction, Gang, GangId, Outcome, Phase, Placement, Reason, Reserved, StopCause, Timestamp,
+};
+
+use super::Ledger;
+use crate::guard::Guard;
+use crate::plan::{Ceiling, Space, place, reason_of};
+
+impl Ledger {
+    /// The planner holds a place for a gang that waits.
+    pub(crate) fn reserve(&mut self, gang: GangId, reserved: Reserved, reason: Reason, out: &mut Outcome) {
+        if reason != Reason::None {
+            self.set_reason(gang, reason, out);
+        }
+        out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
+        if let Some(record) = self.record_mut(gang) {
+            record.reserved = Some(reserved);
+        }
+        self.refresh.insert(gang);
+        self.retime(gang);
+    }
+
+    /// The planner gave a reservation up: the gang is back in the line.
+    pub(crate) fn forget_reservation(&mut self, gang: GangId, why: String, out: &mut Outcome) {
+        if let Some(record) = self.record_mut(gang) {
+            record.reserved = None;
+        }
+        out.changes.push(Change::ReservationDropped { gang, why });
+        self.retime(gang);
+        self.relist(gang);
+        self.replan = true;
+    }
+
+    /// What is free, what is held for gangs that wait included.
+    pub(crate) fn open_space(&self) -> Space {
+        let mut space = self.space.clone();
+        for hold in self.holds.values() {
+            hold.clone().lift(&self.tree, &mut space);
+        }
+        space
+    }
+
+    /// A gang makes way for another.
+    pub(crate) fn evict(&mut self, victim: GangId, eviction: Eviction, out: &mut Outcome) {
+        self.evicted.insert(victim);
+        self.begin_stop(victim, StopCause::Preempted(eviction), out);
+    }
+
+    /// Whether a gang had to make way, and nothing changed from outside since.
+    pub(crate) fn just_made_way(&self, gang: GangId) -> bool {
+        self.evicted.contains(&gang)
+    }
+
+    /// When somebody may be evicted who may not be yet, it is looked again.
+    pub(crate) fn look_again(&mut self, at: Timestamp) {
+        self.again_at = self.again_at.into_iter().chain(Some(at).filter(|at| *at < Timestamp::MAX)).min();
+    }
+
+    pub(crate) const fn looks_again(&self) -> bool {
+        self.again_at.is_some()
+    }
+
+    /// Not all that could be decided was: the next step goes on.
+    pub(crate) fn go_on(&mut self, goes_on: bool) {
+        self.go_on_at = goes_on.then(|| self.now.plus(1));
+    }
+
+    pub(super) fn look_again_if_due(&mut self) {
+        if self.go_on_at.is_some_and(|at| at <= self.now) {
+            self.go_on_at = None;
+            self.replan = true;
+        }
+        if self.again_at.is_some_and(|at| at <= self.now) {
+            self.again_at = None;
+            self.freed = super::Freed::All;
+            self.replan = true;
+        }
+    }
+
+    /// The place that others made way for.
+    pub(crate) fn cleared_place(&self, gang: GangId) -> Option<&Placement> {
+        let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
+        reserved.filter(|reserved| reserved.evicts).map(|reserved| &reserved.placement)
+    }
+
+    /// Whether a gang would fit but for what is held for others.
+    pub(crate) fn is_held_from(&self, id: GangId, gang: &Gang) -> bool {
+        let is_free = self.holds.is_empty() || self.holds.contains_key(&id);
+        !is_free && place(&self.tree, &self.space, gang, Ceiling(self.tree.level_of_required(gang))).is_none()
+    }
+
+    /// The first for whom something is held, and from when.
+    pub(crate) fn holds_before(&self, id: GangId) -> Option<(GangId, Option<Timestamp>)> {
+        let others = self.holds.iter().filter(|(gang, _)| **gang != id);
+        others.map(|(gang, hold)| (*gang, hold.at)).next()
+    }
+
+    pub(crate) const fn is_overbooked(&self) -> bool {
+        self.overbooked
+    }
+
+    /// Gangs that hold capacity and whose end nobody knows.
+    pub(crate) fn endless(&self) -> impl Iterator<Item = GangId> + '_ {
+        self.endless.iter().copied()
+    }
+
+    /// Whether the place reserved for a gang is none any more.
+    pub(crate) fn reserved_place_is_gone(&self, gang: GangId) -> bool {
+        let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
+        self.guards.stand(Guard::PlaceIsThere)
+            && reserved.is_some_and(|reserved| {
+                reserved.placement.slots.iter().any(|slot| {
+                    let at = self.tree.index_of(&slot.node);
+                    at.is_none_or(|at| {
+                        !self.tree.nodes[at].total.open
+                            || !slot.devices.is_subset_of(self.tree.nodes[at].usable)
+                    })
+                })
+            })
+    }
+
+    /// Gangs that were told to make way for one, and still hold capacity.
+    pub(crate) fn making_way_for(&self, gang: GangId) -> Vec<GangId> {
+        self.making_way.get(&gang).into_iter().flatten().copied().collect()
+    }
+
+    /// Follows who makes way, by how a gang stands now.
+    pub(super) fn note_making_way(&mut self, gang: GangId) {
+        let by = self.record(gang).and_then(|record| match &record.phase {
+            Phase::Stopping { cause: StopCause::Preempted(eviction), .. } => Some(eviction.by),
+            _ => None,
+        });
+        match by {
+            Some(by) => {
+                self.making_way.entry(by).or_default().insert(gang);
+            }
+            None => self.making_way.retain(|_, victims| {
+                victims.remove(&gang);
+                !victims.is_empty()
+            }),
+        }
+    }
+
+    /// Why a gang that has a place reserved waits: for those that are in it.
+    pub(crate) fn reserved_reason(&self, gang: GangId) -> Option<Reason> {
+        self.reasons.get(&gang).cloned()
+    }
+
+    /// Says the reasons of those that wait since this step, or wait otherwise than before.
+    pub(crate) fn say_reasons(&mut self, out: &mut Outcome) {
+        for gang in std::mem::take(&mut self.refresh) {
+            if let Some(reason) = reason_of(self, gang).filter(|reason| *reason != Reason::None) {
+                self.set_reason(gang, reason, out);
+            }
+        }
+    }
+}

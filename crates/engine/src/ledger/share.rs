@@ -1,0 +1,114 @@
+//! Facts about how the cluster is shared: settings, queues, and whose turn somebody changed by hand.
+
+use phalanx_model::{Boost, Job, JobId, Outcome, Queue, QueueName, Settings};
+
+use super::Ledger;
+use super::apply::refuse;
+use crate::guard::Guard;
+
+/// Queues that are known; as many as a cluster of the largest size has teams.
+const QUEUES_MAX: usize = 10_000;
+/// Classes of priority.
+const CLASSES_MAX: usize = 64;
+
+impl Ledger {
+    pub(super) fn configure(&mut self, settings: &Settings, out: &mut Outcome) {
+        let what = || "the settings".to_owned();
+        if settings.classes.is_empty() || settings.classes.len() > CLASSES_MAX {
+            let why =
+                format!("1 to {CLASSES_MAX} classes are possible, these are {}", settings.classes.len());
+            return refuse(out, what(), &why);
+        }
+        if settings.class(None).is_none() {
+            let why = format!("the default class {} is none of the classes", settings.default_class);
+            return refuse(out, what(), &why);
+        }
+        if self.queues.configure(settings) {
+            self.redraw_queues();
+        }
+    }
+
+    pub(super) fn observe_queue(&mut self, queue: &Queue, out: &mut Outcome) {
+        let what = || format!("queue {}", queue.name);
+        self.sync.saw_queue(&queue.name);
+        if let Some(parent) = &queue.parent
+            && self.guards.stand(Guard::NoCircles)
+            && self.queues.is_circle(&queue.name, parent)
+        {
+            return refuse(out, what(), "stands below itself, or too deep");
+        }
+        if self.queues.told().len() >= QUEUES_MAX && !self.queues.told().contains_key(&queue.name) {
+            return refuse(out, what(), &format!("more than {QUEUES_MAX} queues"));
+        }
+        if self.queues.told().get(&queue.name) == Some(queue) {
+            return;
+        }
+        if !self.stale && !self.stale_queues && self.queues.amend(queue) {
+            self.line.bounds_changed();
+            self.evicted.clear();
+            self.replan = true;
+        } else if self.queues.tell(queue) {
+            self.redraw_queues();
+        }
+    }
+
+    pub(super) fn remove_queue(&mut self, queue: &QueueName) {
+        if self.queues.untell(queue) {
+            self.redraw_queues();
+        }
+    }
+
+    fn redraw_queues(&mut self) {
+        self.evicted.clear();
+        self.stale_queues = true;
+        self.replan = true;
+    }
+
+    /// Held back by somebody, or by nobody any more. What runs goes on.
+    pub(super) fn hold(&mut self, job: JobId, by: Option<&String>, out: &mut Outcome) {
+        let Some(entry) = self.jobs.get_mut(&job) else {
+            return refuse(out, format!("hold or release of job {job}"), "no such job");
+        };
+        entry.job.turn.held_by = by.cloned();
+        self.turn_changed(job, by.is_some());
+    }
+
+    pub(super) fn boost(&mut self, job: JobId, boost: Option<&Boost>, out: &mut Outcome) {
+        let (longest_ms, most) = (self.queues.settings().boost_max_ms, self.queues.settings().boost_max);
+        let now = self.now;
+        let Some(entry) = self.jobs.get_mut(&job) else {
+            return refuse(out, format!("boost of job {job}"), "no such job");
+        };
+        if let Some(boost) = boost
+            && (boost.until > now.plus(longest_ms) || boost.priority.saturating_abs() > most)
+        {
+            let why = format!("a boost is at most {most} and lasts at most {longest_ms} ms");
+            return refuse(out, format!("boost of job {job}"), &why);
+        }
+        entry.job.turn.boost = boost.cloned();
+        self.turn_changed(job, false);
+    }
+
+    fn turn_changed(&mut self, job: JobId, gives_up_hold: bool) {
+        self.evicted.clear();
+        for gang in self.gangs_of(job) {
+            if self.record(gang).is_some_and(|r| r.is_pending()) {
+                if gives_up_hold {
+                    self.drop_hold(gang);
+                }
+                self.retime(gang);
+                self.relist(gang);
+            }
+        }
+    }
+
+    /// A queue may bound how long its jobs run: one without a limit is given that of the queue.
+    pub(super) fn cap_time_limit(&self, job: &mut Job) {
+        let Some(queue) = self.queues.find(&job.queue) else { return };
+        let caps = self.queues.path(queue).filter_map(|at| self.queues.at(at).queue.as_ref());
+        let most = caps.filter_map(|queue| queue.caps.time_limit_max_ms).min();
+        if job.policy.time_limit_ms.is_none() {
+            job.policy.time_limit_ms = most;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Pending gangs: in the line once nothing but room keeps them, and outside of it until then.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{EndOf, Ending, Gang, GangId, Job, JobId, Outcome, Phase, Policy, Reason, Timestamp};
+
+use super::Ledger;
+use crate::guard::Guard;
+use crate::policy::{AskKey, QueueAt, Turn};
+
+impl Ledger {
+    /// Puts a pending gang into the line, or takes it out, by how it stands now.
+    pub(super) fn relist(&mut self, gang: GangId) {
+        self.line.delist(&mut self.queues, gang);
+        self.refresh.insert(gang);
+        if !self.record(gang).is_some_and(|r| r.is_pending()) || self.kept_back(gang).is_some() {
+            return;
+        }
+        if self.record(gang).is_some_and(|r| r.reserved.is_some()) {
+            return;
+        }
+        let (Some(job), Some(key)) = (self.job(gang.job), self.ask_of(gang)) else { return };
+        let turn = Turn::of(job, gang, self.now, self.queues.settings().ageing_ms);
+        let name = job.queue.clone();
+        let queue = self.queues.ensure(&name);
+        self.line.enlist(&mut self.queues, &self.tree, key, queue, turn);
+        self.replan = true;
+    }
+
+    /// What a pending gang asks for, as others may ask for too.
+    pub(crate) fn ask_of(&self, gang: GangId) -> Option<AskKey> {
+        let job = self.job(gang.job)?;
+        Some(AskKey {
+            gang: AskKey::gang_of(&*self.wanted(gang)?),
+            span_ms: longest_ms(&job.policy).filter(|_| self.guards.stand(Guard::SpanTellsApart)),
+            is_patient: self.preferred_until(gang).is_some_and(|until| until > self.now),
+            rank: self.queues.rank_of(job),
+            is_fixed: self.queues.is_fixed(job),
+            blocks: self.windows.blocks_of(&self.queues, &job.queue),
+        })
+    }
+
+    /// The gang as it is to be placed: one that can resume only where its checkpoint is names those nodes.
+    pub(crate) fn wanted(&self, id: GangId) -> Option<std::borrow::Cow<'_, Gang>> {
+        use std::borrow::Cow;
+        let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
+        let pinned = record.pinned.as_slice();
+        if pinned.is_empty() || !job.policy.preempt.is_pinned || !self.guards.stand(Guard::PinnedStays) {
+            return Some(Cow::Borrowed(gang));
+        }
+        let mut wanted = gang.clone();
+        wanted.needs.nodes = pinned.to_vec();
+        wanted.roles.iter_mut().for_each(|role| role.needs.nodes = pinned.to_vec());
+        Some(Cow::Owned(wanted))
+    }
+
+    /// What keeps a pending gang out of the line: time, somebody's word, or other jobs.
+    pub(crate) fn kept_back(&self, gang: GangId) -> Option<Reason> {
+        let (job, record) = (self.job(gang.job)?, self.record(gang)?);
+        if let Some(by) = &job.turn.held_by {
+            return Some(Reason::Held { by: by.clone() });
+        }
+        let unmet: Vec<JobId> = job
+            .turn
+            .after
+            .iter()
+            .filter(|a| self.is_met(a.job, a.end) != Some(true))
+            .map(|a| a.job)
+            .collect();
+        if !unmet.is_empty() {
+            return Some(Reason::Dependency { jobs: unmet });
+        }
+        match (job.turn.begins_at, &record.phase) {
+            (Some(at), _) if at > self.now => return Some(Reason::BeginTime { at }),
+            (_, Phase::Pending { not_before }) if *not_before > self.now => {
+                return Some(Reason::BackOff { until: *not_before });
+            }
+            _ => {}
+        }
+        self.array_is_full(job, gang)
+    }
+
+    /// Tasks of an array go in the order of their numbers, so many at once.
+    fn array_is_full(&self, job: &Job, gang: GangId) -> Option<Reason> {
+        let running_max = job.turn.array?.running_max?;
+        let most = running_max as usize;
+        let entry = self.jobs.get(&job.id)?;
+        let is_ahead = |r: &&phalanx_model::GangRecord| {
+            r.holds_capacity() || r.is_pending() && r.id.index < gang.index && r.id != gang
+        };
+        let ahead: Vec<GangId> = entry.gangs.iter().filter(is_ahead).map(|r| r.id).take(most).collect();
+        (ahead.len() >= most).then_some(Reason::ArrayLimit { running_max })
+    }
+
+    /// Whether the wait for a job's end is over; `None` while it is not known. What was forgotten ended long ago.
+    fn is_met(&self, job: JobId, end: EndOf) -> Option<bool> {
+        let Some(entry) = self.jobs.get(&job) else { return Some(true) };
+        if !entry.ended {
+            return None;
+        }
+        let endings = entry.gangs.iter().filter_map(|r| match &r.phase {
+            Phase::Finished { ending, .. } => Some(ending),
+            _ => None,
+        });
+        let ending = Ending::of_job(endings);
+        Some(match end {
+            EndOf::Any => true,
+            EndOf::Success => ending == Ending::Succeeded,
+            EndOf::Failure => ending != Ending::Succeeded,
+        })
+    }
+
+    /// A job has ended: who waited for that goes on, or ends too where it ended otherwise.
+    pub(super) fn tell_dependents(&mut self, job: JobId, out: &mut Outcome) {
+        for waits in self.dependents.remove(&job).unwrap_or_default() {
+            self.tell_dependent(waits, out);
+        }
+    }
+
+    pub(super) fn tell_dependent(&mut self, waits: JobId, out: &mut Outcome) {
+        let Some(after) = self.job(waits).map(|job| job.turn.after.clone()) else { return };
+        if after.is_empty() {
+            return;
+        }
+        let failed = after.iter().find(|a| self.is_met(a.job, a.end) == Some(false)).map(|a| a.job);
+        for gang in self.gangs_of(waits) {
+            match failed {
+                Some(job) if self.record(gang).is_some_and(|r| r.is_pending()) => {
+                    self.finish(gang, Ending::DependencyFailed { job }, out);
+                }
+                _ => self.relist(gang),
+            }
+        }
+    }
+
+    pub(super) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
+        self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
+    }
+
+    /// Tasks of an array that waited for one of their own.
+    pub(super) fn relist_array(&mut self, job: JobId) {
+        if self.job(job).is_some_and(|j| j.turn.array.is_some_and(|array| array.running_max.is_some())) {
+            for gang in self.gangs_of(job) {
+                if self.record(gang).is_some_and(|r| r.is_pending()) && self.line.place_of(gang).is_none() {
+                    self.relist(gang);
+                }
+            }
+        }
+    }
+
+    /// The queue of a job, in the tree as it is.
+    pub(crate) fn queue_of(&self, job: JobId) -> Option<QueueAt> {
+        self.queues.find(&self.job(job)?.queue)
+    }
+
+    /// Pending gangs as their turns stand: those that have a place reserved, the line, and those outside of it.
+    pub(crate) fn in_order(&self) -> Vec<GangId> {
+        let mut order: Vec<GangId> = self.holds.keys().copied().collect();
+        order.sort_by_key(|gang| self.holds.get(gang).map(|hold| (hold.at.is_none(), hold.at)));
+        order.extend(self.line.in_order(&self.queues));
+        let others = self.active().filter(|(_, _, r)| r.is_pending()).map(|(_, _, r)| r.id);
+        let known: BTreeSet<GangId> = order.iter().copied().collect();
+        order.extend(others.filter(|gang| !known.contains(gang)));
+        order
+    }
+
+    /// Gangs whose ends are known, by when they end.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (Timestamp, GangId)> + '_ {
+        self.ends.iter().copied()
+    }
+
+    pub(super) fn forget_end(&mut self, gang: GangId) {
+        if let Some(at) = self.ends_at.remove(&gang) {
+            self.ends.remove(&(at, gang));
+        }
+        self.endless.remove(&gang);
+        self.making_way.remove(&gang);
+        self.making_way.values_mut().for_each(|victims| {
+            victims.remove(&gang);
+        });
+    }
+
+    /// Whether the empty cluster is known to hold a gang like this.
+    pub(crate) fn is_known_to_fit(&self, gang: &Gang) -> bool {
+        self.fitting.contains(&AskKey::gang_of(gang))
+    }
+
+    pub(super) fn note_end(&mut self, gang: GangId) {
+        let before = self.ends_at.remove(&gang);
+        if let Some(at) = before {
+            self.ends.remove(&(at, gang));
+        }
+        let known = self.job(gang.job).zip(self.record(gang));
+        let end = known.and_then(|(job, record)| crate::explain::known_end(job, record));
+        if let Some(at) = end {
+            self.ends_at.insert(gang, at);
+            self.ends.insert((at, gang));
+        }
+        let holds = self.record(gang).is_some_and(|record| record.holds_capacity());
+        if holds && end.is_none() {
+            self.endless.insert(gang);
+        } else {
+            self.endless.remove(&gang);
+        }
+        self.note_making_way(gang);
+        // Who waits may have a place reserved now that it is known when this one ends.
+        self.replan |= before != end;
+    }
+}
+
+/// From the order to start until the last process is gone, at the longest; unknown without a time limit.
+pub(crate) fn longest_ms(policy: &Policy) -> Option<u64> {
+    let limit = policy.time_limit_ms?;
+    Some(policy.start_deadline_ms.saturating_add(limit).saturating_add(policy.stop.grace_ms))
+}

@@ -1,0 +1,155 @@
+//! Capacity that is held for gangs that wait: what of it is free now is withheld from others.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{DeviceMask, Gang, Timestamp};
+
+use super::space::{Pick, Space};
+use super::tree::{Free, Tree};
+use crate::policy::{Bill, QueueAt};
+
+/// What one gang has held on one node, and how much of that was free to be withheld.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct OnNode {
+    devices: DeviceMask,
+    cpu_milli: i64,
+    memory_bytes: i64,
+    withheld: Amount,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    devices: DeviceMask,
+    cpu_milli: i64,
+    memory_bytes: i64,
+}
+
+impl OnNode {
+    /// Withholds what is free of it, and says what is left.
+    fn withhold(&mut self, free: Free) -> Free {
+        let rest = |wanted: i64, has: i64, free: i64| wanted.saturating_sub(has).clamp(0, free.max(0));
+        let more = Amount {
+            devices: self.devices.minus(self.withheld.devices).and(free.devices),
+            cpu_milli: rest(self.cpu_milli, self.withheld.cpu_milli, free.cpu_milli),
+            memory_bytes: rest(self.memory_bytes, self.withheld.memory_bytes, free.memory_bytes),
+        };
+        self.withheld.devices = self.withheld.devices.union(more.devices);
+        self.withheld.cpu_milli += more.cpu_milli;
+        self.withheld.memory_bytes += more.memory_bytes;
+        Free {
+            devices: free.devices.minus(more.devices),
+            cpu_milli: free.cpu_milli - more.cpu_milli,
+            memory_bytes: free.memory_bytes - more.memory_bytes,
+            ..free
+        }
+    }
+}
+
+/// A future place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) picks: Vec<Pick>,
+    /// When all of it is free at the latest.
+    pub(crate) at: Option<Timestamp>,
+    /// Its class.
+    pub(crate) rank: i32,
+    /// Others make way for it.
+    pub(crate) evicts: bool,
+    /// Whom it is held for is within a guarantee.
+    pub(crate) is_owed: bool,
+    /// It waits in this queue, and for at least so much.
+    pub(crate) waits: (QueueAt, Bill),
+    nodes: BTreeMap<u32, OnNode>,
+    is_lifted: bool,
+}
+
+impl Hold {
+    /// Nothing is withheld yet.
+    pub(crate) fn new(picks: Vec<Pick>, gang: &Gang, at: Option<Timestamp>, rank: i32) -> Self {
+        let mut nodes: BTreeMap<u32, OnNode> = BTreeMap::new();
+        for pick in &picks {
+            let needs = gang.needs_of(pick.role());
+            let of_members =
+                |each: u64| i64::try_from(each.saturating_mul(u64::from(pick.members))).unwrap_or(i64::MAX);
+            let node = nodes.entry(pick.node).or_default();
+            node.devices = node.devices.union(pick.devices);
+            node.cpu_milli = node.cpu_milli.saturating_add(of_members(needs.cpu_milli));
+            node.memory_bytes = node.memory_bytes.saturating_add(of_members(needs.memory_bytes));
+        }
+        Self { picks, at, rank, nodes, is_lifted: true, ..Self::default() }
+    }
+
+    /// What these picks give to others when they end: without the devices that are held for somebody.
+    pub(crate) fn unheld<'a, H: Iterator<Item = &'a Self> + Clone>(holds: &H, picks: &mut [Pick]) {
+        for pick in picks {
+            let held = holds.clone().filter_map(|hold| hold.nodes.get(&pick.node));
+            pick.devices = held.fold(pick.devices, |devices, held| devices.minus(held.devices));
+        }
+    }
+
+    /// Withholds what is free of it; what comes free later follows with [`Self::extend`].
+    pub(crate) fn lay(&mut self, tree: &Tree, space: &mut Space) {
+        if std::mem::take(&mut self.is_lifted) {
+            let nodes: Vec<u32> = self.nodes.keys().copied().collect();
+            self.extend(tree, space, &nodes);
+        }
+    }
+
+    /// Withholds what came free on nodes.
+    pub(crate) fn extend(&mut self, tree: &Tree, space: &mut Space, nodes: &[u32]) {
+        if self.is_lifted {
+            return;
+        }
+        let mine = nodes.iter().copied().filter(|node| self.nodes.contains_key(node)).collect::<Vec<_>>();
+        space.put(tree, mine.into_iter(), |node, free| {
+            self.nodes.get_mut(&node).map_or(free, |held| held.withhold(free))
+        });
+    }
+
+    /// Whether somebody else goes before whom it is held for: the owner of a guarantee before who borrows, and then the
+    /// higher class. What others were evicted for stays.
+    pub(crate) const fn makes_way_for(&self, rank: i32, is_owed: bool) -> bool {
+        !self.evicts && (is_owed && !self.is_owed || is_owed == self.is_owed && rank > self.rank)
+    }
+
+    /// Whether some of it would be these very devices.
+    pub(crate) fn overlaps(&self, picks: &[Pick]) -> bool {
+        let held = |pick: &Pick| self.nodes.get(&pick.node).map_or(DeviceMask::EMPTY, |held| held.devices);
+        picks.iter().any(|pick| !held(pick).and(pick.devices).is_empty())
+    }
+
+    pub(crate) const fn is_laid(&self) -> bool {
+        !self.is_lifted
+    }
+
+    /// Gives everything back that is withheld.
+    pub(crate) fn lift(&mut self, tree: &Tree, space: &mut Space) {
+        if std::mem::replace(&mut self.is_lifted, true) {
+            return;
+        }
+        let nodes: Vec<u32> = self.nodes.keys().copied().collect();
+        space.put(tree, nodes.into_iter(), |node, free| {
+            let withheld = self.nodes.get_mut(&node).map(|held| std::mem::take(&mut held.withheld));
+            let withheld = withheld.unwrap_or_default();
+            Free {
+                devices: free.devices.union(withheld.devices),
+                cpu_milli: free.cpu_milli.saturating_add(withheld.cpu_milli),
+                memory_bytes: free.memory_bytes.saturating_add(withheld.memory_bytes),
+                ..free
+            }
+        });
+    }
+
+    /// What is withheld on a node, added to what is free there.
+    pub(crate) fn add_to(&self, node: usize, free: &mut Free) {
+        let Some(held) = self.nodes.get(&(node as u32)) else { return };
+        free.devices = free.devices.union(held.withheld.devices);
+        free.cpu_milli = free.cpu_milli.saturating_add(held.withheld.cpu_milli);
+        free.memory_bytes = free.memory_bytes.saturating_add(held.withheld.memory_bytes);
+    }
+
+    /// Devices that are withheld.
+    pub(crate) fn idle_devices(&self) -> u32 {
+        self.nodes.values().map(|held| held.withheld.devices.count()).sum()
+    }
+}

@@ -1,0 +1,447 @@
+//! One turn of the planner: who starts where, and what is held for those that cannot start yet.
+//!
+//! Asks that may fit are taken in the order of their turns, each whole or not at all. The head of the line that does not
+//! fit has a place reserved; others go in front of it only where they do not delay it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Timestamp};
+
+use super::holds::Hold;
+use super::search::Ceiling;
+use super::space::{Pick, Space};
+use super::together::{self, Choice};
+use super::tree::{LevelAt, Tree};
+use super::{Verdict, shortfall, verdict};
+use crate::Config;
+use crate::guard::Guard;
+use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
+use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Standings};
+
+/// How long whoever might evict somebody waits before it looks again, if nothing else happens.
+const AGAIN_MS: u64 = 60_000;
+/// Nodes of a cluster in which what is short is counted at every look.
+const COUNTED_MAX: usize = 256;
+/// Gangs that wait, of those that were looked at, that are tried again when others move.
+const WAITING_MAX: usize = 32;
+
+pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
+    let mut desk = ledger.lend();
+    desk.queues.refresh(ledger.now());
+    let mut pass = Pass::new(ledger, desk, config);
+    pass.extend_holds();
+    pass.start_reserved();
+    pass.open_all();
+    pass.reopen();
+    pass.reserve_heads();
+    pass.fill();
+    pass.hear();
+    pass.open_all();
+    pass.improve();
+    pass.lay_all();
+    pass.look_again_later();
+    let Pass { desk, chosen, passed_over, reserved, dropped, evicted, again_at, goes_on, .. } = pass;
+    ledger.take_back(desk);
+    ledger.go_on(goes_on);
+    ledger.look_again(again_at);
+    for (gang, why) in dropped {
+        ledger.forget_reservation(gang, why, out);
+    }
+    for (gang, reservation, reason) in reserved {
+        ledger.reserve(gang, reservation, reason, out);
+    }
+    for (victim, eviction) in evicted {
+        ledger.evict(victim, eviction, out);
+    }
+    for choice in chosen {
+        let cleared = ledger.cleared_place(choice.gang).cloned();
+        if let Some(placement) = cleared.or_else(|| choice.placement(ledger)) {
+            ledger.start(choice.gang, placement, out);
+        }
+    }
+    passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
+    ledger.say_reasons(out);
+}
+
+pub(super) struct Pass<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) desk: Desk,
+    /// Nodes that windows close to whoever was looked at last.
+    pub(super) closed: Closed,
+    config: Config,
+    chosen: Vec<Choice>,
+    /// Looked at without success; the first of them first.
+    waiting: Vec<GangId>,
+    /// The head of the line, if it waits for capacity that nobody knows when it comes free.
+    hopeful: Option<GangId>,
+    /// Heads, each as often as something went ahead that it could have used.
+    passed_over: Vec<GangId>,
+    pub(super) reserved: Vec<(GangId, Reserved, Reason)>,
+    pub(super) dropped: Vec<(GangId, String)>,
+    /// Heads for which nothing could be reserved.
+    pub(super) unreserved: BTreeSet<GangId>,
+    /// Who makes way, and why.
+    pub(super) evicted: Vec<(GangId, Eviction)>,
+    /// Who stands how, as long as nothing moved.
+    pub(super) standings: Option<Standings>,
+    /// Gangs for which others made way, and for which nobody did.
+    pub(super) heard: u32,
+    pub(super) unheard: u32,
+    /// There is more to look for in the next step.
+    pub(super) goes_on: bool,
+    /// What is due to queues, once it was looked at in this turn.
+    pub(super) due: Vec<u128>,
+    /// When somebody who might make way may be evicted.
+    pub(super) again_at: Timestamp,
+}
+
+impl<'a> Pass<'a> {
+    fn new(ledger: &'a Ledger, desk: Desk, config: Config) -> Self {
+        Self {
+            ledger,
+            desk,
+            closed: Closed::default(),
+            config,
+            chosen: Vec::new(),
+            waiting: Vec::new(),
+            hopeful: None,
+            passed_over: Vec::new(),
+            reserved: Vec::new(),
+            dropped: Vec::new(),
+            unreserved: BTreeSet::new(),
+            evicted: Vec::new(),
+            standings: None,
+            heard: 0,
+            unheard: 0,
+            goes_on: false,
+            due: Vec::new(),
+            again_at: Timestamp::MAX,
+        }
+    }
+
+    pub(super) fn tree(&self) -> &'a Tree {
+        self.ledger.tree()
+    }
+
+    /// Withholds what came free of what is held.
+    fn extend_holds(&mut self) {
+        let tree = self.tree();
+        let Desk { holds, queues, .. } = &mut self.desk;
+        for hold in holds.values_mut() {
+            hold.is_owed = queues.is_owed_in(hold.waits.0, &hold.waits.1);
+        }
+        let Desk { space, holds, freed, .. } = &mut self.desk;
+        let Freed::Nodes(nodes) = freed else { return };
+        nodes.sort_unstable();
+        nodes.dedup();
+        for hold in holds.values_mut() {
+            hold.extend(tree, space, nodes);
+        }
+    }
+
+    /// Opens the asks that may use what came free.
+    fn reopen(&mut self) {
+        let tree = self.tree();
+        let Desk { line, space, freed, holds, .. } = &mut self.desk;
+        // Whoever ends in time may use what is held.
+        let held: u32 = holds.values().map(Hold::idle_devices).sum();
+        let open: Vec<AskId> = match std::mem::take(freed) {
+            Freed::All => {
+                line.try_all();
+                line.all().collect()
+            }
+            Freed::Nodes(nodes) if nodes.is_empty() => Vec::new(),
+            Freed::Nodes(nodes) => {
+                let useful = |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &nodes);
+                line.closed().filter(useful).map(|(id, _)| id).collect()
+            }
+        };
+        open.into_iter().for_each(|ask| line.reopen(ask));
+    }
+
+    /// Takes the open asks in the order of their turns until none is left.
+    fn fill(&mut self) {
+        let Desk { line, queues, .. } = &self.desk;
+        let of_ask =
+            |ask: AskId| line.ask(ask).heads().map(move |(queue, _)| (ask, queue)).collect::<Vec<_>>();
+        let pairs = line.ready().flat_map(of_ask);
+        let next = pairs.filter_map(|(ask, queue)| line.next_of(queues, ask, queue));
+        let mut heap: BinaryHeap<Reverse<Next>> = next.map(Reverse).collect();
+        while let Some(Reverse(next)) = heap.pop() {
+            // What was started meanwhile may have moved its turn, only ever backwards.
+            let Desk { line, queues, .. } = &self.desk;
+            if !line.ask(next.ask).is_open {
+                continue;
+            }
+            let Some(current) = line.next_of(queues, next.ask, next.queue) else { continue };
+            if current != next {
+                heap.push(Reverse(current));
+                continue;
+            }
+            self.look_at(next);
+            let Desk { line, queues, .. } = &self.desk;
+            if line.ask(next.ask).is_open {
+                heap.extend(line.next_of(queues, next.ask, next.queue).map(Reverse));
+            }
+        }
+    }
+
+    /// Starts the gang, or says what its ask or its queue lacks.
+    fn look_at(&mut self, next: Next) {
+        let id = next.gang();
+        let ask = self.desk.line.ask(next.ask);
+        let (is_fixed, gang) = (ask.key.is_fixed, ask.key.gang.clone());
+        if let Err(full) = self.desk.queues.room(next.queue, &ask.least, is_fixed) {
+            // What is kept for others may be in use by who has to make way.
+            if full.at != ROOT || !self.evict_for(next, &gang) {
+                self.desk.line.stick(next.ask, next.queue, full);
+            }
+            return;
+        }
+        self.hold_against(next.ask, next.queue);
+        self.close_for(next.ask);
+        let patience = self.ledger.preferred_until(id);
+        match verdict(self.ledger, &mut self.desk.search, &self.desk.space, &gang, patience) {
+            Verdict::Go(ceiling, cost) => {
+                let picks = self.desk.search.picks().to_vec();
+                match self.admit(next.queue, &gang, &picks, is_fixed) {
+                    Err(full) => self.desk.line.stick(next.ask, next.queue, full),
+                    Ok(bill) => {
+                        let order = self.desk.search.order().to_vec();
+                        let choice = Choice { gang: id, ceiling, picks, order, time_ns: cost.time_ns };
+                        self.choose(choice, &gang, next.queue, Holder { bill, is_fixed });
+                    }
+                }
+            }
+            Verdict::Full => self.found_no_room(next, &gang),
+            Verdict::Wait(reason) => self.desk.line.close(next.ask, reason),
+        }
+    }
+
+    /// Others make way for it, or its ask is closed until something comes free.
+    fn found_no_room(&mut self, next: Next, gang: &Gang) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push(next.gang());
+        }
+        if self.evict_for(next, gang) {
+            return;
+        }
+        // Counting what is short costs more than finding that it is: in large clusters that is done once, and again when
+        // somebody asks.
+        let known = self.desk.line.ask(next.ask).reason.clone();
+        let is_known =
+            !matches!(known, Reason::None | Reason::Window { .. }) && self.tree().nodes.len() > COUNTED_MAX;
+        let kept = self.held_for(gang).or_else(|| self.kept_by_windows(next.ask, gang));
+        let reason = kept
+            .unwrap_or_else(|| if is_known { known } else { shortfall(self.ledger, &self.desk.space, gang) });
+        self.desk.line.close(next.ask, reason);
+        self.reserve_heads();
+    }
+
+    /// Whether the queue has room for what was found, and what that is.
+    pub(super) fn admit(
+        &self,
+        queue: QueueAt,
+        gang: &Gang,
+        picks: &[Pick],
+        is_fixed: bool,
+    ) -> Result<Bill, Full> {
+        let queues = &self.desk.queues;
+        let bill = queues.goods.held(self.tree(), queues.settings(), picks, gang);
+        if self.ledger.guards().stand(Guard::BilledAsFound) {
+            queues.room(queue, &bill, is_fixed)?;
+        }
+        Ok(bill)
+    }
+
+    /// Books a start.
+    pub(super) fn choose(&mut self, choice: Choice, gang: &Gang, queue: QueueAt, holder: Holder) {
+        let tree = self.tree();
+        if let Some(head) = self.hopeful
+            && head != choice.gang
+            && self.harms(head, gang, &choice.picks)
+        {
+            self.passed_over.push(head);
+        }
+        let Desk { space, queues, line, .. } = &mut self.desk;
+        if self.ledger.guards().stand(Guard::TakenAtOnce) {
+            space.take(tree, &choice.picks, gang);
+        }
+        space.load(tree, &choice.picks, gang, true);
+        line.delist(queues, choice.gang);
+        if let Some(job) = self.ledger.job(choice.gang.job) {
+            let seat = queues.seat_of(job, choice.gang);
+            queues.charge(queue, seat, holder, self.ledger.now());
+        }
+        self.standings = None;
+        self.chosen.push(choice);
+    }
+
+    /// Whether taking these places takes something that a gang that waits could use.
+    fn harms(&mut self, head: GangId, gang: &Gang, picks: &[Pick]) -> bool {
+        let Some(waiting) = self.ledger.gang(head) else { return false };
+        let tree = self.tree();
+        let Desk { search, space, .. } = &mut self.desk;
+        let required = tree.level_of_required(waiting);
+        let before = search.most(tree, space, waiting, required).0;
+        space.take(tree, picks, gang);
+        let after = search.most(tree, space, waiting, required).0;
+        space.give_back(tree, picks, gang);
+        after < before
+    }
+
+    /// How often the head was passed over, and whether that is as often as is fair.
+    pub(super) fn is_due(&self, head: GangId) -> bool {
+        let now = self.passed_over.iter().filter(|passed| **passed == head).count();
+        let before = self.ledger.record(head).map_or(0, |record| record.bypassed);
+        before.saturating_add(u32::try_from(now).unwrap_or(u32::MAX)) >= self.config.bypass_max
+    }
+
+    /// When those that start in this turn end.
+    pub(super) fn chosen_ends(&self) -> impl Iterator<Item = (Option<Timestamp>, GangId)> + '_ {
+        let end = |choice: &Choice| {
+            let span_ms = self.ledger.job(choice.gang.job).and_then(|job| longest_ms(&job.policy));
+            (span_ms.map(|span| self.ledger.now().plus(span)), choice.gang)
+        };
+        self.chosen.iter().map(end)
+    }
+
+    /// What a gang has that runs, or starts in this turn.
+    pub(super) fn picks_of(&self, id: GangId) -> Option<Vec<Pick>> {
+        if let Some(choice) = self.chosen.iter().find(|choice| choice.gang == id) {
+            return Some(choice.picks.clone());
+        }
+        let placement = self.ledger.record(id)?.placement.as_ref()?;
+        Some(self.tree().picks_of(placement, self.ledger.gang(id)?))
+    }
+
+    pub(super) fn hope(&mut self, head: Option<GangId>) {
+        self.hopeful = head;
+    }
+
+    /// What queues are due shifts with what others ask for, without anything coming free: whoever might evict somebody
+    /// looks again after a while.
+    fn look_again_later(&mut self) {
+        if self.ledger.looks_again() {
+            return;
+        }
+        let Desk { line, queues, .. } = &self.desk;
+        let due = queues.due();
+        let may = |(_, ask): (AskId, &Ask)| {
+            ask.heads().any(|(queue, _)| queues.may_evict(queue, ask.key.rank, &ask.least, &due))
+        };
+        if line.closed().any(may) {
+            self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
+        }
+    }
+
+    /// Everything that is held is withheld between turns.
+    fn lay_all(&mut self) {
+        let tree = self.tree();
+        let Desk { holds, space, .. } = &mut self.desk;
+        holds.values_mut().for_each(|hold| hold.lay(tree, space));
+    }
+
+    /// Several gangs that start at once are placed for all of them; not while something is held, for what moves could
+    /// take its place.
+    fn improve(&mut self) {
+        if !self.desk.holds.is_empty() || self.chosen.is_empty() {
+            return;
+        }
+        // Nor from a place that others made way for.
+        if self.chosen.iter().any(|choice| self.ledger.cleared_place(choice.gang).is_some()) {
+            return;
+        }
+        let tree = self.tree();
+        let before: Vec<Vec<Pick>> = self.chosen.iter().map(|choice| choice.picks.clone()).collect();
+        let ceiling = |id: &GangId| Some((*id, Ceiling(tree.level_of_required(self.ledger.gang(*id)?))));
+        let mut still: Vec<(GangId, Ceiling)> = self.waiting.iter().filter_map(ceiling).collect();
+        // Who is let in has to have room in its queue first.
+        still.retain(|(id, _)| {
+            let Some(place) = self.desk.line.place_of(*id) else { return false };
+            let ask = self.desk.line.ask(place.ask);
+            self.desk.queues.room(place.queue, &ask.least, ask.key.is_fixed).is_ok() && !ask.key.is_fixed
+        });
+        still.truncate(1);
+        // What moves could end up where it may not be for long.
+        if !self.has_no_window(
+            self.chosen.iter().map(|choice| choice.gang).chain(still.iter().map(|(id, _)| *id)),
+        ) {
+            return;
+        }
+        let Desk { search, space, .. } = &mut self.desk;
+        together::improve(self.ledger, search, space, &mut self.chosen, &mut still);
+        let chosen = std::mem::take(&mut self.chosen);
+        for (at, choice) in chosen.iter().enumerate() {
+            if before.get(at) != Some(&choice.picks) {
+                self.rebill(choice);
+            }
+        }
+        self.chosen = chosen;
+    }
+
+    /// A start moved, or was let in: its queue is billed for what it has now.
+    fn rebill(&mut self, choice: &Choice) {
+        let id = choice.gang;
+        let (Some(job), Some(gang)) = (self.ledger.job(id.job), self.ledger.gang(id)) else { return };
+        let tree = self.tree();
+        let Desk { queues, line, .. } = &mut self.desk;
+        let queue = line.delist(queues, id).map(|place| place.queue).or_else(|| queues.find(&job.queue));
+        let Some(queue) = queue else { return };
+        let seat = queues.seat_of(job, id);
+        queues.discharge(queue, seat, self.ledger.now());
+        let bill = queues.goods.held(tree, queues.settings(), &choice.picks, gang);
+        let is_fixed = queues.is_fixed(job);
+        queues.charge(queue, seat, Holder { bill, is_fixed }, self.ledger.now());
+    }
+}
+
+/// Whether an ask could use what came free on these nodes: one that fitted nowhere before has to have a member there.
+fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[u32]) -> bool {
+    let gang = &ask.key.gang;
+    // Limits of domains may have room again for members elsewhere.
+    let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
+    if ask.each == 0 || is_limited || gang.topology.slice.is_some() {
+        return true;
+    }
+    let level = match tree.level_of_required(gang) {
+        LevelAt::Above(level) => level,
+        LevelAt::Node | LevelAt::Group(_) => tree.depth().saturating_sub(1),
+    };
+    nodes.iter().any(|node| {
+        let free = space.free(*node as usize);
+        let domain = tree.domain_of(*node as usize, level);
+        free.takes_work()
+            && free.devices.count() + held >= ask.each
+            && space.free_devices(level, domain) + held >= ask.devices
+    })
+}
+
+/// Why a gang waits, by what was found when it was looked at last.
+pub(crate) fn reason_of(ledger: &Ledger, id: GangId) -> Option<Reason> {
+    let record = ledger.record(id).filter(|record| record.is_pending())?;
+    if let Some(reason) = ledger.kept_back(id) {
+        return Some(reason);
+    }
+    if record.reserved.as_ref().is_some_and(|reserved| reserved.evicts) {
+        let victims = ledger.making_way_for(id);
+        if !victims.is_empty() {
+            return Some(Reason::Preempting { victims });
+        }
+    }
+    let Some(place) = ledger.line().place_of(id) else {
+        return ledger.reserved_reason(id);
+    };
+    let ask = ledger.line().ask(place.ask);
+    if let Some(full) = ask.stuck.get(&place.queue) {
+        return Some(Reason::QueueLimit(full.limit.clone()));
+    }
+    match &ask.reason {
+        Reason::PreferredWait { level, .. } => {
+            let until = ledger.preferred_until(id).unwrap_or_default();
+            Some(Reason::PreferredWait { level: level.clone(), until })
+        }
+        reason => Some(reason.clone()),
+    }
+}

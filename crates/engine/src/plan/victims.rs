@@ -1,0 +1,430 @@
+//! Preemption: which gangs make way for one that may evict them, and for which place.
+//!
+//! Nothing is evicted unless the place that this makes room for is reserved in the same step. Of the domains that the gang
+//! may go to, the one whose cheapest victims would be enough is tried first; there, victims are taken in the order of what
+//! they cost until the gang fits, and whoever does not stand in the way of the place that was found is spared.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{Eviction, Gang, GangId, Phase, Timestamp};
+
+use super::holds::Hold;
+use super::pass::Pass;
+use super::reserve::Place;
+use super::search::Ceiling;
+use super::space::{Pick, Space};
+use super::tree::{LevelAt, Tree};
+use crate::guard::Guard;
+use crate::ledger::Desk;
+use crate::policy::{Bill, Claim, Holder, Next, Party, QueueAt, Right, Standings};
+
+/// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
+const UNHEARD_MAX: u32 = 8;
+const HEARD_MAX: u32 = 64;
+/// Domains that are tried for one gang.
+const DOMAINS_MAX: usize = 4;
+
+/// A gang that may be evicted, and what that would cost: the cheapest is evicted first.
+#[derive(Clone, Debug)]
+struct Victim {
+    rank: i32,
+    /// Work since its last checkpoint.
+    lost_device_ms: u64,
+    /// More devices first: fewer gangs have to make way.
+    devices: std::cmp::Reverse<u64>,
+    gang: GangId,
+    party: Party,
+    right: Right,
+    picks: Vec<Pick>,
+}
+
+impl Victim {
+    const fn cost(&self) -> (i32, u64, std::cmp::Reverse<u64>, GangId) {
+        (self.rank, self.lost_device_ms, self.devices, self.gang)
+    }
+}
+
+impl Pass<'_> {
+    /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
+    pub(super) fn hear(&mut self) {
+        let Desk { line, queues, .. } = &self.desk;
+        let mut all: Vec<Next> =
+            line.untried().filter_map(|(ask, queue)| line.next_of(queues, ask, queue)).collect();
+        all.sort_unstable();
+        for next in all {
+            let gang = self.desk.line.ask(next.ask).key.gang.clone();
+            self.close_for(next.ask);
+            // As many as there are in this queue, until one finds nobody.
+            let mut next = Some(next);
+            while let Some(one) = next.take().filter(|one| self.evict_for(*one, &gang)) {
+                next = self.desk.line.next_of(&self.desk.queues, one.ask, one.queue);
+            }
+        }
+    }
+
+    /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
+    pub(super) fn evict_for(&mut self, next: Next, gang: &Gang) -> bool {
+        if !self.desk.line.is_untried(next.ask, next.queue) {
+            return false;
+        }
+        if !self.is_worth_a_try(next) {
+            self.desk.line.tried(next.ask, next.queue);
+            return false;
+        }
+        if self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX {
+            // The next step goes on.
+            self.goes_on = true;
+            return false;
+        }
+        self.hold_against(next.ask, next.queue);
+        let is_heard = self.try_to_evict(next, gang);
+        if is_heard {
+            self.heard += 1;
+        } else {
+            self.unheard += 1;
+            self.desk.line.tried(next.ask, next.queue);
+        }
+        is_heard
+    }
+
+    /// Whether it may evict at all, and there is somebody who might have to make way. (There may still be nobody.)
+    fn is_worth_a_try(&mut self, next: Next) -> bool {
+        let queues = &self.desk.queues;
+        let class = self.ledger.job(next.gang().job).and_then(|job| queues.class_of(job));
+        let Some(rank) = class.filter(|class| class.may_preempt).map(|class| class.rank) else {
+            return false;
+        };
+        if self.due.is_empty() {
+            self.due = queues.due();
+        }
+        let least = &self.desk.line.ask(next.ask).least;
+        let is_calm = self.ledger.is_overbooked() || self.ledger.just_made_way(next.gang());
+        !is_calm && queues.may_evict(next.queue, rank, least, &self.due)
+    }
+
+    fn try_to_evict(&mut self, next: Next, gang: &Gang) -> bool {
+        let id = next.gang();
+        let Some(job) = self.ledger.job(id.job) else { return false };
+        let queues = &self.desk.queues;
+        let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
+        let is_fixed = queues.is_fixed(job);
+        let bill = self.desk.line.ask(next.ask).least.clone();
+        let standings = self.standings.take().unwrap_or_else(|| queues.standings());
+        let seat = queues.seat_of(job, id);
+        let standing = queues.standing_with(&standings, next.queue, seat, &bill);
+        let wants = Party { queue: next.queue, standing };
+        let claim = queues.claim_of(next.queue, &bill, standings.due());
+        let victims = self.victims(&standings, wants, &claim);
+        let found = self.make_room(gang, &victims).filter(|(place, _)| !self.is_barred(next.ask, place));
+        let Some((place, victims)) = found else {
+            self.standings = Some(standings);
+            return false;
+        };
+        let queues = &self.desk.queues;
+        let bill = queues.goods.held(self.tree(), queues.settings(), &place.picks, gang);
+        // Of several device models it may have been given more than the least that it was judged by.
+        let standing = queues.standing_with(&standings, next.queue, seat, &bill);
+        let claim = queues.claim_of(next.queue, &bill, standings.due());
+        let has_right =
+            |victim: &Victim| queues.right(Party { standing, ..wants }, victim.party, &claim).is_some();
+        let may = victims.iter().all(has_right);
+        let leaving: Vec<(QueueAt, GangId)> = victims.iter().map(|v| (v.party.queue, v.gang)).collect();
+        let may = may && self.has_room_without(&leaving, next.queue, &bill, is_fixed);
+        self.standings = Some(standings);
+        if !may {
+            return false;
+        }
+        let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
+        let place = Place { at: place.at.map(|at| at.min(latest)), ..place };
+        self.claim(next, gang, place, Holder { bill, is_fixed });
+        for victim in victims {
+            let rule = self.desk.queues.rule(victim.right, wants, victim.party, &claim);
+            let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
+            self.evicted.push((victim.gang, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
+        }
+        true
+    }
+
+    /// Whether the queue has room once these have made way.
+    fn has_room_without(
+        &mut self,
+        leaving: &[(QueueAt, GangId)],
+        queue: QueueAt,
+        bill: &Bill,
+        is_fixed: bool,
+    ) -> bool {
+        let now = self.ledger.now();
+        let queues = &mut self.desk.queues;
+        let seats = leaving
+            .iter()
+            .filter_map(|(at, gang)| Some((*at, queues.seat_of(self.ledger.job(gang.job)?, *gang))));
+        let seats: Vec<_> = seats.collect();
+        let gone: Vec<_> = seats.iter().map(|(at, seat)| queues.discharge(*at, *seat, now)).collect();
+        let has_room = queues.room(queue, bill, is_fixed).is_ok();
+        for ((at, seat), holder) in seats.into_iter().zip(gone) {
+            if let Some(holder) = holder {
+                queues.charge(at, seat, holder, now);
+            }
+        }
+        has_room
+    }
+
+    /// The place is held, and counts as used from now on.
+    fn claim(&mut self, next: Next, gang: &Gang, place: Place, holder: Holder) {
+        let (id, now) = (next.gang(), self.ledger.now());
+        let rank = self.desk.line.ask(next.ask).key.rank;
+        self.hold(id, gang, rank, place);
+        if let Some(job) = self.ledger.job(id.job) {
+            let seat = self.desk.queues.seat_of(job, id);
+            self.desk.queues.charge(next.queue, seat, holder, now);
+        }
+        self.standings = None;
+    }
+
+    /// All that may be evicted, the cheapest first.
+    fn victims(&mut self, standings: &Standings, wants: Party, claim: &Claim) -> Vec<Victim> {
+        let (tree, now) = (self.tree(), self.ledger.now());
+        let mut victims = Vec::new();
+        for (id, bill) in self.desk.queues.evictable() {
+            let Some((queue, standing)) = standings.of(id) else { continue };
+            let party = Party { queue, standing };
+            let Some(right) = self.desk.queues.right(wants, party, claim) else { continue };
+            let Some((job, record)) = self.ledger.job(id.job).zip(self.ledger.record(id)) else { continue };
+            let since = match record.phase {
+                Phase::Running { since } => since,
+                Phase::Starting { .. } => now,
+                _ => continue,
+            };
+            if self.evicted.iter().any(|(victim, _)| *victim == id) {
+                continue;
+            }
+            let min_run_ms = self.desk.queues.class_of(job).map_or(0, |class| class.min_run_ms);
+            if now < since.plus(min_run_ms) {
+                self.again_at = self.again_at.min(since.plus(min_run_ms));
+                continue;
+            }
+            let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
+            let Some((gang, placement)) = self.ledger.gang(id).zip(record.placement.as_ref()) else {
+                continue;
+            };
+            let mut picks = tree.picks_of(placement, gang);
+            let rank = wants.standing.rank;
+            let stays = |hold: &&Hold| !hold.makes_way_for(rank, claim.is_owed());
+            Hold::unheld(&self.desk.holds.values().filter(stays), &mut picks);
+            victims.push(Victim {
+                rank: standing.rank,
+                lost_device_ms: lost_ms(bill, now, saved_at),
+                devices: std::cmp::Reverse(u64::try_from(bill[0]).unwrap_or(u64::MAX)),
+                gang: id,
+                party,
+                right,
+                picks,
+            });
+        }
+        victims.sort_by_key(Victim::cost);
+        victims
+    }
+
+    /// The place with the cheapest victims, of the domains that were tried.
+    fn make_room(&mut self, gang: &Gang, victims: &[Victim]) -> Option<(Place, Vec<Victim>)> {
+        if victims.is_empty() {
+            return None;
+        }
+        let tree = self.tree();
+        let level = match tree.level_of_required(gang) {
+            LevelAt::Above(level) => level,
+            LevelAt::Node | LevelAt::Group(_) => tree.depth().saturating_sub(1),
+        };
+        let mut best: Option<(Place, Vec<Victim>)> = None;
+        for domain in likely_domains(tree, &self.desk.space, gang, level, victims) {
+            let is_full = self.desk.space.free_devices(level, domain) == 0;
+            if is_full && !self.ledger.guards().stand(Guard::FullDomainsTried) {
+                continue;
+            }
+            let inside = |victim: &&Victim| {
+                victim.picks.iter().any(|pick| tree.domain_of(pick.node as usize, level) == domain)
+            };
+            let local: Vec<Victim> = victims.iter().filter(inside).cloned().collect();
+            let Some(found) = self.make_room_with(gang, &local) else { continue };
+            if best.as_ref().is_none_or(|(_, chosen)| total(&found.1) < total(chosen)) {
+                best = Some(found);
+            }
+        }
+        best
+    }
+
+    /// Takes victims in order until the gang fits, and spares whoever is not in the way of its place.
+    fn make_room_with(&mut self, gang: &Gang, victims: &[Victim]) -> Option<(Place, Vec<Victim>)> {
+        let ceiling = Ceiling(self.tree().level_of_required(gang));
+        let mut gone = Gone { pass: self, victims, count: 0 };
+        let mut enough = 1;
+        while !{
+            gone.move_to(enough.min(victims.len()));
+            gone.fits(gang, ceiling)
+        } {
+            if enough >= victims.len() {
+                gone.move_to(0);
+                return None;
+            }
+            enough *= 2;
+        }
+        let (mut short, mut enough) = (enough / 2, enough.min(victims.len()));
+        while enough - short > 1 {
+            let middle = short.midpoint(enough);
+            gone.move_to(middle);
+            if gone.fits(gang, ceiling) { enough = middle } else { short = middle }
+        }
+        gone.move_to(enough);
+        let fits = gone.fits(gang, ceiling);
+        let (picks, order) = (gone.pass.desk.search.picks().to_vec(), gone.pass.desk.search.order().to_vec());
+        let chosen = if fits { gone.spare(gang, &picks, enough) } else { Vec::new() };
+        gone.move_to(0);
+        let grace_ms = chosen.iter().map(|victim| self.grace_ms(victim.gang)).max()?;
+        let at = Some(self.ledger.now().plus(grace_ms));
+        Some((Place { picks, order, at, evicts: true }, chosen))
+    }
+
+    /// From the word to make way until the last process is gone, at the longest.
+    fn grace_ms(&self, gang: GangId) -> u64 {
+        let stop = self.ledger.job(gang.job).map(|job| job.policy.stop);
+        stop.map_or(0, |stop| stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms)))
+    }
+}
+
+/// The space without the first of the victims.
+struct Gone<'p, 'a, 'v> {
+    pass: &'p mut Pass<'a>,
+    victims: &'v [Victim],
+    count: usize,
+}
+
+impl Gone<'_, '_, '_> {
+    fn move_to(&mut self, wanted: usize) {
+        while self.count != wanted {
+            let gives_back = self.count < wanted;
+            let at = if gives_back { self.count } else { self.count - 1 };
+            self.count = if gives_back { self.count + 1 } else { self.count - 1 };
+            self.book(at, gives_back);
+        }
+    }
+
+    fn book(&mut self, at: usize, gives_back: bool) {
+        let tree = self.pass.tree();
+        let Some(victim) = self.victims.get(at) else { return };
+        let Some(gang) = self.pass.ledger.gang(victim.gang) else { return };
+        let space = &mut self.pass.desk.space;
+        if gives_back {
+            space.give_back(tree, &victim.picks, gang);
+        } else {
+            space.take(tree, &victim.picks, gang);
+        }
+    }
+
+    fn fits(&mut self, gang: &Gang, ceiling: Ceiling) -> bool {
+        let tree = self.pass.tree();
+        let Desk { search, space, .. } = &mut self.pass.desk;
+        search.place(tree, space, gang, ceiling).is_some()
+    }
+
+    /// Those of the first `enough` without whom the place is not free; the dearest are spared first.
+    fn spare(&mut self, gang: &Gang, picks: &[Pick], enough: usize) -> Vec<Victim> {
+        let mut kept = Vec::new();
+        for at in (0..enough).rev() {
+            self.book(at, false);
+            let spares = self.pass.ledger.guards().stand(Guard::BystandersSpared);
+            if spares && has_room(&self.pass.desk.space, gang, picks) {
+                continue;
+            }
+            self.book(at, true);
+            kept.push(at);
+        }
+        // As `move_to` expects them: the first `enough` are gone.
+        for at in (0..enough).filter(|at| !kept.contains(at)) {
+            self.book(at, true);
+        }
+        kept.into_iter().rev().filter_map(|at| self.victims.get(at).cloned()).collect()
+    }
+}
+
+/// Whether all that these picks need is free.
+pub(super) fn has_room(space: &Space, gang: &Gang, picks: &[Pick]) -> bool {
+    let mut hosted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for pick in picks {
+        let needs = gang.needs_of(pick.role());
+        let of = hosted.entry(pick.node).or_default();
+        of.0 = of.0.saturating_add(needs.cpu_milli.saturating_mul(u64::from(pick.members)));
+        of.1 = of.1.saturating_add(needs.memory_bytes.saturating_mul(u64::from(pick.members)));
+    }
+    let has = |free: i64, needed: u64| u64::try_from(free).is_ok_and(|free| free >= needed) || needed == 0;
+    picks.iter().all(|pick| {
+        let free = space.free(pick.node as usize);
+        let (cpu, memory) = hosted.get(&pick.node).copied().unwrap_or_default();
+        free.takes_work()
+            && (!gang.needs.is_exclusive || free.tenants == 0)
+            && pick.devices.is_subset_of(free.devices)
+            && has(free.cpu_milli, cpu)
+            && has(free.memory_bytes, memory)
+    })
+}
+
+/// Domains of a level in which the gang could fit once victims are gone, those whose cheapest victims would be enough for
+/// the least first. By devices alone: the search says whether it is so.
+fn likely_domains(tree: &Tree, space: &Space, gang: &Gang, level: usize, victims: &[Victim]) -> Vec<usize> {
+    let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
+    let needed = gang.all_needs().zip(sizes).map(|(needs, size)| needs.devices.saturating_mul(size));
+    let needed: u32 = needed.fold(0, u32::saturating_add);
+    let mut domains: BTreeMap<usize, (u32, Cost)> = BTreeMap::new();
+    for victim in victims {
+        for pick in &victim.picks {
+            let domain = tree.domain_of(pick.node as usize, level);
+            let (free, cost) =
+                domains.entry(domain).or_insert_with(|| (space.free_devices(level, domain), Cost::default()));
+            if *free < needed {
+                *free += pick.devices.count();
+                cost.add(victim);
+            }
+        }
+    }
+    let mut likely: Vec<(Cost, usize)> = domains
+        .into_iter()
+        .filter(|(_, (free, _))| *free >= needed)
+        .map(|(domain, (_, cost))| (cost, domain))
+        .collect();
+    likely.sort_unstable();
+    likely.truncate(DOMAINS_MAX);
+    likely.into_iter().map(|(_, domain)| domain).collect()
+}
+
+/// What victims cost together: the highest class first, then lost work, then how many they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    rank: Option<i32>,
+    lost_device_ms: u64,
+    gangs: u32,
+    last: Option<GangId>,
+}
+
+impl Cost {
+    fn add(&mut self, victim: &Victim) {
+        // Victims of several nodes come again.
+        if self.last == Some(victim.gang) {
+            return;
+        }
+        self.last = Some(victim.gang);
+        self.rank = self.rank.max(Some(victim.rank));
+        self.lost_device_ms = self.lost_device_ms.saturating_add(victim.lost_device_ms);
+        self.gangs += 1;
+    }
+}
+
+fn total(victims: &[Victim]) -> (Option<i32>, u64, u32) {
+    let mut cost = Cost::default();
+    victims.iter().for_each(|victim| cost.add(victim));
+    (cost.rank, cost.lost_device_ms, cost.gangs)
+}
+
+/// Work since it was last saved, in milliseconds of one device.
+fn lost_ms(bill: &Bill, now: Timestamp, saved_at: Timestamp) -> u64 {
+    let lost = bill[0].saturating_mul(u128::from(now.since(saved_at))) / 1_000;
+    u64::try_from(lost).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,320 @@
+//! Who waits. Gangs that ask for the same are one *ask*: what is found for one of them holds for all, so a step looks at
+//! asks and not at gangs, and at an ask again only when something that it could use came free.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{Gang, GangId, Job, Program, QueueName, Reason, Timestamp};
+
+use super::bounds::Full;
+use super::goods::Bill;
+use super::queues::{QueueAt, Queues};
+use crate::plan::Tree;
+
+pub(crate) type AskId = u32;
+
+/// What makes two requests the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AskKey {
+    /// Without its program.
+    pub(crate) gang: Gang,
+    /// From the order to start to its end at the longest; none without a time limit.
+    pub(crate) span_ms: Option<u64>,
+    /// It still waits for its preferred level.
+    pub(crate) is_patient: bool,
+    pub(crate) rank: i32,
+    /// It does not make way.
+    pub(crate) is_fixed: bool,
+    /// Of its queue and those above it the ones that nodes are kept for.
+    pub(crate) blocks: Vec<QueueName>,
+}
+
+/// The turn of a gang within its queue and class: less goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    key: i128,
+    pub(crate) submitted_at: Timestamp,
+    pub(crate) gang: GangId,
+}
+
+impl Turn {
+    /// Waiting for `ageing_ms` counts as one more of priority. All age alike, so the order of two never changes.
+    pub(crate) fn of(job: &Job, gang: GangId, now: Timestamp, ageing_ms: u64) -> Self {
+        let boost =
+            job.turn.boost.as_ref().filter(|boost| boost.until > now).map_or(0, |boost| boost.priority);
+        let priority = i128::from(job.priority) + i128::from(boost);
+        let submitted = i128::from(job.submitted_at.0);
+        let key = if ageing_ms == 0 { -priority } else { submitted - priority * i128::from(ageing_ms) };
+        Self { key, submitted_at: job.submitted_at, gang }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) key: AskKey,
+    pub(crate) least: Bill,
+    /// Whole devices of all members, and of the member that needs fewest.
+    pub(crate) devices: u32,
+    pub(crate) each: u32,
+    /// It is not known that it fits nowhere.
+    pub(crate) is_open: bool,
+    /// Why it fits nowhere, when it was looked at last.
+    pub(crate) reason: Reason,
+    /// Its gangs, queue by queue.
+    pub(crate) queues: BTreeMap<QueueAt, BTreeSet<Turn>>,
+    /// Queues that have no room for it.
+    pub(crate) stuck: BTreeMap<QueueAt, Full>,
+}
+
+impl Ask {
+    /// Queues that have room for it, as far as is known, and who is first there.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (QueueAt, Turn)> + '_ {
+        let ready = self.queues.iter().filter(|(queue, _)| !self.stuck.contains_key(queue));
+        ready.filter_map(|(queue, turns)| Some((*queue, *turns.first()?)))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) ask: AskId,
+    pub(crate) queue: QueueAt,
+    pub(crate) turn: Turn,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    asks: Vec<Ask>,
+    spare: Vec<AskId>,
+    index: BTreeMap<AskKey, AskId>,
+    waiting: BTreeMap<GangId, Waiting>,
+    /// All gangs of a queue, higher classes first.
+    queues: BTreeMap<QueueAt, BTreeSet<(Reverse<i32>, Turn)>>,
+    /// Asks that found no room in a queue, by the queue whose bound it was.
+    stuck_at: BTreeMap<QueueAt, BTreeSet<(AskId, QueueAt)>>,
+    /// Open asks that somebody waits with.
+    ready: BTreeSet<AskId>,
+    /// See [`Self::untried`].
+    untried: BTreeSet<(AskId, QueueAt)>,
+}
+
+impl Line {
+    pub(crate) fn ask(&self, id: AskId) -> &Ask {
+        &self.asks[id as usize]
+    }
+
+    pub(crate) fn place_of(&self, gang: GangId) -> Option<Waiting> {
+        self.waiting.get(&gang).copied()
+    }
+
+    /// Asks that may fit.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = AskId> + '_ {
+        self.ready.iter().copied()
+    }
+
+    /// Every gang that waits, in no order that means anything.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (GangId, Waiting)> + '_ {
+        self.waiting.iter().map(|(gang, waiting)| (*gang, *waiting))
+    }
+
+    /// The lines of all queues.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeSet<(Reverse<i32>, Turn)>)> {
+        self.queues.iter().map(|(queue, line)| (*queue, line)).filter(|(_, line)| !line.is_empty())
+    }
+
+    /// A gang begins to wait.
+    pub(crate) fn enlist(
+        &mut self,
+        queues: &mut Queues,
+        tree: &Tree,
+        key: AskKey,
+        queue: QueueAt,
+        turn: Turn,
+    ) {
+        if self.waiting.contains_key(&turn.gang) {
+            return;
+        }
+        let rank = Reverse(key.rank);
+        let ask = match self.index.get(&key) {
+            Some(ask) => *ask,
+            None => self.open(queues, tree, key),
+        };
+        let asked = &mut self.asks[ask as usize];
+        let turns = asked.queues.entry(queue).or_default();
+        if turns.is_empty() {
+            self.untried.insert((ask, queue));
+        }
+        turns.insert(turn);
+        queues.want(queue, &asked.least, true);
+        self.waiting.insert(turn.gang, Waiting { ask, queue, turn });
+        self.queues.entry(queue).or_default().insert((rank, turn));
+        if asked.is_open && !asked.stuck.contains_key(&queue) {
+            self.ready.insert(ask);
+        }
+    }
+
+    fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
+        let gang = &key.gang;
+        let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
+        let devices = gang.all_needs().zip(sizes).map(|(needs, size)| needs.devices.saturating_mul(size));
+        let ask = Ask {
+            least: queues.goods.least(tree, queues.settings(), gang),
+            devices: devices.fold(0, u32::saturating_add),
+            each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
+            is_open: true,
+            reason: Reason::None,
+            queues: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            key: key.clone(),
+        };
+        let id = match self.spare.pop() {
+            Some(id) => {
+                self.asks[id as usize] = ask;
+                id
+            }
+            None => {
+                self.asks.push(ask);
+                u32::try_from(self.asks.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        self.index.insert(key, id);
+        id
+    }
+
+    /// A gang no longer waits; nothing where it did not.
+    pub(crate) fn delist(&mut self, queues: &mut Queues, gang: GangId) -> Option<Waiting> {
+        let place = self.waiting.remove(&gang)?;
+        let Waiting { ask, queue, turn } = place;
+        let asked = &mut self.asks[ask as usize];
+        queues.want(queue, &asked.least, false);
+        if let Some(line) = self.queues.get_mut(&queue) {
+            line.remove(&(Reverse(asked.key.rank), turn));
+        }
+        let is_last = asked.queues.get_mut(&queue).is_some_and(|turns| {
+            turns.remove(&turn);
+            turns.is_empty()
+        });
+        if is_last {
+            asked.queues.remove(&queue);
+            self.untried.remove(&(ask, queue));
+            self.unstick(ask, queue);
+        }
+        let asked = &self.asks[ask as usize];
+        if asked.queues.is_empty() {
+            self.index.remove(&asked.key);
+            self.ready.remove(&ask);
+            self.spare.push(ask);
+        } else if asked.heads().next().is_none() {
+            self.ready.remove(&ask);
+        }
+        Some(place)
+    }
+
+    /// It fits nowhere now.
+    pub(crate) fn close(&mut self, ask: AskId, reason: Reason) {
+        let asked = &mut self.asks[ask as usize];
+        (asked.is_open, asked.reason) = (false, reason);
+        self.ready.remove(&ask);
+    }
+
+    /// Something came free that it may use.
+    pub(crate) fn reopen(&mut self, ask: AskId) {
+        let asked = &mut self.asks[ask as usize];
+        asked.is_open = true;
+        if asked.heads().next().is_some() {
+            self.ready.insert(ask);
+        }
+    }
+
+    /// Whether it was not looked yet for somebody who makes way for an ask in a queue. (By what right depends on both.)
+    pub(crate) fn is_untried(&self, ask: AskId, queue: QueueAt) -> bool {
+        self.untried.contains(&(ask, queue))
+    }
+
+    /// Nobody was found: that is not looked for again before others move.
+    pub(crate) fn tried(&mut self, ask: AskId, queue: QueueAt) {
+        self.untried.remove(&(ask, queue));
+    }
+
+    /// Closed asks with queues in which it was not looked yet for somebody who makes way.
+    pub(crate) fn untried(&self) -> impl Iterator<Item = (AskId, QueueAt)> + '_ {
+        self.untried.iter().copied().filter(|(ask, _)| !self.ask(*ask).is_open)
+    }
+
+    /// It is looked for everybody again.
+    pub(crate) fn try_all(&mut self) {
+        let pairs = self.index.values().flat_map(|id| {
+            let ask = &self.asks[*id as usize];
+            ask.queues.keys().map(|queue| (*id, *queue))
+        });
+        self.untried = pairs.collect();
+    }
+
+    /// Asks that are known to fit nowhere.
+    pub(crate) fn closed(&self) -> impl Iterator<Item = (AskId, &Ask)> {
+        let known = self.index.values().map(|id| (*id, &self.asks[*id as usize]));
+        known.filter(|(_, ask)| !ask.is_open)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = AskId> + '_ {
+        self.index.values().copied()
+    }
+
+    /// A queue has no room for it.
+    pub(crate) fn stick(&mut self, ask: AskId, queue: QueueAt, full: Full) {
+        self.stuck_at.entry(full.at).or_default().insert((ask, queue));
+        let asked = &mut self.asks[ask as usize];
+        asked.stuck.insert(queue, full);
+        if asked.heads().next().is_none() {
+            self.ready.remove(&ask);
+        }
+    }
+
+    fn unstick(&mut self, ask: AskId, queue: QueueAt) {
+        let asked = &mut self.asks[ask as usize];
+        let Some(full) = asked.stuck.remove(&queue) else { return };
+        if let Some(pairs) = self.stuck_at.get_mut(&full.at) {
+            pairs.remove(&(ask, queue));
+        }
+        if asked.is_open && asked.heads().next().is_some() {
+            self.ready.insert(ask);
+        }
+    }
+
+    /// The bounds of queues changed: all are looked at again.
+    pub(crate) fn bounds_changed(&mut self) {
+        let all: Vec<QueueAt> = self.stuck_at.keys().copied().collect();
+        self.room_again(all.into_iter());
+        self.try_all();
+    }
+
+    /// Less is used in these queues than before.
+    pub(crate) fn room_again(&mut self, queues: impl Iterator<Item = QueueAt>) {
+        for at in queues {
+            for (ask, queue) in self.stuck_at.remove(&at).unwrap_or_default() {
+                self.unstick(ask, queue);
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl AskKey {
+    pub(crate) fn gang_of(gang: &Gang) -> Gang {
+        let roles = gang.roles.iter().map(|role| phalanx_model::Role { program: None, ..role.clone() });
+        Gang {
+            size: gang.size,
+            min: gang.min,
+            max: gang.max,
+            needs: gang.needs.clone(),
+            roles: roles.collect(),
+            members_per_node: gang.members_per_node,
+            topology: gang.topology.clone(),
+            traffic: gang.traffic,
+            grid: gang.grid.clone(),
+            program: Program::default(),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Whose turn it is: from queue to queue by what each has above its guarantee and by what it had, and within a queue by
+//! class, priority and age.
+
+use std::cmp::Reverse;
+
+use phalanx_model::{GangId, Timestamp};
+
+use super::line::{AskId, Line, Turn};
+use super::queues::{DEPTH_MAX, QueueAt, Queues};
+
+/// The turn of a gang among all: compared queue by queue from the outermost, and at each first by whether it is within
+/// the guarantee, then by class, then by what the queue has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    steps: [Step; DEPTH_MAX],
+    class: Reverse<i32>,
+    turn: Turn,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Step {
+    is_beyond: bool,
+    class: Reverse<i32>,
+    share: u64,
+    submitted_at: Timestamp,
+    queue: QueueAt,
+}
+
+/// Somebody who may go next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Next {
+    pub(crate) rank: Rank,
+    pub(crate) ask: AskId,
+    pub(crate) queue: QueueAt,
+}
+
+impl Next {
+    pub(crate) const fn gang(&self) -> GangId {
+        self.rank.turn.gang
+    }
+}
+
+impl Queues {
+    /// The turn of a gang that needs at least so much.
+    pub(crate) fn rank_in(&self, leaf: QueueAt, least: &[u128], class: i32, turn: Turn) -> Rank {
+        let mut steps = [Step::default(); DEPTH_MAX];
+        for at in self.path(leaf) {
+            let node = self.at(at);
+            let Some(step) = steps.get_mut((node.depth as usize).saturating_sub(1)) else { continue };
+            *step = Step {
+                is_beyond: !self.is_owed(at, &node.used, least),
+                class: Reverse(class),
+                share: node.weighs,
+                submitted_at: turn.submitted_at,
+                queue: at,
+            };
+        }
+        Rank { steps, class: Reverse(class), turn }
+    }
+
+    /// Whether a queue with so much in use is guaranteed so much more: of everything that it is guaranteed, and at least of
+    /// something that is asked for. What it is guaranteed nothing of is not spoken of.
+    pub(crate) fn is_owed(&self, at: QueueAt, used: &[u128], bill: &[u128]) -> bool {
+        let own = &self.at(at).guaranteed;
+        let asks_for_any = (0..bill.len()).any(|good| bill[good] > 0 && own[good] > 0);
+        asks_for_any
+            && (0..bill.len())
+                .all(|good| own[good] == 0 || bill[good] == 0 || used[good] + bill[good] <= own[good])
+    }
+}
+
+impl Line {
+    /// The next of an ask in a queue.
+    pub(crate) fn next_of(&self, queues: &Queues, ask: AskId, queue: QueueAt) -> Option<Next> {
+        let asked = self.ask(ask);
+        if asked.stuck.contains_key(&queue) {
+            return None;
+        }
+        let turn = *asked.queues.get(&queue)?.first()?;
+        let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
+        Some(Next { rank, ask, queue })
+    }
+
+    /// The first of all that wait for room on machines: `is_passed` are left out.
+    pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId) -> bool) -> Option<Next> {
+        let first = |(queue, line): (QueueAt, &std::collections::BTreeSet<(Reverse<i32>, Turn)>)| {
+            let unstuck = line.iter().take(LOOKED_AT_MAX).filter_map(|(_, turn)| {
+                let ask = self.place_of(turn.gang)?.ask;
+                (!self.ask(ask).stuck.contains_key(&queue) && !is_passed(turn.gang)).then_some((ask, *turn))
+            });
+            let (ask, turn) = unstuck.into_iter().next()?;
+            let asked = self.ask(ask);
+            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
+            Some(Next { rank, ask, queue })
+        };
+        self.queues().filter_map(first).min()
+    }
+
+    /// All that wait, in the order of their turns as things stand.
+    pub(crate) fn in_order(&self, queues: &Queues) -> Vec<GangId> {
+        let rank = |(_, waiting): (GangId, super::line::Waiting)| {
+            let asked = self.ask(waiting.ask);
+            queues.rank_in(waiting.queue, &asked.least, asked.key.rank, waiting.turn)
+        };
+        let mut all: Vec<Rank> = self.waiting().map(rank).collect();
+        all.sort_unstable();
+        all.into_iter().map(|rank| rank.turn.gang).collect()
+    }
+}
+
+/// Gangs at the head of one queue that are looked at for one that is not stuck.
+const LOOKED_AT_MAX: usize = 64;

@@ -1,0 +1,459 @@
+//! The quota tree: what each queue may use, uses and wants.
+
+#![allow(clippy::cast_possible_truncation, reason = "queues: at most 10,000, and those that jobs name")]
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
+
+use super::fade;
+use super::goods::{Bill, GPUS, Goods, UNBOUNDED, add, subtract};
+use crate::guard::Guards;
+use crate::plan::Tree;
+
+/// Index of a queue among [`Queues::nodes`]; 0 is the root, which stands for the cluster.
+pub(crate) type QueueAt = u32;
+pub(crate) const ROOT: QueueAt = 0;
+/// Queues above each other; a tree that is deeper is cut there.
+pub(crate) const DEPTH_MAX: usize = 8;
+
+/// The place of a gang among those that hold capacity: higher classes first, then who came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seat {
+    pub(crate) rank: Reverse<i32>,
+    pub(crate) submitted_at: Timestamp,
+    pub(crate) gang: GangId,
+}
+
+/// What a gang that holds capacity counts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) bill: Bill,
+    /// It does not make way.
+    pub(crate) is_fixed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueueNode {
+    pub(crate) queue: Option<Queue>,
+    /// Somebody told of it; else jobs name it, or it is the root.
+    pub(crate) is_told: bool,
+    pub(crate) parent: QueueAt,
+    pub(crate) depth: u32,
+    pub(crate) children: Vec<QueueAt>,
+    /// At least the sum of the children's.
+    pub(crate) guaranteed: Bill,
+    pub(crate) limit: Bill,
+    /// What of the guarantee is never lent.
+    pub(crate) kept: Bill,
+    pub(crate) used: Bill,
+    /// The least that pending gangs will use.
+    pub(crate) wanted: Bill,
+    /// `used` and what is kept below, whatever is more.
+    pub(crate) committed: Bill,
+    /// What may not be taken back: used by gangs that do not make way, or guaranteed, whatever is more.
+    pub(crate) secured: Bill,
+    /// The same without what this very queue keeps or is guaranteed.
+    pub(crate) committed_below: Bill,
+    pub(crate) secured_below: Bill,
+    pub(crate) running: u32,
+    pub(crate) pending: u32,
+    faded: FadedUse,
+    /// What its turn is judged by: its share and its past, as it was last seen.
+    pub(crate) weighs: u64,
+    pub(crate) holders: BTreeMap<Seat, Holder>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    settings: Settings,
+    told: BTreeMap<QueueName, Queue>,
+    pub(crate) goods: Goods,
+    /// All there is of each.
+    pub(crate) capacity: Bill,
+    pub(crate) nodes: Vec<QueueNode>,
+    index: BTreeMap<QueueName, QueueAt>,
+    /// Gangs that may have to make way, by class.
+    evictable_by_rank: BTreeMap<i32, u32>,
+    /// When past use was looked at last.
+    refreshed_at: Timestamp,
+    /// Drawn anew, or told of the past, since then.
+    is_new: bool,
+    pub(crate) guards: Guards,
+}
+
+impl Queues {
+    pub(crate) fn new() -> Self {
+        let mut queues = Self {
+            settings: Settings::default(),
+            told: BTreeMap::new(),
+            goods: Goods::default(),
+            capacity: Bill::new(),
+            nodes: Vec::new(),
+            index: BTreeMap::new(),
+            evictable_by_rank: BTreeMap::new(),
+            refreshed_at: Timestamp(0),
+            is_new: true,
+            guards: Guards::ALL,
+        };
+        queues.draw();
+        queues
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) const fn told(&self) -> &BTreeMap<QueueName, Queue> {
+        &self.told
+    }
+
+    /// Whether anything changed.
+    pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
+        let is_new = self.settings != *settings;
+        self.settings = settings.clone();
+        is_new
+    }
+
+    pub(crate) fn tell(&mut self, queue: &Queue) -> bool {
+        self.told.insert(queue.name.clone(), queue.clone()).as_ref() != Some(queue)
+    }
+
+    /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
+    pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
+        let stands = self.told.get(&queue.name).is_some_and(|before| before.parent == queue.parent);
+        let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
+        let is_known = |of: &phalanx_model::Resource| self.goods.all().contains(of);
+        let Some(at) =
+            self.find(&queue.name).filter(|_| stands && amounts.iter().all(|a| a.keys().all(is_known)))
+        else {
+            return false;
+        };
+        self.told.insert(queue.name.clone(), queue.clone());
+        let blank = self.blank(Some(queue.clone()), self.at(at).parent);
+        let node = &mut self.nodes[at as usize];
+        (node.queue, node.limit, node.kept) = (blank.queue, blank.limit, blank.kept);
+        let path: Vec<QueueAt> = self.path(at).collect();
+        for at in path.iter().copied() {
+            let own = self.at(at).queue.as_ref().map(|queue| self.goods.said(&queue.guaranteed, 0));
+            let mut sum = vec![0; self.goods.len()];
+            self.at(at).children.iter().for_each(|child| add(&mut sum, &self.at(*child).guaranteed));
+            let own = own.unwrap_or_else(|| sum.clone());
+            self.nodes[at as usize].guaranteed = own.into_iter().zip(sum).map(|(a, b)| a.max(b)).collect();
+        }
+        for at in path.into_iter().chain([ROOT]) {
+            self.raise(at);
+            self.weigh(at);
+        }
+        true
+    }
+
+    pub(crate) fn untell(&mut self, queue: &QueueName) -> bool {
+        self.told.remove(queue).is_some()
+    }
+
+    /// Whether making `parent` the parent of `queue` closes a circle, or makes the tree too deep.
+    pub(crate) fn is_circle(&self, queue: &QueueName, parent: &QueueName) -> bool {
+        let mut at = Some(parent);
+        for _ in 0..DEPTH_MAX {
+            match at {
+                None => return false,
+                Some(name) if name == queue => return true,
+                Some(name) => at = self.told.get(name).and_then(|above| above.parent.as_ref()),
+            }
+        }
+        true
+    }
+
+    /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.
+    pub(crate) fn rebuild(&mut self, tree: &Tree) {
+        let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.faded));
+        let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
+        self.draw();
+        self.capacity = self.goods.capacity(tree, &self.settings);
+        for (name, faded) in past.into_iter().filter(|(_, faded)| faded.device_ms > 0) {
+            self.remember(&name, faded);
+        }
+    }
+
+    fn draw(&mut self) {
+        self.goods = Goods::of(self.told.values());
+        self.capacity = vec![0; self.goods.len()];
+        self.nodes = vec![self.blank(None, ROOT)];
+        self.index.clear();
+        self.evictable_by_rank.clear();
+        self.is_new = true;
+        // Parents first; a queue whose parent nobody told of stands at the top.
+        let told = std::mem::take(&mut self.told);
+        let parent_of = |queue: &Queue| queue.parent.clone().filter(|above| told.contains_key(above));
+        let mut below: BTreeMap<Option<QueueName>, Vec<&Queue>> = BTreeMap::new();
+        for queue in told.values() {
+            below.entry(parent_of(queue)).or_default().push(queue);
+        }
+        let mut next: Vec<(Option<QueueName>, QueueAt)> = vec![(None, ROOT)];
+        while let Some((name, at)) = next.pop() {
+            for queue in below.remove(&name).unwrap_or_default() {
+                let child = self.enter(queue.clone(), at, true);
+                next.push((Some(queue.name.clone()), child));
+            }
+        }
+        self.told = told;
+        // Children stand behind their parents.
+        for at in (1..self.nodes.len()).rev() {
+            let children = self.nodes[at].children.clone();
+            let mut sum = vec![0; self.goods.len()];
+            children.iter().for_each(|child| add(&mut sum, &self.nodes[*child as usize].guaranteed));
+            let node = &mut self.nodes[at];
+            node.guaranteed.iter_mut().zip(&sum).for_each(|(own, below)| *own = (*own).max(*below));
+        }
+        for at in (0..self.nodes.len()).rev() {
+            self.raise(at as QueueAt);
+        }
+    }
+
+    fn blank(&self, queue: Option<Queue>, parent: QueueAt) -> QueueNode {
+        let nothing = vec![0; self.goods.len()];
+        let said = |of: fn(&Queue) -> &phalanx_model::Amounts, otherwise: u128| {
+            queue.as_ref().map_or_else(
+                || vec![otherwise; self.goods.len()],
+                |queue| self.goods.said(of(queue), otherwise),
+            )
+        };
+        let guaranteed = said(|queue| &queue.guaranteed, 0);
+        let lent = said(|queue| &queue.lend_max, UNBOUNDED);
+        let kept = guaranteed.iter().zip(lent).map(|(all, lent)| all.saturating_sub(lent)).collect();
+        QueueNode {
+            limit: said(|queue| &queue.limit, UNBOUNDED),
+            guaranteed,
+            kept,
+            parent,
+            depth: self
+                .nodes
+                .get(parent as usize)
+                .filter(|_| queue.is_some())
+                .map_or(0, |above| above.depth + 1),
+            used: nothing.clone(),
+            wanted: nothing.clone(),
+            committed: nothing.clone(),
+            secured: nothing.clone(),
+            committed_below: nothing.clone(),
+            secured_below: nothing,
+            queue,
+            ..QueueNode::default()
+        }
+    }
+
+    fn enter(&mut self, queue: Queue, parent: QueueAt, is_told: bool) -> QueueAt {
+        let at = self.nodes.len() as QueueAt;
+        self.index.insert(queue.name.clone(), at);
+        let node = QueueNode { is_told, ..self.blank(Some(queue), parent) };
+        self.nodes[parent as usize].children.push(at);
+        self.nodes.push(node);
+        at
+    }
+
+    /// The queue of this name; one that nobody told of stands at the top and is guaranteed nothing.
+    pub(crate) fn ensure(&mut self, name: &QueueName) -> QueueAt {
+        match self.index.get(name) {
+            Some(at) => *at,
+            None => self.enter(Queue::named(name.clone()), ROOT, false),
+        }
+    }
+
+    pub(crate) fn find(&self, name: &QueueName) -> Option<QueueAt> {
+        self.index.get(name).copied()
+    }
+
+    pub(crate) fn at(&self, at: QueueAt) -> &QueueNode {
+        &self.nodes[at as usize]
+    }
+
+    /// A queue and those above it, innermost first, without the root.
+    pub(crate) fn path(&self, leaf: QueueAt) -> impl Iterator<Item = QueueAt> + '_ {
+        std::iter::successors(Some(leaf), |at| Some(self.at(*at).parent)).take_while(|at| *at != ROOT)
+    }
+
+    pub(crate) fn class_of(&self, job: &Job) -> Option<&Class> {
+        self.settings.class(job.turn.class.as_ref()).or_else(|| self.settings.class(None))
+    }
+
+    pub(crate) fn rank_of(&self, job: &Job) -> i32 {
+        self.class_of(job).map_or(0, |class| class.rank)
+    }
+
+    pub(crate) fn is_fixed(&self, job: &Job) -> bool {
+        let mode = job.policy.preempt.mode;
+        mode == PreemptMode::Never || !self.class_of(job).is_none_or(|class| class.is_preemptible)
+    }
+
+    pub(crate) fn seat_of(&self, job: &Job, gang: GangId) -> Seat {
+        Seat { rank: Reverse(self.rank_of(job)), submitted_at: job.submitted_at, gang }
+    }
+
+    /// Gangs that may have to make way, and what they have.
+    pub(crate) fn evictable(&self) -> impl Iterator<Item = (GangId, &Bill)> {
+        let holders = self.nodes.iter().flat_map(|node| &node.holders);
+        holders.filter(|(_, holder)| !holder.is_fixed).map(|(seat, holder)| (seat.gang, &holder.bill))
+    }
+
+    /// The lowest class among them.
+    pub(crate) fn lowest_rank(&self) -> Option<i32> {
+        self.evictable_by_rank.first_key_value().map(|(rank, _)| *rank)
+    }
+
+    /// A gang takes capacity.
+    pub(crate) fn charge(&mut self, leaf: QueueAt, seat: Seat, holder: Holder, now: Timestamp) {
+        self.settle(leaf, &holder.bill, now);
+        if !holder.is_fixed {
+            *self.evictable_by_rank.entry(seat.rank.0).or_default() += 1;
+        }
+        self.book(leaf, &holder, true);
+        self.nodes[leaf as usize].holders.insert(seat, holder);
+    }
+
+    /// It gives back what it took; nothing where it took nothing.
+    pub(crate) fn discharge(&mut self, leaf: QueueAt, seat: Seat, now: Timestamp) -> Option<Holder> {
+        let holder = self.nodes[leaf as usize].holders.remove(&seat)?;
+        self.settle(leaf, &holder.bill, now);
+        if let Some(count) = self.evictable_by_rank.get_mut(&seat.rank.0).filter(|_| !holder.is_fixed) {
+            *count -= 1;
+            if *count == 0 {
+                self.evictable_by_rank.remove(&seat.rank.0);
+            }
+        }
+        self.book(leaf, &holder, false);
+        Some(holder)
+    }
+
+    fn book(&mut self, leaf: QueueAt, holder: &Holder, is_more: bool) {
+        let change = if is_more { add } else { subtract };
+        let node = &mut self.nodes[leaf as usize];
+        change(&mut node.committed_below, &holder.bill);
+        if holder.is_fixed {
+            change(&mut node.secured_below, &holder.bill);
+        }
+        for at in self.path(leaf).chain([ROOT]).collect::<Vec<_>>() {
+            let node = &mut self.nodes[at as usize];
+            change(&mut node.used, &holder.bill);
+            node.running = if is_more { node.running + 1 } else { node.running.saturating_sub(1) };
+            self.raise(at);
+            self.weigh(at);
+        }
+    }
+
+    fn weigh(&mut self, at: QueueAt) {
+        if at != ROOT {
+            let weighs = self.share(at).0.saturating_add(self.past_share(at, self.refreshed_at));
+            self.nodes[at as usize].weighs = weighs;
+        }
+    }
+
+    /// Past use is looked at anew at certain times only, so that turns do not shift with every millisecond.
+    pub(crate) fn refresh(&mut self, now: Timestamp) {
+        let grain = (self.settings.half_life_ms / GRAINS).max(1);
+        let at = Timestamp(now.0 / grain * grain);
+        if at != self.refreshed_at || std::mem::take(&mut self.is_new) {
+            self.refreshed_at = at;
+            (1..self.nodes.len()).for_each(|at| self.weigh(at as QueueAt));
+        }
+    }
+
+    /// What is committed and secured in a queue, from what is so below it; the queue above is told of the difference.
+    fn raise(&mut self, at: QueueAt) {
+        let parent = self.at(at).parent as usize;
+        for good in 0..self.goods.len() {
+            let node = &mut self.nodes[at as usize];
+            let now = (
+                node.committed_below[good].max(node.kept[good]),
+                node.secured_below[good].max(node.guaranteed[good]),
+            );
+            let was = (node.committed[good], node.secured[good]);
+            (node.committed[good], node.secured[good]) = now;
+            if at != ROOT && was != now {
+                let above = &mut self.nodes[parent];
+                above.committed_below[good] = above.committed_below[good] + now.0 - was.0;
+                above.secured_below[good] = above.secured_below[good] + now.1 - was.1;
+            }
+        }
+    }
+
+    /// A gang begins or ceases to wait.
+    pub(crate) fn want(&mut self, leaf: QueueAt, least: &[u128], is_more: bool) {
+        for at in self.path(leaf).chain([ROOT]).collect::<Vec<_>>() {
+            let node = &mut self.nodes[at as usize];
+            if is_more {
+                add(&mut node.wanted, least);
+                node.pending += 1;
+            } else {
+                subtract(&mut node.wanted, least);
+                node.pending = node.pending.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Brings the faded use of a queue and those above it to the present, before its use changes.
+    fn settle(&mut self, leaf: QueueAt, bill: &Bill, now: Timestamp) {
+        if bill[GPUS] == 0 {
+            return;
+        }
+        let half_life_ms = self.settings.half_life_ms;
+        for at in self.path(leaf).collect::<Vec<_>>() {
+            let node = &mut self.nodes[at as usize];
+            node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+        }
+    }
+
+    /// The same of all queues, before they are drawn anew.
+    pub(crate) fn settle_all(&mut self, now: Timestamp) {
+        let half_life_ms = self.settings.half_life_ms;
+        for node in self.nodes.iter_mut().skip(1).filter(|node| node.used[GPUS] > 0) {
+            node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+        }
+    }
+
+    /// What a queue had used, as it was last known.
+    pub(crate) fn remember(&mut self, name: &QueueName, faded: FadedUse) {
+        let at = self.ensure(name);
+        self.nodes[at as usize].faded = faded;
+        self.is_new = true;
+    }
+
+    /// The faded use of every queue that used something, as it was last brought to the present.
+    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+        let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.faded.device_ms > 0;
+        let known = self.nodes.iter().filter(has_any);
+        known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.faded)))
+    }
+
+    /// What a queue used in the past, at a time: as a part of the cluster over one half-life, by weight, in millionths.
+    pub(crate) fn past_share(&self, at: QueueAt, now: Timestamp) -> u64 {
+        let node = self.at(at);
+        let half_life_ms = self.settings.half_life_ms;
+        let used = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms).device_ms;
+        let all = self.capacity[GPUS].saturating_mul(fade::span_ms(half_life_ms));
+        by_weight(used.saturating_mul(MILLION).checked_div(all).unwrap_or(0), node)
+    }
+
+    /// What a queue has above its guarantee of the good of which that is the largest part of all there is, by weight, in
+    /// millionths; and which good that is.
+    pub(crate) fn share(&self, at: QueueAt) -> (u64, usize) {
+        let node = self.at(at);
+        let above = |good: usize| {
+            let above = node.used[good].saturating_sub(node.guaranteed[good]);
+            above.saturating_mul(MILLION).checked_div(self.capacity[good]).unwrap_or(0)
+        };
+        let most = (0..self.goods.len()).map(|good| (above(good), Reverse(good))).max();
+        let (part, Reverse(good)) = most.unwrap_or((0, Reverse(GPUS)));
+        (by_weight(part, node), good)
+    }
+}
+
+const MILLION: u128 = 1_000_000;
+/// Times in a half-life at which past use is looked at.
+const GRAINS: u64 = 1_024;
+
+fn by_weight(part: u128, node: &QueueNode) -> u64 {
+    let weight = node.queue.as_ref().map_or(1_000, |queue| queue.weight_milli).max(1);
+    u64::try_from(part.saturating_mul(1_000) / u128::from(weight)).unwrap_or(u64::MAX)
+}

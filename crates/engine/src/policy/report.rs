@@ -1,0 +1,53 @@
+//! How queues stand, for people: every amount, and every term of the order.
+
+use phalanx_model::{GoodReport, QueueReport, Timestamp};
+
+use super::goods::{GPUS, UNBOUNDED};
+use super::queues::{QueueAt, Queues, ROOT};
+
+impl Queues {
+    /// Parents before their children, siblings in natural order of names.
+    pub(crate) fn reports(&self, now: Timestamp) -> Vec<QueueReport> {
+        let due = self.due();
+        let mut reports = Vec::new();
+        let mut next: Vec<QueueAt> = self.by_name(ROOT);
+        while let Some(at) = next.pop() {
+            reports.extend(self.report(at, now, due.get(at as usize).copied().unwrap_or(0)));
+            next.extend(self.by_name(at));
+        }
+        reports
+    }
+
+    /// Children, the last by name first.
+    fn by_name(&self, at: QueueAt) -> Vec<QueueAt> {
+        let mut children = self.at(at).children.clone();
+        let name = |at: &QueueAt| self.at(*at).queue.as_ref().map(|queue| queue.name.clone());
+        children.sort_by_key(|at| std::cmp::Reverse(name(at)));
+        children
+    }
+
+    fn report(&self, at: QueueAt, now: Timestamp, due: u128) -> Option<QueueReport> {
+        let node = self.at(at);
+        let amount = |of: u128| u64::try_from(of).unwrap_or(u64::MAX);
+        let good = |(good, resource): (usize, &phalanx_model::Resource)| GoodReport {
+            resource: resource.clone(),
+            used: amount(node.used[good]),
+            wanted: amount(node.wanted[good]),
+            guaranteed: amount(node.guaranteed[good]),
+            limit: (node.limit[good] != UNBOUNDED).then(|| amount(node.limit[good])),
+            due: (good == GPUS).then(|| amount(due)),
+            capacity: amount(self.capacity[good]),
+        };
+        let (share, dominant) = self.share(at);
+        Some(QueueReport {
+            queue: node.queue.clone()?,
+            depth: node.depth - 1,
+            pending: node.pending,
+            running: node.running,
+            goods: self.goods.all().iter().enumerate().map(good).collect(),
+            share,
+            dominant: self.goods.all()[dominant].clone(),
+            past: self.past_share(at, now),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! By what right one gang evicts another, if any.
+
+use phalanx_model::{ClassName, EvictionRule, QueueName, Reclaim};
+
+use super::goods::GPUS;
+use super::owed::Standing;
+use super::queues::{QueueAt, Queues};
+use crate::guard::Guard;
+
+/// A gang that holds capacity or wants it, as the rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Party {
+    pub(crate) queue: QueueAt,
+    pub(crate) standing: Standing,
+}
+
+/// Depths of the innermost queues that stay within their guarantee and their due share with a gang more; 0: none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    guaranteed: u32,
+    due: u32,
+}
+
+/// The rule, before it is put into names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Right {
+    Guarantee,
+    FairShare,
+    Class,
+}
+
+impl Claim {
+    /// Whether any queue on the path owes it.
+    pub(crate) const fn is_owed(&self) -> bool {
+        self.guaranteed > 0
+    }
+}
+
+impl Queues {
+    /// Whether it is worth looking for somebody whom a gang of a queue may evict. (Where it is, it may still find nobody.)
+    pub(crate) fn may_evict(&self, queue: QueueAt, rank: i32, bill: &[u128], due: &[u128]) -> bool {
+        if self.lowest_rank().is_some_and(|lowest| lowest < rank) {
+            return true;
+        }
+        let is_fair = self.settings().reclaim == Reclaim::FairShare;
+        self.path(queue).any(|at| {
+            let node = self.at(at);
+            let siblings = self.at(node.parent).children.iter().filter(|other| **other != at);
+            let is_owed = self.is_owed(at, &vec![0; bill.len()], bill);
+            let is_due = is_fair && node.used[GPUS] + bill[GPUS] <= due[at as usize];
+            let mut siblings = siblings.map(|other| (self.at(*other), *other as usize));
+            siblings.any(|(other, index)| {
+                let borrows = || other.used.iter().zip(&other.guaranteed).any(|(used, own)| used > own);
+                is_owed && borrows() || is_due && other.used[GPUS] > due[index]
+            })
+        })
+    }
+
+    /// Down to which queue a gang's own, all that is used there counted, stays within the guarantee and the due share: a
+    /// queue that is beyond them makes room among its own first.
+    pub(crate) fn claim_of(&self, queue: QueueAt, bill: &[u128], due: &[u128]) -> Claim {
+        let depth_of = |is_within: &dyn Fn(QueueAt) -> bool| {
+            self.path(queue).find(|at| is_within(*at)).map_or(0, |at| self.at(at).depth)
+        };
+        Claim {
+            guaranteed: depth_of(&|at| self.is_owed(at, &self.at(at).used, bill)),
+            due: depth_of(&|at| self.at(at).used[GPUS] + bill[GPUS] <= due[at as usize]),
+        }
+    }
+
+    /// Whether a gang of a queue would stay within a guarantee on its path.
+    pub(crate) fn is_owed_in(&self, queue: QueueAt, bill: &[u128]) -> bool {
+        self.path(queue).any(|at| self.is_owed(at, &self.at(at).used, bill))
+    }
+
+    /// A gang evicts only one that stands worse: by the guarantee of a queue that the other is outside of, then by the due
+    /// share, then by class where both are founded alike.
+    pub(crate) fn right(&self, wants: Party, holds: Party, claim: &Claim) -> Option<Right> {
+        let (mine, other) = (wants.standing, holds.standing);
+        if !self.guards.stand(Guard::StandsBetter) {
+            return Some(Right::Class);
+        }
+        if mine <= other {
+            return None;
+        }
+        let is_fair = self.settings().reclaim == Reclaim::FairShare;
+        if wants.queue == holds.queue {
+            let is_alike = mine.guaranteed >= other.guaranteed && (!is_fair || mine.due >= other.due);
+            return (is_alike && mine.rank > other.rank).then_some(Right::Class);
+        }
+        // Seen from where the two part: within what is the own of the queues below that, and of those they share.
+        let common = self.common_depth(wants.queue, holds.queue);
+        let is_mine = |depth: u32| depth > common;
+        if is_mine(other.guaranteed) || mine.guaranteed.min(common) < other.guaranteed {
+            return None;
+        }
+        if is_mine(mine.guaranteed) && is_mine(claim.guaranteed) {
+            return Some(Right::Guarantee);
+        }
+        if is_fair && mine.due.min(common) < other.due.min(common) {
+            return None;
+        }
+        if is_fair && is_mine(mine.due) && !is_mine(other.due) && is_mine(claim.due) {
+            return Some(Right::FairShare);
+        }
+        let is_as_due = !is_fair || is_mine(mine.due) || !is_mine(other.due);
+        (is_as_due && mine.rank > other.rank).then_some(Right::Class)
+    }
+
+    pub(crate) fn rule(&self, right: Right, wants: Party, holds: Party, claim: &Claim) -> EvictionRule {
+        let named = |queue: QueueAt, depth: u32| {
+            let at = self.path(queue).find(|at| self.at(*at).depth == depth).unwrap_or(queue);
+            self.at(at).queue.as_ref().map_or_else(nobody, |queue| queue.name.clone())
+        };
+        // The queue whose own it is, and the one that has more than its own.
+        let depth = if right == Right::Guarantee { claim.guaranteed } else { claim.due };
+        let queue = named(wants.queue, depth);
+        let borrower = named(holds.queue, self.common_depth(wants.queue, holds.queue) + 1);
+        let class = |rank: i32| {
+            let known = self.settings().classes.iter().find(|class| class.rank == rank);
+            known.map_or_else(|| self.settings().default_class.clone(), |class| class.name.clone())
+        };
+        let classes: (ClassName, ClassName) = (class(wants.standing.rank), class(holds.standing.rank));
+        match right {
+            Right::Guarantee => EvictionRule::Guarantee { queue, borrower },
+            Right::FairShare => EvictionRule::FairShare { queue, borrower },
+            Right::Class => EvictionRule::Class { class: classes.0, over: classes.1 },
+        }
+    }
+}
+
+fn nobody() -> QueueName {
+    QueueName::new("cluster").unwrap_or_else(|_| unreachable!("a constant name"))
+}

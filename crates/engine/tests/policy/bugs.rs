@@ -1,0 +1,308 @@
+//! Bugs that other schedulers had, by the number of their class in the list that this project keeps. Each runs as it is,
+//! and must pass; and, in a build with `mutation`, without the guard that keeps the bug out, and must then fail.
+
+use phalanx_engine::Engine;
+use phalanx_model::{Change, Input, NodeName, Reason, Settings};
+use phalanx_testkit::{gang, job, levels, node, queue};
+
+use crate::news;
+use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets};
+
+type Prepare = fn(&mut Engine);
+
+macro_rules! bugs {
+    ($($name:ident: $guard:ident,)*) => {
+        mod as_it_is {
+            $(#[test]
+            fn $name() {
+                super::$name(|_| ());
+            })*
+        }
+
+        /// Every test must notice when what it is about is taken away.
+        #[cfg(feature = "mutation")]
+        #[test]
+        fn every_guard_is_needed() {
+            let tests: &[(&str, fn(Prepare), Prepare)] = &[
+                $((stringify!($name), $name, |engine| engine.take_away(phalanx_engine::Guard::$guard)),)*
+            ];
+            let passed = |(_, test, without): &&(&str, fn(Prepare), Prepare)| {
+                std::panic::catch_unwind(|| test(*without)).is_ok()
+            };
+            let blind: Vec<&str> = tests.iter().filter(passed).map(|(name, _, _)| *name).collect();
+            assert!(blind.is_empty(), "these pass without their guard: {blind:?}");
+        }
+    };
+}
+
+bugs! {
+    bug_03_reservations_that_block_each_other: HoldsYield,
+    bug_05_double_booking_in_one_step: TakenAtOnce,
+    bug_07_devices_are_free_when_the_last_process_is_gone: FreeWhenGone,
+    bug_08_quota_leak_on_teardown: UncountedWithHold,
+    bug_09_more_admitted_after_a_change_of_queues: RunningCounted,
+    bug_10_quota_is_bypassed_by_shape: BilledAsFound,
+    bug_11_hero_starves: EndsInTime,
+    bug_12_lost_wake_up: RoomWakes,
+    bug_13_requeue_storm: OldNewsIgnored,
+    bug_14_eviction_in_turn: StandsBetter,
+    bug_15_more_evicted_than_needed: BystandersSpared,
+    bug_16_full_domains_are_not_looked_at: FullDomainsTried,
+    bug_17_constraint_forgotten_on_resume: PinnedStays,
+    bug_18_different_requests_taken_for_the_same: SpanTellsApart,
+    bug_19_node_goes_while_others_make_way: PlaceIsThere,
+    bug_20_restart_counts_otherwise: ClaimsSurvive,
+    bug_25_circle_of_queues: NoCircles,
+}
+
+fn settings(of: impl FnOnce(&mut Settings)) -> Input {
+    let mut settings = Settings::default();
+    of(&mut settings);
+    Input::SettingsConfigured { settings: Box::new(settings) }
+}
+
+/// Evictions of training at any time.
+fn no_min_run() -> Input {
+    settings(|s| s.classes.iter_mut().for_each(|class| class.min_run_ms = 0))
+}
+
+/// koordinator #872: two gangs each hold half of what they need, and wait for the other half.
+fn bug_03_reservations_that_block_each_other(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(4));
+    world.tell(&[settings(|s| s.reservation_depth = u32::MAX)]);
+    let ends = [(1, HOUR), (2, HOUR + 5 * MINUTE), (3, 2 * HOUR), (4, 4 * HOUR)];
+    for ((id, ends), limit) in ends.into_iter().zip([1, 3, 2, 4]) {
+        world.submit_for(job(id, gang(1).devices(8)).time_limit(limit * HOUR), ends);
+    }
+    // One waits for a and c, the other for b and d; b comes free long before its time.
+    world.submit(job(5, gang(2).devices(8)).time_limit(HOUR));
+    world.submit(job(6, gang(2).devices(8)).time_limit(HOUR));
+    world.advance(HOUR + 6 * MINUTE);
+    assert_eq!((world.on(5), world.on(6)), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+}
+
+/// kueue #14646: two take the same devices in one cycle.
+fn bug_05_double_booking_in_one_step(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(1));
+    let submit = |id| Input::JobSubmitted { job: Box::new(job(id, gang(1).devices(8)).build()) };
+    world.tell(&[submit(1), submit(2)]);
+    assert_eq!((world.phase(1), world.phase(2)), ("running", "pending"));
+}
+
+/// nomad #10440: what makes way is taken for gone before it is.
+fn bug_07_devices_are_free_when_the_last_process_is_gone(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(1));
+    world.submit(job(1, gang(1).devices(8)));
+    world.advance(HOUR);
+    world.submit(job(2, gang(1).devices(8)).class("serving"));
+    world.advance(TERM_MS / 2);
+    assert_eq!((world.phase(1), world.phase(2)), ("stopping", "pending"));
+    world.advance(TERM_MS);
+    assert_eq!((world.phase(1), world.phase(2)), ("pending", "running"));
+}
+
+/// kueue #12656: quota that nobody gives back, for who held it was deleted at the wrong time.
+fn bug_08_quota_leak_on_teardown(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(1));
+    world.tell(&[queue("web").observed(), queue("lab").observed()]);
+    world.submit(job(1, gang(1).devices(8)).queue("lab"));
+    world.advance(HOUR);
+    world.submit(job(2, gang(1).devices(8)).queue("web").class("serving"));
+    assert_eq!((world.used("lab"), world.used("web")), (8_000, 8_000), "what others make way for counts");
+    // It is cancelled while the other makes way.
+    world.cancel(2);
+    assert_eq!(world.used("web"), 0);
+    world.advance(MINUTE);
+    world.cancel(1);
+    world.advance(MINUTE);
+    assert_eq!((world.used("lab"), world.used("web")), (0, 0));
+}
+
+/// kueue #5937: who runs is forgotten when the queues change.
+fn bug_09_more_admitted_after_a_change_of_queues(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.tell(&[queue("lab").limit("gpus", 8).observed(), queue("other").observed()]);
+    world.submit(job(1, gang(1).devices(8)).queue("lab"));
+    world.tell(&[queue("lab").limit("gpus", 9).observed()]);
+    world.submit(job(2, gang(1).devices(8)).queue("lab"));
+    assert!(matches!(world.reason(2), Some(Reason::QueueLimit(_))), "{:?}", world.reason(2));
+    assert_eq!(world.used("lab"), 8_000);
+    // Gone and back again: the same.
+    world.tell(&[Input::QueueRemoved { queue: phalanx_model::QueueName::new("lab").unwrap() }]);
+    world.tell(&[queue("lab").limit("gpus", 9).observed()]);
+    assert_eq!((world.used("lab"), world.phase(2)), (8_000, "pending"));
+}
+
+/// KAI #1369: a request of a shape that counts for less than it gets.
+fn bug_10_quota_is_bypassed_by_shape(prepare: Prepare) {
+    let fast = node("a").gpus(8).model("H100").nvswitch().build();
+    let slow = node("b").gpus(2).model("A100").nvswitch().build();
+    let mut world = World::new(prepare, &[fast, slow]);
+    world.tell(&[settings(|s| {
+        s.worth.insert("A100".into(), 500);
+    })]);
+    world.tell(&[queue("lab").limit("gpus", 1).observed(), queue("other").observed()]);
+    world.submit(job(1, gang(1).devices(2).model("A100")).queue("other"));
+    // As A100s they would be within the limit; only H100s are free.
+    world.submit(job(2, gang(1).devices(2).models([("H100", 1_000), ("A100", 400)])).queue("lab"));
+    assert!(world.used("lab") <= 1_000, "a limit of one, and {} are used", world.used("lab"));
+    assert!(matches!(world.reason(2), Some(Reason::QueueLimit(_))), "{:?}", world.reason(2));
+}
+
+/// KAI #1969: small jobs go in front of the large one for ever.
+fn bug_11_hero_starves(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.submit_for(job(1, gang(1).devices(8)).time_limit(HOUR), HOUR);
+    world.submit_for(job(2, gang(2).devices(8)).time_limit(HOUR), HOUR);
+    for id in 3..40 {
+        world.submit_for(job(id, gang(1).devices(4)).time_limit(2 * HOUR), 2 * HOUR);
+        world.advance(5 * MINUTE);
+    }
+    assert_ne!(world.phase(2), "pending", "it could have started after an hour");
+}
+
+/// kueue #13772: room comes free, and nobody tells who waits for it.
+fn bug_12_lost_wake_up(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.tell(&[queue("lab").limit("gpus", 8).observed()]);
+    world.submit_for(job(1, gang(1).devices(8)).queue("lab"), HOUR);
+    world.submit(job(2, gang(1).devices(8)).queue("lab"));
+    assert!(matches!(world.reason(2), Some(Reason::QueueLimit(_))));
+    world.advance(HOUR + SECOND);
+    assert!(world.is_running(2), "{:?}", world.reason(2));
+}
+
+/// kueue #6570: every heartbeat of a node is work for all that wait.
+fn bug_13_requeue_storm(prepare: Prepare) {
+    let nodes = octets(2);
+    let mut world = World::new(prepare, &nodes);
+    world.submit(job(1, gang(2).devices(8)));
+    (2..50).for_each(|id| world.submit(job(id, gang(1).devices(1).cpu_milli(id))));
+    let now = world.now();
+    let heartbeat = [Input::NodeObserved { node: Box::new(nodes[0].clone()) }];
+    let mut out = phalanx_model::Outcome::default();
+    let engine = &mut world.watched.engine;
+    let spent = news::allocations(|| {
+        let _ = engine.step(now, &heartbeat, &mut out);
+    });
+    assert_eq!(out, phalanx_model::Outcome::default());
+    assert!(spent < 8, "news that say nothing new cost {spent} allocations");
+}
+
+/// kueue #3779: two evict each other in turn.
+fn bug_14_eviction_in_turn(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.tell(&[no_min_run()]);
+    // The cheapest could be evicted, which is no help to one that needs a whole node.
+    world.submit(job(1, gang(1).devices(7)).class("serving"));
+    world.submit(job(2, gang(1).devices(1)).class("opportunistic"));
+    world.submit(job(3, gang(1).devices(8)));
+    world.submit(job(4, gang(1).devices(8)));
+    world.submit(job(5, gang(1).devices(8)).priority(9));
+    world.advance(30 * MINUTE);
+    assert_eq!([2, 3, 4, 5].map(|id| world.evictions(id)), [0; 4], "nobody stands better than another");
+    assert!(world.is_running(3));
+}
+
+/// volcano #5984: ten are evicted where one is enough.
+fn bug_15_more_evicted_than_needed(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.submit(job(1, gang(1).devices(8)).class("training"));
+    world.submit(job(2, gang(1).devices(2)).class("opportunistic"));
+    world.submit(job(3, gang(1).devices(6)).class("serving"));
+    world.advance(HOUR);
+    // The two devices of the cheapest are no help to one that needs a whole node.
+    world.submit(job(4, gang(1).devices(8)).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.phase(4), world.evictions(1), world.evictions(2)), ("running", 1, 0));
+    // Nobody makes way for what would not fit even then.
+    world.submit(job(5, gang(2).devices(8)).class("serving"));
+    world.advance(HOUR);
+    assert_eq!((world.phase(5), world.evictions(2)), ("pending", 0));
+}
+
+/// KAI #1591: full domains are dropped before victims are looked for.
+fn bug_16_full_domains_are_not_looked_at(prepare: Prepare) {
+    let nodes = [("a", "l1"), ("b", "l1"), ("c", "l2")];
+    let nodes = nodes.map(|(name, leaf)| node(name).path(["cluster", leaf]).gpus(8).nvswitch().build());
+    let mut world = World::with_levels(prepare, &levels(&["cluster", "leaf"]), &nodes);
+    world.submit(job(1, gang(2).devices(8).required("leaf")));
+    world.submit(job(2, gang(1).devices(6)));
+    world.advance(HOUR);
+    world.submit(job(3, gang(2).devices(8).required("leaf")).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.on(3), world.evictions(2)), (vec!["a".to_owned(), "b".to_owned()], 0));
+}
+
+/// volcano #3877: what was asked for is forgotten when a gang is placed again.
+fn bug_17_constraint_forgotten_on_resume(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.submit_for(job(1, gang(1).devices(8)).class("serving"), 90 * MINUTE);
+    world.submit(job(2, gang(1).devices(8)).pinned());
+    world.advance(HOUR);
+    let (gang_of_2, at) = (World::gang(2), world.now());
+    world.tell(&[Input::GangCheckpointed { gang: gang_of_2, at }]);
+    assert_eq!(world.on(2), ["b"]);
+    world.submit(job(3, gang(1).devices(8)).class("serving"));
+    world.advance(HOUR);
+    // Its checkpoint can be read on b only, and a is free.
+    assert_eq!((world.phase(1), world.on(3)), ("succeeded", vec!["b".to_owned()]));
+    assert_eq!((world.phase(2), world.on(2)), ("pending", vec![]));
+    world.cancel(3);
+    world.advance(MINUTE);
+    assert_eq!(world.on(2), ["b"]);
+}
+
+/// kueue #14451: two things that differ have one key.
+fn bug_18_different_requests_taken_for_the_same(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.submit_for(job(1, gang(1).devices(8)).time_limit(2 * HOUR), 2 * HOUR);
+    world.submit(job(2, gang(2).devices(8)).time_limit(HOUR));
+    // They ask for the same devices, and only one of them ends in time.
+    world.submit(job(3, gang(1).devices(8)));
+    world.submit(job(4, gang(1).devices(8)).time_limit(HOUR));
+    assert_eq!((world.phase(2), world.phase(3), world.phase(4)), ("pending", "pending", "running"));
+}
+
+/// volcano #5778: a node is gone in the middle of a decision.
+fn bug_19_node_goes_while_others_make_way(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(3));
+    world.submit_for(job(1, gang(1).devices(8)).class("serving"), 2 * HOUR);
+    world.submit(job(2, gang(2).devices(8)));
+    world.advance(HOUR);
+    world.submit(job(3, gang(2).devices(8)).class("serving"));
+    assert_eq!(world.phase(2), "stopping");
+    world.tell(&[Input::NodeRemoved { node: NodeName::new("c").unwrap() }]);
+    world.advance(MINUTE);
+    // The place that others made way for is none any more; it starts where one is.
+    assert_eq!(world.phase(3), "pending");
+    world.advance(HOUR);
+    assert_eq!((world.on(3), world.phase(2)), (vec!["a".to_owned(), "b".to_owned()], "pending"));
+}
+
+/// kueue #12891: what is used is counted otherwise after a restart.
+fn bug_20_restart_counts_otherwise(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.tell(&[queue("web").limit("gpus", 8).observed(), queue("lab").observed()]);
+    world.submit(job(1, gang(2).devices(8)).queue("lab"));
+    world.advance(HOUR);
+    world.submit(job(2, gang(1).devices(8)).queue("web").class("serving"));
+    let mut successor = world.successor();
+    assert_eq!(successor.queues(), world.watched.engine.queues());
+    // What others make way for takes all that its queue may use.
+    let third = job(3, gang(1).devices(8)).queue("web").class("serving").build();
+    let _ =
+        successor.step(world.now(), &[Input::JobSubmitted { job: Box::new(third) }], &mut Default::default());
+    assert!(matches!(successor.reason(World::gang(3)), Some(Reason::QueueLimit(_))));
+}
+
+/// kueue #12541: a tree without a root is walked for ever.
+fn bug_25_circle_of_queues(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(1));
+    world.tell(&[queue("a").observed(), queue("b").parent("a").observed()]);
+    world.tell(&[queue("a").parent("b").observed(), queue("c").parent("c").observed()]);
+    let refused = world.changes.iter().filter(|(_, change)| matches!(change, Change::InputRejected { .. }));
+    assert_eq!(refused.count(), 2);
+    world.submit(job(1, gang(1).devices(8)).queue("b"));
+    assert!(world.is_running(1));
+}

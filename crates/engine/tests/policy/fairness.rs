@@ -1,0 +1,111 @@
+//! What is guaranteed can be had, whatever the others run.
+
+use phalanx_model::{Input, PreemptMode, Settings};
+use phalanx_testkit::proptest::collection::vec;
+use phalanx_testkit::proptest::prelude::*;
+use phalanx_testkit::{gang, job, queue};
+
+use crate::world::{MINUTE, SECOND, TERM_MS, World, octets};
+
+const MIN_RUN_MS: u64 = 3 * MINUTE;
+const NODES: usize = 3;
+/// Of all nodes.
+const DEVICES: u32 = 24;
+
+/// Guarantees of queues that add up to no more than there is, and weights.
+fn any_queues() -> impl Strategy<Value = Vec<(u32, u64)>> {
+    vec((0..=DEVICES / 2, 0..4_000_u64), 2..5).prop_map(|mut queues| {
+        let mut left = DEVICES;
+        for (guaranteed, _) in &mut queues {
+            *guaranteed = (*guaranteed).min(left);
+            left -= *guaranteed;
+        }
+        queues
+    })
+}
+
+fn settings() -> Input {
+    let mut settings = Settings::default();
+    settings.classes.iter_mut().for_each(|class| class.min_run_ms = MIN_RUN_MS);
+    Input::SettingsConfigured { settings: Box::new(settings) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every queue but one fills the cluster with jobs that may be evicted; the one asks for what is guaranteed to it, in
+    /// gangs of single devices, and has it once they ran their least time, were told, and ended.
+    #[test]
+    fn what_is_guaranteed_is_had_within_the_bound(
+        queues in any_queues(),
+        sizes in vec(1_u32..4, 1..12),
+        classes in vec(0_usize..3, DEVICES as usize),
+        wait_ms in 0..2 * MIN_RUN_MS,
+    ) {
+        let mut world = World::new(|_| (), &octets(NODES));
+        world.tell(&[settings()]);
+        for (at, (guaranteed, weight)) in queues.iter().enumerate() {
+            let told = queue(&format!("q{at}")).guaranteed("gpus", (*guaranteed).into()).weight_milli(*weight);
+            world.tell(&[told.observed()]);
+        }
+        let others = queues.len() - 1;
+        for (id, class) in classes.iter().enumerate() {
+            let class = ["opportunistic", "research", "training"][*class];
+            let owner = format!("q{}", 1 + id % others);
+            // Of another shape than what comes, see `shared_asks`.
+            let filler = job(1 + id as u64, gang(1).devices(1).cpu_milli(1 + id as u64));
+            world.submit(filler.queue(&owner).class(class));
+        }
+        world.advance(wait_ms);
+        let mut left = queues[0].0;
+        let mut asked = Vec::new();
+        for (at, size) in sizes.iter().enumerate() {
+            let size = (*size).min(left);
+            if size > 0 {
+                asked.push(100 + at as u64);
+                world.submit(job(100 + at as u64, gang(size).devices(1)).queue("q0").class("research"));
+                left -= size;
+            }
+        }
+        world.advance(MIN_RUN_MS + TERM_MS + SECOND);
+        for id in asked {
+            prop_assert!(world.is_running(id), "job {id} of {:?}: {:?}", queues, world.reason(id));
+        }
+    }
+
+    /// What does not make way is never given so much that a guarantee of another cannot be reached.
+    #[test]
+    fn what_does_not_make_way_leaves_every_guarantee(queues in any_queues(), asks in vec((0_usize..4, 1_u32..9, any::<bool>()), 1..16)) {
+        let mut world = World::new(|_| (), &octets(NODES));
+        for (at, (guaranteed, _)) in queues.iter().enumerate() {
+            world.tell(&[queue(&format!("q{at}")).guaranteed("gpus", (*guaranteed).into()).observed()]);
+        }
+        for (id, (at, devices, is_fixed)) in asks.iter().enumerate() {
+            let mode = if *is_fixed { PreemptMode::Never } else { PreemptMode::Requeue };
+            let owner = format!("q{}", at % queues.len());
+            world.submit(job(1 + id as u64, gang(*devices).devices(1)).queue(&owner).preempt(mode));
+        }
+        let mut kept = vec![0; queues.len()];
+        for (id, (at, devices, _)) in asks.iter().enumerate().filter(|(_, (_, _, is_fixed))| *is_fixed) {
+            if world.is_running(1 + id as u64) {
+                kept[at % queues.len()] += devices;
+            }
+        }
+        let secured: u32 = kept.iter().zip(&queues).map(|(used, (guaranteed, _))| (*used).max(*guaranteed)).sum();
+        prop_assert!(secured <= DEVICES, "{kept:?} of {queues:?}");
+    }
+}
+
+/// Jobs of several queues that ask for the same thing: one that may evict nobody does not close the way for others.
+#[test]
+fn shared_asks() {
+    let mut world = World::new(|_| (), &octets(1));
+    world.tell(&[queue("own").guaranteed("gpus", 4).observed(), queue("hog").observed()]);
+    for id in 1..=10 {
+        world.submit(job(id, gang(1).devices(1)).queue("hog"));
+    }
+    world.advance(15 * MINUTE);
+    world.submit(job(100, gang(1).devices(1)).queue("own"));
+    world.advance(TERM_MS + SECOND);
+    assert!(world.is_running(100), "{:?}", world.reason(100));
+}

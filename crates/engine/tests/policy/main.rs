@@ -1,0 +1,11 @@
+//! Policy: what must always hold of queues, turns, reservations and evictions, and the bugs that others had.
+
+#![expect(unsafe_code, reason = "an allocator is unsafe by its nature; the one of `news` only counts")]
+#![allow(clippy::unwrap_used)]
+
+mod bugs;
+mod fairness;
+mod news;
+mod random;
+mod waiting;
+mod world;

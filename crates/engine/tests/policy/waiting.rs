@@ -1,0 +1,108 @@
+//! Nobody starves: where all that are ahead end by a known time, so does the wait.
+
+use phalanx_model::{Input, Settings, Timestamp};
+use phalanx_testkit::proptest::collection::vec;
+use phalanx_testkit::proptest::prelude::*;
+use phalanx_testkit::{gang, job};
+
+use crate::world::{MINUTE, SECOND, World, octets};
+
+/// A job with a time limit: members, devices of each, its limit and how much of that it runs, in minutes and per cent; and
+/// when it comes, in minutes after the one before it.
+#[derive(Clone, Debug)]
+struct Timed {
+    size: u32,
+    devices: u32,
+    limit: u64,
+    runs: u64,
+    comes: u64,
+    priority: i32,
+}
+
+fn any_timed() -> impl Strategy<Value = Timed> {
+    (1_u32..5, 1_u32..9, 1_u64..60, 1_u64..=100, 0_u64..10, 0_i32..3).prop_map(
+        |(size, devices, limit, runs, comes, priority)| Timed { size, devices, limit, runs, comes, priority },
+    )
+}
+
+const NODES: usize = 3;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of one class and one queue, with a reservation for the first: whoever fits an empty cluster has started by the time
+    /// at which all that stand before it in the line, and all that ran when it came, would have run one after another.
+    #[ignore = "open: what is left to decide depends on what was looked at before, see `who_ends_in_time_goes_at_once`"]
+    #[test]
+    fn who_is_behind_those_that_end_starts_within_their_spans(jobs in vec(any_timed(), 2..14), depth in 1_u32..4) {
+        let mut world = World::new(|_| (), &octets(NODES));
+        let mut settings = Settings { reservation_depth: depth, ageing_ms: 0, ..Settings::default() };
+        settings.classes.iter_mut().for_each(|class| class.min_run_ms = 0);
+        world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+        // From the order to start to its end at the longest.
+        let span = |timed: &Timed| MINUTE + timed.limit * MINUTE + 30 * SECOND;
+        let mut came: Vec<(u64, Timestamp, u64)> = Vec::new();
+        for (at, timed) in jobs.iter().enumerate() {
+            world.advance(timed.comes * MINUTE);
+            let id = 1 + at as u64;
+            let submitted = job(id, gang(timed.size).devices(timed.devices)).time_limit(timed.limit * MINUTE).priority(timed.priority);
+            let runs_ms = (timed.limit * MINUTE * timed.runs / 100).max(1);
+            world.submit_for(submitted, runs_ms);
+            let is_known = world.watched.engine.gang(World::gang(id)).is_some();
+            if is_known {
+                came.push((id, world.now(), span(timed)));
+            }
+        }
+        let last = world.now();
+        let all: u64 = jobs.iter().map(span).sum();
+        world.advance(all);
+        for (id, at, own) in &came {
+            // All of an equal or a higher priority may stand before it, and the others may run when it comes.
+            let bound = at.plus(all - own);
+            let started = world.watched.record(World::gang(*id)).first_started_at;
+            prop_assert!(started.is_some_and(|started| started <= bound.max(last)), "job {id} came at {at:?}, started {started:?}, bound {bound:?}");
+        }
+    }
+
+    /// The first of the line starts no later than its reservation said when it was made.
+    #[ignore = "open: what is left to decide depends on what was looked at before, see `who_ends_in_time_goes_at_once`"]
+    #[test]
+    fn a_reservation_is_kept(jobs in vec(any_timed(), 2..16), depth in 1_u32..5) {
+        let mut world = World::new(|_| (), &octets(NODES));
+        let settings = Settings { reservation_depth: depth, ..Settings::default() };
+        world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+        for (at, timed) in jobs.iter().enumerate() {
+            world.advance(timed.comes * MINUTE);
+            let submitted = job(1 + at as u64, gang(timed.size).devices(timed.devices)).time_limit(timed.limit * MINUTE);
+            world.submit_for(submitted.priority(timed.priority), (timed.limit * MINUTE * timed.runs / 100).max(1));
+        }
+        world.advance(jobs.len() as u64 * 62 * MINUTE);
+        for (at, change) in &world.changes {
+            let phalanx_model::Change::GangReserved { gang, reserved } = change else { continue };
+            let by = reserved.at.unwrap_or(Timestamp::MAX);
+            let placed = world.changes.iter().find_map(|(when, change)| match change {
+                phalanx_model::Change::GangPlaced { gang: placed, .. } if placed == gang && when >= at => Some(*when),
+                _ => None,
+            });
+            prop_assert!(placed.is_some_and(|placed| placed <= by), "{gang} has a place from {by:?}, and started {placed:?}");
+        }
+        let dropped = world.changes.iter().filter(|(_, change)| matches!(change, phalanx_model::Change::ReservationDropped { .. }));
+        prop_assert_eq!(dropped.count(), 0);
+    }
+}
+
+/// Found by the property above: job 4 ends in time before the reservation of job 2, and is not started in the step in
+/// which it comes, though it would be if all were planned anew.
+#[test]
+#[ignore = "open: what is left to start depends on what was looked at before"]
+fn who_ends_in_time_goes_at_once() {
+    let mut world = World::new(|_| (), &octets(NODES));
+    let settings = Settings { reservation_depth: 2, ..Settings::default() };
+    world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+    world.submit_for(job(1, gang(3).devices(2)).time_limit(32 * MINUTE), 5 * MINUTE + 7 * SECOND);
+    world.submit(job(2, gang(3).devices(7)).time_limit(MINUTE));
+    world.submit_for(job(3, gang(1).devices(2)).time_limit(10 * MINUTE), 4 * MINUTE + 6 * SECOND);
+    world.advance(4 * MINUTE);
+    world.submit(job(4, gang(3).devices(1)).time_limit(28 * MINUTE));
+    assert!(world.is_running(4), "{:?}", world.reason(4));
+}

@@ -1,0 +1,69 @@
+//! Ranks that touch the file named by `PHALANX_CHECKPOINTED` say that their gang saved its work. The files are looked at
+//! once a second; what counts is when they were touched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use phalanx_model::{GangId, Input, Timestamp};
+
+use crate::Paths;
+use crate::daemon::Daemon;
+use crate::env::CHECKPOINTED;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Attempts that are watched, and what was told of each.
+type Watched = BTreeMap<(GangId, u32), Timestamp>;
+
+pub(crate) fn start(daemon: &Arc<Daemon>) {
+    let daemon = Arc::clone(daemon);
+    std::thread::spawn(move || {
+        let mut watched = Watched::new();
+        // Ends with the pump: a stopped engine answers nothing.
+        while look(&daemon, &mut watched) {
+            std::thread::sleep(EVERY);
+        }
+    });
+}
+
+/// Attempts that ended since the last look are looked at once more: a gang saves its work when it has to make way.
+fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
+    let known: Vec<(GangId, u32)> = watched.keys().copied().collect();
+    let asked = daemon.engine.look(move |engine| {
+        let all = engine.jobs().flat_map(|(_, records)| records);
+        let running: Vec<_> = all
+            .filter(|r| r.holds_capacity())
+            .map(|r| ((r.id, r.attempt), r.checkpointed_at.unwrap_or_default()))
+            .collect();
+        let is_in_books = |(gang, _): &(GangId, u32)| engine.gang(*gang).is_some();
+        (running, known.into_iter().filter(is_in_books).collect::<Vec<_>>())
+    });
+    let Ok((running, known)) = asked else { return false };
+    let mut next: Watched = running.into_iter().collect();
+    let mut facts = Vec::new();
+    let ended = known.into_iter().filter(|attempt| !next.contains_key(attempt)).collect::<Vec<_>>();
+    for (gang, attempt) in next.keys().copied().chain(ended) {
+        let told = next.get(&(gang, attempt)).or_else(|| watched.get(&(gang, attempt))).copied();
+        let touched = touched_at(&daemon.paths, gang, attempt);
+        if let Some(at) = touched.filter(|at| *at > told.unwrap_or_default()) {
+            facts.push(((gang, attempt), at));
+        }
+    }
+    for (attempt, at) in &facts {
+        next.entry(*attempt).and_modify(|told| *told = *at);
+    }
+    *watched = next;
+    let facts: Vec<Input> =
+        facts.into_iter().map(|((gang, _), at)| Input::GangCheckpointed { gang, at }).collect();
+    facts.is_empty() || daemon.engine.report(facts).is_ok()
+}
+
+/// When it was touched; never in the future, whatever the file says.
+fn touched_at(paths: &Paths, gang: GangId, attempt: u32) -> Option<Timestamp> {
+    let file = fs::metadata(paths.attempt(gang, attempt).join(CHECKPOINTED)).ok()?;
+    let since = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let at = Timestamp(u64::try_from(since.as_millis()).ok()?);
+    (at > Timestamp(0)).then(|| at.min(phalanx_shell::unix_now()))
+}

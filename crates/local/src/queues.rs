@@ -1,0 +1,52 @@
+//! The queue file: who may use how much, and who goes first.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use phalanx_model::{Input, Queue, Settings, SyncKind};
+use phalanx_spec::{QueueFile, SharePolicy};
+
+#[derive(Debug, thiserror::Error)]
+pub enum QueuesError {
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    /// The place and what is accepted stand below the first line.
+    #[error("{0}")]
+    Spec(String),
+}
+
+/// Reads a queue file.
+///
+/// # Errors
+/// When it cannot be read, or is no queue file.
+pub fn read(path: &Path) -> Result<SharePolicy, QueuesError> {
+    let unreadable = |source| QueuesError::Unreadable { path: path.to_owned(), source };
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > phalanx_spec::FILE_BYTES_MAX as u64 {
+        let most = phalanx_spec::FILE_BYTES_MAX;
+        return Err(QueuesError::Spec(format!(
+            "{}: has {size} bytes, at most {most} are read",
+            path.display()
+        )));
+    }
+    parse(&fs::read_to_string(path).map_err(unreadable)?, &path.display().to_string())
+}
+
+/// Reads the text of a queue file; `name` stands in errors.
+///
+/// # Errors
+/// When it is no queue file.
+pub fn parse(text: &str, name: &str) -> Result<SharePolicy, QueuesError> {
+    let spec = |e: phalanx_spec::SpecError| QueuesError::Spec(e.to_string());
+    QueueFile::from_yaml(text, name).and_then(QueueFile::into_policy).map_err(spec)
+}
+
+/// The facts that make these queues, and no others, those of the cluster.
+pub(crate) fn facts(settings: Settings, queues: Vec<Queue>) -> Vec<Input> {
+    let kind = SyncKind::Queues;
+    let mut facts =
+        vec![Input::SettingsConfigured { settings: Box::new(settings) }, Input::SyncBegin { kind }];
+    facts.extend(queues.into_iter().map(|queue| Input::QueueObserved { queue: Box::new(queue) }));
+    facts.push(Input::SyncEnd { kind });
+    facts
+}

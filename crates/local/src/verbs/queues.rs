@@ -1,0 +1,63 @@
+//! Queues, and what happened to the jobs in them.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{Queue, QueueName, Settings};
+use phalanx_shell::Engine;
+
+use super::{Failure, get, operator, refuse, turn, unreadable};
+use crate::daemon::Daemon;
+use crate::protocol::{Answer, ErrorCode, HistoryView, JobRef};
+use crate::queues::facts;
+use crate::server::Peer;
+use crate::views;
+
+/// Events in one list.
+const HISTORY_MAX: u32 = 100_000;
+
+pub(super) fn one(daemon: &Daemon, name: &QueueName) -> Result<Answer, Failure> {
+    let wanted = name.clone();
+    let found = daemon.engine.look(move |e| {
+        views::queue(e, &wanted).ok_or_else(|| views::queues(e).into_iter().map(|q| q.name).collect())
+    })?;
+    found.map(|view| Answer::Queue(Box::new(view))).map_err(|known: Vec<String>| {
+        let hint = format!("queues are {}", known.join(", "));
+        refuse(ErrorCode::NotFound, format!("no queue {name}"), hint)
+    })
+}
+
+pub(super) fn apply(
+    daemon: &Daemon,
+    peer: &Peer,
+    settings: Settings,
+    queues: Vec<Queue>,
+) -> Result<Answer, Failure> {
+    operator(peer)?;
+    let count = queues.len();
+    let names: BTreeSet<QueueName> = queues.iter().map(|queue| queue.name.clone()).collect();
+    let are_there = move |e: &Engine| {
+        let known: BTreeSet<QueueName> = e.queues().into_iter().map(|report| report.queue.name).collect();
+        names.is_subset(&known)
+    };
+    turn::apply(daemon, facts(settings, queues), are_there)?;
+    let s = if count == 1 { "" } else { "s" };
+    let by = &peer.owner.name;
+    crate::say::say(&format!("{by} set {count} queue{s}"));
+    Ok(Answer::Done { detail: format!("{count} queue{s} and the settings are in force") })
+}
+
+pub(super) fn history(
+    daemon: &Daemon,
+    peer: &Peer,
+    wanted: Option<&JobRef>,
+    limit: u32,
+) -> Result<Answer, Failure> {
+    let limit = limit.min(HISTORY_MAX);
+    let Some(wanted) = wanted else {
+        return Ok(Answer::History(daemon.recorder.newest(limit).map_err(unreadable)?));
+    };
+    let job = get(daemon, peer, wanted)?;
+    let skipped = job.events.len().saturating_sub(limit as usize);
+    let event = |event| HistoryView { job: job.id, name: job.name.clone(), event };
+    Ok(Answer::History(job.events.into_iter().skip(skipped).map(event).collect()))
+}

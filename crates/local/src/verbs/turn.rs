@@ -1,0 +1,105 @@
+//! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
+
+use phalanx_model::{Boost, Change, Input, JobId};
+use phalanx_shell::Engine;
+
+use super::{Failure, operator, own, refuse};
+use crate::daemon::Daemon;
+use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
+use crate::server::Peer;
+use crate::views::span;
+
+pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
+    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let by = peer.owner.name.clone();
+    let id = job.id;
+    let is_held = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_some());
+    apply(daemon, vec![Input::JobHeld { job: id, by: by.clone() }], is_held)?;
+    said(daemon, job.id, "held", format!("by {by}"), None);
+    Ok(Answer::Done { detail: format!("job {} waits until it is released; what runs goes on", job.id) })
+}
+
+pub(super) fn release(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
+    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let by = peer.owner.name.clone();
+    let id = job.id;
+    let is_free = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_none());
+    apply(daemon, vec![Input::JobReleased { job: id, by: by.clone() }], is_free)?;
+    said(daemon, job.id, "released", format!("by {by}"), None);
+    Ok(Answer::Done { detail: format!("job {} is no longer held", job.id) })
+}
+
+pub(super) fn boost(
+    daemon: &Daemon,
+    peer: &Peer,
+    wanted: &JobRef,
+    asked: Option<BoostAsk>,
+) -> Result<Answer, Failure> {
+    operator(peer)?;
+    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let (id, by) = (job.id, peer.owner.name.clone());
+    let now = phalanx_shell::unix_now();
+    let boost = asked.map(|BoostAsk { priority, for_ms }| Boost {
+        priority,
+        until: now.plus(for_ms),
+        by: by.clone(),
+    });
+    let wanted = boost.clone();
+    let is_boosted = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.boost == wanted);
+    apply(daemon, vec![Input::JobBoosted { job: id, boost: boost.clone() }], is_boosted)?;
+    let record = serde_json::to_value(&boost).ok();
+    let Some(BoostAsk { priority, for_ms }) = asked else {
+        said(daemon, id, "boost ended", format!("by {by}"), record);
+        return Ok(Answer::Done { detail: format!("job {id} has no boost") });
+    };
+    let detail = format!("priority {priority:+} for {} by {by}", span(for_ms));
+    said(daemon, id, "boosted", detail, record);
+    Ok(Answer::Done { detail: format!("job {id} has {priority:+} of priority for {}", span(for_ms)) })
+}
+
+fn unfinished(view: JobView) -> Result<JobView, Failure> {
+    if view.ending.is_none() {
+        return Ok(view);
+    }
+    let message = format!("job {} has ended: {}", view.id, view.state);
+    Err(refuse(ErrorCode::BadRequest, message, "this is for jobs that wait or run"))
+}
+
+/// Hands in facts. When it is not so afterwards, what the step refused is the error; it may also have refused facts of
+/// others, which are nobody's business here.
+pub(super) fn apply(
+    daemon: &Daemon,
+    facts: Vec<Input>,
+    is_so: impl FnOnce(&Engine) -> bool + Send + 'static,
+) -> Result<(), Failure> {
+    let refused = daemon.engine.request(facts, |engine, changes| {
+        let why = |change: &Change| match change {
+            Change::InputRejected { what, why } => Some(format!("{what}: {why}")),
+            _ => None,
+        };
+        (!is_so(engine)).then(|| changes.iter().filter_map(why).collect::<Vec<_>>())
+    })?;
+    match refused {
+        None => Ok(()),
+        Some(whys) => {
+            Err(refuse(ErrorCode::Rejected, whys.join("; "), "nothing of what is named here was done"))
+        }
+    }
+}
+
+/// A word of a person about a job, for its history.
+fn said(daemon: &Daemon, job: JobId, what: &str, detail: String, record: Option<serde_json::Value>) {
+    let at = phalanx_shell::unix_now();
+    daemon.recorder.event(job, EventView { at, what: what.to_owned(), detail, record });
+    refresh(daemon, job);
+}
+
+/// The job as it now stands, for who asks the history.
+fn refresh(daemon: &Daemon, id: JobId) {
+    let (map, recorder) = (daemon.map.clone(), daemon.recorder.clone());
+    let _ = daemon.engine.look(move |engine| {
+        if let Some(view) = crate::views::job(engine, &map, id, false) {
+            recorder.job(view, engine.job(id));
+        }
+    });
+}

@@ -1,0 +1,41 @@
+//! How queues stand, as text.
+
+use std::fmt::Write;
+
+use phalanx_model::{GoodReport, QueueReport, Resource};
+
+/// A line for each: what it uses of each resource, of what is guaranteed, of its limit, and what is due to it; then its
+/// gangs, and the terms by which it is ordered.
+pub(crate) fn queues(reports: &[QueueReport]) -> String {
+    let name = |report: &QueueReport| format!("{}{}", "  ".repeat(report.depth as usize), report.queue.name);
+    let width = reports.iter().map(|report| name(report).len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for report in reports {
+        let QueueReport { pending, running, dominant, .. } = report;
+        write!(text, "  {:width$}", name(report)).unwrap_or_default();
+        for good in report.goods.iter().filter(|good| is_spoken_of(good)) {
+            write!(text, "  {}", amounts(good)).unwrap_or_default();
+        }
+        let (share, past) = (percent(report.share), percent(report.past));
+        writeln!(text, "  {pending} pending, {running} running; share {share} of {dominant}, past {past}")
+            .unwrap_or_default();
+    }
+    if text.is_empty() { "  no queues\n".to_owned() } else { text }
+}
+
+/// Devices always are.
+fn is_spoken_of(good: &GoodReport) -> bool {
+    good.resource == Resource::Gpus || good.used > 0 || good.guaranteed > 0 || good.limit.is_some()
+}
+
+/// `gpus 8/16/32/24`: used, guaranteed, limit, due; `-` where there is none.
+fn amounts(good: &GoodReport) -> String {
+    let of = |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |amount| good.resource.show(amount));
+    let shown = [Some(good.used), Some(good.guaranteed), good.limit, good.due].map(of);
+    format!("{} {}", good.resource, shown.join("/"))
+}
+
+/// Of millionths: `12.5%`.
+fn percent(millionths: u64) -> String {
+    format!("{}.{}%", millionths / 10_000, millionths / 1_000 % 10)
+}

@@ -1,0 +1,139 @@
+//! The options of `submit` that decide when a job goes.
+
+use phalanx_model::later::{Calendar, SpotNotice};
+use phalanx_model::{Array, EndOf, JobName, Preempt, PreemptMode, QueueName, Timestamp, Turn};
+
+use crate::gang::items;
+use crate::parse::Parser;
+use crate::words::{Options, Word, Words};
+use crate::{ScenarioError, Verb};
+
+/// Guards against absurd input.
+const TASKS_MAX: usize = 100_000;
+
+/// Who holds, releases and boosts jobs in a scenario.
+pub(crate) const USER: &str = "user";
+
+/// A turn, whom it waits for by name, and the number of equal gangs.
+pub(crate) struct Waits {
+    pub(crate) turn: Turn,
+    pub(crate) after: Vec<(JobName, EndOf)>,
+    pub(crate) tasks: usize,
+}
+
+impl Parser {
+    pub(crate) fn waits(&self, options: &mut Options<'_>, words: &Words<'_>) -> Result<Waits, ScenarioError> {
+        let (array, tasks) = match options.take("array") {
+            None => (None, 1),
+            Some(word) => {
+                let (array, tasks) = array(word, words)?;
+                (Some(array), tasks)
+            }
+        };
+        let turn = Turn {
+            class: options.take("class").map(|w| words.name(w)).transpose()?,
+            held_by: options.take("hold").map(|_| USER.to_owned()),
+            begins_at: options.take("begin").map(|w| instant(w, words)).transpose()?,
+            deadline: options.take("deadline").map(|w| instant(w, words)).transpose()?,
+            array,
+            takes_spot: options.take("takes-spot").is_some(),
+            ..Turn::default()
+        };
+        let after = options.take("after").into_iter().flat_map(|word| items(word, ','));
+        let after: Result<_, _> = after.map(|item| self.after(item, words)).collect();
+        Ok(Waits { turn, after: after?, tasks })
+    }
+
+    /// `first`, `first:any`, `first:failure`
+    fn after(&self, word: Word<'_>, words: &Words<'_>) -> Result<(JobName, EndOf), ScenarioError> {
+        let (job, end) = word.text.split_once(':').unwrap_or((word.text, "success"));
+        let job = self.known_job(Word { text: job, ..word }, words)?;
+        let end = match end {
+            "success" => EndOf::Success,
+            "failure" => EndOf::Failure,
+            "any" => EndOf::Any,
+            other => {
+                let what = format!("unknown end {other:?}; known are success, failure, any");
+                return Err(words.error(word, what));
+            }
+        };
+        Ok((job, end))
+    }
+
+    /// `boost bert priority=10 until=2h`
+    pub(crate) fn boost(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let word = words.expect("a job")?;
+        let job = self.known_job(word, words)?;
+        let mut options = words.options()?;
+        let needs = |what: &str| words.error(word, format!("a boost needs {what}"));
+        let priority = options.take("priority").ok_or_else(|| needs("priority="))?;
+        let until = options.take("until").ok_or_else(|| needs("until="))?;
+        options.end(words)?;
+        Ok(Verb::Boost { job, priority: words.number(priority)?, until: instant(until, words)? })
+    }
+}
+
+impl Parser {
+    /// `window a from=2h to=4h for=team`
+    pub(crate) fn window(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let node = self.known_node(words)?;
+        let mut options = words.options()?;
+        let begins_at = options.take("from").map_or(Ok(Timestamp(0)), |w| instant(w, words))?;
+        let ends_at = options.take("to").map_or(Ok(Timestamp::MAX), |w| instant(w, words))?;
+        let held_for = options.take("for").map(|w| self.queue_named(w, words)).transpose()?;
+        options.end(words)?;
+        Ok(Verb::Window(Calendar { node, begins_at, ends_at, held_for }))
+    }
+
+    /// `spot-notice a at=2h`
+    pub(crate) fn spot_notice(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let node = self.known_node(words)?;
+        let mut options = words.options()?;
+        let ends_at = options.take("at").map_or(Ok(Timestamp::MAX), |w| instant(w, words))?;
+        options.end(words)?;
+        Ok(Verb::SpotNotice(SpotNotice { node, ends_at }))
+    }
+}
+
+/// `3`: three tasks; `3%1`: one at a time.
+fn array(word: Word<'_>, words: &Words<'_>) -> Result<(Array, usize), ScenarioError> {
+    let (tasks, most) = match word.text.split_once('%') {
+        None => (word.text, None),
+        Some((tasks, most)) => {
+            let column = word.column + tasks.chars().count() + 1;
+            (tasks, Some(words.number(Word { text: most, column })?))
+        }
+    };
+    let tasks: usize = words.number(Word { text: tasks, ..word })?;
+    if !(1..=TASKS_MAX).contains(&tasks) {
+        return Err(words.error(word, format!("an array has 1 to {TASKS_MAX} tasks")));
+    }
+    Ok((Array { running_max: most }, tasks))
+}
+
+/// A time as scenarios print it: the span since they began.
+fn instant(word: Word<'_>, words: &Words<'_>) -> Result<Timestamp, ScenarioError> {
+    words.duration_ms(word).map(Timestamp)
+}
+
+/// `preempt=never|cancel|requeue`, `pinned`
+pub(crate) fn preempt(options: &mut Options<'_>, words: &Words<'_>) -> Result<Preempt, ScenarioError> {
+    let mode = match options.take("preempt") {
+        None => PreemptMode::default(),
+        Some(word) => match word.text {
+            "requeue" => PreemptMode::Requeue,
+            "cancel" => PreemptMode::Cancel,
+            "never" => PreemptMode::Never,
+            other => {
+                let what = format!("unknown preempt {other:?}; known are requeue, cancel, never");
+                return Err(words.error(word, what));
+            }
+        },
+    };
+    Ok(Preempt { mode, is_pinned: options.take("pinned").is_some() })
+}
+
+pub(crate) fn queue(options: &mut Options<'_>, words: &Words<'_>) -> Result<QueueName, ScenarioError> {
+    let default = || QueueName::new("default").unwrap_or_else(|_| unreachable!("a constant name"));
+    options.take("queue").map_or_else(|| Ok(default()), |w| words.name(w))
+}

@@ -1,0 +1,161 @@
+//! When a job goes, how many times, and how small it may become.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::context;
+use phalanx_model::{
+    After, Array, ClassName, EndOf, Gang, Job, JobId, Preempt, PreemptMode, Timestamp, Turn,
+};
+use phalanx_spec::{JobFile, SpecError, SubmitContext, SubmitFlags};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn read(yaml: &str) -> Result<Job, SpecError> {
+    let context = SubmitContext { submitted_at: Timestamp(1_000), ..context() };
+    JobFile::from_yaml(&format!("{yaml}\nrun: x\n"), "job.yaml").and_then(|file| file.into_job(context))
+}
+
+fn job(yaml: &str) -> Job {
+    read(yaml).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn flags(set: impl FnOnce(&mut SubmitFlags), file: &str) -> Job {
+    let mut flags = SubmitFlags::default();
+    set(&mut flags);
+    let file = JobFile::from_yaml(&format!("{file}\nrun: x\n"), "job.yaml").unwrap();
+    let context = SubmitContext { submitted_at: Timestamp(1_000), ..context() };
+    flags.over(file).and_then(|file| file.into_job(context)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn after(job: u64, end: EndOf) -> After {
+    After { job: JobId(job), end }
+}
+
+const FULL: &str = "
+class: serving
+hold: true
+after: [12, {job: 13, end: any}, '14:failure']
+begin: +2h
+deadline: 1970-01-02T01:00+01:00
+array: {size: 3, max_running: 2}
+preempt: cancel
+spot: true
+checkpoint: {dir: /ckpt, shared: false}
+ranks: 8
+elastic: {min: 4, max: 16}";
+
+#[test]
+fn every_field_reaches_the_model() {
+    let job = job(FULL);
+    let turn = Turn {
+        class: Some(ClassName::new("serving").unwrap()),
+        held_by: Some("ada".to_owned()),
+        boost: None,
+        after: vec![after(12, EndOf::Success), after(13, EndOf::Any), after(14, EndOf::Failure)],
+        begins_at: Some(Timestamp(1_000 + 2 * HOUR_MS)),
+        deadline: Some(Timestamp(24 * HOUR_MS)),
+        array: Some(Array { running_max: Some(2) }),
+        takes_spot: true,
+    };
+    assert_eq!(job.turn, turn);
+    assert_eq!(job.policy.preempt, Preempt { mode: PreemptMode::Cancel, is_pinned: true });
+    assert_eq!(job.gangs.len(), 3);
+    assert!(job.gangs.iter().all(|gang| (gang.min, gang.size, gang.max) == (4, 8, 16)));
+}
+
+#[test]
+fn a_job_that_says_nothing_goes_when_it_can() {
+    for text in ["", "hold: false\nspot: false\nafter: []", "checkpoint: {dir: /ckpt, shared: true}"] {
+        let job = job(text);
+        assert_eq!((job.turn, job.policy.preempt), (Turn::default(), Preempt::default()), "{text}");
+    }
+}
+
+#[test]
+fn a_file_written_out_reads_back() {
+    let text = format!("{FULL}\nrun: x\n");
+    let yaml = JobFile::from_yaml(&text, "job.yaml").unwrap().to_yaml().unwrap();
+    let again = JobFile::from_yaml(&yaml, "again.yaml").unwrap_or_else(|error| panic!("{yaml}\n{error}"));
+    let first = JobFile::from_yaml(&text, "job.yaml").unwrap().into_job(context());
+    assert_eq!(first, again.into_job(context()), "{yaml}");
+}
+
+#[test]
+fn one_end_or_several_are_waited_for() {
+    let of = |text: &str| job(&format!("after: {text}")).turn.after;
+    assert_eq!(of("12"), [after(12, EndOf::Success)]);
+    assert_eq!(of("12:any"), [after(12, EndOf::Any)]);
+    assert_eq!(of("{job: 12, end: failure}"), [after(12, EndOf::Failure)]);
+    assert_eq!(of("[{job: 12}]"), of("12"));
+    let many: Vec<String> = (1..=1_001).map(|job: u64| job.to_string()).collect();
+    let error = read(&format!("after: [{}]", many.join(", "))).unwrap_err();
+    assert!(error.to_string().contains("at most 1000"), "{error}");
+}
+
+#[test]
+fn flags_say_the_same_as_files_and_win() {
+    let by_flags = flags(
+        |f| {
+            f.class = Some("serving".to_owned());
+            f.hold = true;
+            f.after = ["12", "13:any", "14:failure"].map(str::to_owned).to_vec();
+            f.begin = Some("+2h".to_owned());
+            f.deadline = Some("1970-01-02T00:00Z".to_owned());
+            f.array = Some("3%2".to_owned());
+            f.preempt = Some("cancel".to_owned());
+            f.spot = true;
+        },
+        "after: 99\narray: 7\nclass: research\ncheckpoint: {dir: /ckpt, shared: false}\nranks: 8\nelastic: {min: 4, max: 16}",
+    );
+    assert_eq!(by_flags, job(FULL));
+}
+
+#[test]
+fn tasks_are_equal_but_for_their_number() {
+    let job = job("array: 2%1\nlaunch: mpi\nenv: {A: b}\nroles: {ps: {run: y}, plain: {}}");
+    let [first, second] = job.gangs.as_slice() else { panic!("{} gangs", job.gangs.len()) };
+    let index = |gang: &Gang, role: Option<usize>| {
+        let env = &gang.program_of(role).env;
+        (env["PHALANX_ARRAY_INDEX"].clone(), env["PHALANX_ARRAY_SIZE"].clone(), env["A"].clone())
+    };
+    for role in [None, Some(0), Some(1)] {
+        assert_eq!(index(first, role), ("0".to_owned(), "2".to_owned(), "b".to_owned()));
+        assert_eq!(index(second, role), ("1".to_owned(), "2".to_owned(), "b".to_owned()));
+    }
+    let mut same = second.clone();
+    same.program.env.clone_from(&first.program.env);
+    same.roles.clone_from(&first.roles);
+    assert_eq!(same, *first);
+    let own = self::job("array: 2\nenv: {PHALANX_ARRAY_INDEX: 7}").gangs.remove(1).program.env;
+    assert_eq!(own["PHALANX_ARRAY_INDEX"], "7", "the user's own variables win");
+    assert!(!self::job("").gangs[0].program.env.contains_key("PHALANX_ARRAY_INDEX"));
+}
+
+#[test]
+fn arrays_are_bounded() {
+    assert_eq!(job("array: 10000").gangs.len(), 10_000);
+    let error = read(&format!("array: 2000\nenv: {{A: {}}}", "x".repeat(10_000))).unwrap_err();
+    assert!(error.what().contains("together"), "{error}");
+}
+
+#[test]
+fn elastic_sizes_are_ranks_and_become_members() {
+    let sizes = |text: &str| {
+        let gang = job(text).gangs.remove(0);
+        (gang.min, gang.size, gang.max)
+    };
+    assert_eq!(sizes("resources: {gpus: 8}\nelastic: {min: 2}"), (2, 8, 8));
+    assert_eq!(sizes("resources: {gpus: 8}\nelastic: {max: 12}"), (8, 8, 12));
+    assert_eq!(sizes("nodes: 2\nresources: {gpus: 8}\nelastic: {min: 8, max: 32}"), (8, 16, 32));
+    // A member is a launcher, with eight ranks.
+    let torchrun = "launch: torchrun\nnodes: 4\nresources: {gpus: 8}\nelastic: {min: 16, max: 64}";
+    assert_eq!(sizes(torchrun), (2, 4, 8));
+    // Or the one process of a node.
+    assert_eq!(sizes("launch: jax\nnodes: 4\nresources: {gpus: 8}\nelastic: {min: 1}"), (1, 4, 4));
+    // Each of an array's tasks by itself.
+    assert_eq!(sizes("array: 3\nranks: 4\nelastic: {min: 2}"), (2, 4, 4));
+    let error = read("ranks: 4\nelastic: {}").unwrap_err();
+    assert!(error.what().contains("says nothing"), "{error}");
+}

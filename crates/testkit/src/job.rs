@@ -1,0 +1,155 @@
+//! Builders of jobs. Names that are not names panic.
+
+use phalanx_model::{
+    Advisory, After, Array, ClassName, EndOf, FailureClass, Gang, Job, JobId, JobName, Owner, Policy,
+    PreemptMode, QueueName, Timestamp, Turn,
+};
+
+/// A job of one gang, submitted at its number, without retries or time limit.
+#[must_use]
+pub fn job(id: u64, gang: impl Into<Gang>) -> JobBuilder {
+    JobBuilder(Job {
+        id: JobId(id),
+        name: JobName::new(format!("job-{id}")).unwrap(),
+        key: None,
+        owner: Owner { uid: 1000, gid: 1000, name: "user".to_owned() },
+        queue: QueueName::new("default").unwrap(),
+        priority: 0,
+        submitted_at: Timestamp(id),
+        gangs: vec![gang.into()],
+        policy: Policy::default(),
+        turn: Turn::default(),
+    })
+}
+
+#[derive(Clone, Debug)]
+pub struct JobBuilder(Job);
+
+impl JobBuilder {
+    /// One gang more.
+    #[must_use]
+    pub fn and(mut self, gang: impl Into<Gang>) -> Self {
+        self.0.gangs.push(gang.into());
+        self
+    }
+
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.0.priority = priority;
+        self
+    }
+
+    #[must_use]
+    pub fn submitted_at(mut self, ms: u64) -> Self {
+        self.0.submitted_at = Timestamp(ms);
+        self
+    }
+
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.0.key = Some(key.to_owned());
+        self
+    }
+
+    #[must_use]
+    pub fn time_limit(mut self, ms: u64) -> Self {
+        self.0.policy.time_limit_ms = Some(ms);
+        self
+    }
+
+    #[must_use]
+    pub fn start_deadline(mut self, ms: u64) -> Self {
+        self.0.policy.start_deadline_ms = ms;
+        self
+    }
+
+    #[must_use]
+    pub fn advisory(mut self, signal: i32, lead_ms: u64) -> Self {
+        self.0.policy.stop.advisory = Some(Advisory { signal, lead_ms });
+        self
+    }
+
+    #[must_use]
+    pub fn grace(mut self, ms: u64) -> Self {
+        self.0.policy.stop.grace_ms = ms;
+        self
+    }
+
+    #[must_use]
+    pub fn retry(mut self, max: u32, on: &[FailureClass]) -> Self {
+        self.0.policy.retry.max = max;
+        self.0.policy.retry.on = on.to_vec();
+        self
+    }
+
+    #[must_use]
+    pub fn backoff(mut self, ms: u64, max_ms: u64) -> Self {
+        self.0.policy.retry.backoff_ms = ms;
+        self.0.policy.retry.backoff_max_ms = max_ms;
+        self
+    }
+
+    #[must_use]
+    pub fn queue(mut self, name: &str) -> Self {
+        self.0.queue = QueueName::new(name).unwrap();
+        self
+    }
+
+    #[must_use]
+    pub fn class(mut self, name: &str) -> Self {
+        self.0.turn.class = Some(ClassName::new(name).unwrap());
+        self
+    }
+
+    /// Until it is released.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        self.0.turn.held_by = Some("user".to_owned());
+        self
+    }
+
+    /// Waits for the end of another.
+    #[must_use]
+    pub fn after(mut self, job: u64, end: EndOf) -> Self {
+        self.0.turn.after.push(After { job: JobId(job), end });
+        self
+    }
+
+    #[must_use]
+    pub fn begins_at(mut self, ms: u64) -> Self {
+        self.0.turn.begins_at = Some(Timestamp(ms));
+        self
+    }
+
+    #[must_use]
+    pub fn deadline(mut self, ms: u64) -> Self {
+        self.0.turn.deadline = Some(Timestamp(ms));
+        self
+    }
+
+    /// So many tasks, each like the job's first gang, and so many of them at once.
+    #[must_use]
+    pub fn array(mut self, tasks: usize, running_max: Option<u32>) -> Self {
+        self.0.gangs = vec![self.0.gangs[0].clone(); tasks];
+        self.0.turn.array = Some(Array { running_max });
+        self
+    }
+
+    #[must_use]
+    pub fn preempt(mut self, mode: PreemptMode) -> Self {
+        self.0.policy.preempt.mode = mode;
+        self
+    }
+
+    /// Resumes where it ran before, or nowhere.
+    #[must_use]
+    pub fn pinned(mut self) -> Self {
+        self.0.policy.preempt.is_pinned = true;
+        self
+    }
+
+    #[must_use]
+    pub fn build(self) -> Job {
+        self.0
+    }
+}
