@@ -118,9 +118,7 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
             return Err(bad("time_limit", why));
         }
         for gang in &job.gangs {
-            let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
-            let devices = gang.all_needs().zip(sizes).map(|(needs, size)| needs.devices.saturating_mul(size));
-            let devices = devices.fold(0, u32::saturating_add);
+            let devices = gang.device_count();
             if let Some(most) = caps.gang_devices_max.filter(|most| devices > *most) {
                 let why =
                     format!("{devices} devices are more than queue {} gives one gang: {most}", queue.name);

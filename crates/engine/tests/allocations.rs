@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts")]
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "policy/news.rs"]
+mod news;
 
 use phalanx_engine::{Placer, Share};
 use phalanx_model::{Gang, LevelName, Segment};
@@ -12,29 +12,6 @@ use phalanx_testkit::{costs, gang, levels, node};
 fn level(name: &str) -> LevelName {
     LevelName::new(name).unwrap()
 }
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// 16 leaves of 10 nodes, more than are solved by recursion.
 fn placer() -> Placer {
@@ -80,12 +57,13 @@ fn services() -> [Gang; 6] {
 fn round(placer: &mut Placer, gangs: &[Gang], held: &mut Vec<Share>) -> usize {
     let mut allocations = 0;
     for gang in gangs {
-        let before = ALLOCATIONS.with(Cell::get);
-        let found = placer.place(gang).is_some();
-        if found {
-            placer.take(gang);
-        }
-        allocations += ALLOCATIONS.with(Cell::get) - before;
+        let mut found = false;
+        allocations += news::allocations(|| {
+            found = placer.place(gang).is_some();
+            if found {
+                placer.take(gang);
+            }
+        });
         if found {
             held.clear();
             held.extend(placer.shares());

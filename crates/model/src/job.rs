@@ -160,6 +160,19 @@ impl Gang {
         std::iter::once(&self.needs).chain(self.roles.iter().map(|role| &role.needs))
     }
 
+    /// The same, and how many members need it.
+    pub fn all_members(&self) -> impl Iterator<Item = (&Needs, u32)> {
+        let sizes = std::iter::once(self.size).chain(self.roles.iter().map(|role| role.size));
+        self.all_needs().zip(sizes)
+    }
+
+    /// Whole devices of all members.
+    #[must_use]
+    pub fn device_count(&self) -> u32 {
+        self.all_members()
+            .fold(0, |sum, (needs, size)| sum.saturating_add(needs.devices.saturating_mul(size)))
+    }
+
     /// What a member of a role runs, see [`Self::role_of`].
     #[must_use]
     pub fn program_of(&self, role: Option<usize>) -> &Program {

@@ -453,7 +453,7 @@ impl Ledger {
         let Some((queue, job)) = self.queue_of(id.job).zip(self.job(id.job)) else { return };
         let seat = self.queues.seat_of(job, id);
         self.queues.discharge(queue, seat, self.now);
-        let path: Vec<_> = self.queues.path(queue).chain([crate::policy::ROOT]).collect();
+        let path = self.queues.path_to_root(queue);
         if self.guards.stand(Guard::RoomWakes) {
             self.line.room_again(path.into_iter());
         }

@@ -169,10 +169,14 @@ impl Ledger {
         self.ends.iter().copied()
     }
 
+    fn unset_end(&mut self, gang: GangId) -> Option<Timestamp> {
+        let at = self.ends_at.remove(&gang)?;
+        self.ends.remove(&(at, gang));
+        Some(at)
+    }
+
     pub(super) fn forget_end(&mut self, gang: GangId) {
-        if let Some(at) = self.ends_at.remove(&gang) {
-            self.ends.remove(&(at, gang));
-        }
+        self.unset_end(gang);
         self.endless.remove(&gang);
         self.making_way.remove(&gang);
         self.making_way.values_mut().for_each(|victims| {
@@ -186,10 +190,7 @@ impl Ledger {
     }
 
     pub(super) fn note_end(&mut self, gang: GangId) {
-        let before = self.ends_at.remove(&gang);
-        if let Some(at) = before {
-            self.ends.remove(&(at, gang));
-        }
+        let before = self.unset_end(gang);
         let known = self.job(gang.job).zip(self.record(gang));
         let end = known.and_then(|(job, record)| crate::explain::known_end(job, record));
         if let Some(at) = end {

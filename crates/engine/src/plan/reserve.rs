@@ -11,7 +11,7 @@ use super::victims::has_room;
 use super::windows::A_WINDOW;
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{AskId, AskKey, Bill, Holder, QueueAt, ROOT};
+use crate::policy::{AskId, AskKey, Bill, Holder, QueueAt};
 
 impl Pass<'_> {
     /// Whoever has a place reserved and can start goes first.
@@ -54,7 +54,7 @@ impl Pass<'_> {
         let queues = &mut self.desk.queues;
         if let Some(queue) = queues.find(&job.queue) {
             queues.discharge(queue, queues.seat_of(job, id), self.ledger.now());
-            let path: Vec<QueueAt> = self.desk.queues.path(queue).chain([ROOT]).collect();
+            let path = self.desk.queues.path_to_root(queue);
             self.desk.line.room_again(path.into_iter());
         }
     }

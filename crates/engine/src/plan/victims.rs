@@ -370,9 +370,7 @@ pub(super) fn has_room(space: &Space, gang: &Gang, picks: &[Pick]) -> bool {
 /// Domains of a level in which the gang could fit once victims are gone, those whose cheapest victims would be enough for
 /// the least first. By devices alone: the search says whether it is so.
 fn likely_domains(tree: &Tree, space: &Space, gang: &Gang, level: usize, victims: &[Victim]) -> Vec<usize> {
-    let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
-    let needed = gang.all_needs().zip(sizes).map(|(needs, size)| needs.devices.saturating_mul(size));
-    let needed: u32 = needed.fold(0, u32::saturating_add);
+    let needed = gang.device_count();
     let mut domains: BTreeMap<usize, (u32, Cost)> = BTreeMap::new();
     for victim in victims {
         for pick in &victim.picks {

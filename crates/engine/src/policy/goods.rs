@@ -70,8 +70,7 @@ impl Goods {
     /// The least that a gang will have wherever it goes.
     pub(crate) fn least(&self, tree: &Tree, settings: &Settings, gang: &Gang) -> Bill {
         let mut bill = vec![0; self.len()];
-        let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
-        for (needs, size) in gang.all_needs().zip(sizes) {
+        for (needs, size) in gang.all_members() {
             let members = u128::from(size);
             self.add_hosted(&mut bill, needs, members);
             let each = match &needs.part {

@@ -154,11 +154,9 @@ impl Line {
 
     fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
         let gang = &key.gang;
-        let sizes = std::iter::once(gang.size).chain(gang.roles.iter().map(|role| role.size));
-        let devices = gang.all_needs().zip(sizes).map(|(needs, size)| needs.devices.saturating_mul(size));
         let ask = Ask {
             least: queues.goods.least(tree, queues.settings(), gang),
-            devices: devices.fold(0, u32::saturating_add),
+            devices: gang.device_count(),
             each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
             is_open: true,
             reason: Reason::None,

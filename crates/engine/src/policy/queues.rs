@@ -274,6 +274,11 @@ impl Queues {
         std::iter::successors(Some(leaf), |at| Some(self.at(*at).parent)).take_while(|at| *at != ROOT)
     }
 
+    /// The same, and the root.
+    pub(crate) fn path_to_root(&self, leaf: QueueAt) -> Vec<QueueAt> {
+        self.path(leaf).chain([ROOT]).collect()
+    }
+
     pub(crate) fn class_of(&self, job: &Job) -> Option<&Class> {
         self.settings.class(job.turn.class.as_ref()).or_else(|| self.settings.class(None))
     }
@@ -333,7 +338,7 @@ impl Queues {
         if holder.is_fixed {
             change(&mut node.secured_below, &holder.bill);
         }
-        for at in self.path(leaf).chain([ROOT]).collect::<Vec<_>>() {
+        for at in self.path_to_root(leaf) {
             let node = &mut self.nodes[at as usize];
             change(&mut node.used, &holder.bill);
             node.running = if is_more { node.running + 1 } else { node.running.saturating_sub(1) };
@@ -380,7 +385,7 @@ impl Queues {
 
     /// A gang begins or ceases to wait.
     pub(crate) fn want(&mut self, leaf: QueueAt, least: &[u128], is_more: bool) {
-        for at in self.path(leaf).chain([ROOT]).collect::<Vec<_>>() {
+        for at in self.path_to_root(leaf) {
             let node = &mut self.nodes[at as usize];
             if is_more {
                 add(&mut node.wanted, least);

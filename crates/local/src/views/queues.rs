@@ -85,12 +85,7 @@ fn count(queue: &mut QueueView, gang: &Gang, record: &GangRecord) {
         false => (&mut queue.running, &mut queue.devices_held),
     };
     *gangs = gangs.saturating_add(1);
-    *sum = sum.saturating_add(devices(gang));
-}
-
-fn devices(gang: &Gang) -> u32 {
-    let roles = gang.roles.iter().map(|role| role.size.saturating_mul(role.needs.devices));
-    roles.fold(gang.size.saturating_mul(gang.needs.devices), u32::saturating_add)
+    *sum = sum.saturating_add(gang.device_count());
 }
 
 /// The engine's word on its gangs is the last one.
@@ -115,7 +110,7 @@ fn waits(
         class: class_of(job),
         priority: job.priority,
         position: report.map_or(0, |report| report.position),
-        devices: devices(gang),
+        devices: gang.device_count(),
         waits_since: record.pending_since,
         evictions: record.evictions,
         reason: reason.word().to_owned(),
