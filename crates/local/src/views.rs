@@ -139,13 +139,14 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
 
 /// Why a gang is being stopped, in words.
 pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
-    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, Preempted, TimeLimit};
+    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, Preempted, Resized, TimeLimit};
     match cause {
         Failure { class, detail, .. } => format!("{class}: {detail}"),
         Displaced { detail, .. } => detail.clone(),
         Preempted(eviction) => eviction_sentence(eviction),
         Cancelled { by } => format!("cancelled by {by}"),
         TimeLimit => "its time limit is reached".to_owned(),
+        Resized { size } => format!("starts again with {size} members"),
     }
 }
 
