@@ -51,7 +51,8 @@ pub use parallel::{Axis, AxisKind, Collective};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, Queue, QueueReport, Reclaim, Resource, Settings, ShapeQuota,
+    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, Queue, QueueReport, Reclaim, Resource, Settings,
+    ShapeQuota,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,

@@ -200,6 +200,7 @@ impl Ledger {
         let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
         let mut taken = job.clone();
         self.cap_time_limit(&mut taken);
+        self.price_waits(&mut taken);
         self.evicted.clear();
         self.enter(taken, gangs);
         self.replan = true;

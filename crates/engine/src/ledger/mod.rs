@@ -4,6 +4,7 @@ mod apply;
 mod calendar;
 mod elastic;
 mod gang;
+mod hold_out;
 mod noted;
 mod reserve;
 mod share;
