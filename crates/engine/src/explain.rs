@@ -233,7 +233,10 @@ impl Outlook<'_> {
                 report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));
                 report.unblock.push(Unblock::At { at: *until });
             }
-            Reason::Window { ends_at, .. } => report.unblock.push(Unblock::At { at: *ends_at }),
+            // A window without an end is over when somebody says so.
+            Reason::Window { ends_at, .. } if *ends_at < Timestamp::MAX => {
+                report.unblock.push(Unblock::At { at: *ends_at });
+            }
             Reason::BackOff { until } => report.unblock.push(Unblock::At { at: *until }),
             _ => {}
         }

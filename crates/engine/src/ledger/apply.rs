@@ -44,6 +44,7 @@ impl Ledger {
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned, out),
             Input::NodeUncordoned { node } => {
                 self.noted.forget_notice(node);
+                self.open_again(node);
                 self.set_admin(node, Admin::Open, out);
             }
             Input::DrainRequested { node } => {

@@ -13,6 +13,7 @@ mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use phalanx_model::later::SpotNotice;
 use phalanx_model::{
     Change, CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
     Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
@@ -237,6 +238,10 @@ impl Ledger {
 
     pub(crate) const fn windows(&self) -> &Windows {
         &self.windows
+    }
+
+    pub(crate) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        self.noted.notices()
     }
 
     pub(crate) const fn queues(&self) -> &Queues {

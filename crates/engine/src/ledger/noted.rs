@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use phalanx_model::later::SpotNotice;
 use phalanx_model::{GangId, Input, JobId, NodeName};
 
 /// Guards the memory: more than this is refused.
@@ -50,6 +51,11 @@ impl Noted {
     /// Whether a node is to be taken back.
     pub(super) fn is_noticed(&self, node: &NodeName) -> bool {
         self.0.contains_key(&Key::Spot(node.clone()))
+    }
+
+    pub(super) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        let all = self.0.values();
+        all.filter_map(|input| if let Input::SpotNoticed { notice } = input { Some(notice) } else { None })
     }
 
     pub(super) fn forget_notice(&mut self, node: &NodeName) {
