@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod calendar;
 mod declared;
 mod disk_full;
 mod gang_start;

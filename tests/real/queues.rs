@@ -11,7 +11,7 @@ use phalanx_model::{
 };
 
 use crate::support::{
-    Bench, NOBODY, NODE_OF_8, TRAINER_EVERY, env, gang, is_root, refused, shell, trainer, until,
+    Bench, NOBODY, NODE_OF_8, TRAINER_EVERY, env, gang, is_root, number, refused, shell, trainer, until,
 };
 
 fn name(text: &str) -> QueueName {
@@ -64,10 +64,6 @@ fn history(bench: &Bench, job: Option<JobId>) -> Vec<HistoryView> {
         Ok(Answer::History(events)) => events,
         other => panic!("{other:?}"),
     }
-}
-
-fn number(bench: &Bench, file: &str) -> u64 {
-    bench.read(file).trim().parse().unwrap_or(0)
 }
 
 /// Who was evicted, for whom and by which rule, as `ps`, `why` and `history` say it.

@@ -4,7 +4,7 @@
 use phalanx_local::protocol::{Answer, Verb};
 use phalanx_model::{Advisory, Class, ClassName, EvictionRule, LevelName, Settings};
 
-use crate::support::{Bench, TRAINER_EVERY, gang, shell, trainer, until};
+use crate::support::{Bench, TRAINER_EVERY, gang, number, shell, trainer, until};
 
 const ONE_LEAF: &str = "levels: [cluster, leaf]
 nodes:
@@ -27,7 +27,7 @@ fn serving_takes_eight_gpus_and_training_loses_a_quarter_of_an_hour_at_most() {
     let signal = nix::sys::signal::Signal::SIGUSR1 as i32;
     training.policy.stop.advisory = Some(Advisory { signal, lead_ms: 300 });
     let training = bench.submit(training);
-    let number = |file: &str| bench.read(file).trim().parse::<u64>().unwrap_or(0);
+    let number = |file: &str| number(&bench, file);
     until("four hours", || number("ckpt/step") >= u64::from(MINUTES) / 2);
 
     let mut serving = shell(8, "exec sleep 1000");

@@ -102,6 +102,9 @@ fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
             format!("was asked not to start before {} ({})", page.date(*at), page.ahead(*at))
         }
         Reason::BackOff { until } => format!("failed before, and is tried again {}", page.ahead(*until)),
+        Reason::Window { ends_at: Timestamp::MAX, .. } => {
+            format!("{reason}; nobody said when that is over")
+        }
         Reason::Window { ends_at, .. } => format!("{reason}; the first is over {}", page.clock(*ends_at)),
         Reason::PreferredWait { until, .. } => format!("{reason}, until {}", page.clock(*until)),
         Reason::None => "was not considered yet".to_owned(),
