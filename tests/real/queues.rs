@@ -88,7 +88,11 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
     assert_eq!(why.reports[0].reason.word(), listed.reason);
     let events = history(bench, Some(view.id));
     let event = events.iter().find(|e| e.event.what == "evicted").unwrap();
-    assert!(event.event.detail.starts_with(&format!("makes way for job {by}: queue vision")), "{event:?}");
+    let sentence = format!("makes way for job {by} (test): queue vision");
+    assert!(event.event.detail.starts_with(&sentence), "{event:?}");
+    let waits = format!("these make way: job {} (test)", view.id);
+    let told = history(bench, Some(by));
+    assert!(told.iter().any(|e| e.event.what == "pending" && e.event.detail.ends_with(&waits)), "{told:#?}");
     let record = &event.event.record.as_ref().unwrap()["gang_stopping"]["cause"]["preempted"];
     assert_eq!(*record, serde_json::to_value(evicted).unwrap());
     assert!(history(bench, None).iter().any(|e| e == event), "of all jobs too");

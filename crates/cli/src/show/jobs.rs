@@ -132,7 +132,7 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
         field(&mut text, page, if job.ending.is_some() { "how" } else { "why" }, &clean(&why));
     }
     if let Some(spot) = &job.spot {
-        field(&mut text, page, "spot", &format!("{} of GPU time {spot}", span(spot.device_ms)));
+        field(&mut text, page, "on spot", &format!("{} of GPU time {spot}", span(spot.device_ms)));
     }
     if let Some(job) = &job.job {
         turn::fields(&mut text, page, job);
