@@ -303,6 +303,7 @@ pub fn report() -> Report {
         ],
         estimated_start: Some(Estimate { at: Timestamp(NOW.0 + 752_000), confidence: Confidence::AtLatest }),
         nearest: Some(placement(&slots, "leaf")),
+        likely_start: Some(LikelyStart { at: Timestamp(NOW.0 + 313_000), runs: 6 }),
     }
 }
 
@@ -319,6 +320,7 @@ pub fn dry_run() -> DryRunView {
         unblock: Vec::new(),
         estimated_start: Some(Estimate { at: NOW, confidence: Confidence::Now }),
         nearest: Some(ours),
+        likely_start: None,
         ..report()
     };
     let first_fit = FirstFitView {

@@ -3,6 +3,7 @@
 mod apply;
 mod calendar;
 mod gang;
+mod history;
 mod noted;
 mod reserve;
 mod share;
@@ -13,7 +14,6 @@ mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::later::SpotNotice;
 use phalanx_model::{
     Change, CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
     Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
@@ -24,6 +24,7 @@ use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
 use crate::policy::{Holder, Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
+use history::History;
 use noted::Noted;
 use sync::Sync;
 use tally::Tally;
@@ -104,6 +105,7 @@ pub(crate) struct Ledger {
     tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
     windows: Windows,
+    history: History,
     sync: Sync,
     /// Jobs that wait for the end of one.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
@@ -177,6 +179,7 @@ impl Ledger {
             tallies: BTreeMap::new(),
             noted: Noted::default(),
             windows: Windows::default(),
+            history: History::default(),
             sync: Sync::default(),
             dependents: BTreeMap::new(),
             queues: Queues::new(),
@@ -238,10 +241,6 @@ impl Ledger {
 
     pub(crate) const fn windows(&self) -> &Windows {
         &self.windows
-    }
-
-    pub(crate) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
-        self.noted.notices()
     }
 
     pub(crate) const fn queues(&self) -> &Queues {
@@ -579,6 +578,7 @@ impl Ledger {
         let past = self.queues.past();
         facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
         facts.extend(self.windows.facts());
+        facts.extend(self.history.facts());
         facts.extend(self.noted.facts());
         facts
     }

@@ -5,6 +5,13 @@ use std::collections::BTreeMap;
 use phalanx_model::later::SpotNotice;
 use phalanx_model::{GangId, Input, JobId, NodeName};
 
+impl super::Ledger {
+    /// Nodes that will be taken back.
+    pub(crate) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        self.noted.notices()
+    }
+}
+
 /// Guards the memory: more than this is refused.
 const NOTED_MAX: usize = 100_000;
 
@@ -53,7 +60,7 @@ impl Noted {
         self.0.contains_key(&Key::Spot(node.clone()))
     }
 
-    pub(super) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+    fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
         let all = self.0.values();
         all.filter_map(|input| if let Input::SpotNoticed { notice } = input { Some(notice) } else { None })
     }
