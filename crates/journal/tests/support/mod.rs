@@ -73,20 +73,12 @@ pub(crate) fn facts() -> Vec<Input> {
                 begins_at: at,
                 ends_at: at.plus(1),
                 held_for: None,
-                is_declared: true,
+                is_declared: false,
             },
         },
         Input::MetricObserved { metric: Metric { gang, name: "loss".to_owned(), value_milli: -5, at } },
         Input::SpotNoticed { notice: SpotNotice { node: node.clone(), ends_at: at } },
         Input::HealthGraded { health: Health { node, devices: DeviceMask::first(64), grade: 100 } },
-        Input::RunsObserved {
-            runs: PastRuns {
-                uid: 1000,
-                name: "sweep-".to_owned(),
-                of_limit_milli: vec![250, 500],
-                last_at: at,
-            },
-        },
     ]
 }
 
