@@ -349,10 +349,12 @@ fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
         let mut next = 1;
         for _ in 0..60 {
             let now = world.now;
-            let inputs = match below(10) {
+            let inputs = match below(11) {
                 0..2 => {
                     let begins_at = now.plus(HOUR / 4 + below(4 * HOUR));
+                    let is_open_ended = below(5) == 0;
                     let ends_at = begins_at.plus(1 + below(3 * HOUR));
+                    let ends_at = if is_open_ended { Timestamp::MAX } else { ends_at };
                     let held_for = (below(2) == 0).then(|| queue("team"));
                     let at = usize::try_from(below(3)).unwrap();
                     let calendar =
@@ -375,6 +377,11 @@ fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
                 6 => {
                     world.restart();
                     Vec::new()
+                }
+                10 => {
+                    let node = name(names[usize::try_from(below(3)).unwrap()]);
+                    told.0.retain(|window| window.node != node || !window.is_open_ended());
+                    vec![Input::NodeUncordoned { node }]
                 }
                 7 => {
                     // Somebody ends.
