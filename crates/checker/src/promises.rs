@@ -32,6 +32,7 @@ impl Promises {
             | Input::MemberReleased { .. }
             | Input::MemberExited { .. }
             | Input::GangCheckpointed { .. }
+            | Input::BoundaryReached { .. }
             | Input::EffectDone { .. } => {}
             _ => self.by.clear(),
         }

@@ -18,7 +18,7 @@ use crate::protocol::{
 };
 pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
-pub(crate) use sentences::{reason as reason_sentence, span, stop as stop_sentence};
+pub(crate) use sentences::{gang as gang_name, reason as reason_sentence, span, stop as stop_sentence};
 
 /// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
 const STANDARD: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 1 << 30, compute_ns: 0 };

@@ -201,6 +201,11 @@ fn line_of(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, &'
             };
             (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
         }
+        Change::ResizeAsked { gang, resize } => {
+            let whom = resize.by.map(|by| format!(", for {}", views::gang_name(engine, by)));
+            let whom = whom.unwrap_or_default();
+            (gang.job, "resize", format!("to {} members{whom}, at its next boundary", resize.size))
+        }
         Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {
             return None;

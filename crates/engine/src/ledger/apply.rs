@@ -76,6 +76,7 @@ impl Ledger {
                 Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
                 None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
             },
+            Input::BoundaryReached { gang, at } => self.boundary(*gang, *at, out),
             Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
                 // Unknown: the deadlines that cover every order decide, not a guess.
                 self.outstanding.remove(effect);
@@ -83,8 +84,8 @@ impl Ledger {
             Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
             Input::CalendarObserved { calendar } => self.observe_window(calendar, out),
             Input::SpotNoticed { notice } => self.notice_spot(notice, out),
-            Input::GangResized { .. }
-            | Input::ServiceObserved { .. }
+            Input::GangResized { .. } => self.resize(input, out),
+            Input::ServiceObserved { .. }
             | Input::SessionObserved { .. }
             | Input::MetricObserved { .. }
             | Input::HealthGraded { .. } => {

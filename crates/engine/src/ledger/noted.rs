@@ -17,7 +17,6 @@ const NOTED_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Resize(GangId),
     Service(JobId),
     Session(JobId),
     Metric(GangId, String),
@@ -32,7 +31,6 @@ pub(super) struct Noted(BTreeMap<Key, Input>);
 impl Noted {
     pub(super) fn note(&mut self, input: &Input) -> Result<(), String> {
         let key = match input {
-            Input::GangResized { gang, .. } => Key::Resize(*gang),
             Input::ServiceObserved { service } => Key::Service(service.job),
             Input::SessionObserved { session } => Key::Session(session.job),
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
@@ -49,7 +47,7 @@ impl Noted {
 
     pub(super) fn forget(&mut self, job: JobId) {
         self.0.retain(|key, _| match key {
-            Key::Resize(gang) | Key::Metric(gang, _) => gang.job != job,
+            Key::Metric(gang, _) => gang.job != job,
             Key::Service(j) | Key::Session(j) => *j != job,
             Key::Spot(_) | Key::Health(..) => true,
         });

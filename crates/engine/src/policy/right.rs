@@ -29,13 +29,6 @@ pub(crate) enum Right {
     Class,
 }
 
-impl Claim {
-    /// Whether any queue on the path owes it.
-    pub(crate) const fn is_owed(&self) -> bool {
-        self.guaranteed > 0
-    }
-}
-
 impl Queues {
     /// Whether it is worth looking for somebody whom a gang of a queue may evict. (Where it is, it may still find nobody.)
     pub(crate) fn may_evict(&self, queue: QueueAt, rank: i32, bill: &[u128], due: &[u128]) -> bool {
@@ -105,6 +98,16 @@ impl Queues {
         }
         let is_as_due = !is_fair || is_mine(mine.due) || !is_mine(other.due);
         (is_as_due && mine.rank > other.rank).then_some(Right::Class)
+    }
+
+    /// Whether a gang that waits may have members that one that runs can do without: it is of no lower class, and takes
+    /// nothing that is the own of queues to which only the other belongs.
+    pub(crate) fn may_shrink(&self, wants: Party, holds: Party) -> bool {
+        let (mine, other) = (wants.standing, holds.standing);
+        let common = self.common_depth(wants.queue, holds.queue);
+        let is_as_good = |mine: u32, other: u32| other <= common || mine > common;
+        let is_founded = is_as_good(mine.guaranteed, other.guaranteed) && is_as_good(mine.due, other.due);
+        mine.rank >= other.rank && (wants.queue == holds.queue || is_founded)
     }
 
     pub(crate) fn rule(&self, right: Right, wants: Party, holds: Party, claim: &Claim) -> EvictionRule {

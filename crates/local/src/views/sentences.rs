@@ -43,6 +43,7 @@ pub(crate) fn stop(engine: &Engine, cause: &StopCause) -> String {
         StopCause::Preempted(eviction) => evicted(engine, eviction),
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "its time limit is reached".to_owned(),
+        StopCause::Resized { size } => format!("starts again with {size} members"),
     }
 }
 
