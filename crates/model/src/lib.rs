@@ -18,6 +18,7 @@ pub mod mask;
 pub mod needs;
 pub mod node;
 mod parallel;
+pub mod past;
 pub mod product;
 pub mod question;
 pub mod queue;
@@ -48,6 +49,7 @@ pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
 pub use node::{Admin, DomainLimit, Levels, Node, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
+pub use past::PastRuns;
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
@@ -55,8 +57,8 @@ pub use queue::{
     ShapeQuota,
 };
 pub use report::{
-    Change, Confidence, Estimate, LevelCount, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,
-    Unblock,
+    Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,
+    Rule, Unblock,
 };
 pub use time::Timestamp;
 

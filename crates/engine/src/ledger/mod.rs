@@ -4,6 +4,7 @@ mod apply;
 mod calendar;
 mod elastic;
 mod gang;
+mod history;
 mod hold_out;
 mod noted;
 mod reserve;
@@ -25,6 +26,7 @@ use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
 use crate::policy::{Holder, Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
+use history::History;
 use noted::Noted;
 use sync::Sync;
 use tally::Tally;
@@ -105,6 +107,7 @@ pub(crate) struct Ledger {
     tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
     windows: Windows,
+    history: History,
     sync: Sync,
     /// Jobs that wait for the end of one.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
@@ -181,6 +184,7 @@ impl Ledger {
             tallies: BTreeMap::new(),
             noted: Noted::default(),
             windows: Windows::default(),
+            history: History::default(),
             sync: Sync::default(),
             dependents: BTreeMap::new(),
             queues: Queues::new(),
@@ -582,6 +586,7 @@ impl Ledger {
         let past = self.queues.past();
         facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
         facts.extend(self.windows.facts());
+        facts.extend(self.history.facts());
         facts.extend(self.noted.facts());
         facts
     }
