@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, PreemptMode, Queue,
-    QueueName, Reserved, StopCause, Timestamp,
+    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, Queue, QueueName, Reserved,
+    StopCause, Timestamp,
 };
 
 use crate::start::Start;
@@ -195,13 +195,10 @@ impl Checker {
         if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
             return Some("it does not wait".to_owned());
         }
-        if job.policy.preempt.mode == PreemptMode::Never {
-            return Some("it never makes way".to_owned());
+        if let Some(why) = self.kept(gang, job) {
+            return Some(why);
         }
         let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
-        if !own.is_preemptible {
-            return Some(format!("its class {} does not make way", own.name));
-        }
         if !others.may_preempt {
             return Some(format!("class {} evicts nobody", others.name));
         }

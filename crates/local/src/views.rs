@@ -139,13 +139,17 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
 
 /// Why a gang is being stopped, in words.
 pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
-    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, Preempted, TimeLimit};
+    use phalanx_model::StopCause::{
+        Cancelled, Displaced, Failure, IdleLimit, Preempted, ScaledIn, TimeLimit,
+    };
     match cause {
         Failure { class, detail, .. } => format!("{class}: {detail}"),
         Displaced { detail, .. } => detail.clone(),
         Preempted(eviction) => eviction_sentence(eviction),
         Cancelled { by } => format!("cancelled by {by}"),
         TimeLimit => "its time limit is reached".to_owned(),
+        ScaledIn { replicas } => format!("{replicas} replicas are enough"),
+        IdleLimit => "nobody used it".to_owned(),
     }
 }
 

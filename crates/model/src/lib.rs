@@ -22,6 +22,7 @@ pub mod product;
 pub mod question;
 pub mod queue;
 pub mod report;
+mod service;
 pub mod shape;
 pub mod time;
 mod torus;
@@ -57,6 +58,7 @@ pub use report::{
     Change, Confidence, Estimate, LevelCount, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,
     Unblock,
 };
+pub use service::{Look, Replicas, Service, Session, Target};
 pub use time::Timestamp;
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.

@@ -324,7 +324,7 @@ impl Swarm {
                 backoff_ms: rng.below(10_000),
                 backoff_max_ms: rng.below(60_000),
             },
-            preempt: phalanx_model::Preempt::default(),
+            ..Policy::default()
         };
         let mut script = Script {
             starts_ms: (!rng.chance(3)).then(|| rng.below(5_000)),

@@ -5,6 +5,7 @@ mod calendar;
 mod gang;
 mod noted;
 mod reserve;
+mod service;
 mod share;
 mod sync;
 mod tally;
@@ -24,6 +25,7 @@ use crate::policy::{Holder, Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
 use noted::Noted;
+use service::Serving;
 use sync::Sync;
 use tally::Tally;
 pub(crate) use wait::longest_ms;
@@ -102,6 +104,7 @@ pub(crate) struct Ledger {
     /// Of every gang that holds capacity.
     tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
+    serving: Serving,
     windows: Windows,
     sync: Sync,
     /// Jobs that wait for the end of one.
@@ -175,6 +178,7 @@ impl Ledger {
             reasons: BTreeMap::new(),
             tallies: BTreeMap::new(),
             noted: Noted::default(),
+            serving: Serving::default(),
             windows: Windows::default(),
             sync: Sync::default(),
             dependents: BTreeMap::new(),
@@ -339,7 +343,10 @@ impl Ledger {
     pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
         if self.reasons.get(&gang) != Some(&reason) {
             self.reasons.insert(gang, reason.clone());
-            out.changes.push(Change::ReasonChanged { gang, reason });
+            // That a service was scaled says it of all of them.
+            if !matches!(reason, Reason::Resting { .. }) {
+                out.changes.push(Change::ReasonChanged { gang, reason });
+            }
         }
     }
 
@@ -443,7 +450,7 @@ impl Ledger {
         let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
         let picks = self.tree.picks_of(placement, gang);
         let bill = self.queues.goods.held(&self.tree, self.queues.settings(), &picks, gang);
-        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job));
+        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
         self.queues.charge(queue, seat, Holder { bill, is_fixed }, self.now);
@@ -575,6 +582,8 @@ impl Ledger {
         facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
         facts.extend(self.windows.facts());
         facts.extend(self.noted.facts());
+        // After the metrics, which might say otherwise while not all of them are told.
+        facts.extend(self.serving.facts());
         facts
     }
 }

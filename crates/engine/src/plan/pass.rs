@@ -13,7 +13,7 @@ use super::search::Ceiling;
 use super::space::{Pick, Space};
 use super::together::{self, Choice};
 use super::tree::{LevelAt, Tree};
-use super::{Verdict, shortfall, verdict};
+use super::{Verdict, shortfall};
 use crate::Config;
 use crate::guard::Guard;
 use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
@@ -201,8 +201,7 @@ impl<'a> Pass<'a> {
         }
         self.hold_against(next.ask, next.queue);
         self.close_for(next.ask);
-        let patience = self.ledger.preferred_until(id);
-        match verdict(self.ledger, &mut self.desk.search, &self.desk.space, &gang, patience) {
+        match self.verdict_on(id, &gang) {
             Verdict::Go(ceiling, cost) => {
                 let picks = self.desk.search.picks().to_vec();
                 match self.admit(next.queue, &gang, &picks, is_fixed) {
@@ -349,8 +348,9 @@ impl<'a> Pass<'a> {
         if !self.desk.holds.is_empty() || self.chosen.is_empty() {
             return;
         }
-        // Nor from a place that others made way for.
-        if self.chosen.iter().any(|choice| self.ledger.cleared_place(choice.gang).is_some()) {
+        // Nor from a place that others made way for, or that keeps replicas apart.
+        let stays = |id: GangId| self.ledger.cleared_place(id).is_some() || self.is_kept_apart(id);
+        if self.chosen.iter().any(|choice| stays(choice.gang)) {
             return;
         }
         let tree = self.tree();
@@ -392,7 +392,7 @@ impl<'a> Pass<'a> {
         let seat = queues.seat_of(job, id);
         queues.discharge(queue, seat, self.ledger.now());
         let bill = queues.goods.held(tree, queues.settings(), &choice.picks, gang);
-        let is_fixed = queues.is_fixed(job);
+        let is_fixed = queues.is_fixed(job, id);
         queues.charge(queue, seat, Holder { bill, is_fixed }, self.ledger.now());
     }
 }

@@ -86,7 +86,7 @@ impl Pass<'_> {
         let queue = queues.find(&job.queue);
         let mut started = false;
         if let (Some((picks, order, time_ns)), Some(queue)) = (found, queue) {
-            let is_fixed = self.desk.queues.is_fixed(job);
+            let is_fixed = self.desk.queues.is_fixed(job, id);
             if evicts {
                 // It was counted when the others were told to make way.
                 self.unclaim(id);
