@@ -42,7 +42,11 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Queues => vec![Answer::Queues(views::queues())],
         Verb::Queue { .. } => vec![Answer::Queue(Box::new(views::queue()))],
         Verb::History { .. } => vec![Answer::History(views::history())],
-        Verb::Hold { .. } | Verb::Release { .. } | Verb::Boost { .. } | Verb::Tell { .. } => done("said"),
+        Verb::Hold { .. }
+        | Verb::Release { .. }
+        | Verb::Boost { .. }
+        | Verb::Scale { .. }
+        | Verb::Tell { .. } => done("said"),
         Verb::ApplyQueues { queues, .. } => done(&format!("{} queues", queues.len())),
         Verb::Drain { .. } => {
             vec![Answer::Error(ErrorView::new(
@@ -303,6 +307,7 @@ fn run_exits_as_the_job_does() {
         (user_code(3), 3),
         (user_code(256), 1),
         (Ending::TimeLimit, 124),
+        (Ending::IdleLimit, 124),
         (Ending::Cancelled { by: "root".to_owned() }, 130),
     ];
     for (ending, code) in endings {

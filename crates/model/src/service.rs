@@ -24,6 +24,21 @@ pub struct Target {
     pub metric: String,
     /// In thousandths of its unit, at least 1.
     pub value_milli: u64,
+    /// Fewer replicas are wanted once fewer were needed for so long.
+    #[serde(default = "five_minutes_ms")]
+    pub settle_ms: u64,
+}
+
+/// The stabilization window of the Kubernetes Horizontal Pod Autoscaler, when it scales in.
+const fn five_minutes_ms() -> u64 {
+    5 * 60_000
+}
+
+impl Target {
+    #[must_use]
+    pub fn new(metric: impl Into<String>, value_milli: u64) -> Self {
+        Self { metric: metric.into(), value_milli, settle_ms: five_minutes_ms() }
+    }
 }
 
 /// How many replicas of a service are wanted.

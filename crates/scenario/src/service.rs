@@ -40,7 +40,7 @@ fn measured(word: Word<'_>, between: char, words: &Words<'_>) -> Result<Target, 
     let bad =
         || words.error(word, format!("{:?} is no name and number such as tokens{between}1000", word.text));
     let (metric, value) = word.text.split_once(between).ok_or_else(bad)?;
-    Ok(Target { metric: metric.to_owned(), value_milli: parse_milli(value).map_err(|_| bad())? })
+    Ok(Target::new(metric, parse_milli(value).map_err(|_| bad())?))
 }
 
 impl Parser {

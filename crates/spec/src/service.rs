@@ -47,6 +47,9 @@ pub struct TargetFile {
     pub metric: At<String>,
     /// What one replica is to have of it.
     pub value: At<Measure>,
+    /// Replicas go when fewer were needed for so long. Default: 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle: Option<At<Span>>,
 }
 
 /// Somebody works in it.
@@ -174,9 +177,11 @@ impl JobFile {
             let what = format!("a name of {} bytes", metric.value.len());
             return wrong(metric.place, what, format!("expected 1 to {METRIC_BYTES_MAX} bytes"));
         }
-        let target = target
-            .as_ref()
-            .map(|target| Target { metric: target.metric.value.clone(), value_milli: target.value.value.0 });
+        let target = target.as_ref().map(|asked| {
+            let target = Target::new(asked.metric.value.clone(), asked.value.value.0);
+            let settle_ms = asked.settle.map_or(target.settle_ms, |settle| settle.value.millis());
+            Target { settle_ms, ..target }
+        });
         Ok(Some(Replicas {
             min: min.value.0,
             target,

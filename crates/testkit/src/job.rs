@@ -146,8 +146,7 @@ impl JobBuilder {
     /// So much of a metric for each replica of the service.
     #[must_use]
     pub fn target(mut self, metric: &str, value_milli: u64) -> Self {
-        let target = Target { metric: metric.to_owned(), value_milli };
-        self.0.turn.service.as_mut().unwrap().target = Some(target);
+        self.0.turn.service.as_mut().unwrap().target = Some(Target::new(metric, value_milli));
         self
     }
 

@@ -54,6 +54,7 @@ fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
         ending: None,
         exit_code: None,
         gangs: vec![gang_view(id, 8, 1)],
+        service: None,
         job: None,
         events: Vec::new(),
     }
@@ -463,6 +464,7 @@ pub fn preempted() -> JobView {
         deadline: Some(Timestamp(NOW.0 + 86_400_000)),
         array: Some(Array { running_max: Some(2) }),
         takes_spot: true,
+        service: None,
     };
     let mut job = Job { id: JobId(7), turn, ..job() };
     job.policy.preempt.is_pinned = true;

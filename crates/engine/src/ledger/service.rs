@@ -16,8 +16,6 @@ use super::apply::refuse;
 const METRIC_MS_MAX: u64 = 2 * 60_000;
 /// So much above or below the target nothing changes. The tolerance of the Horizontal Pod Autoscaler.
 const TOLERANCE_PERCENT: u128 = 10;
-/// As many are wanted as were needed at most for so long. The stabilization window of the Horizontal Pod Autoscaler.
-const WINDOW_MS: u64 = 5 * 60_000;
 
 /// What was told of services and sessions.
 #[derive(Clone, Debug, Default)]
@@ -94,9 +92,9 @@ fn first_look(service: &Replicas, replicas: u32, at: Timestamp) -> Vec<Look> {
     service.target.iter().map(|_| Look { at, replicas }).collect()
 }
 
-/// Adds a look. What was needed at most within the window stands first.
-fn look(looks: &mut Vec<Look>, replicas: u32, now: Timestamp) {
-    looks.retain(|look| look.replicas > replicas && look.at.plus(WINDOW_MS) > now);
+/// Adds a look. What was needed at most while things settle stands first.
+fn look(looks: &mut Vec<Look>, replicas: u32, now: Timestamp, settle_ms: u64) {
+    looks.retain(|look| look.replicas > replicas && look.at.plus(settle_ms) > now);
     looks.push(Look { at: now, replicas });
 }
 
@@ -186,7 +184,7 @@ impl Ledger {
         let load = self.load(job.id, told.replicas, &target.metric);
         let most = u32::try_from(self.gangs_of(job.id).len()).unwrap_or(u32::MAX).max(service.min);
         let needed = load.replicas(told.replicas, target).clamp(service.min, most);
-        look(&mut told.looks, needed, self.now);
+        look(&mut told.looks, needed, self.now, target.settle_ms);
         told.replicas = told.looks.first().map_or(needed, |look| look.replicas);
         let load_milli = u64::try_from(load.sum_milli).unwrap_or(u64::MAX);
         self.scale(told, Some(load_milli), out);

@@ -7,5 +7,6 @@ mod bugs;
 mod fairness;
 mod news;
 mod random;
+mod service;
 mod waiting;
 mod world;

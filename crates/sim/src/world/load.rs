@@ -23,7 +23,7 @@ impl World {
 
     /// The replicas tell, and will again.
     pub(super) fn tell_load(&mut self, job: JobId) {
-        let Some(Target { metric, value_milli }) = self.loads.get(&job).cloned() else { return };
+        let Some(Target { metric, value_milli, .. }) = self.loads.get(&job).cloned() else { return };
         let records = self.engine.jobs().filter(|(of, _)| of.id == job).flat_map(|(_, records)| records);
         let records: Vec<&GangRecord> = records.filter(|record| !record.is_finished()).collect();
         let is_over = records.is_empty();
