@@ -15,8 +15,8 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Change, CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
-    Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
+    CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, Node,
+    NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
 };
 
 use crate::guard::{Guard, Guards};
@@ -337,17 +337,6 @@ impl Ledger {
         let (gang, attempt) = (order.gang(), order.attempt());
         self.outstanding.insert(id, Outstanding { gang, attempt, starts });
         out.effects.push(Effect { id, order });
-    }
-
-    /// A pending gang's reason; says so when it changed.
-    pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
-        if self.reasons.get(&gang) != Some(&reason) {
-            self.reasons.insert(gang, reason.clone());
-            // That a service was scaled says it of all of them.
-            if !matches!(reason, Reason::Resting { .. }) {
-                out.changes.push(Change::ReasonChanged { gang, reason });
-            }
-        }
     }
 
     pub(crate) fn count_bypass(&mut self, gang: GangId) {

@@ -157,9 +157,8 @@ impl<'a> Pass<'a> {
             }
             Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => Vec::new(),
             Freed::Nodes(nodes) => {
-                let useful = |(_, ask): &(AskId, &Ask)| {
-                    may_use(tree, space, held, ask, &nodes) || takes_back(ask)
-                };
+                let useful =
+                    |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &nodes) || takes_back(ask);
                 line.closed().filter(useful).map(|(id, _)| id).collect()
             }
         };

@@ -242,6 +242,7 @@ impl Pass<'_> {
         let behind = self.desk.holds.iter().filter(|(_, hold)| hold.overlaps(&picks));
         for behind in behind.map(|(gang, _)| *gang).collect::<Vec<_>>() {
             self.lift_for_good(behind);
+            self.reserved.retain(|(reserved, ..)| *reserved != behind);
             self.dropped.push((behind, format!("gang {id} goes first")));
         }
         let Desk { space, holds, line, queues, .. } = &mut self.desk;
@@ -253,6 +254,8 @@ impl Pass<'_> {
         hold.evicts = evicts;
         if let Some(place) = waited {
             // It waits all the same.
+            // What is owed as much does not make way for another in this very turn.
+            hold.is_owed = queues.is_owed_in(place.queue, &least);
             hold.waits = (place.queue, least);
             queues.want(place.queue, &hold.waits.1, true);
         }
