@@ -216,7 +216,10 @@ impl Ledger {
         }
         let (class, code) = (FailureClass::UserCode, Some(0));
         let detail = "a replica is to serve, and all of its processes ended".to_owned();
-        self.close(gang, StopCause::Failure { class, rank: None, code, detail }, out);
+        let cause = StopCause::Failure { class, rank: None, code, detail };
+        let attempt = self.record(gang).map_or(0, |record| record.attempt);
+        out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
+        self.close(gang, cause, out);
     }
 }
 
