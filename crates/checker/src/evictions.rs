@@ -38,6 +38,8 @@ const fn is_from_outside(input: &Input) -> bool {
             | Input::MemberExited { .. }
             | Input::MemberObserved { .. }
             | Input::GangCheckpointed { .. }
+            | Input::MetricObserved { .. }
+            | Input::SessionObserved { .. }
             | Input::EffectDone { .. }
             | Input::EffectUnknown { .. }
     )
@@ -143,9 +145,9 @@ impl Checker {
         // Not counted against the queue that takes back: what was given to it or taken from it in this very step.
         let leaving: BTreeSet<GangId> =
             self.evictions.stopping.union(started).copied().chain(stopped).collect();
-        // An end is a change from outside too, and so is a failure.
+        // An end is a change from outside too, and so is a failure, or more to do for a service.
         let is_end = |change: &Change| match change {
-            Change::GangFinished { .. } => true,
+            Change::GangFinished { .. } | Change::ServiceScaled { .. } => true,
             Change::GangStopping { cause, .. } => matches!(cause, StopCause::Failure { .. }),
             _ => false,
         };

@@ -132,7 +132,9 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         let node = queues.at(above);
         let Some(queue) = &node.queue else { continue };
         let caps = &queue.caps;
-        let waiting = u64::from(node.pending) + job.gangs.len() as u64;
+        // Of a service only its minimum waits at first.
+        let own = job.turn.service.as_ref().map_or(job.gangs.len() as u64, |service| service.min.into());
+        let waiting = u64::from(node.pending) + own;
         if let Some(most) = caps.pending_max.filter(|most| waiting > u64::from(*most)) {
             return Err(bad(
                 "queue",

@@ -270,8 +270,11 @@ impl fmt::Display for Reason {
                 join(f, jobs)
             }
             Self::ArrayLimit { running_max } => write!(f, "its array runs at most {running_max} at once"),
+            Self::Resting { replicas: 1 } => {
+                f.write_str("is not wanted: 1 replica of its service stands before it")
+            }
             Self::Resting { replicas } => {
-                write!(f, "its service has {replicas} replicas before it, and no more are wanted")
+                write!(f, "is not wanted: {replicas} replicas of its service stand before it")
             }
             Self::BeginTime { .. } => f.write_str("was asked not to start before a time"),
             Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),

@@ -479,6 +479,32 @@ pub fn preempted() -> JobView {
     }
 }
 
+/// Three of at most four replicas are wanted, and two run.
+pub fn service() -> JobView {
+    let gang = |index: u16, phase| GangView {
+        id: JobId(9).gang(index),
+        phase: Some(phase),
+        placement: (index < 2).then(|| placement(&[("gpu-1", 0..2)], "node")),
+        ..gang_view(9, 1, 2)
+    };
+    let (runs, waits) = (Phase::Running { since: ago(600) }, Phase::Pending { not_before: ago(600) });
+    let target = Some(Target::new("tokens", 1_000_000));
+    let spread = Some(level("node"));
+    let turn = Turn { service: Some(Replicas { min: 1, target, spread }), ..Turn::default() };
+    let mut asked = Job { id: JobId(9), turn, ..job() };
+    asked.gangs = vec![asked.gangs[0].clone(); 4];
+    asked.policy.idle_limit_ms = Some(1_800_000);
+    JobView {
+        reason: "Resources".to_owned(),
+        detail: "needs 1 members at once, and 0 fit now".to_owned(),
+        started_at: Some(ago(600)),
+        gangs: vec![gang(0, runs.clone()), gang(1, runs), gang(2, waits.clone()), gang(3, waits)],
+        service: Some(ServiceView { wanted: 3, running: 2, min: 1, max: 4 }),
+        job: Some(Box::new(asked)),
+        ..job_view(9, "chat", "running", 700)
+    }
+}
+
 pub fn why_preempted() -> WhyView {
     let reason = Reason::Priority { ahead: JobId(5).gang(0), at: Some(Timestamp(NOW.0 + 60_000)) };
     WhyView {

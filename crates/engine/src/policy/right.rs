@@ -29,13 +29,6 @@ pub(crate) enum Right {
     Class,
 }
 
-impl Claim {
-    /// Whether any queue on the path owes it.
-    pub(crate) const fn is_owed(&self) -> bool {
-        self.guaranteed > 0
-    }
-}
-
 impl Queues {
     /// Whether it is worth looking for somebody whom a gang of a queue may evict. (Where it is, it may still find nobody.)
     pub(crate) fn may_evict(&self, queue: QueueAt, rank: i32, bill: &[u128], due: &[u128]) -> bool {
