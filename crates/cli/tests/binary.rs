@@ -33,6 +33,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
                 "`phalanx ps -a` lists all jobs",
             ))]
         }
+        Verb::Get { job: JobRef::Id(JobId(9)) } => vec![Answer::Job(Box::new(views::service()))],
         Verb::Get { .. } => vec![Answer::Job(Box::new(views::running()))],
         Verb::Why { job: JobRef::Id(JobId(7)) } => vec![Answer::Why(views::why_preempted())],
         Verb::Why { .. } => vec![Answer::Why(views::why())],
