@@ -40,6 +40,7 @@ const fn is_from_outside(input: &Input) -> bool {
             | Input::GangCheckpointed { .. }
             | Input::MetricObserved { .. }
             | Input::SessionObserved { .. }
+            | Input::BoundaryReached { .. }
             | Input::EffectDone { .. }
             | Input::EffectUnknown { .. }
     )
@@ -51,7 +52,9 @@ impl Evictions {
             self.made_way.clear();
         }
         match input {
-            Input::GangCheckpointed { gang, .. } => set(&mut self.checkpointed, *gang, true),
+            Input::GangCheckpointed { gang, .. } | Input::BoundaryReached { gang, .. } => {
+                set(&mut self.checkpointed, *gang, true)
+            }
             Input::JobObserved { gangs, .. } => gangs.iter().for_each(|record| self.observe(record)),
             _ => {}
         }

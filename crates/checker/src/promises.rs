@@ -31,6 +31,7 @@ impl Promises {
             | Input::MemberReleased { .. }
             | Input::MemberExited { .. }
             | Input::GangCheckpointed { .. }
+            | Input::BoundaryReached { .. }
             | Input::EffectDone { .. } => {}
             _ => self.by.clear(),
         }

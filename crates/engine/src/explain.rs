@@ -1,5 +1,6 @@
 //! Why a gang waits, in full: computed on demand, by the predicates that decide.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
@@ -16,7 +17,7 @@ use crate::plan::{
 use crate::policy::{AskId, QueueAt};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
-    let (gang, record) = (ledger.gang(id)?, ledger.record(id)?);
+    let record = ledger.record(id)?;
     if !record.is_pending() {
         return Some(Report {
             gang: id,
@@ -29,10 +30,12 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
             nearest: record.placement.clone(),
         });
     }
+    let wanted = ledger.wanted(id)?;
+    let gang = &*wanted;
     let order = ledger.in_order();
     let position = order.iter().position(|g| *g == id)?;
-    let (reason, now) = now_of(ledger, id, gang);
-    let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
+    let (reason, now) = now_of(ledger, id);
+    let ahead: Vec<Cow<'_, Gang>> = order.iter().take(position).filter_map(|g| ledger.wanted(*g)).collect();
     let earliest = match record.phase {
         Phase::Pending { not_before } => {
             let asked = ledger.job(id.job).and_then(|job| job.turn.begins_at);
@@ -51,17 +54,17 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
 /// Why a pending gang waits, as things stand.
 pub(crate) fn reason(ledger: &Ledger, id: GangId) -> Option<Reason> {
     ledger.record(id).filter(|record| record.is_pending())?;
-    Some(now_of(ledger, id, ledger.gang(id)?).0)
+    Some(now_of(ledger, id).0)
 }
 
 /// The same of all that wait. Those of one ask in one queue wait for the same.
 pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
     let mut known: BTreeMap<(AskId, QueueAt), Reason> = BTreeMap::new();
     let pending = ledger.active().filter(|(_, _, record)| record.is_pending());
-    let reason = |id: GangId, gang: &Gang| match ledger.line().place_of(id) {
+    let reason = |id: GangId| match ledger.line().place_of(id) {
         Some(place) => {
             let of_ask = known.entry((place.ask, place.queue));
-            let reason = of_ask.or_insert_with(|| now_of(ledger, id, gang).0).clone();
+            let reason = of_ask.or_insert_with(|| now_of(ledger, id).0).clone();
             match reason {
                 Reason::PreferredWait { level, .. } => {
                     Reason::PreferredWait { level, until: ledger.preferred_until(id).unwrap_or_default() }
@@ -69,14 +72,14 @@ pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
                 reason => reason,
             }
         }
-        None => now_of(ledger, id, gang).0,
+        None => now_of(ledger, id).0,
     };
     let mut reason = reason;
-    pending.map(|(_, gang, record)| (record.id, reason(record.id, gang))).collect()
+    pending.map(|(_, _, record)| (record.id, reason(record.id))).collect()
 }
 
 /// Why it does not start now, or where it would.
-fn now_of(ledger: &Ledger, id: GangId, gang: &Gang) -> (Reason, Option<Placement>) {
+fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
     let told = reason_of(ledger, id);
     if let Some(reason) = ledger.kept_back(id) {
         return (reason, None);
@@ -96,7 +99,7 @@ fn now_of(ledger: &Ledger, id: GangId, gang: &Gang) -> (Reason, Option<Placement
             (ahead.map_or(Reason::None, |(ahead, at)| Reason::Priority { ahead, at }), None)
         }
         (Verdict::Go(..), _) => {
-            let here = placement(ledger.tree(), search.picks(), search.order(), gang);
+            let here = placement(ledger.tree(), search.picks(), search.order(), &wanted);
             (Reason::None, here)
         }
         (Verdict::Full, _) => {
@@ -127,7 +130,7 @@ struct Outlook<'a> {
     /// What is free, what is held for gangs that wait included.
     space: Space,
     /// Pending gangs that go first.
-    ahead: Vec<&'a Gang>,
+    ahead: Vec<Cow<'a, Gang>>,
     ahead_ids: &'a [GangId],
     /// When it gives up waiting of its own accord: for its back-off, and for a closer place.
     earliest: Timestamp,
@@ -295,7 +298,7 @@ impl Outlook<'_> {
         let mut free = self.space.clone();
         let mut now = self.ledger.now();
         let limits = self.ahead_ids.iter().map(|g| longest_ms(&self.ledger.job(g.job)?.policy));
-        let queue = self.ahead.iter().copied().zip(limits).chain([(gang, None)]);
+        let queue = self.ahead.iter().map(AsRef::as_ref).zip(limits).chain([(gang, None)]);
         for (next, limit_ms) in queue {
             let ceiling = Ceiling(tree.level_of_required(next));
             let is_self = std::ptr::eq(next, gang);

@@ -150,7 +150,7 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
 /// Why a gang is being stopped, in words.
 pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
     use phalanx_model::StopCause::{
-        Cancelled, Displaced, Failure, IdleLimit, Preempted, ScaledIn, TimeLimit,
+        Cancelled, Displaced, Failure, IdleLimit, Preempted, Resized, ScaledIn, TimeLimit,
     };
     match cause {
         Failure { class, detail, .. } => format!("{class}: {detail}"),
@@ -160,6 +160,7 @@ pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
         TimeLimit => "its time limit is reached".to_owned(),
         ScaledIn { replicas } => format!("{replicas} replicas are enough"),
         IdleLimit => "nobody used it".to_owned(),
+        Resized { size } => format!("starts again with {size} members"),
     }
 }
 

@@ -183,6 +183,10 @@ fn line_of(at: Timestamp, change: &Change) -> Option<(JobId, &'static str, Strin
             };
             (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
         }
+        Change::ResizeAsked { gang, resize } => {
+            let whom = resize.by.map_or_else(String::new, |by| format!(", for job {}", by.job));
+            (gang.job, "resize", format!("to {} members{whom}, at its next boundary", resize.size))
+        }
         Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {
             return None;

@@ -125,6 +125,12 @@ pub enum Input {
         at: Timestamp,
     },
 
+    /// A gang's ranks saved their work, and its size may change now.
+    BoundaryReached {
+        gang: GangId,
+        at: Timestamp,
+    },
+
     EffectDone {
         effect: EffectId,
     },

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Resource;
 use crate::{
-    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, QueueName, Reserved, ResourceName,
-    RoleName, Segment, Spread, StopCause, Timestamp,
+    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, QueueName, Reserved, Resize,
+    ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
 };
 
 /// One thing that changed in a step.
@@ -50,6 +50,11 @@ pub enum Change {
     GangReserved {
         gang: GangId,
         reserved: Reserved,
+    },
+    /// An elastic gang is to have another size: from its next boundary on, or at once where it has to make way.
+    ResizeAsked {
+        gang: GangId,
+        resize: Resize,
     },
     /// It is no longer held, and the gang has not started: why.
     ReservationDropped {

@@ -88,6 +88,10 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
             let at = reserved.at.map_or_else(String::new, |at| format!(" from {} at the latest", time(at)));
             format!("{} has {} held for it{at}", gang_name(gang), place(&reserved.placement))
         }
+        Change::ResizeAsked { gang, resize } => {
+            let whom = resize.by.as_ref().map_or_else(String::new, |by| format!(", for {}", gang_name(by)));
+            format!("{} is to have {} members{whom}", gang_name(gang), resize.size)
+        }
         Change::ReservationDropped { gang, why } => {
             format!("nothing is held for {} any more: {why}", gang_name(gang))
         }
@@ -130,6 +134,7 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
         StopCause::TimeLimit => "its time limit".to_owned(),
         StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
         StopCause::IdleLimit => "nobody used it".to_owned(),
+        StopCause::Resized { size } => format!("starts again with {size} members"),
     }
 }
 

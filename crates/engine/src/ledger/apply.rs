@@ -74,6 +74,7 @@ impl Ledger {
                 Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
                 None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
             },
+            Input::BoundaryReached { gang, at } => self.boundary(*gang, *at, out),
             Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
                 // Unknown: the deadlines that cover every order decide, not a guess.
                 self.outstanding.remove(effect);
@@ -84,7 +85,8 @@ impl Ledger {
             Input::ServiceObserved { service } => self.observe_service(service, out),
             Input::SessionObserved { session } => self.observe_session(session, out),
             Input::MetricObserved { metric } => self.observe_metric(metric, out),
-            Input::GangResized { .. } | Input::HealthGraded { .. } => {
+            Input::GangResized { .. } => self.resize(input, out),
+            Input::HealthGraded { .. } => {
                 if let Err(why) = self.noted.note(input) {
                     refuse(out, "a noted fact".into(), &why);
                 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod calendar;
+mod elastic;
 mod gang;
 mod noted;
 mod reserve;
@@ -139,6 +140,9 @@ pub(crate) struct Ledger {
     evicted: BTreeSet<GangId>,
     /// Gangs that hold capacity, and whose end nobody knows.
     endless: BTreeSet<GangId>,
+    /// Gangs that hold capacity, and may have another size; those that may change it now.
+    elastic: BTreeSet<GangId>,
+    at_boundary: BTreeSet<GangId>,
     /// Requests that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
     /// Pending gangs whose reason is to be looked at.
@@ -194,6 +198,8 @@ impl Ledger {
             making_way: BTreeMap::new(),
             evicted: BTreeSet::new(),
             endless: BTreeSet::new(),
+            elastic: BTreeSet::new(),
+            at_boundary: BTreeSet::new(),
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,
@@ -507,6 +513,7 @@ impl Ledger {
             }
             self.freed.add(hold.picks.iter().map(|pick| pick.node));
             self.replan = true;
+            self.call_off_shrinks_for(gang);
         }
         if let Some(record) = self.record_mut(gang) {
             record.reserved = None;

@@ -10,7 +10,6 @@ const NOTED_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Resize(GangId),
     Metric(GangId, String),
     Spot(NodeName),
     Health(NodeName, u64),
@@ -23,7 +22,6 @@ pub(super) struct Noted(BTreeMap<Key, Input>);
 impl Noted {
     pub(super) fn note(&mut self, input: &Input) -> Result<(), String> {
         let key = match input {
-            Input::GangResized { gang, .. } => Key::Resize(*gang),
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
             Input::SpotNoticed { notice } => Key::Spot(notice.node.clone()),
             Input::HealthGraded { health } => Key::Health(health.node.clone(), health.devices.0),
@@ -38,7 +36,7 @@ impl Noted {
 
     pub(super) fn forget(&mut self, job: JobId) {
         self.0.retain(|key, _| match key {
-            Key::Resize(gang) | Key::Metric(gang, _) => gang.job != job,
+            Key::Metric(gang, _) => gang.job != job,
             Key::Spot(_) | Key::Health(..) => true,
         });
     }

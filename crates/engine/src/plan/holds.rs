@@ -153,6 +153,11 @@ impl Hold {
         free.memory_bytes = free.memory_bytes.saturating_add(held.withheld.memory_bytes);
     }
 
+    /// Members that it is held for.
+    pub(crate) fn member_count(&self) -> u32 {
+        self.picks.iter().map(|pick| pick.members).sum()
+    }
+
     /// Devices that are withheld.
     pub(crate) fn idle_devices(&self) -> u32 {
         self.nodes.values().map(|held| held.withheld.devices.count()).sum()

@@ -6,6 +6,7 @@
 )]
 
 mod apart;
+mod elastic;
 mod grids;
 mod holds;
 mod kind;
