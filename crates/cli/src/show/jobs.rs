@@ -257,7 +257,11 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
     }];
     if job.policy.retry.max > 0 {
         let on: Vec<&str> = job.policy.retry.on.iter().map(|class| class.word()).collect();
-        limits.push(format!("{} on {}", count(u64::from(job.policy.retry.max), "restart"), on.join(", ")));
+        let restarts = match job.policy.retry.max {
+            u32::MAX => "restarts without end".to_owned(),
+            max => count(u64::from(max), "restart"),
+        };
+        limits.push(format!("{restarts} on {}", on.join(", ")));
     }
     limits.push(format!("grace {}", span(job.policy.stop.grace_ms)));
     field(text, page, "limits", &limits.join(&format!(" {} ", page.dot())));
