@@ -17,6 +17,7 @@ mod rank_death;
 mod restart;
 mod roles;
 mod seeds_story;
+mod service;
 mod stopping;
 mod support;
 mod swarm;

@@ -12,6 +12,7 @@ use crate::attempt::Attempt;
 use crate::evictions::Evictions;
 use crate::promises::Promises;
 use crate::queues::Queues;
+use crate::services::Services;
 use crate::start::Start;
 use crate::turns::Turns;
 
@@ -27,6 +28,7 @@ pub struct Checker {
     pub(crate) turns: Turns,
     pub(crate) evictions: Evictions,
     pub(crate) promises: Promises,
+    pub(crate) services: Services,
     pub(crate) levels: Option<Levels>,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
@@ -58,11 +60,13 @@ impl Checker {
             self.turns.fact(input);
             self.evictions.fact(input);
             self.promises.fact(input);
+            self.services.fact(input, self.refuses_service(input));
             self.fact(input, &mut found);
         }
         // Ends that follow from the facts stand before what they let start.
         for change in &out.changes {
             self.turns.change(change);
+            self.services.change(change);
             if let Change::GangRetrying { gang, .. } = change {
                 self.pin(*gang);
             }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, PreemptMode, Queue,
-    QueueName, Reserved, StopCause, Timestamp,
+    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, Queue, QueueName, Reserved,
+    StopCause, Timestamp,
 };
 
 use crate::start::Start;
@@ -39,6 +39,8 @@ const fn is_from_outside(input: &Input) -> bool {
             | Input::MemberExited { .. }
             | Input::MemberObserved { .. }
             | Input::GangCheckpointed { .. }
+            | Input::MetricObserved { .. }
+            | Input::SessionObserved { .. }
             | Input::BoundaryReached { .. }
             | Input::EffectDone { .. }
             | Input::EffectUnknown { .. }
@@ -147,9 +149,9 @@ impl Checker {
         // Not counted against the queue that takes back: what was given to it or taken from it in this very step.
         let leaving: BTreeSet<GangId> =
             self.evictions.stopping.union(started).copied().chain(stopped).collect();
-        // An end is a change from outside too, and so is a failure.
+        // An end is a change from outside too, and so is a failure, or more to do for a service.
         let is_end = |change: &Change| match change {
-            Change::GangFinished { .. } => true,
+            Change::GangFinished { .. } | Change::ServiceScaled { .. } => true,
             Change::GangStopping { cause, .. } => matches!(cause, StopCause::Failure { .. }),
             _ => false,
         };
@@ -199,13 +201,10 @@ impl Checker {
         if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
             return Some("it does not wait".to_owned());
         }
-        if job.policy.preempt.mode == PreemptMode::Never {
-            return Some("it never makes way".to_owned());
+        if let Some(why) = self.kept(gang, job) {
+            return Some(why);
         }
         let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
-        if !own.is_preemptible {
-            return Some(format!("its class {} does not make way", own.name));
-        }
         if !others.may_preempt {
             return Some(format!("class {} evicts nobody", others.name));
         }

@@ -67,6 +67,7 @@ impl Checker {
         self.check_limits(start, found);
         self.check_quota(start, found);
         self.check_turn(start, found);
+        self.check_wanted(start, found);
         self.check_pinned(start, found);
     }
 

@@ -96,6 +96,8 @@ pub(crate) enum Verb {
     Release(OneJob),
     /// Give a job more priority for a while.
     Boost(Boost),
+    /// Say how many replicas of a service are to run.
+    Scale(Scale),
     /// Tell the scheduler how a job goes; for its ranks.
     Tell(Tell),
     /// Place nothing new on a node; what runs there goes on.
@@ -373,6 +375,14 @@ pub(crate) struct Boost {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Scale {
+    /// Number or name.
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: String,
+    pub(crate) replicas: u32,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Tell {
     #[command(subcommand)]
     pub(crate) news: News,
@@ -388,6 +398,8 @@ pub(crate) struct Tell {
 pub(crate) enum News {
     /// The ranks saved their work, just now.
     Checkpoint,
+    /// Somebody works in the session.
+    Active,
     /// The ranks stand where the gang may change its size.
     Boundary,
     /// A value that the job measured: `queue_length=12`, `tokens_per_s=8000.5`.

@@ -33,6 +33,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
                 "`phalanx ps -a` lists all jobs",
             ))]
         }
+        Verb::Get { job: JobRef::Id(JobId(9)) } => vec![Answer::Job(Box::new(views::service()))],
         Verb::Get { .. } => vec![Answer::Job(Box::new(views::running()))],
         Verb::Why { job: JobRef::Id(JobId(7)) } => vec![Answer::Why(views::why_preempted())],
         Verb::Why { .. } => vec![Answer::Why(views::why())],
@@ -42,7 +43,11 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Queues => vec![Answer::Queues(views::queues())],
         Verb::Queue { .. } => vec![Answer::Queue(Box::new(views::queue()))],
         Verb::History { .. } => vec![Answer::History(views::history())],
-        Verb::Hold { .. } | Verb::Release { .. } | Verb::Boost { .. } | Verb::Tell { .. } => done("said"),
+        Verb::Hold { .. }
+        | Verb::Release { .. }
+        | Verb::Boost { .. }
+        | Verb::Scale { .. }
+        | Verb::Tell { .. } => done("said"),
         Verb::ApplyQueues { queues, .. } => done(&format!("{} queues", queues.len())),
         Verb::Drain { .. } => {
             vec![Answer::Error(ErrorView::new(
@@ -347,6 +352,7 @@ fn run_exits_as_the_job_does() {
         (user_code(3), 3),
         (user_code(256), 1),
         (Ending::TimeLimit, 124),
+        (Ending::IdleLimit, 124),
         (Ending::Cancelled { by: "root".to_owned() }, 130),
     ];
     for (ending, code) in endings {

@@ -1,7 +1,7 @@
 //! What is refused at the door: a submission that could never run, with the field and the reason.
 
 use phalanx_model::{
-    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Segment,
+    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Segment,
 };
 
 use crate::ledger::Ledger;
@@ -21,6 +21,9 @@ const ROLES_MAX: usize = 16;
 const MODELS_MAX: usize = 64;
 /// Jobs that one job waits for.
 const AFTER_MAX: usize = 1_000;
+/// Replicas of one service.
+const REPLICAS_MAX: usize = 1_000;
+const METRIC_BYTES_MAX: usize = 256;
 /// Queues named in an error.
 const QUEUES_SHOWN: usize = 20;
 /// Jobs in the books, finished ones included until the world forgets them.
@@ -78,7 +81,33 @@ fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if job.turn.array.is_some_and(|array| array.running_max == Some(0)) {
         return Err(bad("array", "at least one of its tasks has to be allowed to run"));
     }
-    Ok(())
+    job.turn.service.as_ref().map_or(Ok(()), |service| admit_service(ledger, job, service))
+}
+
+/// What a service says of its replicas.
+fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), Rejection> {
+    let most = job.gangs.len();
+    if service.min == 0 || service.min as usize > most || most > REPLICAS_MAX {
+        let why = format!("1 ≤ min {} ≤ max {most} ≤ {REPLICAS_MAX} does not hold", service.min);
+        return Err(bad("service", why));
+    }
+    let others = [
+        ("array", job.turn.array.is_some()),
+        ("session", job.policy.idle_limit_ms.is_some()),
+        ("deadline", job.turn.deadline.is_some()),
+    ];
+    if let Some((field, _)) = others.into_iter().find(|(_, is_said)| *is_said) {
+        return Err(bad(field, "means nothing for a service"));
+    }
+    if let Some(target) = &service.target {
+        if target.value_milli == 0 {
+            return Err(bad("service.target", "a replica has to have something of the metric"));
+        }
+        if target.metric.len() > METRIC_BYTES_MAX {
+            return Err(bad("service.target", format!("its name is longer than {METRIC_BYTES_MAX} bytes")));
+        }
+    }
+    service.spread.iter().try_for_each(|level| known_level(ledger.tree(), level).map(|_| ()))
 }
 
 /// What the queue of a job, and those above it, take in.
@@ -103,7 +132,9 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         let node = queues.at(above);
         let Some(queue) = &node.queue else { continue };
         let caps = &queue.caps;
-        let waiting = u64::from(node.pending) + job.gangs.len() as u64;
+        // Of a service only its minimum waits at first.
+        let own = job.turn.service.as_ref().map_or(job.gangs.len() as u64, |service| service.min.into());
+        let waiting = u64::from(node.pending) + own;
         if let Some(most) = caps.pending_max.filter(|most| waiting > u64::from(*most)) {
             return Err(bad(
                 "queue",

@@ -164,6 +164,7 @@ impl Outlook<'_> {
             Reason::Held { .. }
                 | Reason::Dependency { .. }
                 | Reason::ArrayLimit { .. }
+                | Reason::Resting { .. }
                 | Reason::QueueLimit(_)
         ) {
             self.estimate(gang, &mut report);

@@ -141,6 +141,18 @@ impl Engine {
         self.ledger.record(id)
     }
 
+    /// How many replicas of a service are wanted; none of what is no service.
+    #[must_use]
+    pub fn replicas(&self, job: JobId) -> Option<u32> {
+        self.ledger.replicas_of(self.ledger.job(job)?)
+    }
+
+    /// When somebody used a session last, so far as anybody told.
+    #[must_use]
+    pub fn used_at(&self, job: JobId) -> Option<Timestamp> {
+        self.ledger.used_at(job)
+    }
+
     /// Every job in the books, by number.
     pub fn jobs(&self) -> impl Iterator<Item = (&Job, &[GangRecord])> {
         self.ledger.jobs()

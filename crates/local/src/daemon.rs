@@ -33,6 +33,7 @@ use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
 use crate::say::say;
 use crate::server;
+use crate::sessions;
 use crate::spot::Meter;
 use crate::upkeep;
 use crate::verbs::tell::MetricNames;
@@ -201,6 +202,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     stop_on(stop_signals, engine);
     upkeep::start(&daemon);
     checkpoints::start(&daemon);
+    sessions::start(&daemon);
     reconcile(&daemon);
 
     let listener = listen(paths)?;

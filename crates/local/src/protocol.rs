@@ -107,6 +107,11 @@ pub enum Verb {
         job: JobRef,
         boost: Option<BoostAsk>,
     },
+    /// So many replicas of a service are wanted.
+    Scale {
+        job: JobRef,
+        replicas: u32,
+    },
     /// What a rank has to say of its gang; its owner and operators may.
     Tell {
         job: JobRef,
@@ -172,6 +177,8 @@ pub struct BoostAsk {
 pub enum News {
     /// They saved their work, just now.
     Checkpoint,
+    /// Somebody works in it.
+    Active,
     /// They stand where the gang may change its size.
     Boundary,
     /// Something they measured, in thousandths of its unit.
@@ -266,6 +273,8 @@ pub struct JobView {
     pub ending: Option<Ending>,
     pub exit_code: Option<i32>,
     pub gangs: Vec<GangView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceView>,
     /// The submission itself; empty in lists, and for users who do not own the job.
     pub job: Option<Box<Job>>,
     pub events: Vec<EventView>,
@@ -292,6 +301,15 @@ impl fmt::Display for SpotView {
         let (between, paid, list) = (money(list.abs_diff(paid)), money(paid), money(list));
         write!(f, "for {paid} instead of {list}, by declared prices: {between} {less}")
     }
+}
+
+/// The replicas of a service: its gangs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceView {
+    pub wanted: u32,
+    pub running: u32,
+    pub min: u32,
+    pub max: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

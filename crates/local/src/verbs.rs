@@ -101,6 +101,7 @@ pub(crate) fn answer(
         Verb::Hold { job } => turn::hold(daemon, peer, &job)?,
         Verb::Release { job } => turn::release(daemon, peer, &job)?,
         Verb::Boost { job, boost } => turn::boost(daemon, peer, &job, boost)?,
+        Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Cordon { node } => on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?,
         Verb::Drain { node, by: None } => {

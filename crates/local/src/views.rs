@@ -3,6 +3,7 @@
 mod calendar;
 mod queues;
 mod sentences;
+mod service;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use phalanx_shell::{Engine, cost};
 
 use crate::protocol::{
     DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, RoleView,
-    TopologyView,
+    ServiceView, TopologyView,
 };
 pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
@@ -64,7 +65,9 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
     let nodes: Vec<Node> = if full { engine.nodes().cloned().collect() } else { Vec::new() };
     let gangs = records.iter().zip(&job.gangs).map(|(r, g)| gang(engine, map, &nodes, g, r, full)).collect();
     let ending = ending_of(&records);
-    let state = ending.as_ref().map_or_else(|| least_advanced(&records), phalanx_model::Ending::word);
+    let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, &records));
+    let state =
+        ending.as_ref().map_or_else(|| state_of(&records, service.as_ref()), phalanx_model::Ending::word);
     let finished_at = records.iter().filter_map(|r| match r.phase {
         Phase::Finished { at, .. } => Some(at),
         _ => None,
@@ -88,6 +91,7 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
         exit_code: ending.as_ref().map(phalanx_model::Ending::exit_code),
         ending,
         gangs,
+        service,
         job: full.then(|| Box::new(job.clone())),
         events: Vec::new(),
         spot: None,
@@ -105,6 +109,11 @@ fn ending_of(records: &[&GangRecord]) -> Option<phalanx_model::Ending> {
         _ => None,
     });
     records.iter().all(|r| r.is_finished()).then(|| phalanx_model::Ending::of_job(endings))
+}
+
+/// A service runs as long as one of its replicas does.
+fn state_of(records: &[&GangRecord], service: Option<&ServiceView>) -> &'static str {
+    if service.is_some_and(|service| service.running > 0) { "running" } else { least_advanced(records) }
 }
 
 /// The state of a job that has not ended is that of the gang that needs most attention.
@@ -128,7 +137,8 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
         Some(_) => return (String::new(), String::new()),
         None => {}
     }
-    for record in records {
+    // A service is asked for by those of its replicas that are wanted.
+    for record in records.iter().filter(|record| !service::rests(engine, record)) {
         match &record.phase {
             Phase::Pending { .. } => {
                 let reason = engine.reason(record.id).unwrap_or(Reason::None);
@@ -199,13 +209,16 @@ pub(crate) fn jobs(engine: &Engine, map: &Map, wanted: impl Fn(&Job, bool) -> bo
 /// Gangs of one job that are explained: each costs a search, and arrays have many.
 const REPORTS_MAX: usize = 64;
 
-/// Why each gang of a job waits; those that wait come first where not all are told.
+/// Why each gang of a job waits; those that wait come first where not all are told. Of replicas that rest, one is told
+/// for all.
 pub(crate) fn reports(engine: &Engine, id: JobId) -> Vec<Report> {
     let gangs = engine.job(id).map_or(0, |j| j.gangs.len());
     let ids = (0..gangs).filter_map(|i| Some(id.gang(u16::try_from(i).ok()?)));
     let (waiting, others): (Vec<GangId>, Vec<GangId>) =
         ids.partition(|gang| engine.gang(*gang).is_some_and(GangRecord::is_pending));
-    let told = waiting.into_iter().chain(others).take(REPORTS_MAX);
+    let (resting, waiting): (Vec<GangId>, Vec<GangId>) =
+        waiting.into_iter().partition(|gang| engine.gang(*gang).is_some_and(|r| service::rests(engine, r)));
+    let told = waiting.into_iter().chain(resting.into_iter().take(1)).chain(others).take(REPORTS_MAX);
     told.filter_map(|gang| engine.explain(gang)).collect()
 }
 

@@ -9,6 +9,7 @@ use phalanx_model::{
     Timestamp,
 };
 use phalanx_shell::{Engine, World};
+use phalanx_spec::quantity::format_milli;
 
 use crate::Paths;
 use crate::hands::Task;
@@ -188,6 +189,10 @@ fn line_of(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, &'
             (gang.job, "waiting again", times)
         }
         Change::JobFinished { job, ending } => (*job, ending.word(), detail_of(ending)),
+        Change::ServiceScaled { job, before, replicas, load_milli } => {
+            let load = load_milli.map(|load| format!("; they have {} of its metric", format_milli(load)));
+            (*job, "scaled", format!("{replicas} replicas instead of {before}{}", load.unwrap_or_default()))
+        }
         // Said of what was submitted in this very step.
         Change::ReasonChanged { reason: Reason::None, .. } => return None,
         Change::ReasonChanged { gang, reason } => {

@@ -202,6 +202,12 @@ pub enum StopCause {
         by: String,
     },
     TimeLimit,
+    /// It is a replica of a service that needs so many only: it rests.
+    ScaledIn {
+        replicas: u32,
+    },
+    /// Nobody used the session.
+    IdleLimit,
 }
 
 /// How far the stopping went.

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::later::{Calendar, Health, Metric, Service, Session, SpotNotice};
+use crate::later::{Calendar, Health, Metric, SpotNotice};
 use crate::past::PastRuns;
 use crate::queue::{FadedUse, Queue, Settings};
 use crate::{
     Boost, CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId,
-    MemberState, Node, NodeName, QueueName, Timestamp,
+    MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
 };
 
 /// One kind of thing that a world lists anew after a restart.
@@ -153,20 +153,23 @@ pub enum Input {
         notice: SpotNotice,
     },
 
-    /// Known to the model, and recorded by the ledger; no policy uses them yet.
+    /// Known to the model, and recorded by the ledger; no policy uses it yet.
     GangResized {
         gang: GangId,
         size: u32,
     },
+    /// So many replicas are wanted: somebody said so, or a world lists what it knows.
     ServiceObserved {
         service: Service,
     },
+    /// Somebody used a session.
     SessionObserved {
         session: Session,
     },
     MetricObserved {
         metric: Metric,
     },
+    /// Known to the model, and recorded by the ledger; no policy uses it yet.
     HealthGraded {
         health: Health,
     },

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Axis, ClassName, JobId, JobName, LevelName, Needs, QueueName, RoleName, Timestamp};
+use crate::{Axis, ClassName, JobId, JobName, LevelName, Needs, QueueName, Replicas, RoleName, Timestamp};
 
 /// Who owns a job: the peer of the control socket. Its processes run as this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,17 @@ pub struct Turn {
     /// It also goes to nodes that may be taken back at short notice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_spot: bool,
+    /// Its gangs are replicas of a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Replicas>,
+}
+
+impl Turn {
+    /// Whether its gangs run and end by themselves.
+    #[must_use]
+    pub const fn has_lone_gangs(&self) -> bool {
+        self.array.is_some() || self.service.is_some()
+    }
 }
 
 /// More priority for a while, given by an operator.
@@ -320,6 +331,9 @@ pub struct Policy {
     pub retry: Retry,
     #[serde(default)]
     pub preempt: Preempt,
+    /// It is a session, and ends when nobody used it for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_limit_ms: Option<u64>,
 }
 
 /// What becomes of a gang that has to make way.
@@ -378,6 +392,7 @@ impl Default for Policy {
             stop: Stop { advisory: None, grace_ms: 30_000 },
             retry: Retry { max: 0, on: Vec::new(), backoff_ms: 1_000, backoff_max_ms: 300_000 },
             preempt: Preempt::default(),
+            idle_limit_ms: None,
         }
     }
 }
@@ -449,6 +464,8 @@ pub enum Ending {
     DependencyFailed {
         job: JobId,
     },
+    /// A session that nobody used for as long as its limit.
+    IdleLimit,
 }
 
 /// No user's name has a space in it.
@@ -464,7 +481,7 @@ impl Ending {
             Self::Failed { .. } | Self::DependencyFailed { .. } => 1,
             Self::Cancelled { .. } => 130,
             Self::Preempted { .. } => 143,
-            Self::TimeLimit | Self::DeadlineMissed => 124,
+            Self::TimeLimit | Self::DeadlineMissed | Self::IdleLimit => 124,
         }
     }
 
@@ -493,6 +510,7 @@ impl Ending {
             Self::Preempted { .. } => "preempted",
             Self::DeadlineMissed => "deadline_missed",
             Self::DependencyFailed { .. } => "dependency_failed",
+            Self::IdleLimit => "idle_limit",
         }
     }
 }

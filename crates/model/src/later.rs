@@ -1,24 +1,10 @@
-//! Facts that the model knew before a policy used them: calendars and spot notices, which one uses now, and services,
-//! sessions, metrics and health grades, which are only kept. (Arrays are jobs with many gangs; elastic sizes are
+//! Facts that the model knew before a policy used them: calendars, spot notices and metrics, which one uses now, and
+//! health grades, which are only kept. (Arrays and [`crate::Replicas`] are jobs with many gangs; elastic sizes are
 //! [`crate::Gang::min`] and [`crate::Gang::max`]; checkpoints are an input of their own.)
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, GangId, JobId, NodeName, QueueName, Timestamp};
-
-/// A serving job with a wanted number of replicas, each one gang.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Service {
-    pub job: JobId,
-    pub replicas: u32,
-}
-
-/// An interactive allocation and when somebody last used it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
-    pub job: JobId,
-    pub used_at: Timestamp,
-}
+use crate::{DeviceMask, GangId, NodeName, QueueName, Timestamp};
 
 /// A window in which a node is not available (maintenance) or is kept for a queue and those below it. What would not end
 /// before it begins is not started there, and what still runs there is moved in time. Told again with the same node and

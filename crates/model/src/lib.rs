@@ -23,6 +23,7 @@ pub mod product;
 pub mod question;
 pub mod queue;
 pub mod report;
+mod service;
 pub mod shape;
 pub mod time;
 mod torus;
@@ -60,6 +61,7 @@ pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,
     Rule, Unblock,
 };
+pub use service::{Look, Replicas, Service, Session, Target};
 pub use time::Timestamp;
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.

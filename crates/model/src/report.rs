@@ -69,6 +69,15 @@ pub enum Change {
         job: JobId,
         ending: Ending,
     },
+    /// More or fewer replicas of a service are wanted than before.
+    ServiceScaled {
+        job: JobId,
+        before: u32,
+        replicas: u32,
+        /// What its replicas said of its metric, together, where it was that: in thousandths of the unit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        load_milli: Option<u64>,
+    },
     /// A pending gang waits for another reason than before.
     ReasonChanged {
         gang: GangId,
@@ -165,6 +174,8 @@ pub enum Reason {
     Dependency { jobs: Vec<JobId> },
     /// So many tasks of its array run already.
     ArrayLimit { running_max: u32 },
+    /// So many replicas of its service are wanted, and it is one more.
+    Resting { replicas: u32 },
     /// It was asked not to start before.
     BeginTime { at: Timestamp },
     /// A failed start or run is tried again then.
@@ -193,6 +204,7 @@ impl Reason {
             Self::Held { .. } => "Held",
             Self::Dependency { .. } => "Dependency",
             Self::ArrayLimit { .. } => "ArrayLimit",
+            Self::Resting { .. } => "Resting",
             Self::BeginTime { .. } => "BeginTime",
             Self::BackOff { .. } => "BackOff",
             Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
@@ -263,6 +275,12 @@ impl fmt::Display for Reason {
                 join(f, jobs)
             }
             Self::ArrayLimit { running_max } => write!(f, "its array runs at most {running_max} at once"),
+            Self::Resting { replicas: 1 } => {
+                f.write_str("is not wanted: 1 replica of its service stands before it")
+            }
+            Self::Resting { replicas } => {
+                write!(f, "is not wanted: {replicas} replicas of its service stand before it")
+            }
             Self::BeginTime { .. } => f.write_str("was asked not to start before a time"),
             Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),
             Self::NodeNotAvailable { nodes } => {

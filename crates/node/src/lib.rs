@@ -18,7 +18,7 @@ pub use phalanx_discover as discover;
 pub use isolation::{Isolation, Limits};
 pub use member::{
     AdoptError, Events, Found, Handle, HandleError, IsolationChoice, MemberSpec, Orders, ReapError, Secret,
-    SpawnError, SpecError, adopt, reap, spawn,
+    SpawnError, SpecError, adopt, cpu_ms, reap, spawn,
 };
 pub use processes::Process;
 pub use protocol::{Command, ShimEvent};

@@ -31,7 +31,12 @@ pub(crate) struct Stat {
     /// Threads that still run; a leader that ended before them reads as a zombie.
     pub(crate) threads: u32,
     pub(crate) start_time: u64,
+    /// CPU time of the process and of its children that ended and were waited for, in ticks of [`TICK_MS`].
+    pub(crate) cpu_ticks: u64,
 }
+
+/// A tick in which `/proc` counts CPU time: `USER_HZ` is 100 wherever there are GPUs (proc_pid_stat(5), time(7)).
+const TICK_MS: u64 = 10;
 
 impl Stat {
     /// The name in parentheses may hold anything, so fields count from the last parenthesis: the state is
@@ -41,9 +46,13 @@ impl Stat {
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
-        let threads = fields.nth(20 - 5)?.parse().ok()?;
+        let first = fields.nth(14 - 5)?.parse().ok()?;
+        let cpu_ticks = fields.by_ref().take(17 - 14).try_fold(first, |sum: u64, field| {
+            field.parse().ok().map(|ticks: u64| sum.saturating_add(ticks))
+        })?;
+        let threads = fields.nth(20 - 18)?.parse().ok()?;
         let start_time = fields.nth(22 - 21)?.parse().ok()?;
-        Some(Self { state, parent, threads, start_time })
+        Some(Self { state, parent, threads, start_time, cpu_ticks })
     }
 
     /// A zombie runs nothing any more, unless only its first thread has ended.
@@ -159,6 +168,15 @@ pub(crate) fn descendants(root: i32) -> BTreeSet<Process> {
     descendants_in(&all(), &BTreeSet::from([root]))
 }
 
+/// CPU time of a process and of all below it, those that ended included: it only grows while the process lives.
+pub(crate) fn cpu_ms(root: Process) -> Option<u64> {
+    let all = all();
+    let own = all.get(&root.pid).filter(|stat| stat.start_time == root.start_time)?;
+    let below = descendants_in(&all, &BTreeSet::from([root.pid]));
+    let ticks = below.iter().filter_map(|process| all.get(&process.pid)).map(|stat| stat.cpu_ticks);
+    Some(ticks.fold(own.cpu_ticks, u64::saturating_add).saturating_mul(TICK_MS))
+}
+
 /// The living whose environment holds `variable=value`, and their descendants. Never this process itself.
 pub(crate) fn with_environment(variable: &str, value: &str) -> BTreeSet<Process> {
     let entry = format!("{variable}={value}");
@@ -204,14 +222,15 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
-        let text = "12 (a) b (c) S 7 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 1 1";
-        assert_eq!(Stat::parse(text), Some(Stat { state: 'S', parent: 7, threads: 1, start_time: 98765 }));
+        let text = "12 (a) b (c) S 7 12 12 0 -1 4194560 1 0 0 0 5 6 7 8 20 0 1 0 98765 1 1 1";
+        let stat = Stat { state: 'S', parent: 7, threads: 1, start_time: 98765, cpu_ticks: 26 };
+        assert_eq!(Stat::parse(text), Some(stat));
         assert_eq!(Stat::parse("12 (a S 7"), None);
     }
 
     #[test]
     fn a_process_whose_first_thread_has_ended_is_alive() {
-        let zombie = Stat { state: 'Z', parent: 1, threads: 1, start_time: 1 };
+        let zombie = Stat { state: 'Z', parent: 1, threads: 1, start_time: 1, cpu_ticks: 0 };
         assert!(!zombie.is_alive());
         assert!(Stat { threads: 2, ..zombie }.is_alive());
     }
@@ -221,6 +240,14 @@ mod tests {
         let status = "Name:\tx\nSigIgn:\tffffffffffffffff\nSigCgt:\t0000000000000200\n";
         assert!(catches(status, 10));
         assert!(![9, 11, 0, 65, i32::MIN, i32::MAX].iter().any(|n| catches(status, *n)));
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work() {
+        let own = Process::find(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let before = cpu_ms(own).unwrap();
+        while cpu_ms(own).unwrap() < before + 3 * TICK_MS {}
+        assert_eq!(cpu_ms(Process { start_time: own.start_time + 1, ..own }), None);
     }
 
     #[test]
@@ -244,7 +271,7 @@ mod tests {
         #[test]
         fn a_tree_is_walked_once(parents in proptest::collection::vec(0..20i32, 20)) {
             let all: BTreeMap<i32, Stat> = (0..20).zip(parents)
-                .map(|(pid, parent)| (pid, Stat { state: 'S', parent, threads: 1, start_time: 1 })).collect();
+                .map(|(pid, parent)| (pid, Stat { state: 'S', parent, threads: 1, start_time: 1, cpu_ticks: 0 })).collect();
             let found = descendants_in(&all, &BTreeSet::from([3]));
             for process in &found {
                 let parent = all[&process.pid].parent;

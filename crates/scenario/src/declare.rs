@@ -231,6 +231,7 @@ fn policy(options: &mut Options<'_>, words: &Words<'_>) -> Result<Policy, Scenar
         stop: Stop { advisory, grace_ms },
         retry,
         preempt: turn::preempt(options, words)?,
+        idle_limit_ms: options.take("idle").map(|w| words.duration_ms(w)).transpose()?,
     })
 }
 

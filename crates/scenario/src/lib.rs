@@ -21,6 +21,9 @@
 //! boost bert priority=10 until=2h
 //! cordon a                    # drain, uncordon, node-lost, node-back
 //! cancel bert
+//! scale chat 3                # so many replicas of a service are wanted
+//! load chat tokens=2500       # its replicas share that from now on, and tell of it every 30 s
+//! use notebook                # somebody uses a session
 //! crash                       # the engine dies and is built again
 //! queue-gone research
 //! show                        # a row of devices per node, then the jobs
@@ -30,6 +33,7 @@
 //! expect bert on b-1 b-2
 //! expect bert held on b-1     # it waits, and that is kept free for it
 //! expect bert evicted 1
+//! expect chat runs 2          # so many of its gangs
 //! expect research uses gpus:8
 //! expect nothing-held
 //! ```
@@ -47,7 +51,8 @@
 //! per-node required=LEVEL preferred=LEVEL@WAIT|priced segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
 //! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
 //! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned`; when it goes:
-//! `queue class hold after=JOB:success|failure|any,… begin=TIME deadline=TIME array=TASKS%AT-ONCE`; and how its members
+//! `queue class hold after=JOB:success|failure|any,… begin=TIME deadline=TIME array=TASKS%AT-ONCE
+//! service=MIN..MAX target=METRIC:VALUE apart=LEVEL idle=TIME`; and how its members
 //! behave: `starts=TIME|never runs=TIME|forever code term=TIME|ignore fail-start=RANK saves=TIME save-takes=TIME`. A job
 //! with `saves` saves so often, and on an advisory signal, which ends it; when it resumes, what was saved need not run
 //! again. Points in time (`begin deadline until`) are counted from the beginning of the scenario, as they are printed.
@@ -60,6 +65,7 @@ mod gang;
 mod parse;
 mod queues;
 mod run;
+mod service;
 pub mod shape;
 mod show;
 mod show_queues;

@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 pub(crate) const NODES_MAX: usize = 100_000;
 
 const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-gone, submit, advance, exit, kill-rank, \
-                     saved, hold, release, boost, cancel, cordon, uncordon, drain, window, spot-notice, node-lost, node-back, crash, show, \
+                     saved, hold, release, boost, scale, load, use, cancel, cordon, uncordon, drain, window, spot-notice, node-lost, node-back, crash, show, \
                      why, expect";
 
 /// Reads a scenario.
@@ -91,6 +91,9 @@ impl Parser {
             "release" => Verb::Release(self.job(words)?),
             "boost" => return self.boost(words),
             "cancel" => Verb::Cancel(self.job(words)?),
+            "scale" => self.scale(words)?,
+            "load" => self.load(words)?,
+            "use" => Verb::Use(self.job(words)?),
             "crash" => Verb::Crash,
             "show" => match words.next() {
                 None => Verb::Show,
@@ -146,7 +149,7 @@ impl Parser {
     }
 
     fn expectation(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
-        const STATES: [&str; 12] = [
+        const STATES: [&str; 13] = [
             "pending",
             "starting",
             "running",
@@ -158,6 +161,7 @@ impl Parser {
             "preempted",
             "deadline_missed",
             "dependency_failed",
+            "idle_limit",
             "rejected",
         ];
         let first = words.expect("a job, a queue, or nothing-held")?;
@@ -169,6 +173,9 @@ impl Parser {
             let queue = self.queue_named(first, words)?;
             let amounts = queues::goods_of(words.expect("an amount such as gpus:8")?, words)?;
             return Ok(Verb::Expect(Expectation::Uses { queue, amounts }));
+        }
+        if state.text == "runs" {
+            return self.runs(first, words);
         }
         let job = self.known_job(first, words)?;
         Ok(Verb::Expect(match state.text {
@@ -193,7 +200,7 @@ impl Parser {
             }
             other => {
                 let known = STATES.join(", ");
-                let what = format!("unknown state {other:?}; known are on, held, evicted, {known}");
+                let what = format!("unknown state {other:?}; known are on, held, evicted, runs, {known}");
                 return Err(words.error(state, what));
             }
         }))
@@ -209,7 +216,7 @@ impl Parser {
         Ok(nodes)
     }
 
-    fn job(&self, words: &mut Words<'_>) -> Result<JobName, ScenarioError> {
+    pub(crate) fn job(&self, words: &mut Words<'_>) -> Result<JobName, ScenarioError> {
         let word = words.expect("a job")?;
         self.known_job(word, words)
     }

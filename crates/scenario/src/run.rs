@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use phalanx_model::{After, Boost, Exit, GangRecord, JobId, JobName, NodeName, Placement};
+use phalanx_model::{After, Boost, Exit, GangRecord, JobId, JobName, NodeName, Phase, Placement};
 
 use crate::show::{self, Names};
 use crate::turn::USER;
@@ -68,6 +68,9 @@ impl Runner {
                 world.boost(self.job(job)?, &boost)?;
             }
             Verb::Saved(job) => world.save(self.job(job)?)?,
+            Verb::Scale { job, replicas } => world.scale(self.job(job)?, *replicas)?,
+            Verb::Load { job, of } => world.load(self.job(job)?, of)?,
+            Verb::Use(job) => world.use_session(self.job(job)?)?,
             Verb::Crash => world.crash()?,
             Verb::Show => self.show(world),
             Verb::ShowQueues => {
@@ -168,6 +171,15 @@ impl Runner {
                     return Ok(());
                 }
                 Err(format!("expected {job} to make way {times} times, it did {found}"))
+            }
+            Expectation::Runs { job, gangs: wanted } => {
+                let id = self.job(job)?;
+                let of_job = jobs.iter().filter(|(j, _)| j.id == id).flat_map(|(_, gangs)| gangs);
+                let found = of_job.filter(|r| matches!(r.phase, Phase::Running { .. })).count();
+                if found == *wanted as usize {
+                    return Ok(());
+                }
+                Err(format!("expected {wanted} gangs of {job} to run, {found} do"))
             }
             Expectation::Uses { queue, amounts } => {
                 let queues = world.queues();

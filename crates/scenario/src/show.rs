@@ -9,7 +9,7 @@ use phalanx_model::{
     JobId, LikelyStart, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause,
     StopStage, Timestamp, Unblock,
 };
-use phalanx_spec::quantity::format_duration_ns;
+use phalanx_spec::quantity::{format_duration_ns, format_milli};
 
 use crate::Event;
 
@@ -77,6 +77,10 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
             format!("{} waits again, not before {}", gang_name(gang), time(*not_before))
         }
         Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending, names)),
+        Change::ServiceScaled { job, before, replicas, load_milli } => {
+            let load = load_milli.map(|load| format!(", which have {} to do", format_milli(load)));
+            format!("{} has {replicas} replicas instead of {before}{}", name(job), load.unwrap_or_default())
+        }
         Change::ReasonChanged { gang, reason } => {
             format!("{} waits: {}", gang_name(gang), reason_words(reason, names))
         }
@@ -128,6 +132,8 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
         }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "its time limit".to_owned(),
+        StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
+        StopCause::IdleLimit => "nobody used it".to_owned(),
         StopCause::Resized { size } => format!("starts again with {size} members"),
     }
 }
@@ -138,6 +144,7 @@ fn ending_words(ending: &Ending, names: &Names) -> String {
         Ending::Failed { class, detail, .. } => format!("failed, {class}: {detail}"),
         Ending::Cancelled { by } => format!("cancelled by {by}"),
         Ending::TimeLimit => "its time limit".to_owned(),
+        Ending::IdleLimit => "nobody used it".to_owned(),
         Ending::Preempted { detail } => format!("made way and does not wait again: {detail}"),
         Ending::DeadlineMissed => "it could not start by its deadline".to_owned(),
         Ending::DependencyFailed { job } => {

@@ -6,7 +6,7 @@ use phalanx_model::{Array, EndOf, JobName, Preempt, PreemptMode, QueueName, Time
 use crate::gang::items;
 use crate::parse::Parser;
 use crate::words::{Options, Word, Words};
-use crate::{ScenarioError, Verb};
+use crate::{ScenarioError, Verb, service};
 
 /// Guards against absurd input.
 const TASKS_MAX: usize = 100_000;
@@ -30,6 +30,8 @@ impl Parser {
                 (Some(array), tasks)
             }
         };
+        let service = service::service(options, words)?;
+        let tasks = service.as_ref().map_or(tasks, |(_, replicas)| *replicas);
         let turn = Turn {
             class: options.take("class").map(|w| words.name(w)).transpose()?,
             held_by: options.take("hold").map(|_| USER.to_owned()),
@@ -37,6 +39,7 @@ impl Parser {
             deadline: options.take("deadline").map(|w| instant(w, words)).transpose()?,
             array,
             takes_spot: options.take("takes-spot").is_some(),
+            service: service.map(|(service, _)| service),
             ..Turn::default()
         };
         let after = options.take("after").into_iter().flat_map(|word| items(word, ','));

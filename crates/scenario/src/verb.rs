@@ -2,7 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Amounts, EndOf, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings, Timestamp,
+    Amounts, EndOf, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings, Target,
+    Timestamp,
 };
 
 /// One line, parsed.
@@ -64,6 +65,18 @@ pub enum Verb {
     },
     /// The ranks of a job save a checkpoint now.
     Saved(JobName),
+    /// So many replicas are wanted.
+    Scale {
+        job: JobName,
+        replicas: u32,
+    },
+    /// From now on its replicas have so much to do together.
+    Load {
+        job: JobName,
+        of: Target,
+    },
+    /// Somebody uses a session.
+    Use(JobName),
     /// The engine dies and is built again from what the world knows.
     Crash,
     Show,
@@ -128,6 +141,8 @@ pub enum Expectation {
     Held { job: JobName, nodes: Vec<NodeName> },
     /// The job had to make way so often.
     Evicted { job: JobName, times: u32 },
+    /// So many of its gangs run.
+    Runs { job: JobName, gangs: u32 },
     /// The gangs of a queue and of those below it use exactly so much of each.
     Uses { queue: QueueName, amounts: Amounts },
 }

@@ -3,7 +3,7 @@
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Boost, Change, Exit, GangId, GangRecord, Job, JobId, LevelName, Levels, Node, NodeName, Order, Queue,
-    QueueName, QueueReport, Report, Settings, Timestamp,
+    QueueName, QueueReport, Report, Settings, Target, Timestamp,
 };
 
 use crate::Submission;
@@ -46,6 +46,12 @@ pub trait World {
     fn boost(&mut self, job: JobId, boost: &Boost) -> Result<(), String>;
     /// The ranks of the job's running gangs save a checkpoint, now.
     fn save(&mut self, job: JobId) -> Result<(), String>;
+    /// So many replicas are wanted.
+    fn scale(&mut self, job: JobId, replicas: u32) -> Result<(), String>;
+    /// From now on the replicas of a service have so much to do together, and tell of it.
+    fn load(&mut self, job: JobId, of: &Target) -> Result<(), String>;
+    /// Somebody used a session, now.
+    fn use_session(&mut self, job: JobId) -> Result<(), String>;
     fn crash(&mut self) -> Result<(), String>;
 
     fn now(&self) -> Timestamp;

@@ -67,7 +67,11 @@ fn the_word_that_is_wrong_is_pointed_at() {
         ("cancel j", (1, 8), "no job j was submitted before; there is none"),
         ("submit j\nexit j rang=1", (2, 8), "unknown option \"rang\"; known here: rank, code"),
         ("cordon a", (1, 8), "no node a was declared before"),
-        ("submit j\nexpect j fine", (2, 10), "unknown state \"fine\"; known are on, held, evicted, pending"),
+        (
+            "submit j\nexpect j fine",
+            (2, 10),
+            "unknown state \"fine\"; known are on, held, evicted, runs, pending",
+        ),
         ("    expect   # nothing", (1, 11), "a job, a queue, or nothing-held is missing"),
         ("queue", (1, 6), "a queue's name is missing"),
         ("queue a parent=b", (1, 16), "no queue b was declared before; there is none"),

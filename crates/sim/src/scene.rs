@@ -3,7 +3,7 @@
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Boost, Exit, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName, Queue,
-    QueueName, QueueReport, Report, Settings, Timestamp,
+    QueueName, QueueReport, Report, Service, Session, Settings, Target, Timestamp,
 };
 use phalanx_scenario::{Event, ScenarioError, Submission};
 
@@ -117,6 +117,20 @@ impl phalanx_scenario::World for Scene {
 
     fn save(&mut self, job: JobId) -> Result<(), String> {
         self.0.save(job).map_err(what)
+    }
+
+    fn scale(&mut self, job: JobId, replicas: u32) -> Result<(), String> {
+        let service = Service { job, replicas, looks: Vec::new() };
+        self.0.tell([Input::ServiceObserved { service }]).map_err(what)
+    }
+
+    fn load(&mut self, job: JobId, of: &Target) -> Result<(), String> {
+        self.0.load(job, of).map_err(what)
+    }
+
+    fn use_session(&mut self, job: JobId) -> Result<(), String> {
+        let session = Session { job, used_at: self.0.now() };
+        self.0.tell([Input::SessionObserved { session }]).map_err(what)
     }
 
     fn crash(&mut self) -> Result<(), String> {

@@ -2,6 +2,7 @@
 //! must end.
 
 mod kinds;
+mod serving;
 mod sharing;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use phalanx_model::{
 use phalanx_scenario::{Script, Shape};
 
 use crate::{Failure, FailureKind, Faults, Rng, World};
+use serving::Serving;
 use sharing::{Act, Sharing};
 
 /// What a seed made.
@@ -106,7 +108,8 @@ fn run(seed: u64, kinds: Option<Rng>, sharing: Option<Sharing>) -> SwarmReport {
     if parameters.faults == Faults::none() && parameters.is_shared {
         world = world.keeping_promises();
     }
-    let mut swarm = Swarm { world, rng, kinds, sharing, parameters, submitted: 0, crashes: 0 };
+    let serving = Serving::new(Rng::new(seed.rotate_left(16)));
+    let mut swarm = Swarm { world, rng, kinds, sharing, serving, parameters, submitted: 0, crashes: 0 };
     let failure = swarm.run().err();
     let records = || swarm.world.engine().jobs().flat_map(|(_, records)| records);
     let count = |good: fn(&Phase) -> bool| records().filter(|r| good(&r.phase)).count() as u64;
@@ -153,6 +156,8 @@ struct Swarm {
     /// Draws what is not plain, apart from everything else.
     kinds: Option<Rng>,
     sharing: Option<Sharing>,
+    /// Where there is sharing.
+    serving: Serving,
     parameters: Parameters,
     submitted: u64,
     crashes: u64,
@@ -286,6 +291,9 @@ impl Swarm {
             })
             .collect();
         let now = self.world.now();
+        if let Some(fact) = self.serving.act(self.world.engine(), now) {
+            self.world.tell([fact])?;
+        }
         match self.sharing.as_mut().and_then(|sharing| sharing.act(&jobs, now)) {
             Some(Act::Tell(fact)) => self.world.tell([fact]),
             Some(Act::Save(job)) => self.world.save(job),
@@ -324,7 +332,7 @@ impl Swarm {
                 backoff_ms: rng.below(10_000),
                 backoff_max_ms: rng.below(60_000),
             },
-            preempt: phalanx_model::Preempt::default(),
+            ..Policy::default()
         };
         let mut script = Script {
             starts_ms: (!rng.chance(3)).then(|| rng.below(5_000)),
@@ -349,6 +357,7 @@ impl Swarm {
         if let Some(sharing) = &mut self.sharing {
             let others: Vec<JobId> = self.world.engine().jobs().map(|(job, _)| job.id).collect();
             sharing.vary(&mut job, &mut script, &others, self.world.now());
+            self.serving.vary(&mut job);
         }
         (job, script)
     }
@@ -418,8 +427,12 @@ impl Swarm {
         if let Some(sharing) = &mut self.sharing {
             let facts = sharing.owe_nothing();
             // Only what is owed to others, and who waits for that, may wait.
-            let follows =
-                |reason: &Reason| matches!(reason, Reason::Dependency { .. } | Reason::ArrayLimit { .. });
+            let follows = |reason: &Reason| {
+                matches!(
+                    reason,
+                    Reason::Dependency { .. } | Reason::ArrayLimit { .. } | Reason::Resting { .. }
+                )
+            };
             self.work_out(|reason| is_owed(reason) || follows(reason))?;
             self.world.tell(facts)?;
         }

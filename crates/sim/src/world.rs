@@ -1,6 +1,7 @@
 //! A world made of events: orders go in, time passes, facts come out. Nothing happens but what an event says. What
-//! orders do is in `orders`, what work is saved in `saves`.
+//! orders do is in `orders`, what work is saved in `saves`, what services have to do in `load`.
 
+mod load;
 mod orders;
 mod saves;
 
@@ -10,7 +11,7 @@ use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Admin, Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, LevelCost, LevelName,
-    Levels, MemberId, MemberState, Node, NodeName, Outcome, SyncKind, Timestamp, Wake,
+    Levels, MemberId, MemberState, Node, NodeName, Outcome, SyncKind, Target, Timestamp, Wake,
 };
 use phalanx_scenario::{Event, Script};
 
@@ -35,6 +36,8 @@ enum Due {
     Save { gang: GangId, attempt: u32 },
     /// A member has written what it had done until then, and ends.
     Saved { member: MemberId, version: u64, until: Timestamp },
+    /// The replicas of a service tell what they have to do.
+    Load { job: JobId },
 }
 
 /// The engine in a simulated world, watched by the checker.
@@ -65,6 +68,8 @@ pub struct World {
     scripts: BTreeMap<JobId, Script>,
     /// Milliseconds of work that a gang saved.
     saved: BTreeMap<GangId, u64>,
+    /// What services have to do in all.
+    loads: BTreeMap<JobId, Target>,
     next_job: u64,
     events: Vec<(Timestamp, Event)>,
     keep_events: bool,
@@ -95,6 +100,7 @@ impl World {
             killed: BTreeSet::new(),
             scripts: BTreeMap::new(),
             saved: BTreeMap::new(),
+            loads: BTreeMap::new(),
             next_job: 1,
             events: Vec::new(),
             keep_events: false,
@@ -399,6 +405,7 @@ impl World {
                 }
             }
             Due::Save { gang, attempt } => self.save_again(gang, attempt),
+            Due::Load { job } => self.tell_load(job),
             Due::Saved { member, version, until } => {
                 if self.members.0.get(&member).is_some_and(|m| m.lives() && m.version == version) {
                     self.saved_and_ends(member, until);

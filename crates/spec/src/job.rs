@@ -15,6 +15,7 @@ use crate::place::{At, Scalar};
 use crate::resources::ResourcesFile;
 use crate::roles::RoleFile;
 use crate::scalar::{Count, Memory, RetryCause, SignalNumber, Span, TimeLimit, VariableName};
+use crate::service::{ServiceFile, SessionFile};
 use crate::topology::TopologyFile;
 use crate::turn::{AftersFile, ArrayFile, ElasticFile};
 use crate::yaml;
@@ -54,6 +55,14 @@ pub struct JobFile {
     /// task is told PHALANX_ARRAY_INDEX, from 0, and PHALANX_ARRAY_SIZE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayFile>,
+    /// It serves: equal replicas of what the file asks for, `{replicas: {min: 1, max: 4}, target: {metric: tokens, value:
+    /// 1000}, spread: node}`. It runs until it is cancelled; a replica that ends is started again unless `retry` says
+    /// otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceFile>,
+    /// Somebody works in it, `{idle: 30m}`: it ends when nobody used it for so long. Default: it is no session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionFile>,
     /// Number of nodes, or their names: `2`, `[a, b]`, or `{count: 2, of: [a, b, c], except: [d], prefer: [a]}`. With
     /// a number, `resources` is what each NODE gives. Without one, `resources` is the total of the whole job, spread
     /// over as many nodes as are needed.

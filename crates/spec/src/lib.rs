@@ -23,6 +23,7 @@ pub mod resources;
 pub mod roles;
 pub mod scalar;
 pub mod schema;
+pub mod service;
 mod shape;
 mod short;
 mod submit;

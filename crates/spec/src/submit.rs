@@ -11,6 +11,7 @@ use crate::place::At;
 use crate::quantity;
 use crate::resources::ResourcesFile;
 use crate::scalar::RetryCause;
+use crate::service::restart_always;
 use crate::shape::Shape;
 
 const ADVISORY_LEAD_MS: u64 = 30_000;
@@ -133,13 +134,19 @@ impl JobFile {
                 ));
             }
         }
+        policy.idle_limit_ms = self.session.as_ref().map(|session| session.idle.value.millis());
         policy.preempt.mode = self.preempt.map_or(PreemptMode::Requeue, |mode| mode.value);
         self.fill_retry(&mut policy)?;
         Ok(policy)
     }
 
     fn fill_retry(&self, policy: &mut Policy) -> Result<(), SpecError> {
-        let Some(retry) = &self.retry else { return Ok(()) };
+        let Some(retry) = &self.retry else {
+            if self.service.is_some() {
+                restart_always(&mut policy.retry);
+            }
+            return Ok(());
+        };
         policy.retry.max = retry.max.map_or(u32::from(retry.on.is_some()), |max| max.value);
         if policy.retry.max > 0 {
             policy.retry.on = match &retry.on {

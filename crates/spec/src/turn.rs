@@ -123,6 +123,7 @@ impl JobFile {
                 .array
                 .map(|array| Array { running_max: array.max_running.map(|running| running.value.0) }),
             takes_spot: self.spot.is_some_and(|spot| spot.value),
+            service: self.service()?,
         })
     }
 
@@ -204,9 +205,10 @@ impl JobFile {
         said.into_iter().flatten().next()
     }
 
-    /// The gangs of the job: one, or as many equal ones as the array has tasks, each told which it is.
+    /// The gangs of the job: one, as many as a service has replicas, or as many as the array has tasks, each told which
+    /// it is.
     pub(crate) fn tasks(&self, gang: Gang) -> Result<Vec<Gang>, SpecError> {
-        let Some(array) = self.array else { return Ok(vec![gang]) };
+        let Some(array) = self.array else { return Ok(self.replicas(gang)) };
         let (size, place) = (array.size.value.0, array.size.place);
         if size > ARRAY_MAX {
             let accepted = format!("at most {ARRAY_MAX}; submit several arrays");

@@ -6,7 +6,8 @@ mod common;
 
 use common::context;
 use phalanx_model::{
-    After, Array, ClassName, EndOf, Gang, Job, JobId, Preempt, PreemptMode, Timestamp, Turn,
+    After, Array, ClassName, EndOf, FailureClass, Gang, Job, JobId, LevelName, Preempt, PreemptMode,
+    Replicas, Target, Timestamp, Turn,
 };
 use phalanx_spec::{JobFile, SpecError, SubmitContext, SubmitFlags};
 
@@ -58,6 +59,7 @@ fn every_field_reaches_the_model() {
         deadline: Some(Timestamp(24 * HOUR_MS)),
         array: Some(Array { running_max: Some(2) }),
         takes_spot: true,
+        service: None,
     };
     assert_eq!(job.turn, turn);
     assert_eq!(job.policy.preempt, Preempt { mode: PreemptMode::Cancel, is_pinned: true });
@@ -158,4 +160,50 @@ fn elastic_sizes_are_ranks_and_become_members() {
     assert_eq!(sizes("array: 3\nranks: 4\nelastic: {min: 2}"), (2, 4, 4));
     let error = read("ranks: 4\nelastic: {}").unwrap_err();
     assert!(error.what().contains("says nothing"), "{error}");
+}
+
+const SERVICE: &str = "
+service: {replicas: {min: 1, max: 4}, target: {metric: tokens, value: 0.7, settle: 1m}, spread: node}
+resources: {gpus: 2}";
+
+#[test]
+fn a_service_has_a_gang_for_each_replica_and_restarts_them() {
+    let job = job(SERVICE);
+    let target = Target { settle_ms: 60_000, ..Target::new("tokens", 700) };
+    let spread = Some(LevelName::new("node").unwrap());
+    assert_eq!(job.turn.service, Some(Replicas { min: 1, target: Some(target), spread }));
+    assert_eq!(job.gangs.len(), 4);
+    assert!(job.gangs.iter().all(|gang| *gang == job.gangs[0]));
+    assert_eq!((job.policy.retry.max, job.policy.retry.on.len()), (u32::MAX, FailureClass::ALL.len()));
+    let own = self::job("service: {replicas: 2}\nretry: {max: 3, on: [node]}");
+    assert_eq!((own.policy.retry.max, own.policy.retry.on), (3, vec![FailureClass::Node]));
+    assert_eq!(own.turn.service, Some(Replicas { min: 2, ..Replicas::default() }));
+
+    let yaml = JobFile::from_yaml(&format!("{SERVICE}\nrun: x\n"), "job.yaml").unwrap().to_yaml().unwrap();
+    let again = JobFile::from_yaml(&yaml, "again.yaml").and_then(|file| file.into_job(context()));
+    assert_eq!(again.unwrap_or_else(|error| panic!("{yaml}\n{error}")).turn, job.turn, "{yaml}");
+}
+
+#[test]
+fn services_that_make_no_sense_are_refused_where_they_say_so() {
+    for (text, what) in [
+        ("service: {replicas: {min: 3, max: 2}}", "more than there may be"),
+        ("service: {replicas: 2000}", "2000 replicas"),
+        ("service: {replicas: 0}", "\"0\""),
+        ("service: {replicas: 2, target: {metric: x, value: 0}}", "less than a thousandth"),
+        ("service: {replicas: 2, target: {metric: '', value: 1}}", "a name of 0 bytes"),
+        ("service: {replicas: 2}\narray: 3", "runs until it is cancelled"),
+        ("service: {replicas: 2}\ndeadline: +1h", "runs until it is cancelled"),
+        ("service: {replicas: 2}\nsession: {idle: 1h}", "runs until it is cancelled"),
+        ("service: {}", "replicas"),
+        ("session: {}", "idle"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.to_string().contains(what), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_session_says_how_long_it_may_be_idle() {
+    assert_eq!(job("session: {idle: 30m}").policy.idle_limit_ms, Some(1_800_000));
 }

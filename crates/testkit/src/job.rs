@@ -1,8 +1,8 @@
 //! Builders of jobs. Names that are not names panic.
 
 use phalanx_model::{
-    Advisory, After, Array, ClassName, EndOf, FailureClass, Gang, Job, JobId, JobName, Owner, Policy,
-    PreemptMode, QueueName, Timestamp, Turn,
+    Advisory, After, Array, ClassName, EndOf, FailureClass, Gang, Job, JobId, JobName, LevelName, Owner,
+    Policy, PreemptMode, QueueName, Replicas, Retry, Target, Timestamp, Turn,
 };
 
 /// A job of one gang, submitted at its number, without retries or time limit.
@@ -138,6 +138,42 @@ impl JobBuilder {
     pub fn array(mut self, tasks: usize, running_max: Option<u32>) -> Self {
         self.0.gangs = vec![self.0.gangs[0].clone(); tasks];
         self.0.turn.array = Some(Array { running_max });
+        self
+    }
+
+    /// A service of so many replicas, each like the job's first gang.
+    #[must_use]
+    pub fn service(mut self, min: u32, max: usize) -> Self {
+        self.0.gangs = vec![self.0.gangs[0].clone(); max];
+        self.0.turn.service = Some(Replicas { min, ..Replicas::default() });
+        self
+    }
+
+    /// So much of a metric for each replica of the service.
+    #[must_use]
+    pub fn target(mut self, metric: &str, value_milli: u64) -> Self {
+        self.0.turn.service.as_mut().unwrap().target = Some(Target::new(metric, value_milli));
+        self
+    }
+
+    /// Replicas of the service are kept apart at this level.
+    #[must_use]
+    pub fn apart(mut self, level: &str) -> Self {
+        self.0.turn.service.as_mut().unwrap().spread = Some(LevelName::new(level).unwrap());
+        self
+    }
+
+    /// Restarted without end, after a second.
+    #[must_use]
+    pub fn restarts(mut self) -> Self {
+        let on = FailureClass::ALL.to_vec();
+        self.0.policy.retry = Retry { max: u32::MAX, on, backoff_ms: 1_000, backoff_max_ms: 1_000 };
+        self
+    }
+
+    #[must_use]
+    pub fn idle_limit(mut self, ms: u64) -> Self {
+        self.0.policy.idle_limit_ms = Some(ms);
         self
     }
 

@@ -113,6 +113,13 @@ fn why() {
 
 /// One that made way, and for which a place is held.
 #[test]
+fn service() {
+    let job = views::service();
+    same("ps-service", &jobs::list(&page(), std::slice::from_ref(&job), false));
+    same("get-service", &jobs::one(&page(), &job, &fleet()));
+}
+
+#[test]
 fn preempted() {
     let job = views::preempted();
     same("ps-preempted", &jobs::list(&page(), std::slice::from_ref(&job), false));

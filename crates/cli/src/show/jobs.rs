@@ -74,7 +74,9 @@ pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
 }
 
 fn devices(job: &JobView) -> u64 {
-    job.gangs.iter().map(|g| u64::from(g.device_count())).sum()
+    // Of a service those that are wanted.
+    let wanted = job.service.as_ref().map_or(usize::MAX, |service| service.wanted as usize);
+    job.gangs.iter().take(wanted).map(|g| u64::from(g.device_count())).sum()
 }
 
 /// Time since the first start, up to the end.
@@ -89,11 +91,21 @@ fn where_or_why(page: &Page, job: &JobView) -> String {
     }
     let placement = job.gangs.iter().find_map(|g| g.placement.as_ref());
     let text = match (job.state.as_str(), placement) {
+        _ if job.service.is_some() => replicas(job),
+
         ("pending", _) | (_, None) => reason(job),
         (_, Some(placement)) => placed::short(placement, &Fleet::default()),
     };
     let evictions = job.gangs.iter().map(|gang| gang.evictions).sum();
     turn::times_preempted(page, evictions) + &clean(&text)
+}
+
+/// `2 of 3 replicas, Resources: …`
+fn replicas(job: &JobView) -> String {
+    let Some(service) = &job.service else { return String::new() };
+    let count = format!("{} of {} replicas", service.running, service.wanted);
+    let why = reason(job);
+    if service.running < service.wanted && !why.is_empty() { format!("{count}, {why}") } else { count }
 }
 
 /// `Resources: needs 8 members at once …`.
@@ -126,6 +138,10 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
     if let Some(at) = job.finished_at {
         let ended = format!("{} ({}), after {}", page.ago(at), page.date(at), ran(page, job));
         field(&mut text, page, "ended", &ended);
+    }
+    if let Some(service) = job.service.as_ref().filter(|_| job.ending.is_none()) {
+        let count = format!("{} run, {} are wanted", service.running, service.wanted);
+        field(&mut text, page, "replicas", &count);
     }
     let why = if job.ending.is_some() { ended(job) } else { reason(job) };
     if !why.is_empty() {
@@ -244,7 +260,11 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
     }];
     if job.policy.retry.max > 0 {
         let on: Vec<&str> = job.policy.retry.on.iter().map(|class| class.word()).collect();
-        limits.push(format!("{} on {}", count(u64::from(job.policy.retry.max), "restart"), on.join(", ")));
+        let restarts = match job.policy.retry.max {
+            u32::MAX => "restarts without end".to_owned(),
+            max => count(u64::from(max), "restart"),
+        };
+        limits.push(format!("{restarts} on {}", on.join(", ")));
     }
     limits.push(format!("grace {}", span(job.policy.stop.grace_ms)));
     field(text, page, "limits", &limits.join(&format!(" {} ", page.dot())));

@@ -1,7 +1,8 @@
 //! What decides when a job goes, what is held for it, and for whom it made way.
 
 use phalanx_local::protocol::GangView;
-use phalanx_model::{After, EndOf, Eviction, Job, PreemptMode, Reserved};
+use phalanx_model::{After, EndOf, Eviction, Job, PreemptMode, Replicas, Reserved};
+use phalanx_spec::quantity::format_milli;
 
 use super::placed;
 use super::time::span;
@@ -39,6 +40,12 @@ pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
         let tasks = count(job.gangs.len() as u64, "task");
         say("array", &array.running_max.map_or(tasks.clone(), |max| format!("{tasks}, {max} at once")));
     }
+    if let Some(service) = &turn.service {
+        say("service", &replicas(service, job.gangs.len()));
+    }
+    if let Some(ms) = job.policy.idle_limit_ms {
+        say("session", &format!("ends when nobody used it for {}", span(ms)));
+    }
     if turn.takes_spot {
         say("spot", "also on nodes that may be taken back at short notice");
     }
@@ -51,6 +58,16 @@ pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
         PreemptMode::Cancel => say("if preempted", "it ends for good"),
         PreemptMode::Never => say("if preempted", "never; so it borrows nothing"),
     }
+}
+
+fn replicas(service: &Replicas, max: usize) -> String {
+    let count = if service.min as usize == max { String::new() } else { format!("{} to ", service.min) };
+    let target = service.target.as_ref().map(|target| {
+        format!(", so that each has {} of {}", format_milli(target.value_milli), target.metric)
+    });
+    let apart = service.spread.as_ref().map(|level| format!(", apart by {level}"));
+    let replicas = crate::show::count(max as u64, "replica");
+    format!("{count}{replicas}{}{}", target.unwrap_or_default(), apart.unwrap_or_default())
 }
 
 fn after(After { job, end }: &After) -> String {

@@ -95,6 +95,9 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
         Verb::Boost(boost) => policy::boost(&session, &boost),
+        Verb::Scale(scale) => {
+            session.done(Ask::Scale { job: JobRef::parse(&scale.job), replicas: scale.replicas })
+        }
         Verb::Tell(tell) => policy::tell(&session, &tell),
         Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.node)? }),
         Verb::Drain(drain) => calendar::drain(&session, &drain),

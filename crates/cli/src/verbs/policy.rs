@@ -96,6 +96,7 @@ pub(super) fn tell(session: &Session, asked: &Tell) -> Result<ExitCode, Failure>
     };
     let news = match &asked.news {
         News::Checkpoint => Told::Checkpoint,
+        News::Active => Told::Active,
         News::Boundary => Told::Boundary,
         News::Metric { value } => metric(value)?,
     };

@@ -54,6 +54,7 @@ fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
         ending: None,
         exit_code: None,
         gangs: vec![gang_view(id, 8, 1)],
+        service: None,
         job: None,
         events: Vec::new(),
         spot: None,
@@ -469,6 +470,7 @@ pub fn preempted() -> JobView {
         deadline: Some(Timestamp(NOW.0 + 86_400_000)),
         array: Some(Array { running_max: Some(2) }),
         takes_spot: true,
+        service: None,
     };
     let mut job = Job { id: JobId(7), turn, ..job() };
     job.policy.preempt.is_pinned = true;
@@ -500,6 +502,32 @@ pub fn calendar() -> Vec<WindowView> {
         window(WindowKind::Drain, &["login"], 7_800, None),
         WindowView { held_for: Some(queue_name("vision")), is_declared: true, ..block },
     ]
+}
+
+/// Three of at most four replicas are wanted, and two run.
+pub fn service() -> JobView {
+    let gang = |index: u16, phase| GangView {
+        id: JobId(9).gang(index),
+        phase: Some(phase),
+        placement: (index < 2).then(|| placement(&[("gpu-1", 0..2)], "node")),
+        ..gang_view(9, 1, 2)
+    };
+    let (runs, waits) = (Phase::Running { since: ago(600) }, Phase::Pending { not_before: ago(600) });
+    let target = Some(Target::new("tokens", 1_000_000));
+    let spread = Some(level("node"));
+    let turn = Turn { service: Some(Replicas { min: 1, target, spread }), ..Turn::default() };
+    let mut asked = Job { id: JobId(9), turn, ..job() };
+    asked.gangs = vec![asked.gangs[0].clone(); 4];
+    asked.policy.idle_limit_ms = Some(1_800_000);
+    JobView {
+        reason: "Resources".to_owned(),
+        detail: "needs 1 members at once, and 0 fit now".to_owned(),
+        started_at: Some(ago(600)),
+        gangs: vec![gang(0, runs.clone()), gang(1, runs), gang(2, waits.clone()), gang(3, waits)],
+        service: Some(ServiceView { wanted: 3, running: 2, min: 1, max: 4 }),
+        job: Some(Box::new(asked)),
+        ..job_view(9, "chat", "running", 700)
+    }
 }
 
 pub fn why_preempted() -> WhyView {

@@ -84,11 +84,11 @@ impl Ledger {
             Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
             Input::CalendarObserved { calendar } => self.observe_window(calendar, out),
             Input::SpotNoticed { notice } => self.notice_spot(notice, out),
+            Input::ServiceObserved { service } => self.observe_service(service, out),
+            Input::SessionObserved { session } => self.observe_session(session, out),
+            Input::MetricObserved { metric } => self.observe_metric(metric, out),
             Input::GangResized { .. } => self.resize(input, out),
-            Input::ServiceObserved { .. }
-            | Input::SessionObserved { .. }
-            | Input::MetricObserved { .. }
-            | Input::HealthGraded { .. } => {
+            Input::HealthGraded { .. } => {
                 if let Err(why) = self.noted.note(input) {
                     refuse(out, "a noted fact".into(), &why);
                 }
@@ -204,6 +204,7 @@ impl Ledger {
         self.cap_time_limit(&mut taken);
         self.price_waits(&mut taken);
         self.evicted.clear();
+        self.serving.begin(&taken, self.now);
         self.enter(taken, gangs);
         self.replan = true;
         out.changes.push(Change::JobAccepted { job: job.id });
@@ -263,9 +264,11 @@ impl Ledger {
         if !matching {
             return refuse(out, format!("job {}", job.id), "its records do not belong together");
         }
+        let serving = self.serving.of(job.id);
         if self.jobs.contains_key(&job.id) {
             self.forget_job(job.id);
         }
+        self.serving.extend(serving);
         self.enter(job.clone(), gangs.to_vec());
         self.replan = true;
     }
@@ -304,6 +307,7 @@ impl Ledger {
         }
         self.outstanding.retain(|_, order| order.gang.job != job);
         self.noted.forget(job);
+        self.serving.forget(job);
         if let Some(entry) = self.jobs.remove(&job)
             && let Some(key) = entry.job.key
         {

@@ -209,7 +209,7 @@ impl Ledger {
             return;
         };
         match record.phase.clone() {
-            Phase::Running { .. } => self.finish(gang, Ending::Succeeded, out),
+            Phase::Running { .. } => self.ended_well(gang, out),
             // It was done before the limit came.
             Phase::Stopping { cause: StopCause::TimeLimit, stage: StopStage::Advised, .. }
                 if tally.all_succeeded() =>
@@ -222,14 +222,15 @@ impl Ledger {
     }
 
     /// All processes of an attempt are gone: what comes after depends on why it was stopped.
-    fn close(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
+    pub(super) fn close(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         if !matches!(cause, StopCause::Resized { .. } | StopCause::Preempted(_)) {
             self.keep_size(gang);
         }
         match cause {
             StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
             StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
-            StopCause::Displaced { .. } | StopCause::Resized { .. } => {
+            StopCause::IdleLimit => self.finish(gang, Ending::IdleLimit, out),
+            StopCause::Displaced { .. } | StopCause::Resized { .. } | StopCause::ScaledIn { .. } => {
                 let now = self.now;
                 self.wait_again(gang, now, out);
             }
@@ -318,6 +319,7 @@ impl Ledger {
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
         self.relist_array(gang.job);
+        self.relist_replicas(gang.job);
         self.settle_job(gang, ending, out);
     }
 
@@ -344,7 +346,7 @@ impl Ledger {
             return;
         };
         // The first that failed stops the others, and they end inside this loop: they must not stop each other.
-        let is_alone = entry.job.turn.array.is_some();
+        let is_alone = entry.job.turn.has_lone_gangs();
         if ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) && !is_alone {
             let by = match ending {
                 Ending::Cancelled { by } => by,

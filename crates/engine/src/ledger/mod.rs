@@ -8,6 +8,7 @@ mod history;
 mod hold_out;
 mod noted;
 mod reserve;
+mod service;
 mod share;
 mod sync;
 mod tally;
@@ -17,8 +18,8 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Change, CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName,
-    Levels, Node, NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
+    CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, Node,
+    NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
 };
 
 use crate::guard::{Guard, Guards};
@@ -28,6 +29,7 @@ use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
 use history::History;
 use noted::Noted;
+use service::Serving;
 use sync::Sync;
 use tally::Tally;
 pub(crate) use wait::longest_ms;
@@ -106,6 +108,7 @@ pub(crate) struct Ledger {
     /// Of every gang that holds capacity.
     tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
+    serving: Serving,
     windows: Windows,
     history: History,
     sync: Sync,
@@ -183,6 +186,7 @@ impl Ledger {
             reasons: BTreeMap::new(),
             tallies: BTreeMap::new(),
             noted: Noted::default(),
+            serving: Serving::default(),
             windows: Windows::default(),
             history: History::default(),
             sync: Sync::default(),
@@ -346,14 +350,6 @@ impl Ledger {
         out.effects.push(Effect { id, order });
     }
 
-    /// A pending gang's reason; says so when it changed.
-    pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
-        if self.reasons.get(&gang) != Some(&reason) {
-            self.reasons.insert(gang, reason.clone());
-            out.changes.push(Change::ReasonChanged { gang, reason });
-        }
-    }
-
     pub(crate) fn count_bypass(&mut self, gang: GangId) {
         if let Some(record) = self.record_mut(gang) {
             record.bypassed = record.bypassed.saturating_add(1);
@@ -454,7 +450,7 @@ impl Ledger {
         let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
         let picks = self.tree.picks_of(placement, gang);
         let bill = self.queues.goods.held(&self.tree, self.queues.settings(), &picks, gang);
-        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job));
+        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
         self.queues.charge(queue, seat, Holder { bill, is_fixed }, self.now);
@@ -588,6 +584,8 @@ impl Ledger {
         facts.extend(self.windows.facts());
         facts.extend(self.history.facts());
         facts.extend(self.noted.facts());
+        // After the metrics, which might say otherwise while not all of them are told.
+        facts.extend(self.serving.facts());
         facts
     }
 }

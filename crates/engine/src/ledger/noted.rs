@@ -1,8 +1,8 @@
-//! Facts that no policy uses yet, and notices of nodes that are taken back. They are kept, and survive a restart.
+//! Facts that no policy uses yet, metrics, and notices of nodes that are taken back. They are kept, and survive a restart.
 
 use std::collections::BTreeMap;
 
-use phalanx_model::later::SpotNotice;
+use phalanx_model::later::{Metric, SpotNotice};
 use phalanx_model::{GangId, Input, JobId, NodeName};
 
 impl super::Ledger {
@@ -17,8 +17,6 @@ const NOTED_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Service(JobId),
-    Session(JobId),
     Metric(GangId, String),
     Spot(NodeName),
     Health(NodeName, u64),
@@ -31,8 +29,6 @@ pub(super) struct Noted(BTreeMap<Key, Input>);
 impl Noted {
     pub(super) fn note(&mut self, input: &Input) -> Result<(), String> {
         let key = match input {
-            Input::ServiceObserved { service } => Key::Service(service.job),
-            Input::SessionObserved { session } => Key::Session(session.job),
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
             Input::SpotNoticed { notice } => Key::Spot(notice.node.clone()),
             Input::HealthGraded { health } => Key::Health(health.node.clone(), health.devices.0),
@@ -48,9 +44,16 @@ impl Noted {
     pub(super) fn forget(&mut self, job: JobId) {
         self.0.retain(|key, _| match key {
             Key::Metric(gang, _) => gang.job != job,
-            Key::Service(j) | Key::Session(j) => *j != job,
             Key::Spot(_) | Key::Health(..) => true,
         });
+    }
+
+    /// What a gang said last of a metric.
+    pub(super) fn metric(&self, gang: GangId, name: &str) -> Option<&Metric> {
+        match self.0.get(&Key::Metric(gang, name.to_owned())) {
+            Some(Input::MetricObserved { metric }) => Some(metric),
+            _ => None,
+        }
     }
 
     /// Whether a node is to be taken back.

@@ -151,6 +151,17 @@ impl Ledger {
         self.reasons.get(&gang).cloned()
     }
 
+    /// A pending gang's reason; says so when it changed.
+    pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
+        if self.reasons.get(&gang) != Some(&reason) {
+            self.reasons.insert(gang, reason.clone());
+            // That a service was scaled says it of all of them.
+            if !matches!(reason, Reason::Resting { .. }) {
+                out.changes.push(Change::ReasonChanged { gang, reason });
+            }
+        }
+    }
+
     /// Says the reasons of those that wait since this step, or wait otherwise than before.
     pub(crate) fn say_reasons(&mut self, out: &mut Outcome) {
         for gang in std::mem::take(&mut self.refresh) {

@@ -38,7 +38,8 @@ impl Ledger {
                     let lead = policy.stop.advisory.map_or(0, |a| a.lead_ms.min(limit));
                     since.plus(limit - lead)
                 });
-                limit_at.into_iter().chain(self.leaves_at(gang)).min()
+                let others = self.leaves_at(gang).into_iter().chain(self.idle_at(gang, *since));
+                limit_at.into_iter().chain(others).min()
             }
             Phase::Stopping { next_at, .. } => Some(*next_at),
             Phase::Finished { .. } => None,
@@ -87,6 +88,7 @@ impl Ledger {
             Phase::Pending { .. } => self.time_passed(gang, out),
             Phase::Starting { .. } | Phase::Running { .. } if self.leave(gang, out) => {}
             Phase::Starting { .. } => self.start_deadline_passed(gang, out),
+            Phase::Running { since } if self.end_idle(gang, since, out) => {}
             Phase::Running { since } => self.time_limit_near(gang, since, out),
             Phase::Stopping { cause, stage, .. } => self.stop_harder(gang, cause, stage, out),
             Phase::Finished { .. } => {}

@@ -35,7 +35,7 @@ impl Ledger {
             span_ms: longest_ms(&job.policy).filter(|_| self.guards.stand(Guard::SpanTellsApart)),
             is_patient: self.preferred_until(gang).is_some_and(|until| until > self.now),
             rank: self.queues.rank_of(job),
-            is_fixed: self.queues.is_fixed(job),
+            is_fixed: self.queues.is_fixed(job, gang),
             blocks: self.windows.blocks_of(&self.queues, &job.queue),
         })
     }
@@ -80,7 +80,7 @@ impl Ledger {
             }
             _ => {}
         }
-        self.array_is_full(job, gang)
+        self.array_is_full(job, gang).or_else(|| self.rests(job, gang))
     }
 
     /// Tasks of an array go in the order of their numbers, so many at once.
@@ -136,7 +136,8 @@ impl Ledger {
         }
     }
 
-    pub(super) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
+    /// Those that have not ended.
+    pub(crate) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
         self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
     }
 

@@ -56,7 +56,7 @@ impl Pass<'_> {
     }
 
     fn sized(&mut self, id: GangId, gang: Gang, queue: QueueAt) -> Option<Found> {
-        let is_fixed = self.ledger.job(id.job).is_some_and(|job| self.desk.queues.is_fixed(job));
+        let is_fixed = self.ledger.job(id.job).is_some_and(|job| self.desk.queues.is_fixed(job, id));
         let Desk { search, space, .. } = &mut self.desk;
         let Verdict::Go(ceiling, cost) = verdict(self.ledger, search, space, &gang, None) else {
             return None;

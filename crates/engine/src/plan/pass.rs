@@ -14,7 +14,7 @@ use super::search::Ceiling;
 use super::space::{Pick, Space};
 use super::together::{self, Choice};
 use super::tree::{LevelAt, Tree};
-use super::{Verdict, shortfall, verdict};
+use super::{Verdict, shortfall};
 use crate::Config;
 use crate::guard::Guard;
 use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
@@ -221,8 +221,7 @@ impl<'a> Pass<'a> {
         }
         self.hold_against(next.ask, next.queue);
         self.close_for(next.ask);
-        let patience = self.ledger.preferred_until(id);
-        match verdict(self.ledger, &mut self.desk.search, &self.desk.space, &gang, patience) {
+        match self.verdict_on(id, &gang) {
             Verdict::Go(ceiling, cost) => {
                 let (picks, order) = (self.desk.search.picks().to_vec(), self.desk.search.order().to_vec());
                 let least = Found { gang, ceiling, picks, order, time_ns: cost.time_ns };
@@ -372,9 +371,10 @@ impl<'a> Pass<'a> {
         if !self.desk.holds.is_empty() || self.chosen.is_empty() {
             return;
         }
-        // Nor from a place that others made way for, nor where sizes were fitted to what was free.
+        // Nor from a place that others made way for, or that keeps replicas apart, nor where sizes were fitted to what was
+        // free.
         let is_elastic = |id| self.ledger.gang(id).is_some_and(Gang::is_elastic);
-        let stays = |id| is_elastic(id) || self.ledger.cleared_place(id).is_some();
+        let stays = |id| is_elastic(id) || self.ledger.cleared_place(id).is_some() || self.is_kept_apart(id);
         if self.chosen.iter().any(|choice| stays(choice.gang))
             || self.waiting.iter().any(|id| is_elastic(*id))
         {
@@ -419,7 +419,7 @@ impl<'a> Pass<'a> {
         let seat = queues.seat_of(job, id);
         queues.discharge(queue, seat, self.ledger.now());
         let bill = queues.goods.held(tree, queues.settings(), &choice.picks, gang);
-        let is_fixed = queues.is_fixed(job);
+        let is_fixed = queues.is_fixed(job, id);
         queues.charge(queue, seat, Holder { bill, is_fixed }, self.ledger.now());
     }
 }

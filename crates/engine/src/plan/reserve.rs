@@ -106,7 +106,7 @@ impl Pass<'_> {
         let queue = queues.find(&job.queue);
         let mut started = false;
         if let (Some(found), Some(queue)) = (found, queue) {
-            let is_fixed = self.desk.queues.is_fixed(job);
+            let is_fixed = self.desk.queues.is_fixed(job, id);
             if evicts {
                 // It was counted when the others were told to make way.
                 self.unclaim(id);
@@ -250,6 +250,7 @@ impl Pass<'_> {
         let behind = self.desk.holds.iter().filter(|(_, hold)| hold.overlaps(&picks));
         for behind in behind.map(|(gang, _)| *gang).collect::<Vec<_>>() {
             self.lift_for_good(behind);
+            self.reserved.retain(|(reserved, ..)| *reserved != behind);
             let name = self.ledger.job(id.job).map_or("", |job| job.name.as_str());
             self.dropped.push((behind, format!("job {} ({name}) goes first", id.job)));
         }
@@ -262,6 +263,8 @@ impl Pass<'_> {
         hold.evicts = evicts;
         if let Some(place) = waited {
             // It waits all the same.
+            // What is owed as much does not make way for another in this very turn.
+            hold.is_owed = queues.is_owed_in(place.queue, &least);
             hold.waits = (place.queue, least);
             queues.want(place.queue, &hold.waits.1, true);
         }

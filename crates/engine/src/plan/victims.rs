@@ -131,7 +131,7 @@ impl Pass<'_> {
         let Some(job) = self.ledger.job(id.job) else { return false };
         let queues = &self.desk.queues;
         let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
-        let is_fixed = queues.is_fixed(job);
+        let is_fixed = queues.is_fixed(job, id);
         let bill = self.desk.line.ask(next.ask).least.clone();
         let standings = self.standings.take().unwrap_or_else(|| queues.standings());
         let seat = queues.seat_of(job, id);

@@ -287,9 +287,14 @@ impl Queues {
         self.class_of(job).map_or(0, |class| class.rank)
     }
 
-    pub(crate) fn is_fixed(&self, job: &Job) -> bool {
-        let mode = job.policy.preempt.mode;
-        mode == PreemptMode::Never || !self.class_of(job).is_none_or(|class| class.is_preemptible)
+    /// Whether a gang does not make way. In a service its minimum does not, and what is beyond that does, whatever its
+    /// class says.
+    pub(crate) fn is_fixed(&self, job: &Job, gang: GangId) -> bool {
+        let is_kept = match &job.turn.service {
+            Some(service) => u32::from(gang.index) < service.min,
+            None => !self.class_of(job).is_none_or(|class| class.is_preemptible),
+        };
+        is_kept || job.policy.preempt.mode == PreemptMode::Never
     }
 
     pub(crate) fn seat_of(&self, job: &Job, gang: GangId) -> Seat {

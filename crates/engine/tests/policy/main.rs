@@ -8,5 +8,6 @@ mod elastic;
 mod fairness;
 mod news;
 mod random;
+mod service;
 mod waiting;
 mod world;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use phalanx_journal::Header;
-use phalanx_model::later::{Calendar, Health, Metric, Service, Session, SpotNotice};
+use phalanx_model::later::{Calendar, Health, Metric, SpotNotice};
 use phalanx_model::*;
 
 pub(crate) const NOW: Timestamp = Timestamp(1_767_225_600_000);
@@ -65,7 +65,7 @@ pub(crate) fn facts() -> Vec<Input> {
         Input::EffectFailed { effect, class: FailureClass::Node, detail: "gone".to_owned() },
         Input::EffectUnknown { effect },
         Input::GangResized { gang, size: 4 },
-        Input::ServiceObserved { service: Service { job, replicas: 2 } },
+        Input::ServiceObserved { service: Service { job, replicas: 2, looks: Vec::new() } },
         Input::SessionObserved { session: Session { job, used_at: at } },
         Input::CalendarObserved {
             calendar: Calendar {

@@ -10,6 +10,7 @@ use super::{Failure, own, refuse};
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, ErrorCode, JobRef, News};
 use crate::server::Peer;
+use crate::sessions::{LOOK_MS, used};
 
 /// Metrics of one job: each name is kept in the books.
 const METRICS_MAX: usize = 64;
@@ -67,6 +68,20 @@ pub(super) fn tell(
             check_metric(daemon, gang, &name)?;
             let detail = format!("gang {gang} has a new value of {name}");
             (Input::MetricObserved { metric: Metric { gang, name, value_milli, at } }, detail)
+        }
+        News::Active => {
+            let id = view.id;
+            let limit = move |e: &phalanx_shell::Engine| e.job(id).and_then(|job| job.policy.idle_limit_ms);
+            let (limit_ms, used_at) = daemon.engine.look(move |e| (limit(e), e.used_at(id)))?;
+            if limit_ms.is_none() {
+                let message = format!("job {id} is no session");
+                return Err(refuse(ErrorCode::BadRequest, message, "`session: {idle: 30m}` makes it one"));
+            }
+            let detail = format!("job {id} is in use");
+            if used_at.is_some_and(|used_at| at.since(used_at) < LOOK_MS.min(limit_ms.unwrap_or(0) / 4)) {
+                return Ok(Answer::Done { detail });
+            }
+            (used(id, at), detail)
         }
         News::Boundary => {
             let detail = format!("gang {gang} saved its work, and may have another size from here");

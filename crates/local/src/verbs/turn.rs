@@ -1,6 +1,6 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
-use phalanx_model::{Boost, Change, Input, JobId};
+use phalanx_model::{Boost, Change, Input, JobId, Service};
 use phalanx_shell::Engine;
 
 use super::{Failure, operator, own, refuse};
@@ -55,6 +55,28 @@ pub(super) fn boost(
     let detail = format!("priority {priority:+} for {} by {by}", span(for_ms));
     said(daemon, id, "boosted", detail, record);
     Ok(Answer::Done { detail: format!("job {id} has {priority:+} of priority for {}", span(for_ms)) })
+}
+
+pub(super) fn scale(daemon: &Daemon, peer: &Peer, wanted: &JobRef, replicas: u32) -> Result<Answer, Failure> {
+    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let id = job.id;
+    let Some(service) = job.service else {
+        let message = format!("job {id} is no service");
+        return Err(refuse(ErrorCode::BadRequest, message, "`service: {replicas: 2}` makes it one"));
+    };
+    if !(service.min..=service.max).contains(&replicas) {
+        let message = format!("job {id} has {} to {} replicas", service.min, service.max);
+        return Err(refuse(
+            ErrorCode::BadRequest,
+            message,
+            "`replicas: {min, max}` says how many it may have",
+        ));
+    }
+    let is_wanted = move |e: &Engine| e.replicas(id) == Some(replicas);
+    let service = Service { job: id, replicas, looks: Vec::new() };
+    apply(daemon, vec![Input::ServiceObserved { service }], is_wanted)?;
+    said(daemon, id, "asked to scale", format!("to {replicas} replicas by {}", peer.owner.name), None);
+    Ok(Answer::Done { detail: format!("job {id} has {replicas} replicas from now on") })
 }
 
 fn unfinished(view: JobView) -> Result<JobView, Failure> {

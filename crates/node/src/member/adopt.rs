@@ -128,6 +128,13 @@ pub enum ReapError {
     Unkillable { pids: Vec<i32> },
 }
 
+/// CPU time that a member used so far, its processes that ended included, in milliseconds; none where nobody holds it.
+#[must_use]
+pub fn cpu_ms(dir: &Path) -> Option<u64> {
+    let record: Record = protocol::read_json(dir, SHIM_FILE).ok()??;
+    processes::cpu_ms(record.process())
+}
+
 /// Ends whatever is left of a member, its shim included, and removes its cgroups. Returns how many processes
 /// there were. They are found by cgroup and by the token in their environment; where there are no cgroups, a
 /// process escapes that dropped the token and outlived its parents.

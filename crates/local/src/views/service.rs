@@ -1,0 +1,28 @@
+//! Services as people see them.
+
+use phalanx_model::{GangRecord, JobId, Phase, Reason, Replicas};
+use phalanx_shell::Engine;
+
+use crate::protocol::ServiceView;
+
+pub(super) fn service(
+    engine: &Engine,
+    id: JobId,
+    asked: &Replicas,
+    records: &[&GangRecord],
+) -> Option<ServiceView> {
+    let running = records.iter().filter(|record| matches!(record.phase, Phase::Running { .. })).count();
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Some(ServiceView {
+        wanted: engine.replicas(id)?,
+        running: count(running),
+        min: asked.min,
+        max: count(records.len()),
+    })
+}
+
+/// Whether it is a replica that is not wanted now.
+pub(super) fn rests(engine: &Engine, record: &GangRecord) -> bool {
+    let is_of_service = engine.job(record.id.job).is_some_and(|job| job.turn.service.is_some());
+    is_of_service && matches!(engine.reason(record.id), Some(Reason::Resting { .. }))
+}
