@@ -33,6 +33,7 @@ const fn is_from_outside(input: &Input) -> bool {
             | Input::SyncEnd { .. }
             | Input::JobObserved { .. }
             | Input::UsageObserved { .. }
+            | Input::RunsObserved { .. }
             | Input::MemberReady { .. }
             | Input::MemberReleased { .. }
             | Input::MemberExited { .. }

@@ -27,6 +27,7 @@ impl Promises {
             | Input::JobForgotten { .. }
             | Input::CancelRequested { .. }
             | Input::UsageObserved { .. }
+            | Input::RunsObserved { .. }
             | Input::MemberReady { .. }
             | Input::MemberReleased { .. }
             | Input::MemberExited { .. }

@@ -22,6 +22,7 @@ mod record;
 mod say;
 mod server;
 mod sessions;
+mod spot;
 mod upkeep;
 mod user;
 mod verbs;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::later::{Calendar, Health, Metric, SpotNotice};
+use crate::past::PastRuns;
 use crate::queue::{FadedUse, Queue, Settings};
 use crate::{
     Boost, CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId,
@@ -171,5 +172,10 @@ pub enum Input {
     /// Known to the model, and recorded by the ledger; no policy uses it yet.
     HealthGraded {
         health: Health,
+    },
+
+    /// How long a user's jobs of one name took, as it was last known.
+    RunsObserved {
+        runs: PastRuns,
     },
 }

@@ -225,6 +225,10 @@ pub struct Topology {
     /// All members inside one domain of this level if that comes free within `wait_ms`.
     pub preferred: Option<LevelName>,
     pub wait_ms: u64,
+    /// What an hour of waiting for `preferred` is worth, in thousandths of an hour of running. Where it is said and can be
+    /// priced, `wait_ms` is what it is worth to wait at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_milli: Option<u32>,
     /// Parts of the gang that must share a lower domain, widest first: each size divides the one before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,

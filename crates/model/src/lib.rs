@@ -18,6 +18,7 @@ pub mod mask;
 pub mod needs;
 pub mod node;
 mod parallel;
+pub mod past;
 pub mod product;
 pub mod question;
 pub mod queue;
@@ -49,14 +50,16 @@ pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
 pub use node::{Admin, DomainLimit, Levels, Node, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
+pub use past::PastRuns;
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, Queue, QueueReport, Reclaim, Resource, Settings, ShapeQuota,
+    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, Queue, QueueReport, Reclaim, Resource, Settings,
+    ShapeQuota,
 };
 pub use report::{
-    Change, Confidence, Estimate, LevelCount, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,
-    Unblock,
+    Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,
+    Rule, Unblock,
 };
 pub use service::{Look, Replicas, Service, Session, Target};
 pub use time::Timestamp;

@@ -381,6 +381,18 @@ pub struct Report {
     pub estimated_start: Option<Estimate>,
     /// Where it would start: now if it fits, else at the estimated start.
     pub nearest: Option<Placement>,
+    /// When it would start if those in its way take as long as such jobs took before, where that is sooner than the
+    /// estimated start. Nothing rests on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely_start: Option<LikelyStart>,
+}
+
+/// A guess by what happened before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LikelyStart {
+    pub at: Timestamp,
+    /// Runs that it rests on: of the jobs in its way that history knows, the one of which it knows least.
+    pub runs: u32,
 }
 
 /// The best domain of one level.

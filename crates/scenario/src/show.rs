@@ -6,8 +6,8 @@ use std::fmt::Write;
 use phalanx_model::report::show_path;
 use phalanx_model::{
     Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangId, GangRecord, Job,
-    JobId, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage,
-    Timestamp, Unblock,
+    JobId, LikelyStart, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause,
+    StopStage, Timestamp, Unblock,
 };
 use phalanx_spec::quantity::{format_duration_ns, format_milli};
 
@@ -278,6 +278,9 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
         Some(Estimate { confidence: Confidence::Now, .. }) => text += "  starts now",
         Some(Estimate { at, confidence: Confidence::AtLatest }) => {
             write!(text, "  starts at {} at the latest", time(at)).unwrap_or_default();
+            if let Some(LikelyStart { at, runs }) = report.likely_start {
+                write!(text, ", at about {} by the last {runs} runs,", time(at)).unwrap_or_default();
+            }
         }
         None if report.of > 0 => text += "  start unknown",
         None => {}

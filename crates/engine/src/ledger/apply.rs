@@ -36,6 +36,7 @@ impl Ledger {
             Input::QueueObserved { queue } => self.observe_queue(queue, out),
             Input::QueueRemoved { queue } => self.remove_queue(queue),
             Input::UsageObserved { queue, usage } => self.queues.remember(queue, *usage),
+            Input::RunsObserved { runs } => self.observe_runs(runs, out),
             Input::JobHeld { job, by } => self.hold(*job, Some(by), out),
             Input::JobReleased { job, .. } => self.hold(*job, None, out),
             Input::JobBoosted { job, boost } => self.boost(*job, boost.as_ref(), out),
@@ -44,6 +45,7 @@ impl Ledger {
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned, out),
             Input::NodeUncordoned { node } => {
                 self.noted.forget_notice(node);
+                self.open_again(node);
                 self.set_admin(node, Admin::Open, out);
             }
             Input::DrainRequested { node } => {
@@ -200,6 +202,7 @@ impl Ledger {
         let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
         let mut taken = job.clone();
         self.cap_time_limit(&mut taken);
+        self.price_waits(&mut taken);
         self.evicted.clear();
         self.serving.begin(&taken, self.now);
         self.enter(taken, gangs);

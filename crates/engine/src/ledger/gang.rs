@@ -305,6 +305,7 @@ impl Ledger {
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
+        self.remember_run(gang, &ending);
         let held = self.held(gang);
         let at = self.now;
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });

@@ -4,6 +4,8 @@ mod apply;
 mod calendar;
 mod elastic;
 mod gang;
+mod history;
+mod hold_out;
 mod noted;
 mod reserve;
 mod service;
@@ -25,6 +27,7 @@ use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
 use crate::policy::{Holder, Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
+use history::History;
 use noted::Noted;
 use service::Serving;
 use sync::Sync;
@@ -107,6 +110,7 @@ pub(crate) struct Ledger {
     noted: Noted,
     serving: Serving,
     windows: Windows,
+    history: History,
     sync: Sync,
     /// Jobs that wait for the end of one.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
@@ -184,6 +188,7 @@ impl Ledger {
             noted: Noted::default(),
             serving: Serving::default(),
             windows: Windows::default(),
+            history: History::default(),
             sync: Sync::default(),
             dependents: BTreeMap::new(),
             queues: Queues::new(),
@@ -577,6 +582,7 @@ impl Ledger {
         let past = self.queues.past();
         facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
         facts.extend(self.windows.facts());
+        facts.extend(self.history.facts());
         facts.extend(self.noted.facts());
         // After the metrics, which might say otherwise while not all of them are told.
         facts.extend(self.serving.facts());

@@ -2,8 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::later::Metric;
+use phalanx_model::later::{Metric, SpotNotice};
 use phalanx_model::{GangId, Input, JobId, NodeName};
+
+impl super::Ledger {
+    /// Nodes that will be taken back.
+    pub(crate) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        self.noted.notices()
+    }
+}
 
 /// Guards the memory: more than this is refused.
 const NOTED_MAX: usize = 100_000;
@@ -52,6 +59,11 @@ impl Noted {
     /// Whether a node is to be taken back.
     pub(super) fn is_noticed(&self, node: &NodeName) -> bool {
         self.0.contains_key(&Key::Spot(node.clone()))
+    }
+
+    fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        let all = self.0.values();
+        all.filter_map(|input| if let Input::SpotNoticed { notice } = input { Some(notice) } else { None })
     }
 
     pub(super) fn forget_notice(&mut self, node: &NodeName) {

@@ -79,7 +79,7 @@ impl Pass<'_> {
     }
 
     /// Whether capacity is owed to somebody, or would be used by who waits for it.
-    fn somebody_waits(&self) -> bool {
+    pub(super) fn somebody_waits(&self) -> bool {
         let waits = |(_, ask): (_, &Ask)| {
             let by_time = matches!(ask.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
             ask.heads().next().is_some() && (waits_for_capacity(&ask.reason) || by_time)

@@ -353,7 +353,7 @@ impl<'a> Pass<'a> {
         let may = |(_, ask): (AskId, &Ask)| {
             ask.heads().any(|(queue, _)| queues.may_evict(queue, ask.key.rank, &ask.least, &due))
         };
-        if line.closed().any(may) {
+        if line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
         }
     }

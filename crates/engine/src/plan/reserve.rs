@@ -251,7 +251,8 @@ impl Pass<'_> {
         for behind in behind.map(|(gang, _)| *gang).collect::<Vec<_>>() {
             self.lift_for_good(behind);
             self.reserved.retain(|(reserved, ..)| *reserved != behind);
-            self.dropped.push((behind, format!("gang {id} goes first")));
+            let name = self.ledger.job(id.job).map_or("", |job| job.name.as_str());
+            self.dropped.push((behind, format!("job {} ({name}) goes first", id.job)));
         }
         let Desk { space, holds, line, queues, .. } = &mut self.desk;
         let ask = line.place_of(id).map(|place| line.ask(place.ask));

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Resize, Timestamp};
+use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Reason, Resize, Timestamp};
 
 use super::elastic::chunks;
 use super::holds::Hold;
@@ -18,7 +18,7 @@ use super::space::{Pick, Space};
 use super::tree::{LevelAt, Tree};
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{Bill, Claim, Holder, Next, Party, QueueAt, Right, Standings};
+use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right, Standings};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -64,8 +64,11 @@ impl Pass<'_> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
         let Desk { line, queues, .. } = &self.desk;
+        // Nobody makes way for who could start farther apart.
+        let is_full = |ask: AskId| !matches!(line.ask(ask).reason, Reason::PreferredWait { .. });
+        let untried = line.untried().filter(|(ask, _)| is_full(*ask));
         let mut all: Vec<Next> =
-            line.untried().filter_map(|(ask, queue)| line.next_of(queues, ask, queue)).collect();
+            untried.filter_map(|(ask, queue)| line.next_of(queues, ask, queue)).collect();
         all.sort_unstable();
         for next in all {
             let gang = self.desk.line.ask(next.ask).key.gang.clone();
@@ -119,7 +122,7 @@ impl Pass<'_> {
         !is_calm && queues.may_evict(next.queue, rank, least, &self.due)
     }
 
-    fn may_shrink_somebody(&self) -> bool {
+    pub(super) fn may_shrink_somebody(&self) -> bool {
         !self.ledger.is_overbooked() && self.ledger.shrinkable().next().is_some()
     }
 
