@@ -486,24 +486,6 @@ pub fn preempted() -> JobView {
     }
 }
 
-pub fn calendar() -> Vec<WindowView> {
-    let window = |kind, nodes: &[&str], from_s: u64, hours: Option<u64>| WindowView {
-        kind,
-        nodes: nodes.iter().map(|name| node(name)).collect(),
-        begins_at: Timestamp(NOW.0 + from_s * 1_000 - 600_000),
-        ends_at: hours.map(|hours| Timestamp(NOW.0 + from_s * 1_000 + hours * 3_600_000)),
-        held_for: None,
-        is_declared: false,
-    };
-    let block = window(WindowKind::Block, &["gpu-1"], 86_400, Some(48));
-    vec![
-        window(WindowKind::Maintenance, &["gpu-1", "gpu-2"], 0, Some(2)),
-        window(WindowKind::SpotNotice, &["spot-7"], 720, None),
-        window(WindowKind::Drain, &["login"], 7_800, None),
-        WindowView { held_for: Some(queue_name("vision")), is_declared: true, ..block },
-    ]
-}
-
 /// Three of at most four replicas are wanted, and two run.
 pub fn service() -> JobView {
     let gang = |index: u16, phase| GangView {
@@ -528,6 +510,24 @@ pub fn service() -> JobView {
         job: Some(Box::new(asked)),
         ..job_view(9, "chat", "running", 700)
     }
+}
+
+pub fn calendar() -> Vec<WindowView> {
+    let window = |kind, nodes: &[&str], from_s: u64, hours: Option<u64>| WindowView {
+        kind,
+        nodes: nodes.iter().map(|name| node(name)).collect(),
+        begins_at: Timestamp(NOW.0 + from_s * 1_000 - 600_000),
+        ends_at: hours.map(|hours| Timestamp(NOW.0 + from_s * 1_000 + hours * 3_600_000)),
+        held_for: None,
+        is_declared: false,
+    };
+    let block = window(WindowKind::Block, &["gpu-1"], 86_400, Some(48));
+    vec![
+        window(WindowKind::Maintenance, &["gpu-1", "gpu-2"], 0, Some(2)),
+        window(WindowKind::SpotNotice, &["spot-7"], 720, None),
+        window(WindowKind::Drain, &["login"], 7_800, None),
+        WindowView { held_for: Some(queue_name("vision")), is_declared: true, ..block },
+    ]
 }
 
 pub fn why_preempted() -> WhyView {

@@ -46,6 +46,8 @@ pub(crate) fn stop(engine: &Engine, cause: &StopCause) -> String {
         StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
         StopCause::IdleLimit => "nobody used it".to_owned(),
         StopCause::Resized { size } => format!("starts again with {size} members"),
+        StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
+        StopCause::IdleLimit => "nobody used it".to_owned(),
     }
 }
 
