@@ -112,6 +112,11 @@ impl Hold {
         !self.evicts && (is_owed && !self.is_owed || is_owed == self.is_owed && rank > self.rank)
     }
 
+    /// Whether whoever ends by then is out of its way.
+    pub(crate) fn begins_after(&self, ends_at: Option<Timestamp>) -> bool {
+        ends_at.zip(self.at).is_some_and(|(ends, begins)| ends <= begins)
+    }
+
     /// Whether some of it would be these very devices.
     pub(crate) fn overlaps(&self, picks: &[Pick]) -> bool {
         let held = |pick: &Pick| self.nodes.get(&pick.node).map_or(DeviceMask::EMPTY, |held| held.devices);

@@ -143,17 +143,23 @@ impl<'a> Pass<'a> {
     /// Opens the asks that may use what came free.
     fn reopen(&mut self) {
         let tree = self.tree();
-        let Desk { line, space, freed, holds, .. } = &mut self.desk;
+        let Desk { line, space, freed, holds, queues, .. } = &mut self.desk;
         // Whoever ends in time may use what is held.
         let held: u32 = holds.values().map(Hold::idle_devices).sum();
+        // So may the owner of a guarantee, which it may have room in again.
+        let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
+        let takes_back = |ask: &Ask| is_lent && ask.heads().any(|(at, _)| queues.is_owed_in(at, &ask.least));
+        let is_regained = line.take_regained();
         let open: Vec<AskId> = match std::mem::take(freed) {
             Freed::All => {
                 line.try_all();
                 line.all().collect()
             }
-            Freed::Nodes(nodes) if nodes.is_empty() => Vec::new(),
+            Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => Vec::new(),
             Freed::Nodes(nodes) => {
-                let useful = |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &nodes);
+                let useful = |(_, ask): &(AskId, &Ask)| {
+                    may_use(tree, space, held, ask, &nodes) || takes_back(ask)
+                };
                 line.closed().filter(useful).map(|(id, _)| id).collect()
             }
         };

@@ -1,5 +1,7 @@
 //! Reservations: a concrete place at a time for the head of the line, and who may go in front of it.
 
+use std::cmp::Reverse;
+
 use phalanx_model::{Gang, GangId, Reason, Reserved, Timestamp};
 
 use super::holds::Hold;
@@ -10,22 +12,19 @@ use super::together::Choice;
 use super::victims::has_room;
 use super::windows::A_WINDOW;
 use crate::guard::Guard;
-use crate::ledger::Desk;
-use crate::policy::{AskId, AskKey, Bill, Holder, QueueAt};
+use crate::ledger::{Desk, longest_ms};
+use crate::policy::{AskId, AskKey, Bill, Holder, QueueAt, Turn};
 
 impl Pass<'_> {
     /// Whoever has a place reserved and can start goes first.
     pub(super) fn start_reserved(&mut self) {
-        let mut held: Vec<(i32, Option<Timestamp>, GangId)> =
-            self.desk.holds.iter().map(|(gang, hold)| (hold.rank, hold.at, *gang)).collect();
-        held.sort_by_key(|(rank, at, gang)| (std::cmp::Reverse(*rank), at.is_none(), *at, *gang));
-        let order: Vec<GangId> = held.iter().map(|(_, _, id)| *id).collect();
-        let yields = self.ledger.guards().stand(Guard::HoldsYield);
-        for (turn, (_, at, id)) in held.into_iter().enumerate() {
+        let order = self.holds_in_order();
+        for (turn, id) in order.iter().copied().enumerate() {
+            let Some(at) = self.desk.holds.get(&id).map(|hold| hold.at) else { continue };
             let is_gone = self.ledger.reserved_place_is_gone(id) || self.close_for_reserved(id);
             let started = !is_gone
                 && (self.start_held(id, &[])
-                    || yields && self.start_held(id, order.get(turn + 1..).unwrap_or_default()));
+                    || self.start_held(id, order.get(turn + 1..).unwrap_or_default()));
             // Those that were told to make way hold it until their last process is gone, however long that takes.
             let is_late =
                 at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.making_way_for(id).is_empty();
@@ -36,6 +35,19 @@ impl Pass<'_> {
                 self.dropped.push((id, why.to_owned()));
             }
         }
+    }
+
+    /// Whom something is held for, who goes first first: what was reserved earlier stays before what was reserved later.
+    fn holds_in_order(&self) -> Vec<GangId> {
+        let (now, ageing_ms) = (self.ledger.now(), self.desk.queues.settings().ageing_ms);
+        let place = |(id, hold): (&GangId, &Hold)| {
+            let made_at = self.ledger.record(*id).and_then(|r| r.reserved.as_ref()).map(|r| r.made_at);
+            let turn = self.ledger.job(id.job).map(|job| Turn::of(job, *id, now, ageing_ms));
+            (Reverse((hold.is_owed, hold.rank)), made_at, turn, *id)
+        };
+        let mut order: Vec<_> = self.desk.holds.iter().map(place).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(.., id)| id).collect()
     }
 
     fn lift_for_good(&mut self, id: GangId) {
@@ -60,17 +72,20 @@ impl Pass<'_> {
     }
 
     /// Starts a gang that has a place reserved: anywhere, if that is sooner; where others make way for it, there. What is
-    /// held for those behind it does not stand in its way. Whether it started.
+    /// held for those behind it, and promised for no time, does not stand in its way. Whether it started.
     fn start_held(&mut self, id: GangId, behind: &[GangId]) -> bool {
         let tree = self.tree();
         let Some((gang, job)) = self.ledger.wanted(id).zip(self.ledger.job(id.job)) else { return false };
         let Some(mut hold) = self.desk.holds.remove(&id) else { return false };
         let Desk { space, search, queues, holds, .. } = &mut self.desk;
         hold.lift(tree, space);
-        for behind in behind {
-            // What others were evicted for stays.
-            if let Some(hold) = holds.get_mut(behind).filter(|hold| !hold.evicts) {
-                hold.lift(tree, space);
+        let ends_at = longest_ms(&job.policy).map(|span| self.ledger.now().plus(span));
+        for (other, held) in holds.iter_mut() {
+            // What others were evicted for stays, and what is promised for a time.
+            let is_behind = held.at.is_none() && behind.contains(other);
+            let yields = !held.evicts && (is_behind || held.begins_after(ends_at));
+            if yields && self.ledger.guards().stand(Guard::HoldsYield) {
+                held.lift(tree, space);
             }
         }
         let evicts = self.ledger.cleared_place(id).is_some();
@@ -115,11 +130,7 @@ impl Pass<'_> {
             hold.lay(tree, space);
             holds.insert(id, hold);
         }
-        for behind in behind {
-            if let Some(hold) = holds.get_mut(behind) {
-                hold.lay(tree, space);
-            }
-        }
+        holds.values_mut().for_each(|hold| hold.lay(tree, space));
         started
     }
 
@@ -132,8 +143,7 @@ impl Pass<'_> {
         let ends_at = key.span_ms.map(|span| now.plus(span));
         let is_owed = queues.is_owed_in(queue, &line.ask(ask).least);
         for hold in holds.values_mut() {
-            let ends_before = ends_at.zip(hold.at).is_some_and(|(ends, starts)| ends <= starts);
-            if ends_before
+            if hold.begins_after(ends_at)
                 || hold.makes_way_for(key.rank, is_owed)
                 || !self.ledger.guards().stand(Guard::EndsInTime)
             {
@@ -141,6 +151,16 @@ impl Pass<'_> {
             } else {
                 hold.lay(tree, space);
             }
+        }
+    }
+
+    /// The same for a place that is to be reserved: it may be used for longer than what is held begins to be.
+    pub(super) fn hold_from(&mut self, ask: AskId, queue: QueueAt) {
+        let tree = self.tree();
+        let Desk { line, holds, space, queues, .. } = &mut self.desk;
+        let (rank, is_owed) = (line.ask(ask).key.rank, queues.is_owed_in(queue, &line.ask(ask).least));
+        for hold in holds.values_mut() {
+            if hold.makes_way_for(rank, is_owed) { hold.lift(tree, space) } else { hold.lay(tree, space) }
         }
     }
 
@@ -185,6 +205,7 @@ impl Pass<'_> {
                 self.desk.line.stick(head.ask, head.queue, full);
                 continue;
             }
+            self.hold_from(head.ask, head.queue);
             match self.soonest(&key) {
                 Some((picks, order, at)) if at.is_some() || self.is_due(id) && self.may_idle(&picks) => {
                     self.hold(id, &key.gang, key.rank, Place { picks, order, at, evicts: false });
@@ -342,7 +363,7 @@ impl Future<'_, '_, '_> {
             let ledger = self.pass.ledger;
             let Some(gang) = ledger.gang(*id) else { continue };
             let Some(mut picks) = self.pass.picks_of(*id) else { continue };
-            Hold::unheld(&self.pass.desk.holds.values(), &mut picks);
+            Hold::unheld(&self.pass.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
             if gives_back {
                 self.pass.desk.space.give_back(tree, &picks, gang);
             } else {

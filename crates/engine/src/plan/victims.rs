@@ -76,7 +76,7 @@ impl Pass<'_> {
             self.goes_on = true;
             return false;
         }
-        self.hold_against(next.ask, next.queue);
+        self.hold_from(next.ask, next.queue);
         let is_heard = self.try_to_evict(next, gang);
         if is_heard {
             self.heard += 1;
@@ -208,9 +208,7 @@ impl Pass<'_> {
                 continue;
             };
             let mut picks = tree.picks_of(placement, gang);
-            let rank = wants.standing.rank;
-            let stays = |hold: &&Hold| !hold.makes_way_for(rank, claim.is_owed());
-            Hold::unheld(&self.desk.holds.values().filter(stays), &mut picks);
+            Hold::unheld(&self.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
             victims.push(Victim {
                 rank: standing.rank,
                 lost_device_ms: lost_ms(bill, now, saved_at),

@@ -95,6 +95,8 @@ pub(crate) struct Line {
     ready: BTreeSet<AskId>,
     /// See [`Self::untried`].
     untried: BTreeSet<(AskId, QueueAt)>,
+    /// Queues may be within their guarantees that were not.
+    regained: bool,
 }
 
 impl Line {
@@ -278,8 +280,14 @@ impl Line {
         }
     }
 
+    /// Whether the bounds of queues changed since this was asked last.
+    pub(crate) fn take_regained(&mut self) -> bool {
+        std::mem::take(&mut self.regained)
+    }
+
     /// The bounds of queues changed: all are looked at again.
     pub(crate) fn bounds_changed(&mut self) {
+        self.regained = true;
         let all: Vec<QueueAt> = self.stuck_at.keys().copied().collect();
         self.room_again(all.into_iter());
         self.try_all();

@@ -281,7 +281,6 @@ proptest! {
 
     /// `Watched` also checks every step: usage is zero when nobody holds anything, an equal engine decides the same, and
     /// nothing is left to decide.
-    #[ignore = "open: an eviction is left to decide"]
     #[test]
     fn limits_hold_and_evictions_go_upward(tree in any_tree(), min_run in 0_u64..15, ops in vec(any_op(), 1..40)) {
         let mut run = Run::new(&tree, min_run);
