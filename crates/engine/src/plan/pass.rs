@@ -17,7 +17,7 @@ use super::{Verdict, shortfall, verdict};
 use crate::Config;
 use crate::guard::Guard;
 use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
-use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Standings};
+use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT};
 
 /// How long whoever might evict somebody waits before it looks again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
@@ -83,15 +83,11 @@ pub(super) struct Pass<'a> {
     pub(super) unreserved: BTreeSet<GangId>,
     /// Who makes way, and why.
     pub(super) evicted: Vec<(GangId, Eviction)>,
-    /// Who stands how, as long as nothing moved.
-    pub(super) standings: Option<Standings>,
     /// Gangs for which others made way, and for which nobody did.
     pub(super) heard: u32,
     pub(super) unheard: u32,
     /// There is more to look for in the next step.
     pub(super) goes_on: bool,
-    /// What is due to queues, once it was looked at in this turn.
-    pub(super) due: Vec<u128>,
     /// When somebody who might make way may be evicted.
     pub(super) again_at: Timestamp,
 }
@@ -111,11 +107,9 @@ impl<'a> Pass<'a> {
             dropped: Vec::new(),
             unreserved: BTreeSet::new(),
             evicted: Vec::new(),
-            standings: None,
             heard: 0,
             unheard: 0,
             goes_on: false,
-            due: Vec::new(),
             again_at: Timestamp::MAX,
         }
     }
@@ -280,7 +274,6 @@ impl<'a> Pass<'a> {
             let seat = queues.seat_of(job, choice.gang);
             queues.charge(queue, seat, holder, self.ledger.now());
         }
-        self.standings = None;
         self.chosen.push(choice);
     }
 
@@ -332,10 +325,10 @@ impl<'a> Pass<'a> {
         if self.ledger.looks_again() {
             return;
         }
-        let Desk { line, queues, .. } = &self.desk;
-        let due = queues.due();
+        let Desk { line, queues, .. } = &mut self.desk;
+        queues.count_anew();
         let may = |(_, ask): (AskId, &Ask)| {
-            ask.heads().any(|(queue, _)| queues.may_evict(queue, ask.key.rank, &ask.least, &due))
+            ask.heads().any(|(queue, _)| queues.may_evict(queue, ask.key.rank, &ask.least))
         };
         if line.closed().any(may) {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));

@@ -16,7 +16,7 @@ use super::space::{Pick, Space};
 use super::tree::{LevelAt, Tree};
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{Bill, Claim, Holder, Next, Party, QueueAt, Right, Standings};
+use crate::policy::{Bill, Claim, Holder, Next, Party, QueueAt, Right};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -89,17 +89,15 @@ impl Pass<'_> {
 
     /// Whether it may evict at all, and there is somebody who might have to make way. (There may still be nobody.)
     fn is_worth_a_try(&mut self, next: Next) -> bool {
-        let queues = &self.desk.queues;
+        let Desk { queues, line, .. } = &mut self.desk;
         let class = self.ledger.job(next.gang().job).and_then(|job| queues.class_of(job));
         let Some(rank) = class.filter(|class| class.may_preempt).map(|class| class.rank) else {
             return false;
         };
-        if self.due.is_empty() {
-            self.due = queues.due();
-        }
-        let least = &self.desk.line.ask(next.ask).least;
         let is_calm = self.ledger.is_overbooked() || self.ledger.just_made_way(next.gang());
-        !is_calm && queues.may_evict(next.queue, rank, least, &self.due)
+        let least = &line.ask(next.ask).least;
+        queues.count_anew();
+        !is_calm && queues.may_evict(next.queue, rank, least)
     }
 
     fn try_to_evict(&mut self, next: Next, gang: &Gang) -> bool {
@@ -108,35 +106,30 @@ impl Pass<'_> {
         let queues = &self.desk.queues;
         let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
         let is_fixed = queues.is_fixed(job);
-        let bill = self.desk.line.ask(next.ask).least.clone();
-        let standings = self.standings.take().unwrap_or_else(|| queues.standings());
+        let least = Holder { bill: self.desk.line.ask(next.ask).least.clone(), is_fixed };
         let seat = queues.seat_of(job, id);
-        let standing = queues.standing_with(&standings, next.queue, seat, &bill);
+        let standing = queues.standing_with(next.queue, seat, &least);
         let wants = Party { queue: next.queue, standing };
-        let claim = queues.claim_of(next.queue, &bill, standings.due());
-        let victims = self.victims(&standings, wants, &claim);
+        let claim = queues.claim_of(next.queue, &least.bill);
+        let victims = self.victims(wants, &claim);
         let found = self.make_room(gang, &victims).filter(|(place, _)| !self.is_barred(next.ask, place));
-        let Some((place, victims)) = found else {
-            self.standings = Some(standings);
-            return false;
-        };
+        let Some((place, victims)) = found else { return false };
         let queues = &self.desk.queues;
         let bill = queues.goods.held(self.tree(), queues.settings(), &place.picks, gang);
         // Of several device models it may have been given more than the least that it was judged by.
-        let standing = queues.standing_with(&standings, next.queue, seat, &bill);
-        let claim = queues.claim_of(next.queue, &bill, standings.due());
+        let holder = Holder { bill, is_fixed };
+        let standing = queues.standing_with(next.queue, seat, &holder);
+        let claim = queues.claim_of(next.queue, &holder.bill);
         let has_right =
             |victim: &Victim| queues.right(Party { standing, ..wants }, victim.party, &claim).is_some();
         let may = victims.iter().all(has_right);
         let leaving: Vec<(QueueAt, GangId)> = victims.iter().map(|v| (v.party.queue, v.gang)).collect();
-        let may = may && self.has_room_without(&leaving, next.queue, &bill, is_fixed);
-        self.standings = Some(standings);
-        if !may {
+        if !may || !self.has_room_without(&leaving, next.queue, &holder) {
             return false;
         }
         let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
         let place = Place { at: place.at.map(|at| at.min(latest)), ..place };
-        self.claim(next, gang, place, Holder { bill, is_fixed });
+        self.claim(next, gang, place, holder);
         for victim in victims {
             let rule = self.desk.queues.rule(victim.right, wants, victim.party, &claim);
             let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
@@ -150,8 +143,7 @@ impl Pass<'_> {
         &mut self,
         leaving: &[(QueueAt, GangId)],
         queue: QueueAt,
-        bill: &Bill,
-        is_fixed: bool,
+        more: &Holder,
     ) -> bool {
         let now = self.ledger.now();
         let queues = &mut self.desk.queues;
@@ -160,7 +152,7 @@ impl Pass<'_> {
             .filter_map(|(at, gang)| Some((*at, queues.seat_of(self.ledger.job(gang.job)?, *gang))));
         let seats: Vec<_> = seats.collect();
         let gone: Vec<_> = seats.iter().map(|(at, seat)| queues.discharge(*at, *seat, now)).collect();
-        let has_room = queues.room(queue, bill, is_fixed).is_ok();
+        let has_room = queues.room(queue, &more.bill, more.is_fixed).is_ok();
         for ((at, seat), holder) in seats.into_iter().zip(gone) {
             if let Some(holder) = holder {
                 queues.charge(at, seat, holder, now);
@@ -178,17 +170,13 @@ impl Pass<'_> {
             let seat = self.desk.queues.seat_of(job, id);
             self.desk.queues.charge(next.queue, seat, holder, now);
         }
-        self.standings = None;
     }
 
     /// All that may be evicted, the cheapest first.
-    fn victims(&mut self, standings: &Standings, wants: Party, claim: &Claim) -> Vec<Victim> {
+    fn victims(&mut self, wants: Party, claim: &Claim) -> Vec<Victim> {
         let (tree, now) = (self.tree(), self.ledger.now());
         let mut victims = Vec::new();
-        for (id, bill) in self.desk.queues.evictable() {
-            let Some((queue, standing)) = standings.of(id) else { continue };
-            let party = Party { queue, standing };
-            let Some(right) = self.desk.queues.right(wants, party, claim) else { continue };
+        for (id, party, right, bill) in self.desk.queues.below(wants, claim) {
             let Some((job, record)) = self.ledger.job(id.job).zip(self.ledger.record(id)) else { continue };
             let since = match record.phase {
                 Phase::Running { since } => since,
@@ -210,7 +198,7 @@ impl Pass<'_> {
             let mut picks = tree.picks_of(placement, gang);
             Hold::unheld(&self.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
             victims.push(Victim {
-                rank: standing.rank,
+                rank: party.standing.rank,
                 lost_device_ms: lost_ms(bill, now, saved_at),
                 devices: std::cmp::Reverse(u64::try_from(bill[0]).unwrap_or(u64::MAX)),
                 gang: id,

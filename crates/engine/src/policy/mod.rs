@@ -16,6 +16,5 @@ pub(crate) use bounds::Full;
 pub(crate) use goods::Bill;
 pub(crate) use line::{Ask, AskId, AskKey, Line, Turn};
 pub(crate) use order::Next;
-pub(crate) use owed::Standings;
 pub(crate) use queues::{Holder, QueueAt, Queues, ROOT};
 pub(crate) use right::{Claim, Party, Right};

@@ -61,11 +61,26 @@ impl Queues {
     /// Whether a queue with so much in use is guaranteed so much more: of everything that it is guaranteed, and at least of
     /// something that is asked for. What it is guaranteed nothing of is not spoken of.
     pub(crate) fn is_owed(&self, at: QueueAt, used: &[u128], bill: &[u128]) -> bool {
-        let own = &self.at(at).guaranteed;
-        let asks_for_any = (0..bill.len()).any(|good| bill[good] > 0 && own[good] > 0);
+        self.fits_guarantee(at, used.iter().zip(bill).map(|(used, asked)| (*asked, used + asked)))
+    }
+
+    /// The same if nothing were in use.
+    pub(super) fn asks_within(&self, at: QueueAt, bill: &[u128]) -> bool {
+        self.fits_guarantee(at, bill.iter().map(|asked| (*asked, *asked)))
+    }
+
+    /// `goods`: of each what is asked for, and what would then be used.
+    fn fits_guarantee(&self, at: QueueAt, goods: impl Iterator<Item = (u128, u128)>) -> bool {
+        let mut asks_for_any = false;
+        for ((asked, used), own) in goods.zip(&self.at(at).guaranteed) {
+            if asked > 0 && *own > 0 {
+                asks_for_any = true;
+                if used > *own {
+                    return false;
+                }
+            }
+        }
         asks_for_any
-            && (0..bill.len())
-                .all(|good| own[good] == 0 || bill[good] == 0 || used[good] + bill[good] <= own[good])
     }
 }
 

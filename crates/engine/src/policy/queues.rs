@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
 
+use super::due::Due;
 use super::fade;
 use super::goods::{Bill, GPUS, Goods, UNBOUNDED, add, subtract};
+use super::owed::Standings;
 use crate::guard::Guards;
 use crate::plan::Tree;
 
@@ -80,6 +82,8 @@ pub(crate) struct Queues {
     refreshed_at: Timestamp,
     /// Drawn anew, or told of the past, since then.
     is_new: bool,
+    pub(super) due: Due,
+    pub(super) standings: Standings,
     pub(crate) guards: Guards,
 }
 
@@ -95,6 +99,8 @@ impl Queues {
             evictable_by_rank: BTreeMap::new(),
             refreshed_at: Timestamp(0),
             is_new: true,
+            due: Due::default(),
+            standings: Standings::default(),
             guards: Guards::ALL,
         };
         queues.draw();
@@ -145,7 +151,9 @@ impl Queues {
         for at in path.into_iter().chain([ROOT]) {
             self.raise(at);
             self.weigh(at);
+            self.asks_otherwise(at);
         }
+        self.stands_otherwise(at);
         true
     }
 
@@ -210,6 +218,8 @@ impl Queues {
         for at in (0..self.nodes.len()).rev() {
             self.raise(at as QueueAt);
         }
+        self.undivide();
+        self.uncount();
     }
 
     fn blank(&self, queue: Option<Queue>, parent: QueueAt) -> QueueNode {
@@ -296,13 +306,7 @@ impl Queues {
         Seat { rank: Reverse(self.rank_of(job)), submitted_at: job.submitted_at, gang }
     }
 
-    /// Gangs that may have to make way, and what they have.
-    pub(crate) fn evictable(&self) -> impl Iterator<Item = (GangId, &Bill)> {
-        let holders = self.nodes.iter().flat_map(|node| &node.holders);
-        holders.filter(|(_, holder)| !holder.is_fixed).map(|(seat, holder)| (seat.gang, &holder.bill))
-    }
-
-    /// The lowest class among them.
+    /// The lowest class of gangs that may have to make way.
     pub(crate) fn lowest_rank(&self) -> Option<i32> {
         self.evictable_by_rank.first_key_value().map(|(rank, _)| *rank)
     }
@@ -338,12 +342,16 @@ impl Queues {
         if holder.is_fixed {
             change(&mut node.secured_below, &holder.bill);
         }
-        for at in self.path_to_root(leaf) {
+        self.stands_otherwise(leaf);
+        let mut next = Some(leaf);
+        while let Some(at) = next {
             let node = &mut self.nodes[at as usize];
             change(&mut node.used, &holder.bill);
             node.running = if is_more { node.running + 1 } else { node.running.saturating_sub(1) };
+            next = (at != ROOT).then_some(node.parent);
             self.raise(at);
             self.weigh(at);
+            self.asks_otherwise(at);
         }
     }
 
@@ -385,7 +393,8 @@ impl Queues {
 
     /// A gang begins or ceases to wait.
     pub(crate) fn want(&mut self, leaf: QueueAt, least: &[u128], is_more: bool) {
-        for at in self.path_to_root(leaf) {
+        let mut next = Some(leaf);
+        while let Some(at) = next {
             let node = &mut self.nodes[at as usize];
             if is_more {
                 add(&mut node.wanted, least);
@@ -394,6 +403,8 @@ impl Queues {
                 subtract(&mut node.wanted, least);
                 node.pending = node.pending.saturating_sub(1);
             }
+            next = (at != ROOT).then_some(node.parent);
+            self.asks_otherwise(at);
         }
     }
 
@@ -403,8 +414,10 @@ impl Queues {
             return;
         }
         let half_life_ms = self.settings.half_life_ms;
-        for at in self.path(leaf).collect::<Vec<_>>() {
+        let mut at = leaf;
+        while at != ROOT {
             let node = &mut self.nodes[at as usize];
+            at = node.parent;
             node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
         }
     }
