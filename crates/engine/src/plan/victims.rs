@@ -16,7 +16,7 @@ use super::space::{Pick, Space};
 use super::tree::{LevelAt, Tree};
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{Bill, Claim, Holder, Next, Party, QueueAt, Right};
+use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -47,11 +47,24 @@ impl Victim {
 impl Pass<'_> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
-        let Desk { line, queues, .. } = &self.desk;
-        let mut all: Vec<Next> =
-            line.untried().filter_map(|(ask, queue)| line.next_of(queues, ask, queue)).collect();
+        let untried: Vec<(QueueAt, AskId)> = self.desk.line.untried().collect();
+        let mut all = Vec::new();
+        for (queue, ask) in untried {
+            let Some(turn) = self.desk.line.turn_of(ask, queue) else { continue };
+            let is_worth_a_try = self.is_worth_a_try(ask, queue, turn.gang);
+            let Desk { line, queues, .. } = &mut self.desk;
+            if is_worth_a_try {
+                all.extend(line.next_of(queues, ask, queue));
+            } else {
+                line.tried(ask, queue);
+            }
+        }
         all.sort_unstable();
         for next in all {
+            if self.is_spent() {
+                self.goes_on = true;
+                return;
+            }
             let gang = self.desk.line.ask(next.ask).key.gang.clone();
             self.close_for(next.ask);
             // As many as there are in this queue, until one finds nobody.
@@ -62,17 +75,21 @@ impl Pass<'_> {
         }
     }
 
+    /// As much was looked for as one turn may look for; the next step goes on.
+    const fn is_spent(&self) -> bool {
+        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX
+    }
+
     /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
     pub(super) fn evict_for(&mut self, next: Next, gang: &Gang) -> bool {
         if !self.desk.line.is_untried(next.ask, next.queue) {
             return false;
         }
-        if !self.is_worth_a_try(next) {
+        if !self.is_worth_a_try(next.ask, next.queue, next.gang()) {
             self.desk.line.tried(next.ask, next.queue);
             return false;
         }
-        if self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX {
-            // The next step goes on.
+        if self.is_spent() {
             self.goes_on = true;
             return false;
         }
@@ -87,17 +104,16 @@ impl Pass<'_> {
         is_heard
     }
 
-    /// Whether it may evict at all, and there is somebody who might have to make way. (There may still be nobody.)
-    fn is_worth_a_try(&mut self, next: Next) -> bool {
+    /// Whether it may evict at all, and somebody holds capacity who stands worse than it could at best. (There may still be
+    /// nobody.)
+    fn is_worth_a_try(&mut self, ask: AskId, queue: QueueAt, gang: GangId) -> bool {
         let Desk { queues, line, .. } = &mut self.desk;
-        let class = self.ledger.job(next.gang().job).and_then(|job| queues.class_of(job));
-        let Some(rank) = class.filter(|class| class.may_preempt).map(|class| class.rank) else {
-            return false;
-        };
-        let is_calm = self.ledger.is_overbooked() || self.ledger.just_made_way(next.gang());
-        let least = &line.ask(next.ask).least;
+        let asked = line.ask(ask);
         queues.count_anew();
-        !is_calm && queues.may_evict(next.queue, rank, least)
+        queues.may_find(queue, asked.key.rank, &asked.least)
+            && self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt)
+            && !self.ledger.is_overbooked()
+            && !self.ledger.just_made_way(gang)
     }
 
     fn try_to_evict(&mut self, next: Next, gang: &Gang) -> bool {

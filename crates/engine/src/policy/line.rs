@@ -94,7 +94,7 @@ pub(crate) struct Line {
     /// Open asks that somebody waits with.
     ready: BTreeSet<AskId>,
     /// See [`Self::untried`].
-    untried: BTreeSet<(AskId, QueueAt)>,
+    untried: BTreeSet<(QueueAt, AskId)>,
     /// Queues may be within their guarantees that were not.
     regained: bool,
 }
@@ -143,7 +143,7 @@ impl Line {
         let asked = &mut self.asks[ask as usize];
         let turns = asked.queues.entry(queue).or_default();
         if turns.is_empty() {
-            self.untried.insert((ask, queue));
+            self.untried.insert((queue, ask));
         }
         turns.insert(turn);
         queues.want(queue, &asked.least, true);
@@ -195,7 +195,7 @@ impl Line {
         });
         if is_last {
             asked.queues.remove(&queue);
-            self.untried.remove(&(ask, queue));
+            self.untried.remove(&(queue, ask));
             self.unstick(ask, queue);
         }
         let asked = &self.asks[ask as usize];
@@ -227,24 +227,24 @@ impl Line {
 
     /// Whether it was not looked yet for somebody who makes way for an ask in a queue. (By what right depends on both.)
     pub(crate) fn is_untried(&self, ask: AskId, queue: QueueAt) -> bool {
-        self.untried.contains(&(ask, queue))
+        self.untried.contains(&(queue, ask))
     }
 
     /// Nobody was found: that is not looked for again before others move.
     pub(crate) fn tried(&mut self, ask: AskId, queue: QueueAt) {
-        self.untried.remove(&(ask, queue));
+        self.untried.remove(&(queue, ask));
     }
 
     /// Closed asks with queues in which it was not looked yet for somebody who makes way.
-    pub(crate) fn untried(&self) -> impl Iterator<Item = (AskId, QueueAt)> + '_ {
-        self.untried.iter().copied().filter(|(ask, _)| !self.ask(*ask).is_open)
+    pub(crate) fn untried(&self) -> impl Iterator<Item = (QueueAt, AskId)> + '_ {
+        self.untried.iter().copied().filter(|(_, ask)| !self.ask(*ask).is_open)
     }
 
     /// It is looked for everybody again.
     pub(crate) fn try_all(&mut self) {
         let pairs = self.index.values().flat_map(|id| {
             let ask = &self.asks[*id as usize];
-            ask.queues.keys().map(|queue| (*id, *queue))
+            ask.queues.keys().map(|queue| (*queue, *id))
         });
         self.untried = pairs.collect();
     }

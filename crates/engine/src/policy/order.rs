@@ -88,12 +88,16 @@ impl Line {
     /// The next of an ask in a queue.
     pub(crate) fn next_of(&self, queues: &Queues, ask: AskId, queue: QueueAt) -> Option<Next> {
         let asked = self.ask(ask);
-        if asked.stuck.contains_key(&queue) {
-            return None;
-        }
-        let turn = *asked.queues.get(&queue)?.first()?;
+        let turn = self.turn_of(ask, queue)?;
         let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
         Some(Next { rank, ask, queue })
+    }
+
+    /// Who is next of an ask in a queue, if that has room.
+    pub(crate) fn turn_of(&self, ask: AskId, queue: QueueAt) -> Option<Turn> {
+        let asked = self.ask(ask);
+        let turns = asked.queues.get(&queue).filter(|_| !asked.stuck.contains_key(&queue))?;
+        turns.first().copied()
     }
 
     /// The first of all that wait for room on machines: `is_passed` are left out.
