@@ -142,7 +142,7 @@ impl<'a> Pass<'a> {
         let held: u32 = holds.values().map(Hold::idle_devices).sum();
         // So may the owner of a guarantee, which it may have room in again.
         let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
-        let takes_back = |ask: &Ask| is_lent && ask.heads().any(|(at, _)| queues.is_owed_in(at, &ask.least));
+        let takes_back = |ask: &Ask| is_lent && ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
         let is_regained = line.take_regained();
         let open: Vec<AskId> = match std::mem::take(freed) {
             Freed::All => {
@@ -163,18 +163,15 @@ impl<'a> Pass<'a> {
     /// Takes the open asks in the order of their turns until none is left.
     fn fill(&mut self) {
         let Desk { line, queues, .. } = &self.desk;
-        let of_ask =
-            |ask: AskId| line.ask(ask).heads().map(move |(queue, _)| (ask, queue)).collect::<Vec<_>>();
-        let pairs = line.ready().flat_map(of_ask);
-        let next = pairs.filter_map(|(ask, queue)| line.next_of(queues, ask, queue));
-        let mut heap: BinaryHeap<Reverse<Next>> = next.map(Reverse).collect();
+        let firsts = line.ready().filter_map(|ask| line.first_of(queues, ask));
+        let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
         while let Some(Reverse(next)) = heap.pop() {
             // What was started meanwhile may have moved its turn, only ever backwards.
             let Desk { line, queues, .. } = &self.desk;
             if !line.ask(next.ask).is_open {
                 continue;
             }
-            let Some(current) = line.next_of(queues, next.ask, next.queue) else { continue };
+            let Some(current) = line.first_of(queues, next.ask) else { continue };
             if current != next {
                 heap.push(Reverse(current));
                 continue;
@@ -182,7 +179,7 @@ impl<'a> Pass<'a> {
             self.look_at(next);
             let Desk { line, queues, .. } = &self.desk;
             if line.ask(next.ask).is_open {
-                heap.extend(line.next_of(queues, next.ask, next.queue).map(Reverse));
+                heap.extend(line.first_of(queues, next.ask).map(Reverse));
             }
         }
     }
@@ -328,7 +325,7 @@ impl<'a> Pass<'a> {
         let Desk { line, queues, .. } = &mut self.desk;
         queues.count_anew();
         let may = |(_, ask): (AskId, &Ask)| {
-            ask.heads().any(|(queue, _)| queues.may_evict(queue, ask.key.rank, &ask.least))
+            ask.roomy().any(|queue| queues.may_evict(queue, ask.key.rank, &ask.least))
         };
         if line.closed().any(may) {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
@@ -433,7 +430,7 @@ pub(crate) fn reason_of(ledger: &Ledger, id: GangId) -> Option<Reason> {
         return ledger.reserved_reason(id);
     };
     let ask = ledger.line().ask(place.ask);
-    if let Some(full) = ask.stuck.get(&place.queue) {
+    if let Some(full) = ask.full_in(place.queue) {
         return Some(Reason::QueueLimit(full.limit.clone()));
     }
     match &ask.reason {

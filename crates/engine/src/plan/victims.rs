@@ -50,7 +50,7 @@ impl Pass<'_> {
         let untried: Vec<(QueueAt, AskId)> = self.desk.line.untried().collect();
         let mut all = Vec::new();
         for (queue, ask) in untried {
-            let Some(turn) = self.desk.line.turn_of(ask, queue) else { continue };
+            let Some(turn) = self.desk.line.ask(ask).first_in(queue) else { continue };
             let is_worth_a_try = self.is_worth_a_try(ask, queue, turn.gang);
             let Desk { line, queues, .. } = &mut self.desk;
             if is_worth_a_try {

@@ -4,30 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Gang, GangId, Job, Program, QueueName, Reason, Timestamp};
+use phalanx_model::{GangId, Job, Reason, Timestamp};
 
+use super::ask::{Ask, AskId, AskKey};
 use super::bounds::Full;
-use super::goods::Bill;
 use super::queues::{QueueAt, Queues};
 use crate::plan::Tree;
-
-pub(crate) type AskId = u32;
-
-/// What makes two requests the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AskKey {
-    /// Without its program.
-    pub(crate) gang: Gang,
-    /// From the order to start to its end at the longest; none without a time limit.
-    pub(crate) span_ms: Option<u64>,
-    /// It still waits for its preferred level.
-    pub(crate) is_patient: bool,
-    pub(crate) rank: i32,
-    /// It does not make way.
-    pub(crate) is_fixed: bool,
-    /// Of its queue and those above it the ones that nodes are kept for.
-    pub(crate) blocks: Vec<QueueName>,
-}
 
 /// The turn of a gang within its queue and class: less goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,31 +31,6 @@ impl Turn {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) key: AskKey,
-    pub(crate) least: Bill,
-    /// Whole devices of all members, and of the member that needs fewest.
-    pub(crate) devices: u32,
-    pub(crate) each: u32,
-    /// It is not known that it fits nowhere.
-    pub(crate) is_open: bool,
-    /// Why it fits nowhere, when it was looked at last.
-    pub(crate) reason: Reason,
-    /// Its gangs, queue by queue.
-    pub(crate) queues: BTreeMap<QueueAt, BTreeSet<Turn>>,
-    /// Queues that have no room for it.
-    pub(crate) stuck: BTreeMap<QueueAt, Full>,
-}
-
-impl Ask {
-    /// Queues that have room for it, as far as is known, and who is first there.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = (QueueAt, Turn)> + '_ {
-        let ready = self.queues.iter().filter(|(queue, _)| !self.stuck.contains_key(queue));
-        ready.filter_map(|(queue, turns)| Some((*queue, *turns.first()?)))
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) ask: AskId,
@@ -88,7 +45,7 @@ pub(crate) struct Line {
     index: BTreeMap<AskKey, AskId>,
     waiting: BTreeMap<GangId, Waiting>,
     /// All gangs of a queue, higher classes first.
-    queues: BTreeMap<QueueAt, BTreeSet<(Reverse<i32>, Turn)>>,
+    queues: BTreeMap<QueueAt, BTreeMap<(Reverse<i32>, Turn), AskId>>,
     /// Asks that found no room in a queue, by the queue whose bound it was.
     stuck_at: BTreeMap<QueueAt, BTreeSet<(AskId, QueueAt)>>,
     /// Open asks that somebody waits with.
@@ -97,6 +54,8 @@ pub(crate) struct Line {
     untried: BTreeSet<(QueueAt, AskId)>,
     /// Queues may be within their guarantees that were not.
     regained: bool,
+    /// Who waits, or for what room is known, changed so often.
+    changes: u64,
 }
 
 impl Line {
@@ -119,7 +78,7 @@ impl Line {
     }
 
     /// The lines of all queues.
-    pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeSet<(Reverse<i32>, Turn)>)> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)> {
         self.queues.iter().map(|(queue, line)| (*queue, line)).filter(|(_, line)| !line.is_empty())
     }
 
@@ -141,31 +100,34 @@ impl Line {
             None => self.open(queues, tree, key),
         };
         let asked = &mut self.asks[ask as usize];
-        let turns = asked.queues.entry(queue).or_default();
-        if turns.is_empty() {
+        if asked.join(queue, queues.top_of(queue), turn) {
             self.untried.insert((queue, ask));
         }
-        turns.insert(turn);
         queues.want(queue, &asked.least, true);
         self.waiting.insert(turn.gang, Waiting { ask, queue, turn });
-        self.queues.entry(queue).or_default().insert((rank, turn));
-        if asked.is_open && !asked.stuck.contains_key(&queue) {
+        self.queues.entry(queue).or_default().insert((rank, turn), ask);
+        self.make_ready(ask);
+    }
+
+    /// Whoever waits with an ask is looked at, if that is open and there is room for somebody.
+    fn make_ready(&mut self, ask: AskId) {
+        self.changes += 1;
+        let asked = self.ask(ask);
+        if asked.is_open && asked.has_room() {
             self.ready.insert(ask);
+        } else {
+            self.ready.remove(&ask);
         }
     }
 
+    /// Changes whenever somebody begins or ceases to wait, or queues have room or none.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
-        let gang = &key.gang;
-        let ask = Ask {
-            least: queues.goods.least(tree, queues.settings(), gang),
-            devices: gang.device_count(),
-            each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
-            is_open: true,
-            reason: Reason::None,
-            queues: BTreeMap::new(),
-            stuck: BTreeMap::new(),
-            key: key.clone(),
-        };
+        let least = queues.goods.least(tree, queues.settings(), &key.gang);
+        let ask = Ask::new(key.clone(), least);
         let id = match self.spare.pop() {
             Some(id) => {
                 self.asks[id as usize] = ask;
@@ -189,22 +151,15 @@ impl Line {
         if let Some(line) = self.queues.get_mut(&queue) {
             line.remove(&(Reverse(asked.key.rank), turn));
         }
-        let is_last = asked.queues.get_mut(&queue).is_some_and(|turns| {
-            turns.remove(&turn);
-            turns.is_empty()
-        });
-        if is_last {
-            asked.queues.remove(&queue);
+        if let Some(full) = asked.leave(queue, &turn) {
             self.untried.remove(&(queue, ask));
-            self.unstick(ask, queue);
+            full.iter().for_each(|full| self.forget_stuck(ask, queue, full));
         }
+        self.make_ready(ask);
         let asked = &self.asks[ask as usize];
-        if asked.queues.is_empty() {
+        if asked.is_empty() {
             self.index.remove(&asked.key);
-            self.ready.remove(&ask);
             self.spare.push(ask);
-        } else if asked.heads().next().is_none() {
-            self.ready.remove(&ask);
         }
         Some(place)
     }
@@ -220,9 +175,7 @@ impl Line {
     pub(crate) fn reopen(&mut self, ask: AskId) {
         let asked = &mut self.asks[ask as usize];
         asked.is_open = true;
-        if asked.heads().next().is_some() {
-            self.ready.insert(ask);
-        }
+        self.make_ready(ask);
     }
 
     /// Whether it was not looked yet for somebody who makes way for an ask in a queue. (By what right depends on both.)
@@ -244,7 +197,7 @@ impl Line {
     pub(crate) fn try_all(&mut self) {
         let pairs = self.index.values().flat_map(|id| {
             let ask = &self.asks[*id as usize];
-            ask.queues.keys().map(|queue| (*queue, *id))
+            ask.queues().map(|queue| (queue, *id))
         });
         self.untried = pairs.collect();
     }
@@ -261,22 +214,22 @@ impl Line {
 
     /// A queue has no room for it.
     pub(crate) fn stick(&mut self, ask: AskId, queue: QueueAt, full: Full) {
+        self.unstick(ask, queue);
         self.stuck_at.entry(full.at).or_default().insert((ask, queue));
-        let asked = &mut self.asks[ask as usize];
-        asked.stuck.insert(queue, full);
-        if asked.heads().next().is_none() {
-            self.ready.remove(&ask);
-        }
+        self.asks[ask as usize].set_full(queue, Some(full));
+        self.make_ready(ask);
     }
 
     fn unstick(&mut self, ask: AskId, queue: QueueAt) {
-        let asked = &mut self.asks[ask as usize];
-        let Some(full) = asked.stuck.remove(&queue) else { return };
+        if let Some(full) = self.asks[ask as usize].set_full(queue, None) {
+            self.forget_stuck(ask, queue, &full);
+            self.make_ready(ask);
+        }
+    }
+
+    fn forget_stuck(&mut self, ask: AskId, queue: QueueAt, full: &Full) {
         if let Some(pairs) = self.stuck_at.get_mut(&full.at) {
             pairs.remove(&(ask, queue));
-        }
-        if asked.is_open && asked.heads().next().is_some() {
-            self.ready.insert(ask);
         }
     }
 
@@ -304,23 +257,5 @@ impl Line {
 
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
-    }
-}
-
-impl AskKey {
-    pub(crate) fn gang_of(gang: &Gang) -> Gang {
-        let roles = gang.roles.iter().map(|role| phalanx_model::Role { program: None, ..role.clone() });
-        Gang {
-            size: gang.size,
-            min: gang.min,
-            max: gang.max,
-            needs: gang.needs.clone(),
-            roles: roles.collect(),
-            members_per_node: gang.members_per_node,
-            topology: gang.topology.clone(),
-            traffic: gang.traffic,
-            grid: gang.grid.clone(),
-            program: Program::default(),
-        }
     }
 }

@@ -2,10 +2,12 @@
 //! class, priority and age.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use phalanx_model::{GangId, Timestamp};
 
-use super::line::{AskId, Line, Turn};
+use super::ask::AskId;
+use super::line::{Line, Turn};
 use super::queues::{DEPTH_MAX, QueueAt, Queues};
 
 /// The turn of a gang among all: compared queue by queue from the outermost, and at each first by whether it is within
@@ -45,17 +47,23 @@ impl Queues {
     pub(crate) fn rank_in(&self, leaf: QueueAt, least: &[u128], class: i32, turn: Turn) -> Rank {
         let mut steps = [Step::default(); DEPTH_MAX];
         for at in self.path(leaf) {
-            let node = self.at(at);
-            let Some(step) = steps.get_mut((node.depth as usize).saturating_sub(1)) else { continue };
-            *step = Step {
-                is_beyond: !self.is_owed(at, &node.used, least),
-                class: Reverse(class),
-                share: node.weighs,
-                submitted_at: turn.submitted_at,
-                queue: at,
-            };
+            let depth = self.at(at).depth as usize;
+            if let Some(step) = steps.get_mut(depth.saturating_sub(1)) {
+                *step = self.step(at, least, class, turn.submitted_at);
+            }
         }
         Rank { steps, class: Reverse(class), turn }
+    }
+
+    fn step(&self, at: QueueAt, least: &[u128], class: i32, submitted_at: Timestamp) -> Step {
+        let node = self.at(at);
+        Step {
+            is_beyond: !self.is_owed(at, &node.used, least),
+            class: Reverse(class),
+            share: node.weighs,
+            submitted_at,
+            queue: at,
+        }
     }
 
     /// Whether a queue with so much in use is guaranteed so much more: of everything that it is guaranteed, and at least of
@@ -88,29 +96,32 @@ impl Line {
     /// The next of an ask in a queue.
     pub(crate) fn next_of(&self, queues: &Queues, ask: AskId, queue: QueueAt) -> Option<Next> {
         let asked = self.ask(ask);
-        let turn = self.turn_of(ask, queue)?;
+        let turn = asked.first_in(queue)?;
         let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
         Some(Next { rank, ask, queue })
     }
 
-    /// Who is next of an ask in a queue, if that has room.
-    pub(crate) fn turn_of(&self, ask: AskId, queue: QueueAt) -> Option<Turn> {
+    /// The next of an ask in any queue. Only the outermost queues are compared with each other, and what of each was
+    /// submitted first: that is how turns are compared.
+    pub(crate) fn first_of(&self, queues: &Queues, ask: AskId) -> Option<Next> {
         let asked = self.ask(ask);
-        let turns = asked.queues.get(&queue).filter(|_| !asked.stuck.contains_key(&queue))?;
-        turns.first().copied()
+        let tops = asked.earliest().map(|(top, submitted_at, those)| {
+            (queues.step(top, &asked.least, asked.key.rank, submitted_at), those)
+        });
+        let (_, those) = tops.min_by_key(|(step, _)| *step)?;
+        those.filter_map(|queue| self.next_of(queues, ask, queue)).min()
     }
 
     /// The first of all that wait for room on machines: `is_passed` are left out.
     pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId) -> bool) -> Option<Next> {
-        let first = |(queue, line): (QueueAt, &std::collections::BTreeSet<(Reverse<i32>, Turn)>)| {
-            let unstuck = line.iter().take(LOOKED_AT_MAX).filter_map(|(_, turn)| {
-                let ask = self.place_of(turn.gang)?.ask;
-                (!self.ask(ask).stuck.contains_key(&queue) && !is_passed(turn.gang)).then_some((ask, *turn))
+        let first = |(queue, line): (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)| {
+            let mut unstuck = line.iter().take(LOOKED_AT_MAX).filter(|((_, turn), ask)| {
+                self.ask(**ask).full_in(queue).is_none() && !is_passed(turn.gang)
             });
-            let (ask, turn) = unstuck.into_iter().next()?;
-            let asked = self.ask(ask);
-            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
-            Some(Next { rank, ask, queue })
+            let ((_, turn), ask) = unstuck.next()?;
+            let asked = self.ask(*ask);
+            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, *turn);
+            Some(Next { rank, ask: *ask, queue })
         };
         self.queues().filter_map(first).min()
     }

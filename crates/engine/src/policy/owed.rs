@@ -180,7 +180,8 @@ impl Queues {
         self.at(one).depth
     }
 
-    fn top_of(&self, at: QueueAt) -> QueueAt {
+    /// The outermost queue above one.
+    pub(super) fn top_of(&self, at: QueueAt) -> QueueAt {
         self.path(at).last().unwrap_or(at)
     }
 }
