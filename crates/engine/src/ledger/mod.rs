@@ -446,7 +446,8 @@ impl Ledger {
         let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
-        self.queues.charge(queue, seat, Holder { bill, is_fixed }, self.now);
+        let stays_until = self.stays_until(id);
+        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until }, self.now);
     }
 
     fn discharge(&mut self, id: GangId) {

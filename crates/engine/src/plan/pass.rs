@@ -207,7 +207,7 @@ impl<'a> Pass<'a> {
                     Ok(bill) => {
                         let order = self.desk.search.order().to_vec();
                         let choice = Choice { gang: id, ceiling, picks, order, time_ns: cost.time_ns };
-                        self.choose(choice, &gang, next.queue, Holder { bill, is_fixed });
+                        self.choose(choice, &gang, next.queue, Holder::new(bill, is_fixed));
                     }
                 }
             }
@@ -389,7 +389,7 @@ impl<'a> Pass<'a> {
         queues.discharge(queue, seat, self.ledger.now());
         let bill = queues.goods.held(tree, queues.settings(), &choice.picks, gang);
         let is_fixed = queues.is_fixed(job);
-        queues.charge(queue, seat, Holder { bill, is_fixed }, self.ledger.now());
+        queues.charge(queue, seat, Holder::new(bill, is_fixed), self.ledger.now());
     }
 }
 

@@ -21,6 +21,8 @@ use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
+/// Gangs for which it is looked whether anybody would have to make way, in one turn of the planner.
+const LOOKS_MAX: usize = 512;
 /// Domains that are tried for one gang.
 const DOMAINS_MAX: usize = 4;
 
@@ -47,32 +49,26 @@ impl Victim {
 impl Pass<'_> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
-        let untried: Vec<(QueueAt, AskId)> = self.desk.line.untried().collect();
-        let mut all = Vec::new();
-        for (queue, ask) in untried {
-            let Some(turn) = self.desk.line.ask(ask).first_in(queue) else { continue };
-            let is_worth_a_try = self.is_worth_a_try(ask, queue, turn.gang);
+        for _ in 0..LOOKS_MAX {
             let Desk { line, queues, .. } = &mut self.desk;
-            if is_worth_a_try {
-                all.extend(line.next_of(queues, ask, queue));
-            } else {
-                line.tried(ask, queue);
-            }
-        }
-        all.sort_unstable();
-        for next in all {
+            let Some(mut next) = line.first_untried(queues) else { return };
             if self.is_spent() {
-                self.goes_on = true;
-                return;
+                break;
+            }
+            if !self.is_worth_a_try(next.ask, next.queue, next.gang()) {
+                self.desk.line.tried(next.ask, next.queue);
+                continue;
             }
             let gang = self.desk.line.ask(next.ask).key.gang.clone();
             self.close_for(next.ask);
             // As many as there are in this queue, until one finds nobody.
-            let mut next = Some(next);
-            while let Some(one) = next.take().filter(|one| self.evict_for(*one, &gang)) {
-                next = self.desk.line.next_of(&self.desk.queues, one.ask, one.queue);
+            while self.evict_for(next, &gang) {
+                let Desk { line, queues, .. } = &self.desk;
+                let Some(behind) = line.next_of(queues, next.ask, next.queue) else { break };
+                next = behind;
             }
         }
+        self.goes_on = true;
     }
 
     /// As much was looked for as one turn may look for; the next step goes on.
@@ -122,7 +118,7 @@ impl Pass<'_> {
         let queues = &self.desk.queues;
         let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
         let is_fixed = queues.is_fixed(job);
-        let least = Holder { bill: self.desk.line.ask(next.ask).least.clone(), is_fixed };
+        let least = Holder::new(self.desk.line.ask(next.ask).least.clone(), is_fixed);
         let seat = queues.seat_of(job, id);
         let standing = queues.standing_with(next.queue, seat, &least);
         let wants = Party { queue: next.queue, standing };
@@ -133,7 +129,7 @@ impl Pass<'_> {
         let queues = &self.desk.queues;
         let bill = queues.goods.held(self.tree(), queues.settings(), &place.picks, gang);
         // Of several device models it may have been given more than the least that it was judged by.
-        let holder = Holder { bill, is_fixed };
+        let holder = Holder::new(bill, is_fixed);
         let standing = queues.standing_with(next.queue, seat, &holder);
         let claim = queues.claim_of(next.queue, &holder.bill);
         let has_right =
@@ -192,31 +188,29 @@ impl Pass<'_> {
     fn victims(&mut self, wants: Party, claim: &Claim) -> Vec<Victim> {
         let (tree, now) = (self.tree(), self.ledger.now());
         let mut victims = Vec::new();
-        for (id, party, right, bill) in self.desk.queues.below(wants, claim) {
-            let Some((job, record)) = self.ledger.job(id.job).zip(self.ledger.record(id)) else { continue };
-            let since = match record.phase {
-                Phase::Running { since } => since,
-                Phase::Starting { .. } => now,
-                _ => continue,
-            };
+        for (id, party, right, holder) in self.desk.queues.below(wants, claim) {
+            if holder.stays_until > now {
+                let until = Some(holder.stays_until).filter(|until| *until < Timestamp::MAX);
+                let looks_at = until.or_else(|| self.stays_if_started(id));
+                self.again_at = looks_at.into_iter().chain([self.again_at]).min().unwrap_or(Timestamp::MAX);
+                continue;
+            }
             if self.evicted.iter().any(|(victim, _)| *victim == id) {
                 continue;
             }
-            let min_run_ms = self.desk.queues.class_of(job).map_or(0, |class| class.min_run_ms);
-            if now < since.plus(min_run_ms) {
-                self.again_at = self.again_at.min(since.plus(min_run_ms));
-                continue;
-            }
-            let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
-            let Some((gang, placement)) = self.ledger.gang(id).zip(record.placement.as_ref()) else {
-                continue;
+            let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
+            let Some(placement) = record.placement.as_ref() else { continue };
+            let since = match record.phase {
+                Phase::Running { since } => since,
+                _ => now,
             };
+            let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
             let mut picks = tree.picks_of(placement, gang);
             Hold::unheld(&self.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
             victims.push(Victim {
                 rank: party.standing.rank,
-                lost_device_ms: lost_ms(bill, now, saved_at),
-                devices: std::cmp::Reverse(u64::try_from(bill[0]).unwrap_or(u64::MAX)),
+                lost_device_ms: lost_ms(&holder.bill, now, saved_at),
+                devices: std::cmp::Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
                 gang: id,
                 party,
                 right,
@@ -225,6 +219,14 @@ impl Pass<'_> {
         }
         victims.sort_by_key(Victim::cost);
         victims
+    }
+
+    /// Until when a gang would not make way that starts now.
+    fn stays_if_started(&self, id: GangId) -> Option<Timestamp> {
+        let record = self.ledger.record(id);
+        record.filter(|record| matches!(record.phase, Phase::Starting { .. }))?;
+        let class = self.ledger.job(id.job).and_then(|job| self.desk.queues.class_of(job));
+        Some(self.ledger.now().plus(class.map_or(0, |class| class.min_run_ms)))
     }
 
     /// The place with the cheapest victims, of the domains that were tried.

@@ -2,12 +2,13 @@
 //! asks and not at gangs, and at an ask again only when something that it could use came free.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use phalanx_model::{GangId, Job, Reason, Timestamp};
 
 use super::ask::{Ask, AskId, AskKey};
 use super::bounds::Full;
+use super::order::Next;
 use super::queues::{QueueAt, Queues};
 use crate::plan::Tree;
 
@@ -50,8 +51,11 @@ pub(crate) struct Line {
     stuck_at: BTreeMap<QueueAt, BTreeSet<(AskId, QueueAt)>>,
     /// Open asks that somebody waits with.
     ready: BTreeSet<AskId>,
-    /// See [`Self::untried`].
+    /// Asks with queues in which it was not looked yet for somebody who makes way.
     untried: BTreeSet<(QueueAt, AskId)>,
+    /// Of those the ones that may be in `turns` already, and the others.
+    turns: BinaryHeap<Reverse<Next>>,
+    unranked: Vec<(QueueAt, AskId)>,
     /// Queues may be within their guarantees that were not.
     regained: bool,
     /// Who waits, or for what room is known, changed so often.
@@ -102,6 +106,7 @@ impl Line {
         let asked = &mut self.asks[ask as usize];
         if asked.join(queue, queues.top_of(queue), turn) {
             self.untried.insert((queue, ask));
+            self.unranked.push((queue, ask));
         }
         queues.want(queue, &asked.least, true);
         self.waiting.insert(turn.gang, Waiting { ask, queue, turn });
@@ -188,9 +193,36 @@ impl Line {
         self.untried.remove(&(queue, ask));
     }
 
-    /// Closed asks with queues in which it was not looked yet for somebody who makes way.
-    pub(crate) fn untried(&self) -> impl Iterator<Item = (QueueAt, AskId)> + '_ {
-        self.untried.iter().copied().filter(|(_, ask)| !self.ask(*ask).is_open)
+    /// The first of those whose ask is closed and for whom it was not looked yet for somebody who makes way. Turns that
+    /// moved forward since they were ranked are not noticed before all are tried again.
+    pub(crate) fn first_untried(&mut self, queues: &Queues) -> Option<Next> {
+        for (queue, ask) in std::mem::take(&mut self.unranked) {
+            let next = if self.untried.contains(&(queue, ask)) { self.next_of(queues, ask, queue) } else { None };
+            self.turns.extend(next.map(Reverse));
+        }
+        while let Some(Reverse(next)) = self.turns.peek() {
+            let (ask, queue) = (next.ask, next.queue);
+            let is_open = self.ask(ask).is_open;
+            if is_open {
+                // It may fit: it is not looked for victims before that is known.
+                self.unranked.push((queue, ask));
+            }
+            let waits = self.is_untried(ask, queue) && !is_open;
+            let current = if waits { self.next_of(queues, ask, queue) } else { None };
+            match current {
+                Some(current) if current == *next => return Some(current),
+                // Others started before it meanwhile.
+                Some(current) => {
+                    self.turns.pop();
+                    self.turns.push(Reverse(current));
+                }
+                // It comes back with room in its queue.
+                None => {
+                    self.turns.pop();
+                }
+            }
+        }
+        None
     }
 
     /// It is looked for everybody again.
@@ -200,6 +232,8 @@ impl Line {
             ask.queues().map(|queue| (queue, *id))
         });
         self.untried = pairs.collect();
+        self.turns.clear();
+        self.unranked = self.untried.iter().copied().collect();
     }
 
     /// Asks that are known to fit nowhere.
@@ -224,6 +258,7 @@ impl Line {
         if let Some(full) = self.asks[ask as usize].set_full(queue, None) {
             self.forget_stuck(ask, queue, &full);
             self.make_ready(ask);
+            self.unranked.push((queue, ask));
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::GangId;
 
-use super::goods::{Bill, GPUS, add};
+use super::goods::{GPUS, add};
 use super::queues::{Holder, QueueAt, Queues, Seat};
 use super::right::{Claim, Party, Right};
 
@@ -100,17 +100,17 @@ impl Queues {
         self.tops_below(best, &claim).next().is_some()
     }
 
-    /// Gangs that have to make way for one that wants their capacity, by what right, and what they have; in no order that
+    /// Gangs that have to make way for one that wants their capacity, by what right, and what they hold; in no order that
     /// means anything.
     pub(crate) fn below<'a>(
         &'a self,
         wants: Party,
         claim: &'a Claim,
-    ) -> impl Iterator<Item = (GangId, Party, Right, &'a Bill)> {
+    ) -> impl Iterator<Item = (GangId, Party, Right, &'a Holder)> {
         self.tops_below(wants, claim).flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
             let right = self.right(wants, *party, claim)?;
             let holder = self.at(party.queue).holders.get(seat)?;
-            Some((seat.gang, *party, right, &holder.bill))
+            Some((seat.gang, *party, right, holder))
         })
     }
 

@@ -34,6 +34,15 @@ pub(crate) struct Holder {
     pub(crate) bill: Bill,
     /// It does not make way.
     pub(crate) is_fixed: bool,
+    /// Before that it does not make way either; never while it does not run.
+    pub(crate) stays_until: Timestamp,
+}
+
+impl Holder {
+    /// It does not run yet.
+    pub(crate) const fn new(bill: Bill, is_fixed: bool) -> Self {
+        Self { bill, is_fixed, stays_until: Timestamp::MAX }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -333,6 +342,13 @@ impl Queues {
         }
         self.book(leaf, &holder, false);
         Some(holder)
+    }
+
+    /// A gang that holds capacity begins to run, or to end.
+    pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp) {
+        if let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&seat) {
+            holder.stays_until = until;
+        }
     }
 
     fn book(&mut self, leaf: QueueAt, holder: &Holder, is_more: bool) {
