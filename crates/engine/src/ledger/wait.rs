@@ -211,14 +211,15 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Until when a gang does not make way: for as long as its class says once it runs, and always where it does not run.
+    /// Until when a gang does not make way: for as long as its class says once it runs, and no sooner while it
+    /// starts.
     pub(super) fn stays_until(&self, gang: GangId) -> Timestamp {
         let known = self.job(gang.job).zip(self.record(gang));
         known.map_or(Timestamp::MAX, |(job, record)| {
             let min_run_ms = self.queues.class_of(job).map_or(0, |class| class.min_run_ms);
             match record.phase {
                 Phase::Running { since } => since.plus(min_run_ms),
-                Phase::Starting { .. } if min_run_ms == 0 => Timestamp(0),
+                Phase::Starting { .. } => self.now.plus(min_run_ms),
                 _ => Timestamp::MAX,
             }
         })

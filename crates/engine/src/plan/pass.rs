@@ -171,9 +171,8 @@ impl<'a> Pass<'a> {
             if !line.ask(next.ask).is_open {
                 continue;
             }
-            let Some(current) = line.first_of(queues, next.ask) else { continue };
-            if current != next {
-                heap.push(Reverse(current));
+            if line.next_of(queues, next.ask, next.queue) != Some(next) {
+                heap.extend(line.first_of(queues, next.ask).map(Reverse));
                 continue;
             }
             self.look_at(next);
@@ -405,11 +404,18 @@ fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[u32]) -> b
         LevelAt::Above(level) => level,
         LevelAt::Node | LevelAt::Group(_) => tree.depth().saturating_sub(1),
     };
+    // Where what is short is counted at every look, it is looked whenever that may have changed.
+    let is_small = tree.nodes.len() <= COUNTED_MAX;
+    let on_node = match tree.level_of_required(gang) {
+        _ if is_small => ask.each,
+        LevelAt::Above(_) => ask.each * gang.members_per_node.unwrap_or(1),
+        LevelAt::Node | LevelAt::Group(_) => ask.devices,
+    };
     nodes.iter().any(|node| {
         let free = space.free(*node as usize);
         let domain = tree.domain_of(*node as usize, level);
         free.takes_work()
-            && free.devices.count() + held >= ask.each
+            && free.devices.count() + held >= on_node
             && space.free_devices(level, domain) + held >= ask.devices
     })
 }

@@ -106,10 +106,15 @@ impl Pass<'_> {
         let Desk { queues, line, .. } = &mut self.desk;
         let asked = line.ask(ask);
         queues.count_anew();
-        queues.may_find(queue, asked.key.rank, &asked.least)
-            && self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt)
-            && !self.ledger.is_overbooked()
-            && !self.ledger.just_made_way(gang)
+        let from = queues.first_below(queue, asked.key.rank, &asked.least);
+        let may_preempt =
+            || self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt);
+        let is_calm = || self.ledger.is_overbooked() || self.ledger.just_made_way(gang);
+        let Some(from) = from.filter(|_| may_preempt() && !is_calm()) else { return false };
+        if from > self.ledger.now() {
+            self.again_at = self.again_at.min(from);
+        }
+        from <= self.ledger.now()
     }
 
     fn try_to_evict(&mut self, next: Next, gang: &Gang) -> bool {
@@ -190,9 +195,7 @@ impl Pass<'_> {
         let mut victims = Vec::new();
         for (id, party, right, holder) in self.desk.queues.below(wants, claim) {
             if holder.stays_until > now {
-                let until = Some(holder.stays_until).filter(|until| *until < Timestamp::MAX);
-                let looks_at = until.or_else(|| self.stays_if_started(id));
-                self.again_at = looks_at.into_iter().chain([self.again_at]).min().unwrap_or(Timestamp::MAX);
+                self.again_at = self.again_at.min(holder.stays_until);
                 continue;
             }
             if self.evicted.iter().any(|(victim, _)| *victim == id) {
@@ -202,7 +205,8 @@ impl Pass<'_> {
             let Some(placement) = record.placement.as_ref() else { continue };
             let since = match record.phase {
                 Phase::Running { since } => since,
-                _ => now,
+                Phase::Starting { .. } if !self.stays_when_started(id) => now,
+                _ => continue,
             };
             let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
             let mut picks = tree.picks_of(placement, gang);
@@ -221,12 +225,9 @@ impl Pass<'_> {
         victims
     }
 
-    /// Until when a gang would not make way that starts now.
-    fn stays_if_started(&self, id: GangId) -> Option<Timestamp> {
-        let record = self.ledger.record(id);
-        record.filter(|record| matches!(record.phase, Phase::Starting { .. }))?;
+    fn stays_when_started(&self, id: GangId) -> bool {
         let class = self.ledger.job(id.job).and_then(|job| self.desk.queues.class_of(job));
-        Some(self.ledger.now().plus(class.map_or(0, |class| class.min_run_ms)))
+        class.is_some_and(|class| class.min_run_ms > 0)
     }
 
     /// The place with the cheapest victims, of the domains that were tried.

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::GangId;
+use phalanx_model::{GangId, Timestamp};
 
 use super::goods::{GPUS, add};
 use super::queues::{Holder, QueueAt, Queues, Seat};
@@ -44,10 +44,10 @@ pub(crate) struct Standings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Top {
     gangs: Vec<(Seat, Party)>,
-    /// How they stand, each queue's own once.
-    ways: Vec<Party>,
+    /// How they stand, each queue's own once, and from when one of those makes way.
+    ways: BTreeMap<Party, Timestamp>,
     /// The same as others see it, who ask for the outermost queue only.
-    ways_outside: Vec<Party>,
+    ways_outside: BTreeMap<Party, Timestamp>,
 }
 
 /// A gang on its way from the leaves to the root.
@@ -86,18 +86,24 @@ impl Queues {
         let mut counted = Vec::new();
         self.count(top, None, &mut counted);
         let evictable = counted.iter().filter(|gang| !gang.holder.is_fixed);
-        let party = |gang: &Counted<'_>| Party { queue: gang.queue, standing: gang.standing };
-        let gangs: Vec<(Seat, Party)> = evictable.map(|gang| (gang.seat, party(gang))).collect();
-        let ways: BTreeSet<Party> = gangs.iter().map(|(_, party)| *party).collect();
-        let outside: BTreeSet<Party> = ways.iter().map(|party| Party { queue: top, ..*party }).collect();
-        Top { gangs, ways: ways.into_iter().collect(), ways_outside: outside.into_iter().collect() }
+        let mut found = Top::default();
+        for gang in evictable {
+            let (party, until) = (Party { queue: gang.queue, standing: gang.standing }, gang.holder.stays_until);
+            found.gangs.push((gang.seat, party));
+            let seen = [(&mut found.ways, party), (&mut found.ways_outside, Party { queue: top, ..party })];
+            for (ways, party) in seen {
+                let earliest = ways.entry(party).or_insert(until);
+                *earliest = until.min(*earliest);
+            }
+        }
+        found
     }
 
-    /// Whether anybody may have to make way for a gang of a queue, however well that stands.
-    pub(crate) fn may_find(&self, queue: QueueAt, rank: i32, bill: &[u128]) -> bool {
+    /// From when anybody has to make way for a gang of a queue, however well that stands; none if nobody ever does.
+    pub(crate) fn first_below(&self, queue: QueueAt, rank: i32, bill: &[u128]) -> Option<Timestamp> {
         let best = Party { queue, standing: Standing { guaranteed: OWN, due: OWN, rank } };
         let claim = self.claim_of(queue, bill);
-        self.tops_below(best, &claim).next().is_some()
+        self.ways_below(best, &claim).map(|(_, from)| from).min()
     }
 
     /// Gangs that have to make way for one that wants their capacity, by what right, and what they hold; in no order that
@@ -107,21 +113,28 @@ impl Queues {
         wants: Party,
         claim: &'a Claim,
     ) -> impl Iterator<Item = (GangId, Party, Right, &'a Holder)> {
-        self.tops_below(wants, claim).flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
+        let mut tops: Vec<&Top> = self.ways_below(wants, claim).map(|(top, _)| top).collect();
+        tops.dedup_by(|one, other| std::ptr::eq(*one, *other));
+        tops.into_iter().flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
             let right = self.right(wants, *party, claim)?;
             let holder = self.at(party.queue).holders.get(seat)?;
             Some((seat.gang, *party, right, holder))
         })
     }
 
-    /// Outermost queues in which somebody has to make way.
-    fn tops_below<'a>(&'a self, wants: Party, claim: &'a Claim) -> impl Iterator<Item = &'a Top> {
+    /// The ways to stand of those that have to make way, each with its outermost queue and from when one of them does.
+    fn ways_below<'a>(
+        &'a self,
+        wants: Party,
+        claim: &'a Claim,
+    ) -> impl Iterator<Item = (&'a Top, Timestamp)> {
         let own = self.top_of(wants.queue);
-        let is_below = move |party: &Party| self.right(wants, *party, claim).is_some();
-        let tops = self.standings.tops.iter();
-        tops.map(move |(at, top)| (top, if *at == own { &top.ways } else { &top.ways_outside }))
-            .filter(move |(_, ways)| ways.iter().any(is_below))
-            .map(|(top, _)| top)
+        let ways = self.standings.tops.iter().flat_map(move |(at, top)| {
+            let ways = if *at == own { &top.ways } else { &top.ways_outside };
+            ways.iter().map(move |(party, from)| (top, party, *from))
+        });
+        ways.filter(move |(_, party, _)| self.right(wants, **party, claim).is_some())
+            .map(|(top, _, from)| (top, from))
     }
 
     /// What a gang of a queue would stand within, if it held this beside those that stand before it.

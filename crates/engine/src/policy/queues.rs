@@ -346,8 +346,9 @@ impl Queues {
 
     /// A gang that holds capacity begins to run, or to end.
     pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp) {
-        if let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&seat) {
-            holder.stays_until = until;
+        let holder = self.nodes[leaf as usize].holders.get_mut(&seat);
+        if holder.is_some_and(|holder| std::mem::replace(&mut holder.stays_until, until) != until) {
+            self.stands_otherwise(leaf);
         }
     }
 
