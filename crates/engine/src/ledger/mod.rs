@@ -127,6 +127,8 @@ pub(crate) struct Ledger {
     freed: Freed,
     /// When somebody may be evicted who may not be yet.
     again_at: Option<Timestamp>,
+    /// When it was looked for all such last.
+    looked_at: Option<Timestamp>,
     /// When the planner goes on that stopped at its budget.
     go_on_at: Option<Timestamp>,
     /// Who was told to make way, by whom that was for.
@@ -186,6 +188,7 @@ impl Ledger {
             ends_at: BTreeMap::new(),
             freed: Freed::default(),
             again_at: None,
+            looked_at: None,
             go_on_at: None,
             making_way: BTreeMap::new(),
             evicted: BTreeSet::new(),

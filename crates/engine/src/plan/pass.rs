@@ -140,6 +140,7 @@ impl<'a> Pass<'a> {
         let Desk { line, space, freed, holds, queues, .. } = &mut self.desk;
         // Whoever ends in time may use what is held.
         let held: u32 = holds.values().map(Hold::idle_devices).sum();
+        let held_on = |node: u32| holds.values().map(|hold| hold.idle_on(node)).sum();
         // So may the owner of a guarantee, which it may have room in again.
         let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
         let takes_back = |ask: &Ask| is_lent && ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
@@ -150,10 +151,19 @@ impl<'a> Pass<'a> {
                 line.all().collect()
             }
             Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => Vec::new(),
-            Freed::Nodes(nodes) => {
-                let useful = |(_, ask): &(AskId, &Ask)| {
-                    may_use(tree, space, held, ask, &nodes) || takes_back(ask)
+            Freed::Nodes(mut nodes) => {
+                nodes.sort_unstable();
+                nodes.dedup();
+                // Where what is short is counted at every look, it is looked whenever that may have changed.
+                let is_small = tree.nodes.len() <= COUNTED_MAX;
+                let on_node = |node: u32| {
+                    let free = space.free(node as usize);
+                    let held = if is_small { held } else { held_on(node) };
+                    free.takes_work().then(|| (node, free.devices.count() + held))
                 };
+                let there: Vec<(u32, u32)> = nodes.into_iter().filter_map(on_node).collect();
+                let useful =
+                    |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &there) || takes_back(ask);
                 line.closed().filter(useful).map(|(id, _)| id).collect()
             }
         };
@@ -392,30 +402,23 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Whether an ask could use what came free on these nodes: one that fitted nowhere before has to have a member there.
-fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[u32]) -> bool {
+/// Whether an ask could use what came free on these nodes, each with the devices that might be free there: one that fitted
+/// nowhere before has to have a member there.
+fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[(u32, u32)]) -> bool {
     let gang = &ask.key.gang;
     // Limits of domains may have room again for members elsewhere.
     let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
     if ask.each == 0 || is_limited || gang.topology.slice.is_some() {
         return true;
     }
+    let on_node = gang.members_per_node.filter(|_| tree.nodes.len() > COUNTED_MAX).unwrap_or(1);
     let level = match tree.level_of_required(gang) {
         LevelAt::Above(level) => level,
         LevelAt::Node | LevelAt::Group(_) => tree.depth().saturating_sub(1),
     };
-    // Where what is short is counted at every look, it is looked whenever that may have changed.
-    let is_small = tree.nodes.len() <= COUNTED_MAX;
-    let on_node = match tree.level_of_required(gang) {
-        _ if is_small => ask.each,
-        LevelAt::Above(_) => ask.each * gang.members_per_node.unwrap_or(1),
-        LevelAt::Node | LevelAt::Group(_) => ask.devices,
-    };
-    nodes.iter().any(|node| {
-        let free = space.free(*node as usize);
+    nodes.iter().any(|(node, devices)| {
         let domain = tree.domain_of(*node as usize, level);
-        free.takes_work()
-            && free.devices.count() + held >= on_node
+        *devices >= ask.each.saturating_mul(on_node)
             && space.free_devices(level, domain) + held >= ask.devices
     })
 }

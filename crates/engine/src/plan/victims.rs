@@ -22,7 +22,7 @@ use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
 /// Gangs for which it is looked whether anybody would have to make way, in one turn of the planner.
-const LOOKS_MAX: usize = 512;
+const LOOKS_MAX: usize = 64;
 /// Domains that are tried for one gang.
 const DOMAINS_MAX: usize = 4;
 
@@ -156,12 +156,7 @@ impl Pass<'_> {
     }
 
     /// Whether the queue has room once these have made way.
-    fn has_room_without(
-        &mut self,
-        leaving: &[(QueueAt, GangId)],
-        queue: QueueAt,
-        more: &Holder,
-    ) -> bool {
+    fn has_room_without(&mut self, leaving: &[(QueueAt, GangId)], queue: QueueAt, more: &Holder) -> bool {
         let now = self.ledger.now();
         let queues = &mut self.desk.queues;
         let seats = leaving

@@ -95,7 +95,9 @@ impl Ask {
     }
 
     /// The same by outermost queue, with those whose first was submitted before all others there.
-    pub(super) fn earliest(&self) -> impl Iterator<Item = (QueueAt, Timestamp, impl Iterator<Item = QueueAt>)> {
+    pub(super) fn earliest(
+        &self,
+    ) -> impl Iterator<Item = (QueueAt, Timestamp, impl Iterator<Item = QueueAt>)> {
         self.firsts.iter().filter_map(|(top, firsts)| {
             let (earliest, _) = *firsts.first()?;
             let those = firsts.iter().take_while(move |(at, _)| *at == earliest).map(|(_, queue)| *queue);

@@ -104,7 +104,7 @@ impl Line {
             None => self.open(queues, tree, key),
         };
         let asked = &mut self.asks[ask as usize];
-        if asked.join(queue, queues.top_of(queue), turn) {
+        if asked.join(queue, queues.at(queue).top, turn) {
             self.untried.insert((queue, ask));
             self.unranked.push((queue, ask));
         }
@@ -197,7 +197,8 @@ impl Line {
     /// moved forward since they were ranked are not noticed before all are tried again.
     pub(crate) fn first_untried(&mut self, queues: &Queues) -> Option<Next> {
         for (queue, ask) in std::mem::take(&mut self.unranked) {
-            let next = if self.untried.contains(&(queue, ask)) { self.next_of(queues, ask, queue) } else { None };
+            let next =
+                if self.untried.contains(&(queue, ask)) { self.next_of(queues, ask, queue) } else { None };
             self.turns.extend(next.map(Reverse));
         }
         while let Some(Reverse(next)) = self.turns.peek() {

@@ -115,9 +115,10 @@ impl Line {
     /// The first of all that wait for room on machines: `is_passed` are left out.
     pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId) -> bool) -> Option<Next> {
         let first = |(queue, line): (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)| {
-            let mut unstuck = line.iter().take(LOOKED_AT_MAX).filter(|((_, turn), ask)| {
-                self.ask(**ask).full_in(queue).is_none() && !is_passed(turn.gang)
-            });
+            let mut unstuck = line
+                .iter()
+                .take(LOOKED_AT_MAX)
+                .filter(|((_, turn), ask)| self.ask(**ask).full_in(queue).is_none() && !is_passed(turn.gang));
             let ((_, turn), ask) = unstuck.next()?;
             let asked = self.ask(*ask);
             let rank = queues.rank_in(queue, &asked.least, asked.key.rank, *turn);

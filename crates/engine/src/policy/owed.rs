@@ -62,7 +62,7 @@ struct Counted<'a> {
 impl Queues {
     /// Who holds capacity in a queue, or what is due to it, is not as it was.
     pub(super) fn stands_otherwise(&mut self, at: QueueAt) {
-        let top = self.top_of(at);
+        let top = self.at(at).top;
         self.standings.stale.insert(top);
     }
 
@@ -88,7 +88,8 @@ impl Queues {
         let evictable = counted.iter().filter(|gang| !gang.holder.is_fixed);
         let mut found = Top::default();
         for gang in evictable {
-            let (party, until) = (Party { queue: gang.queue, standing: gang.standing }, gang.holder.stays_until);
+            let (party, until) =
+                (Party { queue: gang.queue, standing: gang.standing }, gang.holder.stays_until);
             found.gangs.push((gang.seat, party));
             let seen = [(&mut found.ways, party), (&mut found.ways_outside, Party { queue: top, ..party })];
             for (ways, party) in seen {
@@ -128,7 +129,7 @@ impl Queues {
         wants: Party,
         claim: &'a Claim,
     ) -> impl Iterator<Item = (&'a Top, Timestamp)> {
-        let own = self.top_of(wants.queue);
+        let own = self.at(wants.queue).top;
         let ways = self.standings.tops.iter().flat_map(move |(at, top)| {
             let ways = if *at == own { &top.ways } else { &top.ways_outside };
             ways.iter().map(move |(party, from)| (top, party, *from))
@@ -140,7 +141,7 @@ impl Queues {
     /// What a gang of a queue would stand within, if it held this beside those that stand before it.
     pub(crate) fn standing_with(&self, queue: QueueAt, seat: Seat, holder: &Holder) -> Standing {
         let mut counted = Vec::new();
-        self.count(self.top_of(queue), Some((queue, seat, holder)), &mut counted);
+        self.count(self.at(queue).top, Some((queue, seat, holder)), &mut counted);
         let own = counted.iter().find(|gang| gang.seat.gang == seat.gang);
         own.map_or(Standing { rank: seat.rank.0, ..Standing::default() }, |gang| gang.standing)
     }
@@ -184,6 +185,9 @@ impl Queues {
 
     /// The depth down to which two queues are one: 0 where they meet at the root only.
     pub(crate) fn common_depth(&self, one: QueueAt, other: QueueAt) -> u32 {
+        if self.at(one).top != self.at(other).top {
+            return 0;
+        }
         let (mut one, mut other) = (one, other);
         while one != other {
             let is_deeper = self.at(one).depth >= self.at(other).depth;
@@ -191,10 +195,5 @@ impl Queues {
             *deeper = self.at(*deeper).parent;
         }
         self.at(one).depth
-    }
-
-    /// The outermost queue above one.
-    pub(super) fn top_of(&self, at: QueueAt) -> QueueAt {
-        self.path(at).last().unwrap_or(at)
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct QueueNode {
     /// Somebody told of it; else jobs name it, or it is the root.
     pub(crate) is_told: bool,
     pub(crate) parent: QueueAt,
+    /// The outermost queue above it, or itself.
+    pub(crate) top: QueueAt,
     pub(crate) depth: u32,
     pub(crate) children: Vec<QueueAt>,
     /// At least the sum of the children's.
@@ -266,7 +268,8 @@ impl Queues {
     fn enter(&mut self, queue: Queue, parent: QueueAt, is_told: bool) -> QueueAt {
         let at = self.nodes.len() as QueueAt;
         self.index.insert(queue.name.clone(), at);
-        let node = QueueNode { is_told, ..self.blank(Some(queue), parent) };
+        let top = if parent == ROOT { at } else { self.at(parent).top };
+        let node = QueueNode { is_told, top, ..self.blank(Some(queue), parent) };
         self.nodes[parent as usize].children.push(at);
         self.nodes.push(node);
         at
