@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod calendar;
 mod declared;
 mod disk_full;
+mod estimates;
 mod gang_start;
 mod hostile;
 mod idempotency;

@@ -57,7 +57,7 @@ fn a_drained_nodes_gang_moves_and_that_counts_against_nothing() {
     let id = bench.submit(whole_node(&bench));
     bench.await_state(id, "running");
     let before = node_of(&bench, id);
-    bench.done(Verb::Drain { node: node(&before) });
+    bench.done(Verb::Drain { node: node(&before), by: None });
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2
@@ -75,7 +75,7 @@ fn through_all_events(bench: &Bench, notify: &str) -> JobId {
     gang(&mut job).program.notify = Some(notify.to_owned());
     let id = bench.submit(job);
     bench.await_state(id, "running");
-    bench.done(Verb::Drain { node: node(&node_of(bench, id)) });
+    bench.done(Verb::Drain { node: node(&node_of(bench, id)), by: None });
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2

@@ -4,8 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use phalanx_local::protocol::{Answer, ErrorCode, JobRef, Verb};
-use phalanx_model::{Job, JobId, NodeName, SecretSource};
+use phalanx_local::protocol::{Answer, ErrorCode, JobRef, Verb, WindowAsk};
+use phalanx_model::{Job, JobId, NodeName, SecretSource, Timestamp};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
 
@@ -60,8 +60,17 @@ fn another_user_may_look_and_not_touch() {
         Verb::Cancel { job: job() },
         logs,
         Verb::Cordon { node: node() },
-        Verb::Drain { node: node() },
+        Verb::Drain { node: node(), by: None },
+        Verb::Drain { node: node(), by: Some(Timestamp::MAX) },
         Verb::Uncordon { node: node() },
+        Verb::NoticeSpot { node: node(), in_ms: Some(1_000) },
+        Verb::AddWindow(WindowAsk {
+            nodes: vec!["n1".to_owned()],
+            begins_at: Timestamp(0),
+            ends_at: Timestamp::MAX,
+            held_for: None,
+        }),
+        Verb::RemoveWindow { nodes: vec!["n1".to_owned()], begins_at: None },
         Verb::Stop,
     ];
     for verb in verbs {

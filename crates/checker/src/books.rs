@@ -291,7 +291,18 @@ impl Checker {
         }
     }
 
+    /// An elastic gang has as many members as it was given, if that is a size that it may have.
+    fn resize(&mut self, id: GangId, placement: &Placement) {
+        let job = self.jobs.get_mut(&id.job);
+        let gang = job.and_then(|job| job.gangs.get_mut(usize::from(id.index)));
+        let size = u32::try_from(placement.slots.len()).unwrap_or(u32::MAX);
+        if let Some(gang) = gang.filter(|gang| gang.is_elastic() && (gang.min..=gang.max).contains(&size)) {
+            gang.size = size;
+        }
+    }
+
     fn start(&mut self, id: GangId, number: u32, placement: &Placement, found: &mut Vec<Violation>) {
+        self.resize(id, placement);
         // After a restart an order may be given again: the same attempt in the same place, for members that
         // were not found.
         if let Some((n, a)) = self.attempts.get_mut(&id)

@@ -33,11 +33,13 @@ const fn is_from_outside(input: &Input) -> bool {
             | Input::SyncEnd { .. }
             | Input::JobObserved { .. }
             | Input::UsageObserved { .. }
+            | Input::RunsObserved { .. }
             | Input::MemberReady { .. }
             | Input::MemberReleased { .. }
             | Input::MemberExited { .. }
             | Input::MemberObserved { .. }
             | Input::GangCheckpointed { .. }
+            | Input::BoundaryReached { .. }
             | Input::EffectDone { .. }
             | Input::EffectUnknown { .. }
     )
@@ -49,7 +51,9 @@ impl Evictions {
             self.made_way.clear();
         }
         match input {
-            Input::GangCheckpointed { gang, .. } => set(&mut self.checkpointed, *gang, true),
+            Input::GangCheckpointed { gang, .. } | Input::BoundaryReached { gang, .. } => {
+                set(&mut self.checkpointed, *gang, true)
+            }
             Input::JobObserved { gangs, .. } => gangs.iter().for_each(|record| self.observe(record)),
             _ => {}
         }

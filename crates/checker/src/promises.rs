@@ -27,10 +27,12 @@ impl Promises {
             | Input::JobForgotten { .. }
             | Input::CancelRequested { .. }
             | Input::UsageObserved { .. }
+            | Input::RunsObserved { .. }
             | Input::MemberReady { .. }
             | Input::MemberReleased { .. }
             | Input::MemberExited { .. }
             | Input::GangCheckpointed { .. }
+            | Input::BoundaryReached { .. }
             | Input::EffectDone { .. } => {}
             _ => self.by.clear(),
         }

@@ -178,7 +178,7 @@ impl Checker {
     /// What a gang needs at least, wherever it comes to stand.
     pub(crate) fn demand(&self, id: GangId, resource: &Resource) -> u64 {
         let Some(gang) = self.gang(id) else { return 0 };
-        let sizes = [gang.size].into_iter().chain(gang.roles.iter().map(|role| role.size));
+        let sizes = [gang.min.min(gang.size)].into_iter().chain(gang.roles.iter().map(|role| role.size));
         let each = gang.all_needs().map(|needs| {
             let milli = match &needs.part {
                 None => u64::from(needs.devices) * 1_000,

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod calendar;
 mod topo;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap_complete::engine::ArgValueCompleter;
 use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
+pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 
 const EXIT_CODES: &str = "\
@@ -98,10 +100,14 @@ pub(crate) enum Verb {
     Tell(Tell),
     /// Place nothing new on a node; what runs there goes on.
     Cordon(OneNode),
-    /// Place nothing new on a node, and move away what runs there.
-    Drain(OneNode),
+    /// Place nothing new on a node, and move away what runs there: now, or by a time.
+    Drain(Drain),
     /// Let a node take work again.
     Uncordon(OneNode),
+    /// List windows of maintenance, blocks for queues and what else is to come, or tell of one.
+    Calendar(Calendar),
+    /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
+    Notice(Notice),
     /// Print the completion script of a shell: `source <(phalanx completion bash)`.
     Completion {
         #[arg(value_parser = ["bash", "zsh", "fish", "elvish", "powershell"])]

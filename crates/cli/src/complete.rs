@@ -61,6 +61,18 @@ pub(crate) fn nodes(current: &OsStr) -> Vec<CompletionCandidate> {
     matching(current, view.nodes.iter().map(|node| CompletionCandidate::new(node.name.to_string())))
 }
 
+/// Names of nodes, and `LEVEL=DOMAIN` of the domains that they stand in.
+pub(crate) fn nodes_and_domains(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(Answer::Topology(view)) = ask(Verb::Topology) else { return nodes(current) };
+    let mut words: BTreeSet<String> = BTreeSet::new();
+    for node in &view.nodes {
+        let domains = view.levels.above.iter().zip(&node.path);
+        words.extend(domains.map(|(level, domain)| format!("{level}={domain}")));
+    }
+    let names = view.nodes.iter().map(|node| node.name.to_string());
+    matching(current, names.chain(words).map(CompletionCandidate::new))
+}
+
 /// Names of queues.
 pub(crate) fn queues(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(Answer::Queues(queues)) = ask(Verb::Queues) else { return Vec::new() };

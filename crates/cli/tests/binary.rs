@@ -53,6 +53,8 @@ fn world(verb: &Verb) -> Vec<Answer> {
         }
         Verb::Cordon { node } => done(&format!("{node} takes no new work")),
         Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
+        Verb::Calendar => vec![Answer::Calendar(views::calendar())],
+        Verb::AddWindow(_) | Verb::RemoveWindow { .. } | Verb::NoticeSpot { .. } => done("told"),
         Verb::Follow { .. } => Vec::new(),
     }
 }
@@ -103,6 +105,7 @@ fn every_answer_is_a_document() {
         ("queues", "QueueList", "queues"),
         ("queue", "Queue", "queues vision"),
         ("history", "History", "history"),
+        ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
         ("cordon", "Done", "cordon gpu-1"),
@@ -246,6 +249,47 @@ fn what_ranks_and_operators_say_reaches_the_daemon() {
     for words in
         ["tell checkpoint", "boost 3", "boost 3 --priority 1", "boost 3 --priority 1 --for soon", "hold"]
     {
+        assert_eq!(fake.run(words).code, 64, "{words}");
+    }
+}
+
+#[test]
+fn what_operators_say_of_nodes_reaches_the_daemon() {
+    let fake = Fake::start(world);
+    let (from, until) = ("--from 2026-12-01T08:00Z", "--until 2026-12-01T12:00Z");
+    for words in [
+        &format!("calendar add gpu-[1-2] rack=r1 {from} {until}"),
+        &format!("calendar add gpu-1 {from} {until} --for vision"),
+        &format!("calendar remove gpu-1 {from}"),
+        "calendar remove gpu-1",
+        "notice gpu-2 --in 2m",
+        "notice gpu-2",
+    ] {
+        assert_eq!(fake.run(words).code, 0, "{words}");
+    }
+    assert_eq!(fake.run("drain gpu-1 --by 2026-12-01T08:00Z").code, 77);
+    let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
+    assert_eq!(
+        shown,
+        [
+            r#"{"add_window":{"nodes":["gpu-[1-2]","rack=r1"],"begins_at":1796112000000,"ends_at":1796126400000,"held_for":null}}"#,
+            r#"{"add_window":{"nodes":["gpu-1"],"begins_at":1796112000000,"ends_at":1796126400000,"held_for":"vision"}}"#,
+            r#"{"remove_window":{"nodes":["gpu-1"],"begins_at":1796112000000}}"#,
+            r#"{"remove_window":{"nodes":["gpu-1"],"begins_at":null}}"#,
+            r#"{"notice_spot":{"node":"gpu-2","in_ms":120000}}"#,
+            r#"{"notice_spot":{"node":"gpu-2","in_ms":null}}"#,
+            r#"{"drain":{"node":"gpu-1","by":1796112000000}}"#,
+        ]
+    );
+    for words in [
+        "calendar add gpu-1",
+        "calendar add --until +2h",
+        "calendar add gpu-1 --until 2h",
+        "calendar add gpu-1 --until tomorrow",
+        "notice gpu-1 --in soon",
+        "notice",
+        "drain gpu-1 --by 2026-12-01",
+    ] {
         assert_eq!(fake.run(words).code, 64, "{words}");
     }
 }
@@ -416,6 +460,9 @@ fn completion_knows_jobs_and_nodes() {
     let fake = Fake::start(world);
     assert_eq!(fake.complete(&["why", "b"]), "big\n");
     assert_eq!(fake.complete(&["drain", "gpu"]), "gpu-1\ngpu-2\n");
+    assert_eq!(fake.complete(&["notice", "gpu-1"]), "gpu-1\n");
+    assert_eq!(fake.complete(&["calendar", "a"]), "add\n");
+    assert_eq!(fake.complete(&["calendar", "remove", "leaf"]), "leaf=leaf-1\nleaf=leaf-2\n");
     assert_eq!(Fake::absent().complete(&["why", "b"]), "");
     assert!(fake.run("completion bash").out.contains("complete"));
     assert_eq!(fake.run("completion tcsh").code, 64);

@@ -179,7 +179,26 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     if let Some((field, why)) = refused_part(tree, gang).or_else(|| refused_slice(tree, gang)) {
         return Err(bad(field, why));
     }
-    admit_size(ledger, gang)
+    if !gang.is_elastic() {
+        return admit_size(ledger, gang);
+    }
+    admit_elastic(gang)?;
+    admit_size(ledger, &gang.of_size(gang.min))
+}
+
+/// What changes its size does so by whole nodes and segments, and nothing rests on how many it has.
+fn admit_elastic(gang: &Gang) -> Result<(), Rejection> {
+    if !gang.roles.is_empty() || !gang.grid.is_empty() || gang.topology.slice.is_some() {
+        let why = "roles, the degrees of a grid and slices rest on a size that does not change";
+        return Err(bad("elastic", why));
+    }
+    let step = gang.size_step();
+    let sizes = [gang.min, gang.size, gang.max];
+    match sizes.into_iter().find(|size| !size.is_multiple_of(step)) {
+        Some(size) => Err(bad("elastic", format!("{size} members are no whole number of parts of {step}"))),
+        None if gang.min == 0 => Err(bad("elastic", "has no members at the least")),
+        None => Ok(()),
+    }
 }
 
 /// What one member needs.

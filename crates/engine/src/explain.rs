@@ -1,10 +1,11 @@
 //! Why a gang waits, in full: computed on demand, by the predicates that decide.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, Phase, Placement, Reason, Report,
-    StopCause, StopStage, Timestamp, Unblock,
+    Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, LikelyStart, Phase, Placement, Reason,
+    Report, StopCause, StopStage, Timestamp, Unblock,
 };
 
 mod ways;
@@ -16,7 +17,7 @@ use crate::plan::{
 use crate::policy::{AskId, QueueAt};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
-    let (gang, record) = (ledger.gang(id)?, ledger.record(id)?);
+    let record = ledger.record(id)?;
     if !record.is_pending() {
         return Some(Report {
             gang: id,
@@ -27,12 +28,15 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
             unblock: Vec::new(),
             estimated_start: None,
             nearest: record.placement.clone(),
+            likely_start: None,
         });
     }
+    let wanted = ledger.wanted(id)?;
+    let gang = &*wanted;
     let order = ledger.in_order();
     let position = order.iter().position(|g| *g == id)?;
-    let (reason, now) = now_of(ledger, id, gang);
-    let ahead: Vec<&Gang> = order.iter().take(position).filter_map(|g| ledger.gang(*g)).collect();
+    let (reason, now) = now_of(ledger, id);
+    let ahead: Vec<Cow<'_, Gang>> = order.iter().take(position).filter_map(|g| ledger.wanted(*g)).collect();
     let earliest = match record.phase {
         Phase::Pending { not_before } => {
             let asked = ledger.job(id.job).and_then(|job| job.turn.begins_at);
@@ -51,17 +55,17 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
 /// Why a pending gang waits, as things stand.
 pub(crate) fn reason(ledger: &Ledger, id: GangId) -> Option<Reason> {
     ledger.record(id).filter(|record| record.is_pending())?;
-    Some(now_of(ledger, id, ledger.gang(id)?).0)
+    Some(now_of(ledger, id).0)
 }
 
 /// The same of all that wait. Those of one ask in one queue wait for the same.
 pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
     let mut known: BTreeMap<(AskId, QueueAt), Reason> = BTreeMap::new();
     let pending = ledger.active().filter(|(_, _, record)| record.is_pending());
-    let reason = |id: GangId, gang: &Gang| match ledger.line().place_of(id) {
+    let reason = |id: GangId| match ledger.line().place_of(id) {
         Some(place) => {
             let of_ask = known.entry((place.ask, place.queue));
-            let reason = of_ask.or_insert_with(|| now_of(ledger, id, gang).0).clone();
+            let reason = of_ask.or_insert_with(|| now_of(ledger, id).0).clone();
             match reason {
                 Reason::PreferredWait { level, .. } => {
                     Reason::PreferredWait { level, until: ledger.preferred_until(id).unwrap_or_default() }
@@ -69,14 +73,14 @@ pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
                 reason => reason,
             }
         }
-        None => now_of(ledger, id, gang).0,
+        None => now_of(ledger, id).0,
     };
     let mut reason = reason;
-    pending.map(|(_, gang, record)| (record.id, reason(record.id, gang))).collect()
+    pending.map(|(_, _, record)| (record.id, reason(record.id))).collect()
 }
 
 /// Why it does not start now, or where it would.
-fn now_of(ledger: &Ledger, id: GangId, gang: &Gang) -> (Reason, Option<Placement>) {
+fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
     let told = reason_of(ledger, id);
     if let Some(reason) = ledger.kept_back(id) {
         return (reason, None);
@@ -96,7 +100,7 @@ fn now_of(ledger: &Ledger, id: GangId, gang: &Gang) -> (Reason, Option<Placement
             (ahead.map_or(Reason::None, |(ahead, at)| Reason::Priority { ahead, at }), None)
         }
         (Verdict::Go(..), _) => {
-            let here = placement(ledger.tree(), search.picks(), search.order(), gang);
+            let here = placement(ledger.tree(), search.picks(), search.order(), &wanted);
             (Reason::None, here)
         }
         (Verdict::Full, _) => {
@@ -120,6 +124,8 @@ struct Running<'a> {
     gang: &'a Gang,
     placement: &'a Placement,
     ends_at: Option<Timestamp>,
+    /// When such jobs ended so far, and how many of them.
+    likely_end: Option<(Timestamp, u32)>,
 }
 
 struct Outlook<'a> {
@@ -127,7 +133,7 @@ struct Outlook<'a> {
     /// What is free, what is held for gangs that wait included.
     space: Space,
     /// Pending gangs that go first.
-    ahead: Vec<&'a Gang>,
+    ahead: Vec<Cow<'a, Gang>>,
     ahead_ids: &'a [GangId],
     /// When it gives up waiting of its own accord: for its back-off, and for a closer place.
     earliest: Timestamp,
@@ -143,6 +149,7 @@ impl Outlook<'_> {
             unblock: Vec::new(),
             estimated_start: None,
             nearest: None,
+            likely_start: None,
             reason,
         };
         if let Some(placement) = now {
@@ -233,7 +240,10 @@ impl Outlook<'_> {
                 report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));
                 report.unblock.push(Unblock::At { at: *until });
             }
-            Reason::Window { ends_at, .. } => report.unblock.push(Unblock::At { at: *ends_at }),
+            // A window without an end is over when somebody says so.
+            Reason::Window { ends_at, .. } if *ends_at < Timestamp::MAX => {
+                report.unblock.push(Unblock::At { at: *ends_at });
+            }
             Reason::BackOff { until } => report.unblock.push(Unblock::At { at: *until }),
             _ => {}
         }
@@ -247,8 +257,8 @@ impl Outlook<'_> {
             .filter(|(_, _, record)| record.holds_capacity())
             .filter_map(|(job, gang, record)| {
                 let placement = record.placement.as_ref()?;
-                let ends_at = known_end(job, record);
-                Some(Running { id: record.id, gang, placement, ends_at })
+                let (ends_at, likely_end) = (known_end(job, record), self.ledger.likely_end(job, record));
+                Some(Running { id: record.id, gang, placement, ends_at, likely_end })
             })
             .collect();
         running.sort_by_key(|r| (r.ends_at.is_none(), r.ends_at, r.id));
@@ -285,48 +295,76 @@ impl Outlook<'_> {
     }
 
     /// When it starts at the latest if all before it start in order and nothing goes ahead of them. Known
-    /// only while every end on the way is known.
+    /// only while every end on the way is known. Where the past says more of those ends, when it is likely to start.
     fn estimate(&self, gang: &Gang, report: &mut Report) {
+        let longest = |id: &GangId| longest_ms(&self.ledger.job(id.job)?.policy);
+        let Some((at, placement)) = self.starts(gang, |running| running.ends_at, longest) else { return };
+        report.estimated_start = Some(Estimate { at, confidence: Confidence::AtLatest });
+        report.nearest = Some(placement);
+        let mut runs = u32::MAX;
+        let mut by_past = |known: Option<(u64, u32)>| {
+            let (what, of) = known?;
+            runs = runs.min(of);
+            Some(what)
+        };
+        let ends: BTreeMap<GangId, Timestamp> = self
+            .running()
+            .iter()
+            .filter_map(|r| by_past(r.likely_end.map(|(at, of)| (at.0, of))).map(|at| (r.id, Timestamp(at))))
+            .collect();
+        let spans: BTreeMap<GangId, u64> = self
+            .ahead_ids
+            .iter()
+            .filter_map(|id| Some((*id, by_past(self.ledger.likely_ms(self.ledger.job(id.job)?))?)))
+            .collect();
+        if ends.is_empty() && spans.is_empty() {
+            return;
+        }
+        let end = |running: &Running<'_>| ends.get(&running.id).copied().or(running.ends_at);
+        let span = |id: &GangId| spans.get(id).copied().or_else(|| longest(id));
+        let likely = self.starts(gang, end, span).map(|(at, _)| at);
+        report.likely_start = likely.filter(|likely| *likely < at).map(|at| LikelyStart { at, runs });
+    }
+
+    /// When and where it starts, by when those that run end and how long those ahead hold what they get.
+    fn starts(
+        &self,
+        gang: &Gang,
+        end: impl Fn(&Running<'_>) -> Option<Timestamp>,
+        span: impl Fn(&GangId) -> Option<u64>,
+    ) -> Option<(Timestamp, Placement)> {
         let tree = self.ledger.tree();
         let running = self.running();
         let mut ends: Vec<(Timestamp, Placement, &Gang)> =
-            running.iter().filter_map(|r| Some((r.ends_at?, r.placement.clone(), r.gang))).collect();
+            running.iter().filter_map(|r| Some((end(r)?, r.placement.clone(), r.gang))).collect();
         let mut free = self.space.clone();
         let mut now = self.ledger.now();
-        let limits = self.ahead_ids.iter().map(|g| longest_ms(&self.ledger.job(g.job)?.policy));
-        let queue = self.ahead.iter().copied().zip(limits).chain([(gang, None)]);
-        for (next, limit_ms) in queue {
+        let spans = self.ahead_ids.iter().map(span);
+        let queue = self.ahead.iter().map(AsRef::as_ref).zip(spans).chain([(gang, None)]);
+        for (next, span_ms) in queue {
             let ceiling = Ceiling(tree.level_of_required(next));
-            let is_self = std::ptr::eq(next, gang);
             let placement = loop {
                 if let Some(found) = place(tree, &free, next, ceiling) {
                     break found;
                 }
                 ends.sort_by_key(|(at, _, _)| *at);
                 if ends.is_empty() {
-                    if is_self {
-                        return;
-                    }
-                    break Placement { slots: Vec::new(), level: tree.level_name(ceiling.0) };
+                    // One ahead has no known start, so neither has this one.
+                    return None;
                 }
                 let (at, placement, gang) = ends.remove(0);
                 now = now.max(at);
                 free.give_back(tree, &tree.picks_of(&placement, gang), gang);
             };
-            if is_self {
-                report.estimated_start =
-                    Some(Estimate { at: now.max(self.earliest), confidence: Confidence::AtLatest });
-                report.nearest = Some(placement);
-                return;
-            }
-            if placement.slots.is_empty() {
-                return; // One ahead has no known start, so neither has this one.
+            if std::ptr::eq(next, gang) {
+                return Some((now.max(self.earliest), placement));
             }
             free.take(tree, &tree.picks_of(&placement, next), next);
-            if let Some(limit) = limit_ms {
-                ends.push((now.plus(limit), placement, next));
+            if let Some(span_ms) = span_ms {
+                ends.push((now.plus(span_ms), placement, next));
             }
         }
+        None
     }
 }
 

@@ -21,6 +21,7 @@ mod what_if;
 
 use std::collections::BTreeMap;
 
+use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
     Question, Reason, Report, Timestamp, Wake,
@@ -148,6 +149,16 @@ impl Engine {
     /// Every node, in natural order of names.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.ledger.nodes()
+    }
+
+    /// Windows of the calendar that are not over, by node and begin.
+    pub fn windows(&self) -> impl Iterator<Item = &Calendar> {
+        self.ledger.windows().told()
+    }
+
+    /// Nodes that will be taken back, in natural order of names.
+    pub fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        self.ledger.notices()
     }
 
     /// What is free on a node. Negative where others over-commit it.

@@ -28,13 +28,17 @@ fn world(names: &[&str]) -> Watched {
 
 fn window(of: &str, begins_at: u64, ends_at: u64) -> Input {
     let (begins_at, ends_at) = (Timestamp(begins_at), Timestamp(ends_at));
-    Input::CalendarObserved { calendar: Calendar { node: name(of), begins_at, ends_at, held_for: None } }
+    Input::CalendarObserved {
+        calendar: Calendar { node: name(of), begins_at, ends_at, held_for: None, is_declared: false },
+    }
 }
 
 fn kept(of: &str, begins_at: u64, ends_at: u64, team: &str) -> Input {
     let (begins_at, ends_at) = (Timestamp(begins_at), Timestamp(ends_at));
     let held_for = Some(queue(team));
-    Input::CalendarObserved { calendar: Calendar { node: name(of), begins_at, ends_at, held_for } }
+    Input::CalendarObserved {
+        calendar: Calendar { node: name(of), begins_at, ends_at, held_for, is_declared: false },
+    }
 }
 
 fn submit(job: Job) -> Input {
@@ -112,6 +116,31 @@ fn nothing_long_is_started_across_a_window_and_short_work_is() {
     assert_eq!(node_of(&world, 1), None);
     world.advance(1);
     assert_eq!(node_of(&world, 1).unwrap(), "a", "the window is over");
+}
+
+/// A drain by a time is a window that nobody knows the end of.
+#[test]
+fn a_window_without_an_end_lasts_until_the_node_is_uncordoned() {
+    let mut world = world(&["a"]);
+    world.step(&[window("a", HOUR, u64::MAX), submit(whole(1, None).build())]);
+    let waits = Reason::Window { nodes: 1, begins_at: Timestamp(HOUR), ends_at: Timestamp::MAX };
+    assert_eq!(reason(&world, 1), waits);
+    let report = world.engine.explain(of(1)).unwrap();
+    assert_eq!((report.estimated_start, report.unblock.as_slice()), (None, [].as_slice()));
+    assert!(world.wake.0.is_none_or(|at| at < Timestamp::MAX), "{:?}", world.wake);
+    // What ends before goes there; who runs without an end is told in time.
+    let short = whole(2, Some(0)).time_limit(HOUR / 4).build();
+    world.step(&[submit(short)]);
+    assert_eq!(node_of(&world, 2).unwrap(), "a");
+    run(&mut world, 2);
+    end(&mut world, 2);
+    world.advance(2 * HOUR);
+    world.restart();
+    assert_eq!(reason(&world, 1), waits);
+    assert_eq!(world.engine.windows().count(), 1);
+    world.step(&[Input::NodeUncordoned { node: name("a") }]);
+    assert_eq!(node_of(&world, 1).unwrap(), "a");
+    assert_eq!(world.engine.windows().count(), 0);
 }
 
 #[test]
@@ -226,7 +255,7 @@ fn a_window_that_is_replaced_by_a_longer_one_moves_a_reservation() {
 
 #[test]
 fn only_takers_go_to_spot_nodes() {
-    let spot = Some(Spot { price_micro_per_hour: 2_000_000, notice_ms: 30_000 });
+    let spot = Some(Spot { price_micro_per_device_hour: 2_000_000, notice_ms: 30_000 });
     let mut all = nodes(&["a", "b"]);
     all[0].spot = spot;
     let mut world = Watched::with_nodes(&levels(&["cluster"]), &all);
@@ -320,13 +349,16 @@ fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
         let mut next = 1;
         for _ in 0..60 {
             let now = world.now;
-            let inputs = match below(10) {
+            let inputs = match below(11) {
                 0..2 => {
                     let begins_at = now.plus(HOUR / 4 + below(4 * HOUR));
+                    let is_open_ended = below(5) == 0;
                     let ends_at = begins_at.plus(1 + below(3 * HOUR));
+                    let ends_at = if is_open_ended { Timestamp::MAX } else { ends_at };
                     let held_for = (below(2) == 0).then(|| queue("team"));
                     let at = usize::try_from(below(3)).unwrap();
-                    let calendar = Calendar { node: name(names[at]), begins_at, ends_at, held_for };
+                    let calendar =
+                        Calendar { node: name(names[at]), begins_at, ends_at, held_for, is_declared: false };
                     told.0.push(calendar.clone());
                     vec![Input::CalendarObserved { calendar }]
                 }
@@ -345,6 +377,11 @@ fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
                 6 => {
                     world.restart();
                     Vec::new()
+                }
+                10 => {
+                    let node = name(names[usize::try_from(below(3)).unwrap()]);
+                    told.0.retain(|window| window.node != node || !window.is_open_ended());
+                    vec![Input::NodeUncordoned { node }]
                 }
                 7 => {
                     // Somebody ends.

@@ -213,7 +213,8 @@ proptest! {
         }
         let chosen = placer.gain(&gang, &placement).unwrap().chosen.ns;
         prop_assert!(chosen <= placer.gain(&gang, &core).unwrap().chosen.ns);
-        prop_assert_eq!(found.time_ns, chosen);
+        // Their sums are rounded in another order.
+        prop_assert!(found.time_ns.abs_diff(chosen) <= 1, "{} and {chosen}", found.time_ns);
         // Nodes that arrive in another order change nothing, nor does memory that was used.
         let mut backwards = Placer::new(&levels, nodes.into_iter().rev(), &table);
         let again = placed(&mut backwards, &gang).unwrap();

@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use phalanx_model::later::Calendar;
 use phalanx_model::{Admin, DeviceMask, DomainName, LevelName, Levels, Machine, Node, NodeName};
 use phalanx_node::discover;
 use phalanx_shell::cost::{self, Constants};
 use phalanx_spec::ClusterFile;
 
+use crate::spot::Prices;
 use crate::views::Map;
 
 /// Bytes of a file of constants: a hundred times what they take.
@@ -20,6 +22,10 @@ const CONSTANTS_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Cluster {
     pub(crate) map: Map,
     pub(crate) nodes: Vec<Node>,
+    /// Those of the file.
+    pub(crate) windows: Vec<Calendar>,
+    /// Of spot nodes whose prices are known.
+    pub(crate) prices: BTreeMap<NodeName, Prices>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -64,7 +70,7 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
     let nodes = vec![node];
     let costs = cost::compile(&nodes, &BTreeMap::new());
     let map = Map { levels, costs, constants: Constants::DEFAULT };
-    Ok(Cluster { map, nodes, notes: discovered.notes })
+    Ok(Cluster { map, nodes, windows: Vec::new(), prices: BTreeMap::new(), notes: discovered.notes })
 }
 
 fn bad_name(e: &phalanx_model::NameError) -> ClusterError {
@@ -105,8 +111,12 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
         file.nodes(&mut hardware).map_err(|e| ClusterError::Spec(format!("{}: {e}", path.display())))?;
     let mut costs = cost::compile(&nodes, &file.level_costs());
     costs.domains = file.domain_costs();
+    let prices = file.nodes.iter().zip(&nodes).filter_map(|(said, node)| {
+        Some((node.name.clone(), Prices::of(node, said.price_micro_per_device_hour)?))
+    });
+    let prices = prices.collect();
     let map = Map { levels: file.levels, costs, constants };
-    Ok(Cluster { map, nodes, notes: hardware.notes })
+    Ok(Cluster { map, nodes, windows: file.windows, prices, notes: hardware.notes })
 }
 
 /// The constants of a site. The model counts on numbers above 0; only a time may be 0.

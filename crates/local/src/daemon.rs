@@ -33,6 +33,7 @@ use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
 use crate::say::say;
 use crate::server;
+use crate::spot::Meter;
 use crate::upkeep;
 use crate::verbs::tell::MetricNames;
 use crate::views::{self, Map};
@@ -164,6 +165,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         hands: tasks.clone(),
         recorder: recorder.clone(),
         notifier: Notifier::start(say),
+        meter: Meter::new(cluster.prices.clone(), records(&recovered)),
     };
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
     pump.begin(&facts)?;
@@ -400,6 +402,7 @@ fn compose(
     facts.push(begin(SyncKind::Jobs));
     facts.extend(of_kind(Kind::Job));
     facts.push(end(SyncKind::Jobs));
+    facts.extend(cluster.windows.iter().map(|w| Input::CalendarObserved { calendar: w.clone() }));
     facts.extend(of_kind(Kind::Other));
     facts.push(begin(SyncKind::Members));
     facts.extend(members);
@@ -425,6 +428,7 @@ const fn kind_of(fact: &Input) -> Kind {
         | Input::NodeObserved { .. }
         | Input::SyncBegin { .. }
         | Input::SyncEnd { .. } => Kind::Anew,
+        Input::CalendarObserved { calendar } if calendar.is_declared => Kind::Anew,
         Input::SettingsConfigured { .. } => Kind::Settings,
         Input::QueueObserved { .. } => Kind::Queue,
         Input::JobObserved { .. } => Kind::Job,

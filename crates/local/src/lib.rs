@@ -21,6 +21,7 @@ pub mod queues;
 mod record;
 mod say;
 mod server;
+mod spot;
 mod upkeep;
 mod user;
 mod verbs;

@@ -4,11 +4,13 @@
 //! Shapes carry [`VERSION`]; fields are only ever added within one version.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use phalanx_model::{
     Admin, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Levels, Node, NodeName, Origin,
-    Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Settings, Timestamp,
+    Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Settings, Spot, Timestamp,
 };
+use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
@@ -120,14 +122,42 @@ pub enum Verb {
     Cordon {
         node: NodeName,
     },
+    /// Now; or so that it is empty by a time, which leaves it to what ends before.
     Drain {
         node: NodeName,
+        #[serde(default)]
+        by: Option<Timestamp>,
     },
     Uncordon {
         node: NodeName,
     },
+    /// What is to come: windows, drains by a time, nodes that are taken back.
+    Calendar,
+    /// A window of maintenance, or a block for a queue. For operators.
+    AddWindow(WindowAsk),
+    /// Calls off windows of these nodes: all, or those that begin in the second of this time. For operators.
+    RemoveWindow {
+        nodes: Vec<String>,
+        begins_at: Option<Timestamp>,
+    },
+    /// A node is taken back so soon; as soon as the cluster file says where nothing is said. For operators.
+    NoticeSpot {
+        node: NodeName,
+        in_ms: Option<u64>,
+    },
     /// Ends the daemon; jobs go on and are adopted by the next one.
     Stop,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowAsk {
+    /// Each a name, a pattern such as `gpu-[1-4]`, or a domain such as `rack=r1` or, where several have that name,
+    /// `rack=b1/r1`.
+    pub nodes: Vec<String>,
+    pub begins_at: Timestamp,
+    pub ends_at: Timestamp,
+    /// The queue that the nodes are kept for; none for maintenance.
+    pub held_for: Option<QueueName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,6 +212,8 @@ pub enum Answer {
     Queues(Vec<QueueView>),
     Queue(Box<QueueDetailView>),
     History(Vec<HistoryView>),
+    /// By when they begin.
+    Calendar(Vec<WindowView>),
     Done {
         detail: String,
     },
@@ -237,6 +269,29 @@ pub struct JobView {
     /// The submission itself; empty in lists, and for users who do not own the job.
     pub job: Option<Box<Job>>,
     pub events: Vec<EventView>,
+    /// What it had on spot nodes so far; of attempts that are over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<SpotView>,
+}
+
+/// Time on spot nodes, and what it costs by the prices that the cluster file declares, in millionths of its unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpotView {
+    pub device_ms: u64,
+    /// What it would cost on nodes that are not taken back.
+    pub list_micro: u64,
+    pub spot_micro: u64,
+}
+
+/// `for 2.4 instead of 7, by declared prices: 4.6 saved`, to a ten-thousandth.
+impl fmt::Display for SpotView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let money = |micro: u64| format_micro(micro / 100 * 100);
+        let (list, paid) = (self.list_micro, self.spot_micro);
+        let less = if paid > list { "more" } else { "saved" };
+        let (between, paid, list) = (money(list.abs_diff(paid)), money(paid), money(list));
+        write!(f, "for {paid} instead of {list}, by declared prices: {between} {less}")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -384,6 +439,38 @@ pub struct NodeView {
     pub memory_free_bytes: i64,
     /// Which job holds which devices.
     pub held: Vec<HeldView>,
+    /// It may be taken back at short notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<Spot>,
+}
+
+/// What is to come for some nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowView {
+    pub kind: WindowKind,
+    pub nodes: Vec<NodeName>,
+    /// Of a spot notice: when they are gone.
+    pub begins_at: Timestamp,
+    /// None: when they are uncordoned.
+    pub ends_at: Option<Timestamp>,
+    /// The queue of a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_for: Option<QueueName>,
+    /// It stands in the cluster file.
+    #[serde(default)]
+    pub is_declared: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowKind {
+    Maintenance,
+    /// Kept for a queue.
+    Block,
+    /// To be empty by a time.
+    Drain,
+    /// Taken back.
+    SpotNotice,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! What each verb does, and who may.
 
+mod calendar;
 mod queues;
 pub(crate) mod tell;
 mod turn;
@@ -17,6 +18,7 @@ use crate::launch;
 use crate::logs::{self, Follower};
 use crate::protocol::{Answer, ErrorCode, ErrorView, EventView, JobRef, JobView, NodesView, Verb, WhyView};
 use crate::server::{Peer, Reply};
+use crate::spot;
 use crate::views;
 
 /// Jobs in one list.
@@ -101,8 +103,15 @@ pub(crate) fn answer(
         Verb::Boost { job, boost } => turn::boost(daemon, peer, &job, boost)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Cordon { node } => on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?,
-        Verb::Drain { node } => on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?,
+        Verb::Drain { node, by: None } => {
+            on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?
+        }
+        Verb::Drain { node, by: Some(by) } => calendar::drain_by(daemon, peer, &node, by)?,
         Verb::Uncordon { node } => on_node(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
+        Verb::Calendar => calendar::list(daemon)?,
+        Verb::AddWindow(asked) => calendar::add(daemon, peer, asked)?,
+        Verb::RemoveWindow { nodes, begins_at } => calendar::remove(daemon, peer, &nodes, begins_at)?,
+        Verb::NoticeSpot { node, in_ms } => calendar::notice(daemon, peer, &node, in_ms)?,
         Verb::Stop => {
             operator(peer)?;
             reply.send(&Answer::Done { detail: "jobs go on and wait for the next daemon".to_owned() })?;
@@ -266,6 +275,7 @@ pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobVi
         return Err(refuse(ErrorCode::NotFound, format!("no job {name}"), "`phalanx ps -a` lists all jobs"));
     };
     view.events = daemon.recorder.events(view.id).map_err(unreadable)?;
+    view.spot = spot::sum(&view.events);
     if !may_read(peer, &view) {
         view.job = None;
     }
@@ -348,15 +358,7 @@ fn on_node(
     fact: impl FnOnce(NodeName) -> Input,
 ) -> Result<Answer, Failure> {
     operator(peer)?;
-    let wanted = node.clone();
-    let known = daemon.engine.look(move |e| {
-        let names: Vec<String> = e.nodes().map(|n| n.name.to_string()).collect();
-        (names.contains(&wanted.to_string()), names)
-    })?;
-    if !known.0 {
-        let hint = format!("nodes are {}", known.1.join(", "));
-        return Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint));
-    }
+    known_node(daemon, node)?;
     let fact = fact(node.clone());
     let detail = match &fact {
         Input::NodeCordoned { .. } => format!("{node} takes no new work"),
@@ -367,6 +369,15 @@ fn on_node(
     };
     daemon.engine.request(vec![fact], |_, _| ())?;
     Ok(Answer::Done { detail })
+}
+
+fn known_node(daemon: &Daemon, node: &NodeName) -> Result<(), Failure> {
+    let names: Vec<String> = daemon.engine.look(|e| e.nodes().map(|n| n.name.to_string()).collect())?;
+    if names.iter().any(|name| name == node.as_str()) {
+        return Ok(());
+    }
+    let hint = format!("nodes are {}", names.join(", "));
+    Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint))
 }
 
 struct Wanted {

@@ -1,21 +1,24 @@
 //! What people see: the engine's books turned into the shapes of the protocol.
 
+mod calendar;
 mod queues;
+mod sentences;
 
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    CostTable, DeviceMask, Eviction, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node,
-    NodeName, Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
+    CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
+    Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
 };
 use phalanx_shell::{Engine, cost};
-use phalanx_spec::quantity::format_duration_ns;
 
 use crate::protocol::{
     DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, RoleView,
     TopologyView,
 };
+pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
+pub(crate) use sentences::{gang as gang_name, reason as reason_sentence, span, stop as stop_sentence};
 
 /// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
 const STANDARD: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 1 << 30, compute_ns: 0 };
@@ -87,6 +90,7 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
         gangs,
         job: full.then(|| Box::new(job.clone())),
         events: Vec::new(),
+        spot: None,
     })
 }
 
@@ -128,38 +132,13 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
         match &record.phase {
             Phase::Pending { .. } => {
                 let reason = engine.reason(record.id).unwrap_or(Reason::None);
-                return (reason.word().to_owned(), reason.to_string());
+                return (reason.word().to_owned(), reason_sentence(engine, &reason));
             }
-            Phase::Stopping { cause, .. } => return (String::new(), stop_sentence(cause)),
+            Phase::Stopping { cause, .. } => return (String::new(), stop_sentence(engine, cause)),
             _ => {}
         }
     }
     (String::new(), String::new())
-}
-
-/// Why a gang is being stopped, in words.
-pub(crate) fn stop_sentence(cause: &phalanx_model::StopCause) -> String {
-    use phalanx_model::StopCause::{Cancelled, Displaced, Failure, Preempted, TimeLimit};
-    match cause {
-        Failure { class, detail, .. } => format!("{class}: {detail}"),
-        Displaced { detail, .. } => detail.clone(),
-        Preempted(eviction) => eviction_sentence(eviction),
-        Cancelled { by } => format!("cancelled by {by}"),
-        TimeLimit => "its time limit is reached".to_owned(),
-    }
-}
-
-/// For whom a gang makes way, by which rule, and what it costs.
-fn eviction_sentence(eviction: &Eviction) -> String {
-    let Eviction { by, rule, lost_device_ms, .. } = eviction;
-    let by = if by.index == 0 { format!("job {}", by.job) } else { format!("gang {by}") };
-    format!("makes way for {by}: {rule}; at most {} of GPU time are lost", span(*lost_device_ms))
-}
-
-/// `1h30m`, to the second; short ones to a tenth of it.
-pub(crate) fn span(ms: u64) -> String {
-    let grain = if ms < 10_000 { 100 } else { 1_000 };
-    format_duration_ns((ms / grain * grain).saturating_mul(1_000_000))
 }
 
 fn gang(
@@ -292,6 +271,7 @@ pub(crate) fn nodes(engine: &Engine) -> Vec<NodeView> {
                 memory_bytes: machine.memory_bytes,
                 memory_free_bytes: free.memory_bytes,
                 held: held.get(&node.name).cloned().unwrap_or_default(),
+                spot: node.spot,
             }
         })
         .collect()

@@ -16,6 +16,7 @@ use crate::launch::{self, Start};
 use crate::notify::{Notice, Notifier};
 use crate::protocol::EventView;
 use crate::record::Recorder;
+use crate::spot::Meter;
 use crate::views::{self, Map};
 
 /// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
@@ -27,6 +28,7 @@ pub(crate) struct LocalWorld {
     pub(crate) hands: Sender<Task>,
     pub(crate) recorder: Recorder,
     pub(crate) notifier: Notifier,
+    pub(crate) meter: Meter,
 }
 
 impl World for LocalWorld {
@@ -67,7 +69,8 @@ impl World for LocalWorld {
         // A job of many gangs changes in many ways in one step, and is written down once.
         let mut touched: BTreeSet<JobId> = BTreeSet::new();
         for change in changes {
-            let Some((job, event)) = event(now, change) else {
+            self.measure(now, change, engine);
+            let Some((job, event)) = event(now, change, engine) else {
                 if let Change::InputRejected { what, why } = change {
                     self.warn(&format!("a fact was not used: {what}: {why}"));
                 }
@@ -93,6 +96,23 @@ impl World for LocalWorld {
 }
 
 impl LocalWorld {
+    /// What a gang has on spot nodes, from the start of its ranks until their last process is gone.
+    fn measure(&mut self, now: Timestamp, change: &Change, engine: &Engine) {
+        match change {
+            Change::GangRunning { gang, .. } => {
+                if let Some((job, record)) = engine.job(gang.job).zip(engine.gang(*gang)) {
+                    self.meter.begin(job, record, now);
+                }
+            }
+            Change::GangRetrying { gang, .. } | Change::GangFinished { gang, .. } => {
+                if let Some(event) = self.meter.end(*gang, now) {
+                    self.recorder.event(gang.job, event);
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn notify(&mut self, engine: &Engine, id: JobId, change: &Change, detail: &str) {
         let event = match change {
             Change::GangRunning { .. } => "start",
@@ -132,8 +152,8 @@ fn term_at(engine: &Engine, gang: GangId, signal: Signal) -> Timestamp {
 }
 
 /// A change as one line of a job's history.
-pub(crate) fn event(at: Timestamp, change: &Change) -> Option<(JobId, EventView)> {
-    let (job, what, detail) = line_of(at, change)?;
+pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, EventView)> {
+    let (job, what, detail) = line_of(at, change, engine)?;
     // What people will want to settle an argument with is kept whole.
     let is_kept = matches!(
         change,
@@ -145,7 +165,7 @@ pub(crate) fn event(at: Timestamp, change: &Change) -> Option<(JobId, EventView)
     Some((job, EventView { at, what: what.to_owned(), detail, record }))
 }
 
-fn line_of(at: Timestamp, change: &Change) -> Option<(JobId, &'static str, String)> {
+fn line_of(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, &'static str, String)> {
     Some(match change {
         Change::JobAccepted { job } => (*job, "submitted", String::new()),
         Change::GangPlaced { gang, attempt, placement } => {
@@ -154,9 +174,11 @@ fn line_of(at: Timestamp, change: &Change) -> Option<(JobId, &'static str, Strin
         }
         Change::GangRunning { gang, attempt } => (gang.job, "running", format!("attempt {attempt}")),
         Change::GangStopping { gang, cause: cause @ StopCause::Preempted(_), .. } => {
-            (gang.job, "evicted", views::stop_sentence(cause))
+            (gang.job, "evicted", views::stop_sentence(engine, cause))
         }
-        Change::GangStopping { gang, cause, .. } => (gang.job, "stopping", views::stop_sentence(cause)),
+        Change::GangStopping { gang, cause, .. } => {
+            (gang.job, "stopping", views::stop_sentence(engine, cause))
+        }
         Change::GangRetrying { gang, failures, .. } => {
             let times = match failures {
                 0 => String::new(),
@@ -169,7 +191,8 @@ fn line_of(at: Timestamp, change: &Change) -> Option<(JobId, &'static str, Strin
         // Said of what was submitted in this very step.
         Change::ReasonChanged { reason: Reason::None, .. } => return None,
         Change::ReasonChanged { gang, reason } => {
-            (gang.job, "pending", format!("{}: {reason}", reason.word()))
+            let sentence = views::reason_sentence(engine, reason);
+            (gang.job, "pending", format!("{}: {sentence}", reason.word()))
         }
         Change::GangReserved { gang, reserved } => {
             let free = match reserved.at {
@@ -177,6 +200,11 @@ fn line_of(at: Timestamp, change: &Change) -> Option<(JobId, &'static str, Strin
                 None => "no time limit says when it is free".to_owned(),
             };
             (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
+        }
+        Change::ResizeAsked { gang, resize } => {
+            let whom = resize.by.map(|by| format!(", for {}", views::gang_name(engine, by)));
+            let whom = whom.unwrap_or_default();
+            (gang.job, "resize", format!("to {} members{whom}, at its next boundary", resize.size))
         }
         Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {

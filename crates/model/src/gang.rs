@@ -58,6 +58,33 @@ pub struct GangRecord {
     /// Where its checkpoint is, if it can be read there only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<NodeName>,
+    /// The last time that it said that its size may change now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boundary: Option<Boundary>,
+    /// The size that it is to have, from its next boundary or its next start on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
+}
+
+/// A moment at which an elastic gang may be stopped and started with another size: its work is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boundary {
+    pub at: Timestamp,
+    /// From the one before it, of the same attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_ms: Option<u64>,
+}
+
+/// Another size for an elastic gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resize {
+    /// Members.
+    pub size: u32,
+    /// What it keeps of its place: it starts there again, or with more where that is free.
+    pub keeps: Placement,
+    /// Whom it shrinks for; nobody where it grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<GangId>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -167,6 +194,10 @@ pub enum StopCause {
     },
     /// It makes way for another.
     Preempted(Eviction),
+    /// It starts again with another size, from where it is now.
+    Resized {
+        size: u32,
+    },
     Cancelled {
         by: String,
     },
@@ -262,6 +293,8 @@ impl GangRecord {
             evicted: None,
             evictions: 0,
             pinned: Vec::new(),
+            boundary: None,
+            resize: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::later::{Calendar, Health, Metric, Service, Session, SpotNotice};
+use crate::past::PastRuns;
 use crate::queue::{FadedUse, Queue, Settings};
 use crate::{
     Boost, CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId,
@@ -125,6 +126,12 @@ pub enum Input {
         at: Timestamp,
     },
 
+    /// A gang's ranks saved their work, and its size may change now.
+    BoundaryReached {
+        gang: GangId,
+        at: Timestamp,
+    },
+
     EffectDone {
         effect: EffectId,
     },
@@ -162,5 +169,10 @@ pub enum Input {
     },
     HealthGraded {
         health: Health,
+    },
+
+    /// How long a user's jobs of one name took, as it was last known.
+    RunsObserved {
+        runs: PastRuns,
     },
 }

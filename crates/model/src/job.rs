@@ -99,9 +99,11 @@ pub struct Array {
 /// Members that start together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gang {
-    /// Members of a full gang, those of `roles` not counted; also its least size until elastic policies use `min`.
+    /// Members, those of `roles` not counted. Of an elastic gang: those that it has, had last, or is to start with.
     pub size: u32,
+    /// The fewest with which it starts or goes on.
     pub min: u32,
+    /// The most to which it grows.
     pub max: u32,
     /// What each of these members needs on its node.
     pub needs: Needs,
@@ -136,6 +138,30 @@ impl Gang {
     #[must_use]
     pub fn member_count(&self) -> u32 {
         self.roles.iter().fold(self.size, |sum, role| sum.saturating_add(role.size))
+    }
+
+    /// Whether its size may change.
+    #[must_use]
+    pub const fn is_elastic(&self) -> bool {
+        self.min < self.max
+    }
+
+    /// The members by which its size changes: whole nodes where it has as many on each, and whole segments.
+    #[must_use]
+    pub fn size_step(&self) -> u32 {
+        let each = self.members_per_node.unwrap_or(1).max(1);
+        let widest = self.topology.segments.first().map_or(1, |segment| segment.size.max(1));
+        let (mut a, mut b) = (each, widest);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        (each / a.max(1)).saturating_mul(widest)
+    }
+
+    /// The same gang with so many members.
+    #[must_use]
+    pub fn of_size(&self, size: u32) -> Self {
+        Self { size, ..self.clone() }
     }
 
     /// The role of a rank, as an index into [`Self::roles`]; none for the members of the gang itself.
@@ -188,6 +214,10 @@ pub struct Topology {
     /// All members inside one domain of this level if that comes free within `wait_ms`.
     pub preferred: Option<LevelName>,
     pub wait_ms: u64,
+    /// What an hour of waiting for `preferred` is worth, in thousandths of an hour of running. Where it is said and can be
+    /// priced, `wait_ms` is what it is worth to wait at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_milli: Option<u32>,
     /// Parts of the gang that must share a lower domain, widest first: each size divides the one before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,

@@ -27,8 +27,20 @@ pub struct Session {
 pub struct Calendar {
     pub node: NodeName,
     pub begins_at: Timestamp,
+    /// [`Timestamp::MAX`]: not before the node is uncordoned, which is how a drain by a time is told.
     pub ends_at: Timestamp,
     pub held_for: Option<QueueName>,
+    /// It stands in the configuration, which is read anew at every start, and was not told by a person.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_declared: bool,
+}
+
+impl Calendar {
+    /// Whether nobody knows when it ends.
+    #[must_use]
+    pub fn is_open_ended(&self) -> bool {
+        self.ends_at == Timestamp::MAX
+    }
 }
 
 /// A measured value of a gang, in thousandths of its unit.

@@ -18,6 +18,7 @@ pub mod mask;
 pub mod needs;
 pub mod node;
 mod parallel;
+pub mod past;
 pub mod product;
 pub mod question;
 pub mod queue;
@@ -29,8 +30,8 @@ mod torus;
 pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
-    Eviction, EvictionRule, Exit, GangRecord, MemberRecord, MemberState, Phase, Placement, Reserved, Slot,
-    StopCause, StopStage,
+    Boundary, Eviction, EvictionRule, Exit, GangRecord, MemberRecord, MemberState, Phase, Placement,
+    Reserved, Resize, Slot, StopCause, StopStage,
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use ids::{
@@ -48,14 +49,16 @@ pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
 pub use node::{Admin, DomainLimit, Levels, Node, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
+pub use past::PastRuns;
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, Queue, QueueReport, Reclaim, Resource, Settings, ShapeQuota,
+    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, Queue, QueueReport, Reclaim, Resource, Settings,
+    ShapeQuota,
 };
 pub use report::{
-    Change, Confidence, Estimate, LevelCount, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,
-    Unblock,
+    Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,
+    Rule, Unblock,
 };
 pub use time::Timestamp;
 

@@ -79,8 +79,8 @@ pub struct Node {
 /// Capacity that is lent until somebody wants it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot {
-    /// Of the whole node, in millionths of the currency.
-    pub price_micro_per_hour: u64,
-    /// From the notice to the end, at least.
+    /// Of one device, in millionths of whatever unit the site counts in; 0 where nobody said.
+    pub price_micro_per_device_hour: u64,
+    /// From the notice to the end, at least; 0 where nobody said.
     pub notice_ms: u64,
 }

@@ -162,6 +162,20 @@ pub struct Caps {
     /// Longest time limit; jobs without one are given it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_max_ms: Option<u64>,
+    /// How long its jobs hold out for a level that they prefer, where they say nothing themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_out: Option<HoldOut>,
+}
+
+/// How long to hold out for a closer place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldOut {
+    /// So many milliseconds.
+    For(u64),
+    /// Until that has cost as much as the farther place would: what an hour of waiting is worth, in thousandths of an hour
+    /// of running.
+    Priced(u32),
 }
 
 /// A class of priority.

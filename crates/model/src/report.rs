@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Resource;
 use crate::{
-    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, QueueName, Reserved, ResourceName,
-    RoleName, Segment, Spread, StopCause, Timestamp,
+    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, QueueName, Reserved, Resize,
+    ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
 };
 
 /// One thing that changed in a step.
@@ -50,6 +50,11 @@ pub enum Change {
     GangReserved {
         gang: GangId,
         reserved: Reserved,
+    },
+    /// An elastic gang is to have another size: from its next boundary on, or at once where it has to make way.
+    ResizeAsked {
+        gang: GangId,
+        resize: Resize,
     },
     /// It is no longer held, and the gang has not started: why.
     ReservationDropped {
@@ -358,6 +363,18 @@ pub struct Report {
     pub estimated_start: Option<Estimate>,
     /// Where it would start: now if it fits, else at the estimated start.
     pub nearest: Option<Placement>,
+    /// When it would start if those in its way take as long as such jobs took before, where that is sooner than the
+    /// estimated start. Nothing rests on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely_start: Option<LikelyStart>,
+}
+
+/// A guess by what happened before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LikelyStart {
+    pub at: Timestamp,
+    /// Runs that it rests on: of the jobs in its way that history knows, the one of which it knows least.
+    pub runs: u32,
 }
 
 /// The best domain of one level.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use phalanx_model::{
     Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainLimit, DomainName, FailureClass, Job, JobId,
-    JobName, Node, NodeName, Owner, Policy, Retry, Spot, Stop, Timestamp, Torus, TorusPlace,
+    JobName, LevelName, Node, NodeName, Owner, Policy, Retry, Spot, Stop, Timestamp, Torus, TorusPlace,
 };
 use phalanx_spec::quantity::{parse_cpu_milli, parse_memory, parse_milli};
 
@@ -16,14 +16,28 @@ use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Script, Submission, Verb, gang};
 
 impl Parser {
+    /// `uplink leaf 2500`: in MB/s, of every leaf.
+    pub(crate) fn uplink(&self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        self.before_nodes(verb, words)?;
+        let level = self.level_above(words)?;
+        let mb_per_s = words.expect("a bandwidth in MB/s")?;
+        Ok(Verb::Uplink { level, mb_per_s: words.number(mb_per_s)? })
+    }
+
+    /// A level that was declared.
+    fn level_above(&self, words: &mut Words<'_>) -> Result<LevelName, ScenarioError> {
+        let word = words.expect("a level")?;
+        let level = words.name(word)?;
+        if self.levels.above.contains(&level) {
+            return Ok(level);
+        }
+        Err(words.error(word, format!("there is no level {level} above the node")))
+    }
+
     /// `limit leaf power=40`, for every leaf; `limit leaf power=40 at=cluster/l1` for one.
     pub(crate) fn limit(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         self.before_nodes(verb, words)?;
-        let word = words.expect("a level")?;
-        let level = words.name(word)?;
-        if !self.levels.above.contains(&level) {
-            return Err(words.error(word, format!("there is no level {level} above the node")));
-        }
+        let level: LevelName = self.level_above(words)?;
         let mut options = words.options()?;
         let path = options.take("at").map(|w| gang::names(w, '/', words)).transpose()?;
         for (name, amount) in options.rest() {

@@ -13,10 +13,17 @@ use crate::words::{Options, Word, Words};
 
 pub(crate) fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang, ScenarioError> {
     let size = options.take("ranks").map_or(Ok(1), |w| words.number(w))?;
+    let (min, max) = match options.take("elastic") {
+        None => (size, size),
+        Some(word) => {
+            let (min, max) = cut(word, '-', "a span of sizes such as 2-8", words)?;
+            (words.number(min)?, words.number(max)?)
+        }
+    };
     Ok(Gang {
         size,
-        min: size,
-        max: size,
+        min,
+        max,
         needs: needs(options, words)?,
         members_per_node: options.take("per-node").map(|w| words.number(w)).transpose()?,
         topology: topology(options, words)?,
@@ -67,12 +74,16 @@ fn part(options: &mut Options<'_>, words: &Words<'_>) -> Result<Option<PartNeed>
 
 fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, ScenarioError> {
     let required = options.take("required").map(|w| words.name::<LevelName>(w)).transpose()?;
-    let (preferred, wait_ms) = match options.take("preferred") {
-        None => (None, 0),
+    let (preferred, wait_ms, price_milli) = match options.take("preferred") {
+        None => (None, 0, None),
         Some(word) => {
             let (level, wait) = word.text.split_once('@').unwrap_or((word.text, "10m"));
             let wait = Word { text: wait, column: word.column + level.chars().count() + 1 };
-            (Some(words.name(Word { text: level, ..word })?), words.duration_ms(wait)?)
+            let level = Some(words.name(Word { text: level, ..word })?);
+            match wait.text {
+                "priced" => (level, 0, Some(1_000)),
+                _ => (level, words.duration_ms(wait)?, None),
+            }
         }
     };
     let segment = |(size, level)| Segment { size, level };
@@ -82,6 +93,7 @@ fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, Sc
         required,
         preferred,
         wait_ms,
+        price_milli,
         segments: segments.into_iter().map(segment).collect(),
         spread: spread.into_iter().map(|(max, level)| Spread { level, max }).collect(),
         slice: options.take("slice").map(|w| sides(w, words)).transpose()?,
@@ -199,9 +211,18 @@ pub(crate) fn pair<'a>(
     what: &str,
     words: &Words<'_>,
 ) -> Result<(Word<'a>, Word<'a>), ScenarioError> {
+    cut(word, ':', what, words)
+}
+
+fn cut<'a>(
+    word: Word<'a>,
+    at: char,
+    what: &str,
+    words: &Words<'_>,
+) -> Result<(Word<'a>, Word<'a>), ScenarioError> {
     let (first, second) = word
         .text
-        .split_once(':')
+        .split_once(at)
         .ok_or_else(|| words.error(word, format!("{:?} is not {what}", word.text)))?;
     let column = word.column + first.chars().count() + 1;
     Ok((Word { text: first, ..word }, Word { text: second, column }))

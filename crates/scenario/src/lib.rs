@@ -17,6 +17,7 @@
 //! exit bert rank=3 code=1     # or: kill-rank bert 3
 //! saved bert                  # its ranks save a checkpoint now
 //! hold bert                   # release
+//! uplink leaf 2500            # in MB/s, what every leaf has outwards; before the first node
 //! boost bert priority=10 until=2h
 //! cordon a                    # drain, uncordon, node-lost, node-back
 //! cancel bert
@@ -42,8 +43,8 @@
 //! preemptible=yes|no preempts=yes|no min-run grace-max`.
 //!
 //! Of `submit`, what each rank needs: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB
-//! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… prefer=NODE,… exclusive`; the gang: `ranks per-node
-//! required=LEVEL preferred=LEVEL@WAIT segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
+//! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… prefer=NODE,… exclusive`; the gang: `ranks elastic=MIN-MAX
+//! per-node required=LEVEL preferred=LEVEL@WAIT|priced segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
 //! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
 //! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned`; when it goes:
 //! `queue class hold after=JOB:success|failure|any,… begin=TIME deadline=TIME array=TASKS%AT-ONCE`; and how its members

@@ -60,6 +60,7 @@ impl Parser {
     fn verb(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let parsed = match verb.text {
             "levels" => self.levels(verb, words)?,
+            "uplink" => self.uplink(verb, words)?,
             "limit" => return self.limit(verb, words),
             "torus" => return self.torus(verb, words),
             "node" => return self.node(words),

@@ -39,6 +39,7 @@ impl Runner {
         writeln!(self.output, "> {}", line.text).unwrap_or_default();
         match &line.verb {
             Verb::Levels(levels) => world.levels(levels)?,
+            Verb::Uplink { level, mb_per_s } => world.uplink(level, *mb_per_s)?,
             Verb::Nodes(nodes) => nodes.iter().try_for_each(|n| world.node(n.clone()))?,
             Verb::Submit(submission) => self.submit(submission, world)?,
             Verb::Advance { ms } => world.advance(*ms)?,

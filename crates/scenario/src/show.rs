@@ -6,8 +6,8 @@ use std::fmt::Write;
 use phalanx_model::report::show_path;
 use phalanx_model::{
     Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangId, GangRecord, Job,
-    JobId, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause, StopStage,
-    Timestamp, Unblock,
+    JobId, LikelyStart, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause,
+    StopStage, Timestamp, Unblock,
 };
 use phalanx_spec::quantity::format_duration_ns;
 
@@ -84,6 +84,10 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
             let at = reserved.at.map_or_else(String::new, |at| format!(" from {} at the latest", time(at)));
             format!("{} has {} held for it{at}", gang_name(gang), place(&reserved.placement))
         }
+        Change::ResizeAsked { gang, resize } => {
+            let whom = resize.by.as_ref().map_or_else(String::new, |by| format!(", for {}", gang_name(by)));
+            format!("{} is to have {} members{whom}", gang_name(gang), resize.size)
+        }
         Change::ReservationDropped { gang, why } => {
             format!("nothing is held for {} any more: {why}", gang_name(gang))
         }
@@ -124,6 +128,7 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
         }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "its time limit".to_owned(),
+        StopCause::Resized { size } => format!("starts again with {size} members"),
     }
 }
 
@@ -266,6 +271,9 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
         Some(Estimate { confidence: Confidence::Now, .. }) => text += "  starts now",
         Some(Estimate { at, confidence: Confidence::AtLatest }) => {
             write!(text, "  starts at {} at the latest", time(at)).unwrap_or_default();
+            if let Some(LikelyStart { at, runs }) = report.likely_start {
+                write!(text, ", at about {} by the last {runs} runs,", time(at)).unwrap_or_default();
+            }
         }
         None if report.of > 0 => text += "  start unknown",
         None => {}

@@ -82,7 +82,7 @@ impl Parser {
         let ends_at = options.take("to").map_or(Ok(Timestamp::MAX), |w| instant(w, words))?;
         let held_for = options.take("for").map(|w| self.queue_named(w, words)).transpose()?;
         options.end(words)?;
-        Ok(Verb::Window(Calendar { node, begins_at, ends_at, held_for }))
+        Ok(Verb::Window(Calendar { node, begins_at, ends_at, held_for, is_declared: false }))
     }
 
     /// `spot-notice a at=2h`

@@ -2,7 +2,7 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Amounts, EndOf, Job, JobName, Levels, Node, NodeName, Queue, QueueName, Settings, Timestamp,
+    Amounts, EndOf, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings, Timestamp,
 };
 
 /// One line, parsed.
@@ -18,6 +18,11 @@ pub struct Line {
 pub enum Verb {
     /// With all limits and tori that were declared so far.
     Levels(Levels),
+    /// What one domain of the level has outwards, in MB/s (10^6 bytes, one way).
+    Uplink {
+        level: LevelName,
+        mb_per_s: u32,
+    },
     /// A pattern stands for several nodes.
     Nodes(Vec<Node>),
     Submit(Box<Submission>),

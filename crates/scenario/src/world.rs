@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Boost, Change, Exit, GangId, GangRecord, Job, JobId, Levels, Node, NodeName, Order, Queue, QueueName,
-    QueueReport, Report, Settings, Timestamp,
+    Boost, Change, Exit, GangId, GangRecord, Job, JobId, LevelName, Levels, Node, NodeName, Order, Queue,
+    QueueName, QueueReport, Report, Settings, Timestamp,
 };
 
 use crate::Submission;
@@ -22,6 +22,7 @@ pub enum Event {
 #[expect(clippy::missing_errors_doc, reason = "one meaning for all: the world could not do it, and why")]
 pub trait World {
     fn levels(&mut self, levels: &Levels) -> Result<(), String>;
+    fn uplink(&mut self, level: &LevelName, mb_per_s: u32) -> Result<(), String>;
     fn node(&mut self, node: Node) -> Result<(), String>;
     /// A refused submission is no error: it is an event, and its number stays known.
     fn submit(&mut self, submission: &Submission) -> Result<JobId, String>;

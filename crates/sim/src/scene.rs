@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Boost, Exit, GangId, GangRecord, Input, Job, JobId, Levels, MemberId, Node, NodeName, Queue, QueueName,
-    QueueReport, Report, Settings, Timestamp,
+    Boost, Exit, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName, Queue,
+    QueueName, QueueReport, Report, Settings, Timestamp,
 };
 use phalanx_scenario::{Event, ScenarioError, Submission};
 
@@ -30,6 +30,11 @@ fn what(failure: Failure) -> String {
 impl phalanx_scenario::World for Scene {
     fn levels(&mut self, levels: &Levels) -> Result<(), String> {
         self.0.configure(levels.clone()).map_err(what)
+    }
+
+    fn uplink(&mut self, level: &LevelName, mb_per_s: u32) -> Result<(), String> {
+        self.0.uplink(level.clone(), mb_per_s);
+        Ok(())
     }
 
     fn node(&mut self, node: Node) -> Result<(), String> {

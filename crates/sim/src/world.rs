@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Admin, Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, Levels, MemberId,
-    MemberState, Node, NodeName, Outcome, SyncKind, Timestamp, Wake,
+    Admin, Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, LevelCost, LevelName,
+    Levels, MemberId, MemberState, Node, NodeName, Outcome, SyncKind, Timestamp, Wake,
 };
 use phalanx_scenario::{Event, Script};
 
@@ -56,6 +56,7 @@ pub struct World {
     /// Machines as they were declared; those in `lost` are not there now.
     nodes: BTreeMap<NodeName, Node>,
     lost: BTreeSet<NodeName>,
+    uplinks: BTreeMap<LevelName, LevelCost>,
     /// When a node was last lost, by the number of the event.
     lost_at: BTreeMap<NodeName, u64>,
     members: Members,
@@ -88,6 +89,7 @@ impl World {
             facts: Vec::new(),
             nodes: BTreeMap::new(),
             lost: BTreeSet::new(),
+            uplinks: BTreeMap::new(),
             lost_at: BTreeMap::new(),
             members: Members::default(),
             killed: BTreeSet::new(),
@@ -165,6 +167,12 @@ impl World {
         self.tell([Input::LevelsConfigured { levels }])
     }
 
+    /// What every domain of a level has outwards, in MB/s, from the next node on.
+    pub fn uplink(&mut self, level: LevelName, mb_per_s: u32) {
+        let cost = LevelCost { uplink_mb_per_s: mb_per_s, ..LevelCost::default() };
+        self.uplinks.insert(level, cost);
+    }
+
     /// A machine is there, or there again.
     ///
     /// # Errors
@@ -173,7 +181,7 @@ impl World {
         self.lost.remove(&node.name);
         self.nodes.insert(node.name.clone(), node.clone());
         let nodes: Vec<Node> = self.nodes.values().cloned().collect();
-        let table = phalanx_cost::compile(&nodes, &BTreeMap::new());
+        let table = phalanx_cost::compile(&nodes, &self.uplinks);
         self.tell([Input::CostsCompiled { table }, Input::NodeObserved { node: Box::new(node) }])
     }
 

@@ -4,16 +4,19 @@
 //! joins with what the file says.
 
 mod build;
+mod calendar;
 mod exceptions;
 mod limits;
 mod nodes;
 mod of_map;
+mod spot;
 mod torus;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DeviceMask, DomainName, LevelName, Levels, NodeName, ResourceName, TorusPlace};
+use phalanx_model::later::Calendar;
+use phalanx_model::{DeviceMask, DomainName, LevelName, Levels, NodeName, ResourceName, Spot, TorusPlace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +28,10 @@ use crate::scalar::{Amount, Bandwidth, Count, Cpus, DeclaredLinkKind, DeviceRang
 use crate::yaml;
 
 pub use build::{BuildError, Hardware, count_nics};
+pub use calendar::WindowFile;
 pub use limits::LimitFile;
 pub use of_map::Written;
+pub use spot::{Price, SpotFile};
 pub use torus::{TorusFile, TorusPlaceFile};
 
 /// Most nodes in one file, after patterns are written out.
@@ -70,6 +75,9 @@ pub struct ClusterFile {
     /// Default: those of public measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constants: Option<At<String>>,
+    /// When nodes are closed for maintenance or kept for a queue.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calendar: Vec<WindowFile>,
     /// The text that the places point into.
     #[serde(skip)]
     #[schemars(skip)]
@@ -122,6 +130,12 @@ pub struct NodeFile {
     /// Where the first node stands in one of `tori`; the others follow it along x, then y, then z.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torus: Option<TorusPlaceFile>,
+    /// What one device costs for an hour, in a unit that the site chooses: `3.50`. It decides nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<At<Price>>,
+    /// The machines may be taken back at short notice: only jobs that say `spot: true` go there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spot: Option<SpotFile>,
 }
 
 /// How far shares may be promised more than a GPU has.
@@ -215,6 +229,8 @@ pub struct Cluster {
     pub measured: Vec<MeasuredPair>,
     /// File with the constants of the cost model, as written: relative to the cluster file.
     pub constants: Option<String>,
+    /// One for each node and window; those that are over are among them.
+    pub windows: Vec<Calendar>,
 }
 
 /// What was measured between two ends.
@@ -248,6 +264,10 @@ pub struct DeclaredNode {
     pub busy: DeviceMask,
     /// Where its first chip stands, in one of [`Levels::tori`].
     pub torus: Option<TorusPlace>,
+    /// What one device costs for an hour, in millionths of the site's unit.
+    pub price_micro_per_device_hour: Option<u64>,
+    /// It may be taken back at short notice.
+    pub spot: Option<Spot>,
     /// Line of the cluster file, for messages; 0 when unknown.
     pub line: u32,
 }
@@ -331,6 +351,7 @@ impl ClusterFile {
         let uplinks = self.uplinks(&above, &links, &known)?;
         let measured = self.measured(&known)?;
         let limits = self.limits(&above, &known)?;
+        let windows = self.windows(&above, &known)?;
         self.check_places(&tori, &nodes, &places)?;
         let name = self.name.as_ref().map_or_else(default_cluster, |name| name.value.clone());
         if let Some(empty) = self.constants.as_ref().filter(|file| file.value.is_empty()) {
@@ -342,7 +363,7 @@ impl ClusterFile {
         }
         let constants = self.constants.map(|file| file.value);
         let levels = Levels { limits, tori, ..Levels::new(above, node_level()) };
-        Ok(Cluster { name, levels, nodes, links, uplinks, measured, constants })
+        Ok(Cluster { name, levels, nodes, links, uplinks, measured, constants, windows })
     }
 
     fn levels(&self) -> Result<Vec<LevelName>, SpecError> {

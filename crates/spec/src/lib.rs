@@ -33,7 +33,8 @@ mod yaml;
 
 pub use cluster::{
     BuildError, Cluster, ClusterFile, DeclaredDevices, DeclaredHardware, DeclaredLink, DeclaredNode,
-    Hardware, LinkFile, MeasuredEnd, MeasuredFile, MeasuredPair, NodeFile, UplinkFile, Written,
+    Hardware, LinkFile, MeasuredEnd, MeasuredFile, MeasuredPair, NodeFile, Price, SpotFile, UplinkFile,
+    WindowFile, Written,
 };
 pub use error::{Place, Source, SpecError};
 pub use flags::SubmitFlags;

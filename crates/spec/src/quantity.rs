@@ -196,6 +196,17 @@ pub fn parse_milli(text: &str) -> Result<u64, QuantityError> {
     }
 }
 
+/// Millionths: `1.20`. What is finer is cut off.
+///
+/// # Errors
+/// When the text is no number.
+pub fn parse_micro(text: &str) -> Result<u64, QuantityError> {
+    match split_number(text)? {
+        (number, "") => number.times(1_000_000, 1),
+        (_, unit) => Err(unknown_unit(unit)),
+    }
+}
+
 /// The shortest exact way to write a number of bytes with a unit, e.g. `512GB`.
 #[must_use]
 pub fn format_memory(bytes: u64) -> String {
@@ -240,6 +251,16 @@ pub fn format_milli(milli: u64) -> String {
     match decimals.trim_end_matches('0') {
         "" => (milli / 1_000).to_string(),
         decimals => format!("{}.{decimals}", milli / 1_000),
+    }
+}
+
+/// The shortest exact way to write millionths: `1.2`.
+#[must_use]
+pub fn format_micro(micro: u64) -> String {
+    let decimals = format!("{:06}", micro % 1_000_000);
+    match decimals.trim_end_matches('0') {
+        "" => (micro / 1_000_000).to_string(),
+        decimals => format!("{}.{decimals}", micro / 1_000_000),
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Place, Source, SpecError, listed, nearest};
 use crate::gpus::ModelName;
 use crate::place::At;
-use crate::scalar::{Count, Span, TimeLimit};
+use crate::scalar::{Count, Span, TimeLimit, Wait};
 use crate::yaml;
 
 pub use amounts::AmountsFile;
@@ -114,6 +114,10 @@ pub struct QueueEntry {
     /// Longest time limit, which jobs without one are given. A plain number is minutes, as in Slurm. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_time: Option<At<TimeLimit>>,
+    /// How long its jobs hold out for a level that they prefer, where they say nothing: `10m`, or `priced` for as long as
+    /// that is worth. Default: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<At<Wait>>,
     /// Queues below it, among which it is divided again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<Self>,

@@ -61,6 +61,54 @@ impl Span {
     }
 }
 
+/// How long to hold out for a closer place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    For(Span),
+    /// As long as it is worth: what an hour of waiting is worth, in thousandths of an hour of running.
+    Priced(u32),
+}
+
+impl Wait {
+    /// An hour of waiting is worth an hour of running.
+    const PAR: u32 = 1_000;
+    /// Milli-hours of running, for one hour of waiting.
+    pub const PRICE_MAX: u32 = 1_000_000;
+}
+
+impl Scalar for Wait {
+    const ACCEPTED: &'static str =
+        "a duration such as 10m, `priced`, or `priced:2` where an hour of waiting is worth two of running";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let Some(price) = text.strip_prefix("priced") else { return Span::read(text).map(Self::For) };
+        let milli = match price.strip_prefix(':') {
+            None if price.is_empty() => return Ok(Self::Priced(Self::PAR)),
+            None => return Err(wrong(text, "is no price")),
+            Some(number) => quantity::parse_milli(number).map_err(|error| wrong(text, error))?,
+        };
+        match u32::try_from(milli).ok().filter(|milli| (1..=Self::PRICE_MAX).contains(milli)) {
+            Some(milli) => Ok(Self::Priced(milli)),
+            None => Err(wrong(text, "is not from 0.001 to 1000")),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::For(span) => span.write(),
+            Self::Priced(Self::PAR) => "priced".to_owned(),
+            Self::Priced(milli) => format!("priced:{}", quantity::format_milli(u64::from(*milli))),
+        }
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [
+            Span::schema(),
+            { "type": "string", "pattern": "^priced(:[0-9]+([.][0-9]+)?)?$" },
+        ], "examples": ["priced"] })
+    }
+}
+
 /// Nanoseconds, also in Slurm's spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeLimit(pub u64);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::error::{Place, SpecError};
 use crate::job::JobFile;
 use crate::place::{At, Scalar, wrong};
-use crate::scalar::{Count, Mode, Sides, Span};
+use crate::scalar::{Count, Mode, Sides, Wait};
 use crate::shape::Shape;
 
 /// Segments inside each other, as many as the engine takes.
@@ -27,7 +27,7 @@ pub struct TopologyFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<At<Mode>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait: Option<At<Span>>,
+    pub wait: Option<At<Wait>>,
     /// In any order; the larger hold the smaller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<SegmentFile>,
@@ -54,7 +54,7 @@ impl TopologyFile {
     /// What is wrong, and on the second line what is accepted.
     pub fn from_short(text: &str, place: Place) -> Result<Self, String> {
         let (rest, wait) = match text.split_once('@') {
-            Some((rest, wait)) => (rest, Some(Span::read_at(wait, place)?)),
+            Some((rest, wait)) => (rest, Some(Wait::read_at(wait, place)?)),
             None => (text, None),
         };
         let (level, mode) = match rest.rsplit_once(':') {
@@ -114,11 +114,14 @@ impl JobFile {
         let mode = topology.mode.map_or(Mode::Preferred, |mode| mode.value);
         let whole = match (mode, topology.wait) {
             (Mode::Required, None) => Topology { required: level, ..Topology::default() },
-            (Mode::Required | Mode::Preferred, wait) => Topology {
-                preferred: level,
-                wait_ms: wait.map_or(0, |wait| wait.value.millis()),
-                ..Topology::default()
-            },
+            (Mode::Required | Mode::Preferred, wait) => {
+                let (wait_ms, price_milli) = match wait.map(|wait| wait.value) {
+                    None => (0, None),
+                    Some(Wait::For(span)) => (span.millis(), None),
+                    Some(Wait::Priced(milli)) => (0, Some(milli)),
+                };
+                Topology { preferred: level, wait_ms, price_milli, ..Topology::default() }
+            }
         };
         Ok(Topology {
             segments: self.segments(&topology.segments, shape)?,

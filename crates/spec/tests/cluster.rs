@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phalanx_model::{Device, Link, LinkKind, Machine, Nic, Origin, Port};
+use phalanx_model::{Device, Link, LinkKind, Machine, Nic, Origin, Port, Spot};
 use phalanx_spec::scalar::DeclaredLinkKind;
 use phalanx_spec::{Cluster, ClusterFile, Hardware};
 use proptest::prelude::*;
@@ -100,6 +100,44 @@ measured:
     let inside: Vec<u32> = cluster.domain_costs().iter().map(|one| one.cost.inside_mb_per_s).collect();
     assert_eq!(inside, [450_000, 0], "an uplink that differs says nothing of what is inside");
     assert_eq!(cluster.constants.as_deref(), Some("site.toml"));
+}
+
+#[test]
+fn prices_spot_nodes_and_windows_reach_the_cluster() {
+    let cluster = cluster(
+        "
+levels: [cluster, rack]
+nodes:
+  - {name: 'a[1-2]', devices: {count: 8}, path: {rack: r1}, price: 3.50}
+  - {name: s, devices: {count: 8}, path: {rack: r2}, price: 3.50, spot: {price: 1.20, notice: 2m}}
+  - {name: t, path: {rack: r2}, spot: {}}
+calendar:
+  - {path: {rack: r1}, from: '2026-12-01T08:00Z', until: '2026-12-01T12:00+01:00'}
+  - {nodes: [s, 'a[1-2]'], from: 2026-12-07T00:00Z, until: 2026-12-14T00:00Z, for: vision}
+",
+    );
+    let spot = |notice_ms, price_micro_per_device_hour| Spot { price_micro_per_device_hour, notice_ms };
+    let of: Vec<_> = cluster.nodes.iter().map(|n| (n.price_micro_per_device_hour, n.spot)).collect();
+    let list = Some(3_500_000);
+    let spot = [Some(spot(120_000, 1_200_000)), Some(spot(0, 0))];
+    assert_eq!(of, [(list, None), (list, None), (list, spot[0]), (None, spot[1])]);
+    let windows: Vec<String> = cluster
+        .windows
+        .iter()
+        .map(|w| {
+            let queue = w.held_for.as_ref().map_or("maintenance", |queue| queue.as_str());
+            assert!(w.is_declared);
+            format!("{} {} {} {queue}", w.node, w.begins_at.0 / 60_000, w.ends_at.since(w.begins_at) / 60_000)
+        })
+        .collect();
+    let expected = [
+        "a1 29935200 180 maintenance",
+        "a2 29935200 180 maintenance",
+        "s 29943360 10080 vision",
+        "a1 29943360 10080 vision",
+        "a2 29943360 10080 vision",
+    ];
+    assert_eq!(windows, expected);
 }
 
 #[test]

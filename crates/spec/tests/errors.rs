@@ -255,6 +255,13 @@ const CLUSTERS: &[&str] = &[
     "tori: [{name: pod, chips: 4x4x4, host: 2x2x1}]\nnodes: [{name: a, torus: {name: pod, at: \"1,0,0\"}}]\n",
     "tori: [{name: pod, chips: 4x4x4, host: 2x2x1}]\nnodes: [{name: \"a[1-17]\", torus: {name: pod}}]\n",
     "tori: [{name: pod, chips: 4x4x4, host: 2x2x1}]\nnodes:\n  - {name: a, torus: {name: pod}}\n  - {name: b, torus: {name: pod, at: \"0,0,0\"}}\n",
+    "nodes: [{name: a, spot: true}]\n",
+    "nodes: [{name: a, price: 1 EUR}]\n",
+    "nodes: [{name: a}]\ncalendar: [{nodes: [a], from: +2h, until: +4h}]\n",
+    "nodes: [{name: a}]\ncalendar: [{nodes: [a], from: 2026-12-01T08:00Z, until: 2026-12-01T08:00Z}]\n",
+    "nodes: [{name: a}]\ncalendar: [{nodes: [b], from: 2026-12-01T08:00Z, until: 2026-12-01T09:00Z}]\n",
+    "nodes: [{name: a}]\ncalendar: [{nodes: [a, a], from: 2026-12-01T08:00Z, until: 2026-12-01T09:00Z}]\n",
+    "nodes: [{name: a}]\ncalendar: [{from: 2026-12-01T08:00Z, until: 2026-12-01T09:00Z}]\n",
     "nodes: {name: a}\n",
 ];
 

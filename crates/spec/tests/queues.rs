@@ -34,6 +34,7 @@ queues:
     max_running: 50
     max_gang_gpus: 64
     max_time: 24h
+    wait: priced:2
     queues:
       - {name: vision-train, guaranteed: {gpus: 0.5, memory: 100GB}, weight: 0}
   - {name: vision-eval, parent: vision, guaranteed: {gpus: 7.5}}
@@ -75,6 +76,7 @@ fn every_field_reaches_the_policy() {
         running_max: Some(50),
         gang_devices_max: Some(64),
         time_limit_max_ms: Some(86_400_000),
+        hold_out: Some(phalanx_model::HoldOut::Priced(2_000)),
     };
     assert_eq!(vision.caps, caps);
     let train = queue(&policy, "vision-train");
@@ -182,7 +184,7 @@ proptest! {
     #[test]
     fn no_value_panics(
         field in prop::sample::select(vec!["name", "parent", "guaranteed", "limit", "lend", "weight", "shapes", "max_pending",
-            "max_gang_gpus", "max_time", "queues"]),
+            "max_gang_gpus", "max_time", "wait", "queues"]),
         value in "[-\\[\\]{}:,@%a-z0-9.\" \\n\\t&*!|>#'é]{0,40}",
     ) {
         let _ = read(&format!("queues:\n  - {{name: a}}\n  - name: b\n    {field}: {value}\n")).map_err(|error| error.to_string());

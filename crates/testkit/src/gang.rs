@@ -28,6 +28,13 @@ pub fn gang(size: u32) -> GangBuilder {
 pub struct GangBuilder(Gang);
 
 impl GangBuilder {
+    /// It may have from so many to so many members.
+    #[must_use]
+    pub fn elastic(mut self, min: u32, max: u32) -> Self {
+        (self.0.min, self.0.max) = (min, max);
+        self
+    }
+
     /// Per member.
     #[must_use]
     pub fn devices(mut self, devices: u32) -> Self {

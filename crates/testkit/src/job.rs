@@ -34,6 +34,12 @@ impl JobBuilder {
     }
 
     #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.0.name = JobName::new(name).unwrap();
+        self
+    }
+
+    #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.0.priority = priority;
         self

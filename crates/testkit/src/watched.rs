@@ -199,7 +199,11 @@ impl Watched {
 
     /// Facts that change nothing and make the engine plan anew: a node is closed and opened again.
     fn anew(&self) -> Vec<Input> {
-        let open = self.engine.nodes().find(|n| n.admin == Admin::Open).map(|n| n.name.clone());
+        // One that is to be drained by a time would not be afterwards.
+        let is_drained =
+            |node: &Node| self.engine.windows().any(|w| w.node == node.name && w.is_open_ended());
+        let open = self.engine.nodes().find(|n| n.admin == Admin::Open && !is_drained(n));
+        let open = open.map(|n| n.name.clone());
         let toggle =
             |node: NodeName| [Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node }];
         open.map(toggle).into_iter().flatten().collect()

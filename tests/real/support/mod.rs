@@ -28,6 +28,11 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
+/// What stands in a file of the test's own folder; 0 while that is no number.
+pub(crate) fn number(bench: &Bench, file: &str) -> u64 {
+    bench.read(file).trim().parse().unwrap_or(0)
+}
+
 /// Polls until it is so.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     eventually(what, || so().then_some(()));

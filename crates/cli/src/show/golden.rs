@@ -97,6 +97,12 @@ fn nodes_and_queues() {
 }
 
 #[test]
+fn calendar() {
+    same("calendar", &super::calendar::list(&page(), &views::calendar()));
+    same("calendar-none", &super::calendar::list(&page(), &[]));
+}
+
+#[test]
 fn why() {
     same("why", &why::page(&page(), &views::why(), &names(), &fleet()));
     same("why-80", &why::page(&narrow(), &views::why(), &names(), &fleet()));

@@ -131,6 +131,9 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
     if !why.is_empty() {
         field(&mut text, page, if job.ending.is_some() { "how" } else { "why" }, &clean(&why));
     }
+    if let Some(spot) = &job.spot {
+        field(&mut text, page, "on spot", &format!("{} of GPU time {spot}", span(spot.device_ms)));
+    }
     if let Some(job) = &job.job {
         turn::fields(&mut text, page, job);
     }

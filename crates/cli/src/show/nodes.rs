@@ -49,10 +49,9 @@ fn rows(page: &Page, nodes: &[NodeView]) -> String {
         if page.wide {
             cells.push(cell(node.free));
         }
-        let model = if node.model.is_empty() { "no GPUs" } else { &node.model };
         cells.extend([
             cell(format!("{}/{}", node.free.count(), node.devices)),
-            cell(format!("{}{}", clean(model), declared(node.origin == Origin::Declared))),
+            cell(hardware(node)),
             cell(cpus(node)),
             cell(memory(node)),
         ]);
@@ -63,6 +62,16 @@ fn rows(page: &Page, nodes: &[NodeView]) -> String {
         grid.row(cells);
     }
     grid.render()
+}
+
+/// `8 × NVIDIA H100 (declared, spot)`.
+fn hardware(node: &NodeView) -> String {
+    let model = if node.model.is_empty() { "no GPUs".to_owned() } else { clean(&node.model) };
+    match (node.origin == Origin::Declared, node.spot.is_some()) {
+        (true, true) => model + " (declared, spot)",
+        (false, true) => model + " (spot)",
+        (is_declared, false) => model + declared(is_declared),
+    }
 }
 
 const fn admin(admin: Admin) -> &'static str {

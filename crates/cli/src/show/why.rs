@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{JobView, WhyView};
-use phalanx_model::{Confidence, Estimate, GangId, JobId, Reason, Report, Timestamp, Unblock};
+use phalanx_model::{Confidence, Estimate, GangId, JobId, LikelyStart, Reason, Report, Timestamp, Unblock};
 
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell};
@@ -63,7 +63,9 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
         None if short && report.unblock.is_empty() => ": others hold what it needs",
         _ => "",
     };
-    field(&mut text, page, "would start", &format!("{}{because}", estimate(page, report.estimated_start)));
+    let likely = report.likely_start.map_or_else(String::new, |start| likely(page, start));
+    let start = format!("{likely}{}{because}", estimate(page, report.estimated_start));
+    field(&mut text, page, "would start", &start);
     for (i, unblock) in report.unblock.iter().enumerate() {
         let key = if i == 0 { "unblocked if" } else { "or if" };
         field(&mut text, page, key, &clean(&way_out(page, unblock, names)));
@@ -102,6 +104,9 @@ fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
             format!("was asked not to start before {} ({})", page.date(*at), page.ahead(*at))
         }
         Reason::BackOff { until } => format!("failed before, and is tried again {}", page.ahead(*until)),
+        Reason::Window { ends_at: Timestamp::MAX, .. } => {
+            format!("{reason}; nobody said when that is over")
+        }
         Reason::Window { ends_at, .. } => format!("{reason}; the first is over {}", page.clock(*ends_at)),
         Reason::PreferredWait { until, .. } => format!("{reason}, until {}", page.clock(*until)),
         Reason::None => "was not considered yet".to_owned(),
@@ -144,6 +149,12 @@ pub(super) fn estimate(page: &Page, estimate: Option<Estimate>) -> String {
         }
         None => "unknown".to_owned(),
     }
+}
+
+/// `in about 20m 00s (14:20:00) by the last 6 runs of what is in its way; `
+pub(super) fn likely(page: &Page, LikelyStart { at, runs }: LikelyStart) -> String {
+    let (ahead, clock) = (page.ahead(at).replacen("in ", "in about ", 1), page.clock(at));
+    format!("{ahead} ({clock}) by the last {runs} runs of what is in its way; ")
 }
 
 fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {

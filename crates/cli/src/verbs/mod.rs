@@ -1,5 +1,6 @@
 //! What each verb does: asks the daemon, and prints what it says.
 
+mod calendar;
 mod cluster;
 mod daemon;
 mod follow;
@@ -96,8 +97,10 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Boost(boost) => policy::boost(&session, &boost),
         Verb::Tell(tell) => policy::tell(&session, &tell),
         Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.node)? }),
-        Verb::Drain(one) => session.done(Ask::Drain { node: cluster::node_name(&one.node)? }),
+        Verb::Drain(drain) => calendar::drain(&session, &drain),
         Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.node)? }),
+        Verb::Calendar(asked) => calendar::calendar(&session, asked),
+        Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
         Verb::Schema { file } => schema(file),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),

@@ -56,6 +56,7 @@ fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
         gangs: vec![gang_view(id, 8, 1)],
         job: None,
         events: Vec::new(),
+        spot: None,
     }
 }
 
@@ -244,10 +245,13 @@ pub fn nodes() -> NodesView {
         memory_bytes: 2048 << 30,
         memory_free_bytes: 1984 << 30,
         held,
+        spot: None,
     };
     let first =
         NodeView { foreign: devices(7..8), ..gpu("gpu-1", devices(4..7), vec![held(3, "llama", 0..4)]) };
+    let spot = Some(Spot { price_micro_per_device_hour: 1_200_000, notice_ms: 120_000 });
     let second = gpu("gpu-2", devices(6..8), vec![held(3, "llama", 0..4), held(4, "tune", 4..6)]);
+    let second = NodeView { spot, ..second };
     let host = NodeView {
         origin: Origin::Found,
         admin: Admin::Draining,
@@ -299,6 +303,7 @@ pub fn report() -> Report {
         ],
         estimated_start: Some(Estimate { at: Timestamp(NOW.0 + 752_000), confidence: Confidence::AtLatest }),
         nearest: Some(placement(&slots, "leaf")),
+        likely_start: Some(LikelyStart { at: Timestamp(NOW.0 + 313_000), runs: 6 }),
     }
 }
 
@@ -315,6 +320,7 @@ pub fn dry_run() -> DryRunView {
         unblock: Vec::new(),
         estimated_start: Some(Estimate { at: NOW, confidence: Confidence::Now }),
         nearest: Some(ours),
+        likely_start: None,
         ..report()
     };
     let first_fit = FirstFitView {
@@ -473,8 +479,27 @@ pub fn preempted() -> JobView {
         started_at: Some(ago(7200)),
         gangs: vec![gang],
         job: Some(Box::new(job)),
+        spot: Some(SpotView { device_ms: 57_600_000, list_micro: 56_000_000, spot_micro: 19_200_000 }),
         ..job_view(7, "speech-train", "pending", 7300)
     }
+}
+
+pub fn calendar() -> Vec<WindowView> {
+    let window = |kind, nodes: &[&str], from_s: u64, hours: Option<u64>| WindowView {
+        kind,
+        nodes: nodes.iter().map(|name| node(name)).collect(),
+        begins_at: Timestamp(NOW.0 + from_s * 1_000 - 600_000),
+        ends_at: hours.map(|hours| Timestamp(NOW.0 + from_s * 1_000 + hours * 3_600_000)),
+        held_for: None,
+        is_declared: false,
+    };
+    let block = window(WindowKind::Block, &["gpu-1"], 86_400, Some(48));
+    vec![
+        window(WindowKind::Maintenance, &["gpu-1", "gpu-2"], 0, Some(2)),
+        window(WindowKind::SpotNotice, &["spot-7"], 720, None),
+        window(WindowKind::Drain, &["login"], 7_800, None),
+        WindowView { held_for: Some(queue_name("vision")), is_declared: true, ..block },
+    ]
 }
 
 pub fn why_preempted() -> WhyView {

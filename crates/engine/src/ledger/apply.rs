@@ -36,6 +36,7 @@ impl Ledger {
             Input::QueueObserved { queue } => self.observe_queue(queue, out),
             Input::QueueRemoved { queue } => self.remove_queue(queue),
             Input::UsageObserved { queue, usage } => self.queues.remember(queue, *usage),
+            Input::RunsObserved { runs } => self.observe_runs(runs, out),
             Input::JobHeld { job, by } => self.hold(*job, Some(by), out),
             Input::JobReleased { job, .. } => self.hold(*job, None, out),
             Input::JobBoosted { job, boost } => self.boost(*job, boost.as_ref(), out),
@@ -44,6 +45,7 @@ impl Ledger {
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned, out),
             Input::NodeUncordoned { node } => {
                 self.noted.forget_notice(node);
+                self.open_again(node);
                 self.set_admin(node, Admin::Open, out);
             }
             Input::DrainRequested { node } => {
@@ -74,6 +76,7 @@ impl Ledger {
                 Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
                 None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
             },
+            Input::BoundaryReached { gang, at } => self.boundary(*gang, *at, out),
             Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
                 // Unknown: the deadlines that cover every order decide, not a guess.
                 self.outstanding.remove(effect);
@@ -81,8 +84,8 @@ impl Ledger {
             Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
             Input::CalendarObserved { calendar } => self.observe_window(calendar, out),
             Input::SpotNoticed { notice } => self.notice_spot(notice, out),
-            Input::GangResized { .. }
-            | Input::ServiceObserved { .. }
+            Input::GangResized { .. } => self.resize(input, out),
+            Input::ServiceObserved { .. }
             | Input::SessionObserved { .. }
             | Input::MetricObserved { .. }
             | Input::HealthGraded { .. } => {
@@ -199,6 +202,7 @@ impl Ledger {
         let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
         let mut taken = job.clone();
         self.cap_time_limit(&mut taken);
+        self.price_waits(&mut taken);
         self.evicted.clear();
         self.enter(taken, gangs);
         self.replan = true;

@@ -135,13 +135,19 @@ impl Windows {
         Some(Reason::Window { nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX), begins_at, ends_at })
     }
 
-    /// When windows end, of those that are not over.
+    /// When windows end, of those that are not over and have an end.
     pub(crate) fn ends(&self, now: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
-        self.known.iter().map(|window| window.ends_at).filter(move |at| *at > now)
+        let ends = self.known.iter().map(|window| window.ends_at);
+        ends.filter(move |at| *at > now && *at < Timestamp::MAX)
     }
 
     pub(super) fn first_end(&self) -> Option<Timestamp> {
-        self.ends.first().map(|(at, _, _)| *at)
+        self.ends.first().map(|(at, _, _)| *at).filter(|at| *at < Timestamp::MAX)
+    }
+
+    /// By node and begin.
+    pub(crate) fn told(&self) -> impl Iterator<Item = &Calendar> {
+        self.told.values()
     }
 
     pub(super) const fn mark_stale(&mut self) {
@@ -149,7 +155,7 @@ impl Windows {
     }
 
     pub(super) fn facts(&self) -> impl Iterator<Item = Input> {
-        self.told.values().map(|window| Input::CalendarObserved { calendar: window.clone() })
+        self.told().map(|window| Input::CalendarObserved { calendar: window.clone() })
     }
 
     /// Windows of a node.
@@ -221,6 +227,15 @@ impl Ledger {
         }
         let changes = if is_over { self.windows.forget(&key).is_some() } else { self.windows.tell(window) };
         self.replan |= changes;
+    }
+
+    /// A node takes work again: what closed it until somebody says so is over.
+    pub(super) fn open_again(&mut self, node: &NodeName) {
+        let open: Vec<Timestamp> =
+            self.windows.of(node).filter(|w| w.is_open_ended()).map(|w| w.begins_at).collect();
+        for begins_at in open {
+            self.replan |= self.windows.forget(&(node.clone(), begins_at)).is_some();
+        }
     }
 
     /// Windows or the tree changed: who is affected is told when it has to go.

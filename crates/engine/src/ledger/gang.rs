@@ -49,9 +49,13 @@ impl Ledger {
             record.phase = Phase::Starting { deadline };
             record.placement = Some(placement.clone());
             record.reserved = None;
+            record.resize = None;
+            record.boundary = None;
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
+        self.set_size(gang, u32::try_from(placement.slots.len()).unwrap_or(u32::MAX));
+        self.call_off_shrinks_for(gang);
         self.count_members(gang);
         self.retime(gang);
         self.note_end(gang);
@@ -187,7 +191,8 @@ impl Ledger {
 
     fn stop_running(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         let Some(stop) = self.job(gang.job).map(|j| j.policy.stop) else { return };
-        let save_work = !matches!(cause, StopCause::Failure { .. });
+        // At a boundary its work is saved.
+        let save_work = !matches!(cause, StopCause::Failure { .. } | StopCause::Resized { .. });
         let most_ms = self.allowed_ms(&cause, 0);
         let (stage, wait_ms) = match stop.advisory {
             Some(advisory) if save_work => (StopStage::Advised, advisory.lead_ms.min(most_ms)),
@@ -218,10 +223,13 @@ impl Ledger {
 
     /// All processes of an attempt are gone: what comes after depends on why it was stopped.
     fn close(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
+        if !matches!(cause, StopCause::Resized { .. } | StopCause::Preempted(_)) {
+            self.keep_size(gang);
+        }
         match cause {
             StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
             StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
-            StopCause::Displaced { .. } => {
+            StopCause::Displaced { .. } | StopCause::Resized { .. } => {
                 let now = self.now;
                 self.wait_again(gang, now, out);
             }
@@ -269,6 +277,7 @@ impl Ledger {
     fn wait_again(&mut self, gang: GangId, not_before: Timestamp, out: &mut Outcome) {
         let held = self.held(gang);
         let now = self.now;
+        self.keep_place(gang, out);
         let mut failures = 0;
         let is_pinned = self.job(gang.job).is_some_and(|job| job.policy.preempt.is_pinned);
         if let Some(record) = self.record_mut(gang) {
@@ -287,12 +296,15 @@ impl Ledger {
         self.retime(gang);
         self.note_end(gang);
         self.give_back(gang, held.as_ref());
+        self.lay_hold(gang);
+        self.claim_again(gang);
         self.relist(gang);
         self.relist_array(gang.job);
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
+        self.remember_run(gang, &ending);
         let held = self.held(gang);
         let at = self.now;
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });

@@ -2,7 +2,10 @@
 
 mod apply;
 mod calendar;
+mod elastic;
 mod gang;
+mod history;
+mod hold_out;
 mod noted;
 mod reserve;
 mod share;
@@ -23,6 +26,7 @@ use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
 use crate::policy::{Holder, Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
+use history::History;
 use noted::Noted;
 use sync::Sync;
 use tally::Tally;
@@ -103,6 +107,7 @@ pub(crate) struct Ledger {
     tallies: BTreeMap<GangId, Tally>,
     noted: Noted,
     windows: Windows,
+    history: History,
     sync: Sync,
     /// Jobs that wait for the end of one.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
@@ -138,6 +143,9 @@ pub(crate) struct Ledger {
     evicted: BTreeSet<GangId>,
     /// Gangs that hold capacity, and whose end nobody knows.
     endless: BTreeSet<GangId>,
+    /// Gangs that hold capacity, and may have another size; those that may change it now.
+    elastic: BTreeSet<GangId>,
+    at_boundary: BTreeSet<GangId>,
     /// Requests that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
     /// Pending gangs whose reason is to be looked at.
@@ -178,6 +186,7 @@ impl Ledger {
             tallies: BTreeMap::new(),
             noted: Noted::default(),
             windows: Windows::default(),
+            history: History::default(),
             sync: Sync::default(),
             dependents: BTreeMap::new(),
             queues: Queues::new(),
@@ -193,6 +202,8 @@ impl Ledger {
             making_way: BTreeMap::new(),
             evicted: BTreeSet::new(),
             endless: BTreeSet::new(),
+            elastic: BTreeSet::new(),
+            at_boundary: BTreeSet::new(),
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,
@@ -515,6 +526,7 @@ impl Ledger {
             }
             self.freed.add(hold.picks.iter().map(|pick| pick.node));
             self.replan = true;
+            self.call_off_shrinks_for(gang);
         }
         if let Some(record) = self.record_mut(gang) {
             record.reserved = None;
@@ -578,6 +590,7 @@ impl Ledger {
         let past = self.queues.past();
         facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
         facts.extend(self.windows.facts());
+        facts.extend(self.history.facts());
         facts.extend(self.noted.facts());
         facts
     }

@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use phalanx_model::later::SpotNotice;
 use phalanx_model::{GangId, Input, JobId, NodeName};
+
+impl super::Ledger {
+    /// Nodes that will be taken back.
+    pub(crate) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        self.noted.notices()
+    }
+}
 
 /// Guards the memory: more than this is refused.
 const NOTED_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Resize(GangId),
     Service(JobId),
     Session(JobId),
     Metric(GangId, String),
@@ -24,7 +31,6 @@ pub(super) struct Noted(BTreeMap<Key, Input>);
 impl Noted {
     pub(super) fn note(&mut self, input: &Input) -> Result<(), String> {
         let key = match input {
-            Input::GangResized { gang, .. } => Key::Resize(*gang),
             Input::ServiceObserved { service } => Key::Service(service.job),
             Input::SessionObserved { session } => Key::Session(session.job),
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
@@ -41,7 +47,7 @@ impl Noted {
 
     pub(super) fn forget(&mut self, job: JobId) {
         self.0.retain(|key, _| match key {
-            Key::Resize(gang) | Key::Metric(gang, _) => gang.job != job,
+            Key::Metric(gang, _) => gang.job != job,
             Key::Service(j) | Key::Session(j) => *j != job,
             Key::Spot(_) | Key::Health(..) => true,
         });
@@ -50,6 +56,11 @@ impl Noted {
     /// Whether a node is to be taken back.
     pub(super) fn is_noticed(&self, node: &NodeName) -> bool {
         self.0.contains_key(&Key::Spot(node.clone()))
+    }
+
+    fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
+        let all = self.0.values();
+        all.filter_map(|input| if let Input::SpotNoticed { notice } = input { Some(notice) } else { None })
     }
 
     pub(super) fn forget_notice(&mut self, node: &NodeName) {

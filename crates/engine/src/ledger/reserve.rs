@@ -32,6 +32,7 @@ impl Ledger {
             record.reserved = None;
         }
         out.changes.push(Change::ReservationDropped { gang, why });
+        self.call_off_shrinks_for(gang);
         self.retime(gang);
         self.relist(gang);
         self.replan = true;
@@ -49,6 +50,7 @@ impl Ledger {
     /// A gang makes way for another.
     pub(crate) fn evict(&mut self, victim: GangId, eviction: Eviction, out: &mut Outcome) {
         self.evicted.insert(victim);
+        self.keep_size(victim);
         self.begin_stop(victim, StopCause::Preempted(eviction), out);
     }
 
@@ -128,9 +130,10 @@ impl Ledger {
             })
     }
 
-    /// Gangs that were told to make way for one, and still hold capacity.
+    /// Gangs that were told to make way for one, and still hold capacity; and those that are to shrink for it.
     pub(crate) fn making_way_for(&self, gang: GangId) -> Vec<GangId> {
-        self.making_way.get(&gang).into_iter().flatten().copied().collect()
+        let told = self.making_way.get(&gang).into_iter().flatten().copied();
+        told.chain(self.shrinking_for(gang)).collect()
     }
 
     /// Follows who makes way, by how a gang stands now.

@@ -40,15 +40,18 @@ impl Ledger {
         })
     }
 
-    /// The gang as it is to be placed: one that can resume only where its checkpoint is names those nodes.
+    /// The gang as it is to be placed: one that can resume only where its checkpoint is names those nodes, and an elastic
+    /// one starts with its fewest members if it has to.
     pub(crate) fn wanted(&self, id: GangId) -> Option<std::borrow::Cow<'_, Gang>> {
         use std::borrow::Cow;
         let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
+        let gang =
+            if gang.size > gang.min { Cow::Owned(gang.of_size(gang.min)) } else { Cow::Borrowed(gang) };
         let pinned = record.pinned.as_slice();
         if pinned.is_empty() || !job.policy.preempt.is_pinned || !self.guards.stand(Guard::PinnedStays) {
-            return Some(Cow::Borrowed(gang));
+            return Some(gang);
         }
-        let mut wanted = gang.clone();
+        let mut wanted = gang.into_owned();
         wanted.needs.nodes = pinned.to_vec();
         wanted.roles.iter_mut().for_each(|role| role.needs.nodes = pinned.to_vec());
         Some(Cow::Owned(wanted))
@@ -178,6 +181,8 @@ impl Ledger {
     pub(super) fn forget_end(&mut self, gang: GangId) {
         self.unset_end(gang);
         self.endless.remove(&gang);
+        self.elastic.remove(&gang);
+        self.at_boundary.remove(&gang);
         self.making_way.remove(&gang);
         self.making_way.values_mut().for_each(|victims| {
             victims.remove(&gang);
@@ -205,6 +210,7 @@ impl Ledger {
         }
         self.note_making_way(gang);
         self.note_stay(gang);
+        self.note_elastic(gang);
         // Who waits may have a place reserved now that it is known when this one ends.
         self.replan |= before != end;
     }

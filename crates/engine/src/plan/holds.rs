@@ -158,6 +158,11 @@ impl Hold {
         self.nodes.get(&node).map_or(0, |held| held.withheld.devices.count())
     }
 
+    /// Members that it is held for.
+    pub(crate) fn member_count(&self) -> u32 {
+        self.picks.iter().map(|pick| pick.members).sum()
+    }
+
     /// Devices that are withheld.
     pub(crate) fn idle_devices(&self) -> u32 {
         self.nodes.values().map(|held| held.withheld.devices.count()).sum()

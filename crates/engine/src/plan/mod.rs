@@ -5,6 +5,7 @@
     reason = "nodes, domains, levels and classes: far fewer than 2^32"
 )]
 
+mod elastic;
 mod grids;
 mod holds;
 mod kind;

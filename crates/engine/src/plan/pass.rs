@@ -6,8 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Timestamp};
+use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
 
+use super::elastic::Found;
 use super::holds::Hold;
 use super::search::Ceiling;
 use super::space::{Pick, Space};
@@ -27,7 +28,7 @@ const COUNTED_MAX: usize = 256;
 const WAITING_MAX: usize = 32;
 
 pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
-    let mut desk = ledger.lend();
+    let (mut desk, at_boundary) = (ledger.lend(), ledger.take_at_boundary());
     desk.queues.refresh(ledger.now());
     let mut pass = Pass::new(ledger, desk, config);
     pass.extend_holds();
@@ -38,10 +39,13 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
     pass.fill();
     pass.hear();
     pass.open_all();
+    pass.grow(at_boundary);
     pass.improve();
     pass.lay_all();
     pass.look_again_later();
-    let Pass { desk, chosen, passed_over, reserved, dropped, evicted, again_at, goes_on, .. } = pass;
+    let Pass {
+        desk, chosen, passed_over, reserved, dropped, evicted, shrunk, grown, again_at, goes_on, ..
+    } = pass;
     ledger.take_back(desk);
     ledger.go_on(goes_on);
     ledger.look_again(again_at);
@@ -54,8 +58,14 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
     for (victim, eviction) in evicted {
         ledger.evict(victim, eviction, out);
     }
+    for (victim, resize) in shrunk {
+        ledger.ask_resize(victim, resize, out);
+    }
+    for (gang, size) in grown {
+        ledger.grow(gang, size, out);
+    }
     for choice in chosen {
-        let cleared = ledger.cleared_place(choice.gang).cloned();
+        let cleared = ledger.cleared_place(choice.gang).filter(|place| choice.is_in(place)).cloned();
         if let Some(placement) = cleared.or_else(|| choice.placement(ledger)) {
             ledger.start(choice.gang, placement, out);
         }
@@ -83,6 +93,9 @@ pub(super) struct Pass<'a> {
     pub(super) unreserved: BTreeSet<GangId>,
     /// Who makes way, and why.
     pub(super) evicted: Vec<(GangId, Eviction)>,
+    /// Whose size changes, for whom it makes way or because there is room.
+    pub(super) shrunk: Vec<(GangId, Resize)>,
+    pub(super) grown: Vec<(GangId, u32)>,
     /// Gangs for which others made way, and for which nobody did.
     pub(super) heard: u32,
     pub(super) unheard: u32,
@@ -107,6 +120,8 @@ impl<'a> Pass<'a> {
             dropped: Vec::new(),
             unreserved: BTreeSet::new(),
             evicted: Vec::new(),
+            shrunk: Vec::new(),
+            grown: Vec::new(),
             heard: 0,
             unheard: 0,
             goes_on: false,
@@ -210,12 +225,15 @@ impl<'a> Pass<'a> {
         let patience = self.ledger.preferred_until(id);
         match verdict(self.ledger, &mut self.desk.search, &self.desk.space, &gang, patience) {
             Verdict::Go(ceiling, cost) => {
-                let picks = self.desk.search.picks().to_vec();
+                let (picks, order) = (self.desk.search.picks().to_vec(), self.desk.search.order().to_vec());
+                let least = Found { gang, ceiling, picks, order, time_ns: cost.time_ns };
+                let most = self.ledger.gang(id).map_or(0, |gang| gang.size);
+                let Found { gang, ceiling, picks, order, time_ns } =
+                    self.enlarged(id, next.queue, least, most);
                 match self.admit(next.queue, &gang, &picks, is_fixed) {
                     Err(full) => self.desk.line.stick(next.ask, next.queue, full),
                     Ok(bill) => {
-                        let order = self.desk.search.order().to_vec();
-                        let choice = Choice { gang: id, ceiling, picks, order, time_ns: cost.time_ns };
+                        let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
                         self.choose(choice, &gang, next.queue, Holder::new(bill, is_fixed));
                     }
                 }
@@ -336,7 +354,7 @@ impl<'a> Pass<'a> {
         let may = |(_, ask): (AskId, &Ask)| {
             ask.roomy().any(|queue| queues.may_evict(queue, ask.key.rank, &ask.least))
         };
-        if line.closed().any(may) {
+        if line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
         }
     }
@@ -354,8 +372,12 @@ impl<'a> Pass<'a> {
         if !self.desk.holds.is_empty() || self.chosen.is_empty() {
             return;
         }
-        // Nor from a place that others made way for.
-        if self.chosen.iter().any(|choice| self.ledger.cleared_place(choice.gang).is_some()) {
+        // Nor from a place that others made way for, nor where sizes were fitted to what was free.
+        let is_elastic = |id| self.ledger.gang(id).is_some_and(Gang::is_elastic);
+        let stays = |id| is_elastic(id) || self.ledger.cleared_place(id).is_some();
+        if self.chosen.iter().any(|choice| stays(choice.gang))
+            || self.waiting.iter().any(|id| is_elastic(*id))
+        {
             return;
         }
         let tree = self.tree();

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use phalanx_model::{Gang, GangId, Reason, Reserved, Timestamp};
 
+use super::elastic::Found;
 use super::holds::Hold;
 use super::pass::Pass;
 use super::search::{Ceiling, placement};
@@ -90,30 +91,37 @@ impl Pass<'_> {
         }
         let evicts = self.ledger.cleared_place(id).is_some();
         let ceiling = Ceiling(tree.level_of_required(&gang));
+        let gang = gang.into_owned();
         let found = if evicts {
             let is_free =
                 has_room(space, &gang, &hold.picks) || !self.ledger.guards().stand(Guard::FreeWhenGone);
-            is_free.then(|| (hold.picks.clone(), Vec::new(), 0))
+            let gang = if gang.is_elastic() { gang.of_size(hold.member_count()) } else { gang };
+            is_free.then(|| Found { gang, ceiling, picks: hold.picks.clone(), order: Vec::new(), time_ns: 0 })
         } else {
-            let found = search.place(tree, space, &gang, ceiling);
-            found.map(|found| (search.picks().to_vec(), search.order().to_vec(), found.cost.time_ns))
+            search.place(tree, space, &gang, ceiling).map(|found| {
+                let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
+                Found { gang, ceiling, picks, order, time_ns: found.cost.time_ns }
+            })
         };
         let queue = queues.find(&job.queue);
         let mut started = false;
-        if let (Some((picks, order, time_ns)), Some(queue)) = (found, queue) {
+        if let (Some(found), Some(queue)) = (found, queue) {
             let is_fixed = self.desk.queues.is_fixed(job);
             if evicts {
                 // It was counted when the others were told to make way.
                 self.unclaim(id);
             }
+            let most =
+                if evicts { self.ledger.resized_to(id) } else { self.ledger.gang(id).map(|gang| gang.size) };
+            let Found { gang, ceiling, picks, order, time_ns } =
+                self.enlarged(id, queue, found, most.unwrap_or(0));
             let bill = self.admit(queue, &gang, &picks, is_fixed);
             if let Err(full) = &bill {
                 // The queue may use less than when this was reserved.
                 self.dropped.push((id, full.limit.to_string()));
             }
             if let Ok(bill) = bill {
-                let choice = Choice { gang: id, ceiling, picks, order, time_ns };
-                let gang = gang.into_owned();
+                let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
                 // It may start elsewhere than where it was held for.
                 self.desk.freed.add(hold.picks.iter().map(|pick| pick.node));
                 self.choose(choice, &gang, queue, Holder::new(bill, is_fixed));
@@ -242,7 +250,8 @@ impl Pass<'_> {
         let behind = self.desk.holds.iter().filter(|(_, hold)| hold.overlaps(&picks));
         for behind in behind.map(|(gang, _)| *gang).collect::<Vec<_>>() {
             self.lift_for_good(behind);
-            self.dropped.push((behind, format!("gang {id} goes first")));
+            let name = self.ledger.job(id.job).map_or("", |job| job.name.as_str());
+            self.dropped.push((behind, format!("job {} ({name}) goes first", id.job)));
         }
         let Desk { space, holds, line, queues, .. } = &mut self.desk;
         let ask = line.place_of(id).map(|place| line.ask(place.ask));

@@ -18,6 +18,8 @@ const GANGS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     pub(super) gang: GangId,
+    /// Members, those of roles not counted.
+    pub(super) size: u32,
     pub(super) ceiling: Ceiling,
     pub(super) picks: Vec<Pick>,
     /// See [`Search::order`].
@@ -26,8 +28,15 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// Whether it has all members in the place that others made way for.
+    pub(super) fn is_in(&self, place: &Placement) -> bool {
+        place.slots.len() == self.picks.iter().map(|pick| pick.members as usize).sum::<usize>()
+    }
+
     pub(super) fn placement(&self, ledger: &Ledger) -> Option<Placement> {
-        placement(ledger.tree(), &self.picks, &self.order, ledger.gang(self.gang)?)
+        let gang = ledger.gang(self.gang)?;
+        let sized = (gang.size != self.size).then(|| gang.of_size(self.size));
+        placement(ledger.tree(), &self.picks, &self.order, sized.as_ref().unwrap_or(gang))
     }
 }
 
@@ -199,6 +208,7 @@ impl Board<'_> {
         let picks = self.search.picks().to_vec();
         Some(Choice {
             gang,
+            size: wanted.size,
             ceiling,
             picks,
             order: self.search.order().to_vec(),

@@ -4,10 +4,12 @@
 //! may go to, the one whose cheapest victims would be enough is tried first; there, victims are taken in the order of what
 //! they cost until the gang fits, and whoever does not stand in the way of the place that was found is spared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use phalanx_model::{Eviction, Gang, GangId, Phase, Timestamp};
+use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Resize, Timestamp};
 
+use super::elastic::chunks;
 use super::holds::Hold;
 use super::pass::Pass;
 use super::reserve::Place;
@@ -26,23 +28,37 @@ const LOOKS_MAX: usize = 64;
 /// Domains that are tried for one gang.
 const DOMAINS_MAX: usize = 4;
 
-/// A gang that may be evicted, and what that would cost: the cheapest is evicted first.
+/// A gang that may be evicted, or members by which an elastic one may shrink, and what that would cost: the cheapest make
+/// way first.
 #[derive(Clone, Debug)]
-struct Victim {
+pub(super) struct Victim {
     rank: i32,
     /// Work since its last checkpoint.
     lost_device_ms: u64,
+    /// The same, but nothing of members that an elastic gang can do without.
+    costs_device_ms: u64,
     /// More devices first: fewer gangs have to make way.
     devices: std::cmp::Reverse<u64>,
-    gang: GangId,
+    pub(super) gang: GangId,
+    /// The ranks, where these are not all.
+    pub(super) chunk: Option<Range<u32>>,
     party: Party,
     right: Right,
     picks: Vec<Pick>,
 }
 
+/// How others are asked to make way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By right, and now.
+    Evict,
+    /// With members that they can do without, at their next boundary.
+    Shrink,
+}
+
 impl Victim {
     const fn cost(&self) -> (i32, u64, std::cmp::Reverse<u64>, GangId) {
-        (self.rank, self.lost_device_ms, self.devices, self.gang)
+        (self.rank, self.costs_device_ms, self.devices, self.gang)
     }
 }
 
@@ -55,7 +71,7 @@ impl Pass<'_> {
             if self.is_spent() {
                 break;
             }
-            if !self.is_worth_a_try(next.ask, next.queue, next.gang()) {
+            if !self.is_worth_a_try(next.ask, next.queue, next.gang()) && !self.may_shrink_somebody() {
                 self.desk.line.tried(next.ask, next.queue);
                 continue;
             }
@@ -81,7 +97,9 @@ impl Pass<'_> {
         if !self.desk.line.is_untried(next.ask, next.queue) {
             return false;
         }
-        if !self.is_worth_a_try(next.ask, next.queue, next.gang()) {
+        let is_worth_it = self.is_worth_a_try(next.ask, next.queue, next.gang());
+        let ways = [(Way::Evict, is_worth_it), (Way::Shrink, self.may_shrink_somebody())];
+        if ways.iter().all(|(_, is_worth_it)| !is_worth_it) {
             self.desk.line.tried(next.ask, next.queue);
             return false;
         }
@@ -90,7 +108,7 @@ impl Pass<'_> {
             return false;
         }
         self.hold_from(next.ask, next.queue);
-        let is_heard = self.try_to_evict(next, gang);
+        let is_heard = ways.into_iter().any(|(way, may)| may && self.make_way(next, gang, way));
         if is_heard {
             self.heard += 1;
         } else {
@@ -117,7 +135,11 @@ impl Pass<'_> {
         from <= self.ledger.now()
     }
 
-    fn try_to_evict(&mut self, next: Next, gang: &Gang) -> bool {
+    pub(super) fn may_shrink_somebody(&self) -> bool {
+        !self.ledger.is_overbooked() && self.ledger.shrinkable().next().is_some()
+    }
+
+    fn make_way(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
         let id = next.gang();
         let Some(job) = self.ledger.job(id.job) else { return false };
         let queues = &self.desk.queues;
@@ -128,26 +150,44 @@ impl Pass<'_> {
         let standing = queues.standing_with(next.queue, seat, &least);
         let wants = Party { queue: next.queue, standing };
         let claim = queues.claim_of(next.queue, &least.bill);
-        let victims = self.victims(wants, &claim);
+        let victims = match way {
+            Way::Evict => self.victims(wants, &claim),
+            Way::Shrink => self.spare_members(wants),
+        };
         let found = self.make_room(gang, &victims).filter(|(place, _)| !self.is_barred(next.ask, place));
-        let Some((place, victims)) = found else { return false };
+        let Some((place, mut victims)) = found else { return false };
+        let left = self.left_of(&victims);
         let queues = &self.desk.queues;
         let bill = queues.goods.held(self.tree(), queues.settings(), &place.picks, gang);
         // Of several device models it may have been given more than the least that it was judged by.
         let holder = Holder::new(bill, is_fixed);
         let standing = queues.standing_with(next.queue, seat, &holder);
         let claim = queues.claim_of(next.queue, &holder.bill);
-        let has_right =
-            |victim: &Victim| queues.right(Party { standing, ..wants }, victim.party, &claim).is_some();
+        let wants = Party { standing, ..wants };
+        let has_right = |victim: &Victim| match way {
+            Way::Evict => queues.right(wants, victim.party, &claim).is_some(),
+            Way::Shrink => {
+                queues.may_shrink(wants, victim.party) && left.get(&victim.gang).is_some_and(Option::is_some)
+            }
+        };
         let may = victims.iter().all(has_right);
-        let leaving: Vec<(QueueAt, GangId)> = victims.iter().map(|v| (v.party.queue, v.gang)).collect();
-        if !may || !self.has_room_without(&leaving, next.queue, &holder) {
+        let mut seen = BTreeSet::new();
+        victims.retain(|victim| seen.insert(victim.gang));
+        if !may || !self.has_room_without(&victims, &left, next.queue, &holder) {
             return false;
         }
         let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
-        let place = Place { at: place.at.map(|at| at.min(latest)), ..place };
-        self.claim(next, gang, place, holder);
+        // Nobody knows when a boundary comes.
+        let at = place.at.filter(|_| way == Way::Evict).map(|at| at.min(latest));
+        self.claim(next, gang, Place { at, ..place }, holder);
         for victim in victims {
+            if let Some(keeps) = left.get(&victim.gang).cloned().flatten() {
+                let size = u32::try_from(keeps.slots.len()).unwrap_or(u32::MAX);
+                self.shrunk.push((victim.gang, Resize { size, keeps, by: Some(id) }));
+            }
+            if way == Way::Shrink {
+                continue;
+            }
             let rule = self.desk.queues.rule(victim.right, wants, victim.party, &claim);
             let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
             self.evicted.push((victim.gang, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
@@ -156,19 +196,33 @@ impl Pass<'_> {
     }
 
     /// Whether the queue has room once these have made way.
-    fn has_room_without(&mut self, leaving: &[(QueueAt, GangId)], queue: QueueAt, more: &Holder) -> bool {
-        let now = self.ledger.now();
+    fn has_room_without(
+        &mut self,
+        victims: &[Victim],
+        left: &BTreeMap<GangId, Option<Placement>>,
+        queue: QueueAt,
+        holder: &Holder,
+    ) -> bool {
+        let (tree, now) = (self.tree(), self.ledger.now());
         let queues = &mut self.desk.queues;
-        let seats = leaving
-            .iter()
-            .filter_map(|(at, gang)| Some((*at, queues.seat_of(self.ledger.job(gang.job)?, *gang))));
-        let seats: Vec<_> = seats.collect();
-        let gone: Vec<_> = seats.iter().map(|(at, seat)| queues.discharge(*at, *seat, now)).collect();
-        let has_room = queues.room(queue, &more.bill, more.is_fixed).is_ok();
-        for ((at, seat), holder) in seats.into_iter().zip(gone) {
-            if let Some(holder) = holder {
-                queues.charge(at, seat, holder, now);
+        let mut gone = Vec::new();
+        for victim in victims {
+            let Some((job, gang)) = self.ledger.job(victim.gang.job).zip(self.ledger.gang(victim.gang))
+            else {
+                continue;
+            };
+            let (at, seat) = (victim.party.queue, queues.seat_of(job, victim.gang));
+            let Some(had) = queues.discharge(at, seat, now) else { continue };
+            if let Some(Some(keeps)) = left.get(&victim.gang) {
+                let bill = queues.goods.held(tree, queues.settings(), &tree.picks_of(keeps, gang), gang);
+                queues.charge(at, seat, Holder { bill, ..had }, now);
             }
+            gone.push((at, seat, had));
+        }
+        let has_room = queues.room(queue, &holder.bill, holder.is_fixed).is_ok();
+        for (at, seat, had) in gone {
+            queues.discharge(at, seat, now);
+            queues.charge(at, seat, had, now);
         }
         has_room
     }
@@ -204,17 +258,23 @@ impl Pass<'_> {
                 _ => continue,
             };
             let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
-            let mut picks = tree.picks_of(placement, gang);
-            Hold::unheld(&self.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
-            victims.push(Victim {
+            let lost_device_ms = lost_ms(&holder.bill, now, saved_at);
+            let whole = Victim {
                 rank: party.standing.rank,
-                lost_device_ms: lost_ms(&holder.bill, now, saved_at),
+                lost_device_ms,
+                costs_device_ms: lost_device_ms,
                 devices: std::cmp::Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
                 gang: id,
+                chunk: None,
                 party,
                 right,
-                picks,
-            });
+                picks: Vec::new(),
+            };
+            if gang.size > gang.min && matches!(record.phase, Phase::Running { .. }) {
+                victims.extend(self.in_chunks(gang, placement, &whole));
+            } else {
+                victims.push(Victim { picks: self.unheld(tree.picks_of(placement, gang)), ..whole });
+            }
         }
         victims.sort_by_key(Victim::cost);
         victims
@@ -223,6 +283,67 @@ impl Pass<'_> {
     fn stays_when_started(&self, id: GangId) -> bool {
         let class = self.ledger.job(id.job).and_then(|job| self.desk.queues.class_of(job));
         class.is_some_and(|class| class.min_run_ms > 0)
+    }
+
+    /// Members of gangs that can shrink at their next boundary, for one that stands no worse.
+    fn spare_members(&mut self, wants: Party) -> Vec<Victim> {
+        let mut victims = Vec::new();
+        for id in self.ledger.shrinkable() {
+            let queues = &self.desk.queues;
+            let seat = self.ledger.job(id.job).map(|job| queues.seat_of(job, id));
+            let Some(party) =
+                self.ledger.queue_of(id.job).zip(seat).and_then(|(at, seat)| queues.party(at, seat))
+            else {
+                continue;
+            };
+            let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
+                || self.evicted.iter().any(|(gang, _)| *gang == id);
+            if is_told || !self.desk.queues.may_shrink(wants, party) {
+                continue;
+            }
+            let placement = self.ledger.record(id).and_then(|record| record.placement.as_ref());
+            let Some((gang, placement)) = self.ledger.gang(id).zip(placement) else { continue };
+            let whole = Victim {
+                rank: party.standing.rank,
+                lost_device_ms: 0,
+                costs_device_ms: 0,
+                devices: std::cmp::Reverse(0),
+                gang: id,
+                chunk: None,
+                party,
+                right: Right::Class,
+                picks: Vec::new(),
+            };
+            victims.extend(self.in_chunks(gang, placement, &whole));
+        }
+        victims.sort_by_key(Victim::cost);
+        victims
+    }
+
+    /// The members of a gang in the parts by which it shrinks; those that it can do without cost nothing.
+    fn in_chunks(&self, gang: &Gang, placement: &Placement, whole: &Victim) -> Vec<Victim> {
+        let mut spare = gang.size - gang.min;
+        let chunk = |ranks: Range<u32>| {
+            let count = ranks.end - ranks.start;
+            let is_spare = count <= spare;
+            spare = if is_spare { spare - count } else { 0 };
+            let slots = placement.slots.get(ranks.start as usize..ranks.end as usize).unwrap_or_default();
+            let of_chunk = Placement { slots: slots.to_vec(), level: placement.level.clone() };
+            Victim {
+                picks: self.unheld(self.tree().picks_of(&of_chunk, gang)),
+                costs_device_ms: if is_spare { 0 } else { whole.costs_device_ms },
+                devices: std::cmp::Reverse(u64::from(count.saturating_mul(gang.needs.devices)) * 1_000),
+                chunk: Some(ranks),
+                ..whole.clone()
+            }
+        };
+        chunks(gang, placement).into_iter().map(chunk).collect()
+    }
+
+    /// What others may have of it.
+    fn unheld(&self, mut picks: Vec<Pick>) -> Vec<Pick> {
+        Hold::unheld(&self.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
+        picks
     }
 
     /// The place with the cheapest victims, of the domains that were tried.
@@ -410,7 +531,7 @@ impl Cost {
         }
         self.last = Some(victim.gang);
         self.rank = self.rank.max(Some(victim.rank));
-        self.lost_device_ms = self.lost_device_ms.saturating_add(victim.lost_device_ms);
+        self.lost_device_ms = self.lost_device_ms.saturating_add(victim.costs_device_ms);
         self.gangs += 1;
     }
 }

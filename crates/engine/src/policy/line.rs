@@ -58,8 +58,6 @@ pub(crate) struct Line {
     unranked: Vec<(QueueAt, AskId)>,
     /// Queues may be within their guarantees that were not.
     regained: bool,
-    /// Who waits, or for what room is known, changed so often.
-    changes: u64,
 }
 
 impl Line {
@@ -116,18 +114,12 @@ impl Line {
 
     /// Whoever waits with an ask is looked at, if that is open and there is room for somebody.
     fn make_ready(&mut self, ask: AskId) {
-        self.changes += 1;
         let asked = self.ask(ask);
         if asked.is_open && asked.has_room() {
             self.ready.insert(ask);
         } else {
             self.ready.remove(&ask);
         }
-    }
-
-    /// Changes whenever somebody begins or ceases to wait, or queues have room or none.
-    pub(crate) const fn changes(&self) -> u64 {
-        self.changes
     }
 
     fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
@@ -203,12 +195,14 @@ impl Line {
         }
         while let Some(Reverse(next)) = self.turns.peek() {
             let (ask, queue) = (next.ask, next.queue);
-            let is_open = self.ask(ask).is_open;
-            if is_open {
-                // It may fit: it is not looked for victims before that is known.
+            // Nobody makes way for who may fit, or could start farther apart.
+            let asked = self.ask(ask);
+            let is_full = !asked.is_open && !matches!(asked.reason, Reason::PreferredWait { .. });
+            let waits = self.is_untried(ask, queue);
+            if waits && !is_full {
                 self.unranked.push((queue, ask));
             }
-            let waits = self.is_untried(ask, queue) && !is_open;
+            let waits = waits && is_full;
             let current = if waits { self.next_of(queues, ask, queue) } else { None };
             match current {
                 Some(current) if current == *next => return Some(current),

@@ -40,11 +40,11 @@ pub(crate) struct Standings {
     stale: BTreeSet<QueueAt>,
 }
 
-/// Those of one outermost queue that may have to make way.
+/// Those of one outermost queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Top {
     gangs: Vec<(Seat, Party)>,
-    /// How they stand, each queue's own once, and from when one of those makes way.
+    /// How those stand that may have to make way, each queue's own once, and from when one of those does.
     ways: BTreeMap<Party, Timestamp>,
     /// The same as others see it, who ask for the outermost queue only.
     ways_outside: BTreeMap<Party, Timestamp>,
@@ -85,12 +85,14 @@ impl Queues {
     fn counted(&self, top: QueueAt) -> Top {
         let mut counted = Vec::new();
         self.count(top, None, &mut counted);
-        let evictable = counted.iter().filter(|gang| !gang.holder.is_fixed);
         let mut found = Top::default();
-        for gang in evictable {
+        for gang in counted {
             let (party, until) =
                 (Party { queue: gang.queue, standing: gang.standing }, gang.holder.stays_until);
             found.gangs.push((gang.seat, party));
+            if gang.holder.is_fixed {
+                continue;
+            }
             let seen = [(&mut found.ways, party), (&mut found.ways_outside, Party { queue: top, ..party })];
             for (ways, party) in seen {
                 let earliest = ways.entry(party).or_insert(until);
@@ -118,9 +120,15 @@ impl Queues {
         tops.dedup_by(|one, other| std::ptr::eq(*one, *other));
         tops.into_iter().flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
             let right = self.right(wants, *party, claim)?;
-            let holder = self.at(party.queue).holders.get(seat)?;
+            let holder = self.at(party.queue).holders.get(seat).filter(|holder| !holder.is_fixed)?;
             Some((seat.gang, *party, right, holder))
         })
+    }
+
+    /// How a gang stands that holds capacity.
+    pub(crate) fn party(&self, queue: QueueAt, seat: Seat) -> Option<Party> {
+        let top = self.standings.tops.get(&self.at(queue).top)?;
+        top.gangs.iter().find(|(other, _)| *other == seat).map(|(_, party)| *party)
     }
 
     /// The ways to stand of those that have to make way, each with its outermost queue and from when one of them does.

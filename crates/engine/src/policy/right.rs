@@ -104,6 +104,16 @@ impl Queues {
         (is_as_due && mine.rank > other.rank).then_some(Right::Class)
     }
 
+    /// Whether a gang that waits may have members that one that runs can do without: it is of no lower class, and takes
+    /// nothing that is the own of queues to which only the other belongs.
+    pub(crate) fn may_shrink(&self, wants: Party, holds: Party) -> bool {
+        let (mine, other) = (wants.standing, holds.standing);
+        let common = self.common_depth(wants.queue, holds.queue);
+        let is_as_good = |mine: u32, other: u32| other <= common || mine > common;
+        let is_founded = is_as_good(mine.guaranteed, other.guaranteed) && is_as_good(mine.due, other.due);
+        mine.rank >= other.rank && (wants.queue == holds.queue || is_founded)
+    }
+
     pub(crate) fn rule(&self, right: Right, wants: Party, holds: Party, claim: &Claim) -> EvictionRule {
         let named = |queue: QueueAt, depth: u32| {
             let at = self.path(queue).find(|at| self.at(*at).depth == depth).unwrap_or(queue);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bugs;
+mod elastic;
 mod fairness;
 mod news;
 mod random;

@@ -27,7 +27,9 @@ enum Op {
         runs: u64,
         priority: i32,
         mode: u8,
+        elastic: (u32, u32),
     },
+    Boundary(usize),
     Advance(u64),
     Cancel(usize),
     Hold(usize, bool),
@@ -64,11 +66,14 @@ fn any_op() -> impl Strategy<Value = Op> {
         1_u64..60,
         0_i32..3,
         0_u8..4,
+        proptest::option::weighted(0.4, (0_u32..3, 0_u32..4)),
     );
     prop_oneof![
-        10 => submit.prop_map(|(leaf, size, devices, class, limit, runs, priority, mode)| {
-            Op::Submit { leaf, size, devices, class, limit, runs, priority, mode }
+        10 => submit.prop_map(|(leaf, size, devices, class, limit, runs, priority, mode, elastic)| {
+            let elastic = elastic.unwrap_or((0, 0));
+            Op::Submit { leaf, size, devices, class, limit, runs, priority, mode, elastic }
         }),
+        6 => (0_usize..40).prop_map(Op::Boundary),
         6 => (1_u64..40).prop_map(Op::Advance),
         2 => (0_usize..40).prop_map(Op::Cancel),
         1 => (0_usize..40, any::<bool>()).prop_map(|(job, held)| Op::Hold(job, held)),
@@ -146,13 +151,15 @@ impl Run {
 
     fn perform(&mut self, op: &Op) {
         let any_job = |at: usize, next: u64| JobId(1 + at as u64 % (next - 1).max(1));
-        if self.next == 1 && matches!(op, Op::Hold(..) | Op::Boost(..)) {
+        if self.next == 1 && matches!(op, Op::Hold(..) | Op::Boost(..) | Op::Boundary(..)) {
             return;
         }
         match op {
-            Op::Submit { leaf, size, devices, class, limit, runs, priority, mode } => {
+            Op::Submit { leaf, size, devices, class, limit, runs, priority, mode, elastic } => {
                 let leaves = self.leaves();
-                let mut built = job(self.next, gang(*size).devices(*devices)).priority(*priority);
+                let (least, most) = (size.saturating_sub(elastic.0).max(1), size + elastic.1);
+                let built = gang(*size).devices(*devices).elastic(least, most);
+                let mut built = job(self.next, built).priority(*priority);
                 built = built.queue(&format!("q{}", leaves[leaf % leaves.len()])).class(CLASSES[*class]);
                 if let Some(limit) = limit {
                     built = built.time_limit(limit * MINUTE);
@@ -167,6 +174,12 @@ impl Run {
             }
             Op::Advance(minutes) => self.world.advance(minutes * MINUTE),
             Op::Cancel(at) => self.world.cancel(any_job(*at, self.next).0),
+            Op::Boundary(at) => {
+                let job = any_job(*at, self.next);
+                if self.world.watched.engine.job(job).is_some() {
+                    self.world.boundary(job.0);
+                }
+            }
             Op::Hold(at, true) => {
                 self.world.tell(&[Input::JobHeld { job: any_job(*at, self.next), by: "user".into() }]);
             }
@@ -277,7 +290,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// `Watched` also checks every step: usage is zero when nobody holds anything, an equal engine decides the same, and
     /// nothing is left to decide.

@@ -78,6 +78,16 @@ impl World {
         self.tell(&[Input::JobSubmitted { job: Box::new(job) }]);
     }
 
+    /// A job says that its size may change now.
+    pub(crate) fn boundary(&mut self, job: u64) {
+        self.tell(&[Input::BoundaryReached { gang: Self::gang(job), at: self.now() }]);
+    }
+
+    /// Members that it has.
+    pub(crate) fn size(&self, job: u64) -> usize {
+        self.watched.record(Self::gang(job)).members.len()
+    }
+
     pub(crate) fn cancel(&mut self, job: u64) {
         self.tell(&[Input::CancelRequested { job: JobId(job), by: "user".into() }]);
     }

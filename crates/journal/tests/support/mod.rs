@@ -68,7 +68,13 @@ pub(crate) fn facts() -> Vec<Input> {
         Input::ServiceObserved { service: Service { job, replicas: 2 } },
         Input::SessionObserved { session: Session { job, used_at: at } },
         Input::CalendarObserved {
-            calendar: Calendar { node: node.clone(), begins_at: at, ends_at: at.plus(1), held_for: None },
+            calendar: Calendar {
+                node: node.clone(),
+                begins_at: at,
+                ends_at: at.plus(1),
+                held_for: None,
+                is_declared: false,
+            },
         },
         Input::MetricObserved { metric: Metric { gang, name: "loss".to_owned(), value_milli: -5, at } },
         Input::SpotNoticed { notice: SpotNotice { node: node.clone(), ends_at: at } },

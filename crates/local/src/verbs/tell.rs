@@ -69,8 +69,8 @@ pub(super) fn tell(
             (Input::MetricObserved { metric: Metric { gang, name, value_milli, at } }, detail)
         }
         News::Boundary => {
-            let message = "gangs keep their size in this version, so a boundary changes nothing";
-            return Err(refuse(ErrorCode::BadRequest, message, "leave it out, or ignore this error"));
+            let detail = format!("gang {gang} saved its work, and may have another size from here");
+            (Input::BoundaryReached { gang, at }, detail)
         }
     };
     // A fact about a gang that runs; when it ended just now there is nobody to tell.

@@ -6,6 +6,7 @@ use phalanx_model::{Gang, GangRecord, Job, QueueName, QueueReport, Reason, Repor
 use phalanx_shell::Engine;
 
 use super::class_of;
+use super::reason_sentence;
 use crate::protocol::{QueueDetailView, QueueView, WaitingView};
 
 /// Gangs of one queue that are explained: each costs a search.
@@ -114,7 +115,7 @@ fn waits(
         waits_since: record.pending_since,
         evictions: record.evictions,
         reason: reason.word().to_owned(),
-        detail: reason.to_string(),
+        detail: reason_sentence(engine, &reason),
         estimated_start: report.and_then(|report| report.estimated_start).map(|estimate| estimate.at),
     }
 }

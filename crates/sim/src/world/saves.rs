@@ -1,6 +1,6 @@
 //! Work that is saved: every so often, when a member is advised to, and when a scenario says so.
 
-use phalanx_model::{Exit, GangId, Input, JobId, MemberId, MemberState, Timestamp};
+use phalanx_model::{Exit, Gang, GangId, Input, JobId, MemberId, MemberState, Timestamp};
 
 use super::{Due, World};
 use crate::Failure;
@@ -69,7 +69,13 @@ impl World {
         let saved = self.saved.entry(gang).or_default();
         if done_ms > *saved {
             *saved = done_ms;
-            self.report(Input::GangCheckpointed { gang, at: until });
+            let job = self.engine.job(gang.job);
+            let is_elastic =
+                job.and_then(|job| job.gangs.get(usize::from(gang.index))).is_some_and(Gang::is_elastic);
+            // What can change its size says so whenever its work is saved.
+            let (boundary, saved) =
+                (Input::BoundaryReached { gang, at: until }, Input::GangCheckpointed { gang, at: until });
+            self.report(if is_elastic { boundary } else { saved });
         }
     }
 }

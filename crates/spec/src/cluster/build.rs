@@ -74,7 +74,7 @@ impl Cluster {
                 machine,
                 uuids: Vec::new(),
                 foreign: said.busy,
-                spot: None,
+                spot: said.spot,
                 torus: said.torus,
             });
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, DomainName, LevelName, NodeName, Torus};
 
 use super::{
-    ClusterFile, DeclaredDevices, DeclaredHardware, DeclaredNode, NODES_MAX, NodeFile, build, default_cluster,
+    ClusterFile, DeclaredDevices, DeclaredHardware, DeclaredNode, NODES_MAX, NodeFile, SpotFile, build,
+    default_cluster,
 };
 use crate::error::{Place, SpecError, listed, quote};
 use crate::pattern::NamePattern;
@@ -55,6 +56,8 @@ impl ClusterFile {
                 address: addresses.get(at).cloned(),
                 busy,
                 torus: places.get(at).copied(),
+                price_micro_per_device_hour: file.price.map(|price| price.value.0),
+                spot: file.spot.as_ref().map(SpotFile::model),
                 line: if let Place::File { line, .. } = file.name.place { line } else { 0 },
             });
         }

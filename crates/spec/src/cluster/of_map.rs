@@ -102,6 +102,8 @@ impl ClusterFile {
                     resources: BTreeMap::new(),
                     gpu_sharing: None,
                     torus,
+                    price: None,
+                    spot: None,
                 });
             }
         }

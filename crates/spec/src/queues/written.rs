@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
+use phalanx_model::{Class, HoldOut, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
     AmountsFile, BoostFile, ClassFile, Depth, Percent, QueueEntry, QueueFile, ShapeFile, SharePolicy,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::gpus::ModelName;
 use crate::place::At;
-use crate::scalar::{Count, Span, TimeLimit};
+use crate::scalar::{Count, Span, TimeLimit, Wait};
 
 impl QueueFile {
     /// The file that says this: children inside their parents, and every setting, whether or not it is the default.
@@ -87,6 +87,10 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
         max_running: caps.running_max.map(At::from),
         max_gang_gpus: caps.gang_devices_max.map(|max| Count(max).into()),
         max_time: caps.time_limit_max_ms.map(|ms| TimeLimit(ns(ms)).into()),
+        wait: caps.hold_out.map(|hold_out| match hold_out {
+            HoldOut::For(ms) => Wait::For(Span(ns(ms))).into(),
+            HoldOut::Priced(milli) => Wait::Priced(milli).into(),
+        }),
         queues: below.map(|queue| entry(queue, children)).collect(),
     }
 }

@@ -10,7 +10,7 @@ use serde_saphyr::Spanned;
 use super::{SegmentFile, SpreadFile, TopologyFile};
 use crate::error::Place;
 use crate::place::At;
-use crate::scalar::{Count, Mode, Sides, Span};
+use crate::scalar::{Count, Mode, Sides, Wait};
 use crate::short::{ShortOrLong, read_placed};
 use crate::yaml;
 
@@ -28,8 +28,10 @@ pub(crate) struct TopologyFields {
     /// domain, or it does not start.
     mode: Option<At<Mode>>,
     /// How long to hold out for such a domain before any other place is taken, whatever the `mode`. Default:
-    /// `required` holds out for ever, and `preferred` not at all.
-    wait: Option<At<Span>>,
+    /// `required` holds out for ever, and `preferred` as long as its queue says, or not at all. `priced`: until that
+    /// has cost as much as another place would, by the predicted slowdown and the time limit; `priced:2` where an hour
+    /// of waiting is worth two of running.
+    wait: Option<At<Wait>>,
     /// Parts of the job that must each share a lower domain, the smaller inside the larger:
     /// `[32@leaf, 8@node]`.
     #[serde(default)]

@@ -1,0 +1,172 @@
+//! Elastic gangs: they change their size at boundaries that they declare, by ending there and starting again from the work
+//! that they saved. What they keep of their place stays theirs in between.
+
+use phalanx_model::{
+    Boundary, Change, GangId, Input, JobId, Outcome, Phase, Reserved, Resize, StopCause, StopStage, Timestamp,
+};
+
+use super::Ledger;
+use super::apply::refuse;
+
+impl Ledger {
+    /// A gang saved its work and may be stopped now: it is, where it is to have another size.
+    pub(super) fn boundary(&mut self, gang: GangId, at: Timestamp, out: &mut Outcome) {
+        let Some(record) = self.record_mut(gang) else {
+            return refuse(out, format!("boundary of gang {gang}"), "no such gang");
+        };
+        record.checkpointed_at = record.checkpointed_at.max(Some(at));
+        let before = record.boundary.replace(Boundary { at, every_ms: None });
+        if let (Some(before), Some(now)) = (before, record.boundary.as_mut()) {
+            now.every_ms = Some(at.since(before.at)).filter(|every| *every > 0).or(before.every_ms);
+        }
+        match record.phase.clone() {
+            Phase::Running { .. } => {}
+            // Its work is saved: there is nothing left to wait for.
+            Phase::Stopping { cause, stage: StopStage::Advised, .. } => {
+                return self.stop_harder(gang, cause, StopStage::Advised, out);
+            }
+            _ => return,
+        }
+        if let Some(resize) = self.record(gang).and_then(|record| record.resize.as_ref()) {
+            let cause = StopCause::Resized { size: resize.size };
+            return self.begin_stop(gang, cause, out);
+        }
+        let Some((min, size, max)) = self.gang(gang).map(|asked| (asked.min, asked.size, asked.max)) else {
+            return;
+        };
+        if before.is_none() && size > min {
+            // Others may have it shrink from now on.
+            self.line.try_all();
+            self.replan = true;
+        }
+        if size < max {
+            self.at_boundary.insert(gang);
+            self.replan = true;
+        }
+    }
+
+    /// Gangs that said just now that they may grow.
+    pub(crate) fn take_at_boundary(&mut self) -> Vec<GangId> {
+        std::mem::take(&mut self.at_boundary).into_iter().collect()
+    }
+
+    /// Gangs that run, can shrink at their next boundary, and were not told to yet.
+    pub(crate) fn shrinkable(&self) -> impl Iterator<Item = GangId> + '_ {
+        let may = |id: &&GangId| {
+            let sizes = self.gang(**id).is_some_and(|gang| gang.size > gang.min);
+            let record = self.record(**id).filter(|_| !self.is_held(id.job));
+            sizes
+                && record.is_some_and(|r| {
+                    matches!(r.phase, Phase::Running { .. }) && r.boundary.is_some() && r.resize.is_none()
+                })
+        };
+        self.elastic.iter().filter(may).copied()
+    }
+
+    /// The size with which a gang is to start again.
+    pub(crate) fn resized_to(&self, gang: GangId) -> Option<u32> {
+        self.record(gang)?.resize.as_ref().map(|resize| resize.size)
+    }
+
+    /// A gang is to have another size from its next boundary or its next start on.
+    pub(crate) fn ask_resize(&mut self, gang: GangId, resize: Resize, out: &mut Outcome) {
+        out.changes.push(Change::ResizeAsked { gang, resize: resize.clone() });
+        if let Some(record) = self.record_mut(gang) {
+            record.resize = Some(resize);
+        }
+    }
+
+    /// A gang at its boundary grows.
+    pub(crate) fn grow(&mut self, gang: GangId, size: u32, out: &mut Outcome) {
+        let Some(keeps) = self.record(gang).and_then(|record| record.placement.clone()) else { return };
+        self.ask_resize(gang, Resize { size, keeps, by: None }, out);
+        self.begin_stop(gang, StopCause::Resized { size }, out);
+    }
+
+    /// Nothing comes of another size.
+    pub(crate) fn keep_size(&mut self, gang: GangId) {
+        if let Some(record) = self.record_mut(gang) {
+            record.resize = None;
+        }
+    }
+
+    /// Gangs that are to shrink for one.
+    pub(super) fn shrinking_for(&self, by: GangId) -> impl Iterator<Item = GangId> + '_ {
+        let by = Some(by);
+        let resize = |id: &GangId| self.record(*id).and_then(|record| record.resize.as_ref());
+        self.elastic.iter().copied().filter(move |id| resize(id).is_some_and(|resize| resize.by == by))
+    }
+
+    /// Whoever was to shrink for a gang that no longer waits for it keeps its size.
+    pub(super) fn call_off_shrinks_for(&mut self, by: GangId) {
+        let asked: Vec<GangId> = self.elastic.iter().copied().collect();
+        for gang in asked {
+            let Some(record) = self.record_mut(gang) else { continue };
+            let is_for = record.resize.as_ref().is_some_and(|resize| resize.by == Some(by));
+            if is_for && matches!(record.phase, Phase::Running { .. }) {
+                record.resize = None;
+            }
+        }
+    }
+
+    /// The size that a gang is to have, and its own place until it starts again with it.
+    pub(super) fn keep_place(&mut self, gang: GangId, out: &mut Outcome) {
+        let now = self.now;
+        if self.is_held(gang.job) {
+            return self.keep_size(gang);
+        }
+        let Some(resize) = self.record(gang).and_then(|record| record.resize.clone()) else { return };
+        let kept = u32::try_from(resize.keeps.slots.len()).unwrap_or(u32::MAX);
+        self.set_size(gang, kept);
+        let reserved = Reserved { placement: resize.keeps, at: None, evicts: true, made_at: now };
+        out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
+        if let Some(record) = self.record_mut(gang) {
+            record.reserved = Some(reserved);
+        }
+    }
+
+    fn is_held(&self, job: JobId) -> bool {
+        self.job(job).is_some_and(|job| job.turn.held_by.is_some())
+    }
+
+    /// Members that an elastic gang has from now on.
+    pub(super) fn set_size(&mut self, id: GangId, size: u32) {
+        let gang = self.jobs.get_mut(&id.job).and_then(|e| e.job.gangs.get_mut(usize::from(id.index)));
+        if let Some(gang) = gang.filter(|gang| gang.is_elastic()) {
+            gang.size = size.clamp(gang.min, gang.max);
+        }
+    }
+
+    /// Follows which gangs hold capacity and may have another size.
+    pub(super) fn note_elastic(&mut self, gang: GangId) {
+        let holds = self.record(gang).is_some_and(|record| record.holds_capacity());
+        if holds && self.gang(gang).is_some_and(phalanx_model::Gang::is_elastic) {
+            self.elastic.insert(gang);
+        } else if self.elastic.remove(&gang) {
+            self.at_boundary.remove(&gang);
+        }
+    }
+
+    /// A user's wish for another size, from the next boundary on.
+    pub(super) fn resize(&mut self, input: &Input, out: &mut Outcome) {
+        let Input::GangResized { gang, size } = input else { return };
+        let (id, size) = (*gang, *size);
+        let subject = || format!("size of gang {id}");
+        let Some((gang, record)) = self.gang(id).zip(self.record(id)) else {
+            return refuse(out, subject(), "no such gang");
+        };
+        let is_whole = size.is_multiple_of(gang.size_step());
+        if !gang.is_elastic() || size < gang.min || size > gang.max || !is_whole {
+            let why = format!("{size} is not within {} to {}, by {}", gang.min, gang.max, gang.size_step());
+            return refuse(out, subject(), &why);
+        }
+        if record.is_pending() {
+            self.set_size(id, size);
+            return self.relist(id);
+        }
+        let Some(placement) = record.placement.clone().filter(|_| record.holds_capacity()) else { return };
+        let mut keeps = placement;
+        keeps.slots.truncate(size as usize);
+        self.ask_resize(id, Resize { size, keeps, by: None }, out);
+    }
+}

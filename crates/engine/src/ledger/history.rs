@@ -1,0 +1,146 @@
+//! How long jobs of one user and name took so far. It betters the estimate that is shown of when those that run end, and
+//! decides nothing: reservations and back-fill rest on limits alone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use phalanx_model::past::RUNS_MAX;
+use phalanx_model::{Ending, GangId, GangRecord, Input, Job, Outcome, PastRuns, Phase, Timestamp};
+
+use super::Ledger;
+use super::apply::refuse;
+
+/// Users' names of jobs that are remembered; the one that ended longest ago goes first.
+const KEYS_MAX: usize = 1_024;
+/// Fewer runs say too little.
+const RUNS_MIN: usize = 3;
+
+/// A user, and the name of jobs without the digits at its end.
+type Key = (u32, String);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Runs {
+    of_limit_milli: VecDeque<u32>,
+    last_at: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct History {
+    by_key: BTreeMap<Key, Runs>,
+    /// The same, by when the last run ended.
+    by_age: BTreeSet<(Timestamp, Key)>,
+}
+
+fn key(job: &Job) -> Key {
+    let name = job.name.as_str().trim_end_matches(|c: char| c.is_ascii_digit());
+    (job.owner.uid, name.to_owned())
+}
+
+impl History {
+    fn add(&mut self, key: Key, of_limit_milli: u32, at: Timestamp) {
+        let mut runs = self.take(&key).unwrap_or(Runs { of_limit_milli: VecDeque::new(), last_at: at });
+        if runs.of_limit_milli.len() >= RUNS_MAX {
+            runs.of_limit_milli.pop_front();
+        }
+        runs.of_limit_milli.push_back(of_limit_milli);
+        runs.last_at = at;
+        self.put(key, runs);
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Runs> {
+        let runs = self.by_key.remove(key)?;
+        self.by_age.remove(&(runs.last_at, key.clone()));
+        Some(runs)
+    }
+
+    fn put(&mut self, key: Key, runs: Runs) {
+        self.by_age.insert((runs.last_at, key.clone()));
+        self.by_key.insert(key, runs);
+        if self.by_key.len() > KEYS_MAX
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.by_key.remove(&oldest);
+        }
+    }
+
+    /// The part of its limit that a job is likely to take, in thousandths, and how many runs say so: the median of them, the
+    /// longer one of the two in the middle.
+    fn likely(&self, job: &Job) -> Option<(u32, u32)> {
+        let runs = self.by_key.get(&key(job)).filter(|runs| runs.of_limit_milli.len() >= RUNS_MIN)?;
+        let mut sorted: Vec<u32> = runs.of_limit_milli.iter().copied().collect();
+        sorted.sort_unstable();
+        Some((*sorted.get(sorted.len() / 2)?, u32::try_from(sorted.len()).unwrap_or(u32::MAX)))
+    }
+
+    pub(super) fn facts(&self) -> impl Iterator<Item = Input> {
+        self.by_key.iter().map(|((uid, name), runs)| Input::RunsObserved {
+            runs: PastRuns {
+                uid: *uid,
+                name: name.clone(),
+                of_limit_milli: runs.of_limit_milli.iter().copied().collect(),
+                last_at: runs.last_at,
+            },
+        })
+    }
+}
+
+impl Ledger {
+    /// What is known from before.
+    pub(super) fn observe_runs(&mut self, runs: &PastRuns, out: &mut Outcome) {
+        let PastRuns { uid, name, of_limit_milli, last_at } = runs;
+        if of_limit_milli.is_empty() || of_limit_milli.len() > RUNS_MAX {
+            let why = format!("{} runs, and 1 to {RUNS_MAX} are remembered", of_limit_milli.len());
+            return refuse(out, format!("past runs of {name}"), &why);
+        }
+        let key = (*uid, name.clone());
+        self.history.take(&key);
+        self.history
+            .put(key, Runs { of_limit_milli: of_limit_milli.iter().copied().collect(), last_at: *last_at });
+    }
+
+    /// A gang ends. What failed, was stopped or was started again says nothing of how long such a job takes.
+    pub(super) fn remember_run(&mut self, gang: GangId, ending: &Ending) {
+        let known = self.job(gang.job).zip(self.record(gang));
+        let Some((job, record)) = known.filter(|(_, record)| record.attempt == 1) else { return };
+        let (Ending::Succeeded, Phase::Running { since }) = (ending, &record.phase) else { return };
+        let Some(limit_ms) = job.policy.time_limit_ms.filter(|limit| *limit > 0) else { return };
+        let milli = u128::from(self.now.since(*since)) * 1_000 / u128::from(limit_ms);
+        let (key, milli) = (key(job), u32::try_from(milli).unwrap_or(u32::MAX));
+        self.history.add(key, milli, self.now);
+    }
+
+    /// How long a gang is likely to run, and how many runs say so; none where its limit or the past says nothing.
+    pub(crate) fn likely_ms(&self, job: &Job) -> Option<(u64, u32)> {
+        let (milli, runs) = self.history.likely(job)?;
+        let ms = u128::from(job.policy.time_limit_ms?) * u128::from(milli) / 1_000;
+        Some((u64::try_from(ms).unwrap_or(u64::MAX), runs))
+    }
+
+    /// When a gang that runs is likely to end: never before now, and never after it has to.
+    pub(crate) fn likely_end(&self, job: &Job, record: &GangRecord) -> Option<(Timestamp, u32)> {
+        let Phase::Running { since } = record.phase else { return None };
+        let (ms, runs) = self.likely_ms(job)?;
+        let latest = crate::explain::known_end(job, record)?;
+        Some((since.plus(ms).max(self.now).min(latest.max(self.now)), runs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_first_and_the_last_eight_runs_count() {
+        let mut history = History::default();
+        for at in 0..2_000_u32 {
+            history.add((at % 1_100, "a".to_owned()), at, Timestamp(u64::from(at)));
+        }
+        assert_eq!((history.by_key.len(), history.by_age.len()), (KEYS_MAX, KEYS_MAX));
+        assert!(history.by_key.contains_key(&(899, "a".to_owned())), "the last one");
+        assert!(!history.by_key.contains_key(&(900, "a".to_owned())), "the oldest");
+        for milli in 0..20 {
+            history.add((0, "b".to_owned()), milli, Timestamp(3_000));
+        }
+        assert_eq!(history.by_key[&(0, "b".to_owned())].of_limit_milli, [12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(history.facts().count(), KEYS_MAX);
+    }
+}

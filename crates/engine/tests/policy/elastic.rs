@@ -1,0 +1,160 @@
+//! Elastic gangs: as many members as fit, more where nobody waits, fewer for those who do.
+
+use phalanx_model::{Change, Input, Settings, StopCause};
+use phalanx_testkit::{gang, job};
+
+use crate::world::{HOUR, MINUTE, World, octets};
+
+fn world(nodes: usize) -> World {
+    let mut world = World::new(|_| (), &octets(nodes));
+    let mut settings = Settings::default();
+    settings.classes.iter_mut().for_each(|class| class.min_run_ms = 0);
+    world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+    world
+}
+
+fn evicted(world: &World) -> usize {
+    let is_one =
+        |change: &Change| matches!(change, Change::GangStopping { cause: StopCause::Preempted(_), .. });
+    world.changes.iter().filter(|(_, change)| is_one(change)).count()
+}
+
+#[test]
+fn it_starts_with_what_fits() {
+    let mut world = world(1);
+    world.submit(job(1, gang(1).devices(4)));
+    world.submit(job(2, gang(8).devices(1).elastic(2, 8)));
+    assert_eq!((world.phase(2), world.size(2)), ("running", 4));
+    world.submit(job(3, gang(8).devices(1).elastic(1, 8)));
+    assert_eq!(world.phase(3), "pending");
+    world.watched.restart();
+    assert_eq!(world.size(2), 4);
+}
+
+#[test]
+fn it_grows_at_its_boundary_where_nobody_waits() {
+    let mut world = world(1);
+    world.submit(job(1, gang(1).devices(4)));
+    world.submit(job(2, gang(4).devices(1).elastic(2, 8)));
+    world.boundary(2);
+    assert_eq!(world.size(2), 4);
+    world.cancel(1);
+    world.advance(MINUTE);
+    // Not before it says so.
+    assert_eq!(world.size(2), 4);
+    world.boundary(2);
+    assert_eq!(world.phase(2), "stopping");
+    world.watched.restart();
+    world.advance(MINUTE);
+    assert_eq!((world.phase(2), world.size(2)), ("running", 8));
+    assert_eq!(world.watched.record(World::gang(2)).failures, 0);
+    assert_eq!(evicted(&world), 0);
+}
+
+/// Between its end and its start it waits for nobody: whoever came meanwhile does not take its place.
+#[test]
+fn its_place_is_its_own_while_it_grows() {
+    let mut world = world(1);
+    world.submit(job(1, gang(4).devices(1).elastic(2, 8)));
+    world.boundary(1);
+    world.submit(job(2, gang(1).devices(8)).priority(9));
+    world.submit(job(3, gang(1).devices(4)).priority(9));
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.size(1), world.phase(3)), ("running", 4, "running"));
+    assert_eq!(world.phase(2), "pending");
+}
+
+#[test]
+fn it_does_not_grow_into_what_somebody_waits_for() {
+    let mut world = world(1);
+    world.submit(job(1, gang(1).devices(1)));
+    world.submit(job(2, gang(4).devices(1).elastic(4, 8)));
+    world.submit(job(3, gang(1).devices(6)));
+    world.boundary(2);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(2), world.size(2)), ("running", 4));
+}
+
+/// Members that it can do without are given to whoever waits and stands no worse; at a boundary, so that nothing is lost.
+#[test]
+fn it_shrinks_at_its_boundary_for_one_that_waits() {
+    let mut world = world(1);
+    world.submit(job(1, gang(8).devices(1).elastic(2, 8)));
+    world.advance(HOUR);
+    world.submit(job(2, gang(1).devices(4)));
+    assert_eq!(world.phase(2), "pending");
+    // It never said that its size may change: that it does is known now.
+    world.boundary(1);
+    assert_eq!((world.phase(1), world.size(1)), ("running", 8));
+    world.watched.restart();
+    world.advance(MINUTE);
+    assert_eq!(world.phase(1), "running");
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.size(1), world.phase(2)), ("running", 4, "running"));
+    assert_eq!(evicted(&world), 0);
+}
+
+#[test]
+fn whoever_it_would_shrink_for_is_gone() {
+    let mut world = world(1);
+    world.submit(job(1, gang(8).devices(1).elastic(2, 8)));
+    world.boundary(1);
+    world.submit(job(2, gang(1).devices(4)));
+    world.cancel(2);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.size(1), world.evictions(1)), ("running", 8, 0));
+}
+
+/// By right it is told at once, and gives up no more than is needed.
+#[test]
+fn it_shrinks_rather_than_make_way() {
+    let mut world = world(1);
+    world.submit(job(1, gang(8).devices(1).elastic(2, 8)).class("research"));
+    world.submit(job(2, gang(1).devices(4)).class("serving"));
+    world.watched.restart();
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.size(1), world.phase(2)), ("running", 4, "running"));
+    assert_eq!(world.evictions(1), 1);
+    world.submit(job(3, gang(1).devices(4)).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.phase(3)), ("pending", "running"));
+}
+
+/// 16 devices are idle, four on each of four nodes, and a job wants two whole nodes.
+#[test]
+fn scattered_capacity_is_gathered() {
+    let mut world = world(4);
+    let spread = gang(4).devices(4).elastic(2, 4);
+    world.submit(job(1, phalanx_testkit::GangBuilder::spread(spread, 1, "node")));
+    assert_eq!(world.on(1).len(), 4);
+    world.submit(job(2, gang(2).devices(8)));
+    world.boundary(1);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.size(1), world.phase(2), world.on(2).len()), (2, "running", 2));
+}
+
+#[test]
+fn segments_leave_whole() {
+    let mut world = world(2);
+    let segments = |size| gang(size).devices(2).segment(2, "node").elastic(4, 8);
+    world.submit(job(1, segments(8)));
+    world.boundary(1);
+    world.submit(job(2, gang(1).devices(2)));
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.size(1), world.phase(2)), (6, "running"));
+}
+
+#[test]
+fn a_wish_for_another_size_waits_for_the_boundary() {
+    let mut world = world(1);
+    world.submit(job(1, gang(4).devices(1).elastic(2, 8)));
+    world.tell(&[Input::GangResized { gang: World::gang(1), size: 2 }]);
+    assert_eq!(world.size(1), 4);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.size(1)), ("running", 2));
+}
