@@ -290,12 +290,11 @@ impl Pass<'_> {
         let mut victims = Vec::new();
         for id in self.ledger.shrinkable() {
             let queues = &self.desk.queues;
-            let seat = self.ledger.job(id.job).map(|job| queues.seat_of(job, id));
-            let Some(party) =
-                self.ledger.queue_of(id.job).zip(seat).and_then(|(at, seat)| queues.party(at, seat))
-            else {
-                continue;
-            };
+            let found = self
+                .ledger
+                .job(id.job)
+                .and_then(|job| queues.party(queues.find(&job.queue)?, queues.seat_of(job, id)));
+            let Some(party) = found else { continue };
             let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
                 || self.evicted.iter().any(|(gang, _)| *gang == id);
             if is_told || !self.desk.queues.may_shrink(wants, party) {
