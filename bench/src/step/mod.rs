@@ -124,6 +124,7 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
     if let Some(often) = burst {
         trial.burst("burst_full", sizes.pending / BURST_PART, often)?;
     }
+    let mut digest = trial.world.digest.0;
     let mut refused: Vec<String> = trial.world.refused.into_iter().collect();
     if let Some(often) = burst {
         // Nobody else may take the room that the burst is to find.
@@ -132,7 +133,9 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
         let mut trial = Trial { world, load, random, figures };
         trial.burst("burst_free", sizes.pending / BURST_PART, often)?;
         refused.extend(trial.world.refused);
+        digest ^= trial.world.digest.0;
     }
+    figures.count("digest", digest);
     Ok(refused)
 }
 

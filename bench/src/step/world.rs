@@ -1,5 +1,6 @@
 //! A world that does at once what it is told: members come to the gate, go through it, and end when they are told to.
 
+use std::fmt::{self, Write};
 use std::time::Instant;
 
 use phalanx_engine::{Config, Engine};
@@ -24,7 +25,22 @@ pub(super) struct World {
     pub(super) running: Vec<GangId>,
     /// The first fact or job that was refused.
     pub(super) refused: Option<String>,
+    /// Of everything that the engine said since the beginning.
+    pub(super) digest: Digest,
     next_job: u64,
+}
+
+/// FNV-1a of 64 bits: equal where the same was decided, in the same order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Digest(pub(super) u64);
+
+impl Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
 }
 
 /// What one step took and did.
@@ -50,6 +66,7 @@ impl World {
             answers: Vec::new(),
             running: Vec::new(),
             refused: None,
+            digest: Digest(0xcbf2_9ce4_8422_2325),
             next_job: 1,
         }
     }
@@ -69,6 +86,8 @@ impl World {
         let mut did = Stepped { ns, ..Stepped::default() };
         did.said = u32::try_from(self.out.effects.len() + self.out.changes.len()).unwrap_or(u32::MAX);
         let out = std::mem::take(&mut self.out);
+        // Writing to a number does not fail.
+        let _ = write!(self.digest, "{:?} {:?} {:?}", out.changes, out.effects, self.wake);
         out.changes.iter().for_each(|change| self.hear(change, &mut did));
         for effect in &out.effects {
             self.answers.push(Input::EffectDone { effect: effect.id });

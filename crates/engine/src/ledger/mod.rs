@@ -135,6 +135,8 @@ pub(crate) struct Ledger {
     freed: Freed,
     /// When somebody may be evicted who may not be yet.
     again_at: Option<Timestamp>,
+    /// When it was looked for all such last.
+    looked_at: Option<Timestamp>,
     /// When the planner goes on that stopped at its budget.
     go_on_at: Option<Timestamp>,
     /// Who was told to make way, by whom that was for.
@@ -199,6 +201,7 @@ impl Ledger {
             ends_at: BTreeMap::new(),
             freed: Freed::default(),
             again_at: None,
+            looked_at: None,
             go_on_at: None,
             making_way: BTreeMap::new(),
             evicted: BTreeSet::new(),
@@ -453,7 +456,8 @@ impl Ledger {
         let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
-        self.queues.charge(queue, seat, Holder { bill, is_fixed }, self.now);
+        let stays_until = self.stays_until(id);
+        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until }, self.now);
     }
 
     fn discharge(&mut self, id: GangId) {

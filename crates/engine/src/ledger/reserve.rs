@@ -8,6 +8,10 @@ use super::Ledger;
 use crate::guard::Guard;
 use crate::plan::{Ceiling, Space, place, reason_of};
 
+/// Between two looks for everybody who might evict somebody, at the least: in a large cluster somebody may be evicted from
+/// then on at nearly every moment.
+const AGAIN_LEAST_MS: u64 = 10_000;
+
 impl Ledger {
     /// The planner holds a place for a gang that waits.
     pub(crate) fn reserve(&mut self, gang: GangId, reserved: Reserved, reason: Reason, out: &mut Outcome) {
@@ -57,7 +61,9 @@ impl Ledger {
 
     /// When somebody may be evicted who may not be yet, it is looked again.
     pub(crate) fn look_again(&mut self, at: Timestamp) {
-        self.again_at = self.again_at.into_iter().chain(Some(at).filter(|at| *at < Timestamp::MAX)).min();
+        let soonest = self.looked_at.map_or(Timestamp(0), |at| at.plus(AGAIN_LEAST_MS));
+        let at = Some(at.max(soonest)).filter(|at| *at < Timestamp::MAX);
+        self.again_at = self.again_at.into_iter().chain(at).min();
     }
 
     pub(crate) const fn looks_again(&self) -> bool {
@@ -76,6 +82,7 @@ impl Ledger {
         }
         if self.again_at.is_some_and(|at| at <= self.now) {
             self.again_at = None;
+            self.looked_at = Some(self.now);
             self.freed = super::Freed::All;
             self.replan = true;
         }

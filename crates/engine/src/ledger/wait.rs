@@ -210,9 +210,34 @@ impl Ledger {
             self.endless.remove(&gang);
         }
         self.note_making_way(gang);
+        self.note_stay(gang);
         self.note_elastic(gang);
         // Who waits may have a place reserved now that it is known when this one ends.
         self.replan |= before != end;
+    }
+}
+
+impl Ledger {
+    /// Until when a gang does not make way: for as long as its class says once it runs, and no sooner while it
+    /// starts.
+    pub(super) fn stays_until(&self, gang: GangId) -> Timestamp {
+        let known = self.job(gang.job).zip(self.record(gang));
+        known.map_or(Timestamp::MAX, |(job, record)| {
+            let min_run_ms = self.queues.class_of(job).map_or(0, |class| class.min_run_ms);
+            match record.phase {
+                Phase::Running { since } => since.plus(min_run_ms),
+                Phase::Starting { .. } => self.now.plus(min_run_ms),
+                _ => Timestamp::MAX,
+            }
+        })
+    }
+
+    fn note_stay(&mut self, gang: GangId) {
+        let until = self.stays_until(gang);
+        if let Some((queue, job)) = self.queue_of(gang.job).zip(self.job(gang.job)) {
+            let seat = self.queues.seat_of(job, gang);
+            self.queues.stay(queue, seat, until);
+        }
     }
 }
 

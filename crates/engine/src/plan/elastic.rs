@@ -82,7 +82,7 @@ impl Pass<'_> {
     pub(super) fn somebody_waits(&self) -> bool {
         let waits = |(_, ask): (_, &Ask)| {
             let by_time = matches!(ask.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
-            ask.heads().next().is_some() && (waits_for_capacity(&ask.reason) || by_time)
+            ask.has_room() && (waits_for_capacity(&ask.reason) || by_time)
         };
         !self.desk.holds.is_empty() || self.desk.line.closed().any(waits)
     }

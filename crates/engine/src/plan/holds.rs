@@ -153,6 +153,11 @@ impl Hold {
         free.memory_bytes = free.memory_bytes.saturating_add(held.withheld.memory_bytes);
     }
 
+    /// Devices that are withheld on one node.
+    pub(crate) fn idle_on(&self, node: u32) -> u32 {
+        self.nodes.get(&node).map_or(0, |held| held.withheld.devices.count())
+    }
+
     /// Members that it is held for.
     pub(crate) fn member_count(&self) -> u32 {
         self.picks.iter().map(|pick| pick.members).sum()

@@ -18,7 +18,7 @@ use super::{Verdict, shortfall};
 use crate::Config;
 use crate::guard::Guard;
 use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
-use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Standings};
+use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT};
 
 /// How long whoever might evict somebody waits before it looks again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
@@ -96,15 +96,11 @@ pub(super) struct Pass<'a> {
     /// Whose size changes, for whom it makes way or because there is room.
     pub(super) shrunk: Vec<(GangId, Resize)>,
     pub(super) grown: Vec<(GangId, u32)>,
-    /// Who stands how, as long as nothing moved.
-    pub(super) standings: Option<Standings>,
     /// Gangs for which others made way, and for which nobody did.
     pub(super) heard: u32,
     pub(super) unheard: u32,
     /// There is more to look for in the next step.
     pub(super) goes_on: bool,
-    /// What is due to queues, once it was looked at in this turn.
-    pub(super) due: Vec<u128>,
     /// When somebody who might make way may be evicted.
     pub(super) again_at: Timestamp,
 }
@@ -126,11 +122,9 @@ impl<'a> Pass<'a> {
             evicted: Vec::new(),
             shrunk: Vec::new(),
             grown: Vec::new(),
-            standings: None,
             heard: 0,
             unheard: 0,
             goes_on: false,
-            due: Vec::new(),
             again_at: Timestamp::MAX,
         }
     }
@@ -161,9 +155,10 @@ impl<'a> Pass<'a> {
         let Desk { line, space, freed, holds, queues, .. } = &mut self.desk;
         // Whoever ends in time may use what is held.
         let held: u32 = holds.values().map(Hold::idle_devices).sum();
+        let held_on = |node: u32| holds.values().map(|hold| hold.idle_on(node)).sum();
         // So may the owner of a guarantee, which it may have room in again.
         let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
-        let takes_back = |ask: &Ask| is_lent && ask.heads().any(|(at, _)| queues.is_owed_in(at, &ask.least));
+        let takes_back = |ask: &Ask| is_lent && ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
         let is_regained = line.take_regained();
         let open: Vec<AskId> = match std::mem::take(freed) {
             Freed::All => {
@@ -171,9 +166,19 @@ impl<'a> Pass<'a> {
                 line.all().collect()
             }
             Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => Vec::new(),
-            Freed::Nodes(nodes) => {
+            Freed::Nodes(mut nodes) => {
+                nodes.sort_unstable();
+                nodes.dedup();
+                // Where what is short is counted at every look, it is looked whenever that may have changed.
+                let is_small = tree.nodes.len() <= COUNTED_MAX;
+                let on_node = |node: u32| {
+                    let free = space.free(node as usize);
+                    let held = if is_small { held } else { held_on(node) };
+                    free.takes_work().then(|| (node, free.devices.count() + held))
+                };
+                let there: Vec<(u32, u32)> = nodes.into_iter().filter_map(on_node).collect();
                 let useful =
-                    |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &nodes) || takes_back(ask);
+                    |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &there) || takes_back(ask);
                 line.closed().filter(useful).map(|(id, _)| id).collect()
             }
         };
@@ -183,26 +188,22 @@ impl<'a> Pass<'a> {
     /// Takes the open asks in the order of their turns until none is left.
     fn fill(&mut self) {
         let Desk { line, queues, .. } = &self.desk;
-        let of_ask =
-            |ask: AskId| line.ask(ask).heads().map(move |(queue, _)| (ask, queue)).collect::<Vec<_>>();
-        let pairs = line.ready().flat_map(of_ask);
-        let next = pairs.filter_map(|(ask, queue)| line.next_of(queues, ask, queue));
-        let mut heap: BinaryHeap<Reverse<Next>> = next.map(Reverse).collect();
+        let firsts = line.ready().filter_map(|ask| line.first_of(queues, ask));
+        let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
         while let Some(Reverse(next)) = heap.pop() {
             // What was started meanwhile may have moved its turn, only ever backwards.
             let Desk { line, queues, .. } = &self.desk;
             if !line.ask(next.ask).is_open {
                 continue;
             }
-            let Some(current) = line.next_of(queues, next.ask, next.queue) else { continue };
-            if current != next {
-                heap.push(Reverse(current));
+            if line.next_of(queues, next.ask, next.queue) != Some(next) {
+                heap.extend(line.first_of(queues, next.ask).map(Reverse));
                 continue;
             }
             self.look_at(next);
             let Desk { line, queues, .. } = &self.desk;
             if line.ask(next.ask).is_open {
-                heap.extend(line.next_of(queues, next.ask, next.queue).map(Reverse));
+                heap.extend(line.first_of(queues, next.ask).map(Reverse));
             }
         }
     }
@@ -232,7 +233,7 @@ impl<'a> Pass<'a> {
                     Err(full) => self.desk.line.stick(next.ask, next.queue, full),
                     Ok(bill) => {
                         let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
-                        self.choose(choice, &gang, next.queue, Holder { bill, is_fixed });
+                        self.choose(choice, &gang, next.queue, Holder::new(bill, is_fixed));
                     }
                 }
             }
@@ -296,7 +297,6 @@ impl<'a> Pass<'a> {
             let seat = queues.seat_of(job, choice.gang);
             queues.charge(queue, seat, holder, self.ledger.now());
         }
-        self.standings = None;
         self.chosen.push(choice);
     }
 
@@ -348,10 +348,10 @@ impl<'a> Pass<'a> {
         if self.ledger.looks_again() {
             return;
         }
-        let Desk { line, queues, .. } = &self.desk;
-        let due = queues.due();
+        let Desk { line, queues, .. } = &mut self.desk;
+        queues.count_anew();
         let may = |(_, ask): (AskId, &Ask)| {
-            ask.heads().any(|(queue, _)| queues.may_evict(queue, ask.key.rank, &ask.least, &due))
+            ask.roomy().any(|queue| queues.may_evict(queue, ask.key.rank, &ask.least))
         };
         if line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
@@ -420,27 +420,27 @@ impl<'a> Pass<'a> {
         queues.discharge(queue, seat, self.ledger.now());
         let bill = queues.goods.held(tree, queues.settings(), &choice.picks, gang);
         let is_fixed = queues.is_fixed(job, id);
-        queues.charge(queue, seat, Holder { bill, is_fixed }, self.ledger.now());
+        queues.charge(queue, seat, Holder::new(bill, is_fixed), self.ledger.now());
     }
 }
 
-/// Whether an ask could use what came free on these nodes: one that fitted nowhere before has to have a member there.
-fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[u32]) -> bool {
+/// Whether an ask could use what came free on these nodes, each with the devices that might be free there: one that fitted
+/// nowhere before has to have a member there.
+fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[(u32, u32)]) -> bool {
     let gang = &ask.key.gang;
     // Limits of domains may have room again for members elsewhere.
     let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
     if ask.each == 0 || is_limited || gang.topology.slice.is_some() {
         return true;
     }
+    let on_node = gang.members_per_node.filter(|_| tree.nodes.len() > COUNTED_MAX).unwrap_or(1);
     let level = match tree.level_of_required(gang) {
         LevelAt::Above(level) => level,
         LevelAt::Node | LevelAt::Group(_) => tree.depth().saturating_sub(1),
     };
-    nodes.iter().any(|node| {
-        let free = space.free(*node as usize);
+    nodes.iter().any(|(node, devices)| {
         let domain = tree.domain_of(*node as usize, level);
-        free.takes_work()
-            && free.devices.count() + held >= ask.each
+        *devices >= ask.each.saturating_mul(on_node)
             && space.free_devices(level, domain) + held >= ask.devices
     })
 }
@@ -461,7 +461,7 @@ pub(crate) fn reason_of(ledger: &Ledger, id: GangId) -> Option<Reason> {
         return ledger.reserved_reason(id);
     };
     let ask = ledger.line().ask(place.ask);
-    if let Some(full) = ask.stuck.get(&place.queue) {
+    if let Some(full) = ask.full_in(place.queue) {
         return Some(Reason::QueueLimit(full.limit.clone()));
     }
     match &ask.reason {

@@ -124,7 +124,7 @@ impl Pass<'_> {
                 let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
                 // It may start elsewhere than where it was held for.
                 self.desk.freed.add(hold.picks.iter().map(|pick| pick.node));
-                self.choose(choice, &gang, queue, Holder { bill, is_fixed });
+                self.choose(choice, &gang, queue, Holder::new(bill, is_fixed));
                 started = true;
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Reason, Resize, Timestamp};
+use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Resize, Timestamp};
 
 use super::elastic::chunks;
 use super::holds::Hold;
@@ -18,11 +18,13 @@ use super::space::{Pick, Space};
 use super::tree::{LevelAt, Tree};
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right, Standings};
+use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
+/// Gangs for which it is looked whether anybody would have to make way, in one turn of the planner.
+const LOOKS_MAX: usize = 64;
 /// Domains that are tried for one gang.
 const DOMAINS_MAX: usize = 4;
 
@@ -63,22 +65,31 @@ impl Victim {
 impl Pass<'_> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
-        let Desk { line, queues, .. } = &self.desk;
-        // Nobody makes way for who could start farther apart.
-        let is_full = |ask: AskId| !matches!(line.ask(ask).reason, Reason::PreferredWait { .. });
-        let untried = line.untried().filter(|(ask, _)| is_full(*ask));
-        let mut all: Vec<Next> =
-            untried.filter_map(|(ask, queue)| line.next_of(queues, ask, queue)).collect();
-        all.sort_unstable();
-        for next in all {
+        for _ in 0..LOOKS_MAX {
+            let Desk { line, queues, .. } = &mut self.desk;
+            let Some(mut next) = line.first_untried(queues) else { return };
+            if self.is_spent() {
+                break;
+            }
+            if !self.is_worth_a_try(next.ask, next.queue, next.gang()) && !self.may_shrink_somebody() {
+                self.desk.line.tried(next.ask, next.queue);
+                continue;
+            }
             let gang = self.desk.line.ask(next.ask).key.gang.clone();
             self.close_for(next.ask);
             // As many as there are in this queue, until one finds nobody.
-            let mut next = Some(next);
-            while let Some(one) = next.take().filter(|one| self.evict_for(*one, &gang)) {
-                next = self.desk.line.next_of(&self.desk.queues, one.ask, one.queue);
+            while self.evict_for(next, &gang) {
+                let Desk { line, queues, .. } = &self.desk;
+                let Some(behind) = line.next_of(queues, next.ask, next.queue) else { break };
+                next = behind;
             }
         }
+        self.goes_on = true;
+    }
+
+    /// As much was looked for as one turn may look for; the next step goes on.
+    const fn is_spent(&self) -> bool {
+        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX
     }
 
     /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
@@ -86,13 +97,13 @@ impl Pass<'_> {
         if !self.desk.line.is_untried(next.ask, next.queue) {
             return false;
         }
-        let ways = [(Way::Evict, self.is_worth_a_try(next)), (Way::Shrink, self.may_shrink_somebody())];
+        let is_worth_it = self.is_worth_a_try(next.ask, next.queue, next.gang());
+        let ways = [(Way::Evict, is_worth_it), (Way::Shrink, self.may_shrink_somebody())];
         if ways.iter().all(|(_, is_worth_it)| !is_worth_it) {
             self.desk.line.tried(next.ask, next.queue);
             return false;
         }
-        if self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX {
-            // The next step goes on.
+        if self.is_spent() {
             self.goes_on = true;
             return false;
         }
@@ -107,19 +118,21 @@ impl Pass<'_> {
         is_heard
     }
 
-    /// Whether it may evict at all, and there is somebody who might have to make way. (There may still be nobody.)
-    fn is_worth_a_try(&mut self, next: Next) -> bool {
-        let queues = &self.desk.queues;
-        let class = self.ledger.job(next.gang().job).and_then(|job| queues.class_of(job));
-        let Some(rank) = class.filter(|class| class.may_preempt).map(|class| class.rank) else {
-            return false;
-        };
-        if self.due.is_empty() {
-            self.due = queues.due();
+    /// Whether it may evict at all, and somebody holds capacity who stands worse than it could at best. (There may still be
+    /// nobody.)
+    fn is_worth_a_try(&mut self, ask: AskId, queue: QueueAt, gang: GangId) -> bool {
+        let Desk { queues, line, .. } = &mut self.desk;
+        let asked = line.ask(ask);
+        queues.count_anew();
+        let from = queues.first_below(queue, asked.key.rank, &asked.least);
+        let may_preempt =
+            || self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt);
+        let is_calm = || self.ledger.is_overbooked() || self.ledger.just_made_way(gang);
+        let Some(from) = from.filter(|_| may_preempt() && !is_calm()) else { return false };
+        if from > self.ledger.now() {
+            self.again_at = self.again_at.min(from);
         }
-        let least = &self.desk.line.ask(next.ask).least;
-        let is_calm = self.ledger.is_overbooked() || self.ledger.just_made_way(next.gang());
-        !is_calm && queues.may_evict(next.queue, rank, least, &self.due)
+        from <= self.ledger.now()
     }
 
     pub(super) fn may_shrink_somebody(&self) -> bool {
@@ -132,27 +145,24 @@ impl Pass<'_> {
         let queues = &self.desk.queues;
         let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
         let is_fixed = queues.is_fixed(job, id);
-        let bill = self.desk.line.ask(next.ask).least.clone();
-        let standings = self.standings.take().unwrap_or_else(|| queues.standings());
+        let least = Holder::new(self.desk.line.ask(next.ask).least.clone(), is_fixed);
         let seat = queues.seat_of(job, id);
-        let standing = queues.standing_with(&standings, next.queue, seat, &bill);
+        let standing = queues.standing_with(next.queue, seat, &least);
         let wants = Party { queue: next.queue, standing };
-        let claim = queues.claim_of(next.queue, &bill, standings.due());
+        let claim = queues.claim_of(next.queue, &least.bill);
         let victims = match way {
-            Way::Evict => self.victims(&standings, wants, &claim),
-            Way::Shrink => self.spare_members(&standings, wants),
+            Way::Evict => self.victims(wants, &claim),
+            Way::Shrink => self.spare_members(wants),
         };
         let found = self.make_room(gang, &victims).filter(|(place, _)| !self.is_barred(next.ask, place));
-        let Some((place, victims)) = found else {
-            self.standings = Some(standings);
-            return false;
-        };
+        let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
         let queues = &self.desk.queues;
         let bill = queues.goods.held(self.tree(), queues.settings(), &place.picks, gang);
         // Of several device models it may have been given more than the least that it was judged by.
-        let standing = queues.standing_with(&standings, next.queue, seat, &bill);
-        let claim = queues.claim_of(next.queue, &bill, standings.due());
+        let holder = Holder::new(bill, is_fixed);
+        let standing = queues.standing_with(next.queue, seat, &holder);
+        let claim = queues.claim_of(next.queue, &holder.bill);
         let wants = Party { standing, ..wants };
         let has_right = |victim: &Victim| match way {
             Way::Evict => queues.right(wants, victim.party, &claim).is_some(),
@@ -161,19 +171,15 @@ impl Pass<'_> {
             }
         };
         let may = victims.iter().all(has_right);
-        let mut victims = victims;
         let mut seen = BTreeSet::new();
         victims.retain(|victim| seen.insert(victim.gang));
-        let may = may
-            && self.has_room_without(&victims, &left, next.queue, &Holder { bill: bill.clone(), is_fixed });
-        self.standings = Some(standings);
-        if !may {
+        if !may || !self.has_room_without(&victims, &left, next.queue, &holder) {
             return false;
         }
         let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
         // Nobody knows when a boundary comes.
         let at = place.at.filter(|_| way == Way::Evict).map(|at| at.min(latest));
-        self.claim(next, gang, Place { at, ..place }, Holder { bill, is_fixed });
+        self.claim(next, gang, Place { at, ..place }, holder);
         for victim in victims {
             if let Some(keeps) = left.get(&victim.gang).cloned().flatten() {
                 let size = u32::try_from(keeps.slots.len()).unwrap_or(u32::MAX);
@@ -230,41 +236,34 @@ impl Pass<'_> {
             let seat = self.desk.queues.seat_of(job, id);
             self.desk.queues.charge(next.queue, seat, holder, now);
         }
-        self.standings = None;
     }
 
     /// All that may be evicted, the cheapest first.
-    fn victims(&mut self, standings: &Standings, wants: Party, claim: &Claim) -> Vec<Victim> {
+    fn victims(&mut self, wants: Party, claim: &Claim) -> Vec<Victim> {
         let (tree, now) = (self.tree(), self.ledger.now());
         let mut victims = Vec::new();
-        for (id, bill) in self.desk.queues.evictable() {
-            let Some((queue, standing)) = standings.of(id) else { continue };
-            let party = Party { queue, standing };
-            let Some(right) = self.desk.queues.right(wants, party, claim) else { continue };
-            let Some((job, record)) = self.ledger.job(id.job).zip(self.ledger.record(id)) else { continue };
-            let since = match record.phase {
-                Phase::Running { since } => since,
-                Phase::Starting { .. } => now,
-                _ => continue,
-            };
+        for (id, party, right, holder) in self.desk.queues.below(wants, claim) {
+            if holder.stays_until > now {
+                self.again_at = self.again_at.min(holder.stays_until);
+                continue;
+            }
             if self.evicted.iter().any(|(victim, _)| *victim == id) {
                 continue;
             }
-            let min_run_ms = self.desk.queues.class_of(job).map_or(0, |class| class.min_run_ms);
-            if now < since.plus(min_run_ms) {
-                self.again_at = self.again_at.min(since.plus(min_run_ms));
-                continue;
-            }
-            let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
-            let Some((gang, placement)) = self.ledger.gang(id).zip(record.placement.as_ref()) else {
-                continue;
+            let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
+            let Some(placement) = record.placement.as_ref() else { continue };
+            let since = match record.phase {
+                Phase::Running { since } => since,
+                Phase::Starting { .. } if !self.stays_when_started(id) => now,
+                _ => continue,
             };
-            let lost_device_ms = lost_ms(bill, now, saved_at);
+            let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
+            let lost_device_ms = lost_ms(&holder.bill, now, saved_at);
             let whole = Victim {
-                rank: standing.rank,
+                rank: party.standing.rank,
                 lost_device_ms,
                 costs_device_ms: lost_device_ms,
-                devices: std::cmp::Reverse(u64::try_from(bill[0]).unwrap_or(u64::MAX)),
+                devices: std::cmp::Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
                 gang: id,
                 chunk: None,
                 party,
@@ -281,12 +280,21 @@ impl Pass<'_> {
         victims
     }
 
+    fn stays_when_started(&self, id: GangId) -> bool {
+        let class = self.ledger.job(id.job).and_then(|job| self.desk.queues.class_of(job));
+        class.is_some_and(|class| class.min_run_ms > 0)
+    }
+
     /// Members of gangs that can shrink at their next boundary, for one that stands no worse.
-    fn spare_members(&mut self, standings: &Standings, wants: Party) -> Vec<Victim> {
+    fn spare_members(&mut self, wants: Party) -> Vec<Victim> {
         let mut victims = Vec::new();
         for id in self.ledger.shrinkable() {
-            let Some((queue, standing)) = standings.of(id) else { continue };
-            let party = Party { queue, standing };
+            let queues = &self.desk.queues;
+            let found = self
+                .ledger
+                .job(id.job)
+                .and_then(|job| queues.party(queues.find(&job.queue)?, queues.seat_of(job, id)));
+            let Some(party) = found else { continue };
             let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
                 || self.evicted.iter().any(|(gang, _)| *gang == id);
             if is_told || !self.desk.queues.may_shrink(wants, party) {
@@ -295,7 +303,7 @@ impl Pass<'_> {
             let placement = self.ledger.record(id).and_then(|record| record.placement.as_ref());
             let Some((gang, placement)) = self.ledger.gang(id).zip(placement) else { continue };
             let whole = Victim {
-                rank: standing.rank,
+                rank: party.standing.rank,
                 lost_device_ms: 0,
                 costs_device_ms: 0,
                 devices: std::cmp::Reverse(0),

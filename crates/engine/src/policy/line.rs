@@ -2,32 +2,15 @@
 //! asks and not at gangs, and at an ask again only when something that it could use came free.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use phalanx_model::{Gang, GangId, Job, Program, QueueName, Reason, Timestamp};
+use phalanx_model::{GangId, Job, Reason, Timestamp};
 
+use super::ask::{Ask, AskId, AskKey};
 use super::bounds::Full;
-use super::goods::Bill;
+use super::order::Next;
 use super::queues::{QueueAt, Queues};
 use crate::plan::Tree;
-
-pub(crate) type AskId = u32;
-
-/// What makes two requests the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AskKey {
-    /// Without its program.
-    pub(crate) gang: Gang,
-    /// From the order to start to its end at the longest; none without a time limit.
-    pub(crate) span_ms: Option<u64>,
-    /// It still waits for its preferred level.
-    pub(crate) is_patient: bool,
-    pub(crate) rank: i32,
-    /// It does not make way.
-    pub(crate) is_fixed: bool,
-    /// Of its queue and those above it the ones that nodes are kept for.
-    pub(crate) blocks: Vec<QueueName>,
-}
 
 /// The turn of a gang within its queue and class: less goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,31 +32,6 @@ impl Turn {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) key: AskKey,
-    pub(crate) least: Bill,
-    /// Whole devices of all members, and of the member that needs fewest.
-    pub(crate) devices: u32,
-    pub(crate) each: u32,
-    /// It is not known that it fits nowhere.
-    pub(crate) is_open: bool,
-    /// Why it fits nowhere, when it was looked at last.
-    pub(crate) reason: Reason,
-    /// Its gangs, queue by queue.
-    pub(crate) queues: BTreeMap<QueueAt, BTreeSet<Turn>>,
-    /// Queues that have no room for it.
-    pub(crate) stuck: BTreeMap<QueueAt, Full>,
-}
-
-impl Ask {
-    /// Queues that have room for it, as far as is known, and who is first there.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = (QueueAt, Turn)> + '_ {
-        let ready = self.queues.iter().filter(|(queue, _)| !self.stuck.contains_key(queue));
-        ready.filter_map(|(queue, turns)| Some((*queue, *turns.first()?)))
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) ask: AskId,
@@ -88,13 +46,16 @@ pub(crate) struct Line {
     index: BTreeMap<AskKey, AskId>,
     waiting: BTreeMap<GangId, Waiting>,
     /// All gangs of a queue, higher classes first.
-    queues: BTreeMap<QueueAt, BTreeSet<(Reverse<i32>, Turn)>>,
+    queues: BTreeMap<QueueAt, BTreeMap<(Reverse<i32>, Turn), AskId>>,
     /// Asks that found no room in a queue, by the queue whose bound it was.
     stuck_at: BTreeMap<QueueAt, BTreeSet<(AskId, QueueAt)>>,
     /// Open asks that somebody waits with.
     ready: BTreeSet<AskId>,
-    /// See [`Self::untried`].
-    untried: BTreeSet<(AskId, QueueAt)>,
+    /// Asks with queues in which it was not looked yet for somebody who makes way.
+    untried: BTreeSet<(QueueAt, AskId)>,
+    /// Of those the ones that may be in `turns` already, and the others.
+    turns: BinaryHeap<Reverse<Next>>,
+    unranked: Vec<(QueueAt, AskId)>,
     /// Queues may be within their guarantees that were not.
     regained: bool,
 }
@@ -119,7 +80,7 @@ impl Line {
     }
 
     /// The lines of all queues.
-    pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeSet<(Reverse<i32>, Turn)>)> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)> {
         self.queues.iter().map(|(queue, line)| (*queue, line)).filter(|(_, line)| !line.is_empty())
     }
 
@@ -141,31 +102,30 @@ impl Line {
             None => self.open(queues, tree, key),
         };
         let asked = &mut self.asks[ask as usize];
-        let turns = asked.queues.entry(queue).or_default();
-        if turns.is_empty() {
-            self.untried.insert((ask, queue));
+        if asked.join(queue, queues.at(queue).top, turn) {
+            self.untried.insert((queue, ask));
+            self.unranked.push((queue, ask));
         }
-        turns.insert(turn);
         queues.want(queue, &asked.least, true);
+        queues.line_up(queue, turn, true);
         self.waiting.insert(turn.gang, Waiting { ask, queue, turn });
-        self.queues.entry(queue).or_default().insert((rank, turn));
-        if asked.is_open && !asked.stuck.contains_key(&queue) {
+        self.queues.entry(queue).or_default().insert((rank, turn), ask);
+        self.make_ready(ask);
+    }
+
+    /// Whoever waits with an ask is looked at, if that is open and there is room for somebody.
+    fn make_ready(&mut self, ask: AskId) {
+        let asked = self.ask(ask);
+        if asked.is_open && asked.has_room() {
             self.ready.insert(ask);
+        } else {
+            self.ready.remove(&ask);
         }
     }
 
     fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
-        let gang = &key.gang;
-        let ask = Ask {
-            least: queues.goods.least(tree, queues.settings(), gang),
-            devices: gang.device_count(),
-            each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
-            is_open: true,
-            reason: Reason::None,
-            queues: BTreeMap::new(),
-            stuck: BTreeMap::new(),
-            key: key.clone(),
-        };
+        let least = queues.goods.least(tree, queues.settings(), &key.gang);
+        let ask = Ask::new(key.clone(), least);
         let id = match self.spare.pop() {
             Some(id) => {
                 self.asks[id as usize] = ask;
@@ -186,25 +146,19 @@ impl Line {
         let Waiting { ask, queue, turn } = place;
         let asked = &mut self.asks[ask as usize];
         queues.want(queue, &asked.least, false);
+        queues.line_up(queue, turn, false);
         if let Some(line) = self.queues.get_mut(&queue) {
             line.remove(&(Reverse(asked.key.rank), turn));
         }
-        let is_last = asked.queues.get_mut(&queue).is_some_and(|turns| {
-            turns.remove(&turn);
-            turns.is_empty()
-        });
-        if is_last {
-            asked.queues.remove(&queue);
-            self.untried.remove(&(ask, queue));
-            self.unstick(ask, queue);
+        if let Some(full) = asked.leave(queue, &turn) {
+            self.untried.remove(&(queue, ask));
+            full.iter().for_each(|full| self.forget_stuck(ask, queue, full));
         }
+        self.make_ready(ask);
         let asked = &self.asks[ask as usize];
-        if asked.queues.is_empty() {
+        if asked.is_empty() {
             self.index.remove(&asked.key);
-            self.ready.remove(&ask);
             self.spare.push(ask);
-        } else if asked.heads().next().is_none() {
-            self.ready.remove(&ask);
         }
         Some(place)
     }
@@ -220,33 +174,63 @@ impl Line {
     pub(crate) fn reopen(&mut self, ask: AskId) {
         let asked = &mut self.asks[ask as usize];
         asked.is_open = true;
-        if asked.heads().next().is_some() {
-            self.ready.insert(ask);
-        }
+        self.make_ready(ask);
     }
 
     /// Whether it was not looked yet for somebody who makes way for an ask in a queue. (By what right depends on both.)
     pub(crate) fn is_untried(&self, ask: AskId, queue: QueueAt) -> bool {
-        self.untried.contains(&(ask, queue))
+        self.untried.contains(&(queue, ask))
     }
 
     /// Nobody was found: that is not looked for again before others move.
     pub(crate) fn tried(&mut self, ask: AskId, queue: QueueAt) {
-        self.untried.remove(&(ask, queue));
+        self.untried.remove(&(queue, ask));
     }
 
-    /// Closed asks with queues in which it was not looked yet for somebody who makes way.
-    pub(crate) fn untried(&self) -> impl Iterator<Item = (AskId, QueueAt)> + '_ {
-        self.untried.iter().copied().filter(|(ask, _)| !self.ask(*ask).is_open)
+    /// The first of those whose ask is closed and for whom it was not looked yet for somebody who makes way. Turns that
+    /// moved forward since they were ranked are not noticed before all are tried again.
+    pub(crate) fn first_untried(&mut self, queues: &Queues) -> Option<Next> {
+        for (queue, ask) in std::mem::take(&mut self.unranked) {
+            let next =
+                if self.untried.contains(&(queue, ask)) { self.next_of(queues, ask, queue) } else { None };
+            self.turns.extend(next.map(Reverse));
+        }
+        while let Some(Reverse(next)) = self.turns.peek() {
+            let (ask, queue) = (next.ask, next.queue);
+            // Nobody makes way for who may fit, or could start farther apart.
+            let asked = self.ask(ask);
+            let is_full = !asked.is_open && !matches!(asked.reason, Reason::PreferredWait { .. });
+            let waits = self.is_untried(ask, queue);
+            if waits && !is_full {
+                self.unranked.push((queue, ask));
+            }
+            let waits = waits && is_full;
+            let current = if waits { self.next_of(queues, ask, queue) } else { None };
+            match current {
+                Some(current) if current == *next => return Some(current),
+                // Others started before it meanwhile.
+                Some(current) => {
+                    self.turns.pop();
+                    self.turns.push(Reverse(current));
+                }
+                // It comes back with room in its queue.
+                None => {
+                    self.turns.pop();
+                }
+            }
+        }
+        None
     }
 
     /// It is looked for everybody again.
     pub(crate) fn try_all(&mut self) {
         let pairs = self.index.values().flat_map(|id| {
             let ask = &self.asks[*id as usize];
-            ask.queues.keys().map(|queue| (*id, *queue))
+            ask.queues().map(|queue| (queue, *id))
         });
         self.untried = pairs.collect();
+        self.turns.clear();
+        self.unranked = self.untried.iter().copied().collect();
     }
 
     /// Asks that are known to fit nowhere.
@@ -261,22 +245,23 @@ impl Line {
 
     /// A queue has no room for it.
     pub(crate) fn stick(&mut self, ask: AskId, queue: QueueAt, full: Full) {
+        self.unstick(ask, queue);
         self.stuck_at.entry(full.at).or_default().insert((ask, queue));
-        let asked = &mut self.asks[ask as usize];
-        asked.stuck.insert(queue, full);
-        if asked.heads().next().is_none() {
-            self.ready.remove(&ask);
-        }
+        self.asks[ask as usize].set_full(queue, Some(full));
+        self.make_ready(ask);
     }
 
     fn unstick(&mut self, ask: AskId, queue: QueueAt) {
-        let asked = &mut self.asks[ask as usize];
-        let Some(full) = asked.stuck.remove(&queue) else { return };
+        if let Some(full) = self.asks[ask as usize].set_full(queue, None) {
+            self.forget_stuck(ask, queue, &full);
+            self.make_ready(ask);
+            self.unranked.push((queue, ask));
+        }
+    }
+
+    fn forget_stuck(&mut self, ask: AskId, queue: QueueAt, full: &Full) {
         if let Some(pairs) = self.stuck_at.get_mut(&full.at) {
             pairs.remove(&(ask, queue));
-        }
-        if asked.is_open && asked.heads().next().is_some() {
-            self.ready.insert(ask);
         }
     }
 
@@ -304,23 +289,5 @@ impl Line {
 
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
-    }
-}
-
-impl AskKey {
-    pub(crate) fn gang_of(gang: &Gang) -> Gang {
-        let roles = gang.roles.iter().map(|role| phalanx_model::Role { program: None, ..role.clone() });
-        Gang {
-            size: gang.size,
-            min: gang.min,
-            max: gang.max,
-            needs: gang.needs.clone(),
-            roles: roles.collect(),
-            members_per_node: gang.members_per_node,
-            topology: gang.topology.clone(),
-            traffic: gang.traffic,
-            grid: gang.grid.clone(),
-            program: Program::default(),
-        }
     }
 }

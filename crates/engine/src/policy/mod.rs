@@ -1,6 +1,7 @@
 //! Who goes next, who yields, and by what right: queues with what they are guaranteed, the line of those that wait, and
 //! the order between them.
 
+mod ask;
 mod bounds;
 mod due;
 mod fade;
@@ -12,10 +13,10 @@ mod queues;
 mod report;
 mod right;
 
+pub(crate) use ask::{Ask, AskId, AskKey};
 pub(crate) use bounds::Full;
 pub(crate) use goods::Bill;
-pub(crate) use line::{Ask, AskId, AskKey, Line, Turn};
+pub(crate) use line::{Line, Turn};
 pub(crate) use order::Next;
-pub(crate) use owed::Standings;
 pub(crate) use queues::{Holder, QueueAt, Queues, ROOT};
 pub(crate) use right::{Claim, Party, Right};

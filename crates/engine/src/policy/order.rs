@@ -2,14 +2,18 @@
 //! class, priority and age.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use phalanx_model::{GangId, Timestamp};
 
-use super::line::{AskId, Line, Turn};
+use super::ask::AskId;
+use super::line::{Line, Turn};
 use super::queues::{DEPTH_MAX, QueueAt, Queues};
 
 /// The turn of a gang among all: compared queue by queue from the outermost, and at each first by whether it is within
-/// the guarantee, then by class, then by what the queue has.
+/// the guarantee, then by class, then by what the queue has; of two queues that have as much, the one where somebody waits
+/// longest. What says that must be the queue's own and not the gang's, or a later gang of a higher priority would come
+/// after an earlier one of its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     steps: [Step; DEPTH_MAX],
@@ -22,7 +26,7 @@ struct Step {
     is_beyond: bool,
     class: Reverse<i32>,
     share: u64,
-    submitted_at: Timestamp,
+    waits_since: Timestamp,
     queue: QueueAt,
 }
 
@@ -45,27 +49,48 @@ impl Queues {
     pub(crate) fn rank_in(&self, leaf: QueueAt, least: &[u128], class: i32, turn: Turn) -> Rank {
         let mut steps = [Step::default(); DEPTH_MAX];
         for at in self.path(leaf) {
-            let node = self.at(at);
-            let Some(step) = steps.get_mut((node.depth as usize).saturating_sub(1)) else { continue };
-            *step = Step {
-                is_beyond: !self.is_owed(at, &node.used, least),
-                class: Reverse(class),
-                share: node.weighs,
-                submitted_at: turn.submitted_at,
-                queue: at,
-            };
+            let depth = self.at(at).depth as usize;
+            if let Some(step) = steps.get_mut(depth.saturating_sub(1)) {
+                *step = self.step(at, least, class);
+            }
         }
         Rank { steps, class: Reverse(class), turn }
+    }
+
+    fn step(&self, at: QueueAt, least: &[u128], class: i32) -> Step {
+        let node = self.at(at);
+        Step {
+            is_beyond: !self.is_owed(at, &node.used, least),
+            class: Reverse(class),
+            share: node.weighs,
+            waits_since: node.line.first().map_or(Timestamp::MAX, |(at, _)| *at),
+            queue: at,
+        }
     }
 
     /// Whether a queue with so much in use is guaranteed so much more: of everything that it is guaranteed, and at least of
     /// something that is asked for. What it is guaranteed nothing of is not spoken of.
     pub(crate) fn is_owed(&self, at: QueueAt, used: &[u128], bill: &[u128]) -> bool {
-        let own = &self.at(at).guaranteed;
-        let asks_for_any = (0..bill.len()).any(|good| bill[good] > 0 && own[good] > 0);
+        self.fits_guarantee(at, used.iter().zip(bill).map(|(used, asked)| (*asked, used + asked)))
+    }
+
+    /// The same if nothing were in use.
+    pub(super) fn asks_within(&self, at: QueueAt, bill: &[u128]) -> bool {
+        self.fits_guarantee(at, bill.iter().map(|asked| (*asked, *asked)))
+    }
+
+    /// `goods`: of each what is asked for, and what would then be used.
+    fn fits_guarantee(&self, at: QueueAt, goods: impl Iterator<Item = (u128, u128)>) -> bool {
+        let mut asks_for_any = false;
+        for ((asked, used), own) in goods.zip(&self.at(at).guaranteed) {
+            if asked > 0 && *own > 0 {
+                asks_for_any = true;
+                if used > *own {
+                    return false;
+                }
+            }
+        }
         asks_for_any
-            && (0..bill.len())
-                .all(|good| own[good] == 0 || bill[good] == 0 || used[good] + bill[good] <= own[good])
     }
 }
 
@@ -73,25 +98,31 @@ impl Line {
     /// The next of an ask in a queue.
     pub(crate) fn next_of(&self, queues: &Queues, ask: AskId, queue: QueueAt) -> Option<Next> {
         let asked = self.ask(ask);
-        if asked.stuck.contains_key(&queue) {
-            return None;
-        }
-        let turn = *asked.queues.get(&queue)?.first()?;
+        let turn = asked.first_in(queue)?;
         let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
         Some(Next { rank, ask, queue })
     }
 
+    /// The next of an ask in any queue. The outermost queues come first where turns are compared, so only those below the
+    /// first of them are looked at.
+    pub(crate) fn first_of(&self, queues: &Queues, ask: AskId) -> Option<Next> {
+        let asked = self.ask(ask);
+        let step = |top: QueueAt| queues.step(top, &asked.least, asked.key.rank);
+        let (_, below) = asked.roomy_by_top().min_by_key(|(top, _)| step(*top))?;
+        below.iter().filter_map(|queue| self.next_of(queues, ask, *queue)).min()
+    }
+
     /// The first of all that wait for room on machines: `is_passed` are left out.
     pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId) -> bool) -> Option<Next> {
-        let first = |(queue, line): (QueueAt, &std::collections::BTreeSet<(Reverse<i32>, Turn)>)| {
-            let unstuck = line.iter().take(LOOKED_AT_MAX).filter_map(|(_, turn)| {
-                let ask = self.place_of(turn.gang)?.ask;
-                (!self.ask(ask).stuck.contains_key(&queue) && !is_passed(turn.gang)).then_some((ask, *turn))
-            });
-            let (ask, turn) = unstuck.into_iter().next()?;
-            let asked = self.ask(ask);
-            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
-            Some(Next { rank, ask, queue })
+        let first = |(queue, line): (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)| {
+            let mut unstuck = line
+                .iter()
+                .take(LOOKED_AT_MAX)
+                .filter(|((_, turn), ask)| self.ask(**ask).full_in(queue).is_none() && !is_passed(turn.gang));
+            let ((_, turn), ask) = unstuck.next()?;
+            let asked = self.ask(*ask);
+            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, *turn);
+            Some(Next { rank, ask: *ask, queue })
         };
         self.queues().filter_map(first).min()
     }

@@ -3,12 +3,15 @@
 #![allow(clippy::cast_possible_truncation, reason = "queues: at most 10,000, and those that jobs name")]
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
 
+use super::due::Due;
 use super::fade;
 use super::goods::{Bill, GPUS, Goods, UNBOUNDED, add, subtract};
+use super::line::Turn;
+use super::owed::Standings;
 use crate::guard::Guards;
 use crate::plan::Tree;
 
@@ -32,6 +35,15 @@ pub(crate) struct Holder {
     pub(crate) bill: Bill,
     /// It does not make way.
     pub(crate) is_fixed: bool,
+    /// Before that it does not make way either; never while it does not run.
+    pub(crate) stays_until: Timestamp,
+}
+
+impl Holder {
+    /// It does not run yet.
+    pub(crate) const fn new(bill: Bill, is_fixed: bool) -> Self {
+        Self { bill, is_fixed, stays_until: Timestamp::MAX }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -40,6 +52,8 @@ pub(crate) struct QueueNode {
     /// Somebody told of it; else jobs name it, or it is the root.
     pub(crate) is_told: bool,
     pub(crate) parent: QueueAt,
+    /// The outermost queue above it, or itself.
+    pub(crate) top: QueueAt,
     pub(crate) depth: u32,
     pub(crate) children: Vec<QueueAt>,
     /// At least the sum of the children's.
@@ -59,6 +73,8 @@ pub(crate) struct QueueNode {
     pub(crate) secured_below: Bill,
     pub(crate) running: u32,
     pub(crate) pending: u32,
+    /// Who waits in it and below, by time of submission.
+    pub(crate) line: BTreeSet<(Timestamp, GangId)>,
     faded: FadedUse,
     /// What its turn is judged by: its share and its past, as it was last seen.
     pub(crate) weighs: u64,
@@ -80,6 +96,8 @@ pub(crate) struct Queues {
     refreshed_at: Timestamp,
     /// Drawn anew, or told of the past, since then.
     is_new: bool,
+    pub(super) due: Due,
+    pub(super) standings: Standings,
     pub(crate) guards: Guards,
 }
 
@@ -95,6 +113,8 @@ impl Queues {
             evictable_by_rank: BTreeMap::new(),
             refreshed_at: Timestamp(0),
             is_new: true,
+            due: Due::default(),
+            standings: Standings::default(),
             guards: Guards::ALL,
         };
         queues.draw();
@@ -145,7 +165,9 @@ impl Queues {
         for at in path.into_iter().chain([ROOT]) {
             self.raise(at);
             self.weigh(at);
+            self.asks_otherwise(at);
         }
+        self.stands_otherwise(at);
         true
     }
 
@@ -210,6 +232,8 @@ impl Queues {
         for at in (0..self.nodes.len()).rev() {
             self.raise(at as QueueAt);
         }
+        self.undivide();
+        self.uncount();
     }
 
     fn blank(&self, queue: Option<Queue>, parent: QueueAt) -> QueueNode {
@@ -247,7 +271,8 @@ impl Queues {
     fn enter(&mut self, queue: Queue, parent: QueueAt, is_told: bool) -> QueueAt {
         let at = self.nodes.len() as QueueAt;
         self.index.insert(queue.name.clone(), at);
-        let node = QueueNode { is_told, ..self.blank(Some(queue), parent) };
+        let top = if parent == ROOT { at } else { self.at(parent).top };
+        let node = QueueNode { is_told, top, ..self.blank(Some(queue), parent) };
         self.nodes[parent as usize].children.push(at);
         self.nodes.push(node);
         at
@@ -301,13 +326,7 @@ impl Queues {
         Seat { rank: Reverse(self.rank_of(job)), submitted_at: job.submitted_at, gang }
     }
 
-    /// Gangs that may have to make way, and what they have.
-    pub(crate) fn evictable(&self) -> impl Iterator<Item = (GangId, &Bill)> {
-        let holders = self.nodes.iter().flat_map(|node| &node.holders);
-        holders.filter(|(_, holder)| !holder.is_fixed).map(|(seat, holder)| (seat.gang, &holder.bill))
-    }
-
-    /// The lowest class among them.
+    /// The lowest class of gangs that may have to make way.
     pub(crate) fn lowest_rank(&self) -> Option<i32> {
         self.evictable_by_rank.first_key_value().map(|(rank, _)| *rank)
     }
@@ -336,6 +355,14 @@ impl Queues {
         Some(holder)
     }
 
+    /// A gang that holds capacity begins to run, or to end.
+    pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp) {
+        let holder = self.nodes[leaf as usize].holders.get_mut(&seat);
+        if holder.is_some_and(|holder| std::mem::replace(&mut holder.stays_until, until) != until) {
+            self.stands_otherwise(leaf);
+        }
+    }
+
     fn book(&mut self, leaf: QueueAt, holder: &Holder, is_more: bool) {
         let change = if is_more { add } else { subtract };
         let node = &mut self.nodes[leaf as usize];
@@ -343,12 +370,16 @@ impl Queues {
         if holder.is_fixed {
             change(&mut node.secured_below, &holder.bill);
         }
-        for at in self.path_to_root(leaf) {
+        self.stands_otherwise(leaf);
+        let mut next = Some(leaf);
+        while let Some(at) = next {
             let node = &mut self.nodes[at as usize];
             change(&mut node.used, &holder.bill);
             node.running = if is_more { node.running + 1 } else { node.running.saturating_sub(1) };
+            next = (at != ROOT).then_some(node.parent);
             self.raise(at);
             self.weigh(at);
+            self.asks_otherwise(at);
         }
     }
 
@@ -388,9 +419,25 @@ impl Queues {
         }
     }
 
+    /// A gang joins the line of a queue and those above it, or leaves it.
+    pub(crate) fn line_up(&mut self, leaf: QueueAt, turn: Turn, joins: bool) {
+        let waits = (turn.submitted_at, turn.gang);
+        let mut at = leaf;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            if joins {
+                node.line.insert(waits)
+            } else {
+                node.line.remove(&waits)
+            };
+            at = node.parent;
+        }
+    }
+
     /// A gang begins or ceases to wait.
     pub(crate) fn want(&mut self, leaf: QueueAt, least: &[u128], is_more: bool) {
-        for at in self.path_to_root(leaf) {
+        let mut next = Some(leaf);
+        while let Some(at) = next {
             let node = &mut self.nodes[at as usize];
             if is_more {
                 add(&mut node.wanted, least);
@@ -399,6 +446,8 @@ impl Queues {
                 subtract(&mut node.wanted, least);
                 node.pending = node.pending.saturating_sub(1);
             }
+            next = (at != ROOT).then_some(node.parent);
+            self.asks_otherwise(at);
         }
     }
 
@@ -408,8 +457,10 @@ impl Queues {
             return;
         }
         let half_life_ms = self.settings.half_life_ms;
-        for at in self.path(leaf).collect::<Vec<_>>() {
+        let mut at = leaf;
+        while at != ROOT {
             let node = &mut self.nodes[at as usize];
+            at = node.parent;
             node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
         }
     }

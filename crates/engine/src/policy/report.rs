@@ -8,7 +8,7 @@ use super::queues::{QueueAt, Queues, ROOT};
 impl Queues {
     /// Parents before their children, siblings in natural order of names.
     pub(crate) fn reports(&self, now: Timestamp) -> Vec<QueueReport> {
-        let due = self.due();
+        let due = self.due_now();
         let mut reports = Vec::new();
         let mut next: Vec<QueueAt> = self.by_name(ROOT);
         while let Some(at) = next.pop() {

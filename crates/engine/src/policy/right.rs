@@ -8,7 +8,7 @@ use super::queues::{QueueAt, Queues};
 use crate::guard::Guard;
 
 /// A gang that holds capacity or wants it, as the rules see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Party {
     pub(crate) queue: QueueAt,
     pub(crate) standing: Standing,
@@ -30,28 +30,32 @@ pub(crate) enum Right {
 }
 
 impl Queues {
-    /// Whether it is worth looking for somebody whom a gang of a queue may evict. (Where it is, it may still find nobody.)
-    pub(crate) fn may_evict(&self, queue: QueueAt, rank: i32, bill: &[u128], due: &[u128]) -> bool {
+    /// Whether there may come to be somebody whom a gang of a queue may evict, as shares shift. (Where it is so, there may
+    /// still be nobody.)
+    pub(crate) fn may_evict(&self, queue: QueueAt, rank: i32, bill: &[u128]) -> bool {
         if self.lowest_rank().is_some_and(|lowest| lowest < rank) {
             return true;
         }
         let is_fair = self.settings().reclaim == Reclaim::FairShare;
+        let due = self.due();
         self.path(queue).any(|at| {
             let node = self.at(at);
-            let siblings = self.at(node.parent).children.iter().filter(|other| **other != at);
-            let is_owed = self.is_owed(at, &vec![0; bill.len()], bill);
+            let is_owed = self.asks_within(at, bill);
             let is_due = is_fair && node.used[GPUS] + bill[GPUS] <= due[at as usize];
+            let siblings = self.at(node.parent).children.iter().filter(|other| **other != at);
             let mut siblings = siblings.map(|other| (self.at(*other), *other as usize));
-            siblings.any(|(other, index)| {
-                let borrows = || other.used.iter().zip(&other.guaranteed).any(|(used, own)| used > own);
-                is_owed && borrows() || is_due && other.used[GPUS] > due[index]
-            })
+            (is_owed || is_due)
+                && siblings.any(|(other, index)| {
+                    let borrows = || other.used.iter().zip(&other.guaranteed).any(|(used, own)| used > own);
+                    is_owed && borrows() || is_due && other.used[GPUS] > due[index]
+                })
         })
     }
 
     /// Down to which queue a gang's own, all that is used there counted, stays within the guarantee and the due share: a
     /// queue that is beyond them makes room among its own first.
-    pub(crate) fn claim_of(&self, queue: QueueAt, bill: &[u128], due: &[u128]) -> Claim {
+    pub(crate) fn claim_of(&self, queue: QueueAt, bill: &[u128]) -> Claim {
+        let due = self.due();
         let depth_of = |is_within: &dyn Fn(QueueAt) -> bool| {
             self.path(queue).find(|at| is_within(*at)).map_or(0, |at| self.at(at).depth)
         };

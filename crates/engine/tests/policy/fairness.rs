@@ -109,3 +109,28 @@ fn shared_asks() {
     world.advance(TERM_MS + SECOND);
     assert!(world.is_running(100), "{:?}", world.reason(100));
 }
+
+/// Turns were compared by time of submission before priorities, and outer queues by it before the shares of inner ones.
+#[test]
+fn priority_goes_before_time_in_a_queue_and_share_between_the_teams_of_one_organisation() {
+    let mut world = World::new(|_| (), &octets(1));
+    for name in ["org", "busy", "idle"] {
+        let built = queue(name);
+        let built = if name == "org" { built } else { built.parent("org") };
+        world.tell(&[Input::QueueObserved { queue: Box::new(built.build()) }]);
+    }
+    world.submit(job(1, gang(1).devices(4)).queue("busy"));
+    world.submit(job(2, gang(1).devices(4)).queue("idle"));
+    world.submit(job(3, gang(1).devices(3)).queue("busy"));
+    world.advance(MINUTE);
+    world.submit(job(4, gang(1).devices(4)).queue("busy").priority(5));
+    world.submit(job(5, gang(1).devices(2)).queue("idle"));
+    // Both wait in one queue, and ask for different amounts: the higher priority has been submitted later.
+    world.cancel(1);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(3), world.phase(4)), ("pending", "running"));
+    // One team has half of the cluster, the other nothing: it goes, though it came later.
+    world.cancel(2);
+    world.advance(MINUTE);
+    assert_eq!(world.phase(5), "running");
+}

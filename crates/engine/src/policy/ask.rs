@@ -1,0 +1,168 @@
+//! What gangs ask for, and who asks: what is found for one of an ask holds for all of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{Gang, Program, QueueName, Reason};
+
+use super::bounds::Full;
+use super::goods::Bill;
+use super::line::Turn;
+use super::queues::QueueAt;
+
+pub(crate) type AskId = u32;
+
+/// What makes two requests the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AskKey {
+    /// Without its program.
+    pub(crate) gang: Gang,
+    /// From the order to start to its end at the longest; none without a time limit.
+    pub(crate) span_ms: Option<u64>,
+    /// It still waits for its preferred level.
+    pub(crate) is_patient: bool,
+    pub(crate) rank: i32,
+    /// It does not make way.
+    pub(crate) is_fixed: bool,
+    /// Of its queue and those above it the ones that nodes are kept for.
+    pub(crate) blocks: Vec<QueueName>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) key: AskKey,
+    pub(crate) least: Bill,
+    /// Whole devices of all members, and of the member that needs fewest.
+    pub(crate) devices: u32,
+    pub(crate) each: u32,
+    /// It is not known that it fits nowhere.
+    pub(crate) is_open: bool,
+    /// Why it fits nowhere, when it was looked at last.
+    pub(crate) reason: Reason,
+    lanes: BTreeMap<QueueAt, Lane>,
+    /// Queues that have room for it, as far as is known, by their outermost queue.
+    roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
+}
+
+/// Its gangs in one queue.
+#[derive(Clone, Debug)]
+struct Lane {
+    /// The outermost queue.
+    top: QueueAt,
+    turns: BTreeSet<Turn>,
+    /// The queue has no room for it.
+    full: Option<Full>,
+}
+
+impl Lane {
+    fn first(&self) -> Option<Turn> {
+        self.turns.first().filter(|_| self.full.is_none()).copied()
+    }
+}
+
+impl Ask {
+    pub(super) fn new(key: AskKey, least: Bill) -> Self {
+        let gang = &key.gang;
+        Self {
+            least,
+            devices: gang.device_count(),
+            each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
+            is_open: true,
+            reason: Reason::None,
+            lanes: BTreeMap::new(),
+            roomy: BTreeMap::new(),
+            key,
+        }
+    }
+
+    /// Whether somebody waits with it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Queues in which somebody waits with it.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = QueueAt> + '_ {
+        self.lanes.keys().copied()
+    }
+
+    /// Whether any queue has room for it, as far as is known.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.roomy.is_empty()
+    }
+
+    /// Queues that have room for it, as far as is known.
+    pub(crate) fn roomy(&self) -> impl Iterator<Item = QueueAt> + '_ {
+        self.roomy.values().flatten().copied()
+    }
+
+    /// The same by their outermost queue.
+    pub(super) fn roomy_by_top(&self) -> impl Iterator<Item = (QueueAt, &BTreeSet<QueueAt>)> {
+        self.roomy.iter().map(|(top, queues)| (*top, queues))
+    }
+
+    /// Who is next of it in a queue, if that has room.
+    pub(crate) fn first_in(&self, queue: QueueAt) -> Option<Turn> {
+        self.lanes.get(&queue)?.first()
+    }
+
+    /// What keeps it from starting in a queue.
+    pub(crate) fn full_in(&self, queue: QueueAt) -> Option<&Full> {
+        self.lanes.get(&queue)?.full.as_ref()
+    }
+
+    /// Somebody begins to wait. Whether it is the first in its queue.
+    pub(super) fn join(&mut self, queue: QueueAt, top: QueueAt, turn: Turn) -> bool {
+        let is_new = !self.lanes.contains_key(&queue);
+        self.lanes.entry(queue).or_insert_with(|| Lane { top, turns: BTreeSet::new(), full: None });
+        self.change(queue, |lane| lane.turns.insert(turn));
+        is_new
+    }
+
+    /// Somebody waits no more. Whether nobody is left in its queue, and what had been full there.
+    pub(super) fn leave(&mut self, queue: QueueAt, turn: &Turn) -> Option<Option<Full>> {
+        self.change(queue, |lane| lane.turns.remove(turn));
+        self.lanes.get(&queue).filter(|lane| lane.turns.is_empty())?;
+        self.lanes.remove(&queue).map(|lane| lane.full)
+    }
+
+    /// A queue has no room for it, or may have some again. What had been full.
+    pub(super) fn set_full(&mut self, queue: QueueAt, full: Option<Full>) -> Option<Full> {
+        self.change(queue, |lane| std::mem::replace(&mut lane.full, full)).flatten()
+    }
+
+    fn change<T>(&mut self, queue: QueueAt, change: impl FnOnce(&mut Lane) -> T) -> Option<T> {
+        let lane = self.lanes.get_mut(&queue)?;
+        let before = lane.first().is_some();
+        let changed = change(lane);
+        let (top, after) = (lane.top, lane.first().is_some());
+        if before != after {
+            let roomy = self.roomy.entry(top).or_default();
+            if after {
+                roomy.insert(queue)
+            } else {
+                roomy.remove(&queue)
+            };
+            if roomy.is_empty() {
+                self.roomy.remove(&top);
+            }
+        }
+        Some(changed)
+    }
+}
+
+impl AskKey {
+    pub(crate) fn gang_of(gang: &Gang) -> Gang {
+        let roles = gang.roles.iter().map(|role| phalanx_model::Role { program: None, ..role.clone() });
+        Gang {
+            size: gang.size,
+            min: gang.min,
+            max: gang.max,
+            needs: gang.needs.clone(),
+            roles: roles.collect(),
+            members_per_node: gang.members_per_node,
+            topology: gang.topology.clone(),
+            traffic: gang.traffic,
+            grid: gang.grid.clone(),
+            program: Program::default(),
+        }
+    }
+}
