@@ -8,9 +8,9 @@ use super::Ledger;
 use crate::guard::Guard;
 use crate::plan::{Ceiling, Space, place, reason_of};
 
-/// Between two looks for everybody who might evict somebody, at the least: in a large cluster somebody may be evicted from
-/// then on at nearly every moment.
-const AGAIN_LEAST_MS: u64 = 10_000;
+/// Between two looks for everybody who might evict somebody, at the least, for each node: a look costs by the size of the
+/// cluster, and in a large one somebody may be evicted from then on at nearly every moment.
+const AGAIN_LEAST_MS: u64 = 1;
 
 impl Ledger {
     /// The planner holds a place for a gang that waits.
@@ -61,7 +61,8 @@ impl Ledger {
 
     /// When somebody may be evicted who may not be yet, it is looked again.
     pub(crate) fn look_again(&mut self, at: Timestamp) {
-        let soonest = self.looked_at.map_or(Timestamp(0), |at| at.plus(AGAIN_LEAST_MS));
+        let least_ms = AGAIN_LEAST_MS.saturating_mul(self.tree.nodes.len() as u64);
+        let soonest = self.looked_at.map_or(Timestamp(0), |at| at.plus(least_ms));
         let at = Some(at.max(soonest)).filter(|at| *at < Timestamp::MAX);
         self.again_at = self.again_at.into_iter().chain(at).min();
     }

@@ -46,8 +46,8 @@ impl Queues {
     /// All of it has to be divided anew.
     pub(super) fn undivide(&mut self) {
         self.due.of = vec![0; self.nodes.len()];
-        let above = self.nodes.iter().enumerate().filter(|(_, node)| !node.children.is_empty());
-        self.due.stale = above.map(|(at, node)| (node.depth, at as QueueAt)).collect();
+        let above = (0..).zip(&self.nodes).filter(|(_, node)| !node.children.is_empty());
+        self.due.stale = above.map(|(at, node)| (node.depth, at)).collect();
     }
 
     /// Brings all dues up to date. What changed in nothing that is asked for keeps its due.
