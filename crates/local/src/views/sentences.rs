@@ -43,8 +43,6 @@ pub(crate) fn stop(engine: &Engine, cause: &StopCause) -> String {
         StopCause::Preempted(eviction) => evicted(engine, eviction),
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "its time limit is reached".to_owned(),
-        StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
-        StopCause::IdleLimit => "nobody used it".to_owned(),
         StopCause::Resized { size } => format!("starts again with {size} members"),
         StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
         StopCause::IdleLimit => "nobody used it".to_owned(),
