@@ -488,7 +488,7 @@ impl Ledger {
         self.freed = Freed::All;
         let held: Vec<(GangId, Placement)> = self
             .active()
-            .filter(|(_, _, record)| record.holds_capacity())
+            .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
             .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
             .collect();
         for (gang, placement) in &held {

@@ -136,6 +136,15 @@ impl Ledger {
         }
     }
 
+    /// It waits for no end any more.
+    pub(super) fn forget_dependent(&mut self, job: &Job) {
+        for after in &job.turn.after {
+            if let Some(waiting) = self.dependents.get_mut(&after.job) {
+                waiting.remove(&job.id);
+            }
+        }
+    }
+
     /// Those that have not ended.
     pub(crate) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
         self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
