@@ -6,6 +6,7 @@
 mod calendar;
 mod declared;
 mod disk_full;
+mod elastic;
 mod estimates;
 mod gang_start;
 mod hostile;

@@ -98,6 +98,8 @@ pub(crate) enum Verb {
     Boost(Boost),
     /// Say how many replicas of a service are to run.
     Scale(Scale),
+    /// Give an elastic job another size, from its next boundary on.
+    Resize(Resize),
     /// Tell the scheduler how a job goes; for its ranks.
     Tell(Tell),
     /// Place nothing new on a node; what runs there goes on.
@@ -380,6 +382,15 @@ pub(crate) struct Scale {
     #[arg(add = ArgValueCompleter::new(complete::jobs))]
     pub(crate) job: String,
     pub(crate) replicas: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resize {
+    /// Number or name.
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: String,
+    /// Members, as `get` shows its size.
+    pub(crate) size: u32,
 }
 
 #[derive(Debug, Args)]

@@ -47,6 +47,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
         | Verb::Release { .. }
         | Verb::Boost { .. }
         | Verb::Scale { .. }
+        | Verb::Resize { .. }
         | Verb::Tell { .. } => done("said"),
         Verb::ApplyQueues { queues, .. } => done(&format!("{} queues", queues.len())),
         Verb::Drain { .. } => {
@@ -235,7 +236,9 @@ fn what_ranks_and_operators_say_reaches_the_daemon() {
     in_job("tell checkpoint");
     in_job("tell metric tokens_per_s=8000.5");
     in_job("tell boundary --job train --gang 0");
-    for words in ["hold train", "release 3", "boost 3 --priority -5 --for 1h30m", "boost 3 --clear"] {
+    for words in
+        ["hold train", "release 3", "resize train 4", "boost 3 --priority -5 --for 1h30m", "boost 3 --clear"]
+    {
         assert_eq!(fake.run(words).code, 0, "{words}");
     }
     let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
@@ -247,6 +250,7 @@ fn what_ranks_and_operators_say_reaches_the_daemon() {
             r#"{"tell":{"job":{"name":"train"},"gang":0,"news":"boundary"}}"#,
             r#"{"hold":{"job":{"name":"train"}}}"#,
             r#"{"release":{"job":{"id":3}}}"#,
+            r#"{"resize":{"job":{"name":"train"},"size":4}}"#,
             r#"{"boost":{"job":{"id":3},"boost":{"priority":-5,"for_ms":5400000}}}"#,
             r#"{"boost":{"job":{"id":3},"boost":null}}"#,
         ]

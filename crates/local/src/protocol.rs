@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Levels, Node, NodeName, Origin,
-    Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Settings, Spot, Timestamp,
+    Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Levels, Node, NodeName,
+    Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize, Settings,
+    Spot, Timestamp,
 };
 use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,12 @@ pub enum Verb {
     Scale {
         job: JobRef,
         replicas: u32,
+    },
+    /// Another size for a job's elastic gangs, from their next boundary on.
+    Resize {
+        job: JobRef,
+        /// Members.
+        size: u32,
     },
     /// What a rank has to say of its gang; its owner and operators may.
     Tell {
@@ -315,8 +322,11 @@ pub struct ServiceView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangView {
     pub id: GangId,
-    /// Members of the gang itself.
+    /// Members of the gang itself: those that it has, or is to start with.
     pub size: u32,
+    /// Where that may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<ElasticView>,
     pub devices_per_member: u32,
     /// Members beside them; their ranks follow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -339,6 +349,18 @@ pub struct GangView {
     pub checkpointed_at: Option<Timestamp>,
     /// Predicted by the cost model for this placement and the job's traffic (or 1 GiB all-reduce).
     pub predicted: Option<PredictedView>,
+}
+
+/// The sizes that an elastic gang may have, in members, and which it is to have next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElasticView {
+    pub min: u32,
+    pub max: u32,
+    /// The last moment at which its size could change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boundary: Option<Boundary>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
 }
 
 /// Members of a gang that need something else than the others.

@@ -102,6 +102,7 @@ pub(crate) fn answer(
         Verb::Release { job } => turn::release(daemon, peer, &job)?,
         Verb::Boost { job, boost } => turn::boost(daemon, peer, &job, boost)?,
         Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
+        Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Cordon { node } => on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?,
         Verb::Drain { node, by: None } => {

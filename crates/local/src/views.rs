@@ -14,8 +14,8 @@ use phalanx_model::{
 use phalanx_shell::{Engine, cost};
 
 use crate::protocol::{
-    DryRunView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, RoleView,
-    ServiceView, TopologyView,
+    DryRunView, ElasticView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView,
+    RoleView, ServiceView, TopologyView,
 };
 pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
@@ -175,6 +175,12 @@ fn gang(
     GangView {
         id: record.id,
         size: gang.size,
+        elastic: gang.is_elastic().then(|| ElasticView {
+            min: gang.min,
+            max: gang.max,
+            boundary: record.boundary,
+            resize: record.resize.clone(),
+        }),
         devices_per_member: gang.needs.devices,
         roles: gang.roles.iter().map(role).collect(),
         phase: Some(record.phase.clone()),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{
-    Change, Effect, GangId, JobId, Node, NodeName, Order, Phase, Placement, Reason, Signal, StopCause,
-    Timestamp,
+    Change, Effect, GangId, GangRecord, JobId, Node, NodeName, Order, Phase, Placement, Reason, Reserved,
+    Resize, Signal, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, World};
 use phalanx_spec::quantity::format_milli;
@@ -201,21 +201,40 @@ fn line_of(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, &'
         }
         Change::GangReserved { gang, reserved } => {
             let free = match reserved.at {
+                None if is_kept(engine, *gang, reserved) => "its own until it starts again".to_owned(),
                 Some(free) => format!("free {} from now at the latest", views::span(free.since(at))),
                 None => "no time limit says when it is free".to_owned(),
             };
             (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
         }
-        Change::ResizeAsked { gang, resize } => {
-            let whom = resize.by.map(|by| format!(", for {}", views::gang_name(engine, by)));
-            let whom = whom.unwrap_or_default();
-            (gang.job, "resize", format!("to {} members{whom}, at its next boundary", resize.size))
-        }
+        Change::ResizeAsked { gang, resize } => (gang.job, "resize", resize_sentence(engine, *gang, resize)),
         Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {
             return None;
         }
     })
+}
+
+/// Whether a gang has this place held because it just had it, and is to start there with another size.
+fn is_kept(engine: &Engine, gang: GangId, reserved: &Reserved) -> bool {
+    // It may have started again by now.
+    let is_its = |record: &GangRecord| record.resize.is_some() || record.holds_capacity();
+    reserved.evicts && engine.gang(gang).is_some_and(is_its)
+}
+
+fn resize_sentence(engine: &Engine, gang: GangId, resize: &Resize) -> String {
+    let size = resize.size;
+    let is_stopping = |record: &GangRecord| matches!(record.phase, Phase::Stopping { .. });
+    match resize.by {
+        Some(by) => {
+            format!("to {size} members for {}, from its next boundary on", views::gang_name(engine, by))
+        }
+        // It stands at its boundary already.
+        None if engine.gang(gang).is_some_and(is_stopping) => {
+            format!("to {size} members: nobody waits for what is free")
+        }
+        None => format!("to {size} members, from its next boundary on"),
+    }
 }
 
 fn nodes_of(placement: &Placement) -> String {

@@ -92,12 +92,17 @@ fn where_or_why(page: &Page, job: &JobView) -> String {
     let placement = job.gangs.iter().find_map(|g| g.placement.as_ref());
     let text = match (job.state.as_str(), placement) {
         _ if job.service.is_some() => replicas(job),
-
         ("pending", _) | (_, None) => reason(job),
-        (_, Some(placement)) => placed::short(placement, &Fleet::default()),
+        (_, Some(placement)) => elastic(job) + &placed::short(placement, &Fleet::default()),
     };
     let evictions = job.gangs.iter().map(|gang| gang.evictions).sum();
     turn::times_preempted(page, evictions) + &clean(&text)
+}
+
+/// `4 of 2-8 members; ` of an elastic job, or nothing.
+fn elastic(job: &JobView) -> String {
+    let gang = job.gangs.iter().find(|gang| gang.elastic.is_some());
+    gang.map(|gang| size_of(gang, "member") + "; ").unwrap_or_default()
 }
 
 /// `2 of 3 replicas, Resources: …`
@@ -204,7 +209,7 @@ fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: 
         0 => format!("{members} without GPUs"),
         n => format!("{members} with {} each", count(u64::from(n), "GPU")),
     };
-    let own = size(&count(u64::from(gang.size), "member"), gang.devices_per_member);
+    let own = size(&size_of(gang, "member"), gang.devices_per_member);
     let roles = gang
         .roles
         .iter()
@@ -240,6 +245,14 @@ fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: 
     }
     text += &members(page, gang);
     text
+}
+
+/// `8 members`; of an elastic gang `4 of 2-8 members`.
+fn size_of(gang: &GangView, what: &str) -> String {
+    match &gang.elastic {
+        Some(sizes) => format!("{} of {}-{} {what}s", gang.size, sizes.min, sizes.max),
+        None => count(u64::from(gang.size), what),
+    }
 }
 
 fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {

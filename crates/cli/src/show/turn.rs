@@ -1,7 +1,7 @@
 //! What decides when a job goes, what is held for it, and for whom it made way.
 
-use phalanx_local::protocol::GangView;
-use phalanx_model::{After, EndOf, Eviction, Job, PreemptMode, Replicas, Reserved};
+use phalanx_local::protocol::{ElasticView, GangView};
+use phalanx_model::{After, Boundary, EndOf, Eviction, Job, Phase, PreemptMode, Replicas, Reserved, Resize};
 use phalanx_spec::quantity::format_milli;
 
 use super::placed;
@@ -82,19 +82,42 @@ fn after(After { job, end }: &After) -> String {
 /// What is held for a gang, and for whom it last made way.
 pub(super) fn of_gang(text: &mut String, page: &Page, view: &GangView, names: &Names) {
     if let Some(reserved) = &view.reserved {
-        field(text, page, "reserved", &reservation(page, reserved));
+        let is_kept = view.elastic.as_ref().is_some_and(|sizes| sizes.resize.is_some());
+        field(text, page, "reserved", &reservation(page, reserved, is_kept));
     }
     if let Some(evicted) = &view.evicted {
         let times = count(u64::from(view.evictions), "time");
         field(text, page, "preempted", &format!("{times}, the last {}", eviction(page, evicted, names)));
+    }
+    if let Some(sizes) = &view.elastic {
+        elastic(text, page, view, sizes, names);
     }
     if let Some(at) = view.checkpointed_at {
         field(text, page, "saved", &format!("{} ({})", page.ago(at), page.clock(at)));
     }
 }
 
+/// Which size an elastic gang is to have next, for whom, and when it could change last.
+fn elastic(text: &mut String, page: &Page, view: &GangView, sizes: &ElasticView, names: &Names) {
+    if let Some(Resize { size, by, .. }) = &sizes.resize {
+        let whom = by.map(|by| format!(", for {}", gang(by, names))).unwrap_or_default();
+        let when = match view.phase {
+            Some(Phase::Running { .. }) => "from its next boundary on",
+            _ => "when it starts again",
+        };
+        field(text, page, "resize", &format!("to {} {when}{whom}", count(u64::from(*size), "member")));
+    }
+    if let Some(Boundary { at, every_ms }) = sizes.boundary {
+        let every = every_ms.map(|ms| format!(", {} after the one before", span(ms))).unwrap_or_default();
+        field(text, page, "boundary", &format!("{} ({}){every}", page.ago(at), page.clock(at)));
+    }
+}
+
 /// Where, and from when.
-fn reservation(page: &Page, reserved: &Reserved) -> String {
+fn reservation(page: &Page, reserved: &Reserved, is_kept: bool) -> String {
+    if is_kept {
+        return format!("{}; its own until it starts again", clean(&placed::summary(&reserved.placement)));
+    }
     let from = match reserved.at {
         Some(at) => format!("{} at the latest ({})", page.ahead(at), page.clock(at)),
         None => "no time limit says from when".to_owned(),

@@ -98,6 +98,9 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Scale(scale) => {
             session.done(Ask::Scale { job: JobRef::parse(&scale.job), replicas: scale.replicas })
         }
+        Verb::Resize(resize) => {
+            session.done(Ask::Resize { job: JobRef::parse(&resize.job), size: resize.size })
+        }
         Verb::Tell(tell) => policy::tell(&session, &tell),
         Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.node)? }),
         Verb::Drain(drain) => calendar::drain(&session, &drain),

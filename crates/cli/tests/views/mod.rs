@@ -65,6 +65,7 @@ fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
     GangView {
         id: JobId(job).gang(0),
         size,
+        elastic: None,
         devices_per_member,
         roles: Vec::new(),
         phase: None,

@@ -164,6 +164,12 @@ impl Ledger {
             self.set_size(id, size);
             return self.relist(id);
         }
+        if let Some(by) = record.resize.as_ref().and_then(|resize| resize.by) {
+            return refuse(out, subject(), &format!("it shrinks for gang {by} at its next boundary"));
+        }
+        if size == gang.size {
+            return self.keep_size(id);
+        }
         let Some(placement) = record.placement.clone().filter(|_| record.holds_capacity()) else { return };
         let mut keeps = placement;
         keeps.slots.truncate(size as usize);

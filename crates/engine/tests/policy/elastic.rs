@@ -152,9 +152,27 @@ fn segments_leave_whole() {
 fn a_wish_for_another_size_waits_for_the_boundary() {
     let mut world = world(1);
     world.submit(job(1, gang(4).devices(1).elastic(2, 8)));
-    world.tell(&[Input::GangResized { gang: World::gang(1), size: 2 }]);
-    assert_eq!(world.size(1), 4);
+    let wish = |size| Input::GangResized { gang: World::gang(1), size };
+    let next = |world: &World| {
+        let resize = world.watched.record(World::gang(1)).resize.clone();
+        resize.map(|resize| resize.size)
+    };
+    world.tell(&[wish(2)]);
+    world.tell(&[wish(4)]);
+    assert_eq!(next(&world), None, "it has that size");
+    world.tell(&[wish(2)]);
+    assert_eq!((world.size(1), next(&world)), (4, Some(2)));
     world.boundary(1);
     world.advance(MINUTE);
     assert_eq!((world.phase(1), world.size(1)), ("running", 2));
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!(world.size(1), 8, "a wish is no bound");
+    // What it gives up for others is not its own to wish back.
+    world.submit(job(2, gang(1).devices(4)));
+    world.boundary(1);
+    world.tell(&[wish(8)]);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.size(1), world.phase(2)), (4, "running"));
 }

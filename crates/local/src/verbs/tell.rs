@@ -84,7 +84,9 @@ pub(super) fn tell(
             (used(id, at), detail)
         }
         News::Boundary => {
-            let detail = format!("gang {gang} saved its work, and may have another size from here");
+            let is_elastic = view.gangs.get(usize::from(index)).is_some_and(|gang| gang.elastic.is_some());
+            let size = if is_elastic { "may have another size from here" } else { "keeps its size" };
+            let detail = format!("gang {gang} saved its work, and {size}");
             (Input::BoundaryReached { gang, at }, detail)
         }
     };

@@ -1,11 +1,11 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
-use phalanx_model::{Boost, Change, Input, JobId, Service};
+use phalanx_model::{Boost, Change, GangId, Input, JobId, Phase, Service};
 use phalanx_shell::Engine;
 
 use super::{Failure, operator, own, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
+use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, GangView, JobRef, JobView};
 use crate::server::Peer;
 use crate::views::span;
 
@@ -77,6 +77,30 @@ pub(super) fn scale(daemon: &Daemon, peer: &Peer, wanted: &JobRef, replicas: u32
     apply(daemon, vec![Input::ServiceObserved { service }], is_wanted)?;
     said(daemon, id, "asked to scale", format!("to {replicas} replicas by {}", peer.owner.name), None);
     Ok(Answer::Done { detail: format!("job {id} has {replicas} replicas from now on") })
+}
+
+/// Of an array each task that has not ended.
+pub(super) fn resize(daemon: &Daemon, peer: &Peer, wanted: &JobRef, size: u32) -> Result<Answer, Failure> {
+    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let id = job.id;
+    let is_over = |gang: &GangView| matches!(gang.phase, Some(Phase::Finished { .. }));
+    let elastic = job.gangs.iter().filter(|gang| gang.elastic.is_some() && !is_over(gang));
+    let gangs: Vec<GangId> = elastic.map(|gang| gang.id).collect();
+    if gangs.is_empty() {
+        let message = format!("job {id} has one size only");
+        return Err(refuse(ErrorCode::BadRequest, message, "`elastic: {min: 2, max: 8}` lets it change"));
+    }
+    let facts = gangs.iter().map(|gang| Input::GangResized { gang: *gang, size }).collect();
+    let is_to_have = move |e: &Engine, gang: GangId| match e.gang(gang).and_then(|r| r.resize.as_ref()) {
+        Some(resize) => resize.size == size,
+        None => {
+            e.job(id).and_then(|job| job.gangs.get(usize::from(gang.index))).is_some_and(|g| g.size == size)
+        }
+    };
+    apply(daemon, facts, move |e| gangs.iter().all(|gang| is_to_have(e, *gang)))?;
+    said(daemon, id, "asked to resize", format!("to {size} members by {}", peer.owner.name), None);
+    let when = if job.state == "pending" { "when it starts" } else { "from its next boundary on" };
+    Ok(Answer::Done { detail: format!("job {id} is to have {size} members {when}") })
 }
 
 fn unfinished(view: JobView) -> Result<JobView, Failure> {
