@@ -39,6 +39,22 @@ pub enum Guard {
     ClaimsSurvive,
     /// No queue stands below itself.
     NoCircles,
+    /// The gate opens when all are there.
+    AllAtTheGate,
+    /// What an order to start did not bring up has ended.
+    FailedIsEnded,
+    /// What ran on a node that is gone is gone.
+    GoneWithNode,
+    /// What others hold is not free.
+    OthersCounted,
+    /// An answer is to an order of the leader that gave it.
+    EpochTellsApart,
+    /// What was said of a job is forgotten with it.
+    ForgottenWithJob,
+    /// Only whoever may use what came free is looked at.
+    FreedAlone,
+    /// Who runs keeps what it has when the nodes are counted anew.
+    HeldIsTaken,
 }
 
 /// The guards that stand: all.

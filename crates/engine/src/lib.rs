@@ -88,6 +88,8 @@ impl Engine {
                 break;
             }
             plan::compute(&mut self.ledger, self.config, out);
+            // What starts may bind places otherwise.
+            self.ledger.freshen();
         }
         self.ledger.wake()
     }
@@ -189,7 +191,9 @@ impl Engine {
     /// Every queue, parents before their children, siblings in natural order of names.
     #[must_use]
     pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {
-        self.ledger.queues().reports(self.ledger.now())
+        let mut reports = self.ledger.queues().reports(self.ledger.now());
+        reports.iter_mut().for_each(|report| report.places = self.ledger.places_of(&report.queue.name));
+        reports
     }
 
     /// Why a pending gang waits, as things stand.

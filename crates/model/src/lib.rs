@@ -54,8 +54,8 @@ pub use past::PastRuns;
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, Queue, QueueReport, Reclaim, Resource, Settings,
-    ShapeQuota,
+    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueReport, Reclaim, Resource,
+    Settings, ShapeQuota,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,

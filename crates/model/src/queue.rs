@@ -303,6 +303,17 @@ pub struct QueueReport {
     /// What it used in the past, faded, as a part of the cluster over one half-life, by weight: in millionths. Added to
     /// `share`.
     pub past: u64,
+    /// The places that it is guaranteed, and where each is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceReport>,
+}
+
+/// Equal places that a queue is guaranteed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceReport {
+    pub shape: ShapeQuota,
+    /// The domains that they are bound to: fewer than [`ShapeQuota::count`] where whole nodes are short.
+    pub domains: Vec<String>,
 }
 
 /// One resource of a queue.

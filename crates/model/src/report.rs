@@ -317,6 +317,8 @@ pub enum QueueBound {
     /// What is left when every queue keeps what it does not lend, or, for what may not be evicted, all that it is
     /// guaranteed.
     Kept(Resource),
+    /// Nodes that are the guaranteed place of the queue: what may not be evicted stays out of them.
+    Place,
     /// Gangs that may hold capacity at once.
     Running,
     /// The queue is gone.
@@ -341,6 +343,10 @@ impl fmt::Display for QueueLimit {
                 show(of, *used),
                 show(of, *most),
                 show(of, *asked)
+            ),
+            QueueBound::Place => write!(
+                f,
+                "{most} nodes are the guaranteed place of queue {queue}, and what may not be evicted stays out of them"
             ),
             QueueBound::Running => write!(f, "queue {queue} runs {used} gangs, and {most} is its limit"),
             QueueBound::Gone => write!(f, "its queue {queue} is gone"),

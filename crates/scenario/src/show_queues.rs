@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use phalanx_model::{GoodReport, QueueReport, Resource};
+use phalanx_model::{GoodReport, PlaceReport, QueueReport, Resource};
 
 /// A line for each: what it uses of each resource, of what is guaranteed, of its limit, and what is due to it; then its
 /// gangs, and the terms by which it is ordered.
@@ -17,10 +17,19 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
             write!(text, "  {}", amounts(good)).unwrap_or_default();
         }
         let (share, past) = (percent(report.share), percent(report.past));
-        writeln!(text, "  {pending} pending, {running} running; share {share} of {dominant}, past {past}")
+        write!(text, "  {pending} pending, {running} running; share {share} of {dominant}, past {past}")
             .unwrap_or_default();
+        let place = |place: &PlaceReport| format!("; {}", places(place));
+        writeln!(text, "{}", report.places.iter().map(place).collect::<String>()).unwrap_or_default();
     }
     if text.is_empty() { "  no queues\n".to_owned() } else { text }
+}
+
+/// `places 1 of 2 leaf:4 in cluster/l1`
+fn places(place: &PlaceReport) -> String {
+    let PlaceReport { shape, domains } = place;
+    let (bound, all) = (domains.len(), shape.count);
+    format!("places {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
 }
 
 /// Devices always are.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
-use phalanx_model::{Amounts, GoodReport, Queue, QueueReport, Resource};
+use phalanx_model::{Amounts, GoodReport, PlaceReport, Queue, QueueReport, Resource};
 
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
@@ -116,6 +116,9 @@ fn terms(page: &Page, report: &QueueReport) -> String {
     for (word, what) in bounds(page, queue) {
         field(&mut text, page, word, &what);
     }
+    for place in &report.places {
+        field(&mut text, page, "bound to", &bound(place));
+    }
     let share_of = format!(
         "{} = what it has of {dominant} above its guarantee, as a part of the cluster, by its weight of {}",
         millionths(*share),
@@ -145,6 +148,15 @@ fn terms(page: &Page, report: &QueueReport) -> String {
         ]);
     }
     text + "\n" + &grid.render()
+}
+
+/// Where places are that a queue is guaranteed.
+fn bound(place: &PlaceReport) -> String {
+    let (bound, all) = (place.domains.len(), place.shape.count as usize);
+    let short = if bound < all { "; whole nodes are short for the others" } else { "" };
+    let domains: Vec<String> = place.domains.iter().map(|domain| clean(domain)).collect();
+    let domains = if domains.is_empty() { none() } else { domains.join(", ") };
+    format!("{domains} ({bound} of {all}){short}")
 }
 
 /// What the queue file bounds, beside amounts of resources.

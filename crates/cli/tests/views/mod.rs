@@ -372,7 +372,7 @@ pub fn queues() -> Vec<QueueView> {
                 guaranteed: Amounts::from([(Resource::Gpus, guaranteed * 1_000)]),
                 lend_max: Amounts::from([(Resource::Gpus, 2_500)]),
                 weight_milli: 1_500,
-                shapes,
+                shapes: shapes.clone(),
                 caps,
                 ..Queue::named(queue_name(name))
             },
@@ -383,6 +383,10 @@ pub fn queues() -> Vec<QueueView> {
             share: used.saturating_sub(guaranteed) * 1_000_000 / 16,
             dominant: Resource::Gpus,
             past: 12_345,
+            places: shapes
+                .iter()
+                .map(|shape| PlaceReport { shape: shape.clone(), domains: vec!["main/l1".into()] })
+                .collect(),
         };
         QueueView {
             name: name.to_owned(),

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use phalanx_model::{
-    Admin, Change, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId,
-    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause, Timestamp,
+    Admin, Change, DeviceMask, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job,
+    JobId, Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause, Timestamp,
 };
 
 use super::{Entry, Ledger, Outstanding};
@@ -127,6 +127,9 @@ impl Ledger {
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
             told.to_mut().admin = Admin::Draining;
         }
+        if !self.guards.stand(Guard::OthersCounted) {
+            told.to_mut().foreign = DeviceMask::EMPTY;
+        }
         let node = &*told;
         if self.nodes.get(&node.name) != Some(node) || !self.guards.stand(Guard::OldNewsIgnored) {
             self.nodes.insert(node.name.clone(), node.clone());
@@ -141,7 +144,8 @@ impl Ledger {
         self.noted.forget_notice(node);
         // What ran there is gone with it.
         let exit = Exit::failed(FailureClass::Node, "the node was removed");
-        for (gang, ranks) in self.ranks_on(node) {
+        let gone = if self.guards.stand(Guard::GoneWithNode) { self.ranks_on(node) } else { Vec::new() };
+        for (gang, ranks) in gone {
             for rank in ranks {
                 self.member_exited(gang, rank, &exit, out);
             }
@@ -306,12 +310,14 @@ impl Ledger {
             self.reasons.remove(&record.id);
         }
         self.outstanding.retain(|_, order| order.gang.job != job);
-        self.noted.forget(job);
+        if self.guards.stand(Guard::ForgottenWithJob) {
+            self.noted.forget(job);
+        }
         self.serving.forget(job);
-        if let Some(entry) = self.jobs.remove(&job)
-            && let Some(key) = entry.job.key
-        {
-            self.keys.remove(&(entry.job.owner.uid, key));
+        let Some(Entry { job, .. }) = self.jobs.remove(&job) else { return };
+        self.forget_dependent(&job);
+        if let Some(key) = job.key {
+            self.keys.remove(&(job.owner.uid, key));
         }
     }
 
@@ -352,13 +358,16 @@ impl Ledger {
     }
 
     fn effect_failed(&mut self, effect: EffectId, class: FailureClass, detail: &str, out: &mut Outcome) {
-        let Some(Outstanding { gang, attempt, starts }) = self.outstanding.remove(&effect) else {
+        let epoch = if self.guards.stand(Guard::EpochTellsApart) { effect.epoch } else { self.epoch };
+        let order = self.outstanding.remove(&EffectId { epoch, ..effect });
+        let Some(Outstanding { gang, attempt, starts }) = order else {
             return refuse(out, format!("answer to order {effect}"), "no such order is outstanding");
         };
         let exit = Exit::failed(class, detail);
+        let ends = starts && self.guards.stand(Guard::FailedIsEnded);
         let unanswered: Vec<u32> = self
             .record(gang)
-            .filter(|r| starts && r.attempt == attempt && r.holds_capacity())
+            .filter(|r| ends && r.attempt == attempt && r.holds_capacity())
             .map(|r| {
                 let ranks = r.members.iter().enumerate();
                 ranks

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Admin, FailureClass, GangId, Input, Job, NodeName, Outcome, Phase, QueueName, Reason, StopCause,
-    Timestamp,
+    Admin, FailureClass, GangId, Input, Job, NodeName, Outcome, Phase, QueueBound, QueueLimit, QueueName,
+    Reason, StopCause, Timestamp,
 };
 
 use super::apply::refuse;
@@ -45,6 +45,8 @@ pub(crate) struct Stay<'a> {
     pub(crate) until: Option<Timestamp>,
     /// Of its queue and those above it the ones that nodes are kept for, see [`Windows::blocks_of`].
     pub(crate) blocks: &'a [QueueName],
+    /// It does not make way.
+    pub(crate) is_fixed: bool,
 }
 
 /// What was told of windows.
@@ -57,6 +59,8 @@ pub(crate) struct Windows {
     kept_for: BTreeSet<QueueName>,
     /// Windows of nodes that are there, by when they begin.
     known: Vec<Window>,
+    /// Nodes that are the place of a queue: what does not make way stays out of them.
+    places: BTreeMap<u32, QueueName>,
     is_stale: bool,
 }
 
@@ -90,9 +94,21 @@ impl Windows {
         });
         self.known = known.collect();
         self.known.sort_unstable();
-        let kept_for = self.told.values().filter_map(|told| told.held_for.clone()).collect();
+        let told = self.told.values().filter_map(|told| told.held_for.clone());
+        let kept_for = told.chain(self.places.values().cloned()).collect();
         self.is_stale = false;
         std::mem::replace(&mut self.kept_for, kept_for) != self.kept_for
+    }
+
+    pub(super) fn keep_places(&mut self, places: BTreeMap<u32, QueueName>) {
+        self.places = places;
+        self.is_stale = true;
+    }
+
+    /// Nodes that are the places of others, for one that does not make way.
+    fn places_barring<'a>(&'a self, stay: &'a Stay<'_>) -> impl Iterator<Item = (u32, &'a QueueName)> {
+        let is_others = |(_, owner): &(&u32, &QueueName)| stay.is_fixed && !stay.blocks.contains(owner);
+        self.places.iter().filter(is_others).map(|(node, owner)| (*node, owner))
     }
 
     /// Of a queue and those above it the ones that nodes are kept for: what makes its gangs different from others.
@@ -117,18 +133,31 @@ impl Windows {
 
     /// Whether no window begins before then.
     pub(crate) fn is_clear(&self, until: Option<Timestamp>) -> bool {
-        self.begun_by(until).is_empty()
+        self.places.is_empty() && self.begun_by(until).is_empty()
     }
 
     /// Whether a window bars a stay from one of these nodes, given in order.
     pub(crate) fn bars(&self, stay: &Stay<'_>, nodes: &[u32]) -> bool {
         let is_there = |window: &&Window| nodes.binary_search(&window.node).is_ok();
         self.begun_by(stay.until).iter().filter(is_there).any(|window| window.bars(stay))
+            || self.places_barring(stay).any(|(node, _)| nodes.binary_search(&node).is_ok())
     }
 
     /// The windows that bar a stay.
     pub(crate) fn reason(&self, stay: &Stay<'_>) -> Option<Reason> {
         let barring = || self.begun_by(stay.until).iter().filter(|window| window.bars(stay));
+        if barring().next().is_none() {
+            let (_, queue) = self.places_barring(stay).next()?;
+            let nodes = self.places_barring(stay).filter(|(_, owner)| *owner == queue).count() as u64;
+            let bound = QueueBound::Place;
+            return Some(Reason::QueueLimit(QueueLimit {
+                queue: queue.clone(),
+                bound,
+                used: 0,
+                asked: 0,
+                most: nodes,
+            }));
+        }
         let (begins_at, ends_at) =
             (barring().map(|w| w.begins_at).min()?, barring().map(|w| w.ends_at).min()?);
         let nodes: BTreeSet<u32> = barring().map(|window| window.node).collect();
@@ -170,7 +199,7 @@ impl Windows {
 pub(crate) struct Closed {
     nodes: Vec<u32>,
     /// For which windows and whom, so that the next that is alike costs nothing.
-    of: Option<(usize, Timestamp, Vec<QueueName>)>,
+    of: Option<(usize, Timestamp, Vec<QueueName>, bool)>,
     wanted: Vec<u32>,
 }
 
@@ -182,16 +211,19 @@ impl Closed {
     /// Closes the nodes that windows bar a stay from, and opens the others.
     pub(crate) fn lay(&mut self, windows: &Windows, tree: &Tree, space: &mut Space, stay: &Stay<'_>) {
         let before_end = windows.begun_by(stay.until);
-        let is_same = |(count, from, blocks): &(usize, Timestamp, Vec<QueueName>)| {
-            (*count, *from, blocks.as_slice()) == (before_end.len(), stay.from, stay.blocks)
+        let is_same = |(count, from, blocks, is_fixed): &(usize, Timestamp, Vec<QueueName>, bool)| {
+            (*count, *from, blocks.as_slice(), *is_fixed)
+                == (before_end.len(), stay.from, stay.blocks, stay.is_fixed)
         };
-        if before_end.is_empty() && self.nodes.is_empty() || self.of.as_ref().is_some_and(is_same) {
+        let is_clear = before_end.is_empty() && windows.places.is_empty();
+        if is_clear && self.nodes.is_empty() || self.of.as_ref().is_some_and(is_same) {
             return;
         }
-        self.of = Some((before_end.len(), stay.from, stay.blocks.to_vec()));
+        self.of = Some((before_end.len(), stay.from, stay.blocks.to_vec(), stay.is_fixed));
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         wanted.extend(before_end.iter().filter(|window| window.bars(stay)).map(|window| window.node));
+        wanted.extend(windows.places_barring(stay).map(|(node, _)| node));
         wanted.sort_unstable();
         wanted.dedup();
         let again = self.nodes.iter().filter(|node| wanted.binary_search(node).is_err());
@@ -329,7 +361,8 @@ impl Ledger {
         let job = self.job(gang.job)?;
         let blocks = self.windows.blocks_of(&self.queues, &job.queue);
         let until = longest_ms(&job.policy).map(|span| self.now.plus(span));
-        Some(then(&Stay { from: self.now, until, blocks: &blocks }))
+        let is_fixed = self.queues.is_fixed(job, gang);
+        Some(then(&Stay { from: self.now, until, blocks: &blocks, is_fixed }))
     }
 
     /// A node will be taken back.

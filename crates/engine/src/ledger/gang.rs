@@ -11,6 +11,7 @@ use phalanx_model::{
 };
 
 use super::Ledger;
+use crate::guard::Guard;
 
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
@@ -69,7 +70,8 @@ impl Ledger {
         }
         self.set_member(gang, rank, MemberState::Ready);
         let Some(record) = self.record(gang) else { return };
-        if matches!(record.phase, Phase::Starting { .. }) && self.tally(gang).all_ready() {
+        let all_ready = self.tally(gang).all_ready() || !self.guards.stand(Guard::AllAtTheGate);
+        if matches!(record.phase, Phase::Starting { .. }) && all_ready {
             let attempt = record.attempt;
             self.emit(Order::ReleaseMembers { gang, attempt }, out);
         }

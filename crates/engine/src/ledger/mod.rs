@@ -2,7 +2,9 @@
 
 mod apply;
 mod calendar;
+mod cells;
 mod elastic;
+mod facts;
 mod gang;
 mod history;
 mod hold_out;
@@ -18,8 +20,8 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, Node,
-    NodeName, Order, Outcome, Phase, Placement, Reason, SyncKind, Timestamp, Wake,
+    CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Job, JobId, LevelName, Levels, Node,
+    NodeName, Order, Outcome, Phase, Placement, Reason, Timestamp, Wake,
 };
 
 use crate::guard::{Guard, Guards};
@@ -27,6 +29,7 @@ use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
 use crate::policy::{Holder, Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
+use cells::Cells;
 use history::History;
 use noted::Noted;
 use service::Serving;
@@ -110,6 +113,7 @@ pub(crate) struct Ledger {
     noted: Noted,
     serving: Serving,
     windows: Windows,
+    cells: Cells,
     history: History,
     sync: Sync,
     /// Jobs that wait for the end of one.
@@ -190,6 +194,7 @@ impl Ledger {
             noted: Noted::default(),
             serving: Serving::default(),
             windows: Windows::default(),
+            cells: Cells::default(),
             history: History::default(),
             sync: Sync::default(),
             dependents: BTreeMap::new(),
@@ -404,10 +409,16 @@ impl Ledger {
         if std::mem::take(&mut self.stale_queues) {
             self.requeue();
         }
+        self.bind_cells();
+        self.freshen_windows();
+        if std::mem::take(&mut self.stale_queues) {
+            self.requeue();
+        }
     }
 
     /// Queues and line, counted anew.
     fn requeue(&mut self) {
+        self.cells.is_stale = true;
         self.queues.settle_all(self.now);
         self.queues.rebuild(&self.tree);
         self.line.clear();
@@ -477,7 +488,7 @@ impl Ledger {
         self.freed = Freed::All;
         let held: Vec<(GangId, Placement)> = self
             .active()
-            .filter(|(_, _, record)| record.holds_capacity())
+            .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
             .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
             .collect();
         for (gang, placement) in &held {
@@ -560,37 +571,6 @@ impl Ledger {
             self.space.load(&self.tree, &picks, found, false);
             self.freed.add(picks.iter().map(|pick| pick.node));
         }
-    }
-
-    /// Everything persistent, in the order in which a world lists itself.
-    pub(crate) fn facts(&self) -> Vec<Input> {
-        let mut facts = vec![
-            Input::LevelsConfigured { levels: self.levels.clone() },
-            Input::CostsCompiled { table: self.costs.clone() },
-            Input::SettingsConfigured { settings: Box::new(self.queues.settings().clone()) },
-            Input::SyncBegin { kind: SyncKind::Queues },
-        ];
-        let told = self.queues.told().values();
-        facts.extend(told.map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
-        facts.push(Input::SyncEnd { kind: SyncKind::Queues });
-        facts.push(Input::SyncBegin { kind: SyncKind::Nodes });
-        facts.extend(self.nodes.values().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
-        facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
-        facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
-        facts.extend(
-            self.jobs
-                .values()
-                .map(|e| Input::JobObserved { job: Box::new(e.job.clone()), gangs: e.gangs.clone() }),
-        );
-        facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
-        let past = self.queues.past();
-        facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
-        facts.extend(self.windows.facts());
-        facts.extend(self.history.facts());
-        facts.extend(self.noted.facts());
-        // After the metrics, which might say otherwise while not all of them are told.
-        facts.extend(self.serving.facts());
-        facts
     }
 }
 

@@ -171,8 +171,13 @@ impl Ledger {
     /// Somebody measured something. Of the metric that a service is scaled by, it says how many replicas are needed: more
     /// are wanted at once, fewer when that was so for a while.
     pub(super) fn observe_metric(&mut self, metric: &Metric, out: &mut Outcome) {
+        let subject = || format!("metric {} of gang {}", metric.name, metric.gang);
+        // Said too late, it would be kept for ever.
+        if self.record(metric.gang).is_none() {
+            return refuse(out, subject(), "no such gang");
+        }
         if let Err(why) = self.noted.note(&Input::MetricObserved { metric: metric.clone() }) {
-            return refuse(out, format!("metric {} of gang {}", metric.name, metric.gang), &why);
+            return refuse(out, subject(), &why);
         }
         let Some(job) = self.job(metric.gang.job) else { return };
         // One that is listed anew is told of later.

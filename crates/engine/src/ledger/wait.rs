@@ -136,6 +136,15 @@ impl Ledger {
         }
     }
 
+    /// It waits for no end any more.
+    pub(super) fn forget_dependent(&mut self, job: &Job) {
+        for after in &job.turn.after {
+            if let Some(waiting) = self.dependents.get_mut(&after.job) {
+                waiting.remove(&job.id);
+            }
+        }
+    }
+
     /// Those that have not ended.
     pub(crate) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
         self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
@@ -212,6 +221,7 @@ impl Ledger {
         self.note_making_way(gang);
         self.note_stay(gang);
         self.note_elastic(gang);
+        self.cells.is_stale = true;
         // Who waits may have a place reserved now that it is known when this one ends.
         self.replan |= before != end;
     }

@@ -177,8 +177,10 @@ impl<'a> Pass<'a> {
                     free.takes_work().then(|| (node, free.devices.count() + held))
                 };
                 let there: Vec<(u32, u32)> = nodes.into_iter().filter_map(on_node).collect();
-                let useful =
-                    |(_, ask): &(AskId, &Ask)| may_use(tree, space, held, ask, &there) || takes_back(ask);
+                let looks_at_all = !self.ledger.guards().stand(Guard::FreedAlone);
+                let useful = |(_, ask): &(AskId, &Ask)| {
+                    looks_at_all || may_use(tree, space, held, ask, &there) || takes_back(ask)
+                };
                 line.closed().filter(useful).map(|(id, _)| id).collect()
             }
         };

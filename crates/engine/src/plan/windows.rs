@@ -30,9 +30,13 @@ impl Pass<'_> {
         let Some(job) = self.ledger.job(id.job) else { return false };
         let Desk { queues, holds, space, .. } = &mut self.desk;
         let blocks = windows.blocks_of(queues, &job.queue);
-        let span_ms = longest_ms(&job.policy);
-        let from =
-            |from: Timestamp| Stay { from, until: span_ms.map(|span| from.plus(span)), blocks: &blocks };
+        let (span_ms, is_fixed) = (longest_ms(&job.policy), queues.is_fixed(job, id));
+        let from = |from: Timestamp| Stay {
+            from,
+            until: span_ms.map(|span| from.plus(span)),
+            blocks: &blocks,
+            is_fixed,
+        };
         self.closed.lay(windows, tree, space, &from(now));
         holds.get(&id).is_some_and(|hold| {
             hold.at.is_some_and(|at| windows.bars(&from(at.max(now)), &nodes_of(&hold.picks)))
@@ -44,7 +48,7 @@ impl Pass<'_> {
         let (tree, now) = (self.tree(), self.ledger.now());
         let from = at.or(last).unwrap_or(now).max(now);
         let until = at.and(key.span_ms).map(|span| from.plus(span));
-        let stay = Stay { from, until, blocks: &key.blocks };
+        let stay = Stay { from, until, blocks: &key.blocks, is_fixed: key.is_fixed };
         self.closed.lay(self.ledger.windows(), tree, &mut self.desk.space, &stay);
     }
 
@@ -88,7 +92,8 @@ impl Pass<'_> {
 }
 
 fn stay(key: &AskKey, now: Timestamp) -> Stay<'_> {
-    Stay { from: now, until: key.span_ms.map(|span| now.plus(span)), blocks: &key.blocks }
+    let until = key.span_ms.map(|span| now.plus(span));
+    Stay { from: now, until, blocks: &key.blocks, is_fixed: key.is_fixed }
 }
 
 fn nodes_of(picks: &[Pick]) -> Vec<u32> {

@@ -13,7 +13,7 @@ pub(crate) type Bill = Vec<u128>;
 
 /// Devices in all: always the first of the goods.
 pub(crate) const GPUS: usize = 0;
-const WHOLE_MILLI: u128 = 1_000;
+pub(super) const WHOLE_MILLI: u128 = 1_000;
 /// Where no bound is told.
 pub(crate) const UNBOUNDED: u128 = u128::MAX;
 

@@ -9,7 +9,7 @@ use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName,
 
 use super::due::Due;
 use super::fade;
-use super::goods::{Bill, GPUS, Goods, UNBOUNDED, add, subtract};
+use super::goods::{Bill, GPUS, Goods, UNBOUNDED, WHOLE_MILLI, add, subtract};
 use super::line::Turn;
 use super::owed::Standings;
 use crate::guard::Guards;
@@ -86,6 +86,8 @@ pub(crate) struct Queues {
     settings: Settings,
     told: BTreeMap<QueueName, Queue>,
     pub(crate) goods: Goods,
+    /// What queues are guaranteed by their places, in thousandths of a device.
+    places: BTreeMap<QueueName, u128>,
     /// All there is of each.
     pub(crate) capacity: Bill,
     pub(crate) nodes: Vec<QueueNode>,
@@ -107,6 +109,7 @@ impl Queues {
             settings: Settings::default(),
             told: BTreeMap::new(),
             goods: Goods::default(),
+            places: BTreeMap::new(),
             capacity: Bill::new(),
             nodes: Vec::new(),
             index: BTreeMap::new(),
@@ -142,7 +145,10 @@ impl Queues {
 
     /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
     pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
-        let stands = self.told.get(&queue.name).is_some_and(|before| before.parent == queue.parent);
+        let stands = self
+            .told
+            .get(&queue.name)
+            .is_some_and(|before| before.parent == queue.parent && before.shapes == queue.shapes);
         let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
         let is_known = |of: &phalanx_model::Resource| self.goods.all().contains(of);
         let Some(at) =
@@ -192,11 +198,23 @@ impl Queues {
     pub(crate) fn rebuild(&mut self, tree: &Tree) {
         let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.faded));
         let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
+        self.places = self.places_in(tree);
         self.draw();
         self.capacity = self.goods.capacity(tree, &self.settings);
         for (name, faded) in past.into_iter().filter(|(_, faded)| faded.device_ms > 0) {
             self.remember(&name, faded);
         }
+    }
+
+    /// What the places are worth that queues are guaranteed, in devices: by the least that a whole node has.
+    fn places_in(&self, tree: &Tree) -> BTreeMap<QueueName, u128> {
+        let whole = tree.nodes.iter().map(|node| u128::from(tree.kind(node).all().count()));
+        let each = whole.filter(|count| *count > 0).min().unwrap_or(0);
+        let nodes = |queue: &Queue| -> u128 {
+            queue.shapes.iter().map(|shape| u128::from(shape.count) * u128::from(shape.nodes)).sum()
+        };
+        let of = |queue: &Queue| (queue.name.clone(), nodes(queue) * each * WHOLE_MILLI);
+        self.told.values().filter(|queue| !queue.shapes.is_empty()).map(of).collect()
     }
 
     fn draw(&mut self) {
@@ -244,7 +262,11 @@ impl Queues {
                 |queue| self.goods.said(of(queue), otherwise),
             )
         };
-        let guaranteed = said(|queue| &queue.guaranteed, 0);
+        let mut guaranteed = said(|queue| &queue.guaranteed, 0);
+        let of_places = queue.as_ref().and_then(|queue| self.places.get(&queue.name));
+        if let (Some(gpus), Some(of_places)) = (guaranteed.get_mut(GPUS), of_places) {
+            *gpus = (*gpus).max(*of_places);
+        }
         let lent = said(|queue| &queue.lend_max, UNBOUNDED);
         let kept = guaranteed.iter().zip(lent).map(|(all, lent)| all.saturating_sub(lent)).collect();
         QueueNode {

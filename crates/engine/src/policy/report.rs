@@ -48,6 +48,7 @@ impl Queues {
             share,
             dominant: self.goods.all()[dominant].clone(),
             past: self.past_share(at, now),
+            places: Vec::new(),
         })
     }
 }

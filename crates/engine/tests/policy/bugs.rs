@@ -2,8 +2,12 @@
 //! and must pass; and, in a build with `mutation`, without the guard that keeps the bug out, and must then fail.
 
 use phalanx_engine::Engine;
-use phalanx_model::{Change, Input, NodeName, Reason, Settings};
-use phalanx_testkit::{gang, job, levels, node, queue};
+use phalanx_model::later::Metric;
+use phalanx_model::{
+    Change, DeviceMask, EffectId, EndOf, Ending, Epoch, Exit, FailureClass, Input, JobId, MemberId, NodeName,
+    Outcome, Phase, Reason, Settings, Timestamp,
+};
+use phalanx_testkit::{JobBuilder, gang, job, levels, node, queue};
 
 use crate::news;
 use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets};
@@ -36,8 +40,12 @@ macro_rules! bugs {
 }
 
 bugs! {
+    bug_01_gang_starts_in_part: AllAtTheGate,
+    bug_02_order_to_start_fails: FailedIsEnded,
     bug_03_reservations_that_block_each_other: HoldsYield,
+    bug_04_gang_that_lost_a_node_heals: GoneWithNode,
     bug_05_double_booking_in_one_step: TakenAtOnce,
+    bug_06_use_by_others_is_not_counted: OthersCounted,
     bug_07_devices_are_free_when_the_last_process_is_gone: FreeWhenGone,
     bug_08_quota_leak_on_teardown: UncountedWithHold,
     bug_09_more_admitted_after_a_change_of_queues: RunningCounted,
@@ -52,6 +60,10 @@ bugs! {
     bug_18_different_requests_taken_for_the_same: SpanTellsApart,
     bug_19_node_goes_while_others_make_way: PlaceIsThere,
     bug_20_restart_counts_otherwise: ClaimsSurvive,
+    bug_21_answer_to_an_older_leader: EpochTellsApart,
+    bug_22_memory_of_what_is_gone: ForgottenWithJob,
+    bug_23_step_costs_what_waits: FreedAlone,
+    bug_24_device_that_broke_and_healed: HeldIsTaken,
     bug_25_circle_of_queues: NoCircles,
 }
 
@@ -64,6 +76,76 @@ fn settings(of: impl FnOnce(&mut Settings)) -> Input {
 /// Evictions of training at any time.
 fn no_min_run() -> Input {
     settings(|s| s.classes.iter_mut().for_each(|class| class.min_run_ms = 0))
+}
+
+fn submitted(job: JobBuilder) -> Input {
+    Input::JobSubmitted { job: Box::new(job.build()) }
+}
+
+fn member(job: u64, attempt: u32, rank: u32) -> MemberId {
+    MemberId { gang: World::gang(job), attempt, rank }
+}
+
+/// volcano #2462: eight of twenty run. A gang goes through the gate whole: with all of those that it starts with, and an
+/// elastic one with at least its fewest, after a change of its size too.
+fn bug_01_gang_starts_in_part(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(1));
+    world.tell(&[no_min_run()]);
+    world.submit(job(1, gang(1).devices(4)));
+    world.watched.step(&[submitted(job(2, gang(8).devices(1).elastic(3, 8)))]);
+    assert_eq!((world.phase(2), world.size(2)), ("starting", 4));
+    for rank in 0..3 {
+        let out = world.watched.step(&[Input::MemberReady { member: member(2, 1, rank) }]);
+        assert_eq!(out.effects, [], "one is not at the gate");
+    }
+    world.tell(&[Input::MemberReady { member: member(2, 1, 3) }]);
+    assert_eq!((world.phase(2), world.size(2)), ("running", 4));
+    world.cancel(1);
+    world.advance(MINUTE);
+    world.boundary(2);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(2), world.size(2)), ("running", 8));
+    // Two would be left of it.
+    world.submit(job(3, gang(1).devices(6)).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.phase(2), world.phase(3)), ("pending", "running"));
+}
+
+/// volcano #4383: binding fails after the decision, and the group is shown as running.
+fn bug_02_order_to_start_fails(prepare: Prepare) {
+    let nodes = octets(2);
+    let mut world = World::new(prepare, &nodes);
+    let jobs = [
+        job(1, gang(2).devices(8)).retry(1, &[FailureClass::StartUp]).backoff(10 * SECOND, 10 * SECOND),
+        job(2, gang(2).devices(8)).retry(1, &[FailureClass::Node]),
+    ];
+    for (id, of_two) in (1..).zip(jobs) {
+        let out = world.watched.step(&[submitted(of_two)]);
+        let (effect, class) = (out.effects[0].id, FailureClass::StartUp);
+        // One member is up; the other never will be.
+        world.watched.step(&[
+            Input::MemberReady { member: member(id, 1, 0) },
+            Input::EffectFailed { effect, class, detail: "no such image".into() },
+        ]);
+        let free = world.watched.engine.free(&nodes[0].name).unwrap();
+        assert_eq!((world.phase(id), free.devices.count()), ("stopping", 0));
+        let exit = Exit::failed(FailureClass::Infrastructure, "was killed");
+        world.tell(&[Input::MemberExited { member: member(id, 1, 0), exit }]);
+        for node in &nodes {
+            let free = world.watched.engine.free(&node.name).unwrap();
+            assert_eq!((free.devices.count(), free.cpu_milli), (8, 64_000), "on {}", node.name);
+        }
+        if id == 1 {
+            // It is tried again.
+            assert!(matches!(world.reason(1), Some(Reason::BackOff { .. })), "{:?}", world.reason(1));
+            world.advance(MINUTE);
+            assert_eq!((world.phase(1), world.watched.record(World::gang(1)).attempt), ("running", 2));
+            world.cancel(1);
+            world.advance(MINUTE);
+        }
+    }
+    let phase = &world.watched.record(World::gang(2)).phase;
+    assert!(matches!(phase, Phase::Finished { ending: Ending::Failed { .. }, .. }), "{phase:?}");
 }
 
 /// koordinator #872: two gangs each hold half of what they need, and wait for the other half.
@@ -81,12 +163,54 @@ fn bug_03_reservations_that_block_each_other(prepare: Prepare) {
     assert_eq!((world.on(5), world.on(6)), (vec!["a".to_owned(), "b".to_owned()], vec![]));
 }
 
+/// volcano #5805: a gang that lost a node is below its minimum for ever. That it waits in its old place is no condition:
+/// a turn rests on when the job was submitted. So the guard is the one without which it would not wait at all.
+fn bug_04_gang_that_lost_a_node_heals(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(3));
+    let of_two = |id| job(id, gang(2).devices(8)).retry(3, &[FailureClass::Node]).backoff(SECOND, SECOND);
+    world.submit(of_two(1));
+    world.submit_for(job(2, gang(1).devices(8)), HOUR);
+    world.submit(of_two(3));
+    world.tell(&[Input::NodeRemoved { node: NodeName::new("a").unwrap() }]);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.on(1)), ("pending", vec![]));
+    world.advance(HOUR);
+    // It goes before the one that came later and waited for longer.
+    assert_eq!((world.on(1), world.phase(3)), (vec!["b".to_owned(), "c".to_owned()], "pending"));
+    assert!(world.is_running(1));
+}
+
 /// kueue #14646: two take the same devices in one cycle.
 fn bug_05_double_booking_in_one_step(prepare: Prepare) {
     let mut world = World::new(prepare, &octets(1));
     let submit = |id| Input::JobSubmitted { job: Box::new(job(id, gang(1).devices(8)).build()) };
     world.tell(&[submit(1), submit(2)]);
     assert_eq!((world.phase(1), world.phase(2)), ("running", "pending"));
+}
+
+/// KAI #1454, #306: what others use is not counted, and what is free is less than nothing. There is no single condition:
+/// all that is free rests on the node as it was observed, so the guard stands where that comes in.
+fn bug_06_use_by_others_is_not_counted(prepare: Prepare) {
+    let others = |devices: std::ops::Range<u32>, cpus| {
+        let node = node("a").gpus(8).nvswitch().cpus(cpus).busy(devices).build();
+        Input::NodeObserved { node: Box::new(node) }
+    };
+    let mut world = World::new(prepare, &octets(1));
+    world.tell(&[others(0..2, 64)]);
+    world.submit(job(1, gang(1).devices(8)));
+    assert_eq!(world.phase(1), "pending", "two are used by others");
+    world.submit_for(job(2, gang(1).devices(6).cpu_milli(60_000)), HOUR);
+    assert!(world.is_running(2));
+    // Others take a device that it has, and CPUs.
+    world.tell(&[others(0..3, 32)]);
+    let free = world.watched.engine.free(&NodeName::new("a").unwrap()).unwrap();
+    assert_eq!((free.devices.count(), free.cpu_milli), (0, -28_000));
+    world.submit(job(3, gang(1).devices(0).cpu_milli(1)));
+    assert_eq!(world.phase(3), "pending");
+    world.submit(job(4, gang(1).devices(6)));
+    world.submit(job(5, gang(1).devices(5)));
+    world.advance(HOUR + SECOND);
+    assert_eq!([1, 3, 4, 5].map(|id| world.phase(id)), ["pending", "running", "pending", "running"]);
 }
 
 /// nomad #10440: what makes way is taken for gone before it is.
@@ -294,6 +418,130 @@ fn bug_20_restart_counts_otherwise(prepare: Prepare) {
     let _ =
         successor.step(world.now(), &[Input::JobSubmitted { job: Box::new(third) }], &mut Default::default());
     assert!(matches!(successor.reason(World::gang(3)), Some(Reason::QueueLimit(_))));
+}
+
+/// volcano #2825: two leaders at once. An order says whose it is, and an answer to one of an older leader is none to an
+/// order of the same number.
+fn bug_21_answer_to_an_older_leader(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.submit(job(1, gang(1).devices(8)));
+    let (mut successor, now, mut out) = (world.successor(), world.now(), Outcome::default());
+    let _ = successor.step(now, &[submitted(job(2, gang(1).devices(8)))], &mut out);
+    let given: Vec<EffectId> = out.effects.iter().map(|effect| effect.id).collect();
+    assert_eq!(given, [EffectId { epoch: Epoch(9), seq: 0 }]);
+    let phase = |engine: &Engine| engine.gang(World::gang(2)).unwrap().phase.word();
+    let failed = |epoch| {
+        let effect = EffectId { epoch: Epoch(epoch), seq: 0 };
+        Input::EffectFailed { effect, class: FailureClass::StartUp, detail: "no such image".into() }
+    };
+    let _ = successor.step(now, &[failed(1)], &mut out);
+    assert!(matches!(out.changes[..], [Change::InputRejected { .. }]), "{out:?}");
+    assert_eq!((phase(&successor), out.effects), ("starting", vec![]));
+    // So is what a member of an older attempt says.
+    let mut out = Outcome::default();
+    let late = Input::MemberExited { member: member(2, 0, 0), exit: Exit::succeeded() };
+    let _ = successor.step(now, &[late], &mut out);
+    assert!(matches!(out.changes[..], [Change::InputRejected { .. }]), "{out:?}");
+    let _ = successor.step(now, &[failed(9)], &mut out);
+    assert_eq!(phase(&successor), "failed");
+}
+
+/// KAI #1634: memory grows with all that ever was. What is kept is many things, and each is forgotten at its own place;
+/// the guard is that of metrics, the largest of them.
+fn bug_22_memory_of_what_is_gone(prepare: Prepare) {
+    const STAYS: u64 = 9_999;
+    let mut world = World::new(prepare, &octets(2));
+    world.tell(&[queue("lab").observed()]);
+    world.submit(job(STAYS, gang(1).devices(0)).queue("lab"));
+    let mut kept = Vec::new();
+    for round in 0..20_u64 {
+        let ids = round * 100 + 1..round * 100 + 101;
+        let one = |id: u64| {
+            let job = job(id, gang(2).devices(2).elastic(1, 4)).queue("lab").key(&format!("key-{id}"));
+            let job = job.time_limit(HOUR + id % 7 * MINUTE);
+            match id % 5 {
+                0 => job.after(id - 1, EndOf::Any),
+                1 => job.after(STAYS, EndOf::Any),
+                _ => job,
+            }
+        };
+        world.tell(&ids.clone().map(|id| submitted(one(id))).collect::<Vec<_>>());
+        let says = |id| {
+            let metric =
+                Metric { gang: World::gang(id), name: "loss".into(), value_milli: 1, at: Timestamp(0) };
+            Input::MetricObserved { metric }
+        };
+        world.tell(&ids.clone().map(says).collect::<Vec<_>>());
+        world.advance(MINUTE);
+        // Those that run end well, and the others are cancelled.
+        let running: Vec<u64> = ids.clone().filter(|id| world.is_running(*id)).collect();
+        for id in running {
+            let exit = |rank| Input::MemberExited { member: member(id, 1, rank), exit: Exit::succeeded() };
+            let ranks = u32::try_from(world.size(id)).unwrap();
+            world.watched.step(&(0..ranks).map(exit).collect::<Vec<_>>());
+        }
+        world.tell(
+            &ids.clone()
+                .map(|id| Input::CancelRequested { job: JobId(id), by: "user".into() })
+                .collect::<Vec<_>>(),
+        );
+        world.advance(MINUTE);
+        world.tell(&ids.clone().map(|id| Input::JobForgotten { job: JobId(id) }).collect::<Vec<_>>());
+        // What is said too late is not kept either.
+        world.watched.step(&ids.map(says).collect::<Vec<_>>());
+        let engine = &world.watched.engine;
+        kept.push((engine.facts().len(), format!("{engine:?}").len()));
+    }
+    // Facts, and bytes of all there is: a number may have a digit more.
+    let ((facts, bytes), (facts_now, bytes_now)) = (kept[0], kept[kept.len() - 1]);
+    assert_eq!(facts_now, facts);
+    assert!(bytes_now < bytes + 200, "{bytes} bytes are {bytes_now} after 2,000 jobs: {kept:?}");
+}
+
+/// kueue #13148: a cycle takes 40 s. What a step costs rests on what changed, not on all that wait.
+fn bug_23_step_costs_what_waits(prepare: Prepare) {
+    let spent = |waiting: u64| {
+        let mut world = World::new(prepare, &octets(1));
+        world.submit(job(1, gang(1).devices(7)));
+        world.submit(job(2, gang(1).devices(1)));
+        // Each of them is another request, and what comes free is of use to none.
+        let of = |id| submitted(job(id, gang(1).devices(8).cpu_milli(id)));
+        world.tell(&(3..3 + waiting).map(of).collect::<Vec<_>>());
+        let ended = [Input::MemberExited { member: member(2, 1, 0), exit: Exit::succeeded() }];
+        let (now, mut out) = (world.now(), Outcome::default());
+        let engine = &mut world.watched.engine;
+        news::allocations(|| {
+            let _ = engine.step(now, &ended, &mut out);
+        })
+    };
+    let (few, many) = (spent(200), spent(2_000));
+    assert!(many <= few, "the end of one costs {few} allocations, and {many} where ten times as many wait");
+}
+
+/// device-plugin #1014, kubernetes #125579: a device that was broken is never used again, or is given to two.
+fn bug_24_device_that_broke_and_healed(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(1));
+    let broken = |devices: &[u32]| {
+        let node = node("a").gpus(8).nvswitch().busy(devices.iter().copied()).build();
+        Input::NodeObserved { node: Box::new(node) }
+    };
+    world.submit(job(1, gang(1).devices(4)));
+    let devices = |world: &World, id| {
+        let record = world.watched.record(World::gang(id));
+        record.placement.as_ref().map_or(DeviceMask::EMPTY, |placement| placement.slots[0].devices)
+    };
+    let idle = (0..8).filter(|device| !devices(&world, 1).contains(*device)).collect::<Vec<u32>>();
+    world.tell(&[broken(&idle[..1])]);
+    world.submit(job(2, gang(1).devices(4)));
+    assert_eq!(world.phase(2), "pending", "three are left");
+    world.tell(&[broken(&[])]);
+    assert!(world.is_running(2));
+    assert_eq!(devices(&world, 1).and(devices(&world, 2)), DeviceMask::EMPTY);
+    // The same of one that somebody has.
+    world.tell(&[broken(&idle[..1])]);
+    world.tell(&[broken(&[])]);
+    world.submit(job(3, gang(1).devices(1)));
+    assert_eq!(world.phase(3), "pending");
 }
 
 /// kueue #12541: a tree without a root is walked for ever.

@@ -7,6 +7,7 @@ mod bugs;
 mod elastic;
 mod fairness;
 mod news;
+mod places;
 mod random;
 mod service;
 mod waiting;

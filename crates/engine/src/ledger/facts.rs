@@ -1,0 +1,38 @@
+//! What a successor has to be told.
+
+use phalanx_model::{Input, SyncKind};
+
+use super::Ledger;
+
+impl Ledger {
+    /// Everything persistent, in the order in which a world lists itself.
+    pub(crate) fn facts(&self) -> Vec<Input> {
+        let mut facts = vec![
+            Input::LevelsConfigured { levels: self.levels.clone() },
+            Input::CostsCompiled { table: self.costs.clone() },
+            Input::SettingsConfigured { settings: Box::new(self.queues.settings().clone()) },
+            Input::SyncBegin { kind: SyncKind::Queues },
+        ];
+        let told = self.queues.told().values();
+        facts.extend(told.map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
+        facts.push(Input::SyncEnd { kind: SyncKind::Queues });
+        facts.push(Input::SyncBegin { kind: SyncKind::Nodes });
+        facts.extend(self.nodes.values().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
+        facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
+        facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
+        facts.extend(
+            self.jobs
+                .values()
+                .map(|e| Input::JobObserved { job: Box::new(e.job.clone()), gangs: e.gangs.clone() }),
+        );
+        facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
+        let past = self.queues.past();
+        facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
+        facts.extend(self.windows.facts());
+        facts.extend(self.history.facts());
+        facts.extend(self.noted.facts());
+        // After the metrics, which might say otherwise while not all of them are told.
+        facts.extend(self.serving.facts());
+        facts
+    }
+}
