@@ -286,7 +286,8 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
     }
     if let Some(level) = &gang.topology.preferred {
         let wait = span(gang.topology.wait_ms);
-        field(text, page, "topology", &format!("inside one {level} if that comes free within {wait}"));
+        let worth = if gang.topology.price_milli.is_some() { ", as long as that is worth" } else { "" };
+        field(text, page, "topology", &format!("inside one {level} if that comes free within {wait}{worth}"));
     }
     if !gang.topology.segments.is_empty() {
         field(text, page, "segments", &asked::segments(gang));

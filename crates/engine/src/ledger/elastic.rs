@@ -155,10 +155,10 @@ impl Ledger {
         let Some((gang, record)) = self.gang(id).zip(self.record(id)) else {
             return refuse(out, subject(), "no such gang");
         };
-        let is_whole = size.is_multiple_of(gang.size_step());
-        if !gang.is_elastic() || size < gang.min || size > gang.max || !is_whole {
-            let why = format!("{size} is not within {} to {}, by {}", gang.min, gang.max, gang.size_step());
-            return refuse(out, subject(), &why);
+        let (min, max, step) = (gang.min, gang.max, gang.size_step());
+        if !gang.is_elastic() || size < min || size > max || !size.is_multiple_of(step) {
+            let by = if step > 1 { format!(" in steps of {step}") } else { String::new() };
+            return refuse(out, subject(), &format!("{size} is not within {min} to {max} members{by}"));
         }
         if record.is_pending() {
             self.set_size(id, size);
