@@ -71,6 +71,11 @@ impl Ledger {
         self.again_at.is_some()
     }
 
+    /// Something changed for who was looked at already: another turn of the planner follows.
+    pub(crate) fn plan_again(&mut self) {
+        self.replan = true;
+    }
+
     /// Not all that could be decided was: the next step goes on.
     pub(crate) fn go_on(&mut self, goes_on: bool) {
         self.go_on_at = goes_on.then(|| self.now.plus(1));

@@ -18,7 +18,7 @@ use super::{Verdict, shortfall};
 use crate::Config;
 use crate::guard::Guard;
 use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
-use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT};
+use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat};
 
 /// How long whoever might evict somebody waits before it looks again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
@@ -44,10 +44,24 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
     pass.lay_all();
     pass.look_again_later();
     let Pass {
-        desk, chosen, passed_over, reserved, dropped, evicted, shrunk, grown, again_at, goes_on, ..
+        desk,
+        chosen,
+        passed_over,
+        reserved,
+        dropped,
+        evicted,
+        shrunk,
+        grown,
+        again_at,
+        goes_on,
+        wakes,
+        ..
     } = pass;
     ledger.take_back(desk);
     ledger.go_on(goes_on);
+    if wakes {
+        ledger.plan_again();
+    }
     ledger.look_again(again_at);
     for (gang, why) in dropped {
         ledger.forget_reservation(gang, why, out);
@@ -99,6 +113,8 @@ pub(super) struct Pass<'a> {
     /// Gangs for which others made way, and for which nobody did.
     pub(super) heard: u32,
     pub(super) unheard: u32,
+    /// Somebody may start whose turn is over in this turn of the planner.
+    pub(super) wakes: bool,
     /// There is more to look for in the next step.
     pub(super) goes_on: bool,
     /// When somebody who might make way may be evicted.
@@ -124,6 +140,7 @@ impl<'a> Pass<'a> {
             grown: Vec::new(),
             heard: 0,
             unheard: 0,
+            wakes: false,
             goes_on: false,
             again_at: Timestamp::MAX,
         }
@@ -297,9 +314,21 @@ impl<'a> Pass<'a> {
         line.delist(queues, choice.gang);
         if let Some(job) = self.ledger.job(choice.gang.job) {
             let seat = queues.seat_of(job, choice.gang);
-            queues.charge(queue, seat, holder, self.ledger.now());
+            self.charge(queue, seat, holder);
         }
         self.chosen.push(choice);
+    }
+
+    /// Counts what is taken. Once nothing is kept for anybody, because it is in use, hardware is the only bound: whoever
+    /// found that too much is kept is looked at again.
+    pub(super) fn charge(&mut self, queue: QueueAt, seat: Seat, holder: Holder) {
+        let Desk { queues, line, .. } = &mut self.desk;
+        let kept = queues.kept_goods();
+        queues.charge(queue, seat, holder, self.ledger.now());
+        if queues.kept_goods() < kept && line.is_stuck_at(ROOT) {
+            line.room_again(std::iter::once(ROOT));
+            self.wakes = true;
+        }
     }
 
     /// Whether taking these places takes something that a gang that waits could use.

@@ -229,12 +229,12 @@ impl Pass<'_> {
 
     /// The place is held, and counts as used from now on.
     fn claim(&mut self, next: Next, gang: &Gang, place: Place, holder: Holder) {
-        let (id, now) = (next.gang(), self.ledger.now());
+        let id = next.gang();
         let rank = self.desk.line.ask(next.ask).key.rank;
         self.hold(id, gang, rank, place);
         if let Some(job) = self.ledger.job(id.job) {
             let seat = self.desk.queues.seat_of(job, id);
-            self.desk.queues.charge(next.queue, seat, holder, now);
+            self.charge(next.queue, seat, holder);
         }
     }
 

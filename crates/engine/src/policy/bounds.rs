@@ -65,6 +65,12 @@ impl Queues {
         Ok(())
     }
 
+    /// Goods of which more is kept for somebody than is in use.
+    pub(crate) fn kept_goods(&self) -> usize {
+        let root = self.at(ROOT);
+        root.committed.iter().zip(&root.used).filter(|(committed, used)| committed > used).count()
+    }
+
     /// What the sum at the root would be with so much more in a queue. `terms`: of a queue the sum, what it is without
     /// its floor, and the floor.
     fn with_more(&self, leaf: QueueAt, more: u128, terms: impl Fn(QueueAt) -> (u128, u128, u128)) -> u128 {

@@ -278,6 +278,11 @@ impl Line {
         self.try_all();
     }
 
+    /// Whether an ask found no room by the bound of a queue.
+    pub(crate) fn is_stuck_at(&self, queue: QueueAt) -> bool {
+        self.stuck_at.get(&queue).is_some_and(|pairs| !pairs.is_empty())
+    }
+
     /// Less is used in these queues than before.
     pub(crate) fn room_again(&mut self, queues: impl Iterator<Item = QueueAt>) {
         for at in queues {

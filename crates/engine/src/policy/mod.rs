@@ -18,5 +18,5 @@ pub(crate) use bounds::Full;
 pub(crate) use goods::Bill;
 pub(crate) use line::{Line, Turn};
 pub(crate) use order::Next;
-pub(crate) use queues::{Holder, QueueAt, Queues, ROOT};
+pub(crate) use queues::{Holder, QueueAt, Queues, ROOT, Seat};
 pub(crate) use right::{Claim, Party, Right};

@@ -290,7 +290,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// `Watched` also checks every step: usage is zero when nobody holds anything, an equal engine decides the same, and
     /// nothing is left to decide.
@@ -331,4 +331,18 @@ proptest! {
         });
         prop_assert_eq!(&both[0], &both[1]);
     }
+}
+
+/// Found by the property above: what is kept for a queue is in use once others make way for it, so that nothing is kept any
+/// more and there is room for who had found none.
+#[test]
+fn room_that_a_claim_leaves_is_used_at_once() {
+    let bounds = |guaranteed, lend| Bounds { guaranteed, limit: None, lend, weight: 1_000, running: None };
+    let tree = [(None, bounds(0, None)), (None, bounds(0, None)), (Some(0), bounds(4, Some(0)))];
+    let mut run = Run::new(&tree, 0);
+    for (leaf, size, devices, class, mode) in [(0, 3, 5, 1, 1), (0, 2, 3, 1, 0), (1, 1, 4, 0, 0)] {
+        let (limit, runs, priority, elastic) = (None, 1, 0, (0, 0));
+        run.perform(&Op::Submit { leaf, size, devices, class, limit, runs, priority, mode, elastic });
+    }
+    assert_eq!(run.world.phase(2), "running");
 }
