@@ -8,6 +8,7 @@
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- step [--json] [--only NAME] [--repeat N]`
+//! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
 mod cost;
 mod grid;
@@ -19,6 +20,7 @@ mod peers;
 mod placement;
 mod rng;
 mod step;
+mod victims;
 
 use std::process::ExitCode;
 
@@ -84,6 +86,11 @@ usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pend
     --seed N       what is drawn; without it 42
     --only NAME    one of completion, quota, preempt, burst, heartbeat: for a profiler
     --repeat N     samples of each
+
+usage: phalanx-bench victims [--instances N]
+
+  victims  work lost by those whom the engine evicts, against the least that would have been enough, tried in full
+    --instances N  small clusters that are drawn; without it 500
 ";
 
 fn main() -> ExitCode {
@@ -97,6 +104,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "openb" => openb::run(rest),
         Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
         Some((verb, rest)) if verb == "step" => step::run(rest),
+        Some((verb, rest)) if verb == "victims" => victims::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

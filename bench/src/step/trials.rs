@@ -102,6 +102,10 @@ impl Trial<'_> {
         self.figures.count("preempt_candidates_first", candidates(&self.world, &self.load));
         for (name, class) in [("preempt_class", "serving"), ("preempt_owed", "training")] {
             let (mut times, mut sum, mut least) = (Vec::new(), Stepped::default(), u64::MAX);
+            // Whoever started in the last minutes is left alone for as long as its class says.
+            let min_run_ms = Settings::default().class(None).map_or(0, |class| class.min_run_ms);
+            self.world.pass(min_run_ms)?;
+            self.world.pass(min_run_ms)?;
             for round in 0..repeat.div_ceil(2) {
                 self.world.pass(BETWEEN_EVICTIONS_MS)?;
                 let job = self.urgent(class, round)?;

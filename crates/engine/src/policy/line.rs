@@ -56,7 +56,7 @@ pub(crate) struct Line {
     /// Of those the ones that may be in `turns` already, and the others.
     turns: BinaryHeap<Reverse<Next>>,
     unranked: Vec<(QueueAt, AskId)>,
-    /// Queues may be within their guarantees that were not.
+    /// Queues may be within their guarantees that were not, or wait for what others of theirs did not.
     regained: bool,
 }
 
@@ -105,6 +105,8 @@ impl Line {
         if asked.join(queue, queues.at(queue).top, turn) {
             self.untried.insert((queue, ask));
             self.unranked.push((queue, ask));
+            // What others of this ask found in the way may yield to its queue.
+            self.regained = true;
         }
         queues.want(queue, &asked.least, true);
         queues.line_up(queue, turn, true);
@@ -265,7 +267,7 @@ impl Line {
         }
     }
 
-    /// Whether the bounds of queues changed since this was asked last.
+    /// Whether the bounds of queues changed since this was asked last, or somebody came with what others ask for too.
     pub(crate) fn take_regained(&mut self) -> bool {
         std::mem::take(&mut self.regained)
     }

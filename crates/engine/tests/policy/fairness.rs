@@ -134,3 +134,19 @@ fn priority_goes_before_time_in_a_queue_and_share_between_the_teams_of_one_organ
     world.advance(MINUTE);
     assert_eq!(world.phase(5), "running");
 }
+
+/// What is held for who borrows yields to the owner of a guarantee, also where others ask for the very same and were looked
+/// at before: the owner waited until something came free.
+#[test]
+fn an_owner_takes_what_is_held_for_others_though_others_ask_for_the_same() {
+    let mut world = World::new(|_| (), &octets(1));
+    for built in [queue("owner").guaranteed("gpus", 4), queue("others")] {
+        world.tell(&[Input::QueueObserved { queue: Box::new(built.build()) }]);
+    }
+    world.submit_for(job(1, gang(1).devices(4)).queue("others").time_limit(60 * MINUTE), 50 * MINUTE);
+    world.submit(job(2, gang(1).devices(8)).queue("others").time_limit(60 * MINUTE));
+    world.submit(job(3, gang(1).devices(2)).queue("others"));
+    world.submit(job(4, gang(1).devices(2)).queue("owner"));
+    world.advance(SECOND);
+    assert_eq!((world.phase(3), world.phase(4)), ("pending", "running"));
+}
