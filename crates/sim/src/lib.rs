@@ -14,6 +14,7 @@ mod members;
 mod rng;
 mod scene;
 mod swarm;
+pub mod trace;
 mod world;
 
 pub use failure::{Failure, FailureKind};

@@ -1,0 +1,91 @@
+//! Jobs as somebody recorded them. A reader for each format makes a [`Trace`] of it; nothing here knows which it was.
+
+/// One recorded job. What a format does not say is absent, never guessed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceJob {
+    /// The row it came from, counted from 1 with the header.
+    pub row: u64,
+    /// Unique in its trace.
+    pub id: String,
+    pub user: Option<String>,
+    /// Virtual cluster, partition, queue or tenant.
+    pub queue: Option<String>,
+    /// Since the start of the trace.
+    pub submit_ms: u64,
+    /// How long it ran with what it had there.
+    pub run_ms: u64,
+    /// How long it waited there.
+    pub waited_ms: Option<u64>,
+    /// What its user said it would take at most.
+    pub limit_ms: Option<u64>,
+    /// Since the start of the trace.
+    pub deadline_ms: Option<u64>,
+    /// Devices in all; 0 for work without any.
+    pub gpus: u32,
+    /// Of each device, in thousandths: 1000 for whole ones.
+    pub gpu_milli: u32,
+    /// Models of device that will do; empty for any.
+    pub gpu_models: Vec<String>,
+    /// Nodes, where the format records them.
+    pub nodes: Option<u32>,
+    /// In all, in thousandths of a CPU.
+    pub cpu_milli: Option<u64>,
+    /// In all.
+    pub memory_bytes: Option<u64>,
+    /// Greater runs first.
+    pub priority: Option<i32>,
+    pub ended: Option<Ended>,
+    /// What was trained, where the format says so: finds its row in a table of measured throughputs.
+    pub training: Option<Training>,
+}
+
+/// How the recorded run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// What was trained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Training {
+    pub model: String,
+    pub batch_size: Option<u32>,
+    /// Iterations to do.
+    pub steps: Option<u64>,
+    /// Time of one iteration on all its devices, in microseconds, where the format has it.
+    pub step_us: Option<u64>,
+    pub batch: BatchMode,
+}
+
+/// Whether the batch size changes while a job trains (Shockwave, NSDI 2023).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BatchMode {
+    #[default]
+    Static,
+    Accordion,
+    /// By the gradient noise scale.
+    Gns,
+}
+
+/// A row that could not be read. It is left out, and counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRow {
+    /// Counted from 1 with the header.
+    pub row: u64,
+    /// The column, where one is at fault.
+    pub field: Option<String>,
+    /// What is wrong, with the text that is.
+    pub problem: String,
+}
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// By time of submission, then in the order of the file.
+    pub jobs: Vec<TraceJob>,
+    pub bad: Vec<BadRow>,
+    /// Rows of jobs in the file, bad ones among them.
+    pub rows: u64,
+}
