@@ -1,0 +1,10 @@
+//! Policies to compare with, each small and from its paper or documentation, and Phalanx itself, on one world.
+
+mod gangs;
+mod ordered;
+mod orders;
+mod places;
+
+pub use ordered::{Order, Ordered, Preemption};
+pub use orders::{Fifo, Sjf, Srsf, Srtf};
+pub use places::{Packing, Room};

@@ -1,0 +1,1 @@
+//! What a replay comes to in numbers.
