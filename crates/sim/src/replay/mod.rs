@@ -58,6 +58,11 @@ pub trait Scheduler {
     /// Asked once whenever something happened, after all of it. Acts are carried out in their order. Gives when it
     /// wants to be asked again even if nothing happens.
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64>;
+
+    /// What went wrong inside it, if anything did: the replay ends with it.
+    fn problem(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// When the time that a start takes is charged.
@@ -147,6 +152,9 @@ impl Replay<'_> {
                 let asks = scheduler.decide(&books.view(), &mut acts).filter(|at| *at > now);
                 due.extend(asks.filter(|_| asks != asked_for).map(|at| Reverse((at, Due::Asked))));
                 asked_for = asks;
+                if let Some(what) = scheduler.problem() {
+                    return Err(refused(scheduler, now, &what));
+                }
                 idle = if acts.is_empty() { idle } else { 0 };
                 for act in acts.drain(..) {
                     books.carry_out(act).map_err(|what| refused(scheduler, now, &what))?;
