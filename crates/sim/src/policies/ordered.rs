@@ -36,12 +36,20 @@ pub struct Ordered<O> {
     preemption: Preemption,
     room: Room,
     packing: Packing,
+    round_ms: Option<u64>,
+    next_round: u64,
 }
 
 impl<O: Order> Ordered<O> {
     #[must_use]
     pub fn new(order: O, preemption: Preemption, packing: Packing) -> Self {
-        Self { order, preemption, room: Room::new(packing), packing }
+        Self { order, preemption, room: Room::new(packing), packing, round_ms: None, next_round: 0 }
+    }
+
+    /// Takes devices from jobs only every so often. In between who waits gets what is free, in the same order.
+    #[must_use]
+    pub fn every(self, round_ms: u64) -> Self {
+        Self { round_ms: Some(round_ms.max(1)), ..self }
     }
 
     fn sorted(&mut self, view: &View<'_>, jobs: Vec<usize>) -> Vec<usize> {
@@ -49,6 +57,14 @@ impl<O: Order> Ordered<O> {
             jobs.into_iter().map(|job| (self.order.key(view, job), job)).collect();
         keyed.sort_by(|((a, x), i), ((b, y), j)| a.cmp(b).then_with(|| x.total_cmp(y)).then_with(|| i.cmp(j)));
         keyed.into_iter().map(|(_, job)| job).collect()
+    }
+
+    fn turn(&mut self, view: &View<'_>, acts: &mut Vec<Act>) {
+        match self.preemption {
+            Preemption::Never { is_strict } => self.fill(view, is_strict, acts),
+            Preemption::ByCount => self.by_count(view, acts),
+            Preemption::Repack => self.repack(view, acts),
+        }
     }
 
     fn fill(&mut self, view: &View<'_>, is_strict: bool, acts: &mut Vec<Act>) {
@@ -134,15 +150,21 @@ impl<O: Order> Scheduler for Ordered<O> {
     }
 
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
-        let wake = self.order.prepare(view);
+        let changes = self.order.prepare(view);
         // Where nobody waits, every order gives the same.
-        if !view.waiting.is_empty() {
-            match self.preemption {
-                Preemption::Never { is_strict } => self.fill(view, is_strict, acts),
-                Preemption::ByCount => self.by_count(view, acts),
-                Preemption::Repack => self.repack(view, acts),
-            }
+        if view.waiting.is_empty() {
+            return changes;
         }
-        wake
+        let Some(round_ms) = self.round_ms else {
+            self.turn(view, acts);
+            return changes;
+        };
+        if view.now >= self.next_round {
+            self.next_round = (view.now / round_ms + 1) * round_ms;
+            self.turn(view, acts);
+        } else {
+            self.fill(view, false, acts);
+        }
+        Some(self.next_round)
     }
 }

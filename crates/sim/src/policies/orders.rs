@@ -1,4 +1,4 @@
-//! The orders of FIFO, SJF, SRTF, SRSF and least attained service.
+//! The orders of FIFO, SJF, SRTF, SRSF, least attained service, and Gandiva's turns.
 #![allow(clippy::cast_precision_loss, reason = "milliseconds are exact below 2^53")]
 
 use super::ordered::Order;
@@ -58,5 +58,35 @@ impl Order for Srsf {
 
     fn key(&mut self, view: &View<'_>, job: usize) -> (u64, f64) {
         (0, view.remaining(job) * f64::from(view.jobs[job].gpus))
+    }
+}
+
+/// What had the least device time (Tiresias, NSDI 2019, without its queues). With rounds, or jobs of equal service would
+/// take each other's place at every event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Las;
+
+impl Order for Las {
+    fn name(&self) -> String {
+        "las".to_owned()
+    }
+
+    fn key(&mut self, view: &View<'_>, job: usize) -> (u64, f64) {
+        (0, view.held_gpu_ms(job) as f64)
+    }
+}
+
+/// Gandiva (OSDI 2018): jobs take turns of equal length, whatever their size; with rounds of a minute. (Its packing of
+/// several jobs on one device is not modelled.)
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gandiva;
+
+impl Order for Gandiva {
+    fn name(&self) -> String {
+        "gandiva".to_owned()
+    }
+
+    fn key(&mut self, view: &View<'_>, job: usize) -> (u64, f64) {
+        (0, view.held_ms(job) as f64)
     }
 }

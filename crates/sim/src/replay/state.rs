@@ -109,6 +109,13 @@ impl<'a> View<'a> {
         all
     }
 
+    /// Devices that all jobs that are there ask for.
+    #[must_use]
+    pub fn active_gpus(&self) -> u32 {
+        let all = self.waiting.iter().chain(self.running);
+        all.fold(0, |sum, job| sum.saturating_add(self.jobs[*job].gpus))
+    }
+
     #[must_use]
     pub fn free_gpus(&self) -> u32 {
         self.free.iter().map(|free| free.count()).sum()
