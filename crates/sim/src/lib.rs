@@ -11,9 +11,15 @@
 mod failure;
 mod faults;
 mod members;
-#[allow(clippy::float_arithmetic, reason = "work is a real number; + - x / alone, so that every platform agrees")]
+#[allow(
+    clippy::float_arithmetic,
+    reason = "work is a real number; + - x / alone, so that every platform agrees"
+)]
 pub mod policies;
-#[allow(clippy::float_arithmetic, reason = "work is a real number; + - x / alone, so that every platform agrees")]
+#[allow(
+    clippy::float_arithmetic,
+    reason = "work is a real number; + - x / alone, so that every platform agrees"
+)]
 pub mod replay;
 mod rng;
 mod scene;

@@ -102,7 +102,8 @@ impl Scheduler for Backfill {
         for job in view.waiting.iter().copied() {
             let (gpus, ms) = (i64::from(view.jobs[job].gpus), left_ms(view, job));
             let Some(at) = profile.first(gpus, ms) else { continue };
-            let place = (at <= view.now).then(|| self.room.find(view.cluster, &view.jobs[job], view.jobs[job].gpus));
+            let place =
+                (at <= view.now).then(|| self.room.find(view.cluster, &view.jobs[job], view.jobs[job].gpus));
             if let Some(place) = place.flatten() {
                 self.room.take(&place);
                 profile.take(at, ms, gpus);

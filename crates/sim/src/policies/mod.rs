@@ -2,14 +2,17 @@
 
 mod backfill;
 mod gangs;
+mod gavel;
 mod ordered;
 mod orders;
 mod phalanx;
 mod places;
 mod shares;
+mod simplex;
 mod tiresias;
 
 pub use backfill::{Backfill, Promise};
+pub use gavel::{Gavel, Goal};
 pub use ordered::{Order, Ordered, Preemption};
 pub use orders::{Fifo, Gandiva, Las, Sjf, Srsf, Srtf};
 pub use phalanx::{Phalanx, Rules};
@@ -31,7 +34,7 @@ const LAS_MS: u64 = 360_000;
 const PROMISES_MAX: usize = 500;
 
 /// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
-pub const NAMES: [(&str, bool); 17] = [
+pub const NAMES: [(&str, bool); 19] = [
     ("phalanx", false),
     ("fifo", false),
     ("first-fit", false),
@@ -45,6 +48,8 @@ pub const NAMES: [(&str, bool); 17] = [
     ("tiresias", false),
     ("gandiva", false),
     ("themis", true),
+    ("gavel", false),
+    ("gavel-las", false),
     ("drf", false),
     ("hived", false),
     ("easy", false),
@@ -81,6 +86,8 @@ pub fn named(
         "tiresias" => made(Tiresias::default(), Preemption::ByCount, near),
         "gandiva" => Box::new(Ordered::new(Gandiva, Preemption::ByCount, near).every(GANDIVA_MS)),
         "themis" => Box::new(Ordered::new(Themis::default(), Preemption::ByCount, near).every(THEMIS_MS)),
+        "gavel" => Box::new(Gavel::new(Goal::MaxMin, LAS_MS)),
+        "gavel-las" => Box::new(Gavel::new(Goal::MaxMinUnaware, LAS_MS)),
         "drf" => made(Drf::default(), PASSING, near),
         "hived" => made(Hived::new(cells.clone()), Preemption::ByCount, near),
         "easy" => Box::new(Backfill::new(Promise::First, near)),

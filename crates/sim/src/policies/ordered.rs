@@ -12,8 +12,11 @@ pub trait Order {
 
     fn submitted(&mut self, _now: u64, _index: usize, _job: &Job) {}
 
-    /// Called once before the keys are asked for. When the order changes by itself.
-    fn prepare(&mut self, _view: &View<'_>) -> Option<u64> {
+    /// Called once before the keys are asked for.
+    fn prepare(&mut self, _view: &View<'_>) {}
+
+    /// When the order changes by itself next, if those run that do after the acts.
+    fn next_change(&self, _view: &View<'_>, _runs: &dyn Fn(usize) -> bool) -> Option<u64> {
         None
     }
 }
@@ -55,8 +58,24 @@ impl<O: Order> Ordered<O> {
     fn sorted(&mut self, view: &View<'_>, jobs: Vec<usize>) -> Vec<usize> {
         let mut keyed: Vec<((u64, f64), usize)> =
             jobs.into_iter().map(|job| (self.order.key(view, job), job)).collect();
-        keyed.sort_by(|((a, x), i), ((b, y), j)| a.cmp(b).then_with(|| x.total_cmp(y)).then_with(|| i.cmp(j)));
+        keyed
+            .sort_by(|((a, x), i), ((b, y), j)| a.cmp(b).then_with(|| x.total_cmp(y)).then_with(|| i.cmp(j)));
         keyed.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// One turn, or between rounds what is left for those who wait; when the next round is.
+    fn round(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
+        let Some(round_ms) = self.round_ms else {
+            self.turn(view, acts);
+            return None;
+        };
+        if view.now >= self.next_round {
+            self.next_round = (view.now / round_ms + 1) * round_ms;
+            self.turn(view, acts);
+        } else {
+            self.fill(view, false, acts);
+        }
+        Some(self.next_round)
     }
 
     fn turn(&mut self, view: &View<'_>, acts: &mut Vec<Act>) {
@@ -150,21 +169,18 @@ impl<O: Order> Scheduler for Ordered<O> {
     }
 
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
-        let changes = self.order.prepare(view);
+        self.order.prepare(view);
+        let mut round = None;
         // Where nobody waits, every order gives the same.
-        if view.waiting.is_empty() {
-            return changes;
+        if !view.waiting.is_empty() {
+            round = self.round(view, acts);
         }
-        let Some(round_ms) = self.round_ms else {
-            self.turn(view, acts);
-            return changes;
+        let is_of = |job: usize| move |act: &Act| matches!(act, Act::Start { job: of, .. } | Act::Stop { job: of, .. } if *of == job);
+        let runs = |job: usize| match acts.iter().rfind(|act| is_of(job)(act)) {
+            Some(act) => matches!(act, Act::Start { .. }),
+            None => view.is_running(job),
         };
-        if view.now >= self.next_round {
-            self.next_round = (view.now / round_ms + 1) * round_ms;
-            self.turn(view, acts);
-        } else {
-            self.fill(view, false, acts);
-        }
-        Some(self.next_round)
+        let changes = self.order.next_change(view, &runs);
+        [round, changes].into_iter().flatten().min()
     }
 }

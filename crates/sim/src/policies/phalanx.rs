@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Advisory, Change, Epoch, Exit, FailureClass, GangId, Input, Job as Submission, JobId, JobName, MemberId,
-    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry, Settings, Stop,
-    Timestamp, Turn,
+    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry, Settings,
+    Stop, Timestamp, Turn,
 };
 
 use super::gangs::gang;
@@ -57,7 +57,8 @@ impl Phalanx {
             Input::CostsCompiled { table: cluster.costs.clone() },
             Input::SettingsConfigured { settings: Box::new(rules.settings.clone()) },
         ];
-        facts.extend(rules.queues.iter().map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
+        facts
+            .extend(rules.queues.iter().map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
         facts.extend(cluster.nodes.iter().map(|node| Input::NodeObserved { node: Box::new(node.clone()) }));
         let queues = rules.queues.iter().map(|queue| (queue.name.to_string(), queue.name.clone())).collect();
         let mut new = Self {
@@ -113,7 +114,8 @@ impl Phalanx {
                     let ranks = u32::try_from(placement.slots.len()).unwrap_or(u32::MAX);
                     self.attempts.insert(job, (attempt, ranks));
                     acts.push(Act::Start { job, place: place(cluster, placement) });
-                    self.facts.extend(members(gang, attempt, ranks).map(|member| Input::MemberReady { member }));
+                    self.facts
+                        .extend(members(gang, attempt, ranks).map(|member| Input::MemberReady { member }));
                 }
                 Order::ReleaseMembers { .. } => {
                     let ranks = self.attempts.get(&job).map_or(0, |(_, ranks)| *ranks);
@@ -146,7 +148,8 @@ impl Scheduler for Phalanx {
     }
 
     fn submitted(&mut self, now: u64, index: usize, job: &Job) {
-        let queue = job.queue.as_ref().and_then(|queue| self.queues.get(queue)).unwrap_or(&self.default_queue);
+        let queue =
+            job.queue.as_ref().and_then(|queue| self.queues.get(queue)).unwrap_or(&self.default_queue);
         let owner = Owner { uid: 1_000, gid: 1_000, name: job.user.clone().unwrap_or_default() };
         let submission = Submission {
             id: id_of(index),

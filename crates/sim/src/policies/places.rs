@@ -170,7 +170,8 @@ impl Room {
             return None;
         }
         if rest > 0 {
-            chosen.push(nodes.into_iter().find(|node| !chosen.contains(node) && self.free_on(*node) >= rest)?);
+            chosen
+                .push(nodes.into_iter().find(|node| !chosen.contains(node) && self.free_on(*node) >= rest)?);
         }
         self.fill(chosen, gpus)
     }
@@ -198,10 +199,13 @@ impl Room {
         let mut counts: Vec<(u32, usize)> = nodes.iter().map(|node| (0, *node)).collect();
         for _ in 0..gpus {
             let with_room = counts.iter_mut().filter(|(taken, node)| self.free_on(*node) > *taken);
-            let emptiest = with_room.max_by_key(|(taken, node)| (self.free_on(*node) - *taken, Reverse(*node)));
+            let emptiest =
+                with_room.max_by_key(|(taken, node)| (self.free_on(*node) - *taken, Reverse(*node)));
             emptiest?.0 += 1;
         }
-        Some(counts.iter().filter(|(gpus, _)| *gpus > 0).map(|(gpus, node)| self.part(*node, *gpus)).collect())
+        Some(
+            counts.iter().filter(|(gpus, _)| *gpus > 0).map(|(gpus, node)| self.part(*node, *gpus)).collect(),
+        )
     }
 }
 
@@ -219,6 +223,9 @@ fn search(cluster: &Cluster) -> (Placer, Vec<usize>, Vec<u32>) {
 /// What would be free if nothing ran: every device of the nodes that are up.
 pub(crate) fn all_up(view: &View<'_>) -> Vec<DeviceMask> {
     let mut free = view.cluster.all_free();
-    free.iter_mut().zip(view.is_up).filter(|(_, is_up)| !**is_up).for_each(|(free, _)| *free = DeviceMask::EMPTY);
+    free.iter_mut()
+        .zip(view.is_up)
+        .filter(|(_, is_up)| !**is_up)
+        .for_each(|(free, _)| *free = DeviceMask::EMPTY);
     free
 }

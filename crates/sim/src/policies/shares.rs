@@ -29,7 +29,7 @@ impl Order for Drf {
     }
 
     /// Deals out turns one by one, as if each job started when its turn came.
-    fn prepare(&mut self, view: &View<'_>) -> Option<u64> {
+    fn prepare(&mut self, view: &View<'_>) {
         let mut had: BTreeMap<(&str, Option<&str>), f64> = BTreeMap::new();
         let give = |had: &mut BTreeMap<_, f64>, job: &'_ usize| {
             let of = &view.jobs[*job];
@@ -63,7 +63,6 @@ impl Order for Drf {
             self.rank.insert(job, turn);
             give(&mut had, &job);
         }
-        None
     }
 
     fn key(&mut self, _: &View<'_>, job: usize) -> (u64, f64) {
@@ -92,8 +91,9 @@ impl Order for Hived {
         "hived".to_owned()
     }
 
-    fn prepare(&mut self, view: &View<'_>) -> Option<u64> {
-        let mut left: BTreeMap<&str, u32> = self.cells.iter().map(|(queue, gpus)| (queue.as_str(), *gpus)).collect();
+    fn prepare(&mut self, view: &View<'_>) {
+        let mut left: BTreeMap<&str, u32> =
+            self.cells.iter().map(|(queue, gpus)| (queue.as_str(), *gpus)).collect();
         self.is_guaranteed.clear();
         // Whoever runs in its cells keeps them before others of its queue come to them.
         for job in view.running.iter().chain(view.waiting) {
@@ -104,7 +104,6 @@ impl Order for Hived {
                 *left -= of.gpus;
             }
         }
-        None
     }
 
     fn key(&mut self, _: &View<'_>, job: usize) -> (u64, f64) {
@@ -125,9 +124,8 @@ impl Order for Themis {
         "themis".to_owned()
     }
 
-    fn prepare(&mut self, view: &View<'_>) -> Option<u64> {
+    fn prepare(&mut self, view: &View<'_>) {
         self.contention = (f64::from(view.active_gpus()) / f64::from(view.cluster.gpus().max(1))).max(1.0);
-        None
     }
 
     fn key(&mut self, view: &View<'_>, job: usize) -> (u64, f64) {

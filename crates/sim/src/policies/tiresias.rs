@@ -29,7 +29,25 @@ impl Default for Tiresias {
     /// As in the simulator of the authors (`simulator/jobs.py`: `queue_limit` of 3,250 s and 7,200 s for three queues),
     /// which does not promote.
     fn default() -> Self {
-        Self { limits_gpu_ms: vec![3_250_000, 7_200_000], promote_after: None, jobs: Vec::new() }
+        Self::new(vec![3_250_000, 7_200_000], None)
+    }
+}
+
+impl Tiresias {
+    #[must_use]
+    pub const fn new(limits_gpu_ms: Vec<u64>, promote_after: Option<u64>) -> Self {
+        Self { limits_gpu_ms, promote_after, jobs: Vec::new() }
+    }
+
+    /// How much longer a job that does not run has to wait to be promoted.
+    fn starves_in_ms(&self, view: &View<'_>, job: usize) -> Option<u64> {
+        let of = &self.jobs[job];
+        let ran_ms = view.held_ms(job) - of.base_ms;
+        if of.queue == 0 || ran_ms == 0 {
+            return None;
+        }
+        let waited_ms = (view.now - of.promoted_at).saturating_sub(ran_ms);
+        Some(self.promote_after?.saturating_mul(ran_ms).saturating_sub(waited_ms))
     }
 }
 
@@ -43,31 +61,36 @@ impl Order for Tiresias {
         self.jobs[index].promoted_at = now;
     }
 
-    /// Moves jobs between the queues; when the next one moves.
-    fn prepare(&mut self, view: &View<'_>) -> Option<u64> {
-        let mut next: Option<u64> = None;
+    /// Moves jobs between the queues.
+    fn prepare(&mut self, view: &View<'_>) {
         for job in view.active() {
+            let had_gpu_ms = view.held_gpu_ms(job);
+            if !view.is_running(job) && self.starves_in_ms(view, job) == Some(0) {
+                let (base_gpu_ms, base_ms) = (had_gpu_ms, view.held_ms(job));
+                self.jobs[job] = Attained { queue: 0, base_gpu_ms, base_ms, promoted_at: view.now };
+            }
             let of = &mut self.jobs[job];
-            let gpu_ms = view.held_gpu_ms(job) - of.base_gpu_ms;
+            if view.held_ms(job) == of.base_ms {
+                // What it waited before it ran does not count.
+                of.promoted_at = view.now;
+            }
+            let gpu_ms = had_gpu_ms - of.base_gpu_ms;
             of.queue = self.limits_gpu_ms.iter().take_while(|limit| gpu_ms >= **limit).count() as u64;
-            let crosses_in_ms = if view.is_running(job) {
-                let limit = self.limits_gpu_ms.get(usize::try_from(of.queue).unwrap_or(usize::MAX));
-                limit.map(|limit| (limit - gpu_ms).div_ceil(u64::from(view.jobs[job].gpus.max(1))))
-            } else {
-                let ran_ms = view.held_ms(job) - of.base_ms;
-                let waited_ms = (view.now - of.promoted_at).saturating_sub(ran_ms);
-                let knob = self.promote_after.filter(|_| of.queue > 0 && ran_ms > 0);
-                let left_ms = knob.map(|knob| knob.saturating_mul(ran_ms).saturating_sub(waited_ms));
-                if left_ms == Some(0) {
-                    let (base_gpu_ms, base_ms) = (view.held_gpu_ms(job), view.held_ms(job));
-                    *of = Attained { queue: 0, base_gpu_ms, base_ms, promoted_at: view.now };
-                }
-                left_ms.filter(|ms| *ms > 0)
-            };
-            let at = crosses_in_ms.map(|ms| view.now + ms.max(1));
-            next = [next, at].into_iter().flatten().min();
         }
-        next
+    }
+
+    fn next_change(&self, view: &View<'_>, runs: &dyn Fn(usize) -> bool) -> Option<u64> {
+        let falls_in_ms = |job: usize| {
+            let of = &self.jobs[job];
+            let limit = self.limits_gpu_ms.get(usize::try_from(of.queue).ok()?)?;
+            let left = limit.saturating_sub(view.held_gpu_ms(job) - of.base_gpu_ms);
+            Some(left.div_ceil(u64::from(view.jobs[job].gpus.max(1))))
+        };
+        let moves = view.active().into_iter().filter_map(|job| {
+            let in_ms = if runs(job) { falls_in_ms(job) } else { self.starves_in_ms(view, job) };
+            in_ms.map(|ms| view.now + ms.max(1))
+        });
+        moves.min()
     }
 
     fn key(&mut self, _: &View<'_>, job: usize) -> (u64, f64) {

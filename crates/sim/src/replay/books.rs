@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use phalanx_model::DeviceMask;
 
-use super::{Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of};
+use super::{
+    Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
+};
 
 /// What is left of work at which it counts as done: rounding of rates.
 const NOTHING: f64 = 1e-6;
@@ -108,6 +110,7 @@ impl<'a> Books<'a> {
             free: &self.free,
             is_up: &self.is_up,
             states: &self.states,
+            progress: self.replay.progress,
         }
     }
 
@@ -220,10 +223,13 @@ impl<'a> Books<'a> {
         }
         for (at, part) in place.iter().enumerate() {
             let free = self.free.get(part.node).copied();
-            let free = free.ok_or_else(|| format!("it starts job {job} on node {}, which is none", part.node))?;
+            let free =
+                free.ok_or_else(|| format!("it starts job {job} on node {}, which is none", part.node))?;
             if !part.devices.is_subset_of(free) || place[..at].iter().any(|other| other.node == part.node) {
                 let (devices, node) = (part.devices, part.node);
-                return Err(format!("it starts job {job} on devices {devices} of node {node}, where {free} are free"));
+                return Err(format!(
+                    "it starts job {job} on devices {devices} of node {node}, where {free} are free"
+                ));
             }
             if !self.will_do(job, part.node) {
                 return Err(format!("it starts job {job} on node {}, whose devices will not do", part.node));

@@ -105,7 +105,12 @@ impl Spread {
         let rank = |percent: usize| (sorted.len() * percent).div_ceil(100).saturating_sub(1);
         let sum: u128 = sorted.iter().map(|ms| u128::from(*ms)).sum();
         let mean = if sorted.is_empty() { 0.0 } else { sum as f64 / sorted.len() as f64 / 1_000.0 };
-        Self { mean, p50: seconds(rank(50)), p99: seconds(rank(99)), max: seconds(sorted.len().saturating_sub(1)) }
+        Self {
+            mean,
+            p50: seconds(rank(50)),
+            p99: seconds(rank(99)),
+            max: seconds(sorted.len().saturating_sub(1)),
+        }
     }
 }
 
@@ -172,7 +177,8 @@ fn percent(part: f64, whole: f64) -> f64 {
 fn by_size(ended: &[&JobOutcome]) -> Vec<SizeClass> {
     let classes = [(1, 1), (2, 7), (8, 63), (64, u32::MAX)];
     let class = |gpus: (u32, u32)| {
-        let of: Vec<&&JobOutcome> = ended.iter().filter(|job| (gpus.0..=gpus.1).contains(&job.gpus)).collect();
+        let of: Vec<&&JobOutcome> =
+            ended.iter().filter(|job| (gpus.0..=gpus.1).contains(&job.gpus)).collect();
         SizeClass {
             gpus,
             jobs: of.len(),

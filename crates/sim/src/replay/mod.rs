@@ -112,9 +112,16 @@ pub struct Replay<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     /// The work until the end of a rate is done, unless the job's run changed since.
-    Reached { job: usize, run: u32 },
-    Submitted { job: usize },
-    Node { index: usize },
+    Reached {
+        job: usize,
+        run: u32,
+    },
+    Submitted {
+        job: usize,
+    },
+    Node {
+        index: usize,
+    },
     /// The policy asked for it.
     Asked,
 }
@@ -127,7 +134,9 @@ impl Replay<'_> {
     pub fn run(&self, scheduler: &mut dyn Scheduler) -> Result<Outcome, Failure> {
         let mut books = Books::new(self);
         let mut due: BinaryHeap<Reverse<(u64, Due)>> = BinaryHeap::new();
-        due.extend(self.jobs.iter().enumerate().map(|(job, of)| Reverse((of.submit_ms, Due::Submitted { job }))));
+        due.extend(
+            self.jobs.iter().enumerate().map(|(job, of)| Reverse((of.submit_ms, Due::Submitted { job }))),
+        );
         let nodes = self.node_events.iter().enumerate();
         due.extend(nodes.map(|(index, event)| Reverse((event.at_ms, Due::Node { index }))));
         let (mut acts, mut idle, mut asked_for) = (Vec::new(), 0, None);

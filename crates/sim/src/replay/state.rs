@@ -2,7 +2,7 @@
 
 use phalanx_model::DeviceMask;
 
-use super::{Cluster, Job, Part, Place};
+use super::{Cluster, Job, Part, Place, Progress};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,7 @@ pub struct View<'a> {
     /// By node; a lost one has nothing free.
     pub is_up: &'a [bool],
     pub(super) states: &'a [State],
+    pub(super) progress: &'a dyn Progress,
 }
 
 impl<'a> View<'a> {
@@ -99,6 +100,31 @@ impl<'a> View<'a> {
         let state = &self.states[job];
         let now = u64::from(super::gpus_of(&state.place)) * (self.now.saturating_sub(state.since_ms));
         state.held_gpu_ms + if self.is_running(job) { now } else { 0 }
+    }
+
+    /// Work per millisecond that a job would do from here with all that it asks for on nodes of one model; 0 where it
+    /// could not run there. What a profile of the job says.
+    #[must_use]
+    pub fn speed_on(&self, job: usize, model: usize) -> f64 {
+        let of = &self.jobs[job];
+        if !of.models.is_empty()
+            && !self.cluster.models.get(model).is_some_and(|name| of.models.contains(name))
+        {
+            return 0.0;
+        }
+        let mut left = of.gpus;
+        let mut place = Place::new();
+        for node in (0..self.cluster.nodes.len()).filter(|node| self.cluster.model_of[*node] == model) {
+            let here = left.min(self.cluster.gpus_on(node));
+            if here > 0 {
+                place.push(Part { node, devices: DeviceMask::first(here) });
+            }
+            left -= here;
+            if left == 0 {
+                return self.progress.rate(job, of, &place, self.cluster, self.done(job)).per_ms;
+            }
+        }
+        0.0
     }
 
     /// All that wait or run, in the order of submission.
