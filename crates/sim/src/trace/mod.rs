@@ -1,9 +1,11 @@
 //! Jobs as somebody recorded them. A reader for each format makes a [`Trace`] of it; nothing here knows which it was.
 
+use serde::{Deserialize, Serialize};
+
 /// One recorded job. What a format does not say is absent, never guessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// The row it came from, counted from 1 with the header.
+    /// The line it came from, counted from 1 with the header.
     pub row: u64,
     /// Unique in its trace.
     pub id: String,
@@ -12,8 +14,9 @@ pub struct TraceJob {
     pub queue: Option<String>,
     /// Since the start of the trace.
     pub submit_ms: u64,
-    /// How long it ran with what it had there.
-    pub run_ms: u64,
+    /// How long it ran with what it had there. Absent where the format says what there was to do instead (see
+    /// [`Training`]), and of jobs that never started or had not ended.
+    pub run_ms: Option<u64>,
     /// How long it waited there.
     pub waited_ms: Option<u64>,
     /// What its user said it would take at most.
@@ -39,8 +42,43 @@ pub struct TraceJob {
     pub training: Option<Training>,
 }
 
+impl TraceJob {
+    /// Whole devices of any model, and nothing else known.
+    #[must_use]
+    pub const fn new(id: String, submit_ms: u64, gpus: u32) -> Self {
+        Self {
+            row: 0,
+            id,
+            user: None,
+            queue: None,
+            submit_ms,
+            run_ms: None,
+            waited_ms: None,
+            limit_ms: None,
+            deadline_ms: None,
+            gpus,
+            gpu_milli: 1_000,
+            gpu_models: Vec::new(),
+            nodes: None,
+            cpu_milli: None,
+            memory_bytes: None,
+            priority: None,
+            ended: None,
+            training: None,
+        }
+    }
+
+    /// Devices times how much of each times how long it ran, in thousandths of a device and milliseconds; nothing where
+    /// it is not known how long it ran.
+    #[must_use]
+    pub fn gpu_time(&self) -> u128 {
+        u128::from(self.gpus) * u128::from(self.gpu_milli) * u128::from(self.run_ms.unwrap_or(0))
+    }
+}
+
 /// How the recorded run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     Completed,
     Failed,
@@ -60,7 +98,8 @@ pub struct Training {
 }
 
 /// Whether the batch size changes while a job trains (Shockwave, NSDI 2023).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BatchMode {
     #[default]
     Static,
@@ -72,7 +111,7 @@ pub enum BatchMode {
 /// A row that could not be read. It is left out, and counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
-    /// Counted from 1 with the header.
+    /// The line, counted from 1 with the header.
     pub row: u64,
     /// The column, where one is at fault.
     pub field: Option<String>,
@@ -88,4 +127,9 @@ pub struct Trace {
     pub bad: Vec<BadRow>,
     /// Rows of jobs in the file, bad ones among them.
     pub rows: u64,
+    /// The date of the start of the trace, in milliseconds since 1970, where the format has dates. Those without an
+    /// offset from UTC are taken as UTC.
+    pub start_unix_ms: Option<u64>,
+    /// Columns that whoever published the file drew at random: never to be shown as measured.
+    pub generated: &'static [&'static str],
 }
