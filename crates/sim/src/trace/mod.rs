@@ -1,6 +1,31 @@
 //! Jobs as somebody recorded them. A reader for each format makes a [`Trace`] of it; nothing here knows which it was.
 
+mod acme;
+mod elasticflow;
+mod format;
+mod gavel;
+mod helios;
+mod muri;
+mod number;
+mod openb;
+mod own;
+pub mod pai;
+mod philly;
+mod pollux;
+mod sacct;
+mod select;
+mod shockwave;
+mod summary;
+mod swf;
+mod table;
+mod tiresias;
+
 use serde::{Deserialize, Serialize};
+
+pub use format::{BYTES_MAX, Format, GPUS_MAX, LINE_BYTES_MAX, ROWS_MAX, TraceError};
+pub use own::{write_csv, write_jsonl};
+pub use select::{Selection, SelectionError};
+pub use summary::{Spread, Summary};
 
 /// One recorded job. What a format does not say is absent, never guessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +110,18 @@ pub enum Ended {
     Cancelled,
 }
 
+impl Ended {
+    /// As files have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// What was trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Training {
@@ -106,6 +143,18 @@ pub enum BatchMode {
     Accordion,
     /// By the gradient noise scale.
     Gns,
+}
+
+impl BatchMode {
+    /// As files have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Accordion => "accordion",
+            Self::Gns => "gns",
+        }
+    }
 }
 
 /// A row that could not be read. It is left out, and counted.
@@ -132,4 +181,23 @@ pub struct Trace {
     pub start_unix_ms: Option<u64>,
     /// Columns that whoever published the file drew at random: never to be shown as measured.
     pub generated: &'static [&'static str],
+}
+
+/// Models of device between bars.
+fn models(text: &str) -> Vec<String> {
+    text.split('|').map(str::trim).filter(|model| !model.is_empty()).map(str::to_owned).collect()
+}
+
+/// Bytes of so many units of two to the `shift`.
+fn binary(text: &str, shift: u32) -> Result<u64, String> {
+    let bytes = (u128::from(number::milli(text)?) << shift) / 1_000;
+    u64::try_from(bytes).map_err(|_| number::wrong(text, "is too large"))
+}
+
+fn mebibytes(text: &str) -> Result<u64, String> {
+    binary(text, 20)
+}
+
+fn gibibytes(text: &str) -> Result<u64, String> {
+    binary(text, 30)
 }
