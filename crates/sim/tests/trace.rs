@@ -1,5 +1,7 @@
 //! Readers of traces: what each makes of a few rows, and what it says of bad ones.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use phalanx_sim::trace::{Format, Trace, TraceError, pai, write_csv, write_jsonl};
 
 /// Jobs as lines of JSON, bad rows behind them.

@@ -1,5 +1,7 @@
 //! The public traces, read in place where they are: as many jobs as their publishers count, and no bad row.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::path::{Path, PathBuf};
 
 use phalanx_sim::trace::{Format, Trace};

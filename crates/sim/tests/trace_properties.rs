@@ -1,5 +1,7 @@
 //! Our own formats keep what they are given, and no reader falls over what it is given.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use phalanx_sim::trace::{
     BatchMode, Ended, Format, Selection, Trace, TraceJob, Training, write_csv, write_jsonl,
 };

@@ -1,13 +1,16 @@
 //! Jobs as somebody recorded them. A reader for each format makes a [`Trace`] of it; nothing here knows which it was.
 
 mod acme;
+mod draw;
 mod elasticflow;
 mod format;
 mod gavel;
+pub mod generate;
 mod helios;
 mod muri;
 mod number;
 mod openb;
+mod options;
 mod own;
 pub mod pai;
 mod philly;
