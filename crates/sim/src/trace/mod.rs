@@ -25,6 +25,8 @@ mod tiresias;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use number::shown;
+
 pub use format::{BYTES_MAX, Format, GPUS_MAX, LINE_BYTES_MAX, ROWS_MAX, TraceError};
 pub use own::{write_csv, write_jsonl};
 pub use select::{Selection, SelectionError};

@@ -45,7 +45,7 @@ pub(super) fn wrong(text: &str, what: &str) -> String {
 }
 
 /// The beginning of a text.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     const SHOWN: usize = 60;
     let mut begin: String = text.chars().take(SHOWN).collect();
     if begin.len() < text.len() {
