@@ -153,11 +153,13 @@ pub(super) fn read_jsonl(text: &[u8]) -> Result<Trace, TraceError> {
     jobs.finish(Zero::Kept)
 }
 
-/// What JSON is not, in its one line.
+/// What JSON is not, in its one line. Names of fields come from the file: nothing of them steers a terminal.
 fn said(error: &serde_json::Error) -> String {
     let (text, column) = (error.to_string(), error.column());
     let place = format!(" at line {} column {column}", error.line());
-    format!("{} at column {column}", text.strip_suffix(&place).unwrap_or(&text))
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let plain: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    format!("{plain} at column {column}")
 }
 
 impl Line {
