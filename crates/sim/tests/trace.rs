@@ -330,7 +330,7 @@ bad row 4: gpu_milli: "0" is not 1 to 1000
 bad row 5: gpu_models: "A|B" is empty, begins or ends with a blank, or is a model with |
 bad row 6: model: is empty, and what is trained is told
 bad row 7: EOF while parsing a value at column 24
-bad row 8: unknown field `�[2J`, expected one of `id`, `user`, `queue`, `submit_ms`, `run_ms`, `waited_ms`, `limit_ms`, `deadline_ms`, `gpus`, `gpu_milli`, `gpu_models`, `nodes`, `cpu_milli`, `memory_bytes`, `priority`, `ended`, `model`, `batch_size`, `steps`, `step_us`, `batch` at column 22
+bad row 8: unknown field `�[2J`, expected one of `id`, `user`, `queue`, `submit_ms`, `run_ms`, `waited_ms`, `limit_ms`, `deadline_ms`, `gpus`, `gpu_milli`, `gpu_models`, `nodes`, `cpu_milli`, `memory_bytes`, `priority`, `ended`, `model`, `batch_size`, `steps`, `step_us`, `batch` at column 21
 "#,
     );
 }

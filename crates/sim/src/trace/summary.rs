@@ -17,8 +17,8 @@ pub struct Summary {
     pub first_unix_ms: Option<u64>,
     /// From the first submission to the last.
     pub span_ms: u64,
-    /// Devices times run, of jobs whose run is known.
-    pub gpu_seconds: u64,
+    /// Devices times run, of jobs whose run is known; none where no run is.
+    pub gpu_seconds: Option<u64>,
     /// GPU time over span, in thousandths of a device: what all jobs together need on the average if none waits.
     pub mean_load_milli_gpus: Option<u64>,
     /// Jobs by number of devices.
@@ -69,23 +69,24 @@ impl Trace {
         let jobs = || self.jobs.iter();
         let first_ms = jobs().next().map_or(0, |job| job.submit_ms);
         let span_ms = jobs().next_back().map_or(0, |job| job.submit_ms) - first_ms;
-        let gpu_time: u128 = jobs().map(TraceJob::gpu_time).sum();
         let mut gpus = BTreeMap::new();
         jobs().for_each(|job| *gpus.entry(job.gpus).or_insert(0) += 1);
         let names =
             |name: fn(&TraceJob) -> Option<&String>| jobs().filter_map(name).collect::<BTreeSet<_>>().len();
         let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        let run = Spread::of(jobs().filter_map(|job| job.run_ms).collect());
+        let gpu_time = run.map(|_| jobs().map(TraceJob::gpu_time).sum::<u128>());
         Summary {
             jobs: self.jobs.len() as u64,
             bad_rows: self.bad.len() as u64,
             first_unix_ms: self.start_unix_ms.map(|start| start + first_ms),
             span_ms,
             // Thousandths of a device times milliseconds.
-            gpu_seconds: fits(gpu_time / 1_000_000),
-            mean_load_milli_gpus: gpu_time.checked_div(u128::from(span_ms)).map(fits),
+            gpu_seconds: gpu_time.map(|time| fits(time / 1_000_000)),
+            mean_load_milli_gpus: gpu_time.and_then(|time| time.checked_div(u128::from(span_ms))).map(fits),
             gpus,
             shared: jobs().filter(|job| job.gpu_milli < 1_000).count() as u64,
-            run: Spread::of(jobs().filter_map(|job| job.run_ms).collect()),
+            run,
             waited: Spread::of(jobs().filter_map(|job| job.waited_ms).collect()),
             without_run: jobs().filter(|job| job.run_ms.is_none()).count() as u64,
             users: names(|job| job.user.as_ref()) as u64,
@@ -106,7 +107,9 @@ impl fmt::Display for Summary {
             Some(first) => line("submitted", &format!("over {span}, from {first}"))?,
             None => line("submitted", &format!("over {span}"))?,
         }
-        line("GPU-hours", &grouped(self.gpu_seconds / 3_600))?;
+        if let Some(seconds) = self.gpu_seconds {
+            line("GPU-hours", &grouped(seconds / 3_600))?;
+        }
         if let Some(load) = self.mean_load_milli_gpus {
             line("mean load", &format!("{}.{} GPUs", grouped(load / 1_000), load / 100 % 10))?;
         }
@@ -226,7 +229,8 @@ GPUs                  jobs    share
              8           2   40.0 %
 ";
         assert_eq!(trace.summary().to_string(), expected);
-        assert_eq!(Trace::default().summary().run, None);
+        let summary = Trace::default().summary();
+        assert_eq!((summary.run, summary.gpu_seconds, summary.mean_load_milli_gpus), (None, None, None));
     }
 
     #[test]
