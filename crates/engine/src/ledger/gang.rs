@@ -56,6 +56,7 @@ impl Ledger {
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
         self.set_size(gang, u32::try_from(placement.slots.len()).unwrap_or(u32::MAX));
+        self.seat(gang, placement);
         self.call_off_shrinks_for(gang);
         self.count_members(gang);
         self.retime(gang);
