@@ -1,6 +1,8 @@
-//! `phalanx-sim`: the seeded swarm, scenarios, and the replay of journals.
+//! `phalanx-sim`: the seeded swarm, scenarios, the replay of journals, and traces.
 
 #![forbid(unsafe_code)]
+
+mod trace;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +13,9 @@ const USAGE: &str = "\
 usage: phalanx-sim swarm [--seed N] [--runs K]   random work, clusters and faults; seeds N to N+K-1
        phalanx-sim run FILE                      a scenario; prints what happened
        phalanx-sim replay JOURNAL_DIR            every recorded step is decided again, and must be the same
+       phalanx-sim trace FILE [options]          what a trace of jobs holds, and parts of it
+       phalanx-sim generate [options]            jobs drawn from distributions
+       phalanx-sim trace --help                  the options of both
 
 exit codes: 0 good, 1 correctness broken, 2 wrong usage or unreadable input, 3 liveness broken, 4 crash";
 
@@ -28,6 +33,12 @@ fn main() -> ExitCode {
         }
         ["run", file] => run(Path::new(file)),
         ["replay", dir] => replay::replay(Path::new(dir)),
+        ["trace" | "generate", "--help" | "-h"] => {
+            println!("{}", trace::help());
+            0
+        }
+        ["trace", file, options @ ..] => trace::trace(file, options),
+        ["generate", options @ ..] => trace::generate(options),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             0
