@@ -172,6 +172,23 @@ fn required_and_preferred_levels_inside_the_node_both_bind() {
     assert!([0b1100, 0b1100_0000].contains(&used(&watched).0), "{}", used(&watched));
 }
 
+/// Of three levels inside the node only two bound: a required one was lost between a preferred one and a segment's.
+#[test]
+fn three_levels_inside_the_node_all_bind() {
+    let mut machine = node("a").gpus(8).pcie().build();
+    let level = |name: &str| phalanx_model::LevelName::new(name).unwrap();
+    let group = |name, devices| phalanx_model::DeviceGroup::new(level(name), DeviceMask(devices));
+    let groups = &mut Arc::make_mut(&mut machine.machine).groups;
+    groups.clear();
+    groups.extend([group("socket", 0xf), group("socket", 0xf0), group("nvlink", 0b1100_0000)]);
+    groups.extend((0..4).map(|pair| group("pcie", 0b11 << (2 * pair))));
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &[machine]);
+    let all = gang(1).devices(1).required("nvlink").preferred("socket", 60_000).segment(1, "pcie");
+    watched.step(&[submit(job(1, all))]);
+    let placement = watched.record(id(1)).placement.clone().unwrap();
+    assert!(placement.slots[0].devices.is_subset_of(DeviceMask(0b1100_0000)), "{placement:?}");
+}
+
 /// Reasons were about what was free before later gangs of the same step took it.
 #[test]
 fn reasons_are_about_what_is_free_in_the_end() {
