@@ -275,6 +275,9 @@ impl Ledger {
         self.serving.extend(serving);
         self.enter(job.clone(), gangs.to_vec());
         self.replan = true;
+        if self.jobs.get(&job.id).is_some_and(|entry| entry.ended) {
+            self.tell_dependents(job.id, out);
+        }
     }
 
     fn cancel(&mut self, job: JobId, by: &str, out: &mut Outcome) {
