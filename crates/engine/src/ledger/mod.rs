@@ -405,19 +405,17 @@ impl Ledger {
             self.recount_space();
             self.windows.mark_stale();
         }
-        self.freshen_windows();
-        if std::mem::take(&mut self.stale_queues) {
-            self.requeue();
-        }
+        self.freshen_queues();
         self.bind_cells();
-        self.freshen_windows();
-        if std::mem::take(&mut self.stale_queues) {
-            self.requeue();
-        }
+        self.freshen_queues();
     }
 
-    /// Queues and line, counted anew.
-    fn requeue(&mut self) {
+    /// Queues and line, counted anew where windows or queues changed.
+    fn freshen_queues(&mut self) {
+        self.freshen_windows();
+        if !std::mem::take(&mut self.stale_queues) {
+            return;
+        }
         self.cells.is_stale = true;
         self.queues.settle_all(self.now);
         self.queues.rebuild(&self.tree);
