@@ -154,13 +154,17 @@ pub struct DeviceRange {
     pub last: u32,
 }
 
+/// Words, and those that mean something which is not there.
 macro_rules! define_words {
-    ($kind:ty, $accepted:literal, $($word:literal => $value:expr),+ $(,)?) => {
+    ($kind:ty, $accepted:literal, $($word:literal => $value:expr),+ $(; $other:literal => $why:literal)?) => {
         impl Scalar for $kind {
             const ACCEPTED: &'static str = $accepted;
 
             fn read(text: &str) -> Result<Self, String> {
                 let known: &[(&str, Self)] = &[$(($word, $value)),+];
+                $(if text == $other {
+                    return Err(wrong(text, $why));
+                })?
                 let found = known.iter().find(|(word, _)| *word == text);
                 found.map(|(_, value)| *value).ok_or_else(|| unknown_word(text, known))
             }
@@ -202,7 +206,8 @@ define_words!(RetryCause, "one of user_code (or error), start_up, node (or node_
 define_words!(EndOf, "one of success, failure, any",
     "success" => Self::Success, "failure" => Self::Failure, "any" => Self::Any);
 define_words!(PreemptMode, "one of requeue, cancel, never",
-    "requeue" => Self::Requeue, "cancel" => Self::Cancel, "never" => Self::Never);
+    "requeue" => Self::Requeue, "cancel" => Self::Cancel, "never" => Self::Never;
+    "pause" => "is not there yet: who makes way saves its work and ends");
 define_words!(Reclaim, "one of fair_share, guarantee",
     "fair_share" => Self::FairShare, "guarantee" => Self::Guarantee);
 define_words!(DeclaredLinkKind, "one of nvlink, pcie", "nvlink" => Self::Nvlink, "pcie" => Self::Pcie);
