@@ -12,6 +12,7 @@ mod noted;
 mod reserve;
 mod service;
 mod share;
+mod surge;
 mod sync;
 mod tally;
 mod timers;
@@ -153,6 +154,8 @@ pub(crate) struct Ledger {
     /// Gangs that hold capacity, and may have another size; those that may change it now.
     elastic: BTreeSet<GangId>,
     at_boundary: BTreeSet<GangId>,
+    /// Replicas that leave once others run in their stead.
+    leaving: BTreeSet<GangId>,
     /// Requests that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
     /// Pending gangs whose reason is to be looked at.
@@ -213,6 +216,7 @@ impl Ledger {
             endless: BTreeSet::new(),
             elastic: BTreeSet::new(),
             at_boundary: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,

@@ -341,7 +341,7 @@ impl Queues {
     /// class says.
     pub(crate) fn is_fixed(&self, job: &Job, gang: GangId) -> bool {
         let is_kept = match &job.turn.service {
-            Some(service) => u32::from(gang.index) < service.min,
+            Some(service) => service.number(gang) < service.min,
             None => !self.class_of(job).is_none_or(|class| class.is_preemptible),
         };
         is_kept || job.policy.preempt.mode == PreemptMode::Never
