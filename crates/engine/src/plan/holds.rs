@@ -154,8 +154,13 @@ impl Hold {
     }
 
     /// Devices that are withheld on one node.
-    pub(crate) fn idle_on(&self, node: u32) -> u32 {
-        self.nodes.get(&node).map_or(0, |held| held.withheld.devices.count())
+    pub(crate) fn withheld_on(&self, node: u32) -> DeviceMask {
+        self.nodes.get(&node).map_or(DeviceMask::EMPTY, |held| held.withheld.devices)
+    }
+
+    /// The same of every node.
+    pub(crate) fn withheld(&self) -> impl Iterator<Item = (u32, DeviceMask)> + '_ {
+        self.nodes.iter().map(|(node, held)| (*node, held.withheld.devices))
     }
 
     /// Members that it is held for.

@@ -14,6 +14,7 @@ mod named;
 mod pack;
 mod parts;
 mod pass;
+mod reopen;
 mod request;
 mod reserve;
 mod roles;

@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, BinaryHeap};
 use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
 
 use super::elastic::Found;
-use super::holds::Hold;
+use super::reopen::COUNTED_MAX;
 use super::search::Ceiling;
-use super::space::{Pick, Space};
+use super::space::Pick;
 use super::together::{self, Choice};
-use super::tree::{LevelAt, Tree};
+use super::tree::Tree;
 use super::{Verdict, shortfall};
 use crate::Config;
 use crate::guard::Guard;
@@ -22,8 +22,6 @@ use crate::policy::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat};
 
 /// How long whoever might evict somebody waits before it looks again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
-/// Nodes of a cluster in which what is short is counted at every look.
-const COUNTED_MAX: usize = 256;
 /// Gangs that wait, of those that were looked at, that are tried again when others move.
 const WAITING_MAX: usize = 32;
 
@@ -116,6 +114,8 @@ pub(super) struct Pass<'a> {
     pub(super) unheard: u32,
     /// Somebody may start whose turn is over in this turn of the planner.
     pub(super) wakes: bool,
+    /// Asks that nothing that came free is enough for: only builds that check themselves look at them all the same.
+    pub(super) unlikely: BTreeSet<AskId>,
     /// There is more to look for in the next step.
     pub(super) goes_on: bool,
     /// When somebody who might make way may be evicted.
@@ -142,6 +142,7 @@ impl<'a> Pass<'a> {
             heard: 0,
             unheard: 0,
             wakes: false,
+            unlikely: BTreeSet::new(),
             goes_on: false,
             again_at: Timestamp::MAX,
         }
@@ -165,44 +166,6 @@ impl<'a> Pass<'a> {
         for hold in holds.values_mut() {
             hold.extend(tree, space, nodes);
         }
-    }
-
-    /// Opens the asks that may use what came free.
-    fn reopen(&mut self) {
-        let tree = self.tree();
-        let Desk { line, space, freed, holds, queues, .. } = &mut self.desk;
-        // Whoever ends in time may use what is held.
-        let held: u32 = holds.values().map(Hold::idle_devices).sum();
-        let held_on = |node: u32| holds.values().map(|hold| hold.idle_on(node)).sum();
-        // So may the owner of a guarantee, which it may have room in again.
-        let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
-        let takes_back = |ask: &Ask| is_lent && ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
-        let is_regained = line.take_regained();
-        let open: Vec<AskId> = match std::mem::take(freed) {
-            Freed::All => {
-                line.try_all();
-                line.all().collect()
-            }
-            Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => Vec::new(),
-            Freed::Nodes(mut nodes) => {
-                nodes.sort_unstable();
-                nodes.dedup();
-                // Where what is short is counted at every look, it is looked whenever that may have changed.
-                let is_small = tree.nodes.len() <= COUNTED_MAX;
-                let on_node = |node: u32| {
-                    let free = space.free(node as usize);
-                    let held = if is_small { held } else { held_on(node) };
-                    free.takes_work().then(|| (node, free.devices.count() + held))
-                };
-                let there: Vec<(u32, u32)> = nodes.into_iter().filter_map(on_node).collect();
-                let looks_at_all = !self.ledger.guards().stand(Guard::FreedAlone);
-                let useful = |(_, ask): &(AskId, &Ask)| {
-                    looks_at_all || may_use(tree, space, held, ask, &there) || takes_back(ask)
-                };
-                line.closed().filter(useful).map(|(id, _)| id).collect()
-            }
-        };
-        open.into_iter().for_each(|ask| line.reopen(ask));
     }
 
     /// Takes the open asks in the order of their turns until none is left.
@@ -244,6 +207,11 @@ impl<'a> Pass<'a> {
         self.close_for(next.ask);
         match self.verdict_on(id, &gang) {
             Verdict::Go(ceiling, cost) => {
+                debug_assert!(
+                    !self.unlikely.contains(&next.ask),
+                    "what came free is enough for {:?}",
+                    self.desk.line.ask(next.ask)
+                );
                 let (picks, order) = (self.desk.search.picks().to_vec(), self.desk.search.order().to_vec());
                 let least = Found { gang, ceiling, picks, order, time_ns: cost.time_ns };
                 let most = self.ledger.gang(id).map_or(0, |gang| gang.size);
@@ -454,27 +422,6 @@ impl<'a> Pass<'a> {
         let is_fixed = queues.is_fixed(job, id);
         queues.charge(queue, seat, Holder::new(bill, is_fixed), self.ledger.now());
     }
-}
-
-/// Whether an ask could use what came free on these nodes, each with the devices that might be free there: one that fitted
-/// nowhere before has to have a member there.
-fn may_use(tree: &Tree, space: &Space, held: u32, ask: &Ask, nodes: &[(u32, u32)]) -> bool {
-    let gang = &ask.key.gang;
-    // Limits of domains may have room again for members elsewhere.
-    let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
-    if ask.each == 0 || is_limited || gang.topology.slice.is_some() {
-        return true;
-    }
-    let on_node = gang.members_per_node.filter(|_| tree.nodes.len() > COUNTED_MAX).unwrap_or(1);
-    let level = match tree.level_of_required(gang) {
-        LevelAt::Above(level) => level,
-        LevelAt::Node | LevelAt::Group(_) => tree.depth().saturating_sub(1),
-    };
-    nodes.iter().any(|(node, devices)| {
-        let domain = tree.domain_of(*node as usize, level);
-        *devices >= ask.each.saturating_mul(on_node)
-            && space.free_devices(level, domain) + held >= ask.devices
-    })
 }
 
 /// Why a gang waits, by what was found when it was looked at last.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_model::{GangId, Timestamp};
 
 use super::goods::{GPUS, add};
-use super::queues::{Holder, QueueAt, Queues, Seat};
+use super::queues::{Holder, QueueAt, Queues, ROOT, Seat};
 use super::right::{Claim, Party, Right};
 
 /// How well a gang is founded: more evicts less. Compared from the first field on.
@@ -27,6 +27,11 @@ pub(crate) struct Standing {
 /// Within what is its own queue's, however deep that stands.
 pub(crate) const OWN: u32 = u32::MAX;
 
+fn note<T: Ord>(ways: &mut BTreeMap<T, Timestamp>, way: T, until: Timestamp) {
+    let earliest = ways.entry(way).or_insert(until);
+    *earliest = until.min(*earliest);
+}
+
 const fn depth_in(gang: &Counted<'_>, at: QueueAt, depth: u32) -> u32 {
     if gang.queue == at { OWN } else { depth }
 }
@@ -36,8 +41,25 @@ const fn depth_in(gang: &Counted<'_>, at: QueueAt, depth: u32) -> u32 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standings {
     tops: BTreeMap<QueueAt, Top>,
+    /// How those stand whom gangs of other outermost queues might evict, and from when one of each of these.
+    outside: BTreeMap<Standing, BTreeSet<(Timestamp, QueueAt)>>,
     /// Outermost queues to be counted anew.
     stale: BTreeSet<QueueAt>,
+}
+
+impl Standings {
+    fn put(&mut self, at: QueueAt, top: Top) {
+        let before = self.tops.remove(&at).unwrap_or_default();
+        for (standing, from) in before.ways_outside {
+            if let Some(all) = self.outside.get_mut(&standing) {
+                all.remove(&(from, at));
+            }
+        }
+        for (standing, from) in &top.ways_outside {
+            self.outside.entry(*standing).or_default().insert((*from, at));
+        }
+        self.tops.insert(at, top);
+    }
 }
 
 /// Those of one outermost queue.
@@ -46,8 +68,8 @@ struct Top {
     gangs: Vec<(Seat, Party)>,
     /// How those stand that may have to make way, each queue's own once, and from when one of those does.
     ways: BTreeMap<Party, Timestamp>,
-    /// The same as others see it, who ask for the outermost queue only.
-    ways_outside: BTreeMap<Party, Timestamp>,
+    /// The same as others see it, for whom it counts only whether anything is within what is due to the outermost queue.
+    ways_outside: BTreeMap<Standing, Timestamp>,
 }
 
 /// A gang on its way from the leaves to the root.
@@ -76,7 +98,7 @@ impl Queues {
         self.divide_anew();
         while let Some(top) = self.standings.stale.pop_first() {
             let counted = self.counted(top);
-            self.standings.tops.insert(top, counted);
+            self.standings.put(top, counted);
         }
         debug_assert_eq!(self.due(), self.due_now(), "what changed was told");
         debug_assert!(self.standings.tops.iter().all(|(at, top)| *top == self.counted(*at)));
@@ -93,10 +115,11 @@ impl Queues {
             if gang.holder.is_fixed {
                 continue;
             }
-            let seen = [(&mut found.ways, party), (&mut found.ways_outside, Party { queue: top, ..party })];
-            for (ways, party) in seen {
-                let earliest = ways.entry(party).or_insert(until);
-                *earliest = until.min(*earliest);
+            note(&mut found.ways, party, until);
+            let Standing { guaranteed, due, rank } = party.standing;
+            // What is within a guarantee is safe from them.
+            if guaranteed == 0 {
+                note(&mut found.ways_outside, Standing { guaranteed, due: due.min(1), rank }, until);
             }
         }
         found
@@ -106,7 +129,11 @@ impl Queues {
     pub(crate) fn first_below(&self, queue: QueueAt, rank: i32, bill: &[u128]) -> Option<Timestamp> {
         let best = Party { queue, standing: Standing { guaranteed: OWN, due: OWN, rank } };
         let claim = self.claim_of(queue, bill);
-        self.ways_below(best, &claim).map(|(_, from)| from).min()
+        let own = self.at(queue).top;
+        let outside =
+            self.outside_below(best, &claim).filter_map(|all| all.iter().find(|(_, top)| *top != own));
+        let inside = self.inside_below(best, &claim);
+        outside.map(|(from, _)| *from).chain(inside).min()
     }
 
     /// Gangs that have to make way for one that wants their capacity, by what right, and what they hold; in no order that
@@ -116,9 +143,13 @@ impl Queues {
         wants: Party,
         claim: &'a Claim,
     ) -> impl Iterator<Item = (GangId, Party, Right, &'a Holder)> {
-        let mut tops: Vec<&Top> = self.ways_below(wants, claim).map(|(top, _)| top).collect();
-        tops.dedup_by(|one, other| std::ptr::eq(*one, *other));
-        tops.into_iter().flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
+        let mut tops: BTreeSet<QueueAt> =
+            self.outside_below(wants, claim).flatten().map(|(_, top)| *top).collect();
+        if self.inside_below(wants, claim).next().is_some() {
+            tops.insert(self.at(wants.queue).top);
+        }
+        let tops = tops.into_iter().filter_map(|at| self.standings.tops.get(&at));
+        tops.flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
             let right = self.right(wants, *party, claim)?;
             let holder = self.at(party.queue).holders.get(seat).filter(|holder| !holder.is_fixed)?;
             Some((seat.gang, *party, right, holder))
@@ -131,19 +162,24 @@ impl Queues {
         top.gangs.iter().find(|(other, _)| *other == seat).map(|(_, party)| *party)
     }
 
-    /// The ways to stand of those that have to make way, each with its outermost queue and from when one of them does.
-    fn ways_below<'a>(
+    /// Who has to make way in other outermost queues: from when, and in which, by how they stand.
+    fn outside_below<'a>(
         &'a self,
         wants: Party,
         claim: &'a Claim,
-    ) -> impl Iterator<Item = (&'a Top, Timestamp)> {
-        let own = self.at(wants.queue).top;
-        let ways = self.standings.tops.iter().flat_map(move |(at, top)| {
-            let ways = if *at == own { &top.ways } else { &top.ways_outside };
-            ways.iter().map(move |(party, from)| (top, party, *from))
-        });
-        ways.filter(move |(_, party, _)| self.right(wants, **party, claim).is_some())
-            .map(|(top, _, from)| (top, from))
+    ) -> impl Iterator<Item = &'a BTreeSet<(Timestamp, QueueAt)>> {
+        let is_below = move |standing: &Standing| {
+            self.right(wants, Party { queue: ROOT, standing: *standing }, claim).is_some()
+        };
+        let all = &self.standings.outside;
+        all.iter().filter(move |(standing, _)| is_below(standing)).map(|(_, from)| from)
+    }
+
+    /// From when somebody has to make way in the same outermost queue, by how they stand.
+    fn inside_below<'a>(&'a self, wants: Party, claim: &'a Claim) -> impl Iterator<Item = Timestamp> {
+        let top = self.standings.tops.get(&self.at(wants.queue).top);
+        let ways = top.into_iter().flat_map(|top| &top.ways);
+        ways.filter(move |(party, _)| self.right(wants, **party, claim).is_some()).map(|(_, from)| *from)
     }
 
     /// What a gang of a queue would stand within, if it held this beside those that stand before it.
