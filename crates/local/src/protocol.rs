@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use phalanx_model::{
-    Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Levels, Node, NodeName,
-    Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize, Settings,
-    Spot, Timestamp,
+    Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Leave, Levels, Node,
+    NodeName, Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize,
+    Settings, Spot, Timestamp,
 };
 use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
