@@ -97,9 +97,12 @@ impl Ledger {
 
     /// How many replicas may run now.
     pub(super) fn allowed(&self, job: &Job, wanted: u32) -> usize {
-        let leaves = self.leaving.range(job.id.gang(0)..=job.id.gang(u16::MAX)).next().is_some();
-        let stand_ins = if leaves { self.crew(job.id).map_or(0, |crew| crew.stand_ins.len()) } else { 0 };
-        (wanted as usize).saturating_add(stand_ins)
+        let crew = if self.has_leaving(job.id) { self.crew(job.id) } else { None };
+        (wanted as usize).saturating_add(crew.map_or(0, |crew| crew.stand_ins.len()))
+    }
+
+    fn has_leaving(&self, id: JobId) -> bool {
+        self.leaving.range(id.gang(0)..=id.gang(u16::MAX)).next().is_some()
     }
 
     fn crew(&self, id: JobId) -> Option<Crew> {
@@ -164,7 +167,7 @@ impl Ledger {
     }
 
     fn next_to_hand_over(&self, id: JobId) -> Option<(GangId, GangId)> {
-        if self.leaving.range(id.gang(0)..=id.gang(u16::MAX)).next().is_none() {
+        if !self.has_leaving(id) {
             return None;
         }
         let Crew { leaving, stand_ins, .. } = self.crew(id)?;
