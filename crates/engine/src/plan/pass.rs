@@ -83,6 +83,7 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
         }
     }
     passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
+    ledger.let_leave(out);
     ledger.say_reasons(out);
 }
 
