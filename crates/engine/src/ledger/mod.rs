@@ -10,8 +10,10 @@ mod history;
 mod hold_out;
 mod noted;
 mod reserve;
+mod room;
 mod service;
 mod share;
+mod surge;
 mod sync;
 mod tally;
 mod timers;
@@ -21,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Job, JobId, LevelName, Levels, Node,
-    NodeName, Order, Outcome, Phase, Placement, Reason, Timestamp, Wake,
+    NodeName, Order, Outcome, Phase, Reason, Timestamp, Wake,
 };
 
 use crate::guard::{Guard, Guards};
-use crate::plan::{Free, Hold, Reshape, Search, Space, Tree, reshapes};
-use crate::policy::{Holder, Line, Queues};
+use crate::plan::{Free, Hold, Pick, Reshape, Search, Space, Tree, reshapes};
+use crate::policy::{Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
 use cells::Cells;
@@ -108,8 +110,9 @@ pub(crate) struct Ledger {
     /// Orders that the world has not answered.
     outstanding: BTreeMap<EffectId, Outstanding>,
     reasons: BTreeMap<GangId, Reason>,
-    /// Of every gang that holds capacity.
+    /// Of every gang that holds capacity, as are the picks.
     tallies: BTreeMap<GangId, Tally>,
+    picks: BTreeMap<GangId, Vec<Pick>>,
     noted: Noted,
     serving: Serving,
     windows: Windows,
@@ -153,6 +156,8 @@ pub(crate) struct Ledger {
     /// Gangs that hold capacity, and may have another size; those that may change it now.
     elastic: BTreeSet<GangId>,
     at_boundary: BTreeSet<GangId>,
+    /// Replicas that leave once others run in their stead.
+    leaving: BTreeSet<GangId>,
     /// Requests that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
     /// Pending gangs whose reason is to be looked at.
@@ -191,6 +196,7 @@ impl Ledger {
             outstanding: BTreeMap::new(),
             reasons: BTreeMap::new(),
             tallies: BTreeMap::new(),
+            picks: BTreeMap::new(),
             noted: Noted::default(),
             serving: Serving::default(),
             windows: Windows::default(),
@@ -213,6 +219,7 @@ impl Ledger {
             endless: BTreeSet::new(),
             elastic: BTreeSet::new(),
             at_boundary: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,
@@ -405,19 +412,17 @@ impl Ledger {
             self.recount_space();
             self.windows.mark_stale();
         }
-        self.freshen_windows();
-        if std::mem::take(&mut self.stale_queues) {
-            self.requeue();
-        }
+        self.freshen_queues();
         self.bind_cells();
-        self.freshen_windows();
-        if std::mem::take(&mut self.stale_queues) {
-            self.requeue();
-        }
+        self.freshen_queues();
     }
 
-    /// Queues and line, counted anew.
-    fn requeue(&mut self) {
+    /// Queues and line, counted anew where windows or queues changed.
+    fn freshen_queues(&mut self) {
+        self.freshen_windows();
+        if !std::mem::take(&mut self.stale_queues) {
+            return;
+        }
         self.cells.is_stale = true;
         self.queues.settle_all(self.now);
         self.queues.rebuild(&self.tree);
@@ -457,119 +462,6 @@ impl Ledger {
             && self.guards.stand(Guard::ClaimsSurvive)
         {
             self.charge(id, &placement);
-        }
-    }
-
-    fn charge(&mut self, id: GangId, placement: &Placement) {
-        let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
-        let picks = self.tree.picks_of(placement, gang);
-        let bill = self.queues.goods.held(&self.tree, self.queues.settings(), &picks, gang);
-        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
-        let name = job.queue.clone();
-        let queue = self.queues.ensure(&name);
-        let stays_until = self.stays_until(id);
-        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until }, self.now);
-    }
-
-    fn discharge(&mut self, id: GangId) {
-        let Some((queue, job)) = self.queue_of(id.job).zip(self.job(id.job)) else { return };
-        let seat = self.queues.seat_of(job, id);
-        self.queues.discharge(queue, seat, self.now);
-        let path = self.queues.path_to_root(queue);
-        if self.guards.stand(Guard::RoomWakes) {
-            self.line.room_again(path.into_iter());
-        }
-    }
-
-    /// What is free, counted anew.
-    fn recount_space(&mut self) {
-        self.space = Space::free_of(&self.tree);
-        self.overbooked = false;
-        self.freed = Freed::All;
-        let held: Vec<(GangId, Placement)> = self
-            .active()
-            .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
-            .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
-            .collect();
-        for (gang, placement) in &held {
-            self.occupy(*gang, placement);
-        }
-        for hold in std::mem::take(&mut self.holds).into_values() {
-            self.queues.want(hold.waits.0, &hold.waits.1, false);
-        }
-        self.unlaid = self.active().filter(|(_, _, r)| r.reserved.is_some()).map(|(_, _, r)| r.id).collect();
-    }
-
-    /// Withholds what is reserved for gangs that were observed.
-    pub(crate) fn lay_holds(&mut self) {
-        for gang in std::mem::take(&mut self.unlaid) {
-            self.lay_hold(gang);
-        }
-    }
-
-    /// Withholds what is reserved for a gang.
-    fn lay_hold(&mut self, id: GangId) {
-        let (Some(job), Some(gang), Some(record)) = (self.job(id.job), self.gang(id), self.record(id)) else {
-            return;
-        };
-        let Some(reserved) = record.reserved.as_ref().filter(|_| record.is_pending()) else { return };
-        let picks = self.tree.picks_of(&reserved.placement, gang);
-        let mut hold = Hold::new(picks, gang, reserved.at, self.queues.rank_of(job));
-        let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
-        let (name, evicts) = (job.queue.clone(), reserved.evicts);
-        (hold.evicts, hold.waits) = (evicts, (self.queues.ensure(&name), least));
-        self.queues.want(hold.waits.0, &hold.waits.1, true);
-        hold.lay(&self.tree, &mut self.space);
-        self.holds.insert(id, hold);
-    }
-
-    /// Nothing is held for it any more.
-    pub(crate) fn drop_hold(&mut self, gang: GangId) {
-        if let Some(mut hold) = self.holds.remove(&gang) {
-            hold.lift(&self.tree, &mut self.space);
-            self.queues.want(hold.waits.0, &hold.waits.1, false);
-            if self.guards.stand(Guard::UncountedWithHold) {
-                self.discharge(gang);
-            }
-            self.freed.add(hold.picks.iter().map(|pick| pick.node));
-            self.replan = true;
-            self.call_off_shrinks_for(gang);
-        }
-        if let Some(record) = self.record_mut(gang) {
-            record.reserved = None;
-        }
-    }
-
-    fn take(&mut self, gang: GangId, placement: &Placement) {
-        self.occupy(gang, placement);
-        self.charge(gang, placement);
-    }
-
-    fn occupy(&mut self, gang: GangId, placement: &Placement) {
-        let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
-        else {
-            return;
-        };
-        let picks = self.tree.picks_of(placement, found);
-        self.overbooked |= !self.space.take(&self.tree, &picks, found);
-        self.space.load(&self.tree, &picks, found, true);
-    }
-
-    /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
-    /// go first.
-    fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
-        self.replan = true;
-        let Some(placement) = held else { return };
-        self.discharge(gang);
-        if self.overbooked {
-            self.recount_space();
-        } else if let Some(found) =
-            self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
-        {
-            let picks = self.tree.picks_of(placement, found);
-            self.space.give_back(&self.tree, &picks, found);
-            self.space.load(&self.tree, &picks, found, false);
-            self.freed.add(picks.iter().map(|pick| pick.node));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
 
 use super::elastic::Found;
-use super::reopen::COUNTED_MAX;
+use super::reopen::{COUNTED_MAX, Reopened};
 use super::search::Ceiling;
 use super::space::Pick;
 use super::together::{self, Choice};
@@ -83,6 +83,7 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
         }
     }
     passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
+    ledger.let_leave(out);
     ledger.say_reasons(out);
 }
 
@@ -111,10 +112,13 @@ pub(super) struct Pass<'a> {
     /// Gangs for which others made way, and for which nobody did.
     pub(super) heard: u32,
     pub(super) unheard: u32,
+    /// Gangs that might make way for them, counted once for each of them.
+    pub(super) compared: usize,
     /// Somebody may start whose turn is over in this turn of the planner.
     pub(super) wakes: bool,
     /// Asks that nothing that came free is enough for: only builds that check themselves look at them all the same.
     pub(super) unlikely: BTreeSet<AskId>,
+    pub(super) reopened: Reopened,
     /// There is more to look for in the next step.
     pub(super) goes_on: bool,
     /// When somebody who might make way may be evicted.
@@ -140,8 +144,10 @@ impl<'a> Pass<'a> {
             grown: Vec::new(),
             heard: 0,
             unheard: 0,
+            compared: 0,
             wakes: false,
             unlikely: BTreeSet::new(),
+            reopened: Reopened::default(),
             goes_on: false,
             again_at: Timestamp::MAX,
         }
@@ -194,6 +200,11 @@ impl<'a> Pass<'a> {
     fn look_at(&mut self, next: Next) {
         let id = next.gang();
         let ask = self.desk.line.ask(next.ask);
+        if !matches!(ask.reason, Reason::None | Reason::Window { .. }) && self.is_used_up(next.ask) {
+            let reason = ask.reason.clone();
+            self.desk.line.close(next.ask, reason);
+            return self.reserve_heads();
+        }
         let (is_fixed, gang) = (ask.key.is_fixed, ask.key.gang.clone());
         if let Err(full) = self.desk.queues.room(next.queue, &ask.least, is_fixed) {
             // What is kept for others may be in use by who has to make way.
@@ -333,8 +344,7 @@ impl<'a> Pass<'a> {
         if let Some(choice) = self.chosen.iter().find(|choice| choice.gang == id) {
             return Some(choice.picks.clone());
         }
-        let placement = self.ledger.record(id)?.placement.as_ref()?;
-        Some(self.tree().picks_of(placement, self.ledger.gang(id)?))
+        self.ledger.picks(id).map(<[Pick]>::to_vec)
     }
 
     pub(super) fn hope(&mut self, head: Option<GangId>) {

@@ -64,8 +64,46 @@ impl Pass<'_> {
                 }
             }
         }
-        open.into_iter().for_each(|ask| line.reopen(ask));
+        open.iter().for_each(|ask| line.reopen(*ask));
+        let around = freed.into_iter().chain(held).collect();
+        open.sort_unstable();
+        self.reopened = Reopened { asks: open, around };
     }
+
+    /// Whether an ask was opened only for what came free, and others have all of that by now.
+    pub(super) fn is_used_up(&self, id: AskId) -> bool {
+        let Reopened { asks, around } = &self.reopened;
+        if asks.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
+            return false;
+        }
+        let Desk { line, space, holds, .. } = &self.desk;
+        let ask = line.ask(id);
+        let least = least_on_node(ask);
+        let devices = |node: u32| {
+            let free = space.free(node as usize).devices;
+            holds.values().map(|hold| hold.withheld_on(node)).fold(free, DeviceMask::union).count()
+        };
+        !is_limited(ask) && around.iter().all(|node| devices(*node) < least)
+    }
+}
+
+/// Asks that were opened for what came free on nodes, or is held there.
+#[derive(Debug, Default)]
+pub(super) struct Reopened {
+    asks: Vec<AskId>,
+    around: Vec<u32>,
+}
+
+/// Devices that it needs on some node at least.
+fn least_on_node(ask: &Ask) -> u32 {
+    ask.each.saturating_mul(ask.key.gang.members_per_node.unwrap_or(1))
+}
+
+/// Whether limits of domains may have room again for members elsewhere, or devices are not what is counted.
+fn is_limited(ask: &Ask) -> bool {
+    let gang = &ask.key.gang;
+    let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
+    ask.each == 0 || is_limited || gang.topology.slice.is_some()
 }
 
 /// What is free around nodes where something came free.
@@ -87,13 +125,11 @@ impl Room<'_> {
     /// Whether an ask could have a member on one of these nodes, and the others around it.
     fn may_hold(&mut self, ask: &Ask, nodes: &[u32], with_held: bool) -> bool {
         let gang = &ask.key.gang;
-        // Limits of domains may have room again for members elsewhere.
-        let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
-        if ask.each == 0 || is_limited || gang.topology.slice.is_some() {
+        if is_limited(ask) {
             return true;
         }
         let level = self.tree.level_of_required(gang);
-        let least = ask.each.saturating_mul(gang.members_per_node.unwrap_or(1));
+        let least = least_on_node(ask);
         for node in nodes.iter().copied() {
             let devices = self.devices(node, with_held);
             let takes = |needs: &phalanx_model::Needs| {

@@ -23,6 +23,9 @@ use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
+/// Gangs that may have to make way, one by one for each that asks, in one turn of the planner; the first who asks is always
+/// heard.
+const COMPARED_MAX: usize = 2_048;
 /// Gangs for which it is looked whether anybody would have to make way, in one turn of the planner.
 const LOOKS_MAX: usize = 64;
 /// Domains that are tried for one gang.
@@ -89,7 +92,7 @@ impl Pass<'_> {
 
     /// As much was looked for as one turn may look for; the next step goes on.
     const fn is_spent(&self) -> bool {
-        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX
+        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX || self.compared >= COMPARED_MAX
     }
 
     /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
@@ -154,6 +157,7 @@ impl Pass<'_> {
             Way::Evict => self.victims(wants, &claim),
             Way::Shrink => self.spare_members(wants),
         };
+        self.compared += victims.len();
         let found = self.make_room(gang, &victims).filter(|(place, _)| !self.is_barred(next.ask, place));
         let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
@@ -205,6 +209,7 @@ impl Pass<'_> {
     ) -> bool {
         let (tree, now) = (self.tree(), self.ledger.now());
         let queues = &mut self.desk.queues;
+        let as_counted = queues.as_counted();
         let mut gone = Vec::new();
         for victim in victims {
             let Some((job, gang)) = self.ledger.job(victim.gang.job).zip(self.ledger.gang(victim.gang))
@@ -224,6 +229,7 @@ impl Pass<'_> {
             queues.discharge(at, seat, now);
             queues.charge(at, seat, had, now);
         }
+        queues.counts_as(as_counted);
         has_room
     }
 
@@ -240,7 +246,7 @@ impl Pass<'_> {
 
     /// All that may be evicted, the cheapest first.
     fn victims(&mut self, wants: Party, claim: &Claim) -> Vec<Victim> {
-        let (tree, now) = (self.tree(), self.ledger.now());
+        let now = self.ledger.now();
         let mut victims = Vec::new();
         for (id, party, right, holder) in self.desk.queues.below(wants, claim) {
             if holder.stays_until > now {
@@ -273,9 +279,11 @@ impl Pass<'_> {
             if gang.size > gang.min && matches!(record.phase, Phase::Running { .. }) {
                 victims.extend(self.in_chunks(gang, placement, &whole));
             } else {
-                victims.push(Victim { picks: self.unheld(tree.picks_of(placement, gang)), ..whole });
+                let picks = self.ledger.picks(id).unwrap_or_default().to_vec();
+                victims.push(Victim { picks, ..whole });
             }
         }
+        self.without_held(&mut victims);
         victims.sort_by_key(Victim::cost);
         victims
     }
@@ -315,6 +323,7 @@ impl Pass<'_> {
             };
             victims.extend(self.in_chunks(gang, placement, &whole));
         }
+        self.without_held(&mut victims);
         victims.sort_by_key(Victim::cost);
         victims
     }
@@ -329,7 +338,7 @@ impl Pass<'_> {
             let slots = placement.slots.get(ranks.start as usize..ranks.end as usize).unwrap_or_default();
             let of_chunk = Placement { slots: slots.to_vec(), level: placement.level.clone() };
             Victim {
-                picks: self.unheld(self.tree().picks_of(&of_chunk, gang)),
+                picks: self.tree().picks_of(&of_chunk, gang),
                 costs_device_ms: if is_spare { 0 } else { whole.costs_device_ms },
                 devices: std::cmp::Reverse(u64::from(count.saturating_mul(gang.needs.devices)) * 1_000),
                 chunk: Some(ranks),
@@ -339,10 +348,12 @@ impl Pass<'_> {
         chunks(gang, placement).into_iter().map(chunk).collect()
     }
 
-    /// What others may have of it.
-    fn unheld(&self, mut picks: Vec<Pick>) -> Vec<Pick> {
-        Hold::unheld(&self.desk.holds.values().filter(|hold| hold.is_laid()), &mut picks);
-        picks
+    /// What is held for somebody on their nodes does not come free with them.
+    fn without_held(&self, victims: &mut [Victim]) {
+        let laid: Vec<&Hold> = self.desk.holds.values().filter(|hold| hold.is_laid()).collect();
+        if !laid.is_empty() {
+            victims.iter_mut().for_each(|victim| Hold::unheld(&laid.iter().copied(), &mut victim.picks));
+        }
     }
 
     /// The place with the cheapest victims, of the domains that were tried.
@@ -366,7 +377,7 @@ impl Pass<'_> {
             };
             let local: Vec<Victim> = victims.iter().filter(inside).cloned().collect();
             let Some(found) = self.make_room_with(gang, &local) else { continue };
-            if best.as_ref().is_none_or(|(_, chosen)| total(&found.1) < total(chosen)) {
+            if best.as_ref().is_none_or(|(_, chosen)| Cost::of(&found.1) < Cost::of(chosen)) {
                 best = Some(found);
             }
         }
@@ -513,32 +524,34 @@ fn likely_domains(tree: &Tree, space: &Space, gang: &Gang, level: usize, victims
     likely.into_iter().map(|(_, domain)| domain).collect()
 }
 
-/// What victims cost together: the highest class first, then lost work, then how many they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What victims cost together: the highest class first, then lost work, then how many they are and who.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     rank: Option<i32>,
     lost_device_ms: u64,
-    gangs: u32,
-    last: Option<GangId>,
+    gangs: usize,
+    /// What each costs: victims of several nodes, and the parts of an elastic gang, come again.
+    of: BTreeMap<GangId, u64>,
 }
 
 impl Cost {
+    /// Of an elastic gang the dearest part counts: with it the whole gang goes.
     fn add(&mut self, victim: &Victim) {
-        // Victims of several nodes come again.
-        if self.last == Some(victim.gang) {
-            return;
+        let before = self.of.get(&victim.gang).copied();
+        let more = victim.costs_device_ms.saturating_sub(before.unwrap_or(0));
+        if before.is_none() || more > 0 {
+            self.of.insert(victim.gang, victim.costs_device_ms);
         }
-        self.last = Some(victim.gang);
         self.rank = self.rank.max(Some(victim.rank));
-        self.lost_device_ms = self.lost_device_ms.saturating_add(victim.costs_device_ms);
-        self.gangs += 1;
+        self.lost_device_ms = self.lost_device_ms.saturating_add(more);
+        self.gangs = self.of.len();
     }
-}
 
-fn total(victims: &[Victim]) -> (Option<i32>, u64, u32) {
-    let mut cost = Cost::default();
-    victims.iter().for_each(|victim| cost.add(victim));
-    (cost.rank, cost.lost_device_ms, cost.gangs)
+    fn of(victims: &[Victim]) -> Self {
+        let mut cost = Self::default();
+        victims.iter().for_each(|victim| cost.add(victim));
+        cost
+    }
 }
 
 /// Work since it was last saved, in milliseconds of one device.

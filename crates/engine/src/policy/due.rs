@@ -15,7 +15,7 @@ pub(crate) struct Due {
     /// By queue, in thousandths of a device.
     of: Vec<u128>,
     /// Queues whose part is to be divided anew, by depth.
-    stale: BTreeSet<(u32, QueueAt)>,
+    pub(super) stale: BTreeSet<(u32, QueueAt)>,
 }
 
 impl Queues {
@@ -60,7 +60,7 @@ impl Queues {
                 if std::mem::replace(&mut self.due.of[child as usize], part) == part {
                     continue;
                 }
-                self.stands_otherwise(child);
+                self.is_due_otherwise(child, part);
                 if !self.at(child).children.is_empty() {
                     self.asks_otherwise(child);
                 }

@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use phalanx_model::{GangId, Timestamp};
 
@@ -45,10 +46,19 @@ pub(crate) struct Standings {
     outside: BTreeMap<Standing, BTreeSet<(Timestamp, QueueAt)>>,
     /// Outermost queues to be counted anew.
     stale: BTreeSet<QueueAt>,
+    /// By queue: whoever stands within its due share does so as long as that is one of these.
+    same_due: Vec<Range<u128>>,
 }
 
 impl Standings {
     fn put(&mut self, at: QueueAt, top: Top) {
+        for (queue, range) in &top.same_due {
+            let index = *queue as usize;
+            if self.same_due.len() <= index {
+                self.same_due.resize(index + 1, 0..0);
+            }
+            self.same_due[index] = range.clone();
+        }
         let before = self.tops.remove(&at).unwrap_or_default();
         for (standing, from) in before.ways_outside {
             if let Some(all) = self.outside.get_mut(&standing) {
@@ -62,6 +72,12 @@ impl Standings {
     }
 }
 
+/// See [`Queues::as_counted`].
+pub(crate) struct AsCounted {
+    tops: BTreeSet<QueueAt>,
+    dues: BTreeSet<(u32, QueueAt)>,
+}
+
 /// Those of one outermost queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Top {
@@ -70,6 +86,7 @@ struct Top {
     ways: BTreeMap<Party, Timestamp>,
     /// The same as others see it, for whom it counts only whether anything is within what is due to the outermost queue.
     ways_outside: BTreeMap<Standing, Timestamp>,
+    same_due: Vec<(QueueAt, Range<u128>)>,
 }
 
 /// A gang on its way from the leaves to the root.
@@ -86,6 +103,23 @@ impl Queues {
     pub(super) fn stands_otherwise(&mut self, at: QueueAt) {
         let top = self.at(at).top;
         self.standings.stale.insert(top);
+    }
+
+    /// Another part is due to a queue than before.
+    pub(super) fn is_due_otherwise(&mut self, at: QueueAt, part: u128) {
+        if self.standings.same_due.get(at as usize).is_none_or(|same| !same.contains(&part)) {
+            self.stands_otherwise(at);
+        }
+    }
+
+    /// What is to be counted anew; whoever changes something and changes it back has it as it was with
+    /// [`Self::counts_as`].
+    pub(crate) fn as_counted(&self) -> AsCounted {
+        AsCounted { tops: self.standings.stale.clone(), dues: self.due.stale.clone() }
+    }
+
+    pub(crate) fn counts_as(&mut self, before: AsCounted) {
+        (self.standings.stale, self.due.stale) = (before.tops, before.dues);
     }
 
     /// Nobody is counted.
@@ -105,9 +139,8 @@ impl Queues {
     }
 
     fn counted(&self, top: QueueAt) -> Top {
-        let mut counted = Vec::new();
-        self.count(top, None, &mut counted);
-        let mut found = Top::default();
+        let (mut counted, mut found) = (Vec::new(), Top::default());
+        self.count(top, None, &mut counted, &mut found.same_due);
         for gang in counted {
             let (party, until) =
                 (Party { queue: gang.queue, standing: gang.standing }, gang.holder.stays_until);
@@ -185,7 +218,7 @@ impl Queues {
     /// What a gang of a queue would stand within, if it held this beside those that stand before it.
     pub(crate) fn standing_with(&self, queue: QueueAt, seat: Seat, holder: &Holder) -> Standing {
         let mut counted = Vec::new();
-        self.count(self.at(queue).top, Some((queue, seat, holder)), &mut counted);
+        self.count(self.at(queue).top, Some((queue, seat, holder)), &mut counted, &mut Vec::new());
         let own = counted.iter().find(|gang| gang.seat.gang == seat.gang);
         own.map_or(Standing { rank: seat.rank.0, ..Standing::default() }, |gang| gang.standing)
     }
@@ -196,9 +229,10 @@ impl Queues {
         at: QueueAt,
         more: Option<(QueueAt, Seat, &'a Holder)>,
         counted: &mut Vec<Counted<'a>>,
+        same_due: &mut Vec<(QueueAt, Range<u128>)>,
     ) {
         let (node, first) = (self.at(at), counted.len());
-        node.children.iter().for_each(|child| self.count(*child, more, counted));
+        node.children.iter().for_each(|child| self.count(*child, more, counted, same_due));
         let new = |seat: Seat, holder| Counted {
             seat,
             queue: at,
@@ -218,13 +252,18 @@ impl Queues {
         }
         own.sort_by_key(|gang| (Reverse(gang.standing.guaranteed), Reverse(gang.standing.due), gang.seat));
         let (mut sum, most) = (0, self.due().get(at as usize).copied().unwrap_or(0));
+        let mut same = 0..u128::MAX;
         for gang in own {
-            let devices = gang.holder.bill[GPUS];
-            if sum + devices <= most {
-                sum += devices;
+            let with_it = sum + gang.holder.bill[GPUS];
+            if with_it <= most {
+                sum = with_it;
                 gang.standing.due = gang.standing.due.max(depth_in(gang, at, node.depth));
+            } else {
+                same.end = same.end.min(with_it);
             }
         }
+        same.start = sum;
+        same_due.push((at, same));
     }
 
     /// The depth down to which two queues are one: 0 where they meet at the root only.

@@ -253,7 +253,7 @@ impl Cluster {
                 LevelCost { uplink_mb_per_s, latency_ns: 1_000, ..LevelCost::default() },
             );
         }
-        let levels = Levels::new(domains.levels.clone(), level(phalanx_spec::cluster::NODE_LEVEL)?);
+        let levels = Levels::new(domains.levels, level(phalanx_spec::cluster::NODE_LEVEL)?);
         let costs = phalanx_cost::compile(&nodes, &uplinks);
         Ok(Self { levels, nodes, costs })
     }

@@ -1,0 +1,150 @@
+//! What is taken, and what is held: the same in devices, in the queues that are billed for it, and for whoever waits.
+
+use std::borrow::Cow;
+
+use phalanx_model::{GangId, Placement};
+
+use super::{Freed, Ledger};
+use crate::guard::Guard;
+use crate::plan::{Hold, Pick, Space};
+use crate::policy::Holder;
+
+impl Ledger {
+    /// Where a gang is that holds capacity.
+    pub(crate) fn picks(&self, gang: GangId) -> Option<&[Pick]> {
+        let picks = self.picks.get(&gang)?;
+        debug_assert!(
+            self.gang(gang).zip(self.record(gang)).is_some_and(|(found, record)| record
+                .placement
+                .as_ref()
+                .is_some_and(|placement| self.tree.picks_of(placement, found) == *picks)),
+            "what {gang} has is where it is"
+        );
+        Some(picks)
+    }
+
+    /// Its queue is billed for what a gang has, or is to have.
+    pub(super) fn charge(&mut self, id: GangId, placement: &Placement) {
+        let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
+        let picks =
+            self.picks.get(&id).map_or_else(|| Cow::Owned(self.tree.picks_of(placement, gang)), Cow::from);
+        let bill = self.queues.goods.held(&self.tree, self.queues.settings(), &picks, gang);
+        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
+        let name = job.queue.clone();
+        let queue = self.queues.ensure(&name);
+        let stays_until = self.stays_until(id);
+        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until }, self.now);
+    }
+
+    pub(super) fn discharge(&mut self, id: GangId) {
+        let Some((queue, job)) = self.queue_of(id.job).zip(self.job(id.job)) else { return };
+        let seat = self.queues.seat_of(job, id);
+        self.queues.discharge(queue, seat, self.now);
+        let path = self.queues.path_to_root(queue);
+        if self.guards.stand(Guard::RoomWakes) {
+            self.line.room_again(path.into_iter());
+        }
+    }
+
+    /// What is free, counted anew.
+    pub(super) fn recount_space(&mut self) {
+        self.space = Space::free_of(&self.tree);
+        self.overbooked = false;
+        self.freed = Freed::All;
+        self.picks.clear();
+        let held: Vec<(GangId, Placement)> = self
+            .active()
+            .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
+            .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
+            .collect();
+        for (gang, placement) in &held {
+            self.occupy(*gang, placement);
+        }
+        for hold in std::mem::take(&mut self.holds).into_values() {
+            self.queues.want(hold.waits.0, &hold.waits.1, false);
+        }
+        self.unlaid = self.active().filter(|(_, _, r)| r.reserved.is_some()).map(|(_, _, r)| r.id).collect();
+    }
+
+    /// Withholds what is reserved for gangs that were observed.
+    pub(crate) fn lay_holds(&mut self) {
+        for gang in std::mem::take(&mut self.unlaid) {
+            self.lay_hold(gang);
+        }
+    }
+
+    /// Withholds what is reserved for a gang.
+    pub(super) fn lay_hold(&mut self, id: GangId) {
+        let (Some(job), Some(gang), Some(record)) = (self.job(id.job), self.gang(id), self.record(id)) else {
+            return;
+        };
+        let Some(reserved) = record.reserved.as_ref().filter(|_| record.is_pending()) else { return };
+        let picks = self.tree.picks_of(&reserved.placement, gang);
+        let mut hold = Hold::new(picks, gang, reserved.at, self.queues.rank_of(job));
+        let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
+        let (name, evicts) = (job.queue.clone(), reserved.evicts);
+        (hold.evicts, hold.waits) = (evicts, (self.queues.ensure(&name), least));
+        self.queues.want(hold.waits.0, &hold.waits.1, true);
+        hold.lay(&self.tree, &mut self.space);
+        self.holds.insert(id, hold);
+    }
+
+    /// Nothing is held for it any more.
+    pub(crate) fn drop_hold(&mut self, gang: GangId) {
+        if let Some(mut hold) = self.holds.remove(&gang) {
+            hold.lift(&self.tree, &mut self.space);
+            self.queues.want(hold.waits.0, &hold.waits.1, false);
+            if self.guards.stand(Guard::UncountedWithHold) {
+                self.discharge(gang);
+            }
+            self.freed.add(hold.picks.iter().map(|pick| pick.node));
+            self.replan = true;
+            self.call_off_shrinks_for(gang);
+        }
+        if let Some(record) = self.record_mut(gang) {
+            record.reserved = None;
+        }
+    }
+
+    /// Remembers where a gang is that holds capacity.
+    pub(super) fn seat(&mut self, id: GangId, placement: &Placement) {
+        if let Some(gang) = self.gang(id) {
+            self.picks.insert(id, self.tree.picks_of(placement, gang));
+        }
+    }
+
+    pub(super) fn take(&mut self, gang: GangId, placement: &Placement) {
+        self.occupy(gang, placement);
+        self.charge(gang, placement);
+    }
+
+    fn occupy(&mut self, gang: GangId, placement: &Placement) {
+        let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
+        else {
+            return;
+        };
+        let picks = self.tree.picks_of(placement, found);
+        self.overbooked |= !self.space.take(&self.tree, &picks, found);
+        self.space.load(&self.tree, &picks, found, true);
+        self.picks.insert(gang, picks);
+    }
+
+    /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
+    /// go first.
+    pub(super) fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
+        self.replan = true;
+        let Some(placement) = held else { return };
+        self.discharge(gang);
+        let picks = self.picks.remove(&gang);
+        if self.overbooked {
+            self.recount_space();
+        } else if let Some(found) =
+            self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
+        {
+            let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
+            self.space.give_back(&self.tree, &picks, found);
+            self.space.load(&self.tree, &picks, found, false);
+            self.freed.add(picks.iter().map(|pick| pick.node));
+        }
+    }
+}
