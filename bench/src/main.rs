@@ -7,6 +7,7 @@
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|philly [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- step [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
@@ -19,6 +20,7 @@ mod optimality;
 mod peers;
 mod placement;
 mod rng;
+mod sim;
 mod step;
 mod victims;
 
@@ -74,6 +76,16 @@ usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--da
     --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
 
+usage: phalanx-bench sim muri|shockwave|gavel|philly [--json] [--data FOLDER]
+
+  sim     published results of other schedulers' simulations, and what comes out of our world under their settings
+    muri           SRTF and SRSF on Muri's four traces
+    shockwave      max-min fairness and Themis on Shockwave's 120 jobs
+    gavel          least attained service and max-min fairness on Gavel's continuous workloads
+    philly         time to replay Philly's 82,247 jobs under each policy
+    --json         JSON in place of text
+    --data FOLDER  the traces; without it ../shared/data/traces beside the project
+
 usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME] [--repeat N]
 
   step    time of one step of the engine in a full cluster: after the end of a gang, a change of quota, a job that others
@@ -103,6 +115,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "grid" => grid::run(rest),
         Some((verb, rest)) if verb == "openb" => openb::run(rest),
         Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
+        Some((verb, rest)) if verb == "sim" => sim::run(rest),
         Some((verb, rest)) if verb == "step" => step::run(rest),
         Some((verb, rest)) if verb == "victims" => victims::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {
