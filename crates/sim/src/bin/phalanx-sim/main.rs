@@ -2,35 +2,39 @@
 
 #![forbid(unsafe_code)]
 
+mod swarm;
 mod trace;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use phalanx_sim::{FailureKind, run_scenario, swarm};
+use phalanx_sim::run_scenario;
 
 const USAGE: &str = "\
-usage: phalanx-sim swarm [--seed N] [--runs K]   random work, clusters and faults; seeds N to N+K-1
+usage: phalanx-sim swarm [options]               random work, clusters and faults
+       phalanx-sim rerun FILE                    a failing run of the swarm, made short, again
+       phalanx-sim swarm --help                  the options of both, and their exit codes
        phalanx-sim run FILE                      a scenario; prints what happened
        phalanx-sim replay JOURNAL_DIR            every recorded step is decided again, and must be the same
        phalanx-sim trace FILE [options]          what a trace of jobs holds, and parts of it
        phalanx-sim generate [options]            jobs drawn from distributions
        phalanx-sim trace --help                  the options of both
 
-exit codes: 0 good, 1 correctness broken, 2 wrong usage or unreadable input, 3 liveness broken, 4 crash";
+exit codes of the others: 0 good, 1 not as expected, 2 wrong usage or unreadable input";
 
 const CORRECTNESS: u8 = 1;
 const USAGE_CODE: u8 = 2;
-const LIVENESS: u8 = 3;
-const CRASH: u8 = 4;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let code = match words.as_slice() {
-        ["swarm", options @ ..] => {
-            swarm_options(options).map_or_else(usage, |(seed, runs)| swarms(seed, runs))
+        ["swarm", "--help" | "-h"] => {
+            println!("{}", swarm::help());
+            0
         }
+        ["swarm", options @ ..] => swarm::swarms(options),
+        ["rerun", file] => swarm::rerun(Path::new(file)),
         ["run", file] => run(Path::new(file)),
         ["replay", dir] => replay::replay(Path::new(dir)),
         ["trace" | "generate", "--help" | "-h"] => {
@@ -51,42 +55,6 @@ fn main() -> ExitCode {
 fn usage(what: impl std::fmt::Display) -> u8 {
     eprintln!("phalanx-sim: {what}\n{USAGE}");
     USAGE_CODE
-}
-
-fn swarm_options(options: &[&str]) -> Result<(u64, u64), String> {
-    let (mut seed, mut runs) = (1, 100);
-    for pair in options.chunks(2) {
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
-        match pair {
-            ["--seed", n] => seed = number(n)?,
-            ["--runs", n] => runs = number(n)?,
-            _ => return Err(format!("unknown option {:?}", pair.join(" "))),
-        }
-    }
-    Ok((seed, runs))
-}
-
-fn swarms(first: u64, runs: u64) -> u8 {
-    let (mut steps, mut starts, mut evictions, mut crashes) = (0, 0, 0, 0);
-    for seed in first..first.saturating_add(runs) {
-        let Ok(report) = std::panic::catch_unwind(|| swarm(seed)) else {
-            eprintln!("SEED {seed}: the engine crashed");
-            return CRASH;
-        };
-        if let Some(failure) = &report.failure {
-            eprintln!("{report}");
-            return if failure.kind == FailureKind::Liveness { LIVENESS } else { CORRECTNESS };
-        }
-        steps += report.steps;
-        starts += report.starts;
-        evictions += report.evictions;
-        crashes += report.crashes;
-    }
-    println!(
-        "{runs} runs from seed {first}: {steps} steps, {starts} starts, {evictions} evictions, {crashes} crashes, \
-         nothing broken"
-    );
-    0
 }
 
 fn run(path: &Path) -> u8 {
