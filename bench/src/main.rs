@@ -19,6 +19,7 @@ mod optimality;
 mod peers;
 mod placement;
 mod rng;
+mod sim;
 mod step;
 mod victims;
 
@@ -103,6 +104,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "grid" => grid::run(rest),
         Some((verb, rest)) if verb == "openb" => openb::run(rest),
         Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
+        Some((verb, rest)) if verb == "sim" => sim::run(rest),
         Some((verb, rest)) if verb == "step" => step::run(rest),
         Some((verb, rest)) if verb == "victims" => victims::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {

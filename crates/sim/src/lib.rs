@@ -12,6 +12,16 @@ pub mod cluster;
 mod failure;
 mod faults;
 mod members;
+#[allow(
+    clippy::float_arithmetic,
+    reason = "work is a real number; + - x / alone, so that every platform agrees"
+)]
+pub mod policies;
+#[allow(
+    clippy::float_arithmetic,
+    reason = "work is a real number; + - x / alone, so that every platform agrees"
+)]
+pub mod replay;
 mod rng;
 mod scene;
 mod swarm;

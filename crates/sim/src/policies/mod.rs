@@ -1,0 +1,114 @@
+//! Policies to compare with, each small and from its paper or documentation, and Phalanx itself, on one world.
+
+mod backfill;
+mod gangs;
+mod gavel;
+mod ordered;
+mod orders;
+mod phalanx;
+mod places;
+mod shares;
+mod simplex;
+mod tiresias;
+
+pub use backfill::{Backfill, Promise};
+pub use gavel::{Gavel, Goal};
+pub use ordered::{Order, Ordered, Preemption};
+pub use orders::{Fifo, Gandiva, Las, Sjf, Srsf, Srtf};
+pub use phalanx::{Phalanx, Rules};
+pub use places::{Packing, Room};
+pub use shares::{Drf, Hived, Themis};
+pub use tiresias::Tiresias;
+
+use std::collections::BTreeMap;
+
+use crate::replay::{Cluster, Scheduler};
+
+/// Turns of Gandiva: its time slice of a minute (OSDI 2018, section 3.1).
+const GANDIVA_MS: u64 = 60_000;
+/// Leases of Themis (NSDI 2020, section 8.1: 20 minutes), and rounds of least attained service in Gavel (OSDI 2020:
+/// 6 minutes).
+const THEMIS_MS: u64 = 1_200_000;
+const LAS_MS: u64 = 360_000;
+/// Promises of conservative backfill at one time, as Slurm's `bf_max_job_test`.
+const PROMISES_MAX: usize = 500;
+
+/// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
+pub const NAMES: [(&str, bool); 19] = [
+    ("phalanx", false),
+    ("fifo", false),
+    ("first-fit", false),
+    ("best-fit", false),
+    ("spread", false),
+    ("topology", false),
+    ("sjf", true),
+    ("srtf", true),
+    ("srsf", true),
+    ("las", false),
+    ("tiresias", false),
+    ("gandiva", false),
+    ("themis", true),
+    ("gavel", false),
+    ("gavel-las", false),
+    ("drf", false),
+    ("hived", false),
+    ("easy", false),
+    ("conservative", false),
+];
+
+/// A policy by its word, as it is compared with others: whoever preempts does it by count, and places are consolidated
+/// unless the word says otherwise. `cells` are the devices of each virtual cluster, for those that mind it.
+///
+/// # Errors
+/// When there is none of that name, or the engine refuses the cluster.
+pub fn named(
+    name: &str,
+    cluster: &Cluster,
+    rules: &Rules,
+    cells: &BTreeMap<String, u32>,
+) -> Result<Box<dyn Scheduler>, String> {
+    const PASSING: Preemption = Preemption::Never { is_strict: false };
+    let near = Packing::Consolidated;
+    fn made<O: Order + 'static>(order: O, preemption: Preemption, packing: Packing) -> Box<dyn Scheduler> {
+        Box::new(Ordered::new(order, preemption, packing))
+    }
+    Ok(match name {
+        "phalanx" => Box::new(Phalanx::new(cluster, rules)?),
+        "fifo" => made(Fifo, Preemption::Never { is_strict: true }, near),
+        "first-fit" => made(Named("first-fit"), PASSING, Packing::FirstFit),
+        "best-fit" => made(Named("best-fit"), PASSING, near),
+        "spread" => made(Named("spread"), PASSING, Packing::Spread),
+        "topology" => made(Named("topology"), PASSING, Packing::Topology),
+        "sjf" => made(Sjf, PASSING, near),
+        "srtf" => made(Srtf, Preemption::ByCount, near),
+        "srsf" => made(Srsf, Preemption::ByCount, near),
+        "las" => Box::new(Ordered::new(Las, Preemption::ByCount, near).every(LAS_MS)),
+        "tiresias" => made(Tiresias::default(), Preemption::ByCount, near),
+        "gandiva" => Box::new(Ordered::new(Gandiva, Preemption::ByCount, near).every(GANDIVA_MS)),
+        "themis" => Box::new(Ordered::new(Themis::default(), Preemption::ByCount, near).every(THEMIS_MS)),
+        "gavel" => Box::new(Gavel::new(Goal::MaxMin, LAS_MS)),
+        "gavel-las" => Box::new(Gavel::new(Goal::MaxMinUnaware, LAS_MS)),
+        "drf" => made(Drf::default(), PASSING, near),
+        "hived" => made(Hived::new(cells.clone()), Preemption::ByCount, near),
+        "easy" => Box::new(Backfill::new(Promise::First, near)),
+        "conservative" => Box::new(Backfill::new(Promise::All { at_most: PROMISES_MAX }, near)),
+        other => {
+            let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+            return Err(format!("there is no policy {other}; known are {}", known.join(", ")));
+        }
+    })
+}
+
+/// First come first served under another name: what differs is the place.
+#[derive(Clone, Copy, Debug)]
+struct Named(&'static str);
+
+impl Order for Named {
+    fn name(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn key(&mut self, _: &crate::replay::View<'_>, _: usize) -> (u64, f64) {
+        (0, 0.0)
+    }
+}

@@ -1,0 +1,247 @@
+//! The production engine under the same trait as the policies that it is compared with.
+//!
+//! Submissions, ends and lost nodes become facts, orders are answered as the world carries them out: a start takes its
+//! devices at once, members are ready and released at the same moment, and one that is told to stop saves its work and
+//! goes. What a start takes is in the settings of the replay, as for all policies.
+
+use std::collections::BTreeMap;
+
+use phalanx_engine::{Config, Engine};
+use phalanx_model::{
+    Advisory, Change, Epoch, Exit, FailureClass, GangId, Input, Job as Submission, JobId, JobName, MemberId,
+    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry, Settings,
+    Stop, Timestamp, Turn,
+};
+
+use super::gangs::gang;
+use crate::members::ended_by;
+use crate::replay::{Act, Cluster, Job, Part, Place, Scheduler, View};
+
+/// Steps at one moment: an order, its answer and what follows need a handful.
+const STEPS_MAX: u32 = 10_000;
+
+/// How the cluster is shared, and what becomes of jobs that make way.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Queues beside `default`; a job of another queue goes there.
+    pub queues: Vec<Queue>,
+    pub settings: Settings,
+    pub config: Config,
+}
+
+/// The engine, and what it has not been told yet.
+#[derive(Debug)]
+pub struct Phalanx {
+    engine: Engine,
+    nodes: Vec<Node>,
+    queues: BTreeMap<String, QueueName>,
+    default_queue: QueueName,
+    name: JobName,
+    out: Outcome,
+    facts: Vec<Input>,
+    /// By job: the ranks of its present attempt, while it runs.
+    attempts: BTreeMap<usize, (u32, u32)>,
+    refused: Option<String>,
+    steps: u64,
+}
+
+impl Phalanx {
+    /// An engine that knows the cluster.
+    ///
+    /// # Errors
+    /// When it refuses a node or a queue.
+    pub fn new(cluster: &Cluster, rules: &Rules) -> Result<Self, String> {
+        let name = |text: &str| QueueName::new(text).map_err(|e| e.to_string());
+        let mut facts = vec![
+            Input::LevelsConfigured { levels: cluster.levels.clone() },
+            Input::CostsCompiled { table: cluster.costs.clone() },
+            Input::SettingsConfigured { settings: Box::new(rules.settings.clone()) },
+        ];
+        facts
+            .extend(rules.queues.iter().map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
+        facts.extend(cluster.nodes.iter().map(|node| Input::NodeObserved { node: Box::new(node.clone()) }));
+        let queues = rules.queues.iter().map(|queue| (queue.name.to_string(), queue.name.clone())).collect();
+        let mut new = Self {
+            engine: Engine::new(Epoch(1), rules.config),
+            nodes: cluster.nodes.clone(),
+            queues,
+            default_queue: name("default")?,
+            name: JobName::new("job").map_err(|e| e.to_string())?,
+            out: Outcome::default(),
+            facts,
+            attempts: BTreeMap::new(),
+            refused: None,
+            steps: 0,
+        };
+        new.step(0);
+        new.refused.take().map_or(Ok(new), Err)
+    }
+
+    /// Steps of the engine so far.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn step(&mut self, now: u64) -> Option<u64> {
+        self.steps += 1;
+        let wake = self.engine.step(Timestamp(now), &self.facts, &mut self.out);
+        self.facts.clear();
+        for change in &self.out.changes {
+            let refused = match change {
+                Change::JobRejected { job, why } => format!("the engine refused job {job}: {why}"),
+                Change::InputRejected { what, why } => format!("the engine refused {what}: {why}"),
+                Change::JobFinished { job, .. } => {
+                    self.facts.push(Input::JobForgotten { job: *job });
+                    continue;
+                }
+                _ => continue,
+            };
+            self.refused.get_or_insert(refused);
+        }
+        wake.0.map(|at| at.0)
+    }
+
+    /// Answers every order of the last step, and says what the world has to do for it.
+    fn answer(&mut self, cluster: &Cluster, acts: &mut Vec<Act>) {
+        let out = std::mem::take(&mut self.out);
+        for effect in &out.effects {
+            self.facts.push(Input::EffectDone { effect: effect.id });
+            let (gang, attempt) = (effect.order.gang(), effect.order.attempt());
+            let job = index_of(gang.job);
+            match &effect.order {
+                Order::StartMembers { placement, .. } => {
+                    let ranks = u32::try_from(placement.slots.len()).unwrap_or(u32::MAX);
+                    self.attempts.insert(job, (attempt, ranks));
+                    acts.push(Act::Start { job, place: place(cluster, placement) });
+                    self.facts
+                        .extend(members(gang, attempt, ranks).map(|member| Input::MemberReady { member }));
+                }
+                Order::ReleaseMembers { .. } => {
+                    let ranks = self.attempts.get(&job).map_or(0, |(_, ranks)| *ranks);
+                    let released = |member| Input::MemberReleased { member };
+                    self.facts.extend(members(gang, attempt, ranks).map(released));
+                }
+                Order::SignalMembers { .. } | Order::KillMembers { .. } => {
+                    if self.attempts.get(&job).is_some_and(|(of, _)| *of == attempt) {
+                        // Told to go, it saves its work first.
+                        acts.push(Act::Stop { job, keep_progress: true });
+                        self.exit(job, &ended_by(15));
+                    }
+                }
+            }
+        }
+        self.out = out;
+    }
+
+    /// Every member of a job is gone.
+    fn exit(&mut self, job: usize, exit: &Exit) {
+        let Some((attempt, ranks)) = self.attempts.remove(&job) else { return };
+        let gone = |member| Input::MemberExited { member, exit: exit.clone() };
+        self.facts.extend(members(id_of(job).gang(0), attempt, ranks).map(gone));
+    }
+}
+
+impl Scheduler for Phalanx {
+    fn name(&self) -> String {
+        "phalanx".to_owned()
+    }
+
+    fn submitted(&mut self, now: u64, index: usize, job: &Job) {
+        let queue =
+            job.queue.as_ref().and_then(|queue| self.queues.get(queue)).unwrap_or(&self.default_queue);
+        let owner = Owner { uid: 1_000, gid: 1_000, name: job.user.clone().unwrap_or_default() };
+        let submission = Submission {
+            id: id_of(index),
+            name: self.name.clone(),
+            key: None,
+            owner,
+            queue: queue.clone(),
+            priority: job.priority,
+            submitted_at: Timestamp(now),
+            gangs: vec![gang(job, job.gpus)],
+            policy: policy(job),
+            turn: Turn::default(),
+        };
+        self.facts.push(Input::JobSubmitted { job: Box::new(submission) });
+    }
+
+    fn ended(&mut self, _: u64, index: usize) {
+        self.exit(index, &Exit::succeeded());
+    }
+
+    fn interrupted(&mut self, _: u64, index: usize) {
+        self.exit(index, &Exit::failed(FailureClass::Node, "the node was lost"));
+    }
+
+    fn node_lost(&mut self, _: u64, node: usize) {
+        self.facts.push(Input::NodeRemoved { node: self.nodes[node].name.clone() });
+    }
+
+    fn node_back(&mut self, _: u64, node: usize) {
+        self.facts.push(Input::NodeObserved { node: Box::new(self.nodes[node].clone()) });
+    }
+
+    fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
+        for _ in 0..STEPS_MAX {
+            let wake = self.step(view.now);
+            self.answer(view.cluster, acts);
+            if self.facts.is_empty() && wake.is_none_or(|at| at > view.now) {
+                return wake;
+            }
+        }
+        self.refused.get_or_insert(format!("the engine does not come to rest in {STEPS_MAX} steps"));
+        None
+    }
+
+    fn problem(&mut self) -> Option<String> {
+        self.refused.take()
+    }
+}
+
+/// Numbers of jobs begin with 1.
+const fn id_of(index: usize) -> JobId {
+    JobId(index as u64 + 1)
+}
+
+fn index_of(job: JobId) -> usize {
+    usize::try_from(job.0.saturating_sub(1)).unwrap_or(usize::MAX)
+}
+
+fn members(gang: GangId, attempt: u32, ranks: u32) -> impl Iterator<Item = MemberId> {
+    (0..ranks).map(move |rank| MemberId { gang, attempt, rank })
+}
+
+/// Lost nodes do not count against a job, and it makes way as often as it has to. A limit that its work could exceed is
+/// raised: recorded jobs ran longer than their limits where nobody ended them.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn policy(job: &Job) -> Policy {
+    Policy {
+        time_limit_ms: job.limit_ms.map(|limit_ms| limit_ms.max((job.work * 1.25) as u64 + 60_000)),
+        stop: Stop { advisory: Some(Advisory { signal: 10, lead_ms: 30_000 }), grace_ms: 30_000 },
+        retry: Retry { max: 1_000, on: vec![FailureClass::Node], backoff_ms: 1_000, backoff_max_ms: 1_000 },
+        preempt: Preempt { mode: PreemptMode::Requeue, is_pinned: false },
+        ..Policy::default()
+    }
+}
+
+/// The parts of a placement by node.
+fn place(cluster: &Cluster, placement: &Placement) -> Place {
+    let mut parts = Place::new();
+    let mut last = None;
+    for slot in &placement.slots {
+        if last != Some(&slot.node) {
+            let Some(node) = cluster.index_of(&slot.node) else { continue };
+            last = Some(&slot.node);
+            if !parts.iter().any(|part: &Part| part.node == node) {
+                parts.push(Part { node, devices: slot.devices });
+                continue;
+            }
+        }
+        let node = cluster.index_of(&slot.node);
+        if let Some(part) = parts.iter_mut().rev().find(|part| Some(part.node) == node) {
+            part.devices = part.devices.union(slot.devices);
+        }
+    }
+    parts
+}

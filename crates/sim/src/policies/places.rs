@@ -1,0 +1,231 @@
+//! Where the policies of other systems put a job, once they know whose turn it is.
+
+use std::cmp::Reverse;
+
+use phalanx_engine::{Piece, Placer, Share};
+use phalanx_model::DeviceMask;
+
+use super::gangs::gang;
+use crate::replay::{Cluster, Job, Part, Place, View, gpus_of};
+
+/// A way to choose places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// The first node that holds the job whole; what needs more than a node gets whole free nodes and the first that
+    /// holds the rest. (Muri, Tiresias: `ms_yarn_placement` in their simulators.)
+    WholeFirst,
+    /// Device after device in the order of the nodes: what a scheduler does that sees devices as a count.
+    FirstFit,
+    /// The fewest nodes: the fullest that holds the job whole, else those with the most room and last the fullest that
+    /// holds the rest.
+    Consolidated,
+    /// The emptiest nodes, one device at a time: what balances load.
+    Spread,
+    /// The production search, with the topology.
+    Topology,
+}
+
+impl Packing {
+    /// The word of the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WholeFirst => "whole-first",
+            Self::FirstFit => "first-fit",
+            Self::Consolidated => "consolidated",
+            Self::Spread => "spread",
+            Self::Topology => "topology",
+        }
+    }
+}
+
+/// What is free, as a policy plans on it.
+#[derive(Debug)]
+pub struct Room {
+    packing: Packing,
+    free: Vec<DeviceMask>,
+    gpus: u32,
+    /// For [`Packing::Topology`]: the same, and our number of each of its nodes.
+    search: Option<Box<(Placer, Vec<usize>, Vec<u32>)>>,
+}
+
+impl Room {
+    #[must_use]
+    pub fn new(packing: Packing) -> Self {
+        Self { packing, free: Vec::new(), gpus: 0, search: None }
+    }
+
+    /// Made equal to a cluster in which so much is free by node. What changed since the last time is all that is looked
+    /// at.
+    pub fn become_free(&mut self, cluster: &Cluster, free: &[DeviceMask]) {
+        if self.free.is_empty() {
+            self.free = cluster.all_free();
+            if self.packing == Packing::Topology {
+                self.search = Some(Box::new(search(cluster)));
+            }
+        }
+        for (node, now) in free.iter().enumerate() {
+            let was = self.free[node];
+            self.shift(node, was.minus(*now), true);
+            self.shift(node, now.minus(was), false);
+        }
+        self.gpus = self.free.iter().map(|free| free.count()).sum();
+    }
+
+    /// Free devices in all.
+    #[must_use]
+    pub const fn gpus(&self) -> u32 {
+        self.gpus
+    }
+
+    pub fn take(&mut self, place: &[Part]) {
+        self.gpus -= gpus_of(place);
+        place.iter().for_each(|part| self.shift(part.node, part.devices, true));
+    }
+
+    pub fn give_back(&mut self, place: &[Part]) {
+        self.gpus += gpus_of(place);
+        place.iter().for_each(|part| self.shift(part.node, part.devices, false));
+    }
+
+    /// Whether all of a place is free.
+    #[must_use]
+    pub fn has(&self, place: &[Part]) -> bool {
+        place.iter().all(|part| part.devices.is_subset_of(self.free[part.node]))
+    }
+
+    fn shift(&mut self, node: usize, devices: DeviceMask, is_taken: bool) {
+        if devices.is_empty() {
+            return;
+        }
+        let free = &mut self.free[node];
+        *free = if is_taken { free.minus(devices) } else { free.union(devices) };
+        if let Some(search) = &mut self.search {
+            let (placer, _, at) = search.as_mut();
+            let (node, members) = (at[node], devices.count());
+            let share = Share { node, members, devices, piece: Piece::Whole, role: 0 };
+            // Traffic is not shared out among jobs here, so a gang of bystanders is as good as that of the job.
+            let bystander = gang(&Job::default(), members);
+            if is_taken {
+                placer.take_shares(&bystander, &[share]);
+            } else {
+                placer.give_back(&bystander, &[share]);
+            }
+        }
+    }
+
+    /// A place for a job with so many devices, among the free ones. It is not taken yet.
+    pub fn find(&mut self, cluster: &Cluster, job: &Job, gpus: u32) -> Option<Place> {
+        if gpus > self.gpus {
+            return None;
+        }
+        if let Some(search) = &mut self.search {
+            let (placer, ours, _) = search.as_mut();
+            placer.place(&gang(job, gpus))?;
+            let part = |share: Share| Part { node: ours[share.node as usize], devices: share.devices };
+            return Some(placer.shares().map(part).collect());
+        }
+        let will_do = |node: &usize| {
+            job.models.is_empty() || job.models.contains(&cluster.models[cluster.model_of[*node]])
+        };
+        let nodes: Vec<usize> = (0..self.free.len()).filter(will_do).collect();
+        match self.packing {
+            Packing::WholeFirst => self.whole_first(cluster, nodes, gpus),
+            Packing::Consolidated => self.consolidated(nodes, gpus),
+            Packing::Spread => self.spread(&nodes, gpus),
+            Packing::FirstFit | Packing::Topology => self.fill(nodes, gpus),
+        }
+    }
+
+    fn free_on(&self, node: usize) -> u32 {
+        self.free[node].count()
+    }
+
+    fn part(&self, node: usize, gpus: u32) -> Part {
+        Part { node, devices: self.free[node].iter().take(gpus as usize).collect() }
+    }
+
+    /// Node after node in the order given.
+    fn fill(&self, nodes: impl IntoIterator<Item = usize>, gpus: u32) -> Option<Place> {
+        let (mut left, mut place) = (gpus, Place::new());
+        for node in nodes {
+            let here = self.free_on(node).min(left);
+            if here > 0 {
+                place.push(self.part(node, here));
+                left -= here;
+            }
+            if left == 0 {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn whole_first(&self, cluster: &Cluster, nodes: Vec<usize>, gpus: u32) -> Option<Place> {
+        let largest = nodes.iter().map(|node| cluster.gpus_on(*node)).max()?.max(1);
+        let (whole, rest) = if gpus <= largest { (0, gpus) } else { (gpus / largest, gpus % largest) };
+        let is_whole = |node: &&usize| self.free_on(**node) == largest;
+        let mut chosen: Vec<usize> = nodes.iter().filter(is_whole).take(whole as usize).copied().collect();
+        if chosen.len() < whole as usize {
+            return None;
+        }
+        if rest > 0 {
+            chosen
+                .push(nodes.into_iter().find(|node| !chosen.contains(node) && self.free_on(*node) >= rest)?);
+        }
+        self.fill(chosen, gpus)
+    }
+
+    fn consolidated(&self, mut nodes: Vec<usize>, gpus: u32) -> Option<Place> {
+        let tightest = |nodes: &[usize], left: u32| {
+            let holding = nodes.iter().copied().filter(|node| self.free_on(*node) >= left);
+            holding.min_by_key(|node| (self.free_on(*node), *node))
+        };
+        let mut left = gpus;
+        let mut chosen = Vec::new();
+        nodes.sort_by_key(|node| (Reverse(self.free_on(*node)), *node));
+        for at in 0..nodes.len() {
+            if let Some(last) = tightest(&nodes[at..], left) {
+                chosen.push(last);
+                return self.fill(chosen, gpus);
+            }
+            left -= self.free_on(nodes[at]);
+            chosen.push(nodes[at]);
+        }
+        None
+    }
+
+    fn spread(&self, nodes: &[usize], gpus: u32) -> Option<Place> {
+        let mut counts: Vec<(u32, usize)> = nodes.iter().map(|node| (0, *node)).collect();
+        for _ in 0..gpus {
+            let with_room = counts.iter_mut().filter(|(taken, node)| self.free_on(*node) > *taken);
+            let emptiest =
+                with_room.max_by_key(|(taken, node)| (self.free_on(*node) - *taken, Reverse(*node)));
+            emptiest?.0 += 1;
+        }
+        Some(
+            counts.iter().filter(|(gpus, _)| *gpus > 0).map(|(gpus, node)| self.part(*node, *gpus)).collect(),
+        )
+    }
+}
+
+/// The search, our number of each of its nodes, and its number of each of ours.
+fn search(cluster: &Cluster) -> (Placer, Vec<usize>, Vec<u32>) {
+    let placer = Placer::new(&cluster.levels, cluster.nodes.iter().cloned(), &cluster.costs);
+    let ours: Vec<usize> = placer.nodes().filter_map(|name| cluster.index_of(name)).collect();
+    let mut theirs = vec![0; cluster.nodes.len()];
+    for (at, node) in (0..).zip(&ours) {
+        theirs[*node] = at;
+    }
+    (placer, ours, theirs)
+}
+
+/// What would be free if nothing ran: every device of the nodes that are up.
+pub(crate) fn all_up(view: &View<'_>) -> Vec<DeviceMask> {
+    let mut free = view.cluster.all_free();
+    free.iter_mut()
+        .zip(view.is_up)
+        .filter(|(_, is_up)| !**is_up)
+        .for_each(|(free, _)| *free = DeviceMask::EMPTY);
+    free
+}

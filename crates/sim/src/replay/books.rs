@@ -1,0 +1,438 @@
+//! The world's own books: who has which devices, how far every job is, and what happens to it next.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use phalanx_model::DeviceMask;
+
+use super::{
+    Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
+};
+
+/// What is left of work at which it counts as done: rounding of rates.
+const NOTHING: f64 = 1e-6;
+
+pub(super) struct Books<'a> {
+    replay: &'a Replay<'a>,
+    now: u64,
+    states: Vec<State>,
+    outcomes: Vec<JobOutcome>,
+    waiting: Vec<usize>,
+    running: Vec<usize>,
+    free: Vec<DeviceMask>,
+    is_up: Vec<bool>,
+    /// By domain right above the nodes.
+    free_in_leaf: Vec<u32>,
+    gpus_free: u32,
+    gpus_up: u32,
+    gpus_wanted: u64,
+    /// Jobs that are not submitted yet.
+    to_come: usize,
+    /// Runs that changed, and have no event yet.
+    changed: BTreeSet<usize>,
+    samples: Vec<Sample>,
+    decisions: u64,
+}
+
+impl<'a> Books<'a> {
+    pub(super) fn new(replay: &'a Replay<'a>) -> Self {
+        let outcome = |job: &super::Job| JobOutcome {
+            name: job.name.clone(),
+            gpus: job.gpus,
+            queue: job.queue.clone(),
+            submit_ms: job.submit_ms,
+            work: job.work,
+            ..JobOutcome::default()
+        };
+        let free = replay.cluster.all_free();
+        let mut free_in_leaf = vec![0; replay.cluster.leaves()];
+        for (node, free) in free.iter().enumerate() {
+            free_in_leaf[replay.cluster.leaf_of(node)] += free.count();
+        }
+        let gpus: u32 = free_in_leaf.iter().sum();
+        Self {
+            replay,
+            now: 0,
+            states: vec![State::default(); replay.jobs.len()],
+            outcomes: replay.jobs.iter().map(outcome).collect(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            is_up: vec![true; free.len()],
+            free,
+            free_in_leaf,
+            gpus_free: gpus,
+            gpus_up: gpus,
+            gpus_wanted: 0,
+            to_come: replay.jobs.len(),
+            changed: BTreeSet::new(),
+            samples: Vec::new(),
+            decisions: 0,
+        }
+    }
+
+    pub(super) const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Time passes. Where Muri's simulator charges every running job for every event, so does this.
+    pub(super) fn advance(&mut self, now: u64) {
+        self.now = now;
+        if self.replay.settings.start_cost != StartCost::AtEveryEvent {
+            return;
+        }
+        for job in std::mem::take(&mut self.running) {
+            let state = &self.states[job];
+            let is_reached = state.counted_ms.saturating_add(time_until(state)) <= now;
+            if !is_reached && state.counted_ms < now {
+                let charge_ms = self.start_ms(job).min(now - state.counted_ms);
+                self.states[job].counted_ms += charge_ms;
+                self.outcomes[job].starting_ms += charge_ms;
+                self.count(job);
+                self.changed.insert(job);
+            }
+            self.running.push(job);
+        }
+    }
+
+    /// Whether no job is there and none will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.to_come == 0 && self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    pub(super) fn view(&mut self) -> View<'_> {
+        self.decisions += 1;
+        View {
+            now: self.now,
+            cluster: self.replay.cluster,
+            jobs: self.replay.jobs,
+            waiting: &self.waiting,
+            running: &self.running,
+            free: &self.free,
+            is_up: &self.is_up,
+            states: &self.states,
+            progress: self.replay.progress,
+        }
+    }
+
+    /// Whether it is one that the cluster can hold: others are never told of, and never end.
+    pub(super) fn submitted(&mut self, job: usize) -> bool {
+        self.to_come -= 1;
+        let of = &self.replay.jobs[job];
+        let cluster = self.replay.cluster;
+        let fitting = (0..cluster.nodes.len()).filter(|node| self.will_do(job, *node));
+        if of.gpus_min > fitting.map(|node| cluster.gpus_on(node)).sum() || of.gpus == 0 {
+            return false;
+        }
+        let state = &mut self.states[job];
+        (state.phase, state.since_ms) = (Phase::Waiting, self.now);
+        insert(&mut self.waiting, job);
+        self.gpus_wanted += u64::from(of.gpus);
+        true
+    }
+
+    fn will_do(&self, job: usize, node: usize) -> bool {
+        let cluster = self.replay.cluster;
+        let models = &self.replay.jobs[job].models;
+        models.is_empty() || models.contains(&cluster.models[cluster.model_of[node]])
+    }
+
+    /// Whether a job still runs as it did when something was planned for it.
+    pub(super) fn is_run(&self, job: usize, run: u32) -> bool {
+        let state = &self.states[job];
+        state.run == run && state.phase == Phase::Running
+    }
+
+    /// The work until the end of a rate is done: whether that was all of it, and nothing where the run changed since.
+    pub(super) fn reached(&mut self, job: usize, run: u32) -> Option<bool> {
+        if !self.is_run(job, run) {
+            return None;
+        }
+        let reached = self.states[job].until;
+        self.count(job);
+        self.set_done(job, reached);
+        if reached + NOTHING < self.replay.jobs[job].work {
+            self.rate(job);
+            return Some(false);
+        }
+        let work = self.replay.jobs[job].work;
+        self.set_done(job, work);
+        self.give_back(job);
+        self.states[job].phase = Phase::Done;
+        self.gpus_wanted -= u64::from(self.replay.jobs[job].gpus);
+        self.outcomes[job].end_ms = Some(self.now);
+        Some(true)
+    }
+
+    /// A node is gone, and with it the run of every job on it: those fall back to their last checkpoint.
+    pub(super) fn lose(&mut self, node: usize) -> Vec<usize> {
+        if !std::mem::replace(&mut self.is_up[node], false) {
+            return Vec::new();
+        }
+        let is_on = |job: &usize| self.states[*job].place.iter().any(|part| part.node == node);
+        let hit: Vec<usize> = self.running.iter().copied().filter(is_on).collect();
+        for job in &hit {
+            self.stop(*job, false);
+        }
+        let gone = std::mem::take(&mut self.free[node]).count();
+        self.free_in_leaf[self.replay.cluster.leaf_of(node)] -= gone;
+        self.gpus_free -= gone;
+        self.gpus_up -= gone;
+        hit
+    }
+
+    pub(super) fn bring_back(&mut self, node: usize) {
+        if !std::mem::replace(&mut self.is_up[node], true) {
+            let of = &self.replay.cluster.nodes[node];
+            self.free[node] = of.machine.device_mask().minus(of.foreign);
+            let back = self.free[node].count();
+            self.free_in_leaf[self.replay.cluster.leaf_of(node)] += back;
+            self.gpus_free += back;
+            self.gpus_up += back;
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, act: Act) -> Result<(), String> {
+        match act {
+            Act::Stop { job, keep_progress } => {
+                if self.states.get(job).is_none_or(|state| state.phase != Phase::Running) {
+                    return Err(format!("it stops job {job}, which does not run"));
+                }
+                self.stop(job, keep_progress);
+                Ok(())
+            }
+            Act::Start { job, place } => {
+                match self.states.get(job).map(|state| state.phase) {
+                    Some(Phase::Waiting) => {}
+                    Some(Phase::Running) => self.stop(job, true),
+                    _ => return Err(format!("it starts job {job}, which does not wait")),
+                }
+                self.check(job, &place)?;
+                self.start(job, place);
+                Ok(())
+            }
+        }
+    }
+
+    /// No device twice, whole gangs, models that will do.
+    fn check(&self, job: usize, place: &[Part]) -> Result<(), String> {
+        let of = &self.replay.jobs[job];
+        let gpus = gpus_of(place);
+        if gpus < of.gpus_min || gpus > of.gpus_max {
+            let asks = format!("{} to {}", of.gpus_min, of.gpus_max);
+            return Err(format!("it starts job {job} on {gpus} devices; it takes {asks}"));
+        }
+        for (at, part) in place.iter().enumerate() {
+            let free = self.free.get(part.node).copied();
+            let free =
+                free.ok_or_else(|| format!("it starts job {job} on node {}, which is none", part.node))?;
+            if !part.devices.is_subset_of(free) || place[..at].iter().any(|other| other.node == part.node) {
+                let (devices, node) = (part.devices, part.node);
+                return Err(format!(
+                    "it starts job {job} on devices {devices} of node {node}, where {free} are free"
+                ));
+            }
+            if !self.will_do(job, part.node) {
+                return Err(format!("it starts job {job} on node {}, whose devices will not do", part.node));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, job: usize, place: Place) {
+        let gpus = gpus_of(&place);
+        let outcome = &mut self.outcomes[job];
+        if outcome.starts > 0 && self.states[job].since_ms == self.now {
+            outcome.preemptions -= 1;
+            outcome.moves += 1;
+        }
+        outcome.starts += 1;
+        outcome.first_start_ms.get_or_insert(self.now);
+        outcome.leaves = self.replay.cluster.leaves_of(&place);
+        outcome.leaves_least = fewest(&self.free_in_leaf, gpus);
+        for part in &place {
+            self.free[part.node] = self.free[part.node].minus(part.devices);
+            self.free_in_leaf[self.replay.cluster.leaf_of(part.node)] -= part.devices.count();
+        }
+        self.gpus_free -= gpus;
+        remove(&mut self.waiting, job);
+        insert(&mut self.running, job);
+        let starts_ms = match self.replay.settings.start_cost {
+            StartCost::AtStart => self.start_ms(job),
+            StartCost::AtEveryEvent => 0,
+        };
+        let outcome = &mut self.outcomes[job];
+        outcome.starting_ms += starts_ms;
+        let state = &mut self.states[job];
+        state.phase = Phase::Running;
+        state.place = place;
+        state.since_ms = self.now;
+        state.counted_ms = self.now + starts_ms;
+        (state.saved, state.saved_ms) = (state.done, state.counted_ms);
+        self.rate(job);
+    }
+
+    /// How long a start takes until work goes on.
+    fn start_ms(&self, job: usize) -> u64 {
+        let settings = &self.replay.settings;
+        let restore_ms = if self.states[job].done > 0.0 { settings.restore_ms } else { 0 };
+        self.replay.jobs[job].start_ms.unwrap_or(settings.start_ms) + restore_ms
+    }
+
+    fn stop(&mut self, job: usize, keep_progress: bool) {
+        self.count(job);
+        self.save(job, keep_progress);
+        let lost = self.states[job].done - self.states[job].saved;
+        if lost > 0.0 {
+            let rate = self.states[job].rate;
+            self.outcomes[job].lost += lost;
+            self.outcomes[job].lost_gpu_ms += lost / rate * f64::from(gpus_of(&self.states[job].place));
+            self.states[job].done = self.states[job].saved;
+        }
+        self.outcomes[job].preemptions += 1;
+        self.give_back(job);
+        let state = &mut self.states[job];
+        (state.phase, state.since_ms) = (Phase::Waiting, self.now);
+        insert(&mut self.waiting, job);
+    }
+
+    /// What the job would keep if it stopped now: all, or as much as it had at its last checkpoint.
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms")]
+    fn save(&mut self, job: usize, all: bool) {
+        let state = &mut self.states[job];
+        if all {
+            state.saved = state.done;
+        } else if let Some(every_ms) = self.replay.settings.checkpoint_every_ms.filter(|ms| *ms > 0)
+            && self.now > state.saved_ms
+        {
+            // Rates that changed since make this an estimate from the last one.
+            let since_ms = (self.now - state.saved_ms) % every_ms;
+            state.saved = (state.done - state.rate * since_ms as f64).max(state.saved);
+        }
+    }
+
+    /// Its devices are free, and the time that it had them is counted.
+    fn give_back(&mut self, job: usize) {
+        let state = &mut self.states[job];
+        state.run += 1;
+        let place = std::mem::take(&mut state.place);
+        let held_ms = self.now - state.since_ms;
+        state.held_ms += held_ms;
+        state.held_gpu_ms += held_ms * u64::from(gpus_of(&place));
+        let outcome = &mut self.outcomes[job];
+        (outcome.held_ms, outcome.held_gpu_ms) = (state.held_ms, state.held_gpu_ms);
+        // A start that was cut short took no longer than it ran.
+        outcome.starting_ms -= state.counted_ms.saturating_sub(self.now);
+        self.gpus_free += gpus_of(&place);
+        for part in place {
+            self.free[part.node] = self.free[part.node].union(part.devices);
+            self.free_in_leaf[self.replay.cluster.leaf_of(part.node)] += part.devices.count();
+        }
+        remove(&mut self.running, job);
+        self.changed.remove(&job);
+    }
+
+    /// Work until now is counted as done.
+    fn count(&mut self, job: usize) {
+        let done = self.states[job].done_at(self.now);
+        self.set_done(job, done);
+        let state = &mut self.states[job];
+        state.counted_ms = state.counted_ms.max(self.now);
+    }
+
+    fn set_done(&mut self, job: usize, done: f64) {
+        let state = &mut self.states[job];
+        self.outcomes[job].done += done - state.done;
+        state.done = done;
+    }
+
+    /// How fast it gets on from here.
+    fn rate(&mut self, job: usize) {
+        let of = &self.replay.jobs[job];
+        let state = &self.states[job];
+        let rate = self.replay.progress.rate(job, of, &state.place, self.replay.cluster, state.done);
+        let state = &mut self.states[job];
+        (state.rate, state.until) = (rate.per_ms, rate.until.min(of.work));
+        self.changed.insert(job);
+    }
+
+    /// Plans what happens next to runs that changed.
+    pub(super) fn replan(&mut self, due: &mut BinaryHeap<Reverse<(u64, Due)>>) {
+        for job in std::mem::take(&mut self.changed) {
+            let state = &mut self.states[job];
+            state.run += 1;
+            if state.rate > 0.0 {
+                let at = state.counted_ms.saturating_add(time_until(state));
+                due.push(Reverse((at, Due::Reached { job, run: state.run })));
+            }
+        }
+    }
+
+    pub(super) fn sample(&mut self) {
+        let sample = Sample {
+            at_ms: self.now,
+            gpus_allocated: self.gpus_up - self.gpus_free,
+            gpus_up: self.gpus_up,
+            gpus_wanted: self.gpus_wanted,
+            running: count(&self.running),
+            waiting: count(&self.waiting),
+        };
+        let is_news = self.samples.last().is_none_or(|last| Sample { at_ms: self.now, ..*last } != sample);
+        if is_news {
+            self.samples.pop_if(|last| last.at_ms == sample.at_ms);
+            self.samples.push(sample);
+        }
+    }
+
+    pub(super) fn outcome(mut self, policy: String) -> Outcome {
+        for job in self.running.clone() {
+            self.count(job);
+            self.give_back(job);
+        }
+        let first = self.replay.jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
+        let last = self.outcomes.iter().filter_map(|job| job.end_ms).max().unwrap_or(first);
+        Outcome {
+            policy,
+            jobs: self.outcomes,
+            samples: self.samples,
+            decisions: self.decisions,
+            makespan_ms: last - first,
+        }
+    }
+}
+
+/// Milliseconds of work until the end of the rate, rounded up.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn time_until(state: &State) -> u64 {
+    ((state.until - state.done) / state.rate - NOTHING).max(0.0).ceil() as u64
+}
+
+/// The fewest domains that hold so many devices, by what is free in each.
+fn fewest(free: &[u32], gpus: u32) -> u32 {
+    if free.iter().any(|free| *free >= gpus) {
+        return 1;
+    }
+    let mut free = free.to_vec();
+    free.sort_unstable_by(|a, b| b.cmp(a));
+    let mut left = gpus;
+    let enough = free.iter().position(|free| {
+        left = left.saturating_sub(*free);
+        left == 0
+    });
+    count(&free[..enough.map_or(free.len(), |at| at + 1)])
+}
+
+fn count<T>(of: &[T]) -> u32 {
+    u32::try_from(of.len()).unwrap_or(u32::MAX)
+}
+
+fn insert(sorted: &mut Vec<usize>, job: usize) {
+    if let Err(at) = sorted.binary_search(&job) {
+        sorted.insert(at, job);
+    }
+}
+
+fn remove(sorted: &mut Vec<usize>, job: usize) {
+    if let Ok(at) = sorted.binary_search(&job) {
+        sorted.remove(at);
+    }
+}

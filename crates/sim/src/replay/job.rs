@@ -1,0 +1,60 @@
+//! The jobs of a replay.
+
+use crate::trace::{Trace, TraceJob, Training};
+
+/// A job that is replayed. It has no identity but its place in the list, which is sorted by time of submission.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Job {
+    /// As the trace names it.
+    pub name: String,
+    pub submit_ms: u64,
+    /// All of its work, in the unit of the replay's [`super::Progress`]: milliseconds at nominal speed, or iterations.
+    pub work: f64,
+    /// What it asks for, and runs with unless it is elastic.
+    pub gpus: u32,
+    pub gpus_min: u32,
+    pub gpus_max: u32,
+    /// Models of device that will do; empty for any.
+    pub models: Vec<String>,
+    pub user: Option<String>,
+    pub queue: Option<String>,
+    /// Greater goes first.
+    pub priority: i32,
+    /// What its user said it would take at most.
+    pub limit_ms: Option<u64>,
+    /// How long each start takes until work goes on, where it differs from [`super::Settings::start_ms`].
+    pub start_ms: Option<u64>,
+    /// Share of its time, in thousandths, in which it communicates where it is placed best.
+    pub traffic_milli: u32,
+    pub training: Option<Training>,
+}
+
+impl Job {
+    /// A recorded job, whose work is the time that it ran.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms, 285,000 years")]
+    pub fn recorded(of: &TraceJob) -> Self {
+        Self {
+            name: of.id.clone(),
+            submit_ms: of.submit_ms,
+            work: of.run_ms as f64,
+            gpus: of.gpus,
+            gpus_min: of.gpus,
+            gpus_max: of.gpus,
+            models: of.gpu_models.clone(),
+            user: of.user.clone(),
+            queue: of.queue.clone(),
+            priority: of.priority.unwrap_or(0),
+            limit_ms: of.limit_ms,
+            start_ms: None,
+            traffic_milli: 0,
+            training: of.training.clone(),
+        }
+    }
+
+    /// Jobs that have devices, by submission. Those without are left out: nothing here competes for CPUs alone.
+    #[must_use]
+    pub fn all_of(trace: &Trace) -> Vec<Self> {
+        trace.jobs.iter().filter(|job| job.gpus > 0).map(Self::recorded).collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! What a replay comes to in numbers. Definitions are in `docs/design/0003-simulator.md`.
+#![allow(clippy::cast_precision_loss, reason = "milliseconds are exact below 2^53")]
+
+use super::{JobOutcome, Outcome, Sample};
+
+const MS_PER_HOUR: f64 = 3_600_000.0;
+/// Jobs whose finish-time fairness is above this count as treated unfairly (Shockwave, NSDI 2023, section 8.2).
+const UNFAIR: f64 = 1.05;
+
+/// Of some times in s.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    pub mean: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+/// Jobs of like size.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SizeClass {
+    /// Devices from, and to and with.
+    pub gpus: (u32, u32),
+    pub jobs: usize,
+    pub completion_s: Spread,
+    pub waited_s: Spread,
+}
+
+/// One policy on one trace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    pub policy: String,
+    pub jobs: usize,
+    /// Those that did all their work; times below are theirs.
+    pub ended: usize,
+    pub completion_s: Spread,
+    pub waited_s: Spread,
+    pub makespan_s: f64,
+    pub by_size: Vec<SizeClass>,
+    /// Of the device time from the first submission to the last end: what jobs held, and what came to work that was kept.
+    pub allocated_percent: f64,
+    pub useful_percent: f64,
+    /// Of what jobs held, what came to work that was kept.
+    pub goodput_percent: f64,
+    pub fairness: Fairness,
+    pub preemptions: u64,
+    pub moves: u64,
+    pub lost_gpu_hours: f64,
+    pub starting_gpu_hours: f64,
+    /// Domains right above the nodes that jobs crossed, over the fewest that would have held them when they started.
+    pub leaves_over_least: f64,
+}
+
+/// Finish-time fairness (Themis, NSDI 2020, section 3): completion time over what it would have been alone on an equal
+/// share of the cluster. The share follows from the mean contention while the job was there, as Shockwave counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fairness {
+    pub mean: f64,
+    pub worst: f64,
+    /// Of jobs above 1.05.
+    pub unfair_percent: f64,
+}
+
+impl Metrics {
+    #[must_use]
+    pub fn of(outcome: &Outcome) -> Self {
+        let ended: Vec<&JobOutcome> = outcome.jobs.iter().filter(|job| job.end_ms.is_some()).collect();
+        let sum = |of: fn(&JobOutcome) -> f64| outcome.jobs.iter().map(of).sum::<f64>();
+        let held = sum(|job| job.held_gpu_ms as f64);
+        let starting = sum(|job| job.starting_ms as f64 * f64::from(job.gpus));
+        let lost = sum(|job| job.lost_gpu_ms);
+        let useful = held - starting - lost;
+        let end_ms = ended.iter().filter_map(|job| job.end_ms).max().unwrap_or(0);
+        let up = integral(&outcome.samples, end_ms, |sample| f64::from(sample.gpus_up));
+        let leaves = ended.iter().map(|job| f64::from(job.leaves)).sum::<f64>();
+        let least = ended.iter().map(|job| f64::from(job.leaves_least)).sum::<f64>();
+        Self {
+            policy: outcome.policy.clone(),
+            jobs: outcome.jobs.len(),
+            ended: ended.len(),
+            completion_s: Spread::of(ended.iter().filter_map(|job| job.completion_ms())),
+            waited_s: Spread::of(ended.iter().filter_map(|job| job.waited_ms())),
+            makespan_s: outcome.makespan_ms as f64 / 1_000.0,
+            by_size: by_size(&ended),
+            allocated_percent: percent(held, up),
+            useful_percent: percent(useful, up),
+            goodput_percent: percent(useful, held),
+            fairness: Fairness::of(outcome, &ended),
+            preemptions: outcome.jobs.iter().map(|job| u64::from(job.preemptions)).sum(),
+            moves: outcome.jobs.iter().map(|job| u64::from(job.moves)).sum(),
+            lost_gpu_hours: lost / MS_PER_HOUR,
+            starting_gpu_hours: starting / MS_PER_HOUR,
+            leaves_over_least: if least > 0.0 { leaves / least } else { 1.0 },
+        }
+    }
+}
+
+impl Spread {
+    #[must_use]
+    pub fn of(times_ms: impl Iterator<Item = u64>) -> Self {
+        let mut sorted: Vec<u64> = times_ms.collect();
+        sorted.sort_unstable();
+        let seconds = |at: usize| sorted.get(at).map_or(0.0, |ms| *ms as f64 / 1_000.0);
+        // The nearest rank: the least that is not below so many of a hundred.
+        let rank = |percent: usize| (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+        let sum: u128 = sorted.iter().map(|ms| u128::from(*ms)).sum();
+        let mean = if sorted.is_empty() { 0.0 } else { sum as f64 / sorted.len() as f64 / 1_000.0 };
+        Self {
+            mean,
+            p50: seconds(rank(50)),
+            p99: seconds(rank(99)),
+            max: seconds(sorted.len().saturating_sub(1)),
+        }
+    }
+}
+
+impl Fairness {
+    fn of(outcome: &Outcome, ended: &[&JobOutcome]) -> Self {
+        let demand = Contention::of(&outcome.samples);
+        let ratios: Vec<f64> = ended.iter().filter_map(|job| ratio(&demand, job)).collect();
+        let count = ratios.len().max(1) as f64;
+        let unfair = ratios.iter().filter(|ratio| **ratio > UNFAIR).count();
+        Self {
+            mean: ratios.iter().sum::<f64>() / count,
+            worst: ratios.iter().copied().fold(0.0, f64::max),
+            unfair_percent: unfair as f64 / count * 100.0,
+        }
+    }
+}
+
+/// Finish-time fairness of one job; nothing for one that has not ended. Alone it would take as long as it held devices
+/// without what starts and work in vain took.
+fn ratio(demand: &Contention, job: &JobOutcome) -> Option<f64> {
+    let completion_ms = job.completion_ms()?;
+    let vain_ms = if job.gpus > 0 { job.lost_gpu_ms / f64::from(job.gpus) } else { 0.0 };
+    let alone_ms = job.held_ms as f64 - job.starting_ms as f64 - vain_ms;
+    let contention = demand.mean(job.submit_ms, job.end_ms?).max(1.0);
+    Some(completion_ms as f64 / (alone_ms * contention).max(1.0))
+}
+
+/// How many times over the cluster was asked for, integrated over time.
+struct Contention(Vec<(u64, f64, f64)>);
+
+impl Contention {
+    /// By sample: when, the integral until then, and the value from then on.
+    fn of(samples: &[Sample]) -> Self {
+        let (mut area, mut last) = (0.0, (0, 0.0));
+        let step = |sample: &Sample| {
+            area += last.1 * (sample.at_ms - last.0) as f64;
+            last = (sample.at_ms, sample.gpus_wanted as f64 / f64::from(sample.gpus_up.max(1)));
+            (sample.at_ms, area, last.1)
+        };
+        Self(samples.iter().map(step).collect())
+    }
+
+    fn until(&self, at_ms: u64) -> f64 {
+        let after = self.0.partition_point(|(at, ..)| *at <= at_ms);
+        let before = after.checked_sub(1).and_then(|at| self.0.get(at));
+        before.map_or(0.0, |(at, area, value)| area + value * (at_ms - at) as f64)
+    }
+
+    fn mean(&self, from_ms: u64, to_ms: u64) -> f64 {
+        (self.until(to_ms) - self.until(from_ms)) / (to_ms - from_ms).max(1) as f64
+    }
+}
+
+fn integral(samples: &[Sample], end_ms: u64, of: impl Fn(&Sample) -> f64) -> f64 {
+    let ends = samples.iter().skip(1).map(|sample| sample.at_ms.min(end_ms)).chain([end_ms]);
+    samples.iter().zip(ends).map(|(sample, end)| of(sample) * end.saturating_sub(sample.at_ms) as f64).sum()
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
+}
+
+/// 1, 2 to 7, 8 to 63, and more.
+fn by_size(ended: &[&JobOutcome]) -> Vec<SizeClass> {
+    let classes = [(1, 1), (2, 7), (8, 63), (64, u32::MAX)];
+    let class = |gpus: (u32, u32)| {
+        let of: Vec<&&JobOutcome> =
+            ended.iter().filter(|job| (gpus.0..=gpus.1).contains(&job.gpus)).collect();
+        SizeClass {
+            gpus,
+            jobs: of.len(),
+            completion_s: Spread::of(of.iter().filter_map(|job| job.completion_ms())),
+            waited_s: Spread::of(of.iter().filter_map(|job| job.waited_ms())),
+        }
+    };
+    classes.into_iter().map(class).filter(|class| class.jobs > 0).collect()
+}

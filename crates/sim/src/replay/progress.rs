@@ -1,0 +1,35 @@
+//! How fast a job gets on where it is.
+
+use super::{Cluster, Job, Part};
+
+/// Work per millisecond, for as long as less than `until` of it is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub per_ms: f64,
+    /// Work done at which the rate is asked for again; more than all of it where it never changes.
+    pub until: f64,
+}
+
+impl Rate {
+    #[must_use]
+    pub const fn steady(per_ms: f64) -> Self {
+        Self { per_ms, until: f64::INFINITY }
+    }
+}
+
+/// A model of progress. Rates may depend on the place and on what is done, and on nothing else.
+pub trait Progress {
+    /// Rates of 0 are taken for what never ends.
+    fn rate(&self, job: usize, of: &Job, place: &[Part], cluster: &Cluster, done: f64) -> Rate;
+}
+
+/// A job runs as recorded wherever it is, and with fewer devices in proportion longer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recorded;
+
+impl Progress for Recorded {
+    fn rate(&self, _: usize, of: &Job, place: &[Part], _: &Cluster, _: f64) -> Rate {
+        let has = super::gpus_of(place);
+        Rate::steady(if has == of.gpus { 1.0 } else { f64::from(has) / f64::from(of.gpus.max(1)) })
+    }
+}

@@ -1,0 +1,159 @@
+//! What a policy may know of a replay.
+
+use phalanx_model::DeviceMask;
+
+use super::{Cluster, Job, Part, Place, Progress};
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Not submitted yet, or larger than the cluster.
+    #[default]
+    Absent,
+    Waiting,
+    Running,
+    Done,
+}
+
+/// How far a job is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    pub phase: Phase,
+    /// Empty unless it runs.
+    pub place: Place,
+    /// When it was submitted, started, or stopped last.
+    pub since_ms: u64,
+    /// Work done until `counted_ms`, less what was lost.
+    pub(super) done: f64,
+    /// Until when `done` counts; while it starts, when work begins.
+    pub(super) counted_ms: u64,
+    /// Work per ms on its place.
+    pub(super) rate: f64,
+    /// Work done at which the rate changes, or all of it.
+    pub(super) until: f64,
+    /// Work that would be kept if it lost its devices, and when it was saved.
+    pub(super) saved: f64,
+    pub(super) saved_ms: u64,
+    /// Counts changes of its run.
+    pub(super) run: u32,
+    /// Time with devices before its present run, and the same by device.
+    pub(super) held_ms: u64,
+    pub(super) held_gpu_ms: u64,
+}
+
+/// A replay as it stands.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub now: u64,
+    pub cluster: &'a Cluster,
+    pub jobs: &'a [Job],
+    /// Jobs that wait, in the order of submission.
+    pub waiting: &'a [usize],
+    /// Jobs that run, in the order of submission.
+    pub running: &'a [usize],
+    /// By node.
+    pub free: &'a [DeviceMask],
+    /// By node; a lost one has nothing free.
+    pub is_up: &'a [bool],
+    pub(super) states: &'a [State],
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl<'a> View<'a> {
+    #[must_use]
+    pub fn state(&self, job: usize) -> &'a State {
+        &self.states[job]
+    }
+
+    #[must_use]
+    pub fn place(&self, job: usize) -> &'a [Part] {
+        &self.states[job].place
+    }
+
+    #[must_use]
+    pub fn is_running(&self, job: usize) -> bool {
+        self.states[job].phase == Phase::Running
+    }
+
+    /// Work done until now.
+    #[must_use]
+    pub fn done(&self, job: usize) -> f64 {
+        self.states[job].done_at(self.now)
+    }
+
+    /// Work that is left: only oracles look at it.
+    #[must_use]
+    pub fn remaining(&self, job: usize) -> f64 {
+        (self.jobs[job].work - self.done(job)).max(0.0)
+    }
+
+    /// Time for which it had devices.
+    #[must_use]
+    pub fn held_ms(&self, job: usize) -> u64 {
+        let state = &self.states[job];
+        state.held_ms + if self.is_running(job) { self.now - state.since_ms } else { 0 }
+    }
+
+    /// The same by device: what least attained service counts.
+    #[must_use]
+    pub fn held_gpu_ms(&self, job: usize) -> u64 {
+        let state = &self.states[job];
+        let now = u64::from(super::gpus_of(&state.place)) * (self.now.saturating_sub(state.since_ms));
+        state.held_gpu_ms + if self.is_running(job) { now } else { 0 }
+    }
+
+    /// Work per millisecond that a job would do from here with all that it asks for on nodes of one model; 0 where it
+    /// could not run there. What a profile of the job says.
+    #[must_use]
+    pub fn speed_on(&self, job: usize, model: usize) -> f64 {
+        let of = &self.jobs[job];
+        if !of.models.is_empty()
+            && !self.cluster.models.get(model).is_some_and(|name| of.models.contains(name))
+        {
+            return 0.0;
+        }
+        let mut left = of.gpus;
+        let mut place = Place::new();
+        for node in (0..self.cluster.nodes.len()).filter(|node| self.cluster.model_of[*node] == model) {
+            let here = left.min(self.cluster.gpus_on(node));
+            if here > 0 {
+                place.push(Part { node, devices: DeviceMask::first(here) });
+            }
+            left -= here;
+            if left == 0 {
+                return self.progress.rate(job, of, &place, self.cluster, self.done(job)).per_ms;
+            }
+        }
+        0.0
+    }
+
+    /// All that wait or run, in the order of submission.
+    #[must_use]
+    pub fn active(&self) -> Vec<usize> {
+        let mut all = [self.waiting, self.running].concat();
+        all.sort_unstable();
+        all
+    }
+
+    /// Devices that all jobs that are there ask for.
+    #[must_use]
+    pub fn active_gpus(&self) -> u32 {
+        let all = self.waiting.iter().chain(self.running);
+        all.fold(0, |sum, job| sum.saturating_add(self.jobs[*job].gpus))
+    }
+
+    #[must_use]
+    pub fn free_gpus(&self) -> u32 {
+        self.free.iter().map(|free| free.count()).sum()
+    }
+}
+
+impl State {
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms")]
+    pub(super) fn done_at(&self, now: u64) -> f64 {
+        if self.phase != Phase::Running {
+            return self.done;
+        }
+        (self.done + self.rate * now.saturating_sub(self.counted_ms) as f64).min(self.until)
+    }
+}
