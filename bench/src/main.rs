@@ -7,6 +7,7 @@
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|philly [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- step [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
@@ -73,6 +74,16 @@ usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--da
     --json         one JSON object in one line in place of text
     --workload NAME     one of the ten pod lists; without it all of them
     --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
+    --data FOLDER  the traces; without it ../shared/data/traces beside the project
+
+usage: phalanx-bench sim muri|shockwave|gavel|philly [--json] [--data FOLDER]
+
+  sim     published results of other schedulers' simulations, and what comes out of our world under their settings
+    muri           SRTF and SRSF on Muri's four traces
+    shockwave      max-min fairness and Themis on Shockwave's 120 jobs
+    gavel          least attained service and max-min fairness on Gavel's continuous workloads
+    philly         time to replay Philly's 82,247 jobs under each policy
+    --json         JSON in place of text
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
 
 usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME] [--repeat N]

@@ -7,16 +7,18 @@ use phalanx_sim::policies::{
     Backfill, Drf, Fifo, Gandiva, Hived, Las, NAMES, Order, Ordered, Packing, Preemption, Promise, Room,
     Rules, Sjf, Srsf, Srtf, Themis, Tiresias, named,
 };
+use phalanx_sim::replay::measured::{Throughputs, batch_in};
 use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{
-    Act, Cluster, Job, NodeEvent, Outcome, Part, Progress, Rack, Rate, Recorded, Replay, Scheduler, Settings,
-    View,
+    Act, Job, Machines, NodeEvent, Outcome, Part, Placed, Progress, Rack, Rate, Recorded, Replay, Scheduler,
+    Settings, View,
 };
+use phalanx_sim::trace::{BatchMode, Training};
 
 const S: u64 = 1_000;
 
-fn cluster(nodes: usize, gpus_per_node: u32) -> Cluster {
-    Cluster::plain(&[Rack { model: "gpu", nodes, gpus_per_node }]).unwrap()
+fn cluster(nodes: usize, gpus_per_node: u32) -> Machines {
+    Machines::plain(&[Rack { model: "gpu", nodes, gpus_per_node }]).unwrap()
 }
 
 /// Jobs as (submitted in s, GPUs, seconds of work).
@@ -33,7 +35,7 @@ fn jobs(of: &[(u64, u32, u32)]) -> Vec<Job> {
     of.iter().enumerate().map(job).collect()
 }
 
-fn replay(cluster: &Cluster, jobs: &[Job], settings: Settings, policy: &mut dyn Scheduler) -> Outcome {
+fn replay(cluster: &Machines, jobs: &[Job], settings: Settings, policy: &mut dyn Scheduler) -> Outcome {
     Replay { cluster, jobs, progress: &Recorded, settings, node_events: &[] }.run(policy).unwrap()
 }
 
@@ -170,7 +172,7 @@ fn a_start_costs_its_time_and_a_stop_what_was_not_saved() {
 struct Uneven;
 
 impl Progress for Uneven {
-    fn rate(&self, _: usize, _: &Job, place: &[Part], cluster: &Cluster, done: f64) -> Rate {
+    fn rate(&self, _: usize, _: &Job, place: &[Part], cluster: &Machines, done: f64) -> Rate {
         let model = &cluster.models[cluster.model_of[place[0].node]];
         let speed = if model == "new" { 2.0 } else { 1.0 };
         if done < 10_000.0 { Rate { per_ms: speed, until: 10_000.0 } } else { Rate::steady(speed / 4.0) }
@@ -183,7 +185,7 @@ fn progress_depends_on_the_place_and_on_what_is_done() {
         Rack { model: "new", nodes: 1, gpus_per_node: 1 },
         Rack { model: "old", nodes: 1, gpus_per_node: 1 },
     ];
-    let cluster = Cluster::plain(&racks).unwrap();
+    let cluster = Machines::plain(&racks).unwrap();
     let of = jobs(&[(0, 1, 20), (0, 1, 20)]);
     let replay = Replay {
         cluster: &cluster,
@@ -194,6 +196,41 @@ fn progress_depends_on_the_place_and_on_what_is_done() {
     };
     let outcome = replay.run(&mut ordered(Fifo, STRICT)).unwrap();
     assert_eq!(ends(&outcome), [25, 50], "5 + 20 s where it is fast, 10 + 40 s where it is not");
+}
+
+#[test]
+fn whoever_communicates_across_more_than_it_has_to_is_slower() {
+    let clos = phalanx_sim::cluster::Clos::read("4x2x8:4").unwrap();
+    let machines = Machines::from(phalanx_sim::cluster::Cluster::of_clos(&clos).unwrap());
+    let mut job = jobs(&[(0, 16, 1)]).remove(0);
+    job.traffic_milli = 500;
+    let speed = |job: &Job, nodes: &[(usize, u32)]| -> f64 {
+        let part = |(node, gpus): &(usize, u32)| Part { node: *node, devices: DeviceMask::first(*gpus) };
+        let place: Vec<Part> = nodes.iter().map(part).collect();
+        Placed::default().rate(0, job, &place, &machines, 0.0).per_ms
+    };
+    let (inside, across) = (speed(&job, &[(0, 8), (1, 8)]), speed(&job, &[(0, 8), (2, 8)]));
+    let scattered = speed(&job, &(0..8).map(|node| (node, 2)).collect::<Vec<_>>());
+    assert!((inside - 1.0).abs() < 1e-9, "{inside}");
+    assert!(inside > across && across > scattered && scattered > 0.0, "{inside} {across} {scattered}");
+    job.traffic_milli = 0;
+    assert!((speed(&job, &[(0, 8), (2, 8)]) - 1.0).abs() < 1e-9, "it sends nothing");
+}
+
+#[test]
+fn measured_tables_give_speeds_and_batches_change_with_epochs() {
+    let table = r#"{"v100": {"('LM (batch size 10)', 2)": {"null": 4.5, "('A3C', 2)": [1.0, 2.0]}}}"#;
+    let speeds = Throughputs::read(table).unwrap();
+    assert_eq!(speeds.of("v100", "LM (batch size 10)", 2), Some(4.5));
+    assert_eq!(speeds.of("v100", "LM (batch size 10)", 1), None);
+    let wrong = Throughputs::read(r#"{"v100": {"LM": {"null": 1.0}}}"#).unwrap_err();
+    assert_eq!(wrong, "LM is no ('type', devices)");
+    let training =
+        |batch| Training { model: "LM".to_owned(), batch_size: Some(10), steps: None, step_us: None, batch };
+    let sizes = |batch| [0, 9, 10, 11, 25, 60].map(|epoch| batch_in(&training(batch), 10, 1, epoch));
+    assert_eq!(sizes(BatchMode::Static), [10; 6]);
+    assert_eq!(sizes(BatchMode::Accordion), [10, 10, 80, 80, 80, 80]);
+    assert_eq!(sizes(BatchMode::Gns), [10, 10, 10, 20, 40, 80]);
 }
 
 /// Orders what it was told to.
@@ -235,7 +272,7 @@ fn the_world_refuses_what_cannot_be() {
     ];
     let racks =
         [Rack { model: "a", nodes: 1, gpus_per_node: 4 }, Rack { model: "b", nodes: 1, gpus_per_node: 4 }];
-    let cluster = Cluster::plain(&racks).unwrap();
+    let cluster = Machines::plain(&racks).unwrap();
     let mut of = jobs(&[(0, 2, 10), (0, 2, 10), (0, 1, 10)]);
     of[2].models = vec!["a".to_owned()];
     for (what, acts) in wrong {

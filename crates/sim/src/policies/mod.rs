@@ -12,6 +12,7 @@ mod simplex;
 mod tiresias;
 
 pub use backfill::{Backfill, Promise};
+pub(crate) use gangs::gang;
 pub use gavel::{Gavel, Goal};
 pub use ordered::{Order, Ordered, Preemption};
 pub use orders::{Fifo, Gandiva, Las, Sjf, Srsf, Srtf};
@@ -22,7 +23,7 @@ pub use tiresias::Tiresias;
 
 use std::collections::BTreeMap;
 
-use crate::replay::{Cluster, Scheduler};
+use crate::replay::{Machines, Scheduler};
 
 /// Turns of Gandiva: its time slice of a minute (OSDI 2018, section 3.1).
 const GANDIVA_MS: u64 = 60_000;
@@ -63,7 +64,7 @@ pub const NAMES: [(&str, bool); 19] = [
 /// When there is none of that name, or the engine refuses the cluster.
 pub fn named(
     name: &str,
-    cluster: &Cluster,
+    cluster: &Machines,
     rules: &Rules,
     cells: &BTreeMap<String, u32>,
 ) -> Result<Box<dyn Scheduler>, String> {

@@ -15,7 +15,7 @@ use phalanx_model::{
 
 use super::gangs::gang;
 use crate::members::ended_by;
-use crate::replay::{Act, Cluster, Job, Part, Place, Scheduler, View};
+use crate::replay::{Act, Job, Machines, Part, Place, Scheduler, View};
 
 /// Steps at one moment: an order, its answer and what follows need a handful.
 const STEPS_MAX: u32 = 10_000;
@@ -50,7 +50,7 @@ impl Phalanx {
     ///
     /// # Errors
     /// When it refuses a node or a queue.
-    pub fn new(cluster: &Cluster, rules: &Rules) -> Result<Self, String> {
+    pub fn new(cluster: &Machines, rules: &Rules) -> Result<Self, String> {
         let name = |text: &str| QueueName::new(text).map_err(|e| e.to_string());
         let mut facts = vec![
             Input::LevelsConfigured { levels: cluster.levels.clone() },
@@ -103,7 +103,7 @@ impl Phalanx {
     }
 
     /// Answers every order of the last step, and says what the world has to do for it.
-    fn answer(&mut self, cluster: &Cluster, acts: &mut Vec<Act>) {
+    fn answer(&mut self, cluster: &Machines, acts: &mut Vec<Act>) {
         let out = std::mem::take(&mut self.out);
         for effect in &out.effects {
             self.facts.push(Input::EffectDone { effect: effect.id });
@@ -226,7 +226,7 @@ fn policy(job: &Job) -> Policy {
 }
 
 /// The parts of a placement by node.
-fn place(cluster: &Cluster, placement: &Placement) -> Place {
+fn place(cluster: &Machines, placement: &Placement) -> Place {
     let mut parts = Place::new();
     let mut last = None;
     for slot in &placement.slots {

@@ -6,7 +6,7 @@ use phalanx_engine::{Piece, Placer, Share};
 use phalanx_model::DeviceMask;
 
 use super::gangs::gang;
-use crate::replay::{Cluster, Job, Part, Place, View, gpus_of};
+use crate::replay::{Job, Machines, Part, Place, View, gpus_of};
 
 /// A way to choose places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Room {
 
     /// Made equal to a cluster in which so much is free by node. What changed since the last time is all that is looked
     /// at.
-    pub fn become_free(&mut self, cluster: &Cluster, free: &[DeviceMask]) {
+    pub fn become_free(&mut self, cluster: &Machines, free: &[DeviceMask]) {
         if self.free.is_empty() {
             self.free = cluster.all_free();
             if self.packing == Packing::Topology {
@@ -115,7 +115,7 @@ impl Room {
     }
 
     /// A place for a job with so many devices, among the free ones. It is not taken yet.
-    pub fn find(&mut self, cluster: &Cluster, job: &Job, gpus: u32) -> Option<Place> {
+    pub fn find(&mut self, cluster: &Machines, job: &Job, gpus: u32) -> Option<Place> {
         if gpus > self.gpus {
             return None;
         }
@@ -161,7 +161,7 @@ impl Room {
         None
     }
 
-    fn whole_first(&self, cluster: &Cluster, nodes: Vec<usize>, gpus: u32) -> Option<Place> {
+    fn whole_first(&self, cluster: &Machines, nodes: Vec<usize>, gpus: u32) -> Option<Place> {
         let largest = nodes.iter().map(|node| cluster.gpus_on(*node)).max()?.max(1);
         let (whole, rest) = if gpus <= largest { (0, gpus) } else { (gpus / largest, gpus % largest) };
         let is_whole = |node: &&usize| self.free_on(**node) == largest;
@@ -210,7 +210,7 @@ impl Room {
 }
 
 /// The search, our number of each of its nodes, and its number of each of ours.
-fn search(cluster: &Cluster) -> (Placer, Vec<usize>, Vec<u32>) {
+fn search(cluster: &Machines) -> (Placer, Vec<usize>, Vec<u32>) {
     let placer = Placer::new(&cluster.levels, cluster.nodes.iter().cloned(), &cluster.costs);
     let ours: Vec<usize> = placer.nodes().filter_map(|name| cluster.index_of(name)).collect();
     let mut theirs = vec![0; cluster.nodes.len()];

@@ -30,14 +30,22 @@ pub struct Job {
 }
 
 impl Job {
-    /// A recorded job, whose work is the time that it ran.
+    /// A recorded job, whose work is the time that it ran. Nothing for one without devices, which competes for nothing
+    /// here, or whose run time is not known. Shares of a device count as whole ones.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms, 285,000 years")]
-    pub fn recorded(of: &TraceJob) -> Self {
+    pub fn recorded(of: &TraceJob) -> Option<Self> {
+        let run_ms = of.run_ms.filter(|_| of.gpus > 0)?;
+        Some(Self { work: run_ms as f64, ..Self::asking(of) })
+    }
+
+    /// What a recorded job asks for, with no work yet.
+    #[must_use]
+    pub fn asking(of: &TraceJob) -> Self {
         Self {
             name: of.id.clone(),
             submit_ms: of.submit_ms,
-            work: of.run_ms as f64,
+            work: 0.0,
             gpus: of.gpus,
             gpus_min: of.gpus,
             gpus_max: of.gpus,
@@ -52,9 +60,9 @@ impl Job {
         }
     }
 
-    /// Jobs that have devices, by submission. Those without are left out: nothing here competes for CPUs alone.
+    /// Jobs of a trace that can be replayed as recorded, by submission.
     #[must_use]
     pub fn all_of(trace: &Trace) -> Vec<Self> {
-        trace.jobs.iter().filter(|job| job.gpus > 0).map(Self::recorded).collect()
+        trace.jobs.iter().filter_map(Self::recorded).collect()
     }
 }

@@ -7,19 +7,22 @@
 //! Time is in whole milliseconds. Work is `f64`, with + - x / alone, so that every platform gives the same bytes.
 
 mod books;
-mod cluster;
 mod job;
+mod machines;
+pub mod measured;
 pub mod metrics;
 mod outcome;
+mod placed;
 mod progress;
 mod state;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-pub use cluster::{Cluster, Part, Place, Rack, gpus_of};
 pub use job::Job;
+pub use machines::{Machines, Part, Place, Rack, gpus_of};
 pub use outcome::{JobOutcome, Outcome, Sample};
+pub use placed::Placed;
 pub use progress::{Progress, Rate, Recorded};
 pub use state::{Phase, State, View};
 
@@ -99,7 +102,7 @@ pub struct NodeEvent {
 /// A replay that has not run yet.
 #[derive(Clone, Copy)]
 pub struct Replay<'a> {
-    pub cluster: &'a Cluster,
+    pub cluster: &'a Machines,
     /// Sorted by submission.
     pub jobs: &'a [Job],
     pub progress: &'a dyn Progress,

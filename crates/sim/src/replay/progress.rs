@@ -1,6 +1,6 @@
 //! How fast a job gets on where it is.
 
-use super::{Cluster, Job, Part};
+use super::{Job, Machines, Part};
 
 /// Work per millisecond, for as long as less than `until` of it is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ impl Rate {
 /// A model of progress. Rates may depend on the place and on what is done, and on nothing else.
 pub trait Progress {
     /// Rates of 0 are taken for what never ends.
-    fn rate(&self, job: usize, of: &Job, place: &[Part], cluster: &Cluster, done: f64) -> Rate;
+    fn rate(&self, job: usize, of: &Job, place: &[Part], cluster: &Machines, done: f64) -> Rate;
 }
 
 /// A job runs as recorded wherever it is, and with fewer devices in proportion longer.
@@ -28,7 +28,7 @@ pub trait Progress {
 pub struct Recorded;
 
 impl Progress for Recorded {
-    fn rate(&self, _: usize, of: &Job, place: &[Part], _: &Cluster, _: f64) -> Rate {
+    fn rate(&self, _: usize, of: &Job, place: &[Part], _: &Machines, _: f64) -> Rate {
         let has = super::gpus_of(place);
         Rate::steady(if has == of.gpus { 1.0 } else { f64::from(has) / f64::from(of.gpus.max(1)) })
     }

@@ -2,7 +2,7 @@
 
 use phalanx_model::DeviceMask;
 
-use super::{Cluster, Job, Part, Place, Progress};
+use super::{Job, Machines, Part, Place, Progress};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct State {
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub now: u64,
-    pub cluster: &'a Cluster,
+    pub cluster: &'a Machines,
     pub jobs: &'a [Job],
     /// Jobs that wait, in the order of submission.
     pub waiting: &'a [usize],

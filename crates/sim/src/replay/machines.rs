@@ -1,4 +1,4 @@
-//! The machines of a replay, and what of them is free.
+//! The machines of a replay, in the order in which everything here counts them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use phalanx_model::{
 /// Machines under their domains. Nodes stand in the order of their paths, then of their names; everything here counts
 /// them in that order.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub struct Machines {
     pub levels: Levels,
     pub nodes: Vec<Node>,
     pub costs: CostTable,
@@ -43,7 +43,7 @@ pub fn gpus_of(place: &[Part]) -> u32 {
     place.iter().map(|part| part.devices.count()).sum()
 }
 
-/// So many equal nodes, for [`Cluster::plain`].
+/// So many equal nodes, for [`Machines::plain`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rack<'a> {
     pub model: &'a str,
@@ -51,7 +51,13 @@ pub struct Rack<'a> {
     pub gpus_per_node: u32,
 }
 
-impl Cluster {
+impl From<crate::cluster::Cluster> for Machines {
+    fn from(of: crate::cluster::Cluster) -> Self {
+        Self::new(of.levels, of.nodes, of.costs)
+    }
+}
+
+impl Machines {
     /// Nodes as a cluster file or a map has them.
     #[must_use]
     pub fn new(levels: Levels, mut nodes: Vec<Node>, costs: CostTable) -> Self {

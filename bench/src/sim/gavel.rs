@@ -1,0 +1,115 @@
+//! Gavel's continuous workloads on 36 V100, 36 P100 and 36 K80 under least attained service and max-min fairness.
+//!
+//! Settings from `scheduler/` of stanford-futuredata/gavel: jobs arrive as a Poisson process; each is one of the types that
+//! were measured, with equal chance; it takes 10^u minutes on a V100 with u from 1.5 to 3 (80 of 100) or from 3 to 4 (20);
+//! where there are jobs of several GPUs, 70 of 100 have 1, 10 have 2, 15 have 4, 5 have 8 (`utils.py`, `generate_job`);
+//! rounds of 360 s; the mean is over jobs 4,000 to 5,000. The published runs draw from Python's generator and are means of
+//! three seeds; ours are means of three seeds of our own.
+
+use std::path::Path;
+
+use phalanx_sim::Rng;
+use phalanx_sim::policies::{Gavel, Goal};
+use phalanx_sim::replay::measured::{ByModel, Throughputs};
+use phalanx_sim::replay::{Job, Machines, Rack, Replay, Settings};
+
+use super::Row;
+
+const ROUND_MS: u64 = 360_000;
+const MODELS: [&str; 3] = ["k80", "p100", "v100"];
+const SEEDS: [u64; 3] = [0, 1, 2];
+const MEASURED: std::ops::Range<usize> = 4_000..5_000;
+/// As many are drawn as keep the cluster busy until the last that counts has ended.
+const DRAWN: usize = 6_000;
+/// Notebooks `continuous_jobs*.ipynb`, in hours: jobs per hour, whether there are jobs of several GPUs, LAS, max-min.
+const PUBLISHED: [(f64, bool, f64, f64); 3] =
+    [(4.0, false, 23.49, 16.82), (4.8, false, 35.79, 18.97), (2.0, true, 28.91, 21.90)];
+
+/// Between 0 and 1.
+#[expect(clippy::cast_precision_loss, reason = "53 bits")]
+fn unit(rng: &mut Rng) -> f64 {
+    rng.below(1 << 53) as f64 / (1_u64 << 53) as f64
+}
+
+struct Drawn {
+    jobs: Vec<Job>,
+    speeds: ByModel,
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds of a year")]
+fn draw(table: &Throughputs, jobs_per_hour: f64, has_large: bool, seed: u64) -> Drawn {
+    let mut rng = Rng::new(seed);
+    let mut drawn = Drawn { jobs: Vec::new(), speeds: ByModel::default() };
+    let mut now_ms = 0.0;
+    for number in 0..DRAWN {
+        let gpus = match rng.below(100) {
+            0..70 => 1,
+            70..80 => 2,
+            80..95 => 4,
+            _ => 8,
+        };
+        let gpus = if has_large { gpus } else { 1 };
+        let kinds: Vec<(&str, f64)> = table.kinds("v100", gpus).filter(|(_, speed)| *speed > 0.0).collect();
+        let Some((kind, on_v100)) = kinds.get(rng.below(kinds.len() as u64) as usize).copied() else {
+            continue;
+        };
+        let exponent = if rng.below(100) < 80 { 1.5 + 1.5 * unit(&mut rng) } else { 3.0 + unit(&mut rng) };
+        let run_ms = 10_f64.powf(exponent) * 60_000.0;
+        let speeds = MODELS.map(|model| table.of(model, kind, gpus).unwrap_or(0.0) / 1_000.0);
+        drawn.jobs.push(Job {
+            name: number.to_string(),
+            submit_ms: now_ms as u64,
+            work: run_ms * on_v100 / 1_000.0,
+            gpus,
+            gpus_min: gpus,
+            gpus_max: gpus,
+            ..Job::default()
+        });
+        drawn.speeds.speeds.push(speeds.to_vec());
+        now_ms += -(1.0 - unit(&mut rng)).ln() / jobs_per_hour * 3_600_000.0;
+    }
+    drawn
+}
+
+pub(super) fn measure(folder: &Path) -> Result<Vec<Row>, String> {
+    let table = Throughputs::read(&super::read(&folder.join("gavel/simulation_throughputs.json"))?)?;
+    let racks = MODELS.map(|model| Rack { model, nodes: 9, gpus_per_node: 4 });
+    let machines = Machines::plain(&racks).map_err(|e| e.to_string())?;
+    let mut rows = Vec::new();
+    for (jobs_per_hour, has_large, las, max_min) in PUBLISHED {
+        let sort = if has_large { "multi-GPU" } else { "single-GPU" };
+        let setting = format!("{sort}, {jobs_per_hour} jobs/h");
+        for (goal, policy, published) in
+            [(Goal::MaxMinUnaware, "las", las), (Goal::MaxMin, "max-min", max_min)]
+        {
+            let mut hours = 0.0;
+            for seed in SEEDS {
+                hours += mean_hours(&table, &machines, (jobs_per_hour, has_large, seed), goal)?;
+            }
+            let ours = hours / SEEDS.len() as f64;
+            rows.push(Row::new(setting.clone(), policy, "mean JCT, h", published, ours));
+        }
+    }
+    Ok(rows)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds are exact below 2^53")]
+fn mean_hours(
+    table: &Throughputs,
+    machines: &Machines,
+    (jobs_per_hour, has_large, seed): (f64, bool, u64),
+    goal: Goal,
+) -> Result<f64, String> {
+    let Drawn { jobs, speeds } = draw(table, jobs_per_hour, has_large, seed);
+    let replay = Replay {
+        cluster: machines,
+        jobs: &jobs,
+        progress: &speeds,
+        settings: Settings::default(),
+        node_events: &[],
+    };
+    let outcome = replay.run(&mut Gavel::new(goal, ROUND_MS)).map_err(|e| e.to_string())?;
+    let counted = outcome.jobs.get(MEASURED).unwrap_or_default();
+    let times: Vec<u64> = counted.iter().filter_map(phalanx_sim::replay::JobOutcome::completion_ms).collect();
+    Ok(times.iter().sum::<u64>() as f64 / times.len().max(1) as f64 / 3_600_000.0)
+}

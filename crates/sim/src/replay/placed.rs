@@ -1,0 +1,110 @@
+//! Progress by the cost model: whoever communicates across more than it has to is slower.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use phalanx_cost::{Constants, Input, predict};
+use phalanx_engine::Placer;
+use phalanx_model::{Node, Placement, Slot, Traffic};
+
+use super::{Job, Machines, Part, Place, Progress, Rate};
+use crate::policies::gang;
+
+/// A job spends a declared share of its time in communication where it is placed best, and that part takes longer where
+/// the cost model predicts so: `speed = 1 / (1 - share + share * predicted / best)`. Others on the same links are not
+/// counted. Work is in milliseconds at the best place.
+#[derive(Debug, Default)]
+pub struct Placed {
+    /// Predicted times, in ns, by how a place looks from inside: its nodes by what they have and which domains they share.
+    known: RefCell<BTreeMap<Shape, f64>>,
+    /// The same of the best places in the empty cluster, by number of devices.
+    best: RefCell<BTreeMap<u32, f64>>,
+    placer: RefCell<Option<Placer>>,
+}
+
+/// By node: its hardware, its devices, and on each level which of the place's domains it stands in.
+type Shape = Vec<(String, u64, Vec<usize>)>;
+
+impl Placed {
+    fn shape(place: &[Part], cluster: &Machines) -> Shape {
+        let mut seen: Vec<Vec<&[phalanx_model::DomainName]>> = vec![Vec::new(); cluster.levels.above.len()];
+        let node = |part: &Part| {
+            let node = &cluster.nodes[part.node];
+            let domains = seen.iter_mut().enumerate().map(|(depth, seen)| {
+                let path = node.path.get(..=depth).unwrap_or(&node.path);
+                seen.iter().position(|known| *known == path).unwrap_or_else(|| {
+                    seen.push(path);
+                    seen.len() - 1
+                })
+            });
+            (node.machine.shape.to_string(), part.devices.0, domains.collect())
+        };
+        place.iter().map(node).collect()
+    }
+
+    /// One collective of the job on a place, in ns; 0 where the cost model knows nothing.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds are exact below 2^53")]
+    fn time_ns(&self, of: &Job, place: &[Part], cluster: &Machines) -> f64 {
+        let shape = Self::shape(place, cluster);
+        if let Some(known) = self.known.borrow().get(&shape) {
+            return *known;
+        }
+        let nodes: Vec<Node> = place.iter().map(|part| cluster.nodes[part.node].clone()).collect();
+        let devices =
+            place.iter().flat_map(|part| part.devices.iter().map(move |device| (part.node, device)));
+        let slot = |(rank, (node, device)): (u32, (usize, u32))| Slot {
+            rank,
+            node: cluster.nodes[node].name.clone(),
+            devices: phalanx_model::DeviceMask::one(device),
+            part: None,
+        };
+        let placement =
+            Placement { slots: (0..).zip(devices).map(slot).collect(), level: cluster.levels.node.clone() };
+        let traffic: Option<Traffic> = gang(of, of.gpus).traffic;
+        let predicted = traffic.and_then(|traffic| {
+            let (table, levels, constants) = (&cluster.costs, &cluster.levels, &Constants::default());
+            predict(&Input { table, levels, nodes: &nodes, placement: &placement, traffic, constants }).ok()
+        });
+        let time_ns = predicted.map_or(0.0, |found| found.communication_ns as f64);
+        self.known.borrow_mut().insert(shape, time_ns);
+        time_ns
+    }
+
+    fn best_ns(&self, of: &Job, gpus: u32, cluster: &Machines) -> f64 {
+        if let Some(known) = self.best.borrow().get(&gpus) {
+            return *known;
+        }
+        let mut slot = self.placer.borrow_mut();
+        let placer = slot.get_or_insert_with(|| {
+            Placer::new(&cluster.levels, cluster.nodes.iter().cloned(), &cluster.costs)
+        });
+        let names: Vec<phalanx_model::NodeName> = placer.nodes().cloned().collect();
+        let place: Place = match placer.place(&gang(&Job::default(), gpus)) {
+            Some(_) => placer
+                .shares()
+                .filter_map(|share| {
+                    let node = cluster.index_of(names.get(share.node as usize)?)?;
+                    Some(Part { node, devices: share.devices })
+                })
+                .collect(),
+            None => Place::new(),
+        };
+        let time_ns = self.time_ns(of, &place, cluster);
+        self.best.borrow_mut().insert(gpus, time_ns);
+        time_ns
+    }
+}
+
+impl Progress for Placed {
+    fn rate(&self, _: usize, of: &Job, place: &[Part], cluster: &Machines, _: f64) -> Rate {
+        let gpus = super::gpus_of(place);
+        let scaled = f64::from(gpus) / f64::from(of.gpus.max(1));
+        if of.traffic_milli == 0 || gpus < 2 {
+            return Rate::steady(scaled);
+        }
+        let best_ns = self.best_ns(of, gpus, cluster);
+        let ratio = if best_ns > 0.0 { (self.time_ns(of, place, cluster) / best_ns).max(1.0) } else { 1.0 };
+        let share = f64::from(of.traffic_milli.min(1_000)) / 1_000.0;
+        Rate::steady(scaled / (1.0 - share + share * ratio))
+    }
+}
