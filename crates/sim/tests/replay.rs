@@ -63,9 +63,9 @@ fn exit_codes_tell_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.scenario");
     let path = file.to_str().unwrap();
-    assert_eq!(sim(&["run", path]).0, Some(2), "there is no such file");
+    assert_eq!(sim(&["scenario", path]).0, Some(2), "there is no such file");
     std::fs::write(&file, "node a gpus=4\nsubmit j gpus=4\nexpect j running\n").unwrap();
-    let (code, text) = sim(&["run", path]);
+    let (code, text) = sim(&["scenario", path]);
     assert_eq!(code, Some(1));
     assert!(text.contains("line 3, column 1: expected j to be running, it is starting"), "{text}");
     assert_eq!(sim(&["swarm", "--seed", "1", "--runs", "3"]).0, Some(0));

@@ -1,23 +1,16 @@
-//! `phalanx-sim`: the seeded swarm, scenarios, the replay of journals, and traces.
+//! `phalanx-sim`: the commands of `phalanx sim`, and scenarios.
 
 #![forbid(unsafe_code)]
 
-mod trace;
+mod host;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use phalanx_sim::{FailureKind, run_scenario, swarm};
+use phalanx_sim::command::{self, COMMANDS, CommandError};
+use phalanx_sim::run_scenario;
 
-const USAGE: &str = "\
-usage: phalanx-sim swarm [--seed N] [--runs K]   random work, clusters and faults; seeds N to N+K-1
-       phalanx-sim run FILE                      a scenario; prints what happened
-       phalanx-sim replay JOURNAL_DIR            every recorded step is decided again, and must be the same
-       phalanx-sim trace FILE [options]          what a trace of jobs holds, and parts of it
-       phalanx-sim generate [options]            jobs drawn from distributions
-       phalanx-sim trace --help                  the options of both
-
-exit codes: 0 good, 1 correctness broken, 2 wrong usage or unreadable input, 3 liveness broken, 4 crash";
+use host::Terminal;
 
 const CORRECTNESS: u8 = 1;
 const USAGE_CODE: u8 = 2;
@@ -28,68 +21,48 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let code = match words.as_slice() {
-        ["swarm", options @ ..] => {
-            swarm_options(options).map_or_else(usage, |(seed, runs)| swarms(seed, runs))
-        }
-        ["run", file] => run(Path::new(file)),
-        ["replay", dir] => replay::replay(Path::new(dir)),
-        ["trace" | "generate", "--help" | "-h"] => {
-            println!("{}", trace::help());
-            0
-        }
-        ["trace", file, options @ ..] => trace::trace(file, options),
-        ["generate", options @ ..] => trace::generate(options),
+        ["scenario", file] => scenario(Path::new(file)),
         ["--help" | "-h"] => {
-            println!("{USAGE}");
+            print!("{}", help());
             0
         }
-        _ => usage("a command is missing"),
+        words => match command::run(words, &mut Terminal::default()) {
+            Some(Ok(())) => 0,
+            Some(Err(error)) => refuse(&error),
+            None => refuse(&CommandError::Usage("a command is missing".to_owned())),
+        },
     };
     ExitCode::from(code)
 }
 
-fn usage(what: impl std::fmt::Display) -> u8 {
-    eprintln!("phalanx-sim: {what}\n{USAGE}");
-    USAGE_CODE
+fn help() -> String {
+    format!(
+        "\
+usage: phalanx-sim COMMAND [options]; `phalanx-sim COMMAND --help` tells the options
+
+{COMMANDS}
+  scenario FILE                      a scenario; prints what happened
+
+exit codes: 0 good, 1 correctness broken, 2 wrong usage or unreadable input, 3 liveness broken, 4 crash
+"
+    )
 }
 
-fn swarm_options(options: &[&str]) -> Result<(u64, u64), String> {
-    let (mut seed, mut runs) = (1, 100);
-    for pair in options.chunks(2) {
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
-        match pair {
-            ["--seed", n] => seed = number(n)?,
-            ["--runs", n] => runs = number(n)?,
-            _ => return Err(format!("unknown option {:?}", pair.join(" "))),
+fn refuse(error: &CommandError) -> u8 {
+    eprintln!("phalanx-sim: {error}");
+    match error {
+        CommandError::Usage(_) => {
+            eprint!("{}", help());
+            USAGE_CODE
         }
+        CommandError::Input(_) => USAGE_CODE,
+        CommandError::Correctness(_) => CORRECTNESS,
+        CommandError::Liveness(_) => LIVENESS,
+        CommandError::Crash(_) => CRASH,
     }
-    Ok((seed, runs))
 }
 
-fn swarms(first: u64, runs: u64) -> u8 {
-    let (mut steps, mut starts, mut evictions, mut crashes) = (0, 0, 0, 0);
-    for seed in first..first.saturating_add(runs) {
-        let Ok(report) = std::panic::catch_unwind(|| swarm(seed)) else {
-            eprintln!("SEED {seed}: the engine crashed");
-            return CRASH;
-        };
-        if let Some(failure) = &report.failure {
-            eprintln!("{report}");
-            return if failure.kind == FailureKind::Liveness { LIVENESS } else { CORRECTNESS };
-        }
-        steps += report.steps;
-        starts += report.starts;
-        evictions += report.evictions;
-        crashes += report.crashes;
-    }
-    println!(
-        "{runs} runs from seed {first}: {steps} steps, {starts} starts, {evictions} evictions, {crashes} crashes, \
-         nothing broken"
-    );
-    0
-}
-
-fn run(path: &Path) -> u8 {
+fn scenario(path: &Path) -> u8 {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
@@ -107,87 +80,5 @@ fn run(path: &Path) -> u8 {
             eprintln!("{}: {error}", path.display());
             CORRECTNESS
         }
-    }
-}
-
-/// Files are read here and not in the library, which knows none.
-#[cfg(not(target_arch = "wasm32"))]
-mod replay {
-    use std::path::Path;
-
-    use phalanx_engine::{Config, Engine, VERSION};
-    use phalanx_journal::{JournalError, Record, read, segments};
-    use phalanx_model::Outcome;
-
-    use super::{CORRECTNESS, USAGE_CODE};
-
-    pub(super) fn replay(dir: &Path) -> u8 {
-        match replay_all(dir) {
-            Ok(Replayed { steps: 0, .. }) => {
-                eprintln!("phalanx-sim: {} holds no step of version {VERSION}", dir.display());
-                USAGE_CODE
-            }
-            Ok(Replayed { steps, differing: 0 }) => {
-                println!("{}: all {steps} steps are decided as they were", dir.display());
-                0
-            }
-            Ok(Replayed { steps, differing }) => {
-                eprintln!("{}: {differing} of {steps} steps are decided otherwise", dir.display());
-                CORRECTNESS
-            }
-            Err(error) => {
-                eprintln!("phalanx-sim: {error}");
-                USAGE_CODE
-            }
-        }
-    }
-
-    /// Over all segments: steps with recorded decisions, and those that are decided otherwise now.
-    #[derive(Default)]
-    struct Replayed {
-        steps: u64,
-        differing: u64,
-    }
-
-    fn replay_all(dir: &Path) -> Result<Replayed, JournalError> {
-        let mut replayed = Replayed::default();
-        for segment in segments(dir)? {
-            let (header, records, torn) = read(&segment.path)?;
-            let path = segment.path.display();
-            if let Some(torn) = torn {
-                println!("{path}: ends in an incomplete step: {torn:?}");
-            }
-            if header.engine != VERSION {
-                println!("{path}: written by version {}, skipped by {VERSION}", header.engine);
-                continue;
-            }
-            let mut engine = Engine::new(header.epoch, Config::default());
-            let mut out = Outcome::default();
-            for record in records {
-                match record {
-                    Record::Facts { now, inputs, .. } => {
-                        let _ = engine.step(now, &inputs, &mut out);
-                    }
-                    Record::Decisions { seq, effects, changes } => {
-                        replayed.steps += 1;
-                        if out.effects != effects || out.changes != changes {
-                            println!("{path}: step {seq} is decided otherwise");
-                            println!("  then {effects:?} {changes:?}");
-                            println!("  now  {:?} {:?}", out.effects, out.changes);
-                            replayed.differing += 1;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(replayed)
-    }
-}
-
-#[cfg(target_arch = "wasm32")]
-mod replay {
-    pub(super) fn replay(_: &std::path::Path) -> u8 {
-        eprintln!("phalanx-sim: there are no files here");
-        super::USAGE_CODE
     }
 }
