@@ -61,12 +61,6 @@ fn whole_node(limit_ms: Option<u64>) -> Job {
     job
 }
 
-fn node_of(bench: &Bench, id: JobId) -> String {
-    let view = bench.get(id);
-    let placement = view.gangs[0].placement.clone().unwrap_or_else(|| panic!("{view:#?}"));
-    placement.slots[0].node.to_string()
-}
-
 #[test]
 fn a_notice_on_a_spot_node_makes_a_job_save_and_move() {
     let mut bench = Bench::up_with(SPOT);
@@ -84,7 +78,7 @@ fn a_notice_on_a_spot_node_makes_a_job_save_and_move() {
         bench.submit(job)
     };
     bench.await_state(id, "running");
-    assert_eq!(node_of(&bench, id), "a1");
+    assert_eq!(bench.node_of(id), "a1");
     bench.done(Verb::Uncordon { node: node("b1") });
     until("some steps", || number(&bench, "ckpt/reached") >= 5);
 
@@ -95,7 +89,7 @@ fn a_notice_on_a_spot_node_makes_a_job_save_and_move() {
     assert_eq!((error.code, error.hint.as_str()), (ErrorCode::BadRequest, "say it with `--in 2m`"));
     until("the second attempt", || bench.get(id).gangs[0].attempt == 2);
     bench.await_state(id, "running");
-    assert_eq!(node_of(&bench, id), "b1");
+    assert_eq!(bench.node_of(id), "b1");
     until("its word", || bench.said(id).contains_key("resumed"));
     let resumed: u64 = bench.said(id)["resumed"].parse().unwrap();
     assert!(resumed >= 5, "it saved when it was told, and not only at step 15: {resumed}");
@@ -173,13 +167,13 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     let mut bench = Bench::up_with(TWO_NODES_OF_8);
     let id = bench.submit(whole_node(None));
     bench.await_state(id, "running");
-    let from = node_of(&bench, id);
+    let from = bench.node_of(id);
     bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)) });
     bench.kill();
     bench.up();
     until("the second attempt", || bench.get(id).gangs[0].attempt == 2);
     bench.await_state(id, "running");
-    assert_ne!(node_of(&bench, id), from);
+    assert_ne!(bench.node_of(id), from);
     let told = calendar(&bench);
     assert_eq!((told.len(), told[0].kind, told[0].ends_at), (1, WindowKind::Drain, None));
     // Nothing goes there before it is uncordoned.
@@ -190,7 +184,7 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     );
     bench.done(Verb::Uncordon { node: node(&from) });
     bench.await_state(next, "running");
-    assert_eq!((node_of(&bench, next), calendar(&bench)), (from, Vec::new()));
+    assert_eq!((bench.node_of(next), calendar(&bench)), (from, Vec::new()));
 }
 
 #[test]

@@ -23,18 +23,12 @@ fn whole_node(bench: &Bench) -> Job {
     job
 }
 
-fn node_of(bench: &Bench, id: JobId) -> String {
-    let view = bench.get(id);
-    let placement = view.gangs[0].placement.clone().unwrap_or_else(|| panic!("{view:#?}"));
-    placement.slots[0].node.to_string()
-}
-
 #[test]
 fn a_cordoned_node_takes_nothing_new_until_it_is_uncordoned_also_after_a_restart() {
     let mut bench = Bench::up_with(TWO_NODES_OF_8);
     let first = bench.submit(whole_node(&bench));
     bench.await_state(first, "running");
-    let other = if node_of(&bench, first) == "n1" { "n2" } else { "n1" };
+    let other = if bench.node_of(first) == "n1" { "n2" } else { "n1" };
     bench.done(Verb::Cordon { node: node(other) });
     let waiting = bench.submit(whole_node(&bench));
     let view = bench.get(waiting);
@@ -46,7 +40,7 @@ fn a_cordoned_node_takes_nothing_new_until_it_is_uncordoned_also_after_a_restart
     assert_eq!(bench.get(first).state, "running");
     bench.done(Verb::Uncordon { node: node(other) });
     bench.await_state(waiting, "running");
-    assert_eq!(node_of(&bench, waiting), other);
+    assert_eq!(bench.node_of(waiting), other);
     let error = refused(bench.ask(Verb::Cordon { node: node("n9") }));
     assert_eq!((error.code, error.hint.as_str()), (ErrorCode::NotFound, "nodes are n1, n2"));
 }
@@ -56,13 +50,13 @@ fn a_drained_nodes_gang_moves_and_that_counts_against_nothing() {
     let bench = Bench::up_with(TWO_NODES_OF_8);
     let id = bench.submit(whole_node(&bench));
     bench.await_state(id, "running");
-    let before = node_of(&bench, id);
+    let before = bench.node_of(id);
     bench.done(Verb::Drain { node: node(&before), by: None });
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2
     });
-    assert_ne!(node_of(&bench, id), before);
+    assert_ne!(bench.node_of(id), before);
     fs::write(bench.path("go"), "").unwrap();
     let view = bench.ended(id);
     assert_eq!((view.state.as_str(), view.gangs[0].failures), ("succeeded", 0));
@@ -75,7 +69,7 @@ fn through_all_events(bench: &Bench, notify: &str) -> JobId {
     gang(&mut job).program.notify = Some(notify.to_owned());
     let id = bench.submit(job);
     bench.await_state(id, "running");
-    bench.done(Verb::Drain { node: node(&node_of(bench, id)), by: None });
+    bench.done(Verb::Drain { node: node(&bench.node_of(id)), by: None });
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2

@@ -4,9 +4,9 @@
 use std::fs;
 
 use phalanx_local::protocol::{Answer, JobRef, JobView, News, ServiceView, Verb};
-use phalanx_model::{ClassName, Ending, FailureClass, Job, JobId, Replicas, Target};
+use phalanx_model::{ClassName, Ending, FailureClass, Job, JobId, NodeName, Replicas, Target};
 
-use crate::support::{Bench, NODE_OF_8, gang, refused, retry, shell, until};
+use crate::support::{Bench, NODE_OF_8, TWO_NODES_OF_8, gang, refused, retry, shell, until};
 
 fn of_class(class: &str, job: Job) -> Job {
     let mut job = job;
@@ -32,7 +32,7 @@ fn service(bench: &Bench) -> Job {
     gang(&mut job).needs.devices = 2;
     job.gangs = vec![job.gangs[0].clone(); 3];
     let target = Target { settle_ms: 2_000, ..Target::new("tokens", 1_000) };
-    job.turn.service = Some(Replicas { min: 1, target: Some(target), spread: None });
+    job.turn.service = Some(Replicas { min: 1, target: Some(target), ..Replicas::default() });
     job.policy.retry = retry(u32::MAX, &FailureClass::ALL);
     job
 }
@@ -85,6 +85,36 @@ fn a_service_takes_gpus_as_its_replicas_measure_and_gives_them_back() {
     assert!(matches!(bench.ended(service).ending, Some(Ending::Cancelled { .. })));
     assert!(refused(scale(2)).message.contains("has ended"));
     bench.cancel(filler);
+    bench.await_nobody();
+}
+
+#[test]
+fn a_drained_node_keeps_its_replica_until_another_runs_in_its_stead() {
+    let mut bench = Bench::up_with(TWO_NODES_OF_8);
+    let mut job = of_class("serving", shell(1, "exec sleep 1000"));
+    gang(&mut job).needs.devices = 2;
+    job.gangs = vec![job.gangs[0].clone(); 2];
+    job.turn.service = Some(Replicas { min: 1, surge: 1, ..Replicas::default() });
+    let service = bench.submit(job);
+    until("the replica", || seen(&bench.get(service)) == (1, 1));
+    let from = bench.node_of(service);
+    bench.done(Verb::Drain { node: NodeName::new(&from).unwrap(), by: None });
+    until("the one in its stead, alone", || {
+        let view = bench.get(service);
+        view.gangs[0].placement.is_none() && seen(&view) == (1, 1)
+    });
+    let view = bench.get(service);
+    assert_ne!(view.gangs[1].placement.clone().unwrap().slots[0].node.as_str(), from);
+    let events: Vec<&str> = view.events.iter().map(|event| event.what.as_str()).collect();
+    let at =
+        |what: &str| events.iter().position(|event| *event == what).unwrap_or_else(|| panic!("{events:?}"));
+    assert!(at("leaves") < at("replaced") && at("replaced") < at("stopping"), "{events:?}");
+    // A daemon that is killed knows which of them is wanted.
+    bench.kill();
+    bench.up();
+    assert_eq!(seen(&bench.get(service)), (1, 1));
+    assert_eq!(bench.get(service).gangs[1].attempt, 1, "it never noticed");
+    bench.cancel(service);
     bench.await_nobody();
 }
 

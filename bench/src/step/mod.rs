@@ -1,4 +1,4 @@
-//! How long the whole engine takes: facts in, effects out, in a full cluster with many queues.
+//! How long the whole engine computes: facts in, effects out, in a full cluster with many queues.
 
 mod figures;
 mod fill;
@@ -60,7 +60,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         println!("{}", figures.json());
     } else {
         let Sizes { gpus, queues, pending, running, seed } = asked.sizes;
-        println!("{gpus} GPUs, {running} running gangs, {pending} pending in {queues} queues, seed {seed}");
+        println!(
+            "{gpus} GPUs, {running} running gangs, {pending} pending in {queues} queues, seed {seed}; CPU times"
+        );
         figures.lines().for_each(|line| println!("{line}"));
     }
     match refused.into_iter().next() {

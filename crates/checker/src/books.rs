@@ -67,6 +67,7 @@ impl Checker {
         for change in &out.changes {
             self.turns.change(change);
             self.services.change(change);
+            self.replaced(change);
             if let Change::GangRetrying { gang, .. } = change {
                 self.pin(*gang);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Change, GangId, Input, Job, JobId, PreemptMode};
+use phalanx_model::{Change, GangId, Input, Job, JobId, PreemptMode, Replicas};
 
 use crate::start::Start;
 use crate::{Checker, Violation};
@@ -12,6 +12,8 @@ pub(crate) struct Services {
     wanted: BTreeMap<JobId, u32>,
     /// Replicas that ended, and are none any more.
     ended: BTreeSet<GangId>,
+    /// Replicas that leave their nodes once others run in their stead.
+    leaving: BTreeSet<GangId>,
 }
 
 impl Services {
@@ -19,6 +21,8 @@ impl Services {
         match input {
             Input::JobObserved { gangs, .. } => {
                 self.ended.extend(gangs.iter().filter(|record| record.is_finished()).map(|record| record.id));
+                self.leaving
+                    .extend(gangs.iter().filter(|record| record.leaves.is_some()).map(|record| record.id));
             }
             Input::ServiceObserved { service } if !is_refused => {
                 self.wanted.insert(service.job, service.replicas);
@@ -34,6 +38,15 @@ impl Services {
             }
             Change::GangFinished { gang, .. } => {
                 self.ended.insert(*gang);
+                self.leaving.remove(gang);
+            }
+            Change::ReplicaLeaves { gang, .. } => {
+                self.leaving.insert(*gang);
+            }
+            Change::ReplicaStays { gang }
+            | Change::ReplicaReplaced { gang, .. }
+            | Change::GangRetrying { gang, .. } => {
+                self.leaving.remove(gang);
             }
             _ => {}
         }
@@ -45,18 +58,31 @@ impl Checker {
     pub(crate) fn refuses_service(&self, input: &Input) -> bool {
         let Input::ServiceObserved { service: told } = input else { return false };
         let Some(job) = self.jobs.get(&told.job) else { return true };
-        let most = u32::try_from(job.gangs.len()).unwrap_or(u32::MAX);
-        job.turn.service.as_ref().is_none_or(|service| !(service.min..=most).contains(&told.replicas))
+        let is_within = |service: &Replicas| {
+            let most = job.gangs.len().saturating_sub(service.surge as usize);
+            service.min <= told.replicas && told.replicas as usize <= most
+        };
+        !job.turn.service.as_ref().is_some_and(is_within)
     }
 
-    /// Among the first that have not ended, as many as are wanted.
+    /// One replica took over the number of another.
+    pub(crate) fn replaced(&mut self, change: &Change) {
+        let Change::ReplicaReplaced { gang, by } = change else { return };
+        let Some(job) = self.jobs.get_mut(&gang.job) else { return };
+        let gangs = job.gangs.len();
+        job.turn.service.iter_mut().for_each(|service| service.replace(*gang, *by, gangs));
+    }
+
+    /// Among the first that have not ended, as many as are wanted; and as many more as leave, up to the surge.
     pub(crate) fn check_wanted(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
         let Some(service) = &job.turn.service else { return };
         let wanted = self.services.wanted.get(&job.id).copied().unwrap_or(service.min);
-        let others = (0..start.id.index).map(|index| job.id.gang(index));
-        let before = others.filter(|gang| !self.services.ended.contains(gang)).count();
-        if before >= wanted as usize {
+        let others = (0..=u16::MAX).take(job.gangs.len()).map(|index| job.id.gang(index));
+        let stands_before = |gang: &GangId| service.number(*gang) < service.number(start.id);
+        let before = others.filter(|gang| !self.services.ended.contains(gang) && stands_before(gang)).count();
+        let leaving = self.services.leaving.iter().filter(|gang| gang.job == job.id).count();
+        if before >= wanted as usize + leaving.min(service.surge as usize) {
             let why = format!("{wanted} replicas are wanted, and {before} stand before it");
             found.push(Violation::OutOfTurn { gang: start.id, why });
         }
@@ -67,7 +93,7 @@ impl Checker {
         let class = self.queues.class(job).filter(|class| !class.is_preemptible);
         match &job.turn.service {
             _ if job.policy.preempt.mode == PreemptMode::Never => Some("it never makes way".to_owned()),
-            Some(service) => (u32::from(gang.index) < service.min)
+            Some(service) => (service.number(gang) < service.min)
                 .then(|| format!("it is one of the {} replicas that are always kept", service.min)),
             None => class.map(|class| format!("its class {} does not make way", class.name)),
         }

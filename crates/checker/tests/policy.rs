@@ -5,8 +5,8 @@
 use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
     Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Eviction,
-    EvictionRule, Exit, GangId, Input, Job, JobId, LevelName, MemberId, NodeName, Order, Outcome, Placement,
-    PreemptMode, QueueName, Reserved, Settings, Slot, StopCause, Timestamp,
+    EvictionRule, Exit, GangId, Input, Job, JobId, Leave, LevelName, MemberId, NodeName, Order, Outcome,
+    Placement, PreemptMode, QueueName, Reserved, Settings, Slot, StopCause, Timestamp,
 };
 use phalanx_testkit::{JobBuilder, QueueBuilder, gang, job, levels, node, queue};
 
@@ -384,4 +384,31 @@ fn a_start_that_was_promised_comes_in_time() {
     ] {
         assert_eq!(promised(true, &[fact], Vec::new()), []);
     }
+}
+
+#[test]
+fn a_replica_beyond_those_that_are_wanted_starts_only_while_one_leaves() {
+    let second = JobId(1).gang(1);
+    let service = || submitted(one(1, 2).class("serving").service(1, 1).surge(1));
+    let leaves =
+        || Change::ReplicaLeaves { gang: id(1), leave: Leave { detail: String::new(), until: None } };
+    let replaced = || Change::ReplicaReplaced { gang: id(1), by: second };
+    let watch = |changes: Vec<Change>| {
+        let mut watch = Watch::new(vec![queue("default")]);
+        watch.tell(&[service()]);
+        watch.run(1, 1, 0x3);
+        assert_eq!(watch.say(changes), []);
+        watch
+    };
+    let beyond = "1 replicas are wanted, and 1 stand before it";
+    assert!(why(&watch(vec![]).start_on(second, 1, place(0xc))).contains(beyond));
+    assert_eq!(watch(vec![leaves()]).start_on(second, 1, place(0xc)), []);
+    let stays = Change::ReplicaStays { gang: id(1) };
+    assert!(why(&watch(vec![leaves(), stays]).start_on(second, 1, place(0xc))).contains(beyond));
+    // From then on the first is the one too many.
+    let mut watch = watch(vec![leaves()]);
+    assert_eq!(watch.start_on(second, 1, place(0xc)), []);
+    assert_eq!(watch.say(vec![replaced()]), []);
+    watch.exit(1, 1);
+    assert!(why(&watch.start(1, 2, 0x30)).contains(beyond));
 }

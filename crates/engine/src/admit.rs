@@ -86,10 +86,14 @@ fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
 
 /// What a service says of its replicas.
 fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), Rejection> {
-    let most = job.gangs.len();
-    if service.min == 0 || service.min as usize > most || most > REPLICAS_MAX {
-        let why = format!("1 ≤ min {} ≤ max {most} ≤ {REPLICAS_MAX} does not hold", service.min);
+    let (most, surge) = (service.most(job.gangs.len()), service.surge);
+    if service.min == 0 || service.min > most || job.gangs.len() > REPLICAS_MAX {
+        let why =
+            format!("1 ≤ min {} ≤ max {most} ≤ {REPLICAS_MAX} − surge {surge} does not hold", service.min);
         return Err(bad("service", why));
+    }
+    if !service.numbers.is_empty() {
+        return Err(bad("service.numbers", "are given by the engine"));
     }
     let others = [
         ("array", job.turn.array.is_some()),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use phalanx_engine::Config;
 use phalanx_model::{
-    Answer, Change, Confidence, DeviceMask, EffectId, Ending, Epoch, Exit, FailureClass, GangId, Input, Job,
-    JobId, MemberId, Node, NodeName, Order, Outcome, Phase, Placement, Question, Reason, Slot, StopStage,
-    SyncKind, Timestamp,
+    Answer, Change, Confidence, DeviceMask, EffectId, EndOf, Ending, Epoch, Exit, FailureClass, GangId,
+    Input, Job, JobId, MemberId, Node, NodeName, Order, Outcome, Phase, Placement, Question, Reason, Slot,
+    StopStage, SyncKind, Timestamp,
 };
 use phalanx_testkit::{GangBuilder, JobBuilder, Watched, gang, job, levels, node};
 
@@ -170,6 +170,23 @@ fn required_and_preferred_levels_inside_the_node_both_bind() {
         placement.slots.iter().fold(DeviceMask::EMPTY, |all, s| all.union(s.devices))
     };
     assert!([0b1100, 0b1100_0000].contains(&used(&watched).0), "{}", used(&watched));
+}
+
+/// Of three levels inside the node only two bound: a required one was lost between a preferred one and a segment's.
+#[test]
+fn three_levels_inside_the_node_all_bind() {
+    let mut machine = node("a").gpus(8).pcie().build();
+    let level = |name: &str| phalanx_model::LevelName::new(name).unwrap();
+    let group = |name, devices| phalanx_model::DeviceGroup::new(level(name), DeviceMask(devices));
+    let groups = &mut Arc::make_mut(&mut machine.machine).groups;
+    groups.clear();
+    groups.extend([group("socket", 0xf), group("socket", 0xf0), group("nvlink", 0b1100_0000)]);
+    groups.extend((0..4).map(|pair| group("pcie", 0b11 << (2 * pair))));
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &[machine]);
+    let all = gang(1).devices(1).required("nvlink").preferred("socket", 60_000).segment(1, "pcie");
+    watched.step(&[submit(job(1, all))]);
+    let placement = watched.record(id(1)).placement.clone().unwrap();
+    assert!(placement.slots[0].devices.is_subset_of(DeviceMask(0b1100_0000)), "{placement:?}");
 }
 
 /// Reasons were about what was free before later gangs of the same step took it.
@@ -496,4 +513,39 @@ fn placing_several_together_passes_nobody_over_for_ever() {
     ]);
     assert!(watched.record(id(2)).holds_capacity());
     assert!(watched.record(id(3)).is_pending());
+}
+
+/// A list of jobs that did not name the one that another waited for left that one waiting for ever.
+#[test]
+fn whoever_waits_for_a_job_that_is_gone_goes_on() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(1)))]);
+    run(&mut watched, 1);
+    watched.step(&[submit(job(2, gang(1).devices(1)).after(1, EndOf::Success))]);
+    assert_eq!(word(&watched, 2), "Dependency");
+    let mut listed = vec![Input::SyncBegin { kind: SyncKind::Jobs }];
+    listed.extend(
+        watched
+            .engine
+            .facts()
+            .into_iter()
+            .filter(|fact| matches!(fact, Input::JobObserved { job, .. } if job.id == JobId(2))),
+    );
+    listed.push(Input::SyncEnd { kind: SyncKind::Jobs });
+    let out = watched.step(&listed);
+    assert!(matches!(out.effects.as_slice(), [effect] if effect.order.gang() == id(2)), "{out:?}");
+}
+
+/// The same where the list says that it has ended.
+#[test]
+fn whoever_waits_for_a_job_that_is_told_to_have_ended_goes_on() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(1)))]);
+    run(&mut watched, 1);
+    watched.step(&[submit(job(2, gang(1).devices(1)).after(1, EndOf::Success))]);
+    let ended = watched.record(id(1)).clone();
+    let phase = Phase::Finished { at: watched.now, ending: Ending::Succeeded };
+    let job = Box::new(watched.engine.jobs().next().unwrap().0.clone());
+    watched.step(&[Input::JobObserved { job, gangs: vec![phalanx_model::GangRecord { phase, ..ended }] }]);
+    assert!(watched.record(id(2)).holds_capacity(), "{}", word(&watched, 2));
 }

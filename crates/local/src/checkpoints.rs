@@ -18,14 +18,8 @@ const EVERY: Duration = Duration::from_secs(1);
 type Watched = BTreeMap<(GangId, u32), Timestamp>;
 
 pub(crate) fn start(daemon: &Arc<Daemon>) {
-    let daemon = Arc::clone(daemon);
-    std::thread::spawn(move || {
-        let mut watched = Watched::new();
-        // Ends with the pump: a stopped engine answers nothing.
-        while look(&daemon, &mut watched) {
-            std::thread::sleep(EVERY);
-        }
-    });
+    let mut watched = Watched::new();
+    Daemon::watch(daemon, EVERY, move |daemon| look(daemon, &mut watched));
 }
 
 /// Attempts that ended since the last look are looked at once more: a gang saves its work when it has to make way.

@@ -125,6 +125,20 @@ impl Daemon {
         self.recorder.by_key(job.owner.uid, job.key.as_deref()?)
     }
 
+    /// Looks again and again, on a thread of its own, until a look says that the engine answers no more.
+    pub(crate) fn watch(
+        daemon: &Arc<Self>,
+        every: Duration,
+        mut look: impl FnMut(&Self) -> bool + Send + 'static,
+    ) {
+        let daemon = Arc::clone(daemon);
+        std::thread::spawn(move || {
+            while look(&daemon) {
+                std::thread::sleep(every);
+            }
+        });
+    }
+
     pub(crate) fn stop(&self) {
         self.engine.stop();
     }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use phalanx_model::{
-    Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Levels, Node, NodeName,
-    Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize, Settings,
-    Spot, Timestamp,
+    Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Leave, Levels, Node,
+    NodeName, Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize,
+    Settings, Spot, Timestamp,
 };
 use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
@@ -347,6 +347,9 @@ pub struct GangView {
     pub evictions: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpointed_at: Option<Timestamp>,
+    /// Why it leaves its nodes once another replica runs in its stead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves: Option<Leave>,
     /// Predicted by the cost model for this placement and the job's traffic (or 1 GiB all-reduce).
     pub predicted: Option<PredictedView>,
 }

@@ -19,14 +19,8 @@ const USED_CPU_MILLI: u128 = 20;
 type Watched = BTreeMap<JobId, (Instant, u64)>;
 
 pub(crate) fn start(daemon: &Arc<Daemon>) {
-    let daemon = Arc::clone(daemon);
-    std::thread::spawn(move || {
-        let mut watched = Watched::new();
-        // Ends with the pump: a stopped engine answers nothing.
-        while look(&daemon, &mut watched) {
-            std::thread::sleep(EVERY);
-        }
-    });
+    let mut watched = Watched::new();
+    Daemon::watch(daemon, EVERY, move |daemon| look(daemon, &mut watched));
 }
 
 fn look(daemon: &Daemon, watched: &mut Watched) -> bool {

@@ -19,13 +19,10 @@ const KEEP_JOBS: u32 = 10_000;
 const EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) fn start(daemon: &Arc<Daemon>) {
-    let daemon = Arc::clone(daemon);
-    std::thread::spawn(move || {
-        // Ends with the pump: a stopped engine takes no facts.
-        while forget_finished(&daemon) {
-            forget_old(&daemon);
-            std::thread::sleep(EVERY);
-        }
+    Daemon::watch(daemon, EVERY, |daemon| {
+        let goes_on = forget_finished(daemon);
+        forget_old(daemon);
+        goes_on
     });
 }
 

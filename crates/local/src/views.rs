@@ -193,6 +193,7 @@ fn gang(
         evicted: record.evicted.clone(),
         evictions: record.evictions,
         checkpointed_at: record.checkpointed_at,
+        leaves: record.leaves.clone(),
         predicted: placement.filter(|_| full).and_then(|p| map.predict(nodes, gang, p)),
     }
 }

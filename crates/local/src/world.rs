@@ -207,6 +207,16 @@ fn line_of(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, &'
             };
             (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
         }
+        Change::ReplicaLeaves { gang, leave } => (
+            gang.job,
+            "leaves",
+            format!("{} once another runs in its stead: {}", views::gang_name(engine, *gang), leave.detail),
+        ),
+        Change::ReplicaStays { gang } => (gang.job, "stays", views::gang_name(engine, *gang)),
+        Change::ReplicaReplaced { gang, by } => {
+            let (gang_name, by) = (views::gang_name(engine, *gang), views::gang_name(engine, *by));
+            (gang.job, "replaced", format!("{by} runs in the stead of {gang_name}"))
+        }
         Change::ResizeAsked { gang, resize } => (gang.job, "resize", resize_sentence(engine, *gang, resize)),
         Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
         Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {

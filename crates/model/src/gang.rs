@@ -64,6 +64,18 @@ pub struct GangRecord {
     /// The size that it is to have, from its next boundary or its next start on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+    /// It is to leave its nodes once another replica runs in its stead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves: Option<Leave>,
+}
+
+/// Why a replica of a service leaves its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    pub detail: String,
+    /// Its last process has to be gone by then, whether or not another runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 /// A moment at which an elastic gang may be stopped and started with another size: its work is saved.
@@ -301,6 +313,7 @@ impl GangRecord {
             pinned: Vec::new(),
             boundary: None,
             resize: None,
+            leaves: None,
         }
     }
 

@@ -31,7 +31,7 @@ mod torus;
 pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
-    Boundary, Eviction, EvictionRule, Exit, GangRecord, MemberRecord, MemberState, Phase, Placement,
+    Boundary, Eviction, EvictionRule, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement,
     Reserved, Resize, Slot, StopCause, StopStage,
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Resource;
 use crate::{
-    DomainName, Ending, GangId, JobId, LevelName, NodeName, Placement, QueueName, Reserved, Resize,
+    DomainName, Ending, GangId, JobId, Leave, LevelName, NodeName, Placement, QueueName, Reserved, Resize,
     ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
 };
 
@@ -77,6 +77,20 @@ pub enum Change {
         /// What its replicas said of its metric, together, where it was that: in thousandths of the unit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         load_milli: Option<u64>,
+    },
+    /// A replica is to leave its nodes once another runs in its stead.
+    ReplicaLeaves {
+        gang: GangId,
+        leave: Leave,
+    },
+    /// It need not.
+    ReplicaStays {
+        gang: GangId,
+    },
+    /// One that runs took over the number of one that leaves.
+    ReplicaReplaced {
+        gang: GangId,
+        by: GangId,
     },
     /// A pending gang waits for another reason than before.
     ReasonChanged {

@@ -10,14 +10,14 @@ use crate::{Expectation, ScenarioError, Verb};
 /// Guards against absurd input.
 const REPLICAS_MAX: usize = 10_000;
 
-/// `service=1..4 target=tokens:1000 apart=node`, and how many gangs that makes.
+/// `service=1..4 target=tokens:1000 apart=node surge=1`, and how many gangs that makes.
 pub(crate) fn service(
     options: &mut Options<'_>,
     words: &Words<'_>,
 ) -> Result<Option<(Replicas, usize)>, ScenarioError> {
-    let (target, apart) = (options.take("target"), options.take("apart"));
+    let (target, apart, surge) = (options.take("target"), options.take("apart"), options.take("surge"));
     let Some(word) = options.take("service") else {
-        return match target.or(apart) {
+        return match target.or(apart).or(surge) {
             Some(word) => Err(words.error(word, "is of a service, and this is none".to_owned())),
             None => Ok(None),
         };
@@ -31,8 +31,16 @@ pub(crate) fn service(
         min: words.number(Word { text: min, ..word })?,
         target: target.map(|word| measured(word, ':', words)).transpose()?,
         spread: apart.map(|word| words.name(word)).transpose()?,
+        surge: surge.map_or(Ok(0), |word| words.number(word))?,
+        numbers: Vec::new(),
     };
-    Ok(Some((replicas, max)))
+    let gangs = max.saturating_add(replicas.surge as usize);
+    if gangs > REPLICAS_MAX {
+        return Err(
+            words.error(word, format!("a service has at most {REPLICAS_MAX} replicas with its surge"))
+        );
+    }
+    Ok(Some((replicas, gangs)))
 }
 
 /// `tokens:1000`

@@ -81,6 +81,13 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
             let load = load_milli.map(|load| format!(", which have {} to do", format_milli(load)));
             format!("{} has {replicas} replicas instead of {before}{}", name(job), load.unwrap_or_default())
         }
+        Change::ReplicaLeaves { gang, leave } => {
+            format!("{} leaves once another runs in its stead: {}", gang_name(gang), leave.detail)
+        }
+        Change::ReplicaStays { gang } => format!("{} stays", gang_name(gang)),
+        Change::ReplicaReplaced { gang, by } => {
+            format!("{} runs in the stead of {}", gang_name(by), gang_name(gang))
+        }
         Change::ReasonChanged { gang, reason } => {
             format!("{} waits: {}", gang_name(gang), reason_words(reason, names))
         }

@@ -1,4 +1,5 @@
 //! Small replays with ends that anyone can work out on paper, for every policy; and what the world refuses.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 

@@ -313,17 +313,9 @@ pub struct DeclaredLink {
     pub inside_bytes_per_s: u64,
 }
 
-impl ClusterFile {
-    /// Reads one YAML document. `source_name` is shown in errors.
-    ///
-    /// # Errors
-    /// When the text is no YAML, has an unknown field, or a value that its field does not take.
-    pub fn from_yaml(text: &str, source_name: &str) -> Result<Self, SpecError> {
-        let source = Source::new(source_name, text);
-        let file: Self = yaml::read(&source, text)?;
-        Ok(Self { source, ..file })
-    }
+yaml::define_file!(ClusterFile);
 
+impl ClusterFile {
     /// Checks what concerns more than one field and writes the patterns out.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use phalanx_model::{ClassName, JobName, LaunchKind, Pattern, PreemptMode, QueueN
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::error::{Place, Source, SpecError};
+use crate::error::Source;
 use crate::moment::Moment;
 use crate::nodes::NodesFile;
 use crate::parallel::ParallelismFile;
@@ -231,27 +231,7 @@ pub struct SecretFile {
     pub file: Option<At<String>>,
 }
 
-impl JobFile {
-    /// Reads one YAML document. `source_name` is shown in errors.
-    ///
-    /// # Errors
-    /// When the text is no YAML, has an unknown field, or a value that its field does not take. What concerns
-    /// more than one field is checked by [`JobFile::into_job`], after flags were put on top.
-    pub fn from_yaml(text: &str, source_name: &str) -> Result<Self, SpecError> {
-        let source = Source::new(source_name, text);
-        let file: Self = yaml::read(&source, text)?;
-        Ok(Self { source, ..file })
-    }
-
-    /// Writes the file as YAML, without what was left out.
-    ///
-    /// # Errors
-    /// When the writer refuses a value; it has no known reason to.
-    pub fn to_yaml(&self) -> Result<String, SpecError> {
-        serde_saphyr::to_string(self)
-            .map_err(|error| self.source.error(Place::Nowhere, error.to_string(), ""))
-    }
-}
+yaml::define_file!(JobFile);
 
 impl SecretsFile {
     #[must_use]

@@ -178,26 +178,9 @@ pub struct SharePolicy {
     pub queues: Vec<Queue>,
 }
 
+yaml::define_file!(QueueFile);
+
 impl QueueFile {
-    /// Reads one YAML document. `source_name` is shown in errors.
-    ///
-    /// # Errors
-    /// When the text is no YAML, has an unknown field, or a value that its field does not take.
-    pub fn from_yaml(text: &str, source_name: &str) -> Result<Self, SpecError> {
-        let source = Source::new(source_name, text);
-        let file: Self = yaml::read(&source, text)?;
-        Ok(Self { source, ..file })
-    }
-
-    /// Writes the file as YAML, without what was left out.
-    ///
-    /// # Errors
-    /// When the writer refuses a value; it has no known reason to.
-    pub fn to_yaml(&self) -> Result<String, SpecError> {
-        serde_saphyr::to_string(self)
-            .map_err(|error| self.source.error(Place::Nowhere, error.to_string(), ""))
-    }
-
     /// Checks what concerns more than one field, and fills in what is not said.
     ///
     /// # Errors

@@ -154,13 +154,17 @@ pub struct DeviceRange {
     pub last: u32,
 }
 
+/// Words, and those that mean something which is not there.
 macro_rules! define_words {
-    ($kind:ty, $accepted:literal, $($word:literal => $value:expr),+ $(,)?) => {
+    ($kind:ty, $accepted:literal, $($word:literal => $value:expr),+ $(; $other:literal => $why:literal)?) => {
         impl Scalar for $kind {
             const ACCEPTED: &'static str = $accepted;
 
             fn read(text: &str) -> Result<Self, String> {
                 let known: &[(&str, Self)] = &[$(($word, $value)),+];
+                $(if text == $other {
+                    return Err(wrong(text, $why));
+                })?
                 let found = known.iter().find(|(word, _)| *word == text);
                 found.map(|(_, value)| *value).ok_or_else(|| unknown_word(text, known))
             }
@@ -202,7 +206,8 @@ define_words!(RetryCause, "one of user_code (or error), start_up, node (or node_
 define_words!(EndOf, "one of success, failure, any",
     "success" => Self::Success, "failure" => Self::Failure, "any" => Self::Any);
 define_words!(PreemptMode, "one of requeue, cancel, never",
-    "requeue" => Self::Requeue, "cancel" => Self::Cancel, "never" => Self::Never);
+    "requeue" => Self::Requeue, "cancel" => Self::Cancel, "never" => Self::Never;
+    "pause" => "is not there yet: who makes way saves its work and ends");
 define_words!(Reclaim, "one of fair_share, guarantee",
     "fair_share" => Self::FairShare, "guarantee" => Self::Guarantee);
 define_words!(DeclaredLinkKind, "one of nvlink, pcie", "nvlink" => Self::Nvlink, "pcie" => Self::Pcie);
@@ -255,49 +260,44 @@ pub(crate) fn integer(text: &str) -> Result<i128, String> {
     text.parse().map_err(|_| wrong(text, "is too large"))
 }
 
-impl Scalar for Count {
-    const ACCEPTED: &'static str = "a whole number from 1 to 1000000";
+/// Whole numbers from 0 or 1 up to a bound: what makes the value of the number, and what takes it out again.
+macro_rules! define_whole {
+    ($kind:ty, $least:literal, $most:expr, $accepted:literal, $of:expr, $number:expr) => {
+        impl $crate::place::Scalar for $kind {
+            const ACCEPTED: &'static str = $accepted;
 
-    fn read(text: &str) -> Result<Self, String> {
-        match integer(text)? {
-            i128::MIN..=0 => Err(wrong(text, "is less than 1")),
-            n => u32::try_from(n)
-                .ok()
-                .filter(|n| *n <= COUNT_MAX)
-                .map(Self)
-                .ok_or_else(|| wrong(text, "is too large")),
-        }
-    }
+            fn read(text: &str) -> Result<Self, String> {
+                let number = $crate::scalar::whole(text, $least, u64::from($most))?;
+                number.try_into().map($of).map_err(|_| $crate::place::wrong(text, "is too large"))
+            }
 
-    fn write(&self) -> String {
-        self.0.to_string()
-    }
+            fn write(&self) -> String {
+                let number: fn(&Self) -> _ = $number;
+                number(self).to_string()
+            }
 
-    fn schema() -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": COUNT_MAX })
-    }
-}
-
-impl Scalar for u32 {
-    const ACCEPTED: &'static str = "a whole number from 0 to 1000000";
-
-    fn read(text: &str) -> Result<Self, String> {
-        match integer(text)? {
-            i128::MIN..0 => Err(wrong(text, "is negative")),
-            n => {
-                Self::try_from(n).ok().filter(|n| *n <= COUNT_MAX).ok_or_else(|| wrong(text, "is too large"))
+            fn schema() -> schemars::Schema {
+                schemars::json_schema!({ "type": "integer", "minimum": $least, "maximum": $most })
             }
         }
-    }
+    };
+}
+pub(crate) use define_whole;
 
-    fn write(&self) -> String {
-        self.to_string()
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "integer", "minimum": 0, "maximum": COUNT_MAX })
+/// A whole number between two bounds.
+pub(crate) fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    match integer(text)? {
+        n if n >= i128::from(least) => {
+            u64::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| wrong(text, "is too large"))
+        }
+        _ if least == 0 => Err(wrong(text, "is negative")),
+        _ => Err(wrong(text, format_args!("is less than {least}"))),
     }
 }
+
+define_whole!(Count, 1, COUNT_MAX, "a whole number from 1 to 1000000", Self, |count| count.0);
+define_whole!(u32, 0, COUNT_MAX, "a whole number from 0 to 1000000", |number: Self| number, |number| *number);
+define_whole!(Amount, 1, AMOUNT_MAX, "a whole number from 1 to 1000000000000", Self, |amount| amount.0);
 
 impl Scalar for i32 {
     const ACCEPTED: &'static str = "a whole number from -2147483648 to 2147483647; a higher one goes first";
@@ -379,29 +379,6 @@ impl Scalar for VariableName {
 
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" })
-    }
-}
-
-impl Scalar for Amount {
-    const ACCEPTED: &'static str = "a whole number from 1 to 1000000000000";
-
-    fn read(text: &str) -> Result<Self, String> {
-        match integer(text)? {
-            i128::MIN..=0 => Err(wrong(text, "is less than 1")),
-            n => u64::try_from(n)
-                .ok()
-                .filter(|n| *n <= AMOUNT_MAX)
-                .map(Self)
-                .ok_or_else(|| wrong(text, "is too large")),
-        }
-    }
-
-    fn write(&self) -> String {
-        self.0.to_string()
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": AMOUNT_MAX })
     }
 }
 

@@ -30,6 +30,9 @@ pub struct ServiceFile {
     /// Level of which each domain is to have as few of them as can be, such as `node`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<At<LevelName>>,
+    /// So many more may run while others have to leave their nodes, which go once another runs in their stead. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surge: Option<At<u32>>,
 }
 
 /// How many replicas.
@@ -146,13 +149,20 @@ impl JsonSchema for ReplicasFile {
 impl JobFile {
     /// What it says of its replicas.
     pub(crate) fn service(&self) -> Result<Option<Replicas>, SpecError> {
-        let Some(ServiceFile { replicas: ReplicasFile { min, max }, target, spread }) = &self.service else {
+        let Some(ServiceFile { replicas: ReplicasFile { min, max }, target, spread, surge }) = &self.service
+        else {
             return Ok(None);
         };
         let wrong =
             |place: Place, what: String, accepted: String| Err(self.source.error(place, what, accepted));
         if max.value.0 > REPLICAS_MAX {
             return wrong(max.place, format!("{} replicas", max.value.0), format!("at most {REPLICAS_MAX}"));
+        }
+        let most = REPLICAS_MAX - max.value.0;
+        if let Some(surge) = surge.filter(|surge| surge.value > most) {
+            let accepted =
+                format!("expected at most {most}: with the {} it may have, {REPLICAS_MAX}", max.value.0);
+            return wrong(surge.place, format!("{} replicas more", surge.value), accepted);
         }
         if min.value > max.value {
             let accepted = format!("expected at most {}", max.value.0);
@@ -186,12 +196,15 @@ impl JobFile {
             min: min.value.0,
             target,
             spread: spread.as_ref().map(|level| level.value.clone()),
+            surge: surge.map_or(0, |surge| surge.value),
+            numbers: Vec::new(),
         }))
     }
 
-    /// The gangs of a service: one for each replica that there may be.
+    /// The gangs of a service: one for each replica that there may be, also while some leave.
     pub(crate) fn replicas(&self, gang: Gang) -> Vec<Gang> {
-        let count = self.service.as_ref().map_or(1, |service| service.replicas.max.value.0);
+        let surge = |service: &ServiceFile| service.surge.map_or(0, |surge| surge.value);
+        let count = self.service.as_ref().map_or(1, |service| service.replicas.max.value.0 + surge(service));
         vec![gang; count as usize]
     }
 }

@@ -58,6 +58,34 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("working_dir", "workdir"),
 ];
 
+/// How a file that users write comes out of its text, and goes back. What concerns more than one field is checked
+/// afterwards, once flags were put on top.
+macro_rules! define_file {
+    ($file:ty) => {
+        impl $file {
+            /// Reads one YAML document. `source_name` is shown in errors.
+            ///
+            /// # Errors
+            /// When the text is no YAML, has an unknown field, or a value that its field does not take.
+            pub fn from_yaml(text: &str, source_name: &str) -> Result<Self, $crate::SpecError> {
+                let source = $crate::Source::new(source_name, text);
+                let file: Self = $crate::yaml::read(&source, text)?;
+                Ok(Self { source, ..file })
+            }
+
+            /// Writes the file as YAML, without what was left out.
+            ///
+            /// # Errors
+            /// When the writer refuses a value; it has no known reason to.
+            pub fn to_yaml(&self) -> Result<String, $crate::SpecError> {
+                serde_saphyr::to_string(self)
+                    .map_err(|error| self.source.error($crate::Place::Nowhere, error.to_string(), ""))
+            }
+        }
+    };
+}
+pub(crate) use define_file;
+
 /// Parses one document.
 pub(crate) fn read<T: DeserializeOwned>(source: &Source, text: &str) -> Result<T, SpecError> {
     if text.len() > FILE_BYTES_MAX {

@@ -111,6 +111,7 @@ const JOBS: &[&str] = &[
     "array: {tasks: 10}\nrun: x\n",
     "array: 10001\nrun: x\n",
     "preempt: no\nrun: x\n",
+    "preempt: pause\nrun: x\n",
     "spot: 1\nrun: x\n",
     "elastic: 4\nrun: x\n",
     "ranks: 8\nelastic: {min: 9}\nrun: x\n",

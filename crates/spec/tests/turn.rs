@@ -163,7 +163,7 @@ fn elastic_sizes_are_ranks_and_become_members() {
 }
 
 const SERVICE: &str = "
-service: {replicas: {min: 1, max: 4}, target: {metric: tokens, value: 0.7, settle: 1m}, spread: node}
+service: {replicas: {min: 1, max: 4}, target: {metric: tokens, value: 0.7, settle: 1m}, spread: node, surge: 2}
 resources: {gpus: 2}";
 
 #[test]
@@ -171,8 +171,9 @@ fn a_service_has_a_gang_for_each_replica_and_restarts_them() {
     let job = job(SERVICE);
     let target = Target { settle_ms: 60_000, ..Target::new("tokens", 700) };
     let spread = Some(LevelName::new("node").unwrap());
-    assert_eq!(job.turn.service, Some(Replicas { min: 1, target: Some(target), spread }));
-    assert_eq!(job.gangs.len(), 4);
+    let service = Replicas { min: 1, target: Some(target), spread, surge: 2, numbers: Vec::new() };
+    assert_eq!((job.gangs.len(), service.most(job.gangs.len())), (6, 4));
+    assert_eq!(job.turn.service, Some(service));
     assert!(job.gangs.iter().all(|gang| *gang == job.gangs[0]));
     assert_eq!((job.policy.retry.max, job.policy.retry.on.len()), (u32::MAX, FailureClass::ALL.len()));
     let own = self::job("service: {replicas: 2}\nretry: {max: 3, on: [node]}");
@@ -190,6 +191,7 @@ fn services_that_make_no_sense_are_refused_where_they_say_so() {
         ("service: {replicas: {min: 3, max: 2}}", "more than there may be"),
         ("service: {replicas: 2000}", "2000 replicas"),
         ("service: {replicas: 0}", "\"0\""),
+        ("service: {replicas: 998, surge: 3}", "3 replicas more"),
         ("service: {replicas: 2, target: {metric: x, value: 0}}", "less than a thousandth"),
         ("service: {replicas: 2, target: {metric: '', value: 1}}", "a name of 0 bytes"),
         ("service: {replicas: 2}\narray: 3", "runs until it is cancelled"),

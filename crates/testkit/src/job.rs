@@ -149,6 +149,15 @@ impl JobBuilder {
         self
     }
 
+    /// After [`Self::service`]: so many more while others leave.
+    #[must_use]
+    pub fn surge(mut self, surge: u32) -> Self {
+        let more = vec![self.0.gangs[0].clone(); surge as usize];
+        self.0.gangs.extend(more);
+        self.0.turn.service.as_mut().unwrap().surge = surge;
+        self
+    }
+
     /// So much of a metric for each replica of the service.
     #[must_use]
     pub fn target(mut self, metric: &str, value_milli: u64) -> Self {

@@ -211,6 +211,13 @@ impl Bench {
         }
     }
 
+    /// The first node of a job's place.
+    pub(crate) fn node_of(&self, id: JobId) -> String {
+        let view = self.get(id);
+        let placement = view.gangs[0].placement.clone().unwrap_or_else(|| panic!("{view:#?}"));
+        placement.slots[0].node.to_string()
+    }
+
     pub(crate) fn cancel(&self, id: JobId) -> String {
         self.done(Verb::Cancel { job: JobRef::Id(id) })
     }

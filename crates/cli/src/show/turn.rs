@@ -41,7 +41,7 @@ pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
         say("array", &array.running_max.map_or(tasks.clone(), |max| format!("{tasks}, {max} at once")));
     }
     if let Some(service) = &turn.service {
-        say("service", &replicas(service, job.gangs.len()));
+        say("service", &replicas(service, service.most(job.gangs.len())));
     }
     if let Some(ms) = job.policy.idle_limit_ms {
         say("session", &format!("ends when nobody used it for {}", span(ms)));
@@ -60,14 +60,16 @@ pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
     }
 }
 
-fn replicas(service: &Replicas, max: usize) -> String {
-    let count = if service.min as usize == max { String::new() } else { format!("{} to ", service.min) };
+fn replicas(service: &Replicas, max: u32) -> String {
+    let count = if service.min == max { String::new() } else { format!("{} to ", service.min) };
     let target = service.target.as_ref().map(|target| {
         format!(", so that each has {} of {}", format_milli(target.value_milli), target.metric)
     });
     let apart = service.spread.as_ref().map(|level| format!(", apart by {level}"));
-    let replicas = crate::show::count(max as u64, "replica");
-    format!("{count}{replicas}{}{}", target.unwrap_or_default(), apart.unwrap_or_default())
+    let surge = (service.surge > 0).then(|| format!(", {} more while others leave", service.surge));
+    let replicas = crate::show::count(max.into(), "replica");
+    let others: String = [target, apart, surge].into_iter().flatten().collect();
+    format!("{count}{replicas}{others}")
 }
 
 fn after(After { job, end }: &After) -> String {
@@ -91,6 +93,12 @@ pub(super) fn of_gang(text: &mut String, page: &Page, view: &GangView, names: &N
     }
     if let Some(sizes) = &view.elastic {
         elastic(text, page, view, sizes, names);
+    }
+    if let Some(leave) = &view.leaves {
+        let until = leave.until.map(|until| format!(", by {} at the latest", page.clock(until)));
+        let what =
+            format!("once another replica runs in its stead{}: {}", until.unwrap_or_default(), leave.detail);
+        field(text, page, "leaves", &clean(&what));
     }
     if let Some(at) = view.checkpointed_at {
         field(text, page, "saved", &format!("{} ({})", page.ago(at), page.clock(at)));

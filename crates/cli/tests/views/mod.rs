@@ -78,6 +78,7 @@ fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
         evicted: None,
         evictions: 0,
         checkpointed_at: None,
+        leaves: None,
         predicted: None,
     }
 }
@@ -463,6 +464,7 @@ pub fn preempted() -> JobView {
         evictions: 2,
         reserved: Some(reserved),
         checkpointed_at: Some(ago(360)),
+        leaves: None,
         attempt: 2,
         ..gang_view(7, 8, 1)
     };
@@ -502,7 +504,8 @@ pub fn service() -> JobView {
     let (runs, waits) = (Phase::Running { since: ago(600) }, Phase::Pending { not_before: ago(600) });
     let target = Some(Target::new("tokens", 1_000_000));
     let spread = Some(level("node"));
-    let turn = Turn { service: Some(Replicas { min: 1, target, spread }), ..Turn::default() };
+    let turn =
+        Turn { service: Some(Replicas { min: 1, target, spread, ..Replicas::default() }), ..Turn::default() };
     let mut asked = Job { id: JobId(9), turn, ..job() };
     asked.gangs = vec![asked.gangs[0].clone(); 4];
     asked.policy.idle_limit_ms = Some(1_800_000);

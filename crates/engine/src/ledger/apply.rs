@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use phalanx_model::{
     Admin, Change, DeviceMask, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job,
-    JobId, Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause, Timestamp,
+    JobId, Leave, Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause, Timestamp,
 };
 
 use super::{Entry, Ledger, Outstanding};
@@ -47,6 +47,7 @@ impl Ledger {
                 self.noted.forget_notice(node);
                 self.open_again(node);
                 self.set_admin(node, Admin::Open, out);
+                self.stay_on(node, out);
             }
             Input::DrainRequested { node } => {
                 self.set_admin(node, Admin::Draining, out);
@@ -184,8 +185,7 @@ impl Ledger {
         out: &mut Outcome,
     ) {
         for (gang, _) in self.ranks_on(node) {
-            let cause = StopCause::Displaced { class: FailureClass::Node, detail: detail.to_owned(), until };
-            self.begin_stop(gang, cause, out);
+            self.displace(gang, Leave { detail: detail.to_owned(), until }, out);
         }
     }
 
@@ -275,6 +275,9 @@ impl Ledger {
         self.serving.extend(serving);
         self.enter(job.clone(), gangs.to_vec());
         self.replan = true;
+        if self.jobs.get(&job.id).is_some_and(|entry| entry.ended) {
+            self.tell_dependents(job.id, out);
+        }
     }
 
     fn cancel(&mut self, job: JobId, by: &str, out: &mut Outcome) {
@@ -305,6 +308,7 @@ impl Ledger {
             self.drop_hold(record.id);
             self.active.remove(&record.id);
             self.forget_end(record.id);
+            self.leaving.remove(&record.id);
             self.tallies.remove(&record.id);
             self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
             self.reasons.remove(&record.id);

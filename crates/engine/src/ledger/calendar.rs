@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Admin, FailureClass, GangId, Input, Job, NodeName, Outcome, Phase, QueueBound, QueueLimit, QueueName,
-    Reason, StopCause, Timestamp,
+    Admin, GangId, Input, Job, Leave, NodeName, Outcome, Phase, QueueBound, QueueLimit, QueueName, Reason,
+    Timestamp,
 };
 
 use super::apply::refuse;
@@ -322,16 +322,31 @@ impl Ledger {
         };
         let met = nodes.into_iter().flat_map(|node| self.windows.of(node)).filter(is_met);
         let first = met.min_by_key(|window| window.begins_at)?;
-        Some((Timestamp(first.begins_at.0.saturating_sub(stop_ms(job))), first))
+        // Time for another to start in its stead.
+        let is_early = record.leaves.is_none() && self.may_be_replaced(gang);
+        let early_ms = if is_early { job.policy.start_deadline_ms } else { 0 };
+        let at = self.stops_for(gang, first.begins_at).0.saturating_sub(early_ms);
+        Some((Timestamp(at), first))
     }
 
-    /// When a gang has to be told to go for a window.
+    /// When a gang has to be told to go: for a window, or because it leaves whether or not another runs in its stead.
     pub(super) fn leaves_at(&self, gang: GangId) -> Option<Timestamp> {
-        self.in_the_way(gang).map(|(at, _)| at)
+        let goes_at = self.goes_at(gang);
+        self.in_the_way(gang).map(|(at, _)| at).into_iter().chain(goes_at).min()
+    }
+
+    fn goes_at(&self, gang: GangId) -> Option<Timestamp> {
+        let until = self.record(gang)?.leaves.as_ref()?.until?;
+        Some(self.stops_for(gang, until))
     }
 
     /// Tells a gang to go if it is time. Whether it was.
     pub(super) fn leave(&mut self, gang: GangId, out: &mut Outcome) -> bool {
+        let leaves = self.record(gang).and_then(|record| record.leaves.clone());
+        if let Some(leave) = leaves.clone().filter(|_| self.goes_at(gang).is_some_and(|at| at <= self.now)) {
+            self.leave_now(gang, leave, out);
+            return true;
+        }
         let Some((_, window)) = self.in_the_way(gang).filter(|(at, _)| *at <= self.now) else { return false };
         let detail = match &window.held_for {
             None => format!("a maintenance window of node {} begins", window.node),
@@ -339,7 +354,13 @@ impl Ledger {
         };
         // One that began before it was told of is not worth more than the grace.
         let until = Some(window.begins_at).filter(|at| *at > self.now);
-        self.begin_stop(gang, StopCause::Displaced { class: FailureClass::Node, detail, until }, out);
+        let is_time = leaves.is_some() || self.stops_for(gang, window.begins_at) <= self.now;
+        let leave = Leave { detail, until };
+        if is_time {
+            self.leave_now(gang, leave, out)
+        } else {
+            self.displace(gang, leave, out)
+        }
         true
     }
 
@@ -380,7 +401,7 @@ impl Ledger {
 }
 
 /// From the word to go until the last process is gone, at the longest.
-fn stop_ms(job: &Job) -> u64 {
+pub(super) fn stop_ms(job: &Job) -> u64 {
     let stop = job.policy.stop;
     stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms))
 }

@@ -100,6 +100,7 @@ impl Ledger {
         let attempt = record.attempt;
         self.set_phase(gang, Phase::Running { since: now });
         out.changes.push(Change::GangRunning { gang, attempt });
+        self.hand_over(gang.job, out);
     }
 
     /// A member's last process is gone.
@@ -305,6 +306,7 @@ impl Ledger {
         self.relist(gang);
         self.relist_array(gang.job);
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
+        self.has_left(gang, out);
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
@@ -323,6 +325,7 @@ impl Ledger {
         self.give_back(gang, held.as_ref());
         self.relist_array(gang.job);
         self.relist_replicas(gang.job);
+        self.has_left(gang, out);
         self.settle_job(gang, ending, out);
     }
 

@@ -13,6 +13,7 @@ mod reserve;
 mod room;
 mod service;
 mod share;
+mod surge;
 mod sync;
 mod tally;
 mod timers;
@@ -155,6 +156,8 @@ pub(crate) struct Ledger {
     /// Gangs that hold capacity, and may have another size; those that may change it now.
     elastic: BTreeSet<GangId>,
     at_boundary: BTreeSet<GangId>,
+    /// Replicas that leave once others run in their stead.
+    leaving: BTreeSet<GangId>,
     /// Requests that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
     /// Pending gangs whose reason is to be looked at.
@@ -216,6 +219,7 @@ impl Ledger {
             endless: BTreeSet::new(),
             elastic: BTreeSet::new(),
             at_boundary: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,
@@ -408,19 +412,17 @@ impl Ledger {
             self.recount_space();
             self.windows.mark_stale();
         }
-        self.freshen_windows();
-        if std::mem::take(&mut self.stale_queues) {
-            self.requeue();
-        }
+        self.freshen_queues();
         self.bind_cells();
-        self.freshen_windows();
-        if std::mem::take(&mut self.stale_queues) {
-            self.requeue();
-        }
+        self.freshen_queues();
     }
 
-    /// Queues and line, counted anew.
-    fn requeue(&mut self) {
+    /// Queues and line, counted anew where windows or queues changed.
+    fn freshen_queues(&mut self) {
+        self.freshen_windows();
+        if !std::mem::take(&mut self.stale_queues) {
+            return;
+        }
         self.cells.is_stale = true;
         self.queues.settle_all(self.now);
         self.queues.rebuild(&self.tree);

@@ -1,6 +1,8 @@
 //! What is taken, and what is held: the same in devices, in the queues that are billed for it, and for whoever waits.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use phalanx_model::{GangId, Placement};
 
@@ -68,9 +70,15 @@ impl Ledger {
 
     /// Withholds what is reserved for gangs that were observed.
     pub(crate) fn lay_holds(&mut self) {
-        for gang in std::mem::take(&mut self.unlaid) {
-            self.lay_hold(gang);
-        }
+        let of = |id: GangId| {
+            let record = self.record(id)?;
+            let job = self.job(id.job)?;
+            Some((record.reserved.as_ref()?.made_at, Reverse(self.queues.rank_of(job)), id))
+        };
+        // In the order in which they were promised.
+        let unlaid: BTreeSet<_> = self.unlaid.iter().filter_map(|id| of(*id)).collect();
+        self.unlaid.clear();
+        unlaid.into_iter().for_each(|(.., id)| self.lay_hold(id));
     }
 
     /// Withholds what is reserved for a gang.
@@ -80,13 +88,14 @@ impl Ledger {
         };
         let Some(reserved) = record.reserved.as_ref().filter(|_| record.is_pending()) else { return };
         let picks = self.tree.picks_of(&reserved.placement, gang);
-        let mut hold = Hold::new(picks, gang, reserved.at, self.queues.rank_of(job));
+        let rank = self.queues.rank_of(job);
+        let mut hold = Hold::new(picks, gang, reserved.at, rank, reserved.made_at);
         let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
         let (name, evicts) = (job.queue.clone(), reserved.evicts);
         (hold.evicts, hold.waits) = (evicts, (self.queues.ensure(&name), least));
         self.queues.want(hold.waits.0, &hold.waits.1, true);
-        hold.lay(&self.tree, &mut self.space);
         self.holds.insert(id, hold);
+        Hold::lay_all(self.holds.values_mut(), &self.tree, &mut self.space);
     }
 
     /// Nothing is held for it any more.

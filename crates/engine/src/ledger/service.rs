@@ -105,11 +105,12 @@ impl Ledger {
         Some(self.serving.services.get(&job.id).map_or(service.min, |told| told.replicas))
     }
 
-    /// Whether as many as are wanted stand before this replica. Those that have ended do not count.
+    /// Whether as many as may run stand before this replica. Those that have ended do not count.
     pub(super) fn rests(&self, job: &Job, gang: GangId) -> Option<Reason> {
-        let replicas = self.replicas_of(job)?;
-        let before = self.active.range(job.id.gang(0)..gang).count();
-        (before >= replicas as usize).then_some(Reason::Resting { replicas })
+        let (service, replicas) = (job.turn.service.as_ref()?, self.replicas_of(job)?);
+        let all = self.active.range(job.id.gang(0)..=job.id.gang(u16::MAX));
+        let before = all.filter(|other| service.number(**other) < service.number(gang)).count();
+        (before >= self.allowed(job, replicas)).then_some(Reason::Resting { replicas })
     }
 
     /// One has ended: another may stand in.
@@ -127,11 +128,12 @@ impl Ledger {
     pub(super) fn observe_service(&mut self, told: &Service, out: &mut Outcome) {
         let what = || format!("replicas of job {}", told.job);
         let Some(job) = self.job(told.job) else { return refuse(out, what(), "no such job") };
-        let most = u32::try_from(job.gangs.len()).unwrap_or(u32::MAX);
+        let gangs = job.gangs.len();
         match &job.turn.service {
             None => refuse(out, what(), "it is no service"),
-            Some(service) if !(service.min..=most).contains(&told.replicas) => {
-                let why = format!("it has {} to {most}, and {} were asked for", service.min, told.replicas);
+            Some(service) if !(service.min..=service.most(gangs)).contains(&told.replicas) => {
+                let (min, most) = (service.min, service.most(gangs));
+                let why = format!("it has {min} to {most}, and {} were asked for", told.replicas);
                 refuse(out, what(), &why);
             }
             Some(service) => {
@@ -153,19 +155,7 @@ impl Ledger {
         let change = before.map(|before| Change::ServiceScaled { job, before, replicas, load_milli });
         out.changes.extend(change);
         self.evicted.clear();
-        for (at, gang) in self.gangs_of(job).into_iter().enumerate() {
-            let rests = at >= replicas as usize;
-            match self.record(gang).map(|record| record.is_pending()) {
-                Some(true) => {
-                    if rests {
-                        self.drop_hold(gang);
-                    }
-                    self.relist(gang);
-                }
-                Some(false) if rests => self.begin_stop(gang, StopCause::ScaledIn { replicas }, out),
-                _ => {}
-            }
-        }
+        self.rest_beyond(job, out);
     }
 
     /// Somebody measured something. Of the metric that a service is scaled by, it says how many replicas are needed: more
@@ -187,7 +177,7 @@ impl Ledger {
             return;
         };
         let load = self.load(job.id, told.replicas, &target.metric);
-        let most = u32::try_from(self.gangs_of(job.id).len()).unwrap_or(u32::MAX).max(service.min);
+        let most = service.most(self.gangs_of(job.id).len()).max(service.min);
         let needed = load.replicas(told.replicas, target).clamp(service.min, most);
         look(&mut told.looks, needed, self.now, target.settle_ms);
         told.replicas = told.looks.first().map_or(needed, |look| look.replicas);
@@ -201,7 +191,7 @@ impl Ledger {
             Phase::Running { since } => Some((*gang, since)),
             _ => None,
         };
-        let wanted = self.gangs_of(job).into_iter().take(wanted as usize);
+        let wanted = self.by_number(job).into_iter().take(wanted as usize);
         let mut load = Load { sum_milli: 0, running: 0, silent: 0 };
         for (gang, since) in wanted.filter_map(|gang| since(&gang)) {
             let is_known = |said: &&Metric| said.at >= since && said.at.plus(METRIC_MS_MAX) >= self.now;

@@ -68,6 +68,7 @@ impl Ledger {
             SyncKind::Jobs => {
                 for job in self.sync.jobs.take().unwrap_or_default() {
                     self.forget_job(job);
+                    self.tell_dependents(job, out);
                 }
             }
             SyncKind::Queues => {

@@ -221,6 +221,7 @@ impl Ledger {
         self.note_making_way(gang);
         self.note_stay(gang);
         self.note_elastic(gang);
+        self.note_leaving(gang);
         self.cells.is_stale = true;
         // Who waits may have a place reserved now that it is known when this one ends.
         self.replan |= before != end;

@@ -1,5 +1,6 @@
 //! Capacity that is held for gangs that wait: what of it is free now is withheld from others.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang, Timestamp};
@@ -53,6 +54,8 @@ pub(crate) struct Hold {
     pub(crate) at: Option<Timestamp>,
     /// Its class.
     pub(crate) rank: i32,
+    /// When it was reserved: what was promised earlier has what two want, but no two devices are promised twice.
+    pub(crate) made_at: Timestamp,
     /// Others make way for it.
     pub(crate) evicts: bool,
     /// Whom it is held for is within a guarantee.
@@ -65,7 +68,13 @@ pub(crate) struct Hold {
 
 impl Hold {
     /// Nothing is withheld yet.
-    pub(crate) fn new(picks: Vec<Pick>, gang: &Gang, at: Option<Timestamp>, rank: i32) -> Self {
+    pub(crate) fn new(
+        picks: Vec<Pick>,
+        gang: &Gang,
+        at: Option<Timestamp>,
+        rank: i32,
+        made_at: Timestamp,
+    ) -> Self {
         let mut nodes: BTreeMap<u32, OnNode> = BTreeMap::new();
         for pick in &picks {
             let needs = gang.needs_of(pick.role());
@@ -76,7 +85,7 @@ impl Hold {
             node.cpu_milli = node.cpu_milli.saturating_add(of_members(needs.cpu_milli));
             node.memory_bytes = node.memory_bytes.saturating_add(of_members(needs.memory_bytes));
         }
-        Self { picks, at, rank, nodes, is_lifted: true, ..Self::default() }
+        Self { picks, at, rank, made_at, nodes, is_lifted: true, ..Self::default() }
     }
 
     /// What these picks give to others when they end: without the devices that are held for somebody.
@@ -85,6 +94,18 @@ impl Hold {
             let held = holds.clone().filter_map(|hold| hold.nodes.get(&pick.node));
             pick.devices = held.fold(pick.devices, |devices, held| devices.minus(held.devices));
         }
+    }
+
+    /// Withholds what is free of some of them, of what two want for the one that was promised it first.
+    pub(crate) fn lay_all<'a>(holds: impl Iterator<Item = &'a mut Self>, tree: &Tree, space: &mut Space) {
+        let mut lifted: Vec<&mut Self> = holds.filter(|hold| hold.is_lifted).collect();
+        lifted.sort_by_key(|hold| hold.turn());
+        lifted.into_iter().for_each(|hold| hold.lay(tree, space));
+    }
+
+    /// What was promised earlier goes first.
+    pub(crate) const fn turn(&self) -> (Timestamp, Reverse<i32>) {
+        (self.made_at, Reverse(self.rank))
     }
 
     /// Withholds what is free of it; what comes free later follows with [`Self::extend`].

@@ -94,6 +94,7 @@ pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) 
                 match request.ceiling {
                     LevelAt::Group(group) => look
                         .sites(at, group)
+                        .into_iter()
                         .for_each(|mask| of(mask, format!("{} devices {mask}", node.name))),
                     _ => of(ALL, node.name.to_string()),
                 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
 
 use super::elastic::Found;
+use super::holds::Hold;
 use super::reopen::{COUNTED_MAX, Reopened};
 use super::search::Ceiling;
 use super::space::Pick;
@@ -83,6 +84,7 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
         }
     }
     passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
+    ledger.let_leave(out);
     ledger.say_reasons(out);
 }
 
@@ -167,9 +169,9 @@ impl<'a> Pass<'a> {
         let Freed::Nodes(nodes) = freed else { return };
         nodes.sort_unstable();
         nodes.dedup();
-        for hold in holds.values_mut() {
-            hold.extend(tree, space, nodes);
-        }
+        let mut holds: Vec<&mut Hold> = holds.values_mut().collect();
+        holds.sort_by_key(|hold| hold.turn());
+        holds.into_iter().for_each(|hold| hold.extend(tree, space, nodes));
     }
 
     /// Takes the open asks in the order of their turns until none is left.
@@ -370,7 +372,7 @@ impl<'a> Pass<'a> {
     fn lay_all(&mut self) {
         let tree = self.tree();
         let Desk { holds, space, .. } = &mut self.desk;
-        holds.values_mut().for_each(|hold| hold.lay(tree, space));
+        Hold::lay_all(holds.values_mut(), tree, space);
     }
 
     /// Several gangs that start at once are placed for all of them; not while something is held, for what moves could

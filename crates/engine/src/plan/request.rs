@@ -34,7 +34,7 @@ pub(crate) struct Request<'a> {
     /// One domain of this level holds all.
     pub(crate) ceiling: LevelAt,
     /// Insisted on beside a ceiling inside the node: levels there need not nest.
-    pub(crate) also: Option<usize>,
+    pub(crate) also: Vec<usize>,
     /// Widest first.
     pub(crate) parts: Vec<Part>,
     pub(crate) traffic: Traffic,
@@ -84,10 +84,10 @@ impl<'a> Request<'a> {
         parts.retain(|part| part.size < gang.size && !is_kept(part.level));
         let whole = gang.topology.segments.iter().filter(|segment| segment.size >= gang.size);
         let insisted = whole.filter_map(|segment| tree.level_at(&segment.level));
-        let also = insisted.chain([tree.level_of_required(gang)]).find_map(|level| match level {
-            LevelAt::Group(group) if level != ceiling => Some(group),
-            _ => None,
-        });
+        let inside = insisted.chain([tree.level_of_required(gang)]).filter(|level| *level != ceiling);
+        let also =
+            inside.filter_map(|level| if let LevelAt::Group(group) = level { Some(group) } else { None });
+        let also = also.collect();
         tree.resources.look_up(&gang.needs, &mut asked);
         spread.clear();
         let mut node_max = u32::MAX;
@@ -134,6 +134,18 @@ impl<'a> Request<'a> {
 
     pub(crate) fn part_at(&self, level: LevelAt) -> Option<u32> {
         self.parts.iter().find(|part| part.level == level).map(|part| part.size)
+    }
+
+    /// The sets of devices of a node of which one must hold all: its groups of a level, and what they have in common with
+    /// those of the levels that are insisted on beside it.
+    pub(crate) fn sites(&self, kind: &Kind, group: Option<usize>) -> Vec<DeviceMask> {
+        let mut sites = vec![kind.all()];
+        for level in group.into_iter().chain(self.also.iter().copied()) {
+            let shared = sites.iter().flat_map(|site| kind.groups_of(level).map(|group| site.and(group)));
+            sites = shared.filter(|site| !site.is_empty()).collect();
+        }
+        sites.dedup();
+        sites
     }
 
     /// The part inside the node, with the index of its level.

@@ -135,10 +135,9 @@ impl Pass<'_> {
         } else if started {
             queues.want(hold.waits.0, &hold.waits.1, false);
         } else {
-            hold.lay(tree, space);
             holds.insert(id, hold);
         }
-        holds.values_mut().for_each(|hold| hold.lay(tree, space));
+        Hold::lay_all(holds.values_mut(), tree, space);
         started
     }
 
@@ -150,6 +149,7 @@ impl Pass<'_> {
         let key = &line.ask(ask).key;
         let ends_at = key.span_ms.map(|span| now.plus(span));
         let is_owed = queues.is_owed_in(queue, &line.ask(ask).least);
+        let mut laid = Vec::new();
         for hold in holds.values_mut() {
             if hold.begins_after(ends_at)
                 || hold.makes_way_for(key.rank, is_owed)
@@ -157,9 +157,10 @@ impl Pass<'_> {
             {
                 hold.lift(tree, space);
             } else {
-                hold.lay(tree, space);
+                laid.push(hold);
             }
         }
+        Hold::lay_all(laid.into_iter(), tree, space);
     }
 
     /// The same for a place that is to be reserved: it may be used for longer than what is held begins to be.
@@ -167,9 +168,10 @@ impl Pass<'_> {
         let tree = self.tree();
         let Desk { line, holds, space, queues, .. } = &mut self.desk;
         let (rank, is_owed) = (line.ask(ask).key.rank, queues.is_owed_in(queue, &line.ask(ask).least));
-        for hold in holds.values_mut() {
-            if hold.makes_way_for(rank, is_owed) { hold.lift(tree, space) } else { hold.lay(tree, space) }
-        }
+        let (yielding, laid): (Vec<&mut Hold>, Vec<&mut Hold>) =
+            holds.values_mut().partition(|hold| hold.makes_way_for(rank, is_owed));
+        yielding.into_iter().for_each(|hold| hold.lift(tree, space));
+        Hold::lay_all(laid.into_iter(), tree, space);
     }
 
     /// Whom room is held for, if the gang would fit without that.
@@ -182,11 +184,8 @@ impl Pass<'_> {
         }
         holds.values_mut().for_each(|hold| hold.lift(tree, space));
         let fits = search.place(tree, space, gang, Ceiling(tree.level_of_required(gang))).is_some();
-        for id in &laid {
-            if let Some(hold) = holds.get_mut(id) {
-                hold.lay(tree, space);
-            }
-        }
+        let were_laid = holds.iter_mut().filter(|(id, _)| laid.contains(id)).map(|(_, hold)| hold);
+        Hold::lay_all(were_laid, tree, space);
         let ahead = *laid.first()?;
         fits.then(|| Reason::Priority { ahead, at: holds.get(&ahead).and_then(|hold| hold.at) })
     }
@@ -259,7 +258,8 @@ impl Pass<'_> {
         let reason = ask.map_or(Reason::None, |ask| ask.reason.clone());
         let least = ask.map_or_else(Bill::new, |ask| ask.least.clone());
         let waited = line.delist(queues, id);
-        let mut hold = Hold::new(picks, gang, at, rank);
+        let made_at = self.ledger.now();
+        let mut hold = Hold::new(picks, gang, at, rank, made_at);
         hold.evicts = evicts;
         if let Some(place) = waited {
             // It waits all the same.
@@ -270,7 +270,6 @@ impl Pass<'_> {
         }
         hold.lay(tree, space);
         holds.insert(id, hold);
-        let made_at = self.ledger.now();
         self.reserved.push((id, Reserved { placement, at, evicts, made_at }, reason));
     }
 

@@ -287,25 +287,21 @@ impl<'a> Board<'a> {
                 domains.map(|domain| Site { nodes: domain.nodes.clone(), devices: all }).collect()
             }
             LevelAt::Node => nodes.map(|node| one(node, all)).collect(),
-            LevelAt::Group(_) => {
-                nodes.flat_map(|node| self.groups(node).map(move |devices| one(node, devices))).collect()
-            }
+            LevelAt::Group(_) => nodes
+                .flat_map(|node| self.groups(node).into_iter().map(move |devices| one(node, devices)))
+                .collect(),
         }
     }
 
-    /// The groups of a node that may be the ceiling; of two levels what they share.
-    fn groups(&self, node: usize) -> impl Iterator<Item = DeviceMask> + '_ {
+    /// The groups of a node that may be the ceiling; of several levels what they share.
+    fn groups(&self, node: usize) -> Vec<DeviceMask> {
         let kind = self.tree.kind(&self.tree.nodes[node]);
-        let of = |level: Option<usize>| {
-            level.map_or_else(|| vec![kind.all()], |level| kind.groups_of(level).collect())
-        };
         let group = match self.ceiling {
             LevelAt::Group(group) => Some(group),
             _ => None,
         };
-        let also =
-            of(self.parties.first().and_then(|own| own.request.also).filter(|also| group != Some(*also)));
-        of(group).into_iter().flat_map(move |a| also.clone().into_iter().map(move |b| a.and(b)))
+        let sites = |own: &Party<'_>| own.request.sites(kind, group);
+        self.parties.first().map_or_else(|| vec![kind.all()], sites)
     }
 
     /// The domain of the ceiling that these picks are inside of.
@@ -320,7 +316,7 @@ impl<'a> Board<'a> {
             }
             LevelAt::Node => Some(Site { nodes: node..node + 1, devices: all }),
             LevelAt::Group(_) => {
-                let devices = self.groups(node).find(|group| used.is_subset_of(*group))?;
+                let devices = self.groups(node).into_iter().find(|group| used.is_subset_of(*group))?;
                 Some(Site { nodes: node..node + 1, devices })
             }
         }

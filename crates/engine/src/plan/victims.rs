@@ -377,7 +377,7 @@ impl Pass<'_> {
             };
             let local: Vec<Victim> = victims.iter().filter(inside).cloned().collect();
             let Some(found) = self.make_room_with(gang, &local) else { continue };
-            if best.as_ref().is_none_or(|(_, chosen)| total(&found.1) < total(chosen)) {
+            if best.as_ref().is_none_or(|(_, chosen)| Cost::of(&found.1) < Cost::of(chosen)) {
                 best = Some(found);
             }
         }
@@ -524,32 +524,34 @@ fn likely_domains(tree: &Tree, space: &Space, gang: &Gang, level: usize, victims
     likely.into_iter().map(|(_, domain)| domain).collect()
 }
 
-/// What victims cost together: the highest class first, then lost work, then how many they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What victims cost together: the highest class first, then lost work, then how many they are and who.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     rank: Option<i32>,
     lost_device_ms: u64,
-    gangs: u32,
-    last: Option<GangId>,
+    gangs: usize,
+    /// What each costs: victims of several nodes, and the parts of an elastic gang, come again.
+    of: BTreeMap<GangId, u64>,
 }
 
 impl Cost {
+    /// Of an elastic gang the dearest part counts: with it the whole gang goes.
     fn add(&mut self, victim: &Victim) {
-        // Victims of several nodes come again.
-        if self.last == Some(victim.gang) {
-            return;
+        let before = self.of.get(&victim.gang).copied();
+        let more = victim.costs_device_ms.saturating_sub(before.unwrap_or(0));
+        if before.is_none() || more > 0 {
+            self.of.insert(victim.gang, victim.costs_device_ms);
         }
-        self.last = Some(victim.gang);
         self.rank = self.rank.max(Some(victim.rank));
-        self.lost_device_ms = self.lost_device_ms.saturating_add(victim.costs_device_ms);
-        self.gangs += 1;
+        self.lost_device_ms = self.lost_device_ms.saturating_add(more);
+        self.gangs = self.of.len();
     }
-}
 
-fn total(victims: &[Victim]) -> (Option<i32>, u64, u32) {
-    let mut cost = Cost::default();
-    victims.iter().for_each(|victim| cost.add(victim));
-    (cost.rank, cost.lost_device_ms, cost.gangs)
+    fn of(victims: &[Victim]) -> Self {
+        let mut cost = Self::default();
+        victims.iter().for_each(|victim| cost.add(victim));
+        cost
+    }
 }
 
 /// Work since it was last saved, in milliseconds of one device.

@@ -161,13 +161,7 @@ impl Queues {
         let node = &mut self.nodes[at as usize];
         (node.queue, node.limit, node.kept) = (blank.queue, blank.limit, blank.kept);
         let path: Vec<QueueAt> = self.path(at).collect();
-        for at in path.iter().copied() {
-            let own = self.at(at).queue.as_ref().map(|queue| self.goods.said(&queue.guaranteed, 0));
-            let mut sum = vec![0; self.goods.len()];
-            self.at(at).children.iter().for_each(|child| add(&mut sum, &self.at(*child).guaranteed));
-            let own = own.unwrap_or_else(|| sum.clone());
-            self.nodes[at as usize].guaranteed = own.into_iter().zip(sum).map(|(a, b)| a.max(b)).collect();
-        }
+        path.iter().for_each(|at| self.guarantee(*at));
         for at in path.into_iter().chain([ROOT]) {
             self.raise(at);
             self.weigh(at);
@@ -240,13 +234,7 @@ impl Queues {
         }
         self.told = told;
         // Children stand behind their parents.
-        for at in (1..self.nodes.len()).rev() {
-            let children = self.nodes[at].children.clone();
-            let mut sum = vec![0; self.goods.len()];
-            children.iter().for_each(|child| add(&mut sum, &self.nodes[*child as usize].guaranteed));
-            let node = &mut self.nodes[at];
-            node.guaranteed.iter_mut().zip(&sum).for_each(|(own, below)| *own = (*own).max(*below));
-        }
+        (1..self.nodes.len()).rev().for_each(|at| self.guarantee(at as QueueAt));
         for at in (0..self.nodes.len()).rev() {
             self.raise(at as QueueAt);
         }
@@ -262,11 +250,7 @@ impl Queues {
                 |queue| self.goods.said(of(queue), otherwise),
             )
         };
-        let mut guaranteed = said(|queue| &queue.guaranteed, 0);
-        let of_places = queue.as_ref().and_then(|queue| self.places.get(&queue.name));
-        if let (Some(gpus), Some(of_places)) = (guaranteed.get_mut(GPUS), of_places) {
-            *gpus = (*gpus).max(*of_places);
-        }
+        let guaranteed = queue.as_ref().map_or_else(|| nothing.clone(), |queue| self.own_guarantee(queue));
         let lent = said(|queue| &queue.lend_max, UNBOUNDED);
         let kept = guaranteed.iter().zip(lent).map(|(all, lent)| all.saturating_sub(lent)).collect();
         QueueNode {
@@ -288,6 +272,25 @@ impl Queues {
             queue,
             ..QueueNode::default()
         }
+    }
+
+    /// What is said, or what its places are worth.
+    fn own_guarantee(&self, queue: &Queue) -> Bill {
+        let mut own = self.goods.said(&queue.guaranteed, 0);
+        if let (Some(gpus), Some(of_places)) = (own.get_mut(GPUS), self.places.get(&queue.name)) {
+            *gpus = (*gpus).max(*of_places);
+        }
+        own
+    }
+
+    /// Its own, or what its children are guaranteed together.
+    fn guarantee(&mut self, at: QueueAt) {
+        let node = self.at(at);
+        let mut sum = vec![0; self.goods.len()];
+        node.children.iter().for_each(|child| add(&mut sum, &self.at(*child).guaranteed));
+        let own = node.queue.as_ref().map(|queue| self.own_guarantee(queue)).unwrap_or_default();
+        sum.iter_mut().zip(own).for_each(|(below, own)| *below = own.max(*below));
+        self.nodes[at as usize].guaranteed = sum;
     }
 
     fn enter(&mut self, queue: Queue, parent: QueueAt, is_told: bool) -> QueueAt {
@@ -338,7 +341,7 @@ impl Queues {
     /// class says.
     pub(crate) fn is_fixed(&self, job: &Job, gang: GangId) -> bool {
         let is_kept = match &job.turn.service {
-            Some(service) => u32::from(gang.index) < service.min,
+            Some(service) => service.number(gang) < service.min,
             None => !self.class_of(job).is_none_or(|class| class.is_preemptible),
         };
         is_kept || job.policy.preempt.mode == PreemptMode::Never

@@ -5,12 +5,12 @@ use phalanx_engine::Engine;
 use phalanx_model::later::Metric;
 use phalanx_model::{
     Change, DeviceMask, EffectId, EndOf, Ending, Epoch, Exit, FailureClass, Input, JobId, MemberId, NodeName,
-    Outcome, Phase, Reason, Settings, Timestamp,
+    Outcome, Phase, Reason, Timestamp,
 };
 use phalanx_testkit::{JobBuilder, gang, job, levels, node, queue};
 
 use crate::news;
-use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets};
+use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings};
 
 type Prepare = fn(&mut Engine);
 
@@ -67,15 +67,9 @@ bugs! {
     bug_25_circle_of_queues: NoCircles,
 }
 
-fn settings(of: impl FnOnce(&mut Settings)) -> Input {
-    let mut settings = Settings::default();
-    of(&mut settings);
-    Input::SettingsConfigured { settings: Box::new(settings) }
-}
-
 /// Evictions of training at any time.
 fn no_min_run() -> Input {
-    settings(|s| s.classes.iter_mut().for_each(|class| class.min_run_ms = 0))
+    settings(|settings| set_min_run(settings, 0))
 }
 
 fn submitted(job: JobBuilder) -> Input {

@@ -1,17 +1,9 @@
 //! Elastic gangs: as many members as fit, more where nobody waits, fewer for those who do.
 
-use phalanx_model::{Change, Input, Settings, StopCause};
-use phalanx_testkit::{gang, job};
+use phalanx_model::{Change, Input, StopCause};
+use phalanx_testkit::{gang, job, levels, node};
 
-use crate::world::{HOUR, MINUTE, World, octets};
-
-fn world(nodes: usize) -> World {
-    let mut world = World::new(|_| (), &octets(nodes));
-    let mut settings = Settings::default();
-    settings.classes.iter_mut().for_each(|class| class.min_run_ms = 0);
-    world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
-    world
-}
+use crate::world::{HOUR, MINUTE, World, set_min_run, settings};
 
 fn evicted(world: &World) -> usize {
     let is_one =
@@ -21,7 +13,7 @@ fn evicted(world: &World) -> usize {
 
 #[test]
 fn it_starts_with_what_fits() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(1).devices(4)));
     world.submit(job(2, gang(8).devices(1).elastic(2, 8)));
     assert_eq!((world.phase(2), world.size(2)), ("running", 4));
@@ -33,7 +25,7 @@ fn it_starts_with_what_fits() {
 
 #[test]
 fn it_grows_at_its_boundary_where_nobody_waits() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(1).devices(4)));
     world.submit(job(2, gang(4).devices(1).elastic(2, 8)));
     world.boundary(2);
@@ -54,7 +46,7 @@ fn it_grows_at_its_boundary_where_nobody_waits() {
 /// Between its end and its start it waits for nobody: whoever came meanwhile does not take its place.
 #[test]
 fn its_place_is_its_own_while_it_grows() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(4).devices(1).elastic(2, 8)));
     world.boundary(1);
     world.submit(job(2, gang(1).devices(8)).priority(9));
@@ -66,7 +58,7 @@ fn its_place_is_its_own_while_it_grows() {
 
 #[test]
 fn it_does_not_grow_into_what_somebody_waits_for() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(1).devices(1)));
     world.submit(job(2, gang(4).devices(1).elastic(4, 8)));
     world.submit(job(3, gang(1).devices(6)));
@@ -78,7 +70,7 @@ fn it_does_not_grow_into_what_somebody_waits_for() {
 /// Members that it can do without are given to whoever waits and stands no worse; at a boundary, so that nothing is lost.
 #[test]
 fn it_shrinks_at_its_boundary_for_one_that_waits() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(8).devices(1).elastic(2, 8)));
     world.advance(HOUR);
     world.submit(job(2, gang(1).devices(4)));
@@ -97,7 +89,7 @@ fn it_shrinks_at_its_boundary_for_one_that_waits() {
 
 #[test]
 fn whoever_it_would_shrink_for_is_gone() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(8).devices(1).elastic(2, 8)));
     world.boundary(1);
     world.submit(job(2, gang(1).devices(4)));
@@ -110,7 +102,7 @@ fn whoever_it_would_shrink_for_is_gone() {
 /// By right it is told at once, and gives up no more than is needed.
 #[test]
 fn it_shrinks_rather_than_make_way() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(8).devices(1).elastic(2, 8)).class("research"));
     world.submit(job(2, gang(1).devices(4)).class("serving"));
     world.watched.restart();
@@ -125,7 +117,7 @@ fn it_shrinks_rather_than_make_way() {
 /// 16 devices are idle, four on each of four nodes, and a job wants two whole nodes.
 #[test]
 fn scattered_capacity_is_gathered() {
-    let mut world = world(4);
+    let mut world = World::without_min_run(4);
     let spread = gang(4).devices(4).elastic(2, 4);
     world.submit(job(1, phalanx_testkit::GangBuilder::spread(spread, 1, "node")));
     assert_eq!(world.on(1).len(), 4);
@@ -138,7 +130,7 @@ fn scattered_capacity_is_gathered() {
 
 #[test]
 fn segments_leave_whole() {
-    let mut world = world(2);
+    let mut world = World::without_min_run(2);
     let segments = |size| gang(size).devices(2).segment(2, "node").elastic(4, 8);
     world.submit(job(1, segments(8)));
     world.boundary(1);
@@ -150,7 +142,7 @@ fn segments_leave_whole() {
 
 #[test]
 fn a_wish_for_another_size_waits_for_the_boundary() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(4).devices(1).elastic(2, 8)));
     let wish = |size| Input::GangResized { gang: World::gang(1), size };
     let next = |world: &World| {
@@ -175,4 +167,21 @@ fn a_wish_for_another_size_waits_for_the_boundary() {
     world.boundary(1);
     world.advance(MINUTE);
     assert_eq!((world.size(1), world.phase(2)), (4, "running"));
+}
+
+/// With all its ranks its work is lost, whatever the first of them cost.
+#[test]
+fn an_elastic_gang_that_goes_as_a_whole_costs_its_work() {
+    let leaf =
+        |at: u32| node(&format!("n{at}")).path(["cluster", &format!("l{at}")]).gpus(8).nvswitch().build();
+    let mut world = World::with_levels(|_| (), &levels(&["cluster", "leaf"]), &[leaf(0), leaf(1)]);
+    world.tell(&[settings(|settings| set_min_run(settings, 0))]);
+    world.submit(job(1, gang(8).devices(1).elastic(4, 8).on(["n0"])));
+    world.advance(HOUR);
+    world.submit(job(2, gang(1).devices(8).on(["n1"])));
+    world.advance(MINUTE);
+    assert_eq!((world.size(1), world.phase(2)), (8, "running"));
+    world.submit(job(3, gang(1).devices(8).required("leaf")).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.evictions(1), world.evictions(2), world.phase(3)), (0, 1, "running"));
 }

@@ -1,11 +1,11 @@
 //! What is guaranteed can be had, whatever the others run.
 
-use phalanx_model::{Input, PreemptMode, Settings};
+use phalanx_model::{Input, PreemptMode};
 use phalanx_testkit::proptest::collection::vec;
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{gang, job, queue};
 
-use crate::world::{MINUTE, SECOND, TERM_MS, World, octets};
+use crate::world::{MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings};
 
 const MIN_RUN_MS: u64 = 3 * MINUTE;
 const NODES: usize = 3;
@@ -24,12 +24,6 @@ fn any_queues() -> impl Strategy<Value = Vec<(u32, u64)>> {
     })
 }
 
-fn settings() -> Input {
-    let mut settings = Settings::default();
-    settings.classes.iter_mut().for_each(|class| class.min_run_ms = MIN_RUN_MS);
-    Input::SettingsConfigured { settings: Box::new(settings) }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -43,7 +37,7 @@ proptest! {
         wait_ms in 0..2 * MIN_RUN_MS,
     ) {
         let mut world = World::new(|_| (), &octets(NODES));
-        world.tell(&[settings()]);
+        world.tell(&[settings(|settings| set_min_run(settings, MIN_RUN_MS))]);
         for (at, (guaranteed, weight)) in queues.iter().enumerate() {
             let told = queue(&format!("q{at}")).guaranteed("gpus", (*guaranteed).into()).weight_milli(*weight);
             world.tell(&[told.observed()]);

@@ -10,5 +10,6 @@ mod news;
 mod places;
 mod random;
 mod service;
+mod surge;
 mod waiting;
 mod world;

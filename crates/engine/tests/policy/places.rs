@@ -1,11 +1,11 @@
 //! Guarantees that are places.
 
-use phalanx_model::{Input, LevelName, PreemptMode, Queue, Settings, ShapeQuota};
+use phalanx_model::{Input, LevelName, PreemptMode, Queue, ShapeQuota};
 use phalanx_testkit::proptest::collection::vec;
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{gang, job, levels, node, queue};
 
-use crate::world::{MINUTE, SECOND, World};
+use crate::world::{MINUTE, SECOND, World, set_min_run, settings};
 
 const CLASSES: [&str; 4] = ["serving", "training", "research", "opportunistic"];
 
@@ -17,17 +17,30 @@ fn world() -> World {
         })
         .collect();
     let mut world = World::with_levels(|_| (), &levels(&["cluster", "leaf"]), &nodes);
-    let mut settings = Settings::default();
-    settings.classes.iter_mut().for_each(|class| class.min_run_ms = 0);
     let shape = ShapeQuota { level: LevelName::new("leaf").unwrap(), count: 1, nodes: 2 };
     let team = Queue { shapes: vec![shape], ..queue("team").build() };
     let others = queue("others").build();
     world.tell(&[
-        Input::SettingsConfigured { settings: Box::new(settings) },
+        settings(|settings| set_min_run(settings, 0)),
         Input::QueueObserved { queue: Box::new(team) },
         Input::QueueObserved { queue: Box::new(others) },
     ]);
     world
+}
+
+#[test]
+fn a_queue_that_is_told_otherwise_keeps_what_its_places_are_worth() {
+    let mut world = world();
+    let guaranteed = |world: &World| {
+        let reports = world.watched.engine.queues();
+        reports.iter().find(|report| report.queue.name.as_str() == "team").unwrap().goods[0].guaranteed
+    };
+    let of_two_nodes = guaranteed(&world);
+    assert_eq!(of_two_nodes, 16_000);
+    let shape = ShapeQuota { level: LevelName::new("leaf").unwrap(), count: 1, nodes: 2 };
+    let heavier = Queue { shapes: vec![shape], weight_milli: 2_000, ..queue("team").build() };
+    world.tell(&[Input::QueueObserved { queue: Box::new(heavier) }]);
+    assert_eq!(guaranteed(&world), of_two_nodes);
 }
 
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::proptest::{self, collection::vec};
 use phalanx_testkit::{gang, job, queue};
 
-use crate::world::{MINUTE, SECOND, World, octets};
+use crate::world::{MINUTE, SECOND, World, octets, set_min_run};
 
 const NODES: usize = 3;
 /// As they are called by default.
@@ -110,7 +110,7 @@ impl Run {
         // Due shares shift with what others ask for; whoever may evict by them looks again now and then only, and not
         // in the step that shifts them.
         let mut settings = Settings { reclaim: Reclaim::Guarantee, ..Settings::default() };
-        settings.classes.iter_mut().for_each(|class| class.min_run_ms = min_run * MINUTE);
+        set_min_run(&mut settings, min_run * MINUTE);
         let mut run = Self {
             world: World::new(|_| (), &octets(NODES)),
             tree: tree.iter().map(|(parent, _)| *parent).collect(),

@@ -3,11 +3,11 @@
 use phalanx_model::later::Metric;
 use phalanx_model::{
     Change, Ending, GangId, Input, JobId, Phase, Queue, QueueName, Reason, Resource, Service, Session,
-    Settings, StopCause,
+    StopCause,
 };
 use phalanx_testkit::{JobBuilder, gang, job, levels, node};
 
-use crate::world::{MINUTE, SECOND, World, octets};
+use crate::world::{MINUTE, SECOND, World};
 
 const TOKENS: &str = "tokens";
 const EACH: u64 = 1_000_000;
@@ -18,14 +18,6 @@ fn web(min: u32, max: usize) -> JobBuilder {
 
 fn scaled_by_tokens(min: u32, max: usize) -> JobBuilder {
     web(min, max).target(TOKENS, EACH)
-}
-
-fn world(nodes: usize) -> World {
-    let mut world = World::new(|_| (), &octets(nodes));
-    let mut settings = Settings::default();
-    settings.classes.iter_mut().for_each(|class| class.min_run_ms = 0);
-    world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
-    world
 }
 
 fn scale(world: &mut World, replicas: u32) {
@@ -69,7 +61,7 @@ fn queue(name: &str, guaranteed: u64) -> Input {
 
 #[test]
 fn as_many_replicas_run_as_somebody_says_and_the_others_rest() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(web(1, 4));
     world.advance(SECOND);
     assert_eq!(running(&world), [0]);
@@ -96,14 +88,14 @@ fn as_many_replicas_run_as_somebody_says_and_the_others_rest() {
 
 #[test]
 fn a_replica_that_ends_is_started_again_and_one_that_may_not_is_stood_in_for() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     // Its program ends by itself, and with success; that is no success of one that is to serve.
     world.submit_for(web(1, 3), 10 * SECOND);
     world.advance(12 * SECOND);
     assert_eq!(running(&world), [0]);
     assert_eq!(world.watched.record(replica(0)).failures, 1);
 
-    let mut once = self::world(1);
+    let mut once = World::without_min_run(1);
     once.submit_for(job(1, gang(1).devices(2)).service(1, 3), 10 * SECOND);
     once.advance(12 * SECOND);
     assert!(once.watched.record(replica(0)).is_finished());
@@ -112,7 +104,7 @@ fn a_replica_that_ends_is_started_again_and_one_that_may_not_is_stood_in_for() {
 
 #[test]
 fn the_minimum_never_makes_way_and_what_is_beyond_it_does() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.tell(&[queue("chat", 2), queue("lab", 6)]);
     world.submit(web(1, 4).queue("chat"));
     scale(&mut world, 4);
@@ -153,7 +145,7 @@ fn replicas_go_where_the_fewest_are_as_long_as_they_fit_there() {
 
 #[test]
 fn a_metric_above_its_target_scales_out_at_once_and_one_below_it_after_a_while() {
-    let mut world = world(2);
+    let mut world = World::without_min_run(2);
     world.submit(scaled_by_tokens(1, 6));
     world.advance(SECOND);
     tell_for(&mut world, 10, 1_090_000);
@@ -180,7 +172,7 @@ fn a_metric_above_its_target_scales_out_at_once_and_one_below_it_after_a_while()
 
 #[test]
 fn values_that_are_old_or_of_an_earlier_attempt_count_for_nothing() {
-    let mut world = world(2);
+    let mut world = World::without_min_run(2);
     world.submit(scaled_by_tokens(2, 6));
     world.advance(SECOND);
     tell(&mut world, 1_000_000);
@@ -204,7 +196,7 @@ fn values_that_are_old_or_of_an_earlier_attempt_count_for_nothing() {
 
 #[test]
 fn what_is_known_of_a_service_survives_a_restart() {
-    let mut world = world(2);
+    let mut world = World::without_min_run(2);
     world.submit(scaled_by_tokens(1, 6));
     world.advance(SECOND);
     tell(&mut world, 3_000_000);
@@ -220,7 +212,7 @@ fn what_is_known_of_a_service_survives_a_restart() {
 
 #[test]
 fn a_session_ends_when_nobody_used_it_for_as_long_as_its_limit() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(1).devices(1)).idle_limit(30 * MINUTE));
     world.submit(job(2, gang(1).devices(1)).idle_limit(30 * MINUTE));
     world.advance(20 * MINUTE);
@@ -246,7 +238,7 @@ fn a_session_ends_when_nobody_used_it_for_as_long_as_its_limit() {
 
 #[test]
 fn what_is_no_service_is_not_scaled_and_what_is_no_session_is_not_used() {
-    let mut world = world(1);
+    let mut world = World::without_min_run(1);
     world.submit(job(1, gang(1).devices(1)));
     scale(&mut world, 2);
     world.tell(&[Input::SessionObserved { session: Session { job: JobId(1), used_at: world.now() } }]);

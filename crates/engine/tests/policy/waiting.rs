@@ -1,11 +1,11 @@
 //! Nobody starves: where all that are ahead end by a known time, so does the wait.
 
-use phalanx_model::{Input, Settings, Timestamp};
+use phalanx_model::Timestamp;
 use phalanx_testkit::proptest::collection::vec;
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{gang, job};
 
-use crate::world::{MINUTE, SECOND, World, octets};
+use crate::world::{MINUTE, SECOND, World, octets, set_min_run, settings};
 
 /// A job with a time limit: members, devices of each, its limit and how much of that it runs, in minutes and per cent; and
 /// when it comes, in minutes after the one before it.
@@ -35,9 +35,11 @@ proptest! {
     #[test]
     fn who_is_behind_those_that_end_starts_within_their_spans(jobs in vec(any_timed(), 2..14), depth in 1_u32..4) {
         let mut world = World::new(|_| (), &octets(NODES));
-        let mut settings = Settings { reservation_depth: depth, ageing_ms: 0, ..Settings::default() };
-        settings.classes.iter_mut().for_each(|class| class.min_run_ms = 0);
-        world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+        let all = settings(|settings| {
+            (settings.reservation_depth, settings.ageing_ms) = (depth, 0);
+            set_min_run(settings, 0);
+        });
+        world.tell(&[all]);
         // From the order to start to its end at the longest.
         let span = |timed: &Timed| MINUTE + timed.limit * MINUTE + 30 * SECOND;
         let mut came: Vec<(u64, Timestamp, u64)> = Vec::new();
@@ -67,8 +69,7 @@ proptest! {
     #[test]
     fn a_reservation_is_kept(jobs in vec(any_timed(), 2..16), depth in 1_u32..5) {
         let mut world = World::new(|_| (), &octets(NODES));
-        let settings = Settings { reservation_depth: depth, ..Settings::default() };
-        world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+        world.tell(&[settings(|settings| settings.reservation_depth = depth)]);
         for (at, timed) in jobs.iter().enumerate() {
             world.advance(timed.comes * MINUTE);
             let submitted = job(1 + at as u64, gang(timed.size).devices(timed.devices)).time_limit(timed.limit * MINUTE);
@@ -94,8 +95,7 @@ proptest! {
 #[test]
 fn who_is_second_does_not_take_what_is_held_for_the_first() {
     let mut world = World::new(|_| (), &octets(NODES));
-    let settings = Settings { reservation_depth: 2, ..Settings::default() };
-    world.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+    world.tell(&[settings(|settings| settings.reservation_depth = 2)]);
     world.submit_for(job(1, gang(3).devices(2)).time_limit(32 * MINUTE), 32 * MINUTE);
     world.submit(job(2, gang(3).devices(7)).time_limit(MINUTE));
     world.submit_for(job(3, gang(1).devices(2)).time_limit(10 * MINUTE), 4 * MINUTE + 6 * SECOND);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use phalanx_engine::Engine;
 use phalanx_model::{
-    Change, Exit, GangId, Input, Job, JobId, Levels, MemberId, Node, Order, Outcome, Phase, Reason, Signal,
-    Timestamp, Wake,
+    Change, Exit, GangId, Input, Job, JobId, Levels, MemberId, Node, Order, Outcome, Phase, Reason, Settings,
+    Signal, Timestamp, Wake,
 };
 use phalanx_testkit::{JobBuilder, Watched, levels, node};
 
@@ -37,7 +37,26 @@ pub(crate) fn octets(count: usize) -> Vec<Node> {
         .collect()
 }
 
+/// The defaults, but for this.
+pub(crate) fn settings(but: impl FnOnce(&mut Settings)) -> Input {
+    let mut settings = Settings::default();
+    but(&mut settings);
+    Input::SettingsConfigured { settings: Box::new(settings) }
+}
+
+/// Gangs of every class are left alone for so long once they run.
+pub(crate) fn set_min_run(settings: &mut Settings, ms: u64) {
+    settings.classes.iter_mut().for_each(|class| class.min_run_ms = ms);
+}
+
 impl World {
+    /// So many [`octets`]; whoever runs may have to make way at once.
+    pub(crate) fn without_min_run(nodes: usize) -> Self {
+        let mut world = Self::new(|_| (), &octets(nodes));
+        world.tell(&[settings(|settings| set_min_run(settings, 0))]);
+        world
+    }
+
     pub(crate) fn new(prepare: fn(&mut Engine), nodes: &[Node]) -> Self {
         Self::with_levels(prepare, &levels(&["cluster"]), nodes)
     }

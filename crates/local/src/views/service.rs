@@ -17,7 +17,7 @@ pub(super) fn service(
         wanted: engine.replicas(id)?,
         running: count(running),
         min: asked.min,
-        max: count(records.len()),
+        max: asked.most(records.len()),
     })
 }
 

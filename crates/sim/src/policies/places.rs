@@ -45,8 +45,17 @@ pub struct Room {
     packing: Packing,
     free: Vec<DeviceMask>,
     gpus: u32,
-    /// For [`Packing::Topology`]: the same, and our number of each of its nodes.
-    search: Option<Box<(Placer, Vec<usize>, Vec<u32>)>>,
+    /// For [`Packing::Topology`]: the same.
+    search: Option<Box<Search>>,
+}
+
+/// The production search, which counts nodes in an order of its own.
+#[derive(Debug)]
+struct Search {
+    placer: Placer,
+    /// Our number of each of its nodes, and its number of each of ours.
+    ours: Vec<usize>,
+    theirs: Vec<u32>,
 }
 
 impl Room {
@@ -61,7 +70,7 @@ impl Room {
         if self.free.is_empty() {
             self.free = cluster.all_free();
             if self.packing == Packing::Topology {
-                self.search = Some(Box::new(search(cluster)));
+                self.search = Some(Box::new(Search::new(cluster)));
             }
         }
         for (node, now) in free.iter().enumerate() {
@@ -101,8 +110,8 @@ impl Room {
         let free = &mut self.free[node];
         *free = if is_taken { free.minus(devices) } else { free.union(devices) };
         if let Some(search) = &mut self.search {
-            let (placer, _, at) = search.as_mut();
-            let (node, members) = (at[node], devices.count());
+            let Search { placer, theirs, .. } = search.as_mut();
+            let (node, members) = (theirs[node], devices.count());
             let share = Share { node, members, devices, piece: Piece::Whole, role: 0 };
             // Traffic is not shared out among jobs here, so a gang of bystanders is as good as that of the job.
             let bystander = gang(&Job::default(), members);
@@ -120,7 +129,7 @@ impl Room {
             return None;
         }
         if let Some(search) = &mut self.search {
-            let (placer, ours, _) = search.as_mut();
+            let Search { placer, ours, .. } = search.as_mut();
             placer.place(&gang(job, gpus))?;
             let part = |share: Share| Part { node: ours[share.node as usize], devices: share.devices };
             return Some(placer.shares().map(part).collect());
@@ -209,15 +218,16 @@ impl Room {
     }
 }
 
-/// The search, our number of each of its nodes, and its number of each of ours.
-fn search(cluster: &Machines) -> (Placer, Vec<usize>, Vec<u32>) {
-    let placer = Placer::new(&cluster.levels, cluster.nodes.iter().cloned(), &cluster.costs);
-    let ours: Vec<usize> = placer.nodes().filter_map(|name| cluster.index_of(name)).collect();
-    let mut theirs = vec![0; cluster.nodes.len()];
-    for (at, node) in (0..).zip(&ours) {
-        theirs[*node] = at;
+impl Search {
+    fn new(cluster: &Machines) -> Self {
+        let placer = Placer::new(&cluster.levels, cluster.nodes.iter().cloned(), &cluster.costs);
+        let ours: Vec<usize> = placer.nodes().filter_map(|name| cluster.index_of(name)).collect();
+        let mut theirs = vec![0; cluster.nodes.len()];
+        for (at, node) in (0..).zip(&ours) {
+            theirs[*node] = at;
+        }
+        Self { placer, ours, theirs }
     }
-    (placer, ours, theirs)
 }
 
 /// What would be free if nothing ran: every device of the nodes that are up.

@@ -2,7 +2,9 @@
 
 use phalanx_engine::Engine;
 use phalanx_model::later::Metric;
-use phalanx_model::{GangId, Input, Job, LevelName, Replicas, Service, Session, Target, Timestamp};
+use phalanx_model::{
+    GangId, Input, Job, LevelName, NodeName, Phase, Replicas, Service, Session, Target, Timestamp,
+};
 
 use super::named;
 use crate::Rng;
@@ -37,8 +39,9 @@ impl Serving {
             .chance(70)
             .then(|| Target { settle_ms: rng.below(60_000), ..Target::new(METRIC, rng.between(1, 2_000)) });
         let spread = rng.pick(&LEVELS).map(|level| named::<LevelName>(level)).filter(|_| rng.chance(50));
-        job.turn.service = Some(Replicas { min, target, spread });
-        job.gangs = vec![job.gangs[0].clone(); max as usize];
+        let surge = if rng.chance(50) { count(rng, 1, 2) } else { 0 };
+        job.turn.service = Some(Replicas { min, target, spread, surge, numbers: Vec::new() });
+        job.gangs = vec![job.gangs[0].clone(); (max + surge) as usize];
     }
 
     /// Something that somebody wants of a service, or that a replica measured, or that a session is used; old news too.
@@ -55,7 +58,10 @@ impl Serving {
         let Some(service) = &job.turn.service else {
             return Some(Input::SessionObserved { session: Session { job: job.id, used_at: at } });
         };
-        let max = u64::try_from(job.gangs.len()).unwrap_or(1);
+        if service.surge > 0 && rng.chance(30) {
+            return node_of_one(engine, job, rng).map(|node| Input::DrainRequested { node });
+        }
+        let max = u64::from(service.most(job.gangs.len()));
         if rng.chance(30) {
             let replicas = u32::try_from(rng.between(service.min.into(), max)).unwrap_or(1);
             let service = Service { job: job.id, replicas, looks: Vec::new() };
@@ -66,4 +72,14 @@ impl Serving {
         let metric = Metric { gang, name: METRIC.to_owned(), value_milli, at };
         Some(Input::MetricObserved { metric })
     }
+}
+
+/// A node of a replica that runs, if it is there.
+fn node_of_one(engine: &Engine, job: &Job, rng: &mut Rng) -> Option<NodeName> {
+    let (_, records) = engine.jobs().find(|(other, _)| other.id == job.id)?;
+    let running = records.iter().filter(|record| matches!(record.phase, Phase::Running { .. }));
+    let slots = running.filter_map(|record| record.placement.as_ref()?.slots.first());
+    let nodes: Vec<&NodeName> = slots.map(|slot| &slot.node).collect();
+    let node = *rng.pick(&nodes)?;
+    engine.nodes().any(|there| there.name == *node).then(|| node.clone())
 }

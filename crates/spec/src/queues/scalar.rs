@@ -4,7 +4,7 @@ use schemars::{Schema, json_schema};
 
 use crate::place::{Scalar, wrong};
 use crate::quantity::{self, QuantityError};
-use crate::scalar::{AMOUNT_MAX, Count, integer};
+use crate::scalar::{AMOUNT_MAX, Count, define_whole};
 
 /// GPUs in thousandths, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,28 +156,7 @@ impl Scalar for Worth {
     }
 }
 
-impl Scalar for UnitAmount {
-    const ACCEPTED: &'static str = "a whole number from 0 to 1000000000000";
-
-    fn read(text: &str) -> Result<Self, String> {
-        match integer(text)? {
-            i128::MIN..0 => Err(wrong(text, "is negative")),
-            n => u64::try_from(n)
-                .ok()
-                .filter(|n| *n <= AMOUNT_MAX)
-                .map(Self)
-                .ok_or_else(|| wrong(text, "is too large")),
-        }
-    }
-
-    fn write(&self) -> String {
-        self.0.to_string()
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "integer", "minimum": 0, "maximum": AMOUNT_MAX })
-    }
-}
+define_whole!(UnitAmount, 0, AMOUNT_MAX, "a whole number from 0 to 1000000000000", Self, |units| units.0);
 
 impl Scalar for Percent {
     const ACCEPTED: &'static str = "a part of the cluster from 0% to 100%, such as 25% or 2.5%";

@@ -63,7 +63,7 @@ impl Desk {
         self.price(look);
         let is_found = match look.request.ceiling {
             LevelAt::Group(group) => self.in_group(look, group),
-            _ if look.request.size == 1 && look.request.also.is_none() => self.one(search, look),
+            _ if look.request.size == 1 && look.request.also.is_empty() => self.one(search, look),
             ceiling => self.on_one_node(search, look) || self.across_nodes(look, ceiling),
         };
         self.picks.sort_by_key(|pick| pick.node);

@@ -112,16 +112,9 @@ impl<'a> Look<'a> {
         self.request.room(self.tree, self.space, innermost, leaf)
     }
 
-    /// The sets of devices inside a node of which one must hold all: its groups of a level, and what they have in common
-    /// with those of another level that the gang insists on.
-    pub(super) fn sites(self, node: usize, group: usize) -> impl Iterator<Item = DeviceMask> + 'a {
-        let kind = self.tree.kind(&self.tree.nodes[node]);
-        let other = self.request.also.filter(|also| *also != group);
-        kind.groups_of(group).flat_map(move |mask| {
-            let anywhere = other.is_none().then_some(ALL);
-            let also = other.into_iter().flat_map(|also| kind.groups_of(also));
-            anywhere.into_iter().chain(also).map(move |also| mask.and(also))
-        })
+    /// The sets of devices inside a node of which one must hold all.
+    pub(super) fn sites(self, node: usize, group: usize) -> Vec<DeviceMask> {
+        self.request.sites(self.tree.kind(&self.tree.nodes[node]), Some(group))
     }
 
     /// Members that a free device of such nodes holds, where they are alike and none runs out of CPUs or memory before

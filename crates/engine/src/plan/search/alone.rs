@@ -190,22 +190,18 @@ fn in_group(view: View<'_>, group: usize, wanted: u32) -> Option<Pick> {
             continue;
         }
         let kind = view.tree.kind(&view.tree.nodes[node]);
-        // Where the gang must also be inside a group of another level: what the two share.
-        let others = request.also.filter(|also| *also != group);
-        for mask in kind.groups_of(group) {
-            for other in others.map_or_else(|| vec![kind.all()], |also| kind.groups_of(also).collect()) {
-                let inside = devices.and(mask).and(other);
-                let set = match request.part_in_node() {
-                    Some(part) if part.0 != group => {
-                        in_groups(view, kind, inside, request.size, part, |set| Some(kind.ring(set)))
-                    }
-                    _ => kind.table.best(inside, wanted),
-                };
-                let Some(set) = set else { continue };
-                let worth = worth(view, node, inside, set);
-                if best.is_none_or(|(found, _)| worth < found) {
-                    best = Some((worth, Pick::new(node as u32, request.size, set)));
+        for site in request.sites(kind, Some(group)) {
+            let inside = devices.and(site);
+            let set = match request.part_in_node() {
+                Some(part) if part.0 != group => {
+                    in_groups(view, kind, inside, request.size, part, |set| Some(kind.ring(set)))
                 }
+                _ => kind.table.best(inside, wanted),
+            };
+            let Some(set) = set else { continue };
+            let worth = worth(view, node, inside, set);
+            if best.is_none_or(|(found, _)| worth < found) {
+                best = Some((worth, Pick::new(node as u32, request.size, set)));
             }
         }
     }

@@ -1,0 +1,205 @@
+//! Replicas of a service that leave their nodes once others run in their stead.
+//!
+//! While some leave, so many more may run, up to the surge of the service. As soon as one of these runs it takes over the
+//! number of the first that leaves, so it is one of those that are always kept if that was; the other is the last from then
+//! on, stops, and rests.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{
+    Admin, Change, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, StopCause, Timestamp,
+};
+
+use super::Ledger;
+use super::calendar::stop_ms;
+
+/// Replicas by their numbers.
+struct Crew {
+    /// Of those that are wanted.
+    leaving: Vec<GangId>,
+    /// More than are wanted, as long as these leave.
+    stand_ins: Vec<GangId>,
+    /// Neither wanted nor to stand in.
+    resting: Vec<GangId>,
+}
+
+impl Ledger {
+    /// Tells a gang to go, and be gone by a time where there is one: once another replica runs in its stead, or now.
+    pub(super) fn displace(&mut self, gang: GangId, leave: Leave, out: &mut Outcome) {
+        let known = self.record(gang).and_then(|record| record.leaves.clone());
+        let until = [&leave, known.as_ref().unwrap_or(&leave)].into_iter().filter_map(|l| l.until).min();
+        let is_late = until.is_some_and(|until| self.stops_for(gang, until) <= self.now);
+        if is_late || known.is_none() && !self.may_be_replaced(gang) {
+            return self.leave_now(gang, leave, out);
+        }
+        let leave = Leave { until, ..known.clone().unwrap_or(leave) };
+        if known.as_ref() == Some(&leave) {
+            return;
+        }
+        if let Some(record) = self.record_mut(gang) {
+            record.leaves = Some(leave.clone());
+        }
+        self.note_leaving(gang);
+        self.retime(gang);
+        self.relist_replicas(gang.job);
+        self.replan = true;
+        out.changes.push(Change::ReplicaLeaves { gang, leave });
+    }
+
+    pub(super) fn leave_now(&mut self, gang: GangId, leave: Leave, out: &mut Outcome) {
+        let Leave { detail, until } = leave;
+        self.begin_stop(gang, StopCause::Displaced { class: FailureClass::Node, detail, until }, out);
+    }
+
+    /// Whether another replica can run in its stead first.
+    pub(super) fn may_be_replaced(&self, gang: GangId) -> bool {
+        let runs = self.record(gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. }));
+        let surge = self.job(gang.job).and_then(|job| job.turn.service.as_ref()).map_or(0, |s| s.surge);
+        runs && surge > 0
+    }
+
+    /// When a gang has to be told to stop, so that it is gone by a time.
+    pub(super) fn stops_for(&self, gang: GangId, until: Timestamp) -> Timestamp {
+        Timestamp(until.0.saturating_sub(self.job(gang.job).map_or(0, stop_ms)))
+    }
+
+    /// Follows who leaves.
+    pub(super) fn note_leaving(&mut self, gang: GangId) {
+        if self.record(gang).is_some_and(|record| record.leaves.is_some() && record.holds_capacity()) {
+            self.leaving.insert(gang);
+        } else {
+            self.leaving.remove(&gang);
+        }
+    }
+
+    /// It has left, or need not any more: as many are wanted as before.
+    pub(super) fn has_left(&mut self, gang: GangId, out: &mut Outcome) {
+        if self.record_mut(gang).and_then(|record| record.leaves.take()).is_some() {
+            self.note_leaving(gang);
+            self.rest_beyond(gang.job, out);
+        }
+    }
+
+    /// A node takes work again: who was to leave it stays, if nothing else keeps it from that.
+    pub(super) fn stay_on(&mut self, node: &NodeName, out: &mut Outcome) {
+        let is_open = |node: &NodeName| self.nodes.get(node).is_some_and(|n| n.admin == Admin::Open);
+        let stays = |gang: &GangId| {
+            let placement = self.record(*gang).and_then(|record| record.placement.as_ref());
+            let mut on = placement.iter().flat_map(|placement| &placement.slots).map(|slot| &slot.node);
+            on.clone().any(|on| on == node) && on.all(is_open)
+        };
+        for gang in self.leaving.iter().copied().filter(stays).collect::<Vec<_>>() {
+            out.changes.push(Change::ReplicaStays { gang });
+            self.has_left(gang, out);
+            self.retime(gang);
+        }
+    }
+
+    /// How many replicas may run now.
+    pub(super) fn allowed(&self, job: &Job, wanted: u32) -> usize {
+        let crew = if self.has_leaving(job.id) { self.crew(job.id) } else { None };
+        (wanted as usize).saturating_add(crew.map_or(0, |crew| crew.stand_ins.len()))
+    }
+
+    fn has_leaving(&self, id: JobId) -> bool {
+        self.leaving.range(id.gang(0)..=id.gang(u16::MAX)).next().is_some()
+    }
+
+    fn crew(&self, id: JobId) -> Option<Crew> {
+        let job = self.job(id)?;
+        let surge = job.turn.service.as_ref()?.surge as usize;
+        let wanted = self.replicas_of(job)? as usize;
+        let mut first = self.by_number(id);
+        let mut others = first.split_off(wanted.min(first.len()));
+        first.retain(|gang| self.leaving.contains(gang));
+        let resting = others.split_off(first.len().min(surge).min(others.len()));
+        Some(Crew { leaving: first, stand_ins: others, resting })
+    }
+
+    /// Replicas that have not ended.
+    pub(super) fn by_number(&self, id: JobId) -> Vec<GangId> {
+        let mut gangs = self.gangs_of(id);
+        if let Some(service) = self.job(id).and_then(|job| job.turn.service.as_ref()) {
+            gangs.sort_by_key(|gang| service.number(*gang));
+        }
+        gangs
+    }
+
+    /// Whoever is not wanted stops and rests; whoever is may start.
+    pub(super) fn rest_beyond(&mut self, id: JobId, out: &mut Outcome) {
+        self.hand_over(id, out);
+        let Some(replicas) = self.job(id).and_then(|job| self.replicas_of(job)) else { return };
+        let Some(crew) = self.crew(id) else { return };
+        for gang in self.by_number(id) {
+            let rests = crew.resting.contains(&gang);
+            match self.record(gang).map(|record| record.is_pending()) {
+                Some(true) => {
+                    if rests {
+                        self.drop_hold(gang);
+                    }
+                    self.relist(gang);
+                }
+                Some(false) if rests => self.begin_stop(gang, StopCause::ScaledIn { replicas }, out),
+                _ => {}
+            }
+        }
+    }
+
+    /// Those that run beyond what is wanted take over from those that leave, which go now.
+    pub(super) fn hand_over(&mut self, id: JobId, out: &mut Outcome) {
+        while let Some((gang, by)) = self.next_to_hand_over(id) {
+            let seats: Vec<_> = [gang, by].into_iter().map(|of| (of, self.held(of))).collect();
+            // Whether they are always kept goes with their numbers.
+            seats.iter().for_each(|(of, _)| self.discharge(*of));
+            if let Some(job) = self.jobs.get_mut(&id).map(|entry| &mut entry.job) {
+                let gangs = job.gangs.len();
+                job.turn.service.iter_mut().for_each(|service| service.replace(gang, by, gangs));
+            }
+            for (of, placement) in &seats {
+                placement.iter().for_each(|placement| self.charge(*of, placement));
+            }
+            out.changes.push(Change::ReplicaReplaced { gang, by });
+            let leave = self.record_mut(gang).and_then(|record| record.leaves.take());
+            self.note_leaving(gang);
+            leave.into_iter().for_each(|leave| self.leave_now(gang, leave, out));
+            self.relist_replicas(id);
+        }
+    }
+
+    fn next_to_hand_over(&self, id: JobId) -> Option<(GangId, GangId)> {
+        if !self.has_leaving(id) {
+            return None;
+        }
+        let Crew { leaving, stand_ins, .. } = self.crew(id)?;
+        let runs = |gang: &GangId| {
+            self.record(*gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. }))
+        };
+        Some((*leaving.first()?, stand_ins.into_iter().find(runs)?))
+    }
+
+    /// Who leaves goes now where nobody is coming to stand in: there is no room, or it did not start.
+    pub(crate) fn let_leave(&mut self, out: &mut Outcome) {
+        let jobs: BTreeSet<JobId> = self.leaving.iter().map(|gang| gang.job).collect();
+        for id in jobs {
+            let Some(Crew { leaving, stand_ins, .. }) = self.crew(id) else { continue };
+            if stand_ins.iter().any(|gang| self.is_coming(*gang)) {
+                continue;
+            }
+            for gang in leaving {
+                let leave = self.record(gang).and_then(|record| record.leaves.clone());
+                leave.into_iter().for_each(|leave| self.leave_now(gang, leave, out));
+            }
+        }
+    }
+
+    /// Whether it starts, or may yet: nobody looked for a place for it, or others make way.
+    fn is_coming(&self, gang: GangId) -> bool {
+        let Some(record) = self.record(gang).filter(|record| record.is_pending()) else { return true };
+        let makes_room = record.reserved.as_ref().is_some_and(|reserved| reserved.evicts);
+        makes_room
+            || self.line.place_of(gang).is_some_and(|place| {
+                let ask = self.line.ask(place.ask);
+                ask.is_open && ask.full_in(place.queue).is_none()
+            })
+    }
+}
