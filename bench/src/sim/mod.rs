@@ -1,5 +1,6 @@
 //! Results that other schedulers published from their simulators, and what comes out of our world under their settings.
 
+mod compare;
 mod gavel;
 mod muri;
 mod philly;
@@ -31,21 +32,24 @@ impl Row {
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let mut is_json = false;
     let mut folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let (what, rest) = arguments.split_first().ok_or("say which: muri, shockwave, gavel, philly")?;
+    let (what, rest) = arguments.split_first().ok_or("say which: muri, shockwave, gavel, philly, compare")?;
+    let mut only = Vec::new();
     let mut rest = rest.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--json" => is_json = true,
             "--data" => folder = rest.next().map(PathBuf::from).ok_or("--data needs a path after it")?,
-            other => return Err(format!("unknown argument {other}; known are --json, --data")),
+            "--only" => only.push(rest.next().ok_or("--only needs a name after it")?.clone()),
+            other => return Err(format!("unknown argument {other}; known are --json, --data, --only")),
         }
     }
     let rows = match what.as_str() {
         "muri" => muri::measure(&folder)?,
         "shockwave" => shockwave::measure(&folder)?,
         "gavel" => gavel::measure(&folder)?,
+        "compare" => return compare::measure(&folder, &only, is_json),
         "philly" => return philly::measure(&folder, is_json),
-        other => return Err(format!("{other} is none of muri, shockwave, gavel, philly")),
+        other => return Err(format!("{other} is none of muri, shockwave, gavel, philly, compare")),
     };
     if is_json {
         println!("{}", serde_json::to_string(&rows).map_err(|e| e.to_string())?);

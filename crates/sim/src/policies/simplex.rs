@@ -51,11 +51,14 @@ fn entering(costs: &[f64], pivots: usize) -> Option<usize> {
 fn pivot(table: &mut [Vec<f64>], leaves: usize, enters: usize) {
     let by = table[leaves][enters];
     table[leaves].iter_mut().for_each(|number| *number /= by);
-    let line = table[leaves].clone();
+    // Most of the table is 0.
+    let filled = table[leaves].iter().copied().enumerate().filter(|(_, number)| *number != 0.0);
+    let line: Vec<(usize, f64)> = filled.collect();
     for (_, row) in table.iter_mut().enumerate().filter(|(at, _)| *at != leaves) {
         let times = row[enters];
         if times != 0.0 {
-            row.iter_mut().zip(&line).for_each(|(number, other)| *number -= times * other);
+            line.iter().for_each(|(at, other)| row[*at] -= times * other);
+            row[enters] = 0.0;
         }
     }
 }

@@ -36,12 +36,13 @@ pub(super) struct Books<'a> {
 
 impl<'a> Books<'a> {
     pub(super) fn new(replay: &'a Replay<'a>) -> Self {
-        let outcome = |job: &super::Job| JobOutcome {
+        let outcome = |(index, job): (usize, &super::Job)| JobOutcome {
             name: job.name.clone(),
             gpus: job.gpus,
             queue: job.queue.clone(),
             submit_ms: job.submit_ms,
             work: job.work,
+            alone_ms: replay.progress.alone_ms(index, job),
             ..JobOutcome::default()
         };
         let free = replay.cluster.all_free();
@@ -54,7 +55,7 @@ impl<'a> Books<'a> {
             replay,
             now: 0,
             states: vec![State::default(); replay.jobs.len()],
-            outcomes: replay.jobs.iter().map(outcome).collect(),
+            outcomes: replay.jobs.iter().enumerate().map(outcome).collect(),
             waiting: Vec::new(),
             running: Vec::new(),
             is_up: vec![true; free.len()],

@@ -136,6 +136,14 @@ impl Machines {
         self.by_name.get(name).copied()
     }
 
+    /// Devices of a node's domain on a level above the nodes, outermost 0.
+    #[must_use]
+    pub fn gpus_beside(&self, depth: usize, node: usize) -> u32 {
+        let spans = self.spans.get(depth).map(Vec::as_slice).unwrap_or_default();
+        let at = spans.partition_point(|span| span.end <= node);
+        spans.get(at).map_or(0, |span| span.clone().map(|node| self.gpus_on(node)).sum())
+    }
+
     /// The domain right above a node, by number.
     #[must_use]
     pub fn leaf_of(&self, node: usize) -> usize {

@@ -39,7 +39,8 @@ pub struct Metrics {
     pub waited_s: Spread,
     pub makespan_s: f64,
     pub by_size: Vec<SizeClass>,
-    /// Of the device time from the first submission to the last end: what jobs held, and what came to work that was kept.
+    /// Of the device time from the first submission to the last end: what jobs held, and what came to work that was
+    /// kept, as at the best place.
     pub allocated_percent: f64,
     pub useful_percent: f64,
     /// Of what jobs held, what came to work that was kept.
@@ -71,7 +72,7 @@ impl Metrics {
         let held = sum(|job| job.held_gpu_ms as f64);
         let starting = sum(|job| job.starting_ms as f64 * f64::from(job.gpus));
         let lost = sum(|job| job.lost_gpu_ms);
-        let useful = held - starting - lost;
+        let useful = sum(useful_gpu_ms);
         let end_ms = ended.iter().filter_map(|job| job.end_ms).max().unwrap_or(0);
         let up = integral(&outcome.samples, end_ms, |sample| f64::from(sample.gpus_up));
         let leaves = ended.iter().map(|job| f64::from(job.leaves)).sum::<f64>();
@@ -136,12 +137,23 @@ pub fn ratios(outcome: &Outcome) -> Vec<f64> {
     outcome.jobs.iter().filter_map(|job| ratio(&demand, job)).collect()
 }
 
-/// Finish-time fairness of one job; nothing for one that has not ended. Alone it would take as long as it held devices
-/// without what starts and work in vain took.
+/// Device time that came to work that was kept: as at the best place, or where that is not known what a job held without
+/// what starts and work in vain took.
+fn useful_gpu_ms(job: &JobOutcome) -> f64 {
+    match job.alone_ms {
+        Some(alone_ms) if job.work > 0.0 => {
+            alone_ms * f64::from(job.gpus) * ((job.done - job.lost) / job.work)
+        }
+        _ => job.held_gpu_ms as f64 - job.starting_ms as f64 * f64::from(job.gpus) - job.lost_gpu_ms,
+    }
+}
+
+/// Finish-time fairness of one job; nothing for one that has not ended. Where nothing is known of its best place, it would
+/// take as long alone as it held devices without what starts and work in vain took.
 fn ratio(demand: &Contention, job: &JobOutcome) -> Option<f64> {
     let completion_ms = job.completion_ms()?;
     let vain_ms = if job.gpus > 0 { job.lost_gpu_ms / f64::from(job.gpus) } else { 0.0 };
-    let alone_ms = job.held_ms as f64 - job.starting_ms as f64 - vain_ms;
+    let alone_ms = job.alone_ms.unwrap_or(job.held_ms as f64 - job.starting_ms as f64 - vain_ms);
     let contention = demand.mean(job.submit_ms, job.end_ms?).max(1.0);
     Some(completion_ms as f64 / (alone_ms * contention).max(1.0))
 }

@@ -11,6 +11,7 @@ mod job;
 mod machines;
 pub mod measured;
 pub mod metrics;
+pub mod muri;
 mod outcome;
 mod placed;
 mod progress;

@@ -22,6 +22,8 @@ pub struct JobOutcome {
     pub lost: f64,
     /// Device time of the work in vain.
     pub lost_gpu_ms: f64,
+    /// How long it would take at its best place, where the model of progress knows.
+    pub alone_ms: Option<f64>,
     pub starts: u32,
     /// It was stopped, by the policy or with a node.
     pub preemptions: u32,

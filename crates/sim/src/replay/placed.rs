@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use phalanx_cost::{Constants, Input, predict};
 use phalanx_engine::Placer;
-use phalanx_model::{Node, Placement, Slot, Traffic};
+use phalanx_model::{CostTable, DomainCost, DomainName, LevelCost, Node, Placement, Slot, Traffic};
 
 use super::{Job, Machines, Part, Place, Progress, Rate};
 use crate::policies::gang;
 
 /// A job spends a declared share of its time in communication where it is placed best, and that part takes longer where
-/// the cost model predicts so: `speed = 1 / (1 - share + share * predicted / best)`. Others on the same links are not
-/// counted. Work is in milliseconds at the best place.
+/// the cost model predicts so: `speed = 1 / (1 - share + share * predicted / best)`. The uplinks of a domain are taken to be
+/// full: a job has the part of them that its devices are of those below. Work is in milliseconds at the best place.
 #[derive(Debug, Default)]
 pub struct Placed {
     /// Predicted times, in ns, by how a place looks from inside: its nodes by what they have and which domains they share.
@@ -22,8 +22,9 @@ pub struct Placed {
     placer: RefCell<Option<Placer>>,
 }
 
-/// By node: its hardware, its devices, and on each level which of the place's domains it stands in.
-type Shape = Vec<(String, u64, Vec<usize>)>;
+/// By node: its hardware, its devices, and on each level which of the place's domains it stands in, and how many devices
+/// that has.
+type Shape = Vec<(String, u64, Vec<(usize, u32)>)>;
 
 impl Placed {
     fn shape(place: &[Part], cluster: &Machines) -> Shape {
@@ -32,10 +33,11 @@ impl Placed {
             let node = &cluster.nodes[part.node];
             let domains = seen.iter_mut().enumerate().map(|(depth, seen)| {
                 let path = node.path.get(..=depth).unwrap_or(&node.path);
-                seen.iter().position(|known| *known == path).unwrap_or_else(|| {
+                let at = seen.iter().position(|known| *known == path).unwrap_or_else(|| {
                     seen.push(path);
                     seen.len() - 1
-                })
+                });
+                (at, cluster.gpus_beside(depth, part.node))
             });
             (node.machine.shape.to_string(), part.devices.0, domains.collect())
         };
@@ -61,8 +63,9 @@ impl Placed {
         let placement =
             Placement { slots: (0..).zip(devices).map(slot).collect(), level: cluster.levels.node.clone() };
         let traffic: Option<Traffic> = gang(of, of.gpus).traffic;
+        let table = &shared(place, cluster);
         let predicted = traffic.and_then(|traffic| {
-            let (table, levels, constants) = (&cluster.costs, &cluster.levels, &Constants::default());
+            let (levels, constants) = (&cluster.levels, &Constants::default());
             predict(&Input { table, levels, nodes: &nodes, placement: &placement, traffic, constants }).ok()
         });
         let time_ns = predicted.map_or(0.0, |found| found.communication_ns as f64);
@@ -95,7 +98,34 @@ impl Placed {
     }
 }
 
+/// Costs with the uplinks of the place's domains cut down to what the place has of them.
+fn shared(place: &[Part], cluster: &Machines) -> CostTable {
+    let mut table = cluster.costs.clone();
+    let mut domains: BTreeMap<Vec<DomainName>, LevelCost> =
+        table.domains.drain(..).map(|domain| (domain.path, domain.cost)).collect();
+    for (depth, level) in cluster.levels.above.iter().enumerate() {
+        let mut ours: BTreeMap<&[DomainName], (u32, u32)> = BTreeMap::new();
+        for part in place {
+            let Some(path) = cluster.nodes[part.node].path.get(..=depth) else { continue };
+            let all = cluster.gpus_beside(depth, part.node);
+            ours.entry(path).or_insert((0, all)).0 += part.devices.count();
+        }
+        for (path, (gpus, all)) in ours {
+            let Some(cost) = cluster.costs.uplink(level, path) else { continue };
+            let part = u64::from(cost.uplink_mb_per_s) * u64::from(gpus) / u64::from(all.max(1));
+            let uplink_mb_per_s = u32::try_from(part.max(1)).unwrap_or(u32::MAX);
+            domains.insert(path.to_vec(), LevelCost { uplink_mb_per_s, ..cost });
+        }
+    }
+    table.domains = domains.into_iter().map(|(path, cost)| DomainCost { path, cost }).collect();
+    table
+}
+
 impl Progress for Placed {
+    fn alone_ms(&self, _: usize, of: &Job) -> Option<f64> {
+        Some(of.work)
+    }
+
     fn rate(&self, _: usize, of: &Job, place: &[Part], cluster: &Machines, _: f64) -> Rate {
         let gpus = super::gpus_of(place);
         let scaled = f64::from(gpus) / f64::from(of.gpus.max(1));

@@ -21,6 +21,11 @@ impl Rate {
 pub trait Progress {
     /// Rates of 0 are taken for what never ends.
     fn rate(&self, job: usize, of: &Job, place: &[Part], cluster: &Machines, done: f64) -> Rate;
+
+    /// How long all work takes with all the devices that the job asks for at its best place, where that is known.
+    fn alone_ms(&self, _job: usize, _of: &Job) -> Option<f64> {
+        None
+    }
 }
 
 /// A job runs as recorded wherever it is, and with fewer devices in proportion longer.
@@ -31,5 +36,9 @@ impl Progress for Recorded {
     fn rate(&self, _: usize, of: &Job, place: &[Part], _: &Machines, _: f64) -> Rate {
         let has = super::gpus_of(place);
         Rate::steady(if has == of.gpus { 1.0 } else { f64::from(has) / f64::from(of.gpus.max(1)) })
+    }
+
+    fn alone_ms(&self, _: usize, of: &Job) -> Option<f64> {
+        Some(of.work)
     }
 }

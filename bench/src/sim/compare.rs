@@ -1,0 +1,253 @@
+//! Every policy on real arrivals under a Clos, in one run: who ends when, how evenly, and how much of the cluster that took.
+//!
+//! The fabric is `leaves x nodes x GPUs` of today's machines, with half as much above the leaves as below. The traces do not
+//! tell how much a job communicates: every job of several devices does for 20 % of its time where it is placed best. A start
+//! takes 10 s, and 10 s more to restore work (Muri measured 4 to 46 s). What a user says that a job takes is drawn uniformly from one to five times what
+//! it takes at the worst place (the model of Mu'alem and Feitelson, IEEE TPDS 2001, with f = 4), so that no job is ended by it;
+//! back-fill and Phalanx have it, nobody else asks for it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use phalanx_model::DeviceMask;
+use phalanx_sim::Rng;
+use phalanx_sim::cluster::{Clos, Cluster};
+use phalanx_sim::policies::{NAMES, Rules, named};
+use phalanx_sim::replay::metrics::Metrics;
+use phalanx_sim::replay::{Job, Machines, Part, Placed, Progress, Replay, Settings};
+use phalanx_sim::trace::{Format, Selection};
+use serde::Serialize;
+
+const TRAFFIC_MILLI: u32 = 200;
+const SETTINGS: Settings = Settings {
+    start_ms: 10_000,
+    restore_ms: 10_000,
+    start_cost: phalanx_sim::replay::StartCost::AtStart,
+    checkpoint_every_ms: None,
+};
+/// Times the run at the worst place, less one, that an estimate is at most too long.
+const ESTIMATE_F: u64 = 4;
+
+/// A trace on a fabric.
+struct World {
+    name: &'static str,
+    file: &'static str,
+    format: Format,
+    /// In thousandths of that recorded.
+    load_milli: u32,
+    fabric: &'static str,
+}
+
+const fn world(name: &'static str, file: &'static str, format: Format, load_milli: u32, fabric: &'static str) -> World {
+    World { name, file, format, load_milli, fabric }
+}
+
+/// Fabrics on which the jobs ask for 60 to 90 % of the devices in the mean; Muri's traces ask for more than there is.
+const WORLDS: [World; 6] = [
+    world("elasticflow-04", "elasticflow_itp/raw/cluster04.csv", Format::ElasticFlow, 1_000, "9x8x8:2"),
+    world("philly", "philly/philly_pollux.csv", Format::Philly, 5_000, "20x16x8:2"),
+    world("muri-1", "muri/trace1.csv", Format::Muri, 1_000, "4x2x8:2"),
+    world("muri-2", "muri/trace2.csv", Format::Muri, 1_000, "4x2x8:2"),
+    world("muri-3", "muri/trace3.csv", Format::Muri, 1_000, "4x2x8:2"),
+    world("muri-4", "muri/trace4.csv", Format::Muri, 1_000, "4x2x8:2"),
+];
+
+/// What is compared; less is better.
+const MEASURES: [(&str, fn(&Figures) -> f64); 6] = [
+    ("mean JCT", |of| of.mean_jct_s),
+    ("p99 JCT", |of| of.p99_jct_s),
+    ("mean rho", |of| of.rho_mean),
+    ("worst rho", |of| of.rho_worst),
+    ("unfair", |of| of.unfair_percent),
+    ("device time", |of| 100.0 / of.useful_percent.max(1e-9)),
+];
+
+/// One policy on one trace.
+#[derive(Serialize)]
+struct Figures {
+    world: &'static str,
+    policy: &'static str,
+    is_oracle: bool,
+    ended: usize,
+    mean_jct_s: f64,
+    p99_jct_s: f64,
+    rho_mean: f64,
+    rho_worst: f64,
+    unfair_percent: f64,
+    /// Of all device time until the last end: what came to work, as at the best place.
+    useful_percent: f64,
+    /// The same of what jobs held.
+    goodput_percent: f64,
+    leaves_over_least: f64,
+    preemptions: u64,
+    seconds: f64,
+}
+
+pub(super) fn measure(folder: &Path, only: &[String], is_json: bool) -> Result<(), String> {
+    let is_wanted = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
+    let mut all: Vec<Vec<Figures>> = Vec::new();
+    for world in WORLDS.iter().filter(|world| is_wanted(world.name)) {
+        let figures = run(folder, world, is_json)?;
+        if !is_json {
+            judge(&figures);
+        }
+        all.push(figures);
+    }
+    if all.is_empty() {
+        let known: Vec<&str> = WORLDS.iter().map(|world| world.name).collect();
+        return Err(format!("{} is no trace to compare on; known are {}", only.join(", "), known.join(", ")));
+    }
+    if !is_json {
+        rank(&all);
+    }
+    Ok(())
+}
+
+fn run(folder: &Path, world: &World, is_json: bool) -> Result<Vec<Figures>, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", world.name);
+    let clos = Clos::read(world.fabric).map_err(|e| wrong(&e))?;
+    let machines = Machines::from(Cluster::of_clos(&clos).map_err(|e| wrong(&e))?);
+    let trace = super::trace(&folder.join(world.file), world.format)?;
+    let selection = Selection { gpus_min: 1, load_milli: world.load_milli, ..Selection::default() };
+    let trace = selection.apply(trace).map_err(|e| wrong(&e))?;
+    let progress = Placed::default();
+    let mut jobs = Job::all_of(&trace);
+    let mut rng = Rng::new(1);
+    for job in &mut jobs {
+        job.traffic_milli = if job.gpus > 1 { TRAFFIC_MILLI } else { 0 };
+        job.limit_ms = Some(estimate_ms(job, &machines, &progress, &mut rng));
+    }
+    let cells = cells(&jobs, machines.gpus());
+    let (count, gpus) = (jobs.len(), machines.gpus());
+    if !is_json {
+        println!("{}: {count} jobs at load {} on {} ({gpus} GPUs)", world.name, world.load_milli / 1_000, world.fabric);
+        println!(
+            "  {:13} {:>9} {:>10} {:>8} {:>9} {:>8} {:>7} {:>8} {:>7} {:>8} {:>6}",
+            "", "mean JCT", "p99 JCT", "mean ρ", "worst ρ", "unfair %", "used %", "of held", "leaves", "preempt", "s"
+        );
+    }
+    let mut all = Vec::new();
+    for (policy, is_oracle) in NAMES {
+        let mut scheduler = named(policy, &machines, &Rules::default(), &cells)?;
+        let replay =
+            Replay { cluster: &machines, jobs: &jobs, progress: &progress, settings: SETTINGS, node_events: &[] };
+        let begin = std::time::Instant::now();
+        let outcome = replay.run(scheduler.as_mut()).map_err(|e| wrong(&e))?;
+        let figures = Figures::of(world.name, policy, is_oracle, &Metrics::of(&outcome), begin.elapsed().as_secs_f64());
+        if is_json {
+            println!("{}", serde_json::to_string(&figures).map_err(|e| e.to_string())?);
+        } else {
+            figures.print();
+        }
+        all.push(figures);
+    }
+    Ok(all)
+}
+
+/// What its user says it takes: no less than it takes where every device is on a node of its own, in leaf after leaf.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn estimate_ms(job: &Job, machines: &Machines, progress: &Placed, rng: &mut Rng) -> u64 {
+    let nodes = machines.nodes.len();
+    let stride = (nodes / machines.leaves().max(1)).max(1);
+    let at = |rank: usize| (rank * stride) % nodes + (rank * stride) / nodes % stride;
+    let mut place: Vec<Part> = Vec::new();
+    for rank in 0..job.gpus as usize {
+        let (node, device) = (at(rank % nodes), rank / nodes);
+        match place.iter_mut().find(|part| part.node == node) {
+            Some(part) => part.devices = DeviceMask::first(device as u32 + 1),
+            None => place.push(Part { node, devices: DeviceMask::first(1) }),
+        }
+    }
+    let worst_ms = (job.work / progress.rate(0, job, &place, machines, 0.0).per_ms) as u64;
+    let starts_ms = 2 * (SETTINGS.start_ms + SETTINGS.restore_ms);
+    let extra = rng.below(ESTIMATE_F * 1_000);
+    worst_ms.saturating_add(starts_ms).saturating_mul(1_000 + extra) / 1_000
+}
+
+/// Devices of each virtual cluster by the device time that it asks for, where the trace names them.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the devices there are")]
+fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
+    let mut asked: BTreeMap<String, f64> = BTreeMap::new();
+    for job in jobs {
+        if let Some(queue) = &job.queue {
+            *asked.entry(queue.clone()).or_default() += job.work * f64::from(job.gpus);
+        }
+    }
+    let sum: f64 = asked.values().sum();
+    asked.into_iter().map(|(queue, work)| (queue, (work / sum * f64::from(gpus)) as u32)).collect()
+}
+
+impl Figures {
+    fn of(world: &'static str, policy: &'static str, is_oracle: bool, of: &Metrics, seconds: f64) -> Self {
+        Self {
+            world,
+            policy,
+            is_oracle,
+            ended: of.ended,
+            mean_jct_s: of.completion_s.mean,
+            p99_jct_s: of.completion_s.p99,
+            rho_mean: of.fairness.mean,
+            rho_worst: of.fairness.worst,
+            unfair_percent: of.fairness.unfair_percent,
+            useful_percent: of.useful_percent,
+            goodput_percent: of.goodput_percent,
+            leaves_over_least: of.leaves_over_least,
+            preemptions: of.preemptions,
+            seconds,
+        }
+    }
+
+    fn print(&self) {
+        let Self { policy, mean_jct_s, p99_jct_s, rho_mean, rho_worst, unfair_percent, .. } = self;
+        let Self { useful_percent, goodput_percent, leaves_over_least, preemptions, seconds, .. } = self;
+        let name = format!("{policy}{}", if self.is_oracle { " *" } else { "" });
+        println!(
+            "  {name:13} {mean_jct_s:>9.0} {p99_jct_s:>10.0} {rho_mean:>8.2} {rho_worst:>9.1} {unfair_percent:>8.1} \
+             {useful_percent:>7.2} {goodput_percent:>8.2} {leaves_over_least:>7.3} {preemptions:>8} {seconds:>6.1}"
+        );
+    }
+
+    /// No worse in anything, and better in something.
+    fn dominates(&self, other: &Self) -> bool {
+        MEASURES.iter().all(|(_, of)| of(self) <= of(other)) && MEASURES.iter().any(|(_, of)| of(self) < of(other))
+    }
+}
+
+/// Policies that know no more than Phalanx does.
+fn equals(all: &[Figures]) -> impl Iterator<Item = &Figures> {
+    all.iter().filter(|figures| !figures.is_oracle)
+}
+
+/// How far each is from the best, and who is worse than another in everything.
+fn judge(all: &[Figures]) {
+    println!("  times the best of those that do not know how long jobs take (unfair: points above):");
+    for figures in equals(all) {
+        let ratio = |(measure, of): &(&str, fn(&Figures) -> f64)| {
+            let best = equals(all).map(of).fold(f64::INFINITY, f64::min);
+            if *measure == "unfair" { of(figures) - best } else { of(figures) / best }
+        };
+        let ratios: Vec<String> =
+            MEASURES.iter().map(|measure| format!("{} {:.2}", measure.0, ratio(measure))).collect();
+        let better: Vec<&str> =
+            equals(all).filter(|other| other.dominates(figures)).map(|other| other.policy).collect();
+        let dominated = if better.is_empty() { String::new() } else { format!("; dominated by {}", better.join(", ")) };
+        println!("  {:13} {}{dominated}", figures.policy, ratios.join(", "));
+    }
+}
+
+/// Sums of ranks over all traces and measures.
+fn rank(all: &[Vec<Figures>]) {
+    let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+    for figures in all {
+        for (_, of) in MEASURES {
+            for one in equals(figures) {
+                let ahead = equals(figures).filter(|other| of(other) < of(one)).count();
+                *sums.entry(one.policy).or_default() += ahead + 1;
+            }
+        }
+    }
+    let mut sums: Vec<(usize, &str)> = sums.into_iter().map(|(policy, sum)| (sum, policy)).collect();
+    sums.sort_unstable();
+    println!("sums of ranks, {} traces x {} measures (least is best):", all.len(), MEASURES.len());
+    sums.iter().for_each(|(sum, policy)| println!("  {policy:13} {sum}"));
+}
