@@ -38,7 +38,13 @@ struct World {
     fabric: &'static str,
 }
 
-const fn world(name: &'static str, file: &'static str, format: Format, load_milli: u32, fabric: &'static str) -> World {
+const fn world(
+    name: &'static str,
+    file: &'static str,
+    format: Format,
+    load_milli: u32,
+    fabric: &'static str,
+) -> World {
     World { name, file, format, load_milli, fabric }
 }
 
@@ -120,20 +126,41 @@ fn run(folder: &Path, world: &World, is_json: bool) -> Result<Vec<Figures>, Stri
     let cells = cells(&jobs, machines.gpus());
     let (count, gpus) = (jobs.len(), machines.gpus());
     if !is_json {
-        println!("{}: {count} jobs at load {} on {} ({gpus} GPUs)", world.name, world.load_milli / 1_000, world.fabric);
+        println!(
+            "{}: {count} jobs at load {} on {} ({gpus} GPUs)",
+            world.name,
+            world.load_milli / 1_000,
+            world.fabric
+        );
         println!(
             "  {:13} {:>9} {:>10} {:>8} {:>9} {:>8} {:>7} {:>8} {:>7} {:>8} {:>6}",
-            "", "mean JCT", "p99 JCT", "mean ρ", "worst ρ", "unfair %", "used %", "of held", "leaves", "preempt", "s"
+            "",
+            "mean JCT",
+            "p99 JCT",
+            "mean ρ",
+            "worst ρ",
+            "unfair %",
+            "used %",
+            "of held",
+            "leaves",
+            "preempt",
+            "s"
         );
     }
     let mut all = Vec::new();
     for (policy, is_oracle) in NAMES {
         let mut scheduler = named(policy, &machines, &Rules::default(), &cells)?;
-        let replay =
-            Replay { cluster: &machines, jobs: &jobs, progress: &progress, settings: SETTINGS, node_events: &[] };
+        let replay = Replay {
+            cluster: &machines,
+            jobs: &jobs,
+            progress: &progress,
+            settings: SETTINGS,
+            node_events: &[],
+        };
         let begin = std::time::Instant::now();
         let outcome = replay.run(scheduler.as_mut()).map_err(|e| wrong(&e))?;
-        let figures = Figures::of(world.name, policy, is_oracle, &Metrics::of(&outcome), begin.elapsed().as_secs_f64());
+        let figures =
+            Figures::of(world.name, policy, is_oracle, &Metrics::of(&outcome), begin.elapsed().as_secs_f64());
         if is_json {
             println!("{}", serde_json::to_string(&figures).map_err(|e| e.to_string())?);
         } else {
@@ -209,7 +236,8 @@ impl Figures {
 
     /// No worse in anything, and better in something.
     fn dominates(&self, other: &Self) -> bool {
-        MEASURES.iter().all(|(_, of)| of(self) <= of(other)) && MEASURES.iter().any(|(_, of)| of(self) < of(other))
+        MEASURES.iter().all(|(_, of)| of(self) <= of(other))
+            && MEASURES.iter().any(|(_, of)| of(self) < of(other))
     }
 }
 
@@ -230,7 +258,8 @@ fn judge(all: &[Figures]) {
             MEASURES.iter().map(|measure| format!("{} {:.2}", measure.0, ratio(measure))).collect();
         let better: Vec<&str> =
             equals(all).filter(|other| other.dominates(figures)).map(|other| other.policy).collect();
-        let dominated = if better.is_empty() { String::new() } else { format!("; dominated by {}", better.join(", ")) };
+        let dominated =
+            if better.is_empty() { String::new() } else { format!("; dominated by {}", better.join(", ")) };
         println!("  {:13} {}{dominated}", figures.policy, ratios.join(", "));
     }
 }

@@ -45,7 +45,7 @@
     ["Fairness ρ", "mean", "less", (m) => m.fairness.mean], ["", "worst", "less", (m) => m.fairness.worst],
     ["", "> 1.05, %", "share", (m) => m.fairness.unfair_percent], ["Stopped", "times", "count", (m) => m.preemptions],
     ["Lost", "GPU-hours", "count", (m) => m.lost_gpu_hours], ["Leaves", "over least", "less", (m) => m.leaves_over_least],
-    ["Ended", "of jobs, %", "more", (m) => m.ended / Math.max(m.jobs, 1) * 100],
+    ["Ended", "of jobs, %", "ended", (m) => m.ended / Math.max(m.jobs, 1) * 100],
   ];
 
   function summary() {
@@ -57,11 +57,11 @@
     const columns = COLUMNS.map(([group, name, kind, of]) => {
       const values = policies.map((policy) => of(policy.metrics));
       const fair = policies.filter((p) => !hasBoth || !p.is_oracle).map((p) => of(p.metrics));
-      const best = kind === "more" ? Math.max(...fair) : Math.min(...fair);
+      const best = ["more", "ended"].includes(kind) ? Math.max(...fair) : Math.min(...fair);
       const [unit, size] = kind === "time" ? unitOf(Math.max(...values)) : ["", 1];
       make("th", groups, group);
       make("th", names, unit ? `${name}${name ? ", " : ""}${unit}` : name);
-      const digits = { time: 2, more: 1, less: 2, share: 1, count: 0 }[kind];
+      const digits = { time: 2, more: 1, less: 2, share: 1, ended: 1, count: 0 }[kind];
       return { kind, of, best, size, digits };
     });
     const body = make("tbody", table);
@@ -95,7 +95,7 @@
       width: Math.max(place.clientWidth, 200), height: 260, padding: [8, 12, 0, 0], cursor: { drag: { x: true, y: false } },
       legend: { show: true, live: true },
       scales: { x: { time: false, distr: options.log ? 3 : 1, log: options.log ?? 10, range: options.xRange }, y: { range: options.yRange } },
-      axes: [{ ...axis, values: options.xTicks, splits: options.xSplits, filter: options.log ? (_, splits) => splits : undefined },
+      axes: [{ ...axis, size: 28, values: options.xTicks, splits: options.xSplits, filter: options.log ? (_, splits) => splits : undefined },
         { ...axis, size: 52, values: (_, ticks) => ticks.map(options.value) }],
       series: [{ label: options.xName, value: (_, v) => (v == null ? "–" : options.xValue(v)) }, ...series],
       hooks: options.hooks ?? {}, bands: options.bands,
