@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test walls fmt deny fuzz clean check-tools wasm-target
+.PHONY: help demo test swarm swarm-nightly walls fmt deny fuzz clean check-tools wasm-target
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -19,6 +19,18 @@ test: check-tools wasm-target ## Everything that must pass: format, lints, walls
 	$(CARGO) run --quiet -p xtask -- ci
 	$(CARGO) build --quiet -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/debug/demo --quick
+
+SWARM_STEPS ?= 2000000
+SWARM_SEED ?= 1
+swarm: check-tools ## Random clusters, work and faults, on fixed seeds, two processes
+	PHALANX_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) $(CARGO) build --quiet --release -p phalanx-sim
+	@half=$$(($(SWARM_STEPS) / 2)); sim=$(TARGET_DIR)/release/phalanx-sim; \
+	$$sim swarm --seed $(SWARM_SEED) --steps $$half --shrink $(TARGET_DIR)/swarm-1.jsonl & first=$$!; \
+	$$sim swarm --seed $$(($(SWARM_SEED) + 10000000)) --steps $$half --shrink $(TARGET_DIR)/swarm-2.jsonl; second=$$?; \
+	wait $$first && [ $$second -eq 0 ]
+
+swarm-nightly: ## The same on seeds that begin with today's date
+	$(MAKE) --no-print-directory swarm SWARM_SEED=$$(date +%Y%m%d)00000000 SWARM_STEPS=20000000
 
 walls: check-tools wasm-target ## Who may use whom, bans, no floats in the engine
 	$(CARGO) run --quiet -p xtask -- walls

@@ -29,7 +29,7 @@ fn apply(bench: &Bench) {
 }
 
 /// Young jobs make way too.
-fn without_min_run() -> Settings {
+pub(crate) fn without_min_run() -> Settings {
     let settings = Settings::default();
     let classes = settings.classes.iter().map(|class| Class { min_run_ms: 0, ..class.clone() });
     Settings { classes: classes.collect(), ..settings }

@@ -115,7 +115,7 @@ pub(crate) enum Verb {
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
     #[command(disable_help_flag = true)]
     Sim {
-        /// `run`, `compare`, `policies`, `trace`, `generate`, `swarm`, `replay`, and their options.
+        /// `run`, `compare`, `policies`, `trace`, `generate`, `swarm`, `rerun`, `replay`, and their options.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         words: Vec<String>,
     },

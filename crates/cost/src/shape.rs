@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, LinkKind, Machine, Port, ShapeCost};
+use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, LinkKind, Machine, ShapeCost};
 
 use crate::Network;
 use crate::link;
 use crate::ring::{self, Fabric, best_ring};
 use crate::span::Era;
-use crate::table::near_nic_sets;
+use crate::table::{knows_near_nics, near_nic_sets};
 
 /// Up to this many devices every set has an entry in a table.
 const TABLE_DEVICES_MAX: u32 = 8;
 
 /// The fastest port in wide use, 400 Gbit/s: a larger total is that of several NICs.
-const NIC_MB_PER_S_MAX: u32 = 50_000;
+pub(crate) const NIC_MB_PER_S_MAX: u32 = 50_000;
 
 /// The way between some devices of one machine, one way, in MB/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,7 +91,7 @@ impl Shape {
             cuts: cuts(machine, &cost),
             era: machine.devices.first().map(|device| Era::of(link::generation(device))).unwrap_or_default(),
             nics,
-            knows_near_nics: machine.links.iter().any(|link| matches!(link.b, Port::Nic(_))),
+            knows_near_nics: knows_near_nics(machine),
             slots_mb: machine
                 .devices
                 .iter()

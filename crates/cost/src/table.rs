@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    CostTable, DEVICES_PER_NODE_MAX, DeviceMask, LevelCost, LevelName, Machine, Nic, NicCost, Node, ShapeCost,
+    CostTable, DEVICES_PER_NODE_MAX, DeviceMask, LevelCost, LevelName, Machine, Nic, NicCost, Node, Port,
+    ShapeCost,
 };
 
 use crate::link::{self, NIC_MB_PER_S};
 use crate::ring::{best_ring, slowest_pair};
+use crate::shape::NIC_MB_PER_S_MAX;
 
 /// The tables of these nodes: one entry per shape, and the levels as given. Of nodes that claim one shape and
 /// differ, the first by name counts, so the order of `nodes` does not matter.
@@ -41,8 +43,7 @@ pub fn shape_cost(machine: &Machine) -> ShapeCost {
         }
     }
     let nic_mb_per_s = near_nics(machine, machine.device_mask());
-    let nics = near_nic_sets(machine).into_iter().map(|(near, mb)| NicCost { near, mb_per_s: rounded(mb) });
-    let nics = nics.collect();
+    let nics = nic_costs(machine, devices);
     let mut cost = ShapeCost { devices, pair_mb_per_s, nic_mb_per_s, nics, sets_mb_per_s: Vec::new() };
     cost.sets_mb_per_s = sets(machine, &cost);
     cost
@@ -67,6 +68,27 @@ fn sets(machine: &Machine, cost: &ShapeCost) -> Vec<u32> {
     };
     let table: Vec<u32> = (0..1_u64 << cost.devices).map(of_set).collect();
     if is_more { table } else { Vec::new() }
+}
+
+/// NICs by what is near to them. Where nobody knows that, and there is a NIC's worth for every device, each device has its
+/// part: or else one device of eight would be told the bandwidth of the whole machine, and a gang be faster the more
+/// machines it is spread over.
+#[expect(clippy::cast_precision_loss, reason = "a few NICs")]
+fn nic_costs(machine: &Machine, devices: u32) -> Vec<NicCost> {
+    let sets = near_nic_sets(machine);
+    let all_mb: f64 = sets.iter().map(|(_, mb)| mb).sum();
+    let part_mb = all_mb / f64::from(devices.max(1));
+    let one_mb = (all_mb / sets.len().max(1) as f64).min(f64::from(NIC_MB_PER_S_MAX));
+    if knows_near_nics(machine) || devices == 0 || part_mb < one_mb {
+        return sets.into_iter().map(|(near, mb)| NicCost { near, mb_per_s: rounded(mb) }).collect();
+    }
+    let part = |device| NicCost { near: DeviceMask::one(device), mb_per_s: rounded(part_mb) };
+    (0..devices).map(part).collect()
+}
+
+/// Whether it is known which NIC stands next to which device.
+pub(crate) fn knows_near_nics(machine: &Machine) -> bool {
+    machine.links.iter().any(|link| matches!(link.b, Port::Nic(_)))
 }
 
 /// All NICs that are near to one of `devices`, together, in MB/s; 0 when there are none.
@@ -95,7 +117,7 @@ fn speed_mb_per_s(nic: &Nic) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_model::{LinkKind, Port};
+    use phalanx_model::LinkKind;
 
     use super::*;
     use crate::fixtures;
@@ -154,6 +176,16 @@ mod tests {
         assert_eq!(shape_cost(&machine).nic_mb_per_s, u32::MAX, "saturates");
         machine.nics.pop();
         assert_eq!(shape_cost(&machine).nic_mb_per_s, 12_500);
+    }
+
+    #[test]
+    fn of_nics_that_stand_nowhere_a_device_has_its_part() {
+        let mut machine = fixtures::switched("H100", 8, 18, 0);
+        let nics_of = |machine: &Machine| [1, 8].map(|n| shape_cost(machine).nics_of(DeviceMask::first(n)));
+        machine.nics = vec![Nic { bytes_per_s: Some(400_000_000_000), ..Nic::default() }];
+        assert_eq!(nics_of(&machine), [50_000, 400_000], "a declared bandwidth is no single NIC");
+        machine.nics = vec![Nic { bytes_per_s: Some(12_500_000_000), ..Nic::default() }];
+        assert_eq!(nics_of(&machine), [12_500; 2], "one that all share");
     }
 
     #[test]

@@ -55,6 +55,26 @@ pub enum Guard {
     FreedAlone,
     /// Who runs keeps what it has when the nodes are counted anew.
     HeldIsTaken,
+    /// What a gang had is free once it is gone.
+    GivenBack,
+    /// What came free is looked at by who waits.
+    FreedWakes,
+    /// Nobody is placed outside the level that he requires.
+    InsideLevel,
+    /// A queue that is at its limit gets nothing more.
+    WithinLimit,
+    /// All of a gang are ordered to start.
+    OrderedWhole,
+    /// A node that is closed takes no work.
+    ClosedTakesNothing,
+    /// What is due happens.
+    TimersExpire,
+    /// Who ran before a restart has what it has.
+    RunsAfterRestart,
+    /// An end that is told is believed.
+    EndIsHeard,
+    /// What was found to be at the gate stands there.
+    ReadyIsHeard,
 }
 
 /// The guards that stand: all.

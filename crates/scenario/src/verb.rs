@@ -5,6 +5,7 @@ use phalanx_model::{
     Amounts, EndOf, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings, Target,
     Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// One line, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +97,8 @@ pub struct Submission {
 }
 
 /// How every member of a job behaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Script {
     /// From the order to start until it stands at the gate; never if `None`.
     pub starts_ms: Option<u64>,

@@ -39,5 +39,8 @@ pub use failure::{Failure, FailureKind};
 pub use faults::Faults;
 pub use rng::Rng;
 pub use scene::run_scenario;
-pub use swarm::{Parameters, SwarmReport, plain_swarm, swarm};
+pub use swarm::{
+    CASE_BYTES_MAX, Case, CaseError, Conditions, Operation, Parameters, SwarmReport, plain_swarm,
+    recorded_swarm, shrink, swarm,
+};
 pub use world::World;

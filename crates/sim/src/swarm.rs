@@ -1,22 +1,23 @@
 //! The seeded swarm: a random cluster, random work and random faults; then everything is healed, and all work
 //! must end.
 
+mod case;
+mod draw;
+mod ending;
 mod kinds;
 mod serving;
 mod sharing;
+mod shrink;
 
 use std::fmt;
-use std::sync::Arc;
 
-use phalanx_engine::Config;
-use phalanx_model::{
-    Admin, Advisory, DeviceMask, DomainName, Exit, FailureClass, Gang, Input, Job, JobId, JobName, LevelName,
-    Levels, Needs, Node, NodeName, Outcome, Owner, Phase, Policy, Program, QueueBound, QueueName,
-    QueueReport, Reason, Retry, Segment, Stop, Timestamp, Topology,
-};
-use phalanx_scenario::{Script, Shape};
+use phalanx_engine::Engine;
+use phalanx_model::{Exit, Input, JobId, Levels, NodeName, Phase};
 
-use crate::{Failure, FailureKind, Faults, Rng, World};
+pub use case::{CASE_BYTES_MAX, Case, CaseError, Conditions, Operation};
+pub use shrink::shrink;
+
+use crate::{Failure, Faults, Rng, World};
 use serving::Serving;
 use sharing::{Act, Sharing};
 
@@ -42,6 +43,8 @@ pub struct SwarmReport {
     /// Steps of the engine.
     pub steps: u64,
     pub crashes: u64,
+    /// Orders of a leader that has a successor.
+    pub refused: u64,
     /// Starts of gangs, attempts counted each.
     pub starts: u64,
     /// Jobs that ended, and those of them that succeeded.
@@ -84,8 +87,24 @@ impl fmt::Display for SwarmReport {
 /// Where the engine does: a broken invariant.
 #[must_use]
 pub fn swarm(seed: u64) -> SwarmReport {
-    let is_shared = !seed.is_multiple_of(3);
-    run(seed, Some(Rng::new(!seed)), is_shared.then(|| Sharing::new(Rng::new(seed.rotate_left(32)))))
+    let mut case = Case::default();
+    let report = recorded_swarm(seed, |_| (), &mut case);
+    if report.failure.is_none() {
+        return report;
+    }
+    // Once more, and the last steps are kept.
+    let failure = case.run(|_| ()).err().or(report.failure);
+    SwarmReport { failure, ..report }
+}
+
+/// The same on an engine that was prepared; what is done stands in the case, also when the engine panics.
+///
+/// # Panics
+/// Where the engine does: a broken invariant.
+#[must_use]
+pub fn recorded_swarm(seed: u64, prepare: fn(&mut Engine), case: &mut Case) -> SwarmReport {
+    let sharing = (!seed.is_multiple_of(3)).then(|| Sharing::new(Rng::new(seed.rotate_left(32))));
+    run(seed, Some(Rng::new(!seed)), sharing, prepare, case)
 }
 
 /// The same with members alone that need devices, CPUs and memory: what a seed was before there were other kinds.
@@ -94,22 +113,34 @@ pub fn swarm(seed: u64) -> SwarmReport {
 /// Where the engine does: a broken invariant.
 #[must_use]
 pub fn plain_swarm(seed: u64) -> SwarmReport {
-    run(seed, None, None)
+    run(seed, None, None, |_| (), &mut Case::default())
 }
 
-fn run(seed: u64, kinds: Option<Rng>, sharing: Option<Sharing>) -> SwarmReport {
+fn run(
+    seed: u64,
+    kinds: Option<Rng>,
+    sharing: Option<Sharing>,
+    prepare: fn(&mut Engine),
+    case: &mut Case,
+) -> SwarmReport {
     let mut rng = Rng::new(seed);
     let mut parameters = parameters(&mut rng);
+    let mut trouble = Rng::new(seed.rotate_left(48));
+    if kinds.is_some() && parameters.faults != Faults::none() {
+        parameters.faults.news_max_ms = trouble.below(3_000);
+        parameters.faults.two_leaders = trouble.below(60);
+        parameters.faults.disk_full = trouble.below(4);
+    }
     if sharing.is_some() {
         parameters = Parameters { is_shared: true, jobs: parameters.jobs * 2, ..parameters };
     }
-    let config = Config { bypass_max: parameters.bypass_max };
-    let mut world = World::new(config, parameters.faults, rng.bits());
-    if parameters.faults == Faults::none() && parameters.is_shared {
-        world = world.keeping_promises();
-    }
+    let is_strict = parameters.faults == Faults::none() && parameters.is_shared;
+    let conditions = Conditions::new(rng.bits(), parameters.bypass_max, parameters.faults, is_strict);
+    let world = conditions.world(prepare);
+    *case = Case { conditions, operations: Vec::new() };
     let serving = Serving::new(Rng::new(seed.rotate_left(16)));
-    let mut swarm = Swarm { world, rng, kinds, sharing, serving, parameters, submitted: 0, crashes: 0 };
+    let mut swarm =
+        Swarm { world, case, rng, trouble, kinds, sharing, serving, parameters, submitted: 0, crashes: 0 };
     let failure = swarm.run().err();
     let records = || swarm.world.engine().jobs().flat_map(|(_, records)| records);
     let count = |good: fn(&Phase) -> bool| records().filter(|r| good(&r.phase)).count() as u64;
@@ -118,6 +149,7 @@ fn run(seed: u64, kinds: Option<Rng>, sharing: Option<Sharing>) -> SwarmReport {
         parameters,
         steps: swarm.world.steps(),
         crashes: swarm.crashes,
+        refused: swarm.world.refused(),
         starts: records().map(|r| u64::from(r.attempt)).sum(),
         ended: count(|p| matches!(p, Phase::Finished { .. })),
         succeeded: count(|p| matches!(p, Phase::Finished { ending: phalanx_model::Ending::Succeeded, .. })),
@@ -138,6 +170,7 @@ fn parameters(rng: &mut Rng) -> Parameters {
         start_refused: up_to(10),
         member_start: up_to(5),
         member_stuck: up_to(5),
+        ..Faults::none()
     };
     Parameters {
         nodes: rng.between(1, 6),
@@ -150,9 +183,12 @@ fn parameters(rng: &mut Rng) -> Parameters {
     }
 }
 
-struct Swarm {
+struct Swarm<'a> {
     world: World,
+    case: &'a mut Case,
     rng: Rng,
+    /// Draws when the disk is full, apart from everything else.
+    trouble: Rng,
     /// Draws what is not plain, apart from everything else.
     kinds: Option<Rng>,
     sharing: Option<Sharing>,
@@ -164,18 +200,31 @@ struct Swarm {
 }
 
 const LEVELS: [&str; 3] = ["cluster", "block", "leaf"];
-/// Long enough for every wait, limit and back-off of every job one after the other.
-const LIVENESS_MS: u64 = 30 * 24 * 3_600_000;
-const LIVENESS_TURNS: u64 = 200_000;
+/// How long a disk is full at most.
+const DISK_FULL_MS: u64 = 30_000;
 
-impl Swarm {
+impl Swarm<'_> {
     fn run(&mut self) -> Result<(), Failure> {
         self.build()?;
         for _ in 0..self.parameters.turns {
             self.turn()?;
         }
-        self.heal()?;
-        self.finish()
+        if let Some(sharing) = &mut self.sharing {
+            self.case.conditions.unlimited = sharing.heal();
+            self.case.conditions.owed_nothing = sharing.owe_nothing();
+        }
+        self.world.heal(&self.case.conditions.unlimited)?;
+        self.world.finish(&self.case.conditions.owed_nothing)
+    }
+
+    /// It is written down before it happens: whatever comes of it can be repeated.
+    fn happen(&mut self, operation: Operation) -> Result<(), Failure> {
+        self.case.operations.push(operation);
+        self.case.operations.last().map_or(Ok(()), |operation| self.world.carry(operation))
+    }
+
+    fn tell(&mut self, fact: Input) -> Result<(), Failure> {
+        self.happen(Operation::Tell(Box::new(fact)))
     }
 
     fn build(&mut self) -> Result<(), Failure> {
@@ -184,100 +233,66 @@ impl Swarm {
         if let Some(rng) = &mut self.kinds {
             kinds::limit(&mut levels, rng);
         }
-        self.world.configure(levels)?;
+        self.tell(Input::LevelsConfigured { levels })?;
         for i in 0..self.parameters.nodes {
             let node = self.any_node(i);
-            self.world.add_node(node)?;
+            self.happen(Operation::Node(Box::new(node)))?;
         }
         if let Some(sharing) = &mut self.sharing {
             let devices = self.world.declared().map(|(node, _)| u64::from(node.machine.device_count())).sum();
             let facts = sharing.build(devices);
-            self.world.tell(facts)?;
+            self.happen(Operation::TellAll(facts))?;
         }
         Ok(())
     }
 
-    fn any_node(&mut self, index: u64) -> Node {
-        let rng = &mut self.rng;
-        let shape = *rng.pick(&Shape::ALL).unwrap_or(&Shape::Pcie);
-        let devices = if shape == Shape::HybridCubeMesh { 8 } else { rng.between(0, 8) };
-        let mut machine = shape
-            .machine(u32::try_from(devices).unwrap_or(0), "V100")
-            .unwrap_or_else(|_| unreachable!("a constant model is a name"));
-        machine.cpu_milli = rng.between(1, 16) * 1_000;
-        machine.memory_bytes = rng.between(1, 64) << 30;
-        if let Some(rng) = &mut self.kinds {
-            kinds::equip(&mut machine, rng);
-        }
-        let foreign = if rng.chance(20) { rng.bits() & rng.bits() } else { 0 };
-        // Names that are prefixes of each other, and domains that are named like nodes.
-        let name: NodeName = named(&format!("n{}", index % 3 * 10 + index / 3));
-        Node {
-            path: (0..self.parameters.levels)
-                .map(|_| named::<DomainName>(&format!("n{}", rng.below(3))))
-                .collect(),
-            address: name.to_string(),
-            name,
-            admin: Admin::Open,
-            foreign: DeviceMask(foreign).and(machine.device_mask()),
-            machine: Arc::new(machine),
-            uuids: Vec::new(),
-            spot: None,
-            torus: None,
-        }
-    }
-
     /// One thing happens.
     fn turn(&mut self) -> Result<(), Failure> {
+        if self.trouble.chance(self.parameters.faults.disk_full) {
+            let ms = self.trouble.below(DISK_FULL_MS);
+            self.happen(Operation::FillDisk(ms))?;
+        }
         if self.sharing.is_some() && self.rng.chance(15) {
             return self.operate();
         }
         let nodes: Vec<NodeName> = self.world.declared().map(|(n, _)| n.name.clone()).collect();
         let node = self.rng.pick(&nodes).cloned().unwrap_or_else(|| named("n0"));
         let there = self.world.engine().nodes().any(|n| n.name == node);
-        match self.rng.below(100) {
+        let operation = match self.rng.below(100) {
             0..25 if self.submitted < self.parameters.jobs => {
                 self.submitted += 1;
                 let (job, script) = self.any_job();
-                self.world.submit(&job, &script).map(|_| ())
+                Operation::Submit { job: Box::new(job), script }
             }
-            25..30 => match self.any_started() {
-                Some(job) => self.world.tell([Input::CancelRequested { job, by: "user".to_owned() }]),
-                None => Ok(()),
-            },
+            25..30 => {
+                let Some(job) = self.any_started() else { return Ok(()) };
+                Operation::Tell(Box::new(Input::CancelRequested { job, by: "user".to_owned() }))
+            }
             30..38 => {
                 let living = self.world.living();
                 let Some(member) = self.rng.pick(&living).copied() else { return Ok(()) };
-                let code = i32::try_from(self.rng.below(3)).unwrap_or(1);
-                self.world.end_member(member, Exit::code(code))
+                let exit = Exit::code(i32::try_from(self.rng.below(3)).unwrap_or(1));
+                Operation::End { member, exit }
             }
-            38..42 if there => self.world.tell([Input::NodeCordoned { node }]),
-            42..45 if there => self.world.tell([Input::DrainRequested { node }]),
-            45..52 if there => self.world.tell([Input::NodeUncordoned { node }]),
-            52..54 => self.world.lose_node(&node),
-            54..58 => self.world.return_node(&node),
+            38..42 if there => Operation::Tell(Box::new(Input::NodeCordoned { node })),
+            42..45 if there => Operation::Tell(Box::new(Input::DrainRequested { node })),
+            45..52 if there => Operation::Tell(Box::new(Input::NodeUncordoned { node })),
+            52..54 => Operation::Lose(node),
+            54..58 => Operation::Return(node),
             58..63 => {
                 self.crashes += 1;
-                self.world.crash()
+                Operation::Crash
             }
             63..65 => {
                 let ms = self.rng.below(600_000);
                 // Where promises are kept, nothing comes late.
-                match self.world.checker().is_strict {
-                    true => self.world.advance_to(self.world.now().plus(ms)),
-                    false => self.world.jump(ms),
-                }
+                if self.world.checker().is_strict { Operation::Pass(ms) } else { Operation::Jump(ms) }
             }
-            65..67 => {
-                let ms = self.rng.below(60_000);
-                self.world.step_back(ms)
-            }
-            67..85 => self.world.next_at().map_or(Ok(()), |at| self.world.advance_to(at)),
-            _ => {
-                let ms = self.rng.below(20_000);
-                self.world.advance_to(self.world.now().plus(ms))
-            }
-        }
+            65..67 => Operation::StepBack(self.rng.below(60_000)),
+            67..85 => Operation::Next,
+            _ => Operation::Pass(self.rng.below(20_000)),
+        };
+        self.happen(operation)
     }
 
     /// Somebody does something with a queue, the settings or a job.
@@ -292,214 +307,14 @@ impl Swarm {
             .collect();
         let now = self.world.now();
         if let Some(fact) = self.serving.act(self.world.engine(), now) {
-            self.world.tell([fact])?;
+            self.tell(fact)?;
         }
         match self.sharing.as_mut().and_then(|sharing| sharing.act(&jobs, now)) {
-            Some(Act::Tell(fact)) => self.world.tell([fact]),
-            Some(Act::Save(job)) => self.world.save(job),
+            Some(Act::Tell(fact)) => self.tell(fact),
+            Some(Act::Save(job)) => self.happen(Operation::Save(job)),
             None => Ok(()),
         }
     }
-
-    fn any_started(&mut self) -> Option<JobId> {
-        let jobs: Vec<JobId> = self.world.engine().jobs().map(|(job, _)| job.id).collect();
-        self.rng.pick(&jobs).copied()
-    }
-
-    fn any_job(&mut self) -> (Job, Script) {
-        let gangs = (0..if self.rng.chance(20) { self.rng.between(2, 3) } else { 1 })
-            .map(|_| {
-                let mut gang = self.any_gang();
-                if let Some(rng) = &mut self.kinds {
-                    let there: Vec<NodeName> = self.world.engine().nodes().map(|n| n.name.clone()).collect();
-                    kinds::vary(&mut gang, &there, rng);
-                }
-                gang
-            })
-            .collect();
-        let rng = &mut self.rng;
-        let small = |rng: &mut Rng| u32::try_from(rng.below(3)).unwrap_or(0);
-        let policy = Policy {
-            time_limit_ms: rng.chance(40).then(|| rng.between(1, 120_000)),
-            start_deadline_ms: rng.between(1, 60_000),
-            stop: Stop {
-                advisory: rng.chance(30).then(|| Advisory { signal: 10, lead_ms: rng.below(30_000) }),
-                grace_ms: rng.below(30_000),
-            },
-            retry: Retry {
-                max: small(rng),
-                on: FailureClass::ALL.into_iter().filter(|_| rng.chance(60)).collect(),
-                backoff_ms: rng.below(10_000),
-                backoff_max_ms: rng.below(60_000),
-            },
-            ..Policy::default()
-        };
-        let mut script = Script {
-            starts_ms: (!rng.chance(3)).then(|| rng.below(5_000)),
-            runs_ms: Some(rng.below(120_000)),
-            code: i32::try_from(rng.below(5) / 4).unwrap_or(0),
-            term_ms: (!rng.chance(20)).then(|| rng.below(40_000)),
-            fail_start: rng.chance(3).then_some(0),
-            ..Script::default()
-        };
-        let mut job = Job {
-            id: JobId(0),
-            name: named::<JobName>(&format!("job-{}", self.submitted)),
-            key: rng.chance(10).then(|| format!("key-{}", rng.below(3))),
-            owner: Owner { uid: 1000, gid: 1000, name: "user".to_owned() },
-            queue: named::<QueueName>("default"),
-            priority: i32::try_from(rng.below(3)).unwrap_or(0),
-            submitted_at: Timestamp(0),
-            gangs,
-            policy,
-            turn: phalanx_model::Turn::default(),
-        };
-        if let Some(sharing) = &mut self.sharing {
-            let others: Vec<JobId> = self.world.engine().jobs().map(|(job, _)| job.id).collect();
-            sharing.vary(&mut job, &mut script, &others, self.world.now());
-            self.serving.vary(&mut job);
-        }
-        (job, script)
-    }
-
-    fn any_gang(&mut self) -> Gang {
-        // Of nodes that are there: a gang that waits for others may wait for ever.
-        let there: Vec<NodeName> = self.world.engine().nodes().map(|n| n.name.clone()).collect();
-        let rng = &mut self.rng;
-        let nodes = match rng.chance(15) {
-            true => there.into_iter().filter(|_| rng.chance(60)).collect(),
-            false => Vec::new(),
-        };
-        let mut levels: Vec<&str> = LEVELS.iter().copied().take(3).collect();
-        levels.extend(["node", "nvlink", "pcie", "socket"]);
-        let size = u32::try_from(rng.between(1, 8)).unwrap_or(1);
-        let level = |percent: u64, rng: &mut Rng| {
-            let picked = rng.pick(&levels).map(|l| named::<LevelName>(l));
-            picked.filter(|_| rng.chance(percent))
-        };
-        let devices = u32::try_from(rng.below(4)).unwrap_or(0);
-        let topology = Topology {
-            required: level(30, rng),
-            preferred: level(30, rng),
-            wait_ms: rng.below(60_000),
-            segments: any_segments(&levels, devices, rng),
-            ..Topology::default()
-        };
-        Gang {
-            size,
-            min: size,
-            max: size,
-            needs: Needs {
-                devices,
-                models: if rng.chance(10) { Needs::of_model("v100") } else { Vec::new() },
-                cpu_milli: rng.below(4) * 500,
-                memory_bytes: rng.below(4) << 29,
-                nodes,
-                ..Needs::default()
-            },
-            members_per_node: rng.chance(15).then_some(1),
-            topology,
-            traffic: None,
-            program: Program::default(),
-            roles: Vec::new(),
-            grid: Vec::new(),
-        }
-    }
-
-    /// No more faults; every node is there, open, and ours alone; nobody is held back or limited.
-    fn heal(&mut self) -> Result<(), Failure> {
-        self.world.set_faults(Faults::none());
-        let nodes: Vec<Node> = self.world.declared().map(|(n, _)| n.clone()).collect();
-        nodes.into_iter().try_for_each(|node| {
-            self.world.add_node(Node { admin: Admin::Open, foreign: DeviceMask::EMPTY, ..node })
-        })?;
-        let Some(sharing) = &mut self.sharing else { return Ok(()) };
-        let mut facts = sharing.heal();
-        let held = self.world.engine().jobs().filter(|(job, _)| job.turn.held_by.is_some());
-        let by = || "operator".to_owned();
-        facts.extend(held.map(|(job, _)| Input::JobReleased { job: job.id, by: by() }));
-        self.world.tell(facts)
-    }
-
-    /// All work ends, nothing is held, and nothing is left to decide.
-    fn finish(&mut self) -> Result<(), Failure> {
-        let is_owed = |reason: &Reason| matches!(reason, Reason::QueueLimit(limit) if matches!(limit.bound, QueueBound::Kept(_)));
-        if let Some(sharing) = &mut self.sharing {
-            let facts = sharing.owe_nothing();
-            // Only what is owed to others, and who waits for that, may wait.
-            let follows = |reason: &Reason| {
-                matches!(
-                    reason,
-                    Reason::Dependency { .. } | Reason::ArrayLimit { .. } | Reason::Resting { .. }
-                )
-            };
-            self.work_out(|reason| is_owed(reason) || follows(reason))?;
-            self.world.tell(facts)?;
-        }
-        self.work_out(|_| false)?;
-        if !self.world.checker().holds_nothing() || !self.world.living().is_empty() {
-            let what = "all work ended, and something is still held".to_owned();
-            return Err(self.world.failure(FailureKind::Correctness, what));
-        }
-        let in_use =
-            |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
-        if let Some(report) = self.world.engine().queues().into_iter().find(in_use) {
-            let what = format!("all work ended, and a queue still uses something: {report:?}");
-            return Err(self.world.failure(FailureKind::Correctness, what));
-        }
-        let mut copy = self.world.engine().clone();
-        let mut out = Outcome::default();
-        let _ = copy.step(self.world.now(), &[], &mut out);
-        if out != Outcome::default() {
-            let what = format!("a settled engine still decides: {out:?}");
-            return Err(self.world.failure(FailureKind::Correctness, what));
-        }
-        Ok(())
-    }
-
-    /// Time passes until nothing happens any more; who has not ended then waits for a reason that is good enough.
-    fn work_out(&mut self, is_good: impl Fn(&Reason) -> bool) -> Result<(), Failure> {
-        let until = self.world.now().plus(LIVENESS_MS);
-        for _ in 0..LIVENESS_TURNS {
-            match self.world.next_at() {
-                Some(at) if at <= until => self.world.advance_to(at)?,
-                _ => break,
-            }
-        }
-        let engine = self.world.engine();
-        let records = engine.jobs().flat_map(|(_, records)| records).filter(|r| !r.is_finished());
-        let stuck: Vec<String> = records
-            .filter(|r| !(r.is_pending() && engine.reason(r.id).as_ref().is_some_and(&is_good)))
-            .map(|r| {
-                format!(
-                    "{r:?}, {:?}, {:?}",
-                    engine.reason(r.id),
-                    engine.job(r.id.job).map(|job| &job.gangs[usize::from(r.id.index)])
-                )
-            })
-            .collect();
-        if stuck.is_empty() {
-            return Ok(());
-        }
-        Err(self.world.failure(FailureKind::Liveness, format!("never ended: {}", stuck.join("; "))))
-    }
-}
-
-/// None most often, or one or two inside each other. Some do not nest, or name a level that is not there: those are
-/// refused. Members without devices are in no group inside a node.
-fn any_segments(levels: &[&str], devices: u32, rng: &mut Rng) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
-    let is_in_node = |level: &str| ["nvlink", "pcie", "socket"].contains(&level);
-    for level in levels.iter().filter(|level| devices > 0 || !is_in_node(level)) {
-        // Two levels inside the node that do not nest are searched within a budget only, and may wait for ever.
-        let is_second = is_in_node(level) && segments.iter().any(|outer| is_in_node(outer.level.as_str()));
-        if segments.len() < 2 && rng.chance(10) && !is_second {
-            let most = segments.last().map_or(6, |outer| u64::from(outer.size));
-            let size = u32::try_from(rng.between(1, most)).unwrap_or(1);
-            segments.push(Segment { size, level: named(level) });
-        }
-    }
-    segments
 }
 
 /// A name that is a constant, or made of one and a number.

@@ -1,6 +1,8 @@
 //! A world made of events: orders go in, time passes, facts come out. Nothing happens but what an event says. What
-//! orders do is in `orders`, what work is saved in `saves`, what services have to do in `load`.
+//! orders do is in `orders`, what work is saved in `saves`, what services have to do in `load`, and what befalls leaders,
+//! disks and news in `fates`.
 
+mod fates;
 mod load;
 mod orders;
 mod saves;
@@ -17,6 +19,7 @@ use phalanx_scenario::{Event, Script};
 
 use crate::members::{Members, never_started};
 use crate::{Failure, FailureKind, Faults, Rng};
+use fates::Fates;
 
 /// Steps kept for the message of a failure.
 const LOG_STEPS: usize = 80;
@@ -38,6 +41,8 @@ enum Due {
     Saved { member: MemberId, version: u64, until: Timestamp },
     /// The replicas of a service tell what they have to do.
     Load { job: JobId },
+    /// It is told that a node is gone.
+    Lost { node: NodeName },
 }
 
 /// The engine in a simulated world, watched by the checker.
@@ -45,6 +50,8 @@ enum Due {
 pub struct World {
     engine: Engine,
     config: Config,
+    /// Done to every engine that is built.
+    prepare: fn(&mut Engine),
     checker: Checker,
     epoch: Epoch,
     now: Timestamp,
@@ -73,8 +80,10 @@ pub struct World {
     next_job: u64,
     events: Vec<(Timestamp, Event)>,
     keep_events: bool,
+    keep_log: bool,
     log: VecDeque<(Timestamp, Vec<Input>, Vec<Effect>)>,
     steps: u64,
+    fates: Fates,
 }
 
 impl World {
@@ -83,6 +92,7 @@ impl World {
         Self {
             engine: Engine::new(Epoch(1), config),
             config,
+            prepare: |_| (),
             checker: Checker::new(),
             epoch: Epoch(1),
             now: Timestamp(0),
@@ -104,8 +114,10 @@ impl World {
             next_job: 1,
             events: Vec::new(),
             keep_events: false,
+            keep_log: false,
             log: VecDeque::new(),
             steps: 0,
+            fates: Fates::new(seed),
         }
     }
 
@@ -113,6 +125,27 @@ impl World {
     #[must_use]
     pub fn keeping_events(self) -> Self {
         Self { keep_events: true, ..self }
+    }
+
+    /// Keeps the last steps for the message of a failure.
+    #[must_use]
+    pub fn keeping_log(self) -> Self {
+        Self { keep_log: true, ..self }
+    }
+
+    /// Does this to every engine, the one that is there and its successors.
+    #[must_use]
+    pub fn preparing(mut self, prepare: fn(&mut Engine)) -> Self {
+        self.prepare = prepare;
+        prepare(&mut self.engine);
+        self
+    }
+
+    /// An engine that knows nothing yet.
+    fn new_engine(&self) -> Engine {
+        let mut engine = Engine::new(self.epoch, self.config);
+        (self.prepare)(&mut engine);
+        engine
     }
 
     #[must_use]
@@ -143,8 +176,9 @@ impl World {
         self.steps
     }
 
-    pub(crate) const fn set_faults(&mut self, faults: Faults) {
+    pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+        self.make_room();
     }
 
     /// Nodes as they were declared, by name.
@@ -184,6 +218,7 @@ impl World {
     /// # Errors
     /// As everywhere.
     pub fn add_node(&mut self, node: Node) -> Result<(), Failure> {
+        self.hear_of_loss(&node.name);
         self.lost.remove(&node.name);
         self.nodes.insert(node.name.clone(), node.clone());
         let nodes: Vec<Node> = self.nodes.values().cloned().collect();
@@ -210,14 +245,19 @@ impl World {
         if !self.nodes.contains_key(name) || !self.lost.insert(name.clone()) {
             return Ok(());
         }
-        self.made += 1;
-        self.lost_at.insert(name.clone(), self.made);
         for id in self.members.on_node(name) {
             if let Some(member) = self.members.0.get_mut(&id) {
                 member.enter(MemberState::Exited(Exit::failed(FailureClass::Node, "the node was lost")));
             }
         }
-        self.tell([Input::NodeRemoved { node: name.clone() }])
+        self.fates.unheard.insert(name.clone());
+        if self.faults.news_max_ms == 0 {
+            self.hear_of_loss(name);
+        } else {
+            let at = self.now.plus(self.fates.rng.below(self.faults.news_max_ms));
+            self.plan(at, Due::Lost { node: name.clone() });
+        }
+        self.settle()
     }
 
     /// New work; gives the job its number and time.
@@ -225,12 +265,26 @@ impl World {
     /// # Errors
     /// As everywhere.
     pub fn submit(&mut self, job: &Job, script: &Script) -> Result<JobId, Failure> {
-        let id = JobId(self.next_job);
-        self.next_job += 1;
-        self.scripts.insert(id, script.clone());
-        let job = Job { id, submitted_at: self.now, ..job.clone() };
-        self.tell([Input::JobSubmitted { job: Box::new(job) }])?;
+        let id = self.next_job();
+        self.submit_as(&Job { id, ..job.clone() }, script)?;
         Ok(id)
+    }
+
+    /// What the next job is numbered.
+    #[must_use]
+    pub const fn next_job(&self) -> JobId {
+        JobId(self.next_job)
+    }
+
+    /// New work that has its number.
+    ///
+    /// # Errors
+    /// As everywhere.
+    pub fn submit_as(&mut self, job: &Job, script: &Script) -> Result<(), Failure> {
+        self.next_job = self.next_job.max(job.id.0.saturating_add(1));
+        self.scripts.insert(job.id, script.clone());
+        let job = Job { submitted_at: self.now, ..job.clone() };
+        self.tell([Input::JobSubmitted { job: Box::new(job) }])
     }
 
     /// A living member ends of its own accord; one at the gate has no program that could have an exit code.
@@ -262,11 +316,14 @@ impl World {
                 let due = entry.remove();
                 self.happen(due)?;
             }
+            if self.waits_for_disk() {
+                return Ok(());
+            }
             if self.facts.is_empty() && self.wake.0.is_none_or(|at| at > self.now) {
                 return Ok(());
             }
             let facts = std::mem::take(&mut self.facts);
-            self.step(self.now, &facts)?;
+            self.step(self.now, facts)?;
         }
         Err(self.failure(FailureKind::Liveness, "the engine goes on and on without time passing".into()))
     }
@@ -275,7 +332,7 @@ impl World {
     #[must_use]
     pub fn next_at(&self) -> Option<Timestamp> {
         let due = self.due.first_key_value().map(|((at, _), _)| *at);
-        [due, self.wake.0].into_iter().flatten().min()
+        [due, self.room_at().or(self.wake.0)].into_iter().flatten().min()
     }
 
     /// Time passes, everything on the way happens at its time.
@@ -306,8 +363,10 @@ impl World {
     /// # Errors
     /// As everywhere.
     pub fn step_back(&mut self, ms: u64) -> Result<(), Failure> {
-        let facts = std::mem::take(&mut self.facts);
-        self.step(Timestamp(self.now.0.saturating_sub(ms)), &facts)?;
+        if !self.waits_for_disk() {
+            let facts = std::mem::take(&mut self.facts);
+            self.step(Timestamp(self.now.0.saturating_sub(ms)), facts)?;
+        }
         self.settle()
     }
 
@@ -324,11 +383,13 @@ impl World {
     /// # Errors
     /// Also when the successor does not know the same.
     pub fn crash(&mut self) -> Result<(), Failure> {
+        self.make_room();
         // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both.
         self.plan_anew()?;
         let facts = self.engine.facts();
+        let rival = self.depose()?;
         self.epoch = Epoch(self.epoch.0 + 1);
-        let mut twin = Engine::new(self.epoch, self.config);
+        let mut twin = self.new_engine();
         let mut out = Outcome::default();
         let _ = twin.step(self.now, &facts, &mut out);
         let known = twin.facts();
@@ -343,7 +404,7 @@ impl World {
         if !out.effects.is_empty() {
             return Err(self.broken("a successor built from the facts decides something at once"));
         }
-        self.engine = Engine::new(self.epoch, self.config);
+        self.engine = self.new_engine();
         let mut all = facts;
         all.push(Input::SyncBegin { kind: SyncKind::Members });
         all.extend(
@@ -356,19 +417,24 @@ impl World {
         // What was on its way to the old engine and is no report of a member stays a fact.
         let kept: Vec<Input> = self.facts.drain(..).collect();
         all.extend(kept);
-        self.step(self.now, &all)?;
+        self.step(self.now, all)?;
+        self.fates.rival = rival;
         self.settle()
     }
 
-    fn step(&mut self, now: Timestamp, facts: &[Input]) -> Result<(), Failure> {
+    fn step(&mut self, now: Timestamp, facts: Vec<Input>) -> Result<(), Failure> {
         let mut out = Outcome::default();
-        self.wake = self.engine.step(now, facts, &mut out);
+        self.wake = self.engine.step(now, &facts, &mut out);
         self.steps += 1;
-        self.log.push_back((self.now, facts.to_vec(), out.effects.clone()));
-        if self.log.len() > LOG_STEPS {
-            self.log.pop_front();
+        self.step_rival(now, &facts);
+        let violation = self.checker.observe(now, &facts, &out).into_iter().next();
+        if self.keep_log {
+            self.log.push_back((self.now, facts, out.effects.clone()));
+            if self.log.len() > LOG_STEPS {
+                self.log.pop_front();
+            }
         }
-        if let Some(violation) = self.checker.observe(now, facts, &out).into_iter().next() {
+        if let Some(violation) = violation {
             return Err(self.broken(&violation.to_string()));
         }
         if self.keep_events {
@@ -378,15 +444,16 @@ impl World {
         } else {
             self.check_refusals(&out.changes)?;
         }
-        for effect in out.effects {
-            let at = self.later();
-            self.plan(at, Due::Order { effect, made: self.made });
-        }
+        self.send(out.effects);
         Ok(())
     }
 
     /// A world that reports properly is never told that it sent nonsense.
-    fn check_refusals(&self, changes: &[Change]) -> Result<(), Failure> {
+    fn check_refusals(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        // What waited for the disk may be about what is gone meanwhile.
+        if std::mem::take(&mut self.fates.has_waited) {
+            return Ok(());
+        }
         let stale = |why: &str| why.contains("current attempt") || why.contains("outstanding");
         let refused = changes.iter().find_map(|c| match c {
             Change::InputRejected { what, why } if !stale(why) => Some(format!("refused {what}: {why}")),
@@ -406,6 +473,7 @@ impl World {
             }
             Due::Save { gang, attempt } => self.save_again(gang, attempt),
             Due::Load { job } => self.tell_load(job),
+            Due::Lost { node } => self.hear_of_loss(&node),
             Due::Saved { member, version, until } => {
                 if self.members.0.get(&member).is_some_and(|m| m.lives() && m.version == version) {
                     self.saved_and_ends(member, until);

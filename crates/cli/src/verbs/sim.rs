@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx_sim::command::{self, COMMANDS, CommandError, Host};
@@ -19,7 +20,7 @@ pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failu
         output::print(&format!("usage: phalanx sim COMMAND [options]\n\n{COMMANDS}\n\n{HINT}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut terminal = Terminal { session, bar: None };
+    let mut terminal = Terminal { session, bar: None, begin: Instant::now() };
     let unknown = || Failure::usage(format!("there is no command {:?}", words.join(" ")), HINT);
     command::run(&words, &mut terminal).ok_or_else(unknown)??;
     Ok(ExitCode::SUCCESS)
@@ -35,9 +36,10 @@ impl From<CommandError> for Failure {
         let failure = match error {
             CommandError::Usage(_) => Self::usage(message, HINT),
             CommandError::Input(_) => Self::usage(message, ""),
-            CommandError::Correctness(_) | CommandError::Liveness(_) | CommandError::Crash(_) => {
-                Self::internal(message)
-            }
+            // As the help of `swarm` has them.
+            CommandError::Crash(_) => Self { exit: 1, ..Self::internal(message) },
+            CommandError::Correctness(_) => Self { exit: 2, ..Self::internal(message) },
+            CommandError::Liveness(_) => Self { exit: 3, ..Self::internal(message) },
         };
         Self { excerpt: more.to_owned(), ..failure }
     }
@@ -46,6 +48,7 @@ impl From<CommandError> for Failure {
 struct Terminal<'a> {
     session: &'a Session,
     bar: Option<ProgressBar>,
+    begin: Instant,
 }
 
 impl Host for Terminal<'_> {
@@ -76,6 +79,10 @@ impl Host for Terminal<'_> {
     fn segments(&mut self, dir: &str) -> Result<Vec<String>, String> {
         let segments = phalanx_journal::segments(Path::new(dir)).map_err(|error| error.to_string())?;
         Ok(segments.iter().map(|segment| segment.path.display().to_string()).collect())
+    }
+
+    fn seconds(&mut self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
     }
 
     fn note(&mut self, text: &str) {

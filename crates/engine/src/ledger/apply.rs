@@ -58,7 +58,7 @@ impl Ledger {
             Input::CancelRequested { job, by } => self.cancel(*job, by, out),
             Input::JobForgotten { job } => self.forget_finished(*job, out),
             Input::MemberReady { member } => {
-                if self.is_current(*member, out) {
+                if self.is_current(*member, out) && self.guards.stand(Guard::ReadyIsHeard) {
                     self.member_ready(member.gang, member.rank, out);
                 }
             }
@@ -68,7 +68,7 @@ impl Ledger {
                 }
             }
             Input::MemberExited { member, exit } => {
-                if self.is_current(*member, out) {
+                if self.is_current(*member, out) && self.guards.stand(Guard::EndIsHeard) {
                     self.member_exited(member.gang, member.rank, exit, out);
                 }
             }
@@ -170,7 +170,7 @@ impl Ledger {
         let Some(node) = self.nodes.get_mut(name) else {
             return refuse(out, format!("node {name}"), "no such node");
         };
-        if node.admin != admin {
+        if node.admin != admin && self.guards.stand(Guard::ClosedTakesNothing) {
             node.admin = admin;
             self.redraw();
         }
@@ -237,7 +237,9 @@ impl Ledger {
             self.note_end(gang);
             let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
             if let Some(placement) = held {
-                self.take(gang, &placement);
+                if self.guards.stand(Guard::RunsAfterRestart) {
+                    self.take(gang, &placement);
+                }
                 continue;
             }
             // Laid once all who hold capacity are known.

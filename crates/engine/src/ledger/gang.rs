@@ -24,8 +24,11 @@ impl Ledger {
 
     /// Reserves the placement and orders every member to the gate.
     /// Its capacity is taken already: the planner did, while it looked for the next.
-    pub(crate) fn start(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
+    pub(crate) fn start(&mut self, gang: GangId, mut placement: Placement, out: &mut Outcome) {
         let Some(deadline_ms) = self.job(gang.job).map(|j| j.policy.start_deadline_ms) else { return };
+        if !self.guards.stand(Guard::OrderedWhole) {
+            placement.slots.truncate(1);
+        }
         let deadline = self.now.plus(deadline_ms);
         let attempt = self.begin_attempt(gang, &placement, deadline);
         out.changes.push(Change::GangPlaced { gang, attempt, placement: placement.clone() });

@@ -234,6 +234,7 @@ impl Ledger {
     pub(crate) const fn take_away(&mut self, guard: Guard) {
         self.guards.without = Some(guard);
         self.queues.guards.without = Some(guard);
+        self.tree.guards.without = Some(guard);
     }
 
     pub(crate) const fn guards(&self) -> Guards {

@@ -142,7 +142,7 @@ impl Ledger {
     /// go first.
     pub(super) fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
         self.replan = true;
-        let Some(placement) = held else { return };
+        let Some(placement) = held.filter(|_| self.guards.stand(Guard::GivenBack)) else { return };
         self.discharge(gang);
         let picks = self.picks.remove(&gang);
         if self.overbooked {
@@ -153,7 +153,9 @@ impl Ledger {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);
-            self.freed.add(picks.iter().map(|pick| pick.node));
+            if self.guards.stand(Guard::FreedWakes) {
+                self.freed.add(picks.iter().map(|pick| pick.node));
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use super::named::Resources;
 use super::pack;
 use super::shape::{NO_LIMIT, ShapeTable};
 use super::slices::Site;
+use crate::guard::{Guard, Guards};
 
 /// What is free on one node. Negative where others over-commit it: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +112,7 @@ pub(crate) struct Tree {
     /// Devices of several models, in a cluster that is not too large to weigh what a place costs others.
     pub(crate) is_mixed: bool,
     pub(in crate::plan) tori: Vec<Site>,
+    pub(crate) guards: Guards,
     index: BTreeMap<NodeName, usize>,
 }
 
@@ -187,6 +189,7 @@ impl Tree {
             is_mixed: models > 1 && sorted.len() <= pack::NODES_MAX && kinds.iter().all(pack::can_hold),
             resources: Resources::build(levels, &domains, &sorted),
             tori: Site::all(levels, &sorted),
+            guards: before.map_or(Guards::ALL, |tree| tree.guards),
             domains,
             group_levels,
             kinds,
@@ -278,7 +281,8 @@ impl Tree {
 
     /// The level inside which a gang must be; the whole cluster where it says nothing.
     pub(crate) fn level_of_required(&self, gang: &Gang) -> LevelAt {
-        gang.topology.required.as_ref().and_then(|l| self.level_at(l)).unwrap_or(LevelAt::Above(0))
+        let required = gang.topology.required.as_ref().filter(|_| self.guards.stand(Guard::InsideLevel));
+        required.and_then(|l| self.level_at(l)).unwrap_or(LevelAt::Above(0))
     }
 
     /// The levels from one outwards to another, both included; levels inside the node are not inside each other.

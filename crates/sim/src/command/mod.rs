@@ -35,6 +35,9 @@ pub trait Host {
     /// Why there are none.
     fn segments(&mut self, dir: &str) -> Result<Vec<String>, String>;
 
+    /// Of a clock that never goes back.
+    fn seconds(&mut self) -> f64;
+
     /// A remark beside the result.
     fn note(&mut self, text: &str);
 
@@ -68,7 +71,7 @@ pub const COMMANDS: &str = "\
   policies                           what they can be compared under
   trace FILE                         what a trace of jobs holds, and parts of it
   generate                           jobs drawn from distributions
-  swarm [--seed N] [--runs K]        random work, clusters and faults; seeds N to N+K-1
+  swarm, rerun FILE                  random work, clusters and faults; a failing run, made short, again
   replay JOURNAL_DIR                 every recorded step is decided again, and must be the same";
 
 /// Carries out a command; `None` when it is none of [`COMMANDS`].
@@ -82,12 +85,14 @@ pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandErro
     Some(match *verb {
         "run" | "compare" if is_help => help(&study::help(), host),
         "trace" | "generate" if is_help => help(&traces::help(), host),
+        "swarm" | "rerun" if is_help => help(swarms::HELP, host),
         "run" => study::run(options, host),
         "compare" => study::compare(options, host),
         "policies" => study::policies(options, host),
         "trace" => traces::trace(options, host),
         "generate" => traces::generate(options, host),
         "swarm" => swarms::swarm(options, host),
+        "rerun" => swarms::rerun(options, host),
         #[cfg(not(target_arch = "wasm32"))]
         "replay" => again::replay(options, host),
         _ => return None,

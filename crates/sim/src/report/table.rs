@@ -79,13 +79,14 @@ pub(super) fn table(report: &Report) -> String {
         let ratios: Vec<Vec<String>> = COLUMNS.iter().map(|column| ratios(report, column)).collect();
         write_rows(&mut out, report, &ratios);
     }
-    for policy in report.policies.iter().filter(|policy| policy.metrics.ended < policy.metrics.jobs) {
-        let Metrics { ended, jobs, .. } = policy.metrics;
+    let left = |policy: &PolicyReport| policy.metrics.jobs - policy.metrics.ended;
+    for alike in report.policies.chunk_by(|a, b| left(a) == left(b)) {
+        let Some(count) = alike.first().map(left).filter(|count| *count > 0) else { continue };
+        let names: Vec<&str> = alike.iter().map(|policy| policy.name.as_str()).collect();
         let _ = writeln!(
             out,
-            "note: under {} {} of {jobs} jobs did not end: they are larger than the cluster, or never got room",
-            policy.name,
-            jobs - ended
+            "note: {count} jobs did not end under {}: they are larger than the cluster, or never got room",
+            names.join(", ")
         );
     }
     out

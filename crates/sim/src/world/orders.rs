@@ -14,7 +14,8 @@ const SIGTERM: i32 = 15;
 impl World {
     pub(super) fn carry_out(&mut self, effect: &Effect, made: u64) -> Result<(), Failure> {
         if effect.id.epoch != self.epoch {
-            return Ok(()); // An old leader's order is refused, and nobody is left to be told.
+            self.refuse(effect);
+            return Ok(());
         }
         if self.rng.chance(self.faults.order_lost) {
             self.report(Input::EffectUnknown { effect: effect.id });

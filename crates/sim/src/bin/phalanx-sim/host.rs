@@ -10,11 +10,18 @@ use phalanx_sim::report::Progress;
 /// Seconds between two looks at how far it is.
 const EVERY_S: f64 = 0.5;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Terminal {
+    begin: Instant,
     /// Since when, and when it was told last.
     started: Option<(Instant, Instant)>,
     is_drawn: bool,
+}
+
+impl Terminal {
+    pub(super) fn new() -> Self {
+        Self { begin: Instant::now(), started: None, is_drawn: false }
+    }
 }
 
 impl Host for Terminal {
@@ -49,6 +56,10 @@ impl Host for Terminal {
         Err("there are no files here".to_owned())
     }
 
+    fn seconds(&mut self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
     fn note(&mut self, text: &str) {
         eprintln!("note: {text}");
     }
@@ -61,7 +72,7 @@ impl Host for Terminal {
             if self.is_drawn {
                 eprint!("\r\x1b[K");
             }
-            *self = Self::default();
+            (self.started, self.is_drawn) = (None, false);
             return;
         };
         let now = Instant::now();

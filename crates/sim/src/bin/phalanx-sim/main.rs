@@ -12,10 +12,12 @@ use phalanx_sim::run_scenario;
 
 use host::Terminal;
 
-const CORRECTNESS: u8 = 1;
-const USAGE_CODE: u8 = 2;
+const CRASH: u8 = 1;
+const CORRECTNESS: u8 = 2;
 const LIVENESS: u8 = 3;
-const CRASH: u8 = 4;
+/// As `sysexits.h` has them: wrong usage, and input that cannot be read.
+const USAGE_CODE: u8 = 64;
+const NO_INPUT: u8 = 66;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,7 +28,7 @@ fn main() -> ExitCode {
             print!("{}", help());
             0
         }
-        words => match command::run(words, &mut Terminal::default()) {
+        words => match command::run(words, &mut Terminal::new()) {
             Some(Ok(())) => 0,
             Some(Err(error)) => refuse(&error),
             None => refuse(&CommandError::Usage("a command is missing".to_owned())),
@@ -43,7 +45,8 @@ usage: phalanx-sim COMMAND [options]; `phalanx-sim COMMAND --help` tells the opt
 {COMMANDS}
   scenario FILE                      a scenario; prints what happened
 
-exit codes: 0 good, 1 correctness broken, 2 wrong usage or unreadable input, 3 liveness broken, 4 crash
+exit codes: 0 good, 1 a crash, 2 an invariant or an expectation is broken, 3 no progress,
+            64 wrong usage, 66 a file that cannot be read or written
 "
     )
 }
@@ -55,7 +58,7 @@ fn refuse(error: &CommandError) -> u8 {
             eprint!("{}", help());
             USAGE_CODE
         }
-        CommandError::Input(_) => USAGE_CODE,
+        CommandError::Input(_) => NO_INPUT,
         CommandError::Correctness(_) => CORRECTNESS,
         CommandError::Liveness(_) => LIVENESS,
         CommandError::Crash(_) => CRASH,
@@ -67,7 +70,7 @@ fn scenario(path: &Path) -> u8 {
         Ok(text) => text,
         Err(error) => {
             eprintln!("phalanx-sim: cannot read {}: {error}", path.display());
-            return USAGE_CODE;
+            return NO_INPUT;
         }
     };
     match run_scenario(&text) {

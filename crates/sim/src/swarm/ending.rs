@@ -1,0 +1,82 @@
+//! How every run ends: all is healed, and then all work must end.
+
+use phalanx_model::{Admin, DeviceMask, Input, Node, Outcome, QueueBound, QueueReport, Reason};
+
+use crate::{Failure, FailureKind, Faults, World};
+
+/// Long enough for every wait, limit and back-off of every job one after the other.
+const LIVENESS_MS: u64 = 30 * 24 * 3_600_000;
+const LIVENESS_TURNS: u64 = 200_000;
+
+impl World {
+    /// No more faults; every node is there, open, and ours alone; nobody is held back, and by these facts nobody is limited.
+    pub(super) fn heal(&mut self, unlimited: &[Input]) -> Result<(), Failure> {
+        self.set_faults(Faults::none());
+        let nodes: Vec<Node> = self.declared().map(|(n, _)| n.clone()).collect();
+        nodes.into_iter().try_for_each(|node| {
+            self.add_node(Node { admin: Admin::Open, foreign: DeviceMask::EMPTY, ..node })
+        })?;
+        let held = self.engine().jobs().filter(|(job, _)| job.turn.held_by.is_some());
+        let release = |job| Input::JobReleased { job, by: "operator".to_owned() };
+        let released: Vec<Input> = held.map(|(job, _)| release(job.id)).collect();
+        self.tell(unlimited.iter().cloned().chain(released))
+    }
+
+    /// All work ends, nothing is held, and nothing is left to decide. By these facts nothing is owed to anybody.
+    pub(super) fn finish(&mut self, owed_nothing: &[Input]) -> Result<(), Failure> {
+        if !owed_nothing.is_empty() {
+            // Only what is owed to others, and who waits for that, may wait.
+            self.work_out(may_wait)?;
+            self.tell(owed_nothing.iter().cloned())?;
+        }
+        self.work_out(|_| false)?;
+        let broken = |world: &Self, what| Err(world.failure(FailureKind::Correctness, what));
+        if !self.checker().holds_nothing() || !self.living().is_empty() {
+            return broken(self, "all work ended, and something is still held".to_owned());
+        }
+        let in_use =
+            |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
+        if let Some(report) = self.engine().queues().into_iter().find(in_use) {
+            return broken(self, format!("all work ended, and a queue still uses something: {report:?}"));
+        }
+        let mut copy = self.engine().clone();
+        let mut out = Outcome::default();
+        let _ = copy.step(self.now(), &[], &mut out);
+        if out != Outcome::default() {
+            return broken(self, format!("a settled engine still decides: {out:?}"));
+        }
+        Ok(())
+    }
+
+    /// Time passes until nothing happens any more; who has not ended then waits for a reason that is good enough.
+    fn work_out(&mut self, is_good: impl Fn(&Reason) -> bool) -> Result<(), Failure> {
+        let until = self.now().plus(LIVENESS_MS);
+        for _ in 0..LIVENESS_TURNS {
+            match self.next_at() {
+                Some(at) if at <= until => self.advance_to(at)?,
+                _ => break,
+            }
+        }
+        let engine = self.engine();
+        let records = engine.jobs().flat_map(|(_, records)| records).filter(|r| !r.is_finished());
+        let stuck: Vec<String> = records
+            .filter(|r| !(r.is_pending() && engine.reason(r.id).as_ref().is_some_and(&is_good)))
+            .map(|r| {
+                let gang = engine.job(r.id.job).and_then(|job| job.gangs.get(usize::from(r.id.index)));
+                format!("{r:?}, {:?}, {gang:?}", engine.reason(r.id))
+            })
+            .collect();
+        if stuck.is_empty() {
+            return Ok(());
+        }
+        Err(self.failure(FailureKind::Liveness, format!("never ended: {}", stuck.join("; "))))
+    }
+}
+
+fn may_wait(reason: &Reason) -> bool {
+    match reason {
+        Reason::QueueLimit(limit) => matches!(limit.bound, QueueBound::Kept(_)),
+        Reason::Dependency { .. } | Reason::ArrayLimit { .. } | Reason::Resting { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,197 @@
+//! One story, told twice: by a daemon with real processes, and by the simulator. What the engine decides is the same, word by
+//! word, but for the times.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use phalanx_engine::Config;
+use phalanx_journal::{Record, read, segments};
+use phalanx_local::protocol::Verb;
+use phalanx_model::{
+    Amounts, Change, Exit, Input, Job, JobId, JobName, NodeName, Placement, Queue, QueueName, Resource,
+    StopCause,
+};
+use phalanx_scenario::{Event, Script};
+use phalanx_sim::{Faults, World};
+
+use crate::queues::without_min_run;
+use crate::support::{Bench, TWO_NODES_OF_8, gang, shell, until};
+
+/// What happens, each after everything before it has come to rest.
+enum Do {
+    /// So many ranks of one GPU each, in a queue; they run until they are told to end.
+    Submit(&'static str, &'static str, u32),
+    /// All ranks end well.
+    End(&'static str),
+    Cancel(&'static str),
+    Cordon(&'static str),
+    Uncordon(&'static str),
+}
+
+/// One team borrows nearly all, the other takes back its own, a node is closed and opened, and everybody gets their turn.
+const STORY: [Do; 14] = [
+    Do::Submit("wide", "speech", 12),
+    Do::Submit("small", "speech", 2),
+    Do::Submit("own", "vision", 8),
+    Do::Submit("later", "vision", 4),
+    Do::Cordon("n2"),
+    Do::End("own"),
+    Do::Submit("tiny", "speech", 1),
+    Do::End("small"),
+    Do::Cancel("later"),
+    Do::Uncordon("n2"),
+    Do::Submit("pair", "vision", 2),
+    Do::End("tiny"),
+    Do::End("wide"),
+    Do::End("pair"),
+];
+
+fn queue(name: &str) -> Queue {
+    let guaranteed = Amounts::from([(Resource::Gpus, 8_000)]);
+    Queue { guaranteed, ..Queue::named(QueueName::new(name).unwrap()) }
+}
+
+fn job(name: &str, queue: &str, ranks: u32, script: &str) -> Job {
+    let mut job = shell(ranks, script);
+    gang(&mut job).needs.devices = 1;
+    Job { name: JobName::new(name).unwrap(), queue: QueueName::new(queue).unwrap(), ..job }
+}
+
+/// Decisions in words, without times: jobs are numbered alike in both worlds. Why somebody waits is said again whenever a
+/// number in it changes; here each reason counts once.
+fn in_words(changes: &[Change]) -> Vec<String> {
+    let mut reasons = BTreeMap::new();
+    changes.iter().filter_map(|change| word(change, &mut reasons)).collect()
+}
+
+fn word(change: &Change, reasons: &mut BTreeMap<JobId, &'static str>) -> Option<String> {
+    let on = |placement: &Placement| {
+        let slots = placement.slots.iter().map(|slot| format!("{}:{}", slot.node, slot.devices));
+        slots.collect::<Vec<_>>().join(" ")
+    };
+    Some(match change {
+        Change::GangPlaced { gang, attempt, placement } => format!("{gang} #{attempt} on {}", on(placement)),
+        Change::GangStopping { gang, cause: StopCause::Preempted(eviction), .. } => {
+            format!("{gang} makes way for {}: {:?}", eviction.by, eviction.rule)
+        }
+        // By whom differs: here somebody has a name.
+        Change::GangStopping { gang, cause: StopCause::Cancelled { .. }, .. } => {
+            format!("{gang} is cancelled")
+        }
+        Change::GangStopping { gang, cause, .. } => format!("{gang} stops: {cause:?}"),
+        Change::GangReserved { gang, reserved } => {
+            format!("{gang} is to have {}, others go: {}", on(&reserved.placement), reserved.evicts)
+        }
+        Change::GangFinished { gang, ending } => format!("{gang} ended: {}", ending.word()),
+        Change::ReasonChanged { gang, reason } => {
+            let is_new = reasons.insert(gang.job, reason.word()) != Some(reason.word());
+            return is_new.then(|| format!("{gang} waits: {}", reason.word()));
+        }
+        _ => return None,
+    })
+}
+
+/// The decisions that a daemon's journal holds, and the facts of its cluster.
+fn journal(bench: &Bench) -> (Vec<Change>, Vec<Input>) {
+    let (mut changes, mut facts) = (Vec::new(), Vec::new());
+    for segment in segments(&bench.paths.journal()).unwrap() {
+        let (_, records, _) = read(&segment.path).unwrap();
+        for record in records {
+            match record {
+                Record::Decisions { changes: of_step, .. } => changes.extend(of_step),
+                Record::Facts { inputs, .. } => facts.extend(inputs),
+            }
+        }
+    }
+    (changes, facts)
+}
+
+fn on_real_processes() -> (Vec<Change>, Vec<Input>) {
+    let bench = Bench::up_with(TWO_NODES_OF_8);
+    let queues = vec![queue("speech"), queue("vision")];
+    bench.done(Verb::ApplyQueues { settings: Box::new(without_min_run()), queues });
+    let mut ids = BTreeMap::new();
+    for act in &STORY {
+        match act {
+            Do::Submit(name, queue, ranks) => {
+                let until_told = format!("until [ -e {} ]; do sleep 0.05; done", bench.path(name).display());
+                ids.insert(*name, bench.submit(job(name, queue, *ranks, &until_told)));
+            }
+            Do::End(name) => fs::write(bench.path(name), "").unwrap(),
+            Do::Cancel(name) => {
+                bench.cancel(ids[name]);
+            }
+            Do::Cordon(node) => {
+                bench.done(Verb::Cordon { node: NodeName::new(*node).unwrap() });
+            }
+            Do::Uncordon(node) => {
+                bench.done(Verb::Uncordon { node: NodeName::new(*node).unwrap() });
+            }
+        }
+        let mut before = usize::MAX;
+        until("nothing more happens", || {
+            let is_passing = |id: &JobId| ["starting", "stopping"].contains(&bench.get(*id).state.as_str());
+            let all = journal(&bench).0.len();
+            let is_ended = |name: &&str| bench.get(ids[*name]).state == "succeeded";
+            let was_told = if let Do::End(name) = act { is_ended(name) } else { true };
+            std::mem::replace(&mut before, all) == all && was_told && !ids.values().any(is_passing)
+        });
+    }
+    journal(&bench)
+}
+
+fn simulated(cluster: &[Input]) -> Vec<Change> {
+    let mut world = World::new(Config::default(), Faults::none(), 0).keeping_events().keeping_promises();
+    for fact in cluster {
+        match fact {
+            Input::LevelsConfigured { levels } => world.configure(levels.clone()).unwrap(),
+            Input::NodeObserved { node } if !world.declared().any(|(known, _)| known.name == node.name) => {
+                world.add_node((**node).clone()).unwrap();
+            }
+            _ => {}
+        }
+    }
+    world.tell([Input::SettingsConfigured { settings: Box::new(without_min_run()) }]).unwrap();
+    let queues = [queue("speech"), queue("vision")];
+    world.tell(queues.map(|queue| Input::QueueObserved { queue: Box::new(queue) })).unwrap();
+    let mut ids = BTreeMap::new();
+    for act in &STORY {
+        match act {
+            Do::Submit(name, queue, ranks) => {
+                let id = world.submit(&job(name, queue, *ranks, ""), &Script::default()).unwrap();
+                ids.insert(*name, id);
+            }
+            Do::End(name) => {
+                let of =
+                    |world: &World| world.living().into_iter().find(|member| member.gang.job == ids[name]);
+                while let Some(member) = of(&world) {
+                    world.end_member(member, Exit::succeeded()).unwrap();
+                }
+            }
+            Do::Cancel(name) => {
+                world.tell([Input::CancelRequested { job: ids[name], by: "client".to_owned() }]).unwrap();
+            }
+            Do::Cordon(node) => {
+                world.tell([Input::NodeCordoned { node: NodeName::new(*node).unwrap() }]).unwrap();
+            }
+            Do::Uncordon(node) => {
+                world.tell([Input::NodeUncordoned { node: NodeName::new(*node).unwrap() }]).unwrap();
+            }
+        }
+        world.advance_to(world.now().plus(20_000)).unwrap();
+    }
+    let changed = |(_, event)| if let Event::Changed(change) = event { Some(change) } else { None };
+    world.take_events().into_iter().filter_map(changed).collect()
+}
+
+#[test]
+fn one_story_is_decided_alike_by_the_simulator_and_on_real_processes() {
+    let (real, facts) = on_real_processes();
+    let (real, simulated) = (in_words(&real), in_words(&simulated(&facts)));
+    assert!(real.iter().any(|line| line.contains("makes way")), "{real:#?}");
+    let first = real.iter().zip(&simulated).position(|(one, other)| one != other);
+    assert!(
+        first.is_none() && real.len() == simulated.len(),
+        "differs at {first:?}: {real:#?}\nsimulated {simulated:#?}"
+    );
+}
