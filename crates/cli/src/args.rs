@@ -112,6 +112,13 @@ pub(crate) enum Verb {
     Calendar(Calendar),
     /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
     Notice(Notice),
+    /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// `run`, `compare`, `policies`, `trace`, `generate`, `swarm`, `rerun`, `replay`, and their options.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+        words: Vec<String>,
+    },
     /// Print the completion script of a shell: `source <(phalanx completion bash)`.
     Completion {
         #[arg(value_parser = ["bash", "zsh", "fish", "elvish", "powershell"])]

@@ -9,6 +9,8 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod cluster;
+#[allow(clippy::float_arithmetic, reason = "work of a replay is a real number")]
+pub mod command;
 mod failure;
 mod faults;
 mod members;
@@ -22,6 +24,11 @@ pub mod policies;
     reason = "work is a real number; + - x / alone, so that every platform agrees"
 )]
 pub mod replay;
+#[allow(
+    clippy::float_arithmetic,
+    reason = "figures for people; + - x / alone, so that every platform agrees"
+)]
+pub mod report;
 mod rng;
 mod scene;
 mod swarm;

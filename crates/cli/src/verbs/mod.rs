@@ -8,6 +8,7 @@ mod jobs;
 mod logs;
 mod policy;
 pub(crate) mod probe;
+mod sim;
 mod submit;
 mod topo;
 
@@ -108,6 +109,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
+        Verb::Sim { words } => sim::sim(&session, &words),
         Verb::Schema { file } => schema(file),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),
         Verb::HoldSlot => Ok(daemon::hold()),

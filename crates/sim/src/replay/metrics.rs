@@ -1,6 +1,8 @@
 //! What a replay comes to in numbers. Definitions are in `docs/design/0003-simulator.md`.
 #![allow(clippy::cast_precision_loss, reason = "milliseconds are exact below 2^53")]
 
+use serde::Serialize;
+
 use super::{JobOutcome, Outcome, Sample};
 
 const MS_PER_HOUR: f64 = 3_600_000.0;
@@ -8,7 +10,7 @@ const MS_PER_HOUR: f64 = 3_600_000.0;
 const UNFAIR: f64 = 1.05;
 
 /// Of some times in s.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     pub mean: f64,
     pub p50: f64,
@@ -17,7 +19,7 @@ pub struct Spread {
 }
 
 /// Jobs of like size.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SizeClass {
     /// Devices from, and to and with.
     pub gpus: (u32, u32),
@@ -27,7 +29,7 @@ pub struct SizeClass {
 }
 
 /// One policy on one trace.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Metrics {
     pub policy: String,
     pub jobs: usize,
@@ -54,7 +56,7 @@ pub struct Metrics {
 
 /// Finish-time fairness (Themis, NSDI 2020, section 3): completion time over what it would have been alone on an equal
 /// share of the cluster. The share follows from the mean contention while the job was there, as Shockwave counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Fairness {
     pub mean: f64,
     pub worst: f64,
@@ -86,7 +88,7 @@ impl Metrics {
             allocated_percent: percent(held, up),
             useful_percent: percent(useful, up),
             goodput_percent: percent(useful, held),
-            fairness: Fairness::of(outcome, &ended),
+            fairness: Fairness::of(outcome),
             preemptions: outcome.jobs.iter().map(|job| u64::from(job.preemptions)).sum(),
             moves: outcome.jobs.iter().map(|job| u64::from(job.moves)).sum(),
             lost_gpu_hours: lost / MS_PER_HOUR,
@@ -116,9 +118,8 @@ impl Spread {
 }
 
 impl Fairness {
-    fn of(outcome: &Outcome, ended: &[&JobOutcome]) -> Self {
-        let demand = Contention::of(&outcome.samples);
-        let ratios: Vec<f64> = ended.iter().filter_map(|job| ratio(&demand, job)).collect();
+    fn of(outcome: &Outcome) -> Self {
+        let ratios = ratios(outcome);
         let count = ratios.len().max(1) as f64;
         let unfair = ratios.iter().filter(|ratio| **ratio > UNFAIR).count();
         Self {
@@ -127,6 +128,13 @@ impl Fairness {
             unfair_percent: unfair as f64 / count * 100.0,
         }
     }
+}
+
+/// Finish-time fairness of every job that ended.
+#[must_use]
+pub fn ratios(outcome: &Outcome) -> Vec<f64> {
+    let demand = Contention::of(&outcome.samples);
+    outcome.jobs.iter().filter_map(|job| ratio(&demand, job)).collect()
 }
 
 /// Device time that came to work that was kept: as at the best place, or where that is not known what a job held without

@@ -11,13 +11,13 @@ const LOG2_E: i128 = 6_196_328_019;
 
 /// The powers 2^(1/2), 2^(1/4), … with 62 bits behind the point.
 #[derive(Clone, Debug)]
-pub(super) struct Draw {
+pub(crate) struct Draw {
     rng: Rng,
     roots: [u128; 32],
 }
 
 impl Draw {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut root: u128 = 2 << 62;
         let roots = std::array::from_fn(|_| {
             root = (root << 62).isqrt();
@@ -48,7 +48,7 @@ impl Draw {
     }
 
     /// Exponential with this mean: −ln U, the inverse of its distribution.
-    pub(super) fn exponential(&mut self, mean: u64) -> u64 {
+    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
         let unit = (u128::from(self.bits()) * u128::from(LN_2)) >> 32;
         u64::try_from((unit * u128::from(mean)) >> 32).unwrap_or(u64::MAX)
     }

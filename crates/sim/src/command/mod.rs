@@ -1,0 +1,100 @@
+//! What a user types after `phalanx sim`, and after `phalanx-sim`: one reading and one doing of both. Files, the terminal and
+//! the clock are the [`Host`]'s.
+
+#[cfg(not(target_arch = "wasm32"))]
+mod again;
+mod hang;
+mod study;
+mod swarms;
+mod traces;
+mod words;
+
+use crate::report::Progress;
+
+/// What the commands need from around them.
+pub trait Host {
+    /// The bytes of a file, at most so many; `-` is standard input.
+    ///
+    /// # Errors
+    /// Why it cannot be read, with its name.
+    fn read(&mut self, file: &str, bytes_max: u64) -> Result<Vec<u8>, String>;
+
+    /// # Errors
+    /// Why it cannot be written, with its name.
+    fn write(&mut self, file: &str, text: &str) -> Result<(), String>;
+
+    /// To standard output.
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    fn print(&mut self, text: &[u8]) -> Result<(), String>;
+
+    /// The segments of the journal in a folder, oldest first.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn segments(&mut self, dir: &str) -> Result<Vec<String>, String>;
+
+    /// Of a clock that never goes back.
+    fn seconds(&mut self) -> f64;
+
+    /// A remark beside the result.
+    fn note(&mut self, text: &str);
+
+    /// How far a long command is; nothing when it is over.
+    fn progress(&mut self, progress: Option<Progress<'_>>);
+}
+
+/// Why a command came to no good end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// It was typed wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// A file is not what it should be.
+    #[error("{0}")]
+    Input(String),
+    /// A rule that always holds was broken.
+    #[error("{0}")]
+    Correctness(String),
+    /// Work that could run did not.
+    #[error("{0}")]
+    Liveness(String),
+    #[error("{0}")]
+    Crash(String),
+}
+
+/// The commands that are carried out here.
+pub const COMMANDS: &str = "\
+  run --trace FILE --policy NAME     jobs of a trace on a modelled cluster; a table, a page and JSON
+  compare --trace FILE               the same under several policies, side by side
+  policies                           what they can be compared under
+  trace FILE                         what a trace of jobs holds, and parts of it
+  generate                           jobs drawn from distributions
+  swarm, rerun FILE                  random work, clusters and faults; a failing run, made short, again
+  replay JOURNAL_DIR                 every recorded step is decided again, and must be the same";
+
+/// Carries out a command; `None` when it is none of [`COMMANDS`].
+///
+/// # Errors
+/// What is wrong with the words or the files, or what a run found.
+pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandError>> {
+    let (verb, options) = words.split_first()?;
+    let help = |text: &str, host: &mut dyn Host| host.print(text.as_bytes()).map_err(CommandError::Input);
+    let is_help = options.iter().any(|word| matches!(*word, "--help" | "-h"));
+    Some(match *verb {
+        "run" | "compare" if is_help => help(&study::help(), host),
+        "trace" | "generate" if is_help => help(&traces::help(), host),
+        "swarm" | "rerun" if is_help => help(swarms::HELP, host),
+        "run" => study::run(options, host),
+        "compare" => study::compare(options, host),
+        "policies" => study::policies(options, host),
+        "trace" => traces::trace(options, host),
+        "generate" => traces::generate(options, host),
+        "swarm" => swarms::swarm(options, host),
+        "rerun" => swarms::rerun(options, host),
+        #[cfg(not(target_arch = "wasm32"))]
+        "replay" => again::replay(options, host),
+        _ => return None,
+    })
+}

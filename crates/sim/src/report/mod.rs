@@ -1,0 +1,286 @@
+//! What a comparison of policies came to: as a table for a terminal, as JSON, and as one page for a browser that needs
+//! nothing else. All are texts; nothing is written here.
+
+mod bins;
+mod curves;
+mod json;
+mod page;
+mod table;
+mod watch;
+
+use serde::Serialize;
+
+use crate::Failure;
+use crate::replay::metrics::{Metrics, ratios};
+use crate::replay::{Outcome, Replay, Scheduler};
+use crate::trace;
+use curves::{Axis, Grid};
+use watch::{Seen, Watch};
+
+pub use curves::POINTS_MAX;
+
+/// All that is shown. Times are ms where the name says so, and s otherwise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Of Phalanx.
+    pub version: &'static str,
+    pub seed: u64,
+    /// Files that were read, in that order.
+    pub inputs: Vec<Input>,
+    pub trace: TraceFacts,
+    pub cluster: ClusterFacts,
+    /// What is modelled, declared and left out, a sentence each.
+    pub world: Vec<String>,
+    /// Starts of the bins of everything over time: `from_ms + index * step_ms`.
+    pub time: TimeAxis,
+    /// Devices of each row of the maps.
+    pub leaf_gpus: Vec<u32>,
+    /// Of the shares over time.
+    pub queues: Vec<String>,
+    /// Values at which the distributions are told.
+    pub axes: Axes,
+    pub policies: Vec<PolicyReport>,
+}
+
+/// A file, so that a result can be held against what it came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Input {
+    pub name: String,
+    pub bytes: u64,
+    /// `fnv1a64:` and 16 digits: tells files apart, and is no protection from whoever means to deceive.
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceFacts {
+    pub format: String,
+    /// Of the part that was selected.
+    pub summary: trace::Summary,
+    /// Jobs of it that are replayed.
+    pub replayed: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterFacts {
+    pub name: String,
+    pub nodes: usize,
+    pub gpus: u32,
+    /// Domains right above the nodes.
+    pub leaves: usize,
+    pub models: Vec<String>,
+    /// Outermost first.
+    pub levels: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TimeAxis {
+    pub from_ms: u64,
+    pub step_ms: u64,
+    pub points: usize,
+}
+
+/// Ascending.
+#[derive(Clone, Debug, Serialize)]
+pub struct Axes {
+    pub seconds: Vec<f64>,
+    /// Finish-time fairness.
+    pub rho: Vec<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyReport {
+    /// As it is asked for.
+    pub name: String,
+    /// Whether it knows how long jobs take, which no scheduler does.
+    pub is_oracle: bool,
+    pub metrics: Metrics,
+    pub over_time: OverTime,
+    /// Percent of the jobs that ended, by value of the axes.
+    pub distributions: Distributions,
+}
+
+/// Means of each bin.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OverTime {
+    /// Of the devices that are up: held by jobs, asked for by all jobs that are there, free on nodes in use in part.
+    pub allocated_percent: Vec<f64>,
+    pub wanted_percent: Vec<f64>,
+    pub broken_percent: Vec<f64>,
+    pub waiting_jobs: Vec<f64>,
+    pub running_jobs: Vec<f64>,
+    /// By queue: of the devices that are up.
+    pub queues_percent: Vec<Vec<f64>>,
+    /// By row of leaves: of its devices.
+    pub leaves_percent: Vec<Vec<f64>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Distributions {
+    pub completion: Vec<f64>,
+    pub waited: Vec<f64>,
+    pub fairness: Vec<f64>,
+    /// Jobs by domains right above the nodes beyond the fewest: 0, 1, 2, 3, and more.
+    pub leaves_beyond: [u64; 5],
+}
+
+/// How far a comparison is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress<'a> {
+    pub policy: &'a str,
+    /// Of all policies together.
+    pub ended: usize,
+    pub jobs: usize,
+}
+
+/// Facts that the replays do not know.
+#[derive(Clone, Debug)]
+pub struct About {
+    pub seed: u64,
+    pub inputs: Vec<Input>,
+    pub trace: TraceFacts,
+    pub cluster: String,
+    pub world: Vec<String>,
+    /// In the charts over time, at most.
+    pub points_max: usize,
+}
+
+impl Input {
+    #[must_use]
+    pub fn of(name: &str, bytes: &[u8]) -> Self {
+        // FNV-1a, 64 bit (Fowler, Noll, Vo; draft-eastlake-fnv).
+        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self { name: name.to_owned(), bytes: bytes.len() as u64, digest: format!("fnv1a64:{hash:016x}") }
+    }
+}
+
+/// A policy that is to run, under the name that it is asked for with.
+pub struct Entry {
+    pub name: String,
+    pub is_oracle: bool,
+    pub policy: Box<dyn Scheduler>,
+}
+
+/// What is left of a replay until all are done.
+struct Done {
+    name: String,
+    is_oracle: bool,
+    outcome: Outcome,
+    seen: Seen,
+}
+
+impl Report {
+    /// Runs the policies one after the other on the same replay.
+    ///
+    /// # Errors
+    /// What a policy did that cannot be.
+    pub fn of(
+        replay: &Replay<'_>,
+        entries: Vec<Entry>,
+        about: About,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Self, Failure> {
+        let all = entries.len() * replay.jobs.len();
+        let points_max = about.points_max.clamp(1, POINTS_MAX);
+        let mut done = Vec::new();
+        for (at, Entry { name, is_oracle, policy }) in entries.into_iter().enumerate() {
+            let mut tell = |ended| {
+                let ended = at * replay.jobs.len() + ended;
+                progress(Progress { policy: &name, ended, jobs: all });
+            };
+            let mut watch = Watch::new(policy, replay.cluster, replay.jobs, points_max, &mut tell);
+            let outcome = replay.run(&mut watch)?;
+            let seen = watch.seen;
+            done.push(Done { name, is_oracle, outcome, seen });
+        }
+        Ok(Self::put_together(replay, &done, about))
+    }
+
+    fn put_together(replay: &Replay<'_>, done: &[Done], about: About) -> Self {
+        let machines = replay.cluster;
+        let levels = machines.levels.above.iter().chain([&machines.levels.node]);
+        let from_ms = replay.jobs.first().map_or(0, |job| job.submit_ms);
+        let ends = done.iter().map(|done| from_ms + done.outcome.makespan_ms);
+        let grid = Grid {
+            from_ms,
+            end_ms: ends.max().unwrap_or(from_ms),
+            step_ms: done.iter().map(|done| done.seen.leaves.width_ms()).max().unwrap_or(1),
+            points_max: about.points_max.clamp(1, POINTS_MAX),
+        }
+        .fitted();
+        let mut leaf_gpus = vec![0; watch::leaf_rows(machines)];
+        for node in 0..machines.nodes.len() {
+            let row = watch::row_of_leaf(machines, machines.leaf_of(node));
+            if let Some(gpus) = leaf_gpus.get_mut(row) {
+                *gpus += machines.gpus_on(node);
+            }
+        }
+        let seconds = Axis::of_times(done.iter().map(|done| &done.outcome));
+        let rho = Axis::of_fairness();
+        let policies = done.iter().map(|done| done.report(&grid, &leaf_gpus, &seconds, &rho)).collect();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            seed: about.seed,
+            inputs: about.inputs,
+            trace: about.trace,
+            cluster: ClusterFacts {
+                name: about.cluster,
+                nodes: machines.nodes.len(),
+                gpus: machines.gpus(),
+                leaves: machines.leaves(),
+                models: machines.models.clone(),
+                levels: levels.map(ToString::to_string).collect(),
+            },
+            world: about.world,
+            time: TimeAxis { from_ms, step_ms: grid.step_ms, points: grid.points() },
+            leaf_gpus,
+            queues: watch::queues(replay.jobs).0,
+            axes: Axes { seconds: seconds.0, rho: rho.0 },
+            policies,
+        }
+    }
+
+    /// For a terminal, with lines of at most 130 characters.
+    #[must_use]
+    pub fn table(&self) -> String {
+        table::table(self)
+    }
+
+    /// All figures, rounded to a thousandth; the same bytes for the same inputs.
+    #[must_use]
+    pub fn json(&self) -> String {
+        json::text(self)
+    }
+
+    /// One page that loads nothing.
+    #[must_use]
+    pub fn html(&self) -> String {
+        page::page(self)
+    }
+}
+
+impl Done {
+    fn report(&self, grid: &Grid, leaf_gpus: &[u32], seconds: &Axis, rho: &Axis) -> PolicyReport {
+        let ended = || self.outcome.jobs.iter().filter(|job| job.end_ms.is_some());
+        let beyond = |job: &crate::replay::JobOutcome| job.leaves.saturating_sub(job.leaves_least).min(4);
+        let mut leaves_beyond = [0; 5];
+        for job in ended() {
+            if let Some(count) = leaves_beyond.get_mut(beyond(job) as usize) {
+                *count += 1;
+            }
+        }
+        PolicyReport {
+            name: self.name.clone(),
+            is_oracle: self.is_oracle,
+            metrics: Metrics::of(&self.outcome),
+            over_time: curves::over_time(&self.outcome, &self.seen, grid, leaf_gpus),
+            distributions: Distributions {
+                completion: seconds.shares(&curves::seconds(ended().filter_map(|job| job.completion_ms()))),
+                waited: seconds.shares(&curves::seconds(ended().filter_map(|job| job.waited_ms()))),
+                fairness: rho.shares(&ratios(&self.outcome)),
+                leaves_beyond,
+            },
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A comparison for a terminal: figures, then how many times the best each is.
+
+use std::fmt::Write;
+
+use super::{PolicyReport, Report};
+use crate::replay::metrics::Metrics;
+
+/// One column.
+struct Column {
+    /// Stands over several columns.
+    group: &'static str,
+    name: &'static str,
+    kind: Kind,
+    of: fn(&Metrics) -> f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Seconds; less is better.
+    Time,
+    /// More is better.
+    Percent,
+    /// Less is better.
+    Ratio,
+    /// Less is better, and 0 is common, so there is no ratio to the best.
+    Share,
+    Count,
+}
+
+const COLUMNS: [Column; 14] = [
+    column("completion", "mean", Kind::Time, |m| m.completion_s.mean),
+    column("completion", "p50", Kind::Time, |m| m.completion_s.p50),
+    column("completion", "p99", Kind::Time, |m| m.completion_s.p99),
+    column("waited", "mean", Kind::Time, |m| m.waited_s.mean),
+    column("waited", "p99", Kind::Time, |m| m.waited_s.p99),
+    column("makespan", "", Kind::Time, |m| m.makespan_s),
+    column("GPUs %", "held", Kind::Percent, |m| m.allocated_percent),
+    column("GPUs %", "useful", Kind::Percent, |m| m.useful_percent),
+    column("fairness rho", "mean", Kind::Ratio, |m| m.fairness.mean),
+    column("fairness rho", "worst", Kind::Ratio, |m| m.fairness.worst),
+    column("fairness rho", "% >1.05", Kind::Share, |m| m.fairness.unfair_percent),
+    column("stopped", "times", Kind::Count, |m| m.preemptions as f64),
+    column("lost", "GPU-h", Kind::Count, |m| m.lost_gpu_hours),
+    column("leaves", "/least", Kind::Ratio, |m| m.leaves_over_least),
+];
+
+const fn column(group: &'static str, name: &'static str, kind: Kind, of: fn(&Metrics) -> f64) -> Column {
+    Column { group, name, kind, of }
+}
+
+/// Columns of the names of policies, and between columns.
+const NAME: usize = 13;
+const GAP: usize = 2;
+
+pub(super) fn table(report: &Report) -> String {
+    let mut out = String::new();
+    let cluster = &report.cluster;
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "{} of {} jobs on {} GPUs of {} ({} nodes, {} leaves), seed {}",
+        report.trace.replayed,
+        report.trace.summary.jobs,
+        cluster.gpus,
+        cluster.name,
+        cluster.nodes,
+        cluster.leaves,
+        report.seed
+    );
+    for line in &report.world {
+        let _ = writeln!(out, "  {line}");
+    }
+    out.push('\n');
+    let figures: Vec<Vec<String>> = COLUMNS.iter().map(|column| figures(report, column)).collect();
+    write_rows(&mut out, report, &figures);
+    if report.policies.len() > 1 {
+        let best = if has_both(report) { "the best that is no oracle" } else { "the best" };
+        let _ = writeln!(out, "\nthe same over {best}");
+        let ratios: Vec<Vec<String>> = COLUMNS.iter().map(|column| ratios(report, column)).collect();
+        write_rows(&mut out, report, &ratios);
+    }
+    let left = |policy: &PolicyReport| policy.metrics.jobs - policy.metrics.ended;
+    for alike in report.policies.chunk_by(|a, b| left(a) == left(b)) {
+        let Some(count) = alike.first().map(left).filter(|count| *count > 0) else { continue };
+        let names: Vec<&str> = alike.iter().map(|policy| policy.name.as_str()).collect();
+        let _ = writeln!(
+            out,
+            "note: {count} jobs did not end under {}: they are larger than the cluster, or never got room",
+            names.join(", ")
+        );
+    }
+    out
+}
+
+fn has_both(report: &Report) -> bool {
+    let oracles = report.policies.iter().filter(|policy| policy.is_oracle).count();
+    (1..report.policies.len()).contains(&oracles)
+}
+
+/// A heading and a cell for each policy.
+fn figures(report: &Report, column: &Column) -> Vec<String> {
+    let values = || report.policies.iter().map(|policy| (column.of)(&policy.metrics));
+    let (unit, seconds) = unit(values().fold(0.0, f64::max));
+    let heading = match column.kind {
+        Kind::Time => format!("{} {unit}", column.name).trim_start().to_owned(),
+        _ => column.name.to_owned(),
+    };
+    let cell = |value: f64| match column.kind {
+        Kind::Time => format!("{:.2}", value / seconds),
+        Kind::Percent | Kind::Share => format!("{value:.1}"),
+        Kind::Ratio => format!("{value:.2}"),
+        Kind::Count => format!("{value:.0}"),
+    };
+    [heading].into_iter().chain(values().map(cell)).collect()
+}
+
+/// A heading, and how many times the best each policy is; more is worse in all columns.
+fn ratios(report: &Report, column: &Column) -> Vec<String> {
+    let value = |policy: &PolicyReport| (column.of)(&policy.metrics);
+    let of_same = report.policies.iter().filter(|policy| !has_both(report) || !policy.is_oracle).map(value);
+    let is_more_better = column.kind == Kind::Percent;
+    let best = if is_more_better { of_same.fold(0.0, f64::max) } else { of_same.fold(f64::MAX, f64::min) };
+    let ratio = |policy| {
+        let (above, below) = if is_more_better { (best, value(policy)) } else { (value(policy), best) };
+        match column.kind {
+            Kind::Share | Kind::Count => String::new(),
+            _ if below > 0.0 => format!("{:.2}", above / below),
+            _ if above > 0.0 => "-".to_owned(),
+            _ => "1.00".to_owned(),
+        }
+    };
+    [column.name.to_owned()].into_iter().chain(report.policies.iter().map(ratio)).collect()
+}
+
+/// In which the largest value of a column is read best, in seconds.
+fn unit(longest_s: f64) -> (&'static str, f64) {
+    match longest_s {
+        s if s < 120.0 => ("s", 1.0),
+        s if s < 7_200.0 => ("min", 60.0),
+        s if s < 172_800.0 => ("h", 3_600.0),
+        _ => ("d", 86_400.0),
+    }
+}
+
+/// Policies below their headings, oracles after the others and under a line of their own. Columns without cells are left out.
+fn write_rows(out: &mut String, report: &Report, columns: &[Vec<String>]) {
+    let shown: Vec<(&Column, &Vec<String>, usize)> = COLUMNS
+        .iter()
+        .zip(columns)
+        .filter(|(_, cells)| cells.iter().skip(1).any(|cell| !cell.is_empty()))
+        .map(|(column, cells)| {
+            let least =
+                column.group.len() / COLUMNS.iter().filter(|other| other.group == column.group).count();
+            (column, cells, cells.iter().map(String::len).chain([least]).max().unwrap_or(0))
+        })
+        .collect();
+    let names = report.policies.iter().map(|policy| policy.name.len());
+    let name_width = names.max().unwrap_or(0).max(NAME);
+    let _ = write!(out, "{:name_width$}", "");
+    for group in shown.chunk_by(|a, b| a.0.group == b.0.group) {
+        let width = group.iter().map(|(.., width)| width + GAP).sum::<usize>() - GAP;
+        let name = group.first().map_or("", |(column, ..)| column.group);
+        // Over the right end, as the numbers below it.
+        let _ = write!(out, "{:GAP$}{name:>width$}", "");
+    }
+    end_line(out);
+    let row = |out: &mut String, name: &str, at: usize| {
+        let _ = write!(out, "{name:name_width$}");
+        for (_, cells, width) in &shown {
+            let cell = cells.get(at).map_or("", String::as_str);
+            let _ = write!(out, "{:GAP$}{cell:>width$}", "");
+        }
+        end_line(out);
+    };
+    row(out, "policy", 0);
+    for is_oracle in [false, true] {
+        let mut of =
+            (1..).zip(&report.policies).filter(|(_, policy)| policy.is_oracle == is_oracle).peekable();
+        if is_oracle && of.peek().is_some() {
+            let _ = writeln!(out, "oracles, which know how long jobs take:");
+        }
+        of.for_each(|(at, policy)| row(out, &policy.name, at));
+    }
+}
+
+fn end_line(out: &mut String) {
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}

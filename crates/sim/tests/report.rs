@@ -1,0 +1,261 @@
+//! Runs and comparisons as a user types them: what they print and write, and that the page opens by itself.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use phalanx_sim::command::{self, CommandError, Host};
+use phalanx_sim::report::Progress;
+use serde_json::Value;
+
+/// Files in memory.
+#[derive(Default)]
+struct Memory {
+    files: BTreeMap<String, Vec<u8>>,
+    printed: String,
+    notes: Vec<String>,
+    ended: Vec<usize>,
+}
+
+impl Host for Memory {
+    fn read(&mut self, file: &str, _: u64) -> Result<Vec<u8>, String> {
+        self.files.get(file).cloned().ok_or_else(|| format!("cannot read {file}: there is none"))
+    }
+
+    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
+        self.files.insert(file.to_owned(), text.into());
+        Ok(())
+    }
+
+    fn print(&mut self, text: &[u8]) -> Result<(), String> {
+        self.printed.push_str(std::str::from_utf8(text).unwrap());
+        Ok(())
+    }
+
+    fn segments(&mut self, _: &str) -> Result<Vec<String>, String> {
+        Err("there is no journal".to_owned())
+    }
+
+    fn seconds(&mut self) -> f64 {
+        0.0
+    }
+
+    fn note(&mut self, text: &str) {
+        self.notes.push(text.to_owned());
+    }
+
+    fn progress(&mut self, progress: Option<Progress<'_>>) {
+        self.ended.extend(progress.map(|progress| progress.ended));
+    }
+}
+
+impl Memory {
+    fn said(&mut self, line: &str) -> Result<(), CommandError> {
+        command::run(&line.split_whitespace().collect::<Vec<_>>(), self).unwrap()
+    }
+
+    fn text(&self, file: &str) -> String {
+        String::from_utf8(self.files[file].clone()).unwrap()
+    }
+
+    /// A trace under the name `t.csv`.
+    fn drawn(options: &str) -> Self {
+        let mut drawing = Self::default();
+        drawing.said(&format!("generate {options}")).unwrap();
+        Self { files: BTreeMap::from([("t.csv".to_owned(), drawing.printed.into())]), ..Self::default() }
+    }
+}
+
+/// Two teams on two nodes of four devices: one fills them, and the other comes for its half.
+const TEAMS: &str = "\
+id,queue,submit_ms,run_ms,gpus
+a1,vision,0,3600000,4
+a2,vision,0,7200000,4
+b1,speech,600000,1800000,4
+b2,speech,900000,1800000,1
+b3,speech,900000,600000,2
+c,vision,1000000,60000,16
+";
+
+const CLUSTER: &str = "\
+levels: [cluster, rack]
+nodes:
+  - {name: \"n[1-2]\", devices: {count: 4, link: nvlink, model: NVIDIA H100}, path: {rack: r1}}
+";
+
+fn golden(name: &str) -> (Memory, String) {
+    match name {
+        // A Clos under load, where places and losses of nodes matter.
+        "clos" => (
+            Memory::drawn("--like philly --jobs 80 --rate 60 --seed 7 --users 5 --queues 3"),
+            "compare --trace t.csv --cluster 2x2x8:2 --policies fifo,srtf,las,phalanx --traffic 0.3 \
+             --mtbf 2d --repair 1h --seed 3"
+                .to_owned(),
+        ),
+        // A cluster file with queues, one of which has to give back; one job is larger than the cluster.
+        "teams" => {
+            let queues = "queues:\n  - {name: vision, guaranteed: {gpus: 4}}\n  - {name: speech, guaranteed: {gpus: 4}}\n";
+            let files = [("t.csv", TEAMS), ("c.yaml", CLUSTER), ("q.yaml", queues)];
+            let files = files.map(|(name, text)| (name.to_owned(), text.into()));
+            let line =
+                "compare --trace t.csv --cluster c.yaml --queues q.yaml --policies drf,hived,easy,phalanx";
+            (Memory { files: BTreeMap::from(files), ..Memory::default() }, line.to_owned())
+        }
+        // One policy on a cluster that is drawn up for the load.
+        "alone" => (
+            Memory::drawn("--like gavel-multi --jobs 60 --rate 30 --seed 2"),
+            "run --trace t.csv --policy phalanx --start 0s --restore 0s".to_owned(),
+        ),
+        other => unreachable!("{other}"),
+    }
+}
+
+#[test]
+fn reports_are_as_they_were() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports");
+    for name in ["clos", "teams", "alone"] {
+        let (mut memory, line) = golden(name);
+        let line = format!("{line} --points 12 --json r.json -o r.html");
+        memory.said(&line).unwrap();
+        let found = [("txt", memory.printed.clone()), ("json", memory.text("r.json"))];
+        for (ending, text) in found {
+            let file = folder.join(format!("{name}.{ending}"));
+            if std::env::var_os("UPDATE").is_some() {
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(&file, &text).unwrap();
+            }
+            let expected = std::fs::read_to_string(&file).unwrap_or_default();
+            assert!(text == expected, "{} differs; UPDATE=1 writes it anew:\n{text}", file.display());
+        }
+        // The page has the same figures, and names nothing outside of itself.
+        let html = memory.text("r.html");
+        let data = html.split_once("application/json\">").unwrap().1.split_once("</script>").unwrap().0;
+        let same: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(data).unwrap(), same, "{name}");
+        for outside in ["src=", "href=\"http", "@import", "url(", "{{", "fetch(", "XMLHttpRequest"] {
+            assert!(!html.contains(outside), "{name}: {outside}");
+        }
+        assert!(memory.ended.is_sorted() && !memory.ended.is_empty(), "progress goes on");
+        // Once more, the same bytes.
+        let (mut again, _) = golden(name);
+        again.said(&line).unwrap();
+        assert_eq!((again.printed, again.files), (memory.printed, memory.files), "{name}");
+    }
+}
+
+#[test]
+fn what_is_shown_adds_up() {
+    let (mut memory, line) = golden("clos");
+    memory.said(&format!("{line} --points 200 --json r.json")).unwrap();
+    let report: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
+    let numbers =
+        |value: &Value| value.as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect::<Vec<_>>();
+    for policy in report["policies"].as_array().unwrap() {
+        let over_time = &policy["over_time"];
+        let allocated = numbers(&over_time["allocated_percent"]);
+        assert_eq!(report["time"]["points"], allocated.len());
+        // What the world counted is what was seen beside the policy, by queue. Each share is rounded to a thousandth.
+        let queues: Vec<Vec<f64>> =
+            over_time["queues_percent"].as_array().unwrap().iter().map(numbers).collect();
+        for (at, all) in allocated.iter().enumerate() {
+            let sum: f64 = queues.iter().map(|queue| queue[at]).sum();
+            assert!((sum - all).abs() < 0.01, "{}: {sum} of {all} at {at}", policy["name"]);
+        }
+        // All jobs ended, so both distributions end at all of them.
+        for of in ["completion", "waited"] {
+            assert_eq!(numbers(&policy["distributions"][of]).last(), Some(&100.0));
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let usage = |text: &str| CommandError::Usage(text.to_owned());
+    let input = |text: &str| CommandError::Input(text.to_owned());
+    for (line, error) in [
+        ("compare --policies fifo", usage("--trace FILE is missing")),
+        ("run --trace x.csv", input("cannot read x.csv: there is none")),
+        (
+            "run --trace t.csv --policy best",
+            usage("--policy: there is no policy \"best\"; `policies` lists them"),
+        ),
+        (
+            "compare --trace t.csv --policies fifo,fifo",
+            usage("--policies: name each policy once, with commas between"),
+        ),
+        ("run --trace t.csv --traffic 2", usage("--traffic: \"2\" is no part from 0 to 1")),
+        ("run --trace t.csv --points 0", usage("--points: 0 is not from 1 to 1000")),
+        ("run --trace t.csv --colour red", usage("unknown option \"--colour\"")),
+        ("run --trace t.csv more", usage("unknown option \"more\"")),
+        ("run --trace t.csv --cluster c.yaml", input("cannot read c.yaml: there is none")),
+        ("run --trace t.csv --gpus 64", input("none of 6 jobs is selected; they have 0 to 0 ms")),
+    ] {
+        let files = BTreeMap::from([("t.csv".to_owned(), TEAMS.into())]);
+        let found = Memory { files, ..Memory::default() }.said(line).unwrap_err();
+        if line.ends_with("64") {
+            assert!(found.to_string().starts_with("none of 6 jobs is selected"), "{found}");
+        } else {
+            assert_eq!(found, error, "{line}");
+        }
+    }
+}
+
+/// A browser of this machine.
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    std::env::split_paths(&path)
+        .flat_map(|folder| names.map(|name| folder.join(name)))
+        .find(|file| file.is_file())
+}
+
+/// What the page looks like after its scripts, with what was asked of the network and drawn written into its first tag.
+fn opened(browser: &Path, dir: &Path, html: &str) -> String {
+    const SPY: &str = "<script>addEventListener('securitypolicyviolation', () => document.documentElement.dataset.blocked = 1);
+      addEventListener('error', (e) => document.documentElement.dataset.error = e.message);
+      addEventListener('load', () => setTimeout(() => {
+        const drawn = [...document.querySelectorAll('canvas')].filter((c) =>
+          c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((byte) => byte > 0));
+        document.documentElement.dataset.canvases = drawn.length;
+        document.documentElement.dataset.requests = performance.getEntriesByType('resource').length;
+      }, 300));</script>";
+    let file = dir.join("page.html");
+    std::fs::write(&file, html.replacen("<head>", &format!("<head>{SPY}"), 1)).unwrap();
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_page_draws_in_a_browser_and_asks_the_network_for_nothing() {
+    let Some(browser) = browser() else {
+        println!("skipped: there is no Chromium here");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (mut memory, line) = golden("clos");
+    // A name that would end the script, were it not for its being quoted.
+    let hostile = memory.text("t.csv").replace("queue-1", "</script><b id=hostile>");
+    memory.files.insert("t.csv".to_owned(), hostile.into());
+    memory.said(&format!("{line} -o r.html -q")).unwrap();
+    assert!(memory.printed.is_empty(), "-q prints no table");
+    let html = memory.text("r.html");
+    let dom = opened(&browser, dir.path(), &html);
+    let root = dom.split_once("<head>").unwrap().0;
+    assert!(root.contains("data-requests=\"0\"") && !root.contains("data-blocked"), "{root}");
+    assert!(!root.contains("data-error") && !dom.contains("<b id=\"hostile\""), "{root}");
+    // Eight charts, and a map for each of four policies.
+    assert!(root.contains("data-drawn=\"8\"") && root.contains("data-canvases=\"12\""), "{root}");
+    assert!(dom.contains("srtf ◇") && dom.contains("</td>"), "the summary names the oracle");
+
+    // A page that does ask is found out.
+    let asking = html.replacen("<header>", "<header><img src=\"http://192.0.2.1/x.png\">", 1);
+    let root = opened(&browser, dir.path(), &asking);
+    assert!(root.contains("data-blocked"), "the policy of the page refuses it");
+}
