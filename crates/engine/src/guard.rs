@@ -73,8 +73,6 @@ pub enum Guard {
     RunsAfterRestart,
     /// An end that is told is believed.
     EndIsHeard,
-    /// What was found to be at the gate stands there.
-    ReadyIsHeard,
 }
 
 /// The guards that stand: all.

@@ -384,6 +384,8 @@ impl World {
     /// Also when the successor does not know the same.
     pub fn crash(&mut self) -> Result<(), Failure> {
         self.make_room();
+        // What is due is done before it is compared.
+        self.settle()?;
         // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both.
         self.plan_anew()?;
         let facts = self.engine.facts();

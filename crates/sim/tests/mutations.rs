@@ -25,7 +25,6 @@ mutations! {
     "gives the same devices to two in one step": TakenAtOnce,
     "ignores the level that a gang requires": InsideLevel,
     "does not wake who waits for a place": FreedWakes,
-    "drops the word that a member is at the gate": ReadyIsHeard,
     "drops the word that a member ended": EndIsHeard,
     "ignores the limit of a queue": WithinLimit,
     "orders a part of a gang to start": OrderedWhole,
