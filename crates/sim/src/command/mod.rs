@@ -65,8 +65,8 @@ pub enum CommandError {
 }
 
 /// The commands that are carried out here.
-pub const COMMANDS: &str = "\
-  run --trace FILE --policy NAME     jobs of a trace on a modelled cluster; a table, a page and JSON
+pub const COMMANDS: &str =
+    "  run --trace FILE --policy NAME     jobs of a trace on a modelled cluster; a table, a page and JSON
   compare --trace FILE               the same under several policies, side by side
   policies                           what they can be compared under
   trace FILE                         what a trace of jobs holds, and parts of it

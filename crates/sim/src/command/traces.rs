@@ -14,8 +14,7 @@ const BAD_SHOWN: usize = 10;
 /// One line for each option with which a trace is read.
 pub(super) fn options() -> String {
     format!(
-        "\
-  --format NAME     {}; without it recognised
+        "  --format NAME     {}; without it recognised
   --jobs FILE       the table of jobs beside PAI's table of tasks
 {}",
         Format::ALL.map(Format::name).join(", "),

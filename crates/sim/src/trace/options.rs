@@ -7,8 +7,8 @@ use super::{Selection, Trace, number};
 
 impl Selection {
     /// One line for each option.
-    pub const OPTIONS: &'static str = "\
-  --from TIME       submitted from here on: since the start (3d, 12h) or a date (2017-10-01, UTC)
+    pub const OPTIONS: &'static str =
+        "  --from TIME       submitted from here on: since the start (3d, 12h) or a date (2017-10-01, UTC)
   --until TIME      submitted before this
   --user NAME       of this user; again for more
   --queue NAME      of this queue or virtual cluster; again for more
@@ -70,8 +70,7 @@ fn milli(text: &str) -> Result<u32, String> {
 
 impl Load {
     /// One line for each option.
-    pub const OPTIONS: &'static str = "\
-  --jobs N          how many; without it 1,000
+    pub const OPTIONS: &'static str = "  --jobs N          how many; without it 1,000
   --seed N          what is drawn; without it 1
   --like NAME       philly, gavel, gavel-multi; the options below change it
   --rate X          jobs an hour; without it 4
