@@ -62,6 +62,19 @@ impl Engine {
         Self { ledger: Ledger::new(epoch), config }
     }
 
+    /// The same with what another engine worked out about shapes of machines: they need not be worked out again.
+    #[must_use]
+    pub fn with_shapes(mut self, shapes: &Shapes) -> Self {
+        self.ledger.lent = shapes.clone();
+        self
+    }
+
+    /// What this engine worked out about the shapes of its machines; it is the same for every engine.
+    #[must_use]
+    pub fn shapes(&self) -> Shapes {
+        self.ledger.tree().shapes()
+    }
+
     /// Takes one guard away, to see that the tests notice.
     #[cfg(feature = "mutation")]
     pub const fn take_away(&mut self, guard: Guard) {
@@ -212,4 +225,4 @@ impl Engine {
 #[cfg(feature = "mutation")]
 pub use guard::Guard;
 pub use placer::{Found, Placer, Share};
-pub use plan::{Free, Instance, Piece, Reshape};
+pub use plan::{Free, Instance, Piece, Reshape, Shapes};

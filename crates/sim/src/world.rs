@@ -6,6 +6,7 @@ mod fates;
 mod load;
 mod orders;
 mod saves;
+mod shapes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -90,7 +91,7 @@ impl World {
     #[must_use]
     pub fn new(config: Config, faults: Faults, seed: u64) -> Self {
         Self {
-            engine: Engine::new(Epoch(1), config),
+            engine: shapes::lend(Engine::new(Epoch(1), config)),
             config,
             prepare: |_| (),
             checker: Checker::new(),
@@ -143,7 +144,7 @@ impl World {
 
     /// An engine that knows nothing yet.
     fn new_engine(&self) -> Engine {
-        let mut engine = Engine::new(self.epoch, self.config);
+        let mut engine = shapes::lend(Engine::new(self.epoch, self.config));
         (self.prepare)(&mut engine);
         engine
     }
@@ -221,9 +222,10 @@ impl World {
         self.hear_of_loss(&node.name);
         self.lost.remove(&node.name);
         self.nodes.insert(node.name.clone(), node.clone());
-        let nodes: Vec<Node> = self.nodes.values().cloned().collect();
-        let table = phalanx_cost::compile(&nodes, &self.uplinks);
-        self.tell([Input::CostsCompiled { table }, Input::NodeObserved { node: Box::new(node) }])
+        let table = shapes::compile(&self.nodes, &self.uplinks);
+        self.tell([Input::CostsCompiled { table }, Input::NodeObserved { node: Box::new(node) }])?;
+        shapes::learn(&self.engine);
+        Ok(())
     }
 
     /// A declared machine that was lost is there again, open for work.
