@@ -1,8 +1,5 @@
-//! `phalanx sim`: the simulator's commands; files, the terminal and the clock are lent to them.
+//! `phalanx sim`: the simulator's commands; the terminal and the clock are lent to them.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -52,35 +49,6 @@ struct Terminal<'a> {
 }
 
 impl Host for Terminal<'_> {
-    fn read(&mut self, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
-        let mut text = Vec::new();
-        let read = match file {
-            "-" => io::stdin().lock().take(bytes_max).read_to_end(&mut text),
-            _ => File::open(file).and_then(|file| file.take(bytes_max).read_to_end(&mut text)),
-        };
-        read.map(|_| text).map_err(|error| format!("cannot read {file}: {error}"))
-    }
-
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
-        std::fs::write(file, text).map_err(|error| format!("cannot write {file}: {error}"))
-    }
-
-    fn print(&mut self, text: &[u8]) -> Result<(), String> {
-        let mut out = io::stdout().lock();
-        match out.write_all(text).and_then(|()| out.flush()) {
-            // A reader that went away is no error.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("cannot write to standard output: {error}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn segments(&mut self, dir: &str) -> Result<Vec<String>, String> {
-        let segments = phalanx_journal::segments(Path::new(dir)).map_err(|error| error.to_string())?;
-        Ok(segments.iter().map(|segment| segment.path.display().to_string()).collect())
-    }
-
     fn seconds(&mut self) -> f64 {
         self.begin.elapsed().as_secs_f64()
     }

@@ -1,8 +1,9 @@
-//! What a user types after `phalanx sim`, and after `phalanx-sim`: one reading and one doing of both. Files, the terminal and
-//! the clock are the [`Host`]'s.
+//! What a user types after `phalanx sim`, and after `phalanx-sim`: one reading and one doing of both. The terminal and the
+//! clock are the [`Host`]'s, and files where it has others than those that there are.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod again;
+mod files;
 mod hang;
 mod study;
 mod swarms;
@@ -17,23 +18,32 @@ pub trait Host {
     ///
     /// # Errors
     /// Why it cannot be read, with its name.
-    fn read(&mut self, file: &str, bytes_max: u64) -> Result<Vec<u8>, String>;
+    fn read(&mut self, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
+        files::read(file, bytes_max)
+    }
 
     /// # Errors
     /// Why it cannot be written, with its name.
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String>;
+    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
+        files::write(file, text)
+    }
 
     /// To standard output.
     ///
     /// # Errors
     /// Why that is not possible.
-    fn print(&mut self, text: &[u8]) -> Result<(), String>;
+    fn print(&mut self, text: &[u8]) -> Result<(), String> {
+        files::print(text)
+    }
 
     /// The segments of the journal in a folder, oldest first.
     ///
     /// # Errors
-    /// Why there are none.
-    fn segments(&mut self, dir: &str) -> Result<Vec<String>, String>;
+    /// Why the folder cannot be read.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn segments(&mut self, dir: &str) -> Result<Vec<String>, String> {
+        files::segments(dir)
+    }
 
     /// Of a clock that never goes back.
     fn seconds(&mut self) -> f64;
