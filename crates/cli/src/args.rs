@@ -112,6 +112,12 @@ pub(crate) enum Verb {
     Calendar(Calendar),
     /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
     Notice(Notice),
+    /// Write down all that rebuilds the scheduler as it is now, for `sim whatif`; without the programs of jobs.
+    Snapshot {
+        /// Where to [default: standard output].
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
     #[command(disable_help_flag = true)]
     Sim {

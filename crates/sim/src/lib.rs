@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+pub mod ahead;
 pub mod cluster;
 #[allow(clippy::float_arithmetic, reason = "work of a replay is a real number")]
 pub mod command;

@@ -3,16 +3,27 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use std::path::Path;
+
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::tz::TimeZone;
 use phalanx_sim::command::{self, COMMANDS, CommandError, Host};
 use phalanx_sim::report::Progress;
 
+use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_model::{Input, Snapshot};
+use serde_json::json;
+
 use super::Session;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Document, Format};
 
 pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Said before the command, it holds for those that print documents.
+    if session.out.format == Format::Json && matches!(words.first(), Some(&"whatif" | &"replay")) {
+        words.extend(["-o", "json"]);
+    }
     if matches!(words.as_slice(), [] | ["--help" | "-h" | "help"]) {
         output::print(&format!("usage: phalanx sim COMMAND [options]\n\n{COMMANDS}\n\n{HINT}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -25,6 +36,36 @@ pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failu
 
 const HINT: &str =
     "`phalanx sim --help` lists the commands, `phalanx sim COMMAND --help` tells their options";
+
+/// To a file, or to standard output.
+pub(super) fn snapshot(session: &Session, file: Option<&Path>) -> Result<ExitCode, Failure> {
+    let snapshot = ask(session)?;
+    let line = Document::new("Snapshot", &snapshot).line()?;
+    let Some(file) = file else {
+        output::print(&line)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    std::fs::write(file, &line).map_err(|e| Failure::file("write", file, &e))?;
+    let count = |is_one: fn(&Input) -> bool| snapshot.facts.iter().filter(|fact| is_one(fact)).count();
+    let nodes = count(|fact| matches!(fact, Input::NodeObserved { .. }));
+    let jobs = count(|fact| matches!(fact, Input::JobObserved { .. }));
+    let detail = format!("{nodes} nodes and {jobs} jobs are in {}", file.display());
+    let body = json!({ "file": file, "nodes": nodes, "jobs": jobs, "taken_at": snapshot.taken_at });
+    session.out.show(
+        "SnapshotWritten",
+        body,
+        |page| if page.quiet { String::new() } else { detail + "\n" },
+        Vec::new,
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(session: &Session) -> Result<Snapshot, Failure> {
+    match session.ask(Ask::Snapshot)? {
+        Answer::Snapshot(snapshot) => Ok(*snapshot),
+        _ => Err(Failure::unexpected()),
+    }
+}
 
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
@@ -49,6 +90,19 @@ struct Terminal<'a> {
 }
 
 impl Host for Terminal<'_> {
+    fn snapshot(&mut self) -> Result<Vec<u8>, String> {
+        let line = ask(self.session).and_then(|snapshot| Document::new("Snapshot", snapshot).line());
+        line.map(String::into_bytes).map_err(|Failure { message, hint, .. }| format!("{message}; {hint}"))
+    }
+
+    fn width(&mut self) -> Option<usize> {
+        self.session.out.page.width.map(usize::from)
+    }
+
+    fn zone(&mut self) -> TimeZone {
+        self.session.out.page.tz.clone()
+    }
+
     fn seconds(&mut self) -> f64 {
         self.begin.elapsed().as_secs_f64()
     }

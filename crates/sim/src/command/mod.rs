@@ -5,12 +5,18 @@
 mod again;
 mod files;
 mod hang;
+mod paper;
 mod study;
 mod swarms;
 mod traces;
+mod whatif;
 mod words;
 
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
 use crate::report::Progress;
+use paper::Paper;
 
 /// What the commands need from around them.
 pub trait Host {
@@ -45,6 +51,24 @@ pub trait Host {
         files::segments(dir)
     }
 
+    /// The system that runs here, as a snapshot of it is written.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn snapshot(&mut self) -> Result<Vec<u8>, String> {
+        Err("no daemon is asked here: `phalanx snapshot FILE` asks it, and its file can be given".to_owned())
+    }
+
+    /// Columns of the terminal that is printed to; none where there is no terminal.
+    fn width(&mut self) -> Option<usize> {
+        None
+    }
+
+    /// Where clocks are read.
+    fn zone(&mut self) -> TimeZone {
+        TimeZone::system()
+    }
+
     /// Of a clock that never goes back.
     fn seconds(&mut self) -> f64;
 
@@ -53,6 +77,29 @@ pub trait Host {
 
     /// How far a long command is; nothing when it is over.
     fn progress(&mut self, progress: Option<Progress<'_>>);
+}
+
+impl dyn Host + '_ {
+    fn paper(&mut self) -> Paper {
+        Paper { width: self.width(), zone: self.zone() }
+    }
+}
+
+/// Version of documents, as that of the other verbs' documents.
+const API_VERSION: &str = "phalanx/v1";
+
+/// One answer as a document.
+fn document(kind: &str, body: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Document<'a, T> {
+        #[serde(rename = "apiVersion")]
+        api_version: &'a str,
+        kind: &'a str,
+        #[serde(flatten)]
+        body: &'a T,
+    }
+    let text = serde_json::to_string_pretty(&Document { api_version: API_VERSION, kind, body });
+    text.unwrap_or_default() + "\n"
 }
 
 /// Why a command came to no good end.
@@ -82,6 +129,7 @@ pub const COMMANDS: &str =
   trace FILE                         what a trace of jobs holds, and parts of it
   generate                           jobs drawn from distributions
   swarm, rerun FILE                  random work, clusters and faults; a failing run, made short, again
+  whatif SNAPSHOT                    a live system goes on with changes: who would start, wait or be evicted
   replay JOURNAL_DIR                 every recorded step is decided again, and must be the same";
 
 /// Carries out a command; `None` when it is none of [`COMMANDS`].
@@ -95,12 +143,14 @@ pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandErro
     Some(match *verb {
         "run" | "compare" if is_help => help(&study::help(), host),
         "trace" | "generate" if is_help => help(&traces::help(), host),
+        "whatif" if is_help => help(whatif::HELP, host),
         "swarm" | "rerun" if is_help => help(swarms::HELP, host),
         "run" => study::run(options, host),
         "compare" => study::compare(options, host),
         "policies" => study::policies(options, host),
         "trace" => traces::trace(options, host),
         "generate" => traces::generate(options, host),
+        "whatif" => whatif::whatif(options, host),
         "swarm" => swarms::swarm(options, host),
         "rerun" => swarms::rerun(options, host),
         #[cfg(not(target_arch = "wasm32"))]
