@@ -87,13 +87,11 @@ pub struct QueueCourse {
 }
 
 /// How it goes on.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Ahead {
-    #[serde(skip)]
     pub gangs: BTreeMap<GangId, Course>,
     pub queues: Vec<QueueCourse>,
     /// What the engine did not take.
-    #[serde(skip)]
     pub refused: Vec<String>,
 }
 

@@ -15,23 +15,50 @@ use phalanx_model::{Input, Snapshot};
 use serde_json::json;
 
 use super::Session;
+use crate::args::Replay;
 use crate::failure::Failure;
 use crate::output::{self, Document, Format};
 
 pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
-    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // Said before the command, it holds for those that print documents.
-    if session.out.format == Format::Json && matches!(words.first(), Some(&"whatif" | &"replay")) {
-        words.extend(["-o", "json"]);
-    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if matches!(words.as_slice(), [] | ["--help" | "-h" | "help"]) {
         output::print(&format!("usage: phalanx sim COMMAND [options]\n\n{COMMANDS}\n\n{HINT}\n"))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    run(session, words)
+}
+
+fn run(session: &Session, mut words: Vec<&str>) -> Result<ExitCode, Failure> {
+    // Said before the command, it holds for those that print documents.
+    if session.out.format == Format::Json && matches!(words.first(), Some(&"whatif" | &"replay")) {
+        words.extend(["-o", "json"]);
     }
     let mut terminal = Terminal { session, bar: None, begin: Instant::now() };
     let unknown = || Failure::usage(format!("there is no command {:?}", words.join(" ")), HINT);
     command::run(&words, &mut terminal).ok_or_else(unknown)??;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The same as `sim replay`; without a folder the journal of this daemon.
+pub(super) fn replay(session: &Session, asked: &Replay) -> Result<ExitCode, Failure> {
+    let Replay { dir, from, until, job, queue, check, snapshot } = asked;
+    let shown = |path: &Path| path.display().to_string();
+    let dir = shown(&dir.clone().unwrap_or_else(|| session.paths.journal()));
+    let snapshot = snapshot.as_deref().map(shown);
+    let mut words = vec!["replay", &dir];
+    let options =
+        [("--from", from), ("--until", until), ("--job", job), ("--queue", queue), ("--snapshot", &snapshot)];
+    for (option, value) in options {
+        words.extend(value.iter().flat_map(|value| [option, value.as_str()]));
+    }
+    if *check {
+        words.push("--check");
+    }
+    let own = |failure: Failure| match failure.hint == HINT {
+        true => failure.with_hint("`phalanx replay --help` tells the options"),
+        false => failure,
+    };
+    run(session, words).map_err(own)
 }
 
 const HINT: &str =

@@ -1,11 +1,11 @@
 //! What a user types after `phalanx sim`, and after `phalanx-sim`: one reading and one doing of both. The terminal and the
 //! clock are the [`Host`]'s, and files where it has others than those that there are.
 
-#[cfg(not(target_arch = "wasm32"))]
-mod again;
 mod files;
 mod hang;
 mod paper;
+#[cfg(not(target_arch = "wasm32"))]
+mod past;
 mod study;
 mod swarms;
 mod traces;
@@ -89,17 +89,30 @@ impl dyn Host + '_ {
 const API_VERSION: &str = "phalanx/v1";
 
 /// One answer as a document.
-fn document(kind: &str, body: &impl Serialize) -> String {
-    #[derive(Serialize)]
-    struct Document<'a, T> {
-        #[serde(rename = "apiVersion")]
-        api_version: &'a str,
-        kind: &'a str,
-        #[serde(flatten)]
-        body: &'a T,
+#[derive(Serialize)]
+struct Document<'a, T> {
+    #[serde(rename = "apiVersion")]
+    api_version: &'a str,
+    kind: &'a str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+impl<'a, T: Serialize> Document<'a, T> {
+    const fn new(kind: &'a str, body: &'a T) -> Self {
+        Self { api_version: API_VERSION, kind, body }
     }
-    let text = serde_json::to_string_pretty(&Document { api_version: API_VERSION, kind, body });
-    text.unwrap_or_default() + "\n"
+
+    /// For people to read as well. Nothing of ours refuses to be written.
+    fn pretty(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// In one line, as it is kept in files.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
 }
 
 /// Why a command came to no good end.
@@ -130,7 +143,7 @@ pub const COMMANDS: &str =
   generate                           jobs drawn from distributions
   swarm, rerun FILE                  random work, clusters and faults; a failing run, made short, again
   whatif SNAPSHOT                    a live system goes on with changes: who would start, wait or be evicted
-  replay JOURNAL_DIR                 every recorded step is decided again, and must be the same";
+  replay JOURNAL_DIR                 what happened to a live system, decision by decision, and how things were then";
 
 /// Carries out a command; `None` when it is none of [`COMMANDS`].
 ///
@@ -154,7 +167,9 @@ pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandErro
         "swarm" => swarms::swarm(options, host),
         "rerun" => swarms::rerun(options, host),
         #[cfg(not(target_arch = "wasm32"))]
-        "replay" => again::replay(options, host),
+        "replay" if is_help => help(past::HELP, host),
+        #[cfg(not(target_arch = "wasm32"))]
+        "replay" => past::replay(options, host),
         _ => return None,
     })
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::paper::about;
 use super::words::Words;
-use super::{CommandError, Host};
+use super::{CommandError, Document, Host};
 use crate::ahead::{Ahead, Basis, Course, QueueCourse, ahead};
 use crate::report::Input;
 use changes::{Changes, Wish};
@@ -194,7 +194,7 @@ impl Answer {
     }
 
     fn json(&self) -> String {
-        super::document("WhatIf", self)
+        Document::new("WhatIf", self).pretty()
     }
 }
 
