@@ -139,7 +139,7 @@ impl Host for Terminal<'_> {
     }
 
     fn progress(&mut self, progress: Option<Progress<'_>>) {
-        let Some(Progress { policy, ended, jobs }) = progress else {
+        let Some(Progress { what, done, all, unit }) = progress else {
             self.bar.take().inspect(ProgressBar::finish_and_clear);
             return;
         };
@@ -147,15 +147,15 @@ impl Host for Terminal<'_> {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::new(jobs as u64);
-            let style = "{bar:30} {pos} of {len} jobs, {per_sec}, {eta} left  {msg}";
+            let bar = ProgressBar::new(all);
+            let style = format!("{{bar:30}} {{pos}} of {{len}} {unit}, {{per_sec}}, {{eta}} left  {{msg}}");
             bar.with_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+                ProgressStyle::with_template(&style).unwrap_or_else(|_| ProgressStyle::default_bar()),
             )
         });
-        if bar.message() != policy {
-            bar.set_message(policy.to_owned());
+        if bar.message() != what {
+            bar.set_message(what.to_owned());
         }
-        bar.set_position(ended as u64);
+        bar.set_position(done);
     }
 }

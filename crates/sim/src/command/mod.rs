@@ -3,6 +3,7 @@
 
 mod files;
 mod hang;
+mod offer;
 mod paper;
 #[cfg(not(target_arch = "wasm32"))]
 mod past;
@@ -16,6 +17,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::report::Progress;
+pub use offer::{Choice, Offer, offers};
 use paper::Paper;
 
 /// What the commands need from around them.
@@ -145,19 +147,39 @@ pub const COMMANDS: &str =
   whatif SNAPSHOT                    a live system goes on with changes: who would start, wait or be evicted
   replay JOURNAL_DIR                 what happened to a live system, decision by decision, and how things were then";
 
+/// The same, one by one.
+#[cfg(not(target_arch = "wasm32"))]
+const VERBS: [&str; 9] =
+    ["run", "compare", "policies", "trace", "generate", "swarm", "rerun", "whatif", "replay"];
+#[cfg(target_arch = "wasm32")]
+const VERBS: [&str; 8] = ["run", "compare", "policies", "trace", "generate", "swarm", "rerun", "whatif"];
+
+fn help_of(verb: &str) -> Option<String> {
+    Some(match verb {
+        "run" => study::help("run", "--policy NAME     the policy; without it phalanx"),
+        "compare" => study::help("compare", &study::policies_line()),
+        "policies" => "usage: policies\n\nA line for each policy.\n".to_owned(),
+        "trace" => traces::trace_help(),
+        "generate" => traces::generate_help(),
+        "swarm" => swarms::SWARM_HELP.to_owned(),
+        "rerun" => swarms::RERUN_HELP.to_owned(),
+        "whatif" => whatif::HELP.to_owned(),
+        #[cfg(not(target_arch = "wasm32"))]
+        "replay" => past::HELP.to_owned(),
+        _ => return None,
+    })
+}
+
 /// Carries out a command; `None` when it is none of [`COMMANDS`].
 ///
 /// # Errors
 /// What is wrong with the words or the files, or what a run found.
 pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandError>> {
     let (verb, options) = words.split_first()?;
-    let help = |text: &str, host: &mut dyn Host| host.print(text.as_bytes()).map_err(CommandError::Input);
-    let is_help = options.iter().any(|word| matches!(*word, "--help" | "-h"));
+    if options.iter().any(|word| matches!(*word, "--help" | "-h")) {
+        return help_of(verb).map(|text| host.print(text.as_bytes()).map_err(CommandError::Input));
+    }
     Some(match *verb {
-        "run" | "compare" if is_help => help(&study::help(), host),
-        "trace" | "generate" if is_help => help(&traces::help(), host),
-        "whatif" if is_help => help(whatif::HELP, host),
-        "swarm" | "rerun" if is_help => help(swarms::HELP, host),
         "run" => study::run(options, host),
         "compare" => study::compare(options, host),
         "policies" => study::policies(options, host),
@@ -166,8 +188,6 @@ pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandErro
         "whatif" => whatif::whatif(options, host),
         "swarm" => swarms::swarm(options, host),
         "rerun" => swarms::rerun(options, host),
-        #[cfg(not(target_arch = "wasm32"))]
-        "replay" if is_help => help(past::HELP, host),
         #[cfg(not(target_arch = "wasm32"))]
         "replay" => past::replay(options, host),
         _ => return None,

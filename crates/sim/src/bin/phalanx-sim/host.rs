@@ -36,7 +36,7 @@ impl Host for Terminal {
         if !io::stderr().is_terminal() {
             return;
         }
-        let Some(Progress { policy, ended, jobs }) = progress else {
+        let Some(Progress { what, done, all, unit }) = progress else {
             if self.is_drawn {
                 eprint!("\r\x1b[K");
             }
@@ -50,8 +50,8 @@ impl Host for Terminal {
         }
         self.started = Some((start, now));
         self.is_drawn = true;
-        let rate = ended as f64 / now.duration_since(start).as_secs_f64();
-        let left_s = jobs.saturating_sub(ended) as f64 / rate.max(1.0);
-        eprint!("\r\x1b[K{policy}: {ended} of {jobs} jobs, {rate:.0}/s, {left_s:.0} s left");
+        let rate = done as f64 / now.duration_since(start).as_secs_f64();
+        let left_s = all.saturating_sub(done) as f64 / rate.max(1.0);
+        eprint!("\r\x1b[K{what}: {done} of {all} {unit}, {rate:.0}/s, {left_s:.0} s left");
     }
 }
