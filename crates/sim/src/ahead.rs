@@ -39,9 +39,9 @@ pub struct Course {
     pub basis: Basis,
     /// It holds its devices from the beginning.
     pub is_running: bool,
-    /// Why it waits at first: a stable word, and a sentence.
+    /// Why it waits at first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits: Option<(&'static str, String)>,
+    pub waits: Option<Wait>,
     pub starts: Vec<Start>,
     /// It had to leave its nodes, and not by an end of its own.
     pub stops: Vec<Displaced>,
@@ -53,6 +53,14 @@ pub struct Course {
     pub held_device_ms: u64,
     #[serde(skip)]
     holds_since: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// A stable word.
+    pub reason: &'static str,
+    /// As the engine says it.
+    pub sentence: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -157,7 +165,8 @@ fn script(engine: &Engine, job: &Job) -> (Script, Basis) {
         (None, None) => Basis::Nothing,
     };
     let saves_ms = is_saved.then_some(SAVES_MS);
-    (Script { starts_ms: Some(START_MS), runs_ms: likely, saves_ms, ..Script::default() }, basis)
+    let starts_ms = Some(START_MS.min(job.policy.start_deadline_ms / 2));
+    (Script { starts_ms, runs_ms: likely, saves_ms, ..Script::default() }, basis)
 }
 
 struct Courses {
@@ -181,7 +190,8 @@ impl Courses {
                 // It is not wanted, and so does not wait.
                 self.gangs.remove(&id);
             } else if let Some(course) = self.gangs.get_mut(&id) {
-                course.waits = Some((reason.word(), sentences::reason(engine, &reason)));
+                let sentence = sentences::reason(engine, &reason);
+                course.waits = Some(Wait { reason: reason.word(), sentence });
             }
         }
     }

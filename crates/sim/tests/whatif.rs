@@ -167,6 +167,29 @@ fn the_live_engine_does_what_was_told() {
     assert!(waited_ms <= MINUTE, "{start:#}");
 }
 
+/// Whatever stands half-way at the moment of a snapshot comes to its end.
+#[test]
+fn what_is_being_started_or_stopped_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut live = Live::begin(dir.path());
+    let answers = |live: &mut Live, is_answered| live.is_answered = is_answered;
+    answers(&mut live, false);
+    let starting = live.submit(&job("starting", "vision", 1, "2h"));
+    answers(&mut live, true);
+    let stopping = live.submit(&job("stopping", "vision", 3, "2h"));
+    answers(&mut live, false);
+    live.wait(MINUTE / 2);
+    let wants = live.submit(&job("wants", "speech", 2, "2h"));
+    let phase = |job: JobId| live.engine.gang(job.gang(0)).unwrap().phase.word();
+    assert_eq!([starting, stopping, wants].map(phase), ["starting", "stopping", "pending"]);
+    let gangs = ahead(&live.snapshot(), Vec::new(), 600 * MINUTE).unwrap().gangs;
+    let of = |job: JobId| &gangs[&job.gang(0)];
+    assert!(of(starting).is_running && of(starting).ending == Some("time_limit"), "{gangs:#?}");
+    assert!(of(stopping).is_running && of(stopping).starts.len() == 1, "{gangs:#?}");
+    assert!(of(wants).starts[0].at < of(stopping).starts[0].at, "{gangs:#?}");
+    assert!(gangs.values().all(|course| course.ends_at.is_some()), "{gangs:#?}");
+}
+
 #[test]
 fn a_snapshot_rebuilds_the_engine_and_tells_no_programs() {
     let dir = tempfile::tempdir().unwrap();

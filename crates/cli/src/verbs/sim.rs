@@ -30,8 +30,12 @@ pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failu
 
 fn run(session: &Session, mut words: Vec<&str>) -> Result<ExitCode, Failure> {
     // Said before the command, it holds for those that print documents.
-    if session.out.format == Format::Json && matches!(words.first(), Some(&"whatif" | &"replay")) {
-        words.extend(["-o", "json"]);
+    if matches!(words.first(), Some(&"whatif" | &"replay")) {
+        words.extend(match session.out.format {
+            Format::Json => ["-o", "json"].as_slice(),
+            Format::Yaml => &["-o", "yaml"],
+            _ => &[],
+        });
     }
     let mut terminal = Terminal { session, bar: None, begin: Instant::now() };
     let unknown = || Failure::usage(format!("there is no command {:?}", words.join(" ")), HINT);

@@ -81,7 +81,11 @@ impl World {
                 (_, Phase::Stopping { .. }) => {
                     script.term_ms.map(|ms| (ms, MemberState::Exited(ended_by(SIGTERM))))
                 }
-                (MemberState::Requested, _) => script.starts_ms.map(|ms| (ms, MemberState::Ready)),
+                // When it was ordered is not known, and that it comes too late is not to be expected.
+                (MemberState::Requested, Phase::Starting { deadline }) => {
+                    let left_ms = deadline.since(self.now) / 2;
+                    script.starts_ms.map(|ms| (ms.min(left_ms), MemberState::Ready))
+                }
                 (MemberState::Running, Phase::Running { since }) => {
                     let left_ms = |ms| since.plus(ms).since(self.now);
                     script.runs_ms.map(|ms| (left_ms(ms), MemberState::Exited(Exit::code(script.code))))

@@ -39,6 +39,8 @@ pub(crate) struct Live {
     now: Timestamp,
     out: Outcome,
     next_job: u64,
+    /// Whether orders are carried out.
+    pub(crate) is_answered: bool,
 }
 
 impl Live {
@@ -49,6 +51,7 @@ impl Live {
             now: BEGIN,
             out: Outcome::default(),
             next_job: 1,
+            is_answered: true,
         };
         let Cluster { levels, nodes, costs, .. } =
             Cluster::of_file(CLUSTER, "c.yaml", |file| Err(format!("no {file}"))).unwrap();
@@ -81,7 +84,8 @@ impl Live {
             self.journal.facts(self.now, &facts).unwrap();
             let _ = self.engine.step(self.now, &facts, &mut self.out);
             self.journal.decisions(&self.out).unwrap();
-            facts = self.out.effects.iter().flat_map(|effect| answers(&self.engine, effect)).collect();
+            let effects = self.out.effects.iter().filter(|_| self.is_answered);
+            facts = effects.flat_map(|effect| answers(&self.engine, effect)).collect();
         }
         self.journal.sync().unwrap();
     }

@@ -5,7 +5,7 @@ use phalanx_model::{GangId, NodeName, Timestamp};
 
 use super::super::paper::{Paper, about};
 use super::{Answer, QueueRow, Row};
-use crate::ahead::{Course, QueueCourse};
+use crate::ahead::{Course, QueueCourse, Wait};
 
 /// Gangs in one part of the answer.
 const ROWS_MAX: usize = 50;
@@ -73,7 +73,7 @@ fn later(answer: &Answer, paper: &Paper) -> String {
 fn waits(answer: &Answer, paper: &Paper) -> String {
     let row_of = |row_of: &Row| {
         let course = row_of.then.as_ref()?;
-        let (word, sentence) = course.waits.as_ref()?;
+        let Wait { reason, sentence } = course.waits.as_ref()?;
         let until = match course.starts.first() {
             Some(start) => format!("starts {}", ahead(answer.from, start.at)),
             None => match course.ending {
@@ -81,7 +81,7 @@ fn waits(answer: &Answer, paper: &Paper) -> String {
                 None => format!("not within {}", about(answer.horizon_ms)),
             },
         };
-        Some(row(&until, row_of.gang, course, &format!("{word}: {sentence}")))
+        Some(row(&until, row_of.gang, course, &format!("{reason}: {sentence}")))
     };
     let rows: Vec<Vec<String>> = answer.gangs.iter().filter_map(row_of).collect();
     section("waits", &rows, paper)
@@ -220,7 +220,9 @@ fn ahead(now: Timestamp, at: Timestamp) -> String {
 fn phrase(course: &Course, now: Timestamp, horizon_ms: u64) -> String {
     let mut said = Vec::new();
     if course.is_running && course.stops.is_empty() {
-        said.push("runs".to_owned());
+        // It was told to stop before.
+        let again = course.starts.first().map(|start| format!("stops, back {}", ahead(now, start.at)));
+        said.push(again.unwrap_or_else(|| "runs".to_owned()));
     }
     if !course.is_running {
         said.push(match (course.starts.first(), course.ending) {
