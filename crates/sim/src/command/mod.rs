@@ -144,8 +144,8 @@ pub const COMMANDS: &str =
   trace FILE                         what a trace of jobs holds, and parts of it
   generate                           jobs drawn from distributions
   swarm, rerun FILE                  random work, clusters and faults; a failing run, made short, again
-  whatif SNAPSHOT                    a live system goes on with changes: who would start, wait or be evicted
-  replay JOURNAL_DIR                 what happened to a live system, decision by decision, and how things were then";
+  whatif SNAPSHOT                    who would start, wait or be evicted in a live system, if it were otherwise
+  replay JOURNAL_DIR                 what happened to a live system, decision by decision";
 
 /// The same, one by one.
 #[cfg(not(target_arch = "wasm32"))]
