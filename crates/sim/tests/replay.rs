@@ -124,6 +124,8 @@ fn damage_is_told_and_what_stands_before_it() {
         assert_eq!(code, Some(0), "{text}");
         assert!(text.contains(wanted), "{wanted}: {text}");
         assert!(text.contains("submitted") && text.contains("had a place"), "{text}");
+        let is_torn = !wanted.contains("middle");
+        assert_eq!(told(dir.path(), "--check").0, Some(if is_torn { 0 } else { 66 }));
     }
     std::fs::write(segment(dir.path()), "no journal\n").unwrap();
     let (code, text) = told(dir.path(), "");

@@ -124,12 +124,16 @@ fn check(
         Verdict { steps: 0, .. } => {
             Err(CommandError::Input(format!("{dir} holds no step of version {VERSION}")))
         }
-        Verdict { differing: 0, .. } => Ok(()),
+        Verdict { differing: 0, damaged: 0, .. } => Ok(()),
+        Verdict { differing: 0, damaged, .. } => {
+            let segments = if damaged == 1 { "1 segment" } else { &format!("{damaged} segments") };
+            Err(CommandError::Input(format!("{dir}: {segments} cannot be read to the end")))
+        }
         _ => Err(CommandError::Correctness(sentence(verdict, dir))),
     }
 }
 
-fn sentence(Verdict { steps, differing, of_others }: Verdict, dir: &str) -> String {
+fn sentence(Verdict { steps, differing, of_others, .. }: Verdict, dir: &str) -> String {
     let others = match of_others {
         0 => String::new(),
         n => format!("; {n} steps are of other versions, and as they were recorded"),
@@ -317,7 +321,7 @@ impl<'a> Story<'a> {
             differing: u64,
             steps_of_other_versions: u64,
         }
-        let Verdict { steps, differing, of_others } = verdict;
+        let Verdict { steps, differing, of_others, .. } = verdict;
         let body = Body {
             version: VERSION,
             journal: self.asked.dir,
@@ -334,6 +338,8 @@ impl<'a> Story<'a> {
     /// Days below each other, remarks where they belong, and the state in the end.
     fn text(&self, state: &State, verdict: Verdict, paper: &Paper) -> String {
         let mut text = String::new();
+        // What both decisions were, `--check` tells.
+        let told = |remark: &str| format!("! {}\n", remark.lines().next().unwrap_or_default());
         let mut remarks = self.remarked_at.iter().zip(&self.remarks).peekable();
         let mut rows: Vec<Vec<String>> = Vec::new();
         let mut day = String::new();
@@ -345,7 +351,7 @@ impl<'a> Story<'a> {
         for (at, line) in self.lines.iter().enumerate() {
             while let Some((_, remark)) = remarks.next_if(|(before, _)| **before <= at) {
                 text += &flush(&mut rows);
-                text += &format!("! {remark}\n");
+                text += &told(remark);
             }
             let today = paper.day(line.at);
             if today != day {
@@ -359,7 +365,7 @@ impl<'a> Story<'a> {
             rows.push(cells.to_vec());
         }
         text += &flush(&mut rows);
-        remarks.for_each(|(_, remark)| text += &format!("! {remark}\n"));
+        remarks.for_each(|(_, remark)| text += &told(remark));
         if self.lines.is_empty() {
             text += "nothing happened\n";
         }

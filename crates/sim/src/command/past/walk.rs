@@ -36,6 +36,8 @@ pub(super) struct Verdict {
     pub(super) differing: u64,
     /// Steps of other versions: their decisions are followed and not judged.
     pub(super) of_others: u64,
+    /// Segments that cannot be read to their end, which is more than a torn end.
+    pub(super) damaged: u64,
 }
 
 /// One segment on its way through an engine.
@@ -60,6 +62,7 @@ pub(super) fn walk(
     let mut reader = match Reader::new(bytes, Path::new(path)) {
         Ok(reader) => reader,
         Err(error) => {
+            verdict.damaged += 1;
             reading.remark(error.to_string());
             return None;
         }
@@ -85,6 +88,7 @@ pub(super) fn walk(
                 break;
             }
             Err(error) => {
+                verdict.damaged += 1;
                 reading.remark(error.to_string());
                 break;
             }
