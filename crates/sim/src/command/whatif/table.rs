@@ -4,7 +4,7 @@ use phalanx_model::show::milli;
 use phalanx_model::{GangId, NodeName, Timestamp};
 
 use super::super::paper::{Paper, about};
-use super::{Answer, QueueRow, Row};
+use super::{Answer, QueueRow, Row, SAME_MS};
 use crate::ahead::{Course, QueueCourse, Wait};
 
 /// Gangs in one part of the answer.
@@ -33,7 +33,48 @@ fn head(answer: &Answer, paper: &Paper) -> String {
         format!("{name} as of {date}, for {horizon}; phalanx {} decides, nothing is done", answer.version);
     rows.push(("from", from));
     rows.push(("predicted", answer.assumptions.join("; ")));
+    let sums = sums(answer);
+    if !sums.is_empty() {
+        rows.push(("in all", sums.join(", ")));
+    }
     rows.into_iter().map(|(key, text)| paper.hang(&format!("{key:9}"), &text)).collect()
+}
+
+/// How many gangs fare otherwise, and by how much those that wait.
+fn sums(answer: &Answer) -> Vec<String> {
+    let both = || answer.gangs.iter().filter_map(|row| Some((row.as_is.as_ref()?, row.then.as_ref()?)));
+    let mut said = Vec::new();
+    let mut say = |count: usize, what: String| {
+        if count > 0 {
+            said.push(format!("{count} {what}"));
+        }
+    };
+    let displaced = both().filter(|(as_is, then)| then.stops.len() > as_is.stops.len()).count();
+    say(displaced, "evicted or moved".to_owned());
+    let starts = || both().filter(|(as_is, _)| !as_is.is_running);
+    let shifts = |is_sooner: bool| -> Vec<u64> {
+        let shift = |(as_is, then): (&Course, &Course)| {
+            let (before, after) = (as_is.starts.first()?.at, then.starts.first()?.at);
+            let ms = if is_sooner { before.since(after) } else { after.since(before) };
+            (ms >= SAME_MS).then_some(ms)
+        };
+        starts().filter_map(shift).collect()
+    };
+    for (word, shifts) in [("sooner", shifts(true)), ("later", shifts(false))] {
+        let mean = shifts.iter().sum::<u64>().checked_div(shifts.len() as u64).unwrap_or(0);
+        say(shifts.len(), format!("start {word} ({} in the mean)", about(mean)));
+    }
+    let within = about(answer.horizon_ms);
+    let starts_only = |which: fn(&Course, &Course) -> bool| starts().filter(|(a, b)| which(a, b)).count();
+    say(
+        starts_only(|as_is, then| as_is.starts.is_empty() && !then.starts.is_empty()),
+        format!("start within {within} that would not"),
+    );
+    say(
+        starts_only(|as_is, then| !as_is.starts.is_empty() && then.starts.is_empty()),
+        format!("do not start within {within} that would"),
+    );
+    said
 }
 
 /// What the engine would decide in the moment of the changes.
