@@ -20,6 +20,7 @@ Exit codes:
   0    done; for `run` and `submit --wait`: the job succeeded
   N    `run` and `submit --wait`: the job's own exit code
   1    `topo check`: something severe was found; `topo probe`: a pair could not be measured
+  2    `replay --check`: a step is decided otherwise than it was
   64   bad flags or files, or a job that can never run here
   66   no such job or node
   69   no daemon answers; `phalanx up --detach` starts one
