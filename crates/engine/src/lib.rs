@@ -15,6 +15,7 @@ mod ledger;
 mod placer;
 mod plan;
 mod policy;
+pub mod sentences;
 mod share;
 mod torus;
 mod what_if;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
-    Question, Reason, Report, Timestamp, Wake,
+    Question, Reason, Report, Snapshot, Timestamp, Wake,
 };
 
 use ledger::Ledger;
@@ -144,6 +145,25 @@ impl Engine {
     #[must_use]
     pub fn facts(&self) -> Vec<Input> {
         self.ledger.facts()
+    }
+
+    /// The latest time that it was told of.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.ledger.now()
+    }
+
+    /// The facts with their time, to be handed out.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(VERSION, self.ledger.now(), self.facts())
+    }
+
+    /// How long a job's gangs are likely to run, in milliseconds, and how many runs of such jobs say so; none where
+    /// it has no limit or nothing like it ran yet.
+    #[must_use]
+    pub fn likely_ms(&self, job: &Job) -> Option<(u64, u32)> {
+        self.ledger.likely_ms(job)
     }
 
     #[must_use]
