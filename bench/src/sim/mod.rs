@@ -4,6 +4,8 @@ mod compare;
 mod gavel;
 mod muri;
 mod philly;
+mod pollux;
+mod python;
 mod shockwave;
 
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ impl Row {
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let mut is_json = false;
     let mut folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let (what, rest) = arguments.split_first().ok_or("say which: muri, shockwave, gavel, philly, compare")?;
+    let (what, rest) = arguments.split_first().ok_or("say which: muri, shockwave, gavel, pollux, philly, compare")?;
     let mut only = Vec::new();
     let mut rest = rest.iter();
     while let Some(argument) = rest.next() {
@@ -47,9 +49,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         "muri" => muri::measure(&folder)?,
         "shockwave" => shockwave::measure(&folder)?,
         "gavel" => gavel::measure(&folder)?,
+        "pollux" => pollux::measure(&folder)?,
         "compare" => return compare::measure(&folder, &only, is_json),
         "philly" => return philly::measure(&folder, is_json),
-        other => return Err(format!("{other} is none of muri, shockwave, gavel, philly, compare")),
+        other => return Err(format!("{other} is none of muri, shockwave, gavel, pollux, philly, compare")),
     };
     if is_json {
         println!("{}", serde_json::to_string(&rows).map_err(|e| e.to_string())?);

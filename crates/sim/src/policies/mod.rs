@@ -1,19 +1,21 @@
 //! Policies to compare with, each small and from its paper or documentation, and Phalanx itself, on one world.
 
 mod backfill;
+mod center;
 mod gangs;
 mod gavel;
+mod optimus;
 mod ordered;
 mod orders;
 mod phalanx;
 mod places;
 mod shares;
-mod simplex;
 mod tiresias;
 
 pub use backfill::{Backfill, Promise};
 pub(crate) use gangs::gang;
 pub use gavel::{Gavel, Goal};
+pub use optimus::Optimus;
 pub use ordered::{Order, Ordered, Preemption};
 pub use orders::{Fifo, Gandiva, Las, Sjf, Srsf, Srtf};
 pub use phalanx::{Phalanx, Rules};

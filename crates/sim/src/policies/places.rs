@@ -21,6 +21,8 @@ pub enum Packing {
     Consolidated,
     /// The emptiest nodes, one device at a time: what balances load.
     Spread,
+    /// As much as it has of the emptiest node, and so on. (The simulator of Pollux for Tiresias and Optimus.)
+    Emptiest,
     /// The production search, with the topology.
     Topology,
 }
@@ -34,6 +36,7 @@ impl Packing {
             Self::FirstFit => "first-fit",
             Self::Consolidated => "consolidated",
             Self::Spread => "spread",
+            Self::Emptiest => "emptiest",
             Self::Topology => "topology",
         }
     }
@@ -142,6 +145,7 @@ impl Room {
             Packing::WholeFirst => self.whole_first(cluster, nodes, gpus),
             Packing::Consolidated => self.consolidated(nodes, gpus),
             Packing::Spread => self.spread(&nodes, gpus),
+            Packing::Emptiest => self.emptiest(nodes, gpus),
             Packing::FirstFit | Packing::Topology => self.fill(nodes, gpus),
         }
     }
@@ -202,6 +206,11 @@ impl Room {
             chosen.push(nodes[at]);
         }
         None
+    }
+
+    fn emptiest(&self, mut nodes: Vec<usize>, gpus: u32) -> Option<Place> {
+        nodes.sort_by_key(|node| (Reverse(self.free_on(*node)), *node));
+        self.fill(nodes, gpus)
     }
 
     fn spread(&self, nodes: &[usize], gpus: u32) -> Option<Place> {

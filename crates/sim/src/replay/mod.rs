@@ -12,6 +12,7 @@ mod machines;
 pub mod measured;
 pub mod metrics;
 pub mod muri;
+pub mod pollux;
 mod outcome;
 mod placed;
 mod progress;
