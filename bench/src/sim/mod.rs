@@ -34,7 +34,8 @@ impl Row {
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let mut is_json = false;
     let mut folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let (what, rest) = arguments.split_first().ok_or("say which: muri, shockwave, gavel, pollux, philly, compare")?;
+    let (what, rest) =
+        arguments.split_first().ok_or("say which: muri, shockwave, gavel, pollux, philly, compare")?;
     let mut only = Vec::new();
     let mut rest = rest.iter();
     while let Some(argument) = rest.next() {

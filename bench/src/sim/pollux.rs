@@ -83,11 +83,16 @@ fn mean_s(
     let mut progress = Trained::new(applications.clone());
     let mut jobs: Vec<Job> = Vec::new();
     for of in &trace.jobs {
-        let job = progress.add(of).ok_or_else(|| format!("{}: row {} was not measured", file.display(), of.row))?;
+        let job =
+            progress.add(of).ok_or_else(|| format!("{}: row {} was not measured", file.display(), of.row))?;
         // What its user tuned, for Tiresias; one device is the most that NCF has, whatever its batch.
         let gpus_max = if of.gpus == 1 { 1 } else { job.gpus_max };
         let is_fixed = policy == "tiresias";
-        jobs.push(Job { gpus_max: if is_fixed { of.gpus } else { gpus_max }, gpus_min: if is_fixed { of.gpus } else { 1 }, ..job });
+        jobs.push(Job {
+            gpus_max: if is_fixed { of.gpus } else { gpus_max },
+            gpus_min: if is_fixed { of.gpus } else { 1 },
+            ..job
+        });
     }
     let settings = Settings { start_ms: RESTART_MS, ..Settings::default() };
     let replay = Replay { cluster: machines, jobs: &jobs, progress: &progress, settings, node_events: &[] };
@@ -98,6 +103,5 @@ fn mean_s(
         Box::new(Optimus::new(ROUND_MS, Packing::Emptiest))
     };
     let outcome = replay.run(scheduler.as_mut()).map_err(|e| e.to_string())?;
-    if std::env::var("POLLUX_JOBS").is_ok() { for job in &outcome.jobs { eprintln!("{} {policy} {} {}", file.display(), job.name, job.completion_ms().unwrap_or(0) / 1000); } }
     Ok(Metrics::of(&outcome).completion_s.mean)
 }

@@ -42,10 +42,12 @@ struct Point {
 /// gets is the greatest.
 pub(crate) fn most_even(kinds: &[Kind], sizes: &[f64]) -> Vec<Vec<f64>> {
     let asked: f64 = kinds.iter().map(|kind| kind.count * kind.gpus).sum();
-    let even: Vec<f64> = sizes.iter().map(|size| (1.0 / sizes.len() as f64).min(size / asked) / 2.0).collect();
+    let even: Vec<f64> =
+        sizes.iter().map(|size| (1.0 / sizes.len() as f64).min(size / asked) / 2.0).collect();
     let got = |kind: &Kind| kind.worth.iter().zip(&even).map(|(worth, share)| worth * share).sum::<f64>();
     let least = kinds.iter().map(got).fold(f64::INFINITY, f64::min) / 2.0;
-    let limits: f64 = kinds.iter().map(|kind| kind.count * (sizes.len() + 2) as f64).sum::<f64>() + sizes.len() as f64;
+    let limits: f64 =
+        kinds.iter().map(|kind| kind.count * (sizes.len() + 2) as f64).sum::<f64>() + sizes.len() as f64;
     let mut at = Point { share: vec![even; kinds.len()], least };
     let mut weight = limits / least;
     for _ in 0..STEPS_MAX {
@@ -97,8 +99,7 @@ impl Point {
                     rows[a][b] = n * (above * above * worth * kind.worth[b] + time * time);
                 }
                 rows[a][a] += n / (share[a] * share[a]);
-                gradient[a] =
-                    n * (above * worth - time + 1.0 / share[a]) - n * kind.gpus / slack.devices[a];
+                gradient[a] = n * (above * worth - time + 1.0 / share[a]) - n * kind.gpus / slack.devices[a];
                 rows[a][models] = gradient[a];
                 rows[a][models + 1 + a] = n * kind.gpus;
                 rows[a][models + models + 1] = -n * above * above * worth;
@@ -120,14 +121,16 @@ impl Point {
             solved.push(inverse);
             gradients.push(gradient);
         }
-        let least_gradient = weight - kinds.iter().zip(&slack.worth).map(|(kind, left)| kind.count / left).sum::<f64>();
+        let least_gradient =
+            weight - kinds.iter().zip(&slack.worth).map(|(kind, left)| kind.count / left).sum::<f64>();
         let prices: Vec<f64> = solve(joint, models + 1).into_iter().map(|row| row[0]).collect();
         let step = |inverse: &Vec<Vec<f64>>| -> Vec<f64> {
             inverse.iter().map(|row| row[0] - dot(&row[1..], &prices)).collect()
         };
         let steps: Vec<Vec<f64>> = solved.iter().map(step).collect();
-        let squared: f64 = gradients.iter().zip(&steps).map(|(gradient, step)| dot(gradient, step)).sum::<f64>()
-            + least_gradient * prices[models];
+        let squared: f64 =
+            gradients.iter().zip(&steps).map(|(gradient, step)| dot(gradient, step)).sum::<f64>()
+                + least_gradient * prices[models];
         let length = squared.max(0.0).sqrt();
         let damp = 1.0 / (1.0 + length);
         for (share, step) in self.share.iter_mut().zip(&steps) {
@@ -155,7 +158,10 @@ fn solve(mut rows: Vec<Vec<f64>>, n: usize) -> Vec<Vec<f64>> {
             }
         }
     }
-    rows.into_iter().enumerate().map(|(at, row)| row[n..].iter().map(|number| number / row[at]).collect()).collect()
+    rows.into_iter()
+        .enumerate()
+        .map(|(at, row)| row[n..].iter().map(|number| number / row[at]).collect())
+        .collect()
 }
 
 #[cfg(test)]

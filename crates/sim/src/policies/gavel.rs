@@ -51,7 +51,8 @@ struct Account {
     /// Shares of time; empty before it was in an allocation.
     share: Vec<f64>,
     had_ms: Vec<f64>,
-    deficit_ms: Vec<f64>,
+    /// Of equals, the least goes first.
+    lot: u64,
     /// Its time with devices that is counted in `had_ms`, and its model while it runs.
     counted_ms: u64,
     model: Option<usize>,
@@ -85,7 +86,6 @@ impl Gavel {
         for (job, account) in &mut self.jobs {
             // Every job begins with half a round, so that shares can be compared.
             account.had_ms.resize(self.had_ms.len(), self.round_ms as f64 / 2.0);
-            account.deficit_ms.resize(self.had_ms.len(), 0.0);
             let held_ms = view.held_ms(*job);
             if let Some(model) = account.model {
                 let ms = (held_ms - account.counted_ms) as f64;
@@ -97,15 +97,11 @@ impl Gavel {
     }
 
     fn allocate(&mut self, view: &View<'_>) {
-        let since_ms = (view.now - self.allocated_at.unwrap_or(view.now)) as f64;
         let begin_ms = self.round_ms as f64 / 2.0;
         self.had_ms.iter_mut().for_each(|ms| *ms = begin_ms * self.jobs.len() as f64);
         for account in self.jobs.values_mut() {
-            for model in 0..account.had_ms.len() {
-                let due_ms = account.share.get(model).map_or(0.0, |share| share * since_ms);
-                account.deficit_ms[model] += due_ms - (account.had_ms[model] - begin_ms);
-                account.had_ms[model] = begin_ms;
-            }
+            account.had_ms.iter_mut().for_each(|ms| *ms = begin_ms);
+            account.lot = self.rng.bits();
         }
         match self.goal {
             Goal::MaxMin => self.max_min(view, true),
@@ -202,17 +198,14 @@ impl Gavel {
         }
         for model in models {
             let mut left = view.cluster.gpus_of_model(model);
-            let mut line: Vec<(f64, f64, f64, Reverse<usize>)> = Vec::new();
+            let mut line: Vec<(f64, u64, usize)> = Vec::new();
             for (job, account) in &self.jobs {
                 let share = account.share.get(model).copied().unwrap_or(0.0);
                 let had = account.had_ms[model] / self.had_ms[model].max(1.0);
-                let behind = if had > 0.0 { share / had } else { share * 1e9 };
-                line.push((behind, account.deficit_ms[model], share, Reverse(*job)));
+                line.push((if had > 0.0 { share / had } else { share * 1e9 }, account.lot, *job));
             }
-            line.sort_by(|a, b| {
-                b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3))
-            });
-            for (.., Reverse(job)) in line {
+            line.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+            for (.., job) in line {
                 let gpus = view.jobs[job].gpus;
                 if gpus <= left && !chosen.contains_key(&job) && view.speed_on(job, model) > 0.0 {
                     left -= gpus;

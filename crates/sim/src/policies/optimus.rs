@@ -37,7 +37,9 @@ impl Optimus {
         }
         while left > 0 {
             let most = gains.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
-            let Some((job, _)) = most.map(|(job, gain)| (*job, *gain)).filter(|(_, gain)| *gain > 0.0) else { break };
+            let Some((job, _)) = most.map(|(job, gain)| (*job, *gain)).filter(|(_, gain)| *gain > 0.0) else {
+                break;
+            };
             left -= 1;
             let gpus = shares.get(&job).copied().unwrap_or(0) + 1;
             shares.insert(job, gpus);

@@ -78,7 +78,8 @@ impl<O: Order> Ordered<O> {
             self.turn(view, acts);
             return None;
         };
-        let is_due = view.now >= self.next_round && (!self.is_idle_between || view.now.is_multiple_of(round_ms));
+        let is_due =
+            view.now >= self.next_round && (!self.is_idle_between || view.now.is_multiple_of(round_ms));
         if is_due {
             self.turn(view, acts);
         }

@@ -12,9 +12,9 @@ mod machines;
 pub mod measured;
 pub mod metrics;
 pub mod muri;
-pub mod pollux;
 mod outcome;
 mod placed;
+pub mod pollux;
 mod progress;
 mod state;
 

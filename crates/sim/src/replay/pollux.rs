@@ -73,14 +73,21 @@ impl Application {
             of.places.entry(place).or_default().push(step);
         }
         for (size, steps) in sums {
-            let mean = |(count, sum): (f64, Step)| Step { step_s: sum.step_s / count, sync_s: sum.sync_s / count, ..sum };
+            let mean = |(count, sum): (f64, Step)| Step {
+                step_s: sum.step_s / count,
+                sync_s: sum.sync_s / count,
+                ..sum
+            };
             of.sizes.insert(size, steps.into_values().map(mean).collect());
         }
         let columns = "num_nodes,num_replicas,local_bsz,step_time,sync_time";
         for line in rows("scalability", tables.scalability, columns)? {
             of.sizes.entry((line.whole(0)?, line.whole(1)?)).or_default().push(line.step(2)?);
         }
-        of.places.values_mut().chain(of.sizes.values_mut()).for_each(|steps| steps.sort_by_key(|step| step.samples));
+        of.places
+            .values_mut()
+            .chain(of.sizes.values_mut())
+            .for_each(|steps| steps.sort_by_key(|step| step.samples));
         for (batch, text) in &tables.validations {
             of.validate(*batch, text)?;
         }
@@ -124,7 +131,8 @@ impl Application {
     /// How fast work gets on in an epoch on a place, by second.
     fn speed(&self, place: &[u32], batch: u32, epoch: usize) -> f64 {
         let devices: u32 = place.iter().sum();
-        let (first, most) = (self.least_batch(), self.epochs.last_key_value().map_or(batch, |(most, _)| *most));
+        let (first, most) =
+            (self.least_batch(), self.epochs.last_key_value().map_or(batch, |(most, _)| *most));
         let local = batch.div_ceil(devices.max(1));
         // How noisy gradients are is not known from one batch on one device.
         let least_parts = if devices == 1 && batch > first { 2 } else { 1 };
@@ -168,7 +176,10 @@ impl Application {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         // On the measured numbers of nodes to both sides, with as many devices on each as here.
         let on = |beside: u32| {
-            (f64::from(beside), self.at_devices(beside, devices * f64::from(beside) / f64::from(nodes), samples))
+            (
+                f64::from(beside),
+                self.at_devices(beside, devices * f64::from(beside) / f64::from(nodes), samples),
+            )
         };
         let counts = || self.sizes.keys().map(|(nodes, _)| *nodes);
         let below = counts().filter(|count| *count <= nodes).max().or(counts().min());
@@ -179,8 +190,11 @@ impl Application {
     }
 
     fn at_devices(&self, nodes: u32, devices: f64, samples: f64) -> Step {
-        let measured: Vec<(f64, &Vec<Step>)> =
-            self.sizes.range((nodes, 0)..=(nodes, u32::MAX)).map(|((_, with), steps)| (f64::from(*with), steps)).collect();
+        let measured: Vec<(f64, &Vec<Step>)> = self
+            .sizes
+            .range((nodes, 0)..=(nodes, u32::MAX))
+            .map(|((_, with), steps)| (f64::from(*with), steps))
+            .collect();
         let below = measured.iter().rfind(|(with, _)| *with <= devices).or(measured.first());
         let above = measured.iter().find(|(with, _)| *with >= devices).or(measured.last());
         let (Some((low, a)), Some((high, b))) = (below, above) else { return Step::default() };
@@ -249,7 +263,11 @@ impl Line {
     }
 
     fn whole(&self, at: usize) -> Result<u32, String> {
-        self.text(at).parse().ok().filter(|number| (1..1 << 20).contains(number)).ok_or_else(|| self.wrong(at))
+        self.text(at)
+            .parse()
+            .ok()
+            .filter(|number| (1..1 << 20).contains(number))
+            .ok_or_else(|| self.wrong(at))
     }
 
     fn step(&self, at: usize) -> Result<Step, String> {
@@ -308,5 +326,63 @@ impl Progress for Trained {
             }
         };
         Rate { per_ms: speed / 1_000.0, until: of.ends.get(epoch).copied().unwrap_or(f64::INFINITY) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACEMENTS: &str = "placement,local_bsz,step_time,sync_time\n\
+        1,8,1.0,0.0\n1,16,2.0,0.0\n2,8,1.5,0.5\n2,16,2.5,0.5\n13,8,3.0,2.0\n13,16,4.0,2.0\n22,8,2.0,1.0\n22,16,3.0,1.0\n";
+    const SCALABILITY: &str =
+        "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,4,8,5.0,4.0\n4,8,8,6.0,5.0\n";
+    const VALIDATION: &str = "progress,iteration,metric,grad_sqr,grad_var\n100,100,1,1,3\n200,200,2,1,7\n";
+
+    fn tables() -> Tables<'static> {
+        let validations =
+            BTreeMap::from([(16, VALIDATION.to_owned()), (64, VALIDATION.replace("200,2", "150,2"))]);
+        Tables { placements: PLACEMENTS, scalability: SCALABILITY, validations, local_max: None }
+    }
+
+    fn is_near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn a_step_takes_what_was_measured_and_between_that_a_mean() {
+        let of = Application::read(&tables()).unwrap();
+        assert!(is_near(of.step(&[2], 12.0).step_s, 2.0));
+        // From whichever node one counts; and a place that was not measured by its size: the mean of 13 and 22.
+        assert!(is_near(of.step(&[3, 1], 8.0).step_s, 3.0));
+        // Three nodes lie between two, of which only four devices were measured, and four.
+        assert!(is_near(of.step(&[1, 1, 2], 8.0).step_s, (2.5 + 16.0 / 3.0) / 2.0));
+    }
+
+    #[test]
+    fn larger_batches_are_worth_more_the_noisier_gradients_are() {
+        let of = Application::read(&tables()).unwrap();
+        // One step of 16 samples on one device takes 2 s; four times as large on two are two parts of 16 on each: 2.5 s and
+        // 2 s without the sum, and worth 4 / (3 / 4 + 1) in the first epoch and 8 / (7 / 4 + 1) in the second.
+        assert!(is_near(of.speed(&[1], 16, 0), 0.5));
+        assert!(is_near(of.speed(&[2], 64, 0), 4.0 / 1.75 / 4.5));
+        assert!(is_near(of.speed(&[2], 64, 1), 8.0 / 2.75 / 4.5));
+        assert_eq!((of.work(), of.devices_max(64)), (150.0, 8));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let wrong = |text: &str| Application::read(&Tables { placements: text, ..tables() }).unwrap_err();
+        assert_eq!(
+            wrong("a,b\n"),
+            "placements: its first line is \"a,b\", not \"placement,local_bsz,step_time,sync_time\""
+        );
+        let header = PLACEMENTS.lines().next().unwrap();
+        assert_eq!(
+            wrong(&format!("{header}\n1,8,x,0\n")),
+            "placements, line 2: \"x\" is no number that can be"
+        );
+        assert_eq!(wrong(&format!("{header}\n1,8,1\n")), "placements, line 2: it has 3 columns");
+        assert_eq!(wrong(&format!("{header}\n")), "placements: it has no rows");
     }
 }
