@@ -105,3 +105,29 @@ fn mean_s(
     let outcome = replay.run(scheduler.as_mut()).map_err(|e| e.to_string())?;
     Ok(Metrics::of(&outcome).completion_s.mean)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The workload of the authors' testbed: `simulator/README.md` has 3,469.69 and 5,301.88 s.
+    #[test]
+    fn the_sixth_workload_takes_as_long_as_published() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces/pollux");
+        if !folder.is_dir() {
+            eprintln!("skipped: {} is not there", folder.display());
+            return;
+        }
+        let of = |name: &&str| ((*name).to_owned(), application(&folder, name).unwrap());
+        let applications = APPLICATIONS.iter().map(of).collect();
+        let machines = Machines::plain(&[Rack { model: "t4", nodes: 16, gpus_per_node: 4 }]).unwrap();
+        let file = folder.join("workloads/workload-6.csv");
+        for (policy, published) in [("tiresias", 3_469.69), ("optimus", 5_301.88)] {
+            let ours = mean_s(&file, &applications, &machines, policy).unwrap();
+            assert!(
+                (ours / published - 1.0).abs() < 0.05,
+                "{policy}: {ours} s, and {published} s were published"
+            );
+        }
+    }
+}

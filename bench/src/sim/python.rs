@@ -11,6 +11,7 @@ pub(super) struct Python {
 }
 
 impl Python {
+    #[expect(clippy::cast_possible_truncation, reason = "below 624")]
     pub(super) fn new(seed: u32) -> Self {
         let mut state = [0; STATE];
         state[0] = 19_650_218;

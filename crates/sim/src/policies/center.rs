@@ -95,9 +95,8 @@ impl Point {
             let mut gradient = vec![0.0; models];
             for a in 0..models {
                 let worth = kind.worth[a];
-                for b in 0..models {
-                    rows[a][b] = n * (above * above * worth * kind.worth[b] + time * time);
-                }
+                let curvature = |other: &f64| n * (above * above * worth * other + time * time);
+                rows[a].iter_mut().zip(&kind.worth).for_each(|(cell, other)| *cell = curvature(other));
                 rows[a][a] += n / (share[a] * share[a]);
                 gradient[a] = n * (above * worth - time + 1.0 / share[a]) - n * kind.gpus / slack.devices[a];
                 rows[a][models] = gradient[a];

@@ -59,7 +59,7 @@ impl Scheduler for Optimus {
             return Some(self.next_round);
         }
         self.next_round = (view.now / self.round_ms + 1) * self.round_ms;
-        if view.now % self.round_ms != 0 {
+        if !view.now.is_multiple_of(self.round_ms) {
             return Some(self.next_round);
         }
         let shares = Self::shares(view);

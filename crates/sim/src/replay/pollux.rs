@@ -286,9 +286,11 @@ pub struct Trained {
     names: Vec<String>,
     /// By job: its application and its batch size.
     of: Vec<(usize, u32)>,
-    /// Speeds by application, batch size, epoch, and devices by node.
-    known: RefCell<BTreeMap<(usize, u32, usize), BTreeMap<Vec<u32>, f64>>>,
+    known: RefCell<Speeds>,
 }
+
+/// By application, batch size and epoch, and then by devices on each node.
+type Speeds = BTreeMap<(usize, u32, usize), BTreeMap<Vec<u32>, f64>>;
 
 impl Trained {
     #[must_use]
