@@ -125,7 +125,7 @@ fn published((_, title, measure): &Source, folder: &Path, is_json: bool) -> Resu
     let decimals = |value: f64| if value.abs() < 1_000.0 { 2 } else { 0 };
     let row = |row: &Row| {
         let difference = number(row.difference_percent, 2);
-        let plus = if row.difference_percent > 0.0 { "+" } else { "" };
+        let plus = if row.difference_percent >= 0.005 { "+" } else { "" };
         vec![
             row.setting.clone(),
             row.policy.to_owned(),

@@ -109,7 +109,8 @@ pub(super) fn number(value: f64, decimals: usize) -> String {
             &whole[end.saturating_sub(3)..end]
         })
         .collect();
-    let sign = if value < 0.0 { "−" } else { "" };
+    let is_nothing = text.chars().all(|digit| matches!(digit, '0' | '.'));
+    let sign = if value < 0.0 && !is_nothing { "−" } else { "" };
     format!("{sign}{}{rest}", groups.join(","))
 }
 
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!(spliced(&new, std::slice::from_ref(&table)).unwrap(), new, "again is the same");
         assert_eq!(table.text(), "A < B\n  policy       mean\n  fifo    1,234,567\n  las         −12.3\n");
         assert!(page(&[table]).contains("<h2>A &lt; B</h2>"));
+        assert_eq!(number(-0.001, 2), "0.00");
         assert!(spliced("no marks", &[]).unwrap_err().contains("are not there"));
     }
 }
