@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod muri;
 mod outcome;
 mod placed;
+pub mod pollux;
 mod progress;
 mod state;
 
