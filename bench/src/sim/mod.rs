@@ -8,6 +8,7 @@ mod philly;
 mod pollux;
 mod python;
 mod shockwave;
+mod speed;
 mod tables;
 
 use std::path::{Path, PathBuf};
@@ -58,8 +59,9 @@ struct Arguments {
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let words = || SOURCES.map(|(word, ..)| word).join(", ");
-    let (what, rest) =
-        arguments.split_first().ok_or_else(|| format!("say which: {}, compare, philly, all", words()))?;
+    let (what, rest) = arguments
+        .split_first()
+        .ok_or_else(|| format!("say which: {}, compare, philly, speed, all", words()))?;
     let arguments = parse(rest)?;
     let Arguments { folder, only, load_milli, is_json, .. } = &arguments;
     let mut tables = Vec::new();
@@ -72,6 +74,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     match what.as_str() {
         "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
         "philly" => return philly::measure(folder, *is_json),
+        "speed" => return speed::measure(only, *is_json),
         "all" => {
             for source in &SOURCES {
                 show(published(source, folder, *is_json)?);
@@ -80,8 +83,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
         word => {
             let source = SOURCES.iter().find(|(known, ..)| *known == word);
-            let source =
-                source.ok_or_else(|| format!("{word} is none of {}, compare, philly, all", words()))?;
+            let source = source
+                .ok_or_else(|| format!("{word} is none of {}, compare, philly, speed, all", words()))?;
             show(published(source, folder, *is_json)?);
         }
     }

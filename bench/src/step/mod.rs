@@ -33,8 +33,14 @@ const ROOM_MILLI: u64 = 900;
 const BURST_PART: usize = 5;
 
 /// What can be measured by itself, and how often each is.
-const SAMPLES: [(&str, usize); 5] =
-    [("completion", 1_000), ("quota", 300), ("preempt", 300), ("burst", 5), ("heartbeat", 1_000)];
+const SAMPLES: [(&str, usize); 6] = [
+    ("completion", 1_000),
+    ("quota", 300),
+    ("preempt", 300),
+    ("burst", 5),
+    ("heartbeat", 1_000),
+    ("mix", 200),
+];
 
 struct Asked {
     sizes: Sizes,
@@ -113,6 +119,9 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
     trial.warm_up()?;
     if let Some(often) = asked.samples("heartbeat") {
         trial.heartbeat(often)?;
+    }
+    if let Some(often) = asked.samples("mix") {
+        trial.mix(often)?;
     }
     if let Some(often) = asked.samples("preempt") {
         trial.preempt(often)?;

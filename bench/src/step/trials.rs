@@ -16,6 +16,9 @@ use phalanx_model::later::Metric;
 /// World time between two samples: in so large a cluster something ends about as often.
 const BETWEEN_MS: u64 = 100;
 
+/// Facts of a mix for each gang that ends.
+const MIX: u64 = 1_000;
+
 /// Between two jobs that others make way for: whoever has just been started is left alone for ten minutes.
 const BETWEEN_EVICTIONS_MS: u64 = 10_000;
 
@@ -164,6 +167,40 @@ impl Trial<'_> {
         self.figures.alias(&format!("{name}_ms"), &format!("{name}_max_ms"));
         self.figures.count(&format!("{name}_accepted"), u64::from(sum.accepted));
         self.figures.count(&format!("{name}_started"), u64::from(sum.started));
+        Ok(())
+    }
+
+    /// Many facts a step, as nodes and jobs report them: of each [`MIX`], one is the end of a gang and the others change
+    /// nothing.
+    pub(super) fn mix(&mut self, repeat: usize) -> Result<(), String> {
+        let nodes: Vec<Node> = self.world.engine.nodes().cloned().collect();
+        let (mut inputs, mut ns) = (0_u64, 0_u64);
+        for seq in 0..repeat as u64 {
+            self.world.pass(BETWEEN_MS)?;
+            let (ends, at) = (self.some_running()?, self.world.now);
+            let mut facts = self.world.exits(ends);
+            for n in 0..MIX {
+                let gang = self.some_running()?;
+                if gang == ends {
+                    continue;
+                }
+                let node = nodes.get(below(&mut self.random, nodes.len())).ok_or("there are no nodes")?;
+                facts.push(match n % 4 {
+                    0 => Input::EffectDone { effect: EffectId { epoch: Epoch(0), seq } },
+                    1 => Input::MetricObserved { metric: metric(gang, seq, at) },
+                    2 => Input::NodeObserved { node: Box::new(node.clone()) },
+                    _ => Input::GangCheckpointed { gang, at },
+                });
+            }
+            let did = self.world.step(&facts);
+            inputs += facts.len() as u64;
+            ns += did.ns;
+            self.world.settle(|did| {
+                ns += did.ns;
+            })?;
+        }
+        self.figures.count("inputs", inputs);
+        self.figures.count("inputs_per_s", inputs.saturating_mul(1_000_000_000) / ns.max(1));
         Ok(())
     }
 
