@@ -91,7 +91,7 @@ fn golden(name: &str) -> (Memory, String) {
         "clos" => (
             Memory::drawn("--like philly --jobs 80 --rate 60 --seed 7 --users 5 --queues 3"),
             "compare --trace t.csv --cluster 2x2x8:2 --policies fifo,srtf,las,phalanx --traffic 0.3 \
-             --mtbf 2d --repair 1h --seed 3"
+             --mtbf 2d --repair 1h --slow-every 2d --checkpoint-cost 20s --price 3 --seed 3"
                 .to_owned(),
         ),
         // A cluster file with queues, one of which has to give back; one job is larger than the cluster.
