@@ -72,6 +72,7 @@ The world:
   --traffic X       part of its time that a job of 2 GPUs or more communicates at the best place, as 0.3; farther places are
                     slower by the cost model; without it places do not matter
   --checkpoint-cost TIME  what of that time they stand still for it; without it 0s
+  --share-links     jobs that send across the same uplinks at a time share them; without it uplinks are taken to be full
   --mtbf TIME       mean time until a node is lost, or whose: `llama3` (264 days), `rsc1` (154 days); without it none is
   --repair TIME     mean time until it is back; without it 4h
   --slow-every TIME mean time until a node is slow; without it none is
@@ -120,7 +121,7 @@ struct Wanted<'a> {
 }
 
 fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> Result<(), CommandError> {
-    let mut words = Words::read(words, &["-q", "--quiet", "--cpus-as-gpus"])?;
+    let mut words = Words::read(words, &["-q", "--quiet", "--cpus-as-gpus", "--share-links"])?;
     let names = words.take(which).unwrap_or(otherwise);
     let names = policy_names(names, which)?;
     let file =
@@ -156,7 +157,7 @@ fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> R
         points_max,
         price_milli: world.price_milli,
     };
-    let placed = Placed::default();
+    let placed = if world.shares_links { Placed::among_others() } else { Placed::default() };
     let progress: &dyn Progress = if world.traffic_milli > 0 { &placed } else { &Recorded };
     let replay = Replay {
         cluster: &machines,
@@ -238,6 +239,7 @@ fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
 struct World {
     settings: Settings,
     traffic_milli: u32,
+    shares_links: bool,
     faults: NodeFaults,
     price_milli: u64,
 }
@@ -266,7 +268,12 @@ impl World {
         };
         let price_milli = words.parsed("--price", milli)?.map_or(PRICE_MILLI, u64::from);
         let traffic_milli = words.parsed("--traffic", part)?.unwrap_or(0);
-        Ok(Self { settings, traffic_milli, faults: faults(words, milli)?, price_milli })
+        let shares_links = words.has("--share-links");
+        if shares_links && traffic_milli == 0 {
+            let error = "--share-links: jobs send nothing; say how much with --traffic";
+            return Err(CommandError::Usage(error.to_owned()));
+        }
+        Ok(Self { settings, traffic_milli, shares_links, faults: faults(words, milli)?, price_milli })
     }
 
     fn jobs(&self, trace: &Trace) -> Result<Vec<Job>, CommandError> {
@@ -314,8 +321,13 @@ impl World {
             0 => "modelled: jobs run as long as recorded, wherever they are".to_owned(),
             milli => format!(
                 "modelled: {} % of the time of a job with 2 GPUs or more is communication at the best place (declared), \
-                 and slower elsewhere by the cost model; others on the same links are not counted",
-                milli / 10
+                 and slower elsewhere by the cost model; {}",
+                milli / 10,
+                if self.shares_links {
+                    "jobs that send across the same uplinks share them"
+                } else {
+                    "uplinks are taken to be full"
+                }
             ),
         });
         let NodeFaults { mtbf_ms, repair_ms, slow_every_ms, slow_ms, slow_times_milli } = self.faults;

@@ -85,6 +85,9 @@ pub struct FleetReport {
     pub trained_gpu_ms: f64,
     pub lost_gpu_ms: f64,
     pub held_gpu_ms: f64,
+    /// Devices on which anything was, and the most of them at a time.
+    pub open_gpu_ms: f64,
+    pub open_most: usize,
     /// Attempts of training jobs, less one for each that started.
     pub restarts: u32,
     /// By service.

@@ -1,7 +1,7 @@
 //! A fleet from its first day to its last.
 #![allow(clippy::cast_precision_loss, reason = "milliseconds and requests are exact below 2^53")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::later::SpotNotice;
 use phalanx_model::{
@@ -44,6 +44,8 @@ struct Run<'a> {
     training: BTreeMap<JobId, usize>,
     attempts: Vec<Attempts>,
     held_gpu_ms: f64,
+    open_gpu_ms: f64,
+    open_most: usize,
     serving: Vec<Served>,
 }
 
@@ -120,7 +122,9 @@ impl<'a> Run<'a> {
         }
         let attempts = fleet.training.iter().map(|_| Attempts::default()).collect();
         let serving = vec![Served::default(); services.len()];
-        Ok(Self { fleet, world, services, training: BTreeMap::new(), attempts, held_gpu_ms: 0.0, serving })
+        let training = BTreeMap::new();
+        let (held_gpu_ms, open_gpu_ms, open_most) = (0.0, 0.0, 0);
+        Ok(Self { fleet, world, services, training, attempts, held_gpu_ms, open_gpu_ms, open_most, serving })
     }
 
     fn submit(&mut self, index: usize, job: &Training) -> Result<(), Failure> {
@@ -200,8 +204,13 @@ impl<'a> Run<'a> {
     fn look(&mut self, now_ms: u64, span_ms: u64) {
         let span_ms = span_ms as f64;
         let mut running = vec![0_u32; self.services.len()];
+        let mut open: BTreeSet<(&NodeName, u32)> = BTreeSet::new();
         for (job, records) in self.world.engine().jobs() {
             let holds = |record: &&GangRecord| record.placement.is_some() && !record.is_finished();
+            let placed = records.iter().filter(holds).filter_map(|record| record.placement.as_ref());
+            for slot in placed.flat_map(|placement| &placement.slots) {
+                open.extend(slot.devices.iter().map(|device| (&slot.node, device)));
+            }
             if let Some(index) = self.services.iter().position(|id| *id == job.id) {
                 let of = &self.fleet.services[index];
                 let runs = records.iter().filter(|r| matches!(r.phase, Phase::Running { .. })).count();
@@ -214,6 +223,8 @@ impl<'a> Run<'a> {
                 self.held_gpu_ms += gpus as f64 * span_ms;
             }
         }
+        self.open_gpu_ms += open.len() as f64 * span_ms;
+        self.open_most = self.open_most.max(open.len());
         for ((of, served), running) in self.fleet.services.iter().zip(&mut self.serving).zip(running) {
             let per_s = of.load.at(now_ms - 1 - (now_ms - 1) % EVERY_MS) as f64 / 1_000.0;
             let (workers, rate) = (running * of.workers, of.rate_milli as f64 / 1_000.0);
@@ -229,6 +240,8 @@ impl<'a> Run<'a> {
         let mut report = FleetReport {
             gpu_ms: f64::from(gpus) * fleet.end_ms as f64,
             held_gpu_ms: self.held_gpu_ms,
+            open_gpu_ms: self.open_gpu_ms,
+            open_most: self.open_most,
             completions_ms: vec![None; fleet.training.len()],
             ..FleetReport::default()
         };

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use phalanx_model::DeviceMask;
 
+use super::crossings::Crossings;
 use super::losses::Speed;
 use super::{
     Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
@@ -31,6 +32,8 @@ pub(super) struct Books<'a> {
     gpus_wanted: u64,
     /// Jobs that are not submitted yet.
     to_come: usize,
+    /// Who sends across which uplink, where that matters.
+    crossings: Option<Crossings>,
     /// Runs that changed, and have no event yet.
     changed: BTreeSet<usize>,
     samples: Vec<Sample>,
@@ -69,6 +72,7 @@ impl<'a> Books<'a> {
             gpus_up: gpus,
             gpus_wanted: 0,
             to_come: replay.jobs.len(),
+            crossings: replay.progress.is_shared().then(|| Crossings::new(replay.cluster)),
             changed: BTreeSet::new(),
             samples: Vec::new(),
             decisions: 0,
@@ -283,7 +287,21 @@ impl<'a> Books<'a> {
         state.since_ms = self.now;
         state.counted_ms = self.now + starts_ms;
         (state.saved, state.saved_ms) = (state.done, state.counted_ms);
+        self.cross(job, true);
         self.rate(job);
+    }
+
+    /// A job sends across the uplinks of its place from now on, or no longer, and others have less of them, or more.
+    fn cross(&mut self, job: usize, is_there: bool) {
+        let Some(crossings) = &mut self.crossings else { return };
+        if self.replay.jobs[job].traffic_milli == 0 {
+            return;
+        }
+        let place = &self.states[job].place;
+        for other in crossings.change(self.replay.cluster, job, place, is_there) {
+            self.count(other);
+            self.rate(other);
+        }
     }
 
     /// How long a start takes until work goes on.
@@ -328,6 +346,7 @@ impl<'a> Books<'a> {
 
     /// Its devices are free, and the time that it had them is counted.
     fn give_back(&mut self, job: usize) {
+        self.cross(job, false);
         let state = &mut self.states[job];
         state.run += 1;
         let place = std::mem::take(&mut state.place);
@@ -369,7 +388,11 @@ impl<'a> Books<'a> {
     fn rate(&mut self, job: usize) {
         let of = &self.replay.jobs[job];
         let state = &self.states[job];
-        let rate = self.replay.progress.rate(job, of, &state.place, self.replay.cluster, state.done);
+        let (progress, cluster) = (self.replay.progress, self.replay.cluster);
+        let rate = match &self.crossings {
+            Some(crossings) => progress.rate_among(job, of, &state.place, cluster, state.done, crossings),
+            None => progress.rate(job, of, &state.place, cluster, state.done),
+        };
         let speed = self.speed(job, rate.per_ms);
         let state = &mut self.states[job];
         (state.rate, state.until) = (rate.per_ms * speed.saving * speed.slow_node, rate.until.min(of.work));

@@ -140,8 +140,15 @@ impl Machines {
     #[must_use]
     pub fn gpus_beside(&self, depth: usize, node: usize) -> u32 {
         let spans = self.spans.get(depth).map(Vec::as_slice).unwrap_or_default();
-        let at = spans.partition_point(|span| span.end <= node);
-        spans.get(at).map_or(0, |span| span.clone().map(|node| self.gpus_on(node)).sum())
+        spans
+            .get(self.domain_of(depth, node))
+            .map_or(0, |span| span.clone().map(|node| self.gpus_on(node)).sum())
+    }
+
+    /// A node's domain on a level above the nodes, outermost 0, by number.
+    #[must_use]
+    pub fn domain_of(&self, depth: usize, node: usize) -> usize {
+        self.spans.get(depth).map_or(0, |spans| spans.partition_point(|span| span.end <= node))
     }
 
     /// The domain right above a node, by number.

@@ -7,6 +7,7 @@
 //! Time is in whole milliseconds. Work is `f64`, with + - x / alone, so that every platform gives the same bytes.
 
 mod books;
+mod crossings;
 mod faults;
 mod job;
 mod losses;
@@ -22,6 +23,7 @@ mod state;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+pub use crossings::Crossings;
 pub use faults::NodeFaults;
 pub use job::Job;
 pub use losses::Losses;
