@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, Queue, QueueName, Reserved,
-    StopCause, Timestamp,
+    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, Placement, Queue, QueueName,
+    Reserved, Resource, StopCause, Timestamp,
 };
 
 use crate::start::Start;
@@ -13,9 +13,10 @@ use crate::{Checker, Violation};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evictions {
     /// Gangs that others make way for, to a place that is held.
-    held_for: BTreeSet<GangId>,
+    held_for: BTreeMap<GangId, Placement>,
     running_since: BTreeMap<GangId, Timestamp>,
-    stopping: BTreeSet<GangId>,
+    /// Those that are told to end, and for whom.
+    stopping: BTreeMap<GangId, Option<GangId>>,
     checkpointed: BTreeSet<GangId>,
     /// Where those that made way have saved their work, if it can be read there only.
     pinned: BTreeMap<GangId, BTreeSet<NodeName>>,
@@ -62,8 +63,11 @@ impl Evictions {
     }
 
     fn observe(&mut self, record: &GangRecord) {
-        set(&mut self.held_for, record.id, record.reserved.as_ref().is_some_and(|held| held.evicts));
-        set(&mut self.stopping, record.id, matches!(record.phase, Phase::Stopping { .. }));
+        self.hold(record.id, record.reserved.as_ref());
+        match &record.phase {
+            Phase::Stopping { cause, .. } => self.stopping.insert(record.id, for_whom(cause)),
+            _ => self.stopping.remove(&record.id),
+        };
         if let Phase::Running { since } = record.phase {
             self.running_since.insert(record.id, since);
         }
@@ -72,31 +76,38 @@ impl Evictions {
         }
     }
 
+    fn hold(&mut self, gang: GangId, reserved: Option<&Reserved>) {
+        match reserved.filter(|reserved| reserved.evicts) {
+            Some(reserved) => self.held_for.insert(gang, reserved.placement.clone()),
+            None => self.held_for.remove(&gang),
+        };
+    }
+
     /// What follows from a change once it was judged.
     fn change(&mut self, change: &Change, now: Timestamp) {
         match change {
-            Change::GangReserved { gang, reserved } => set(&mut self.held_for, *gang, reserved.evicts),
-            Change::ReservationDropped { gang, .. } => set(&mut self.held_for, *gang, false),
+            Change::GangReserved { gang, reserved } => self.hold(*gang, Some(reserved)),
+            Change::ReservationDropped { gang, .. } => self.hold(*gang, None),
             Change::GangPlaced { gang, .. } => {
-                set(&mut self.held_for, *gang, false);
-                set(&mut self.stopping, *gang, false);
+                self.hold(*gang, None);
+                self.stopping.remove(gang);
                 self.running_since.remove(gang);
             }
             Change::GangRunning { gang, .. } => {
                 self.running_since.insert(*gang, now);
             }
             Change::GangStopping { gang, cause, .. } => {
-                set(&mut self.stopping, *gang, true);
+                self.stopping.insert(*gang, for_whom(cause));
                 let makes_way = matches!(cause, StopCause::Preempted(_));
                 set(&mut self.making_way, *gang, makes_way);
                 if !makes_way {
                     self.made_way.clear();
                 }
             }
-            Change::GangRetrying { gang, .. } => set(&mut self.stopping, *gang, false),
+            Change::GangRetrying { gang, .. } => drop(self.stopping.remove(gang)),
             Change::GangFinished { gang, .. } => {
-                set(&mut self.held_for, *gang, false);
-                set(&mut self.stopping, *gang, false);
+                self.hold(*gang, None);
+                self.stopping.remove(gang);
                 self.made_way.clear();
             }
             _ => {}
@@ -121,6 +132,13 @@ impl Evictions {
     }
 }
 
+const fn for_whom(cause: &StopCause) -> Option<GangId> {
+    match cause {
+        StopCause::Preempted(eviction) => Some(eviction.by),
+        _ => None,
+    }
+}
+
 fn set(all: &mut BTreeSet<GangId>, gang: GangId, is_in: bool) {
     if is_in {
         all.insert(gang);
@@ -141,14 +159,14 @@ impl Checker {
             Change::GangReserved { gang, reserved: Reserved { evicts: true, .. } } => Some(*gang),
             _ => None,
         });
-        let held_for: BTreeSet<GangId> = self.evictions.held_for.iter().copied().chain(reserved).collect();
+        let held_for: BTreeSet<GangId> = self.evictions.held_for.keys().copied().chain(reserved).collect();
         let stopped = changes.iter().filter_map(|change| match change {
             Change::GangStopping { gang, .. } => Some(*gang),
             _ => None,
         });
         // Not counted against the queue that takes back: what was given to it or taken from it in this very step.
         let leaving: BTreeSet<GangId> =
-            self.evictions.stopping.union(started).copied().chain(stopped).collect();
+            self.evictions.stopping.keys().chain(started).copied().chain(stopped).collect();
         // An end is a change from outside too, and so is a failure, or more to do for a service.
         let is_end = |change: &Change| match change {
             Change::GangFinished { .. } | Change::ServiceScaled { .. } => true,
@@ -226,7 +244,8 @@ impl Checker {
         }
     }
 
-    /// `borrower`, of the gang, uses more than is its own, and is another than `queue`, of the other.
+    /// `borrower`, of the gang, uses more than is its own, and is another than `queue`, of the other. Counted as used is what
+    /// others make way for, and no more what makes way for others.
     fn is_no_borrower(
         &self,
         gang: GangId,
@@ -238,10 +257,31 @@ impl Checker {
         if !is_of(by, queue) || is_of(gang, queue) || !is_of(gang, borrower) || is_of(by, borrower) {
             return Some(format!("it does not stand between queues {queue} and {borrower}"));
         }
-        let borrows = self.queues.guaranteed_goods().into_iter().any(|resource| {
-            self.used(borrower, resource, &BTreeSet::new()) > self.queues.guaranteed(borrower, resource)
+        let others = |(_, whom): &(&GangId, &Option<GangId>)| **whom != Some(by);
+        let leaving: BTreeSet<GangId> =
+            self.evictions.stopping.iter().filter(others).map(|(gang, _)| *gang).collect();
+        let mut goods = self.queues.guaranteed_goods().into_iter();
+        let borrows = goods.any(|resource| {
+            let used =
+                self.used(borrower, resource, &leaving).saturating_add(self.claimed(borrower, resource));
+            used > self.queues.guaranteed(borrower, resource)
         });
+        // What is guaranteed nothing of all that it has is within nothing.
+        let goods = self.queues.guaranteed_goods();
+        let mut own = goods.iter().filter(|resource| self.queues.guaranteed(borrower, resource) > 0);
+        if !borrows && !own.any(|resource| self.demand(gang, resource) > 0) {
+            return None;
+        }
         (!borrows).then(|| format!("queue {borrower} uses no more than it is guaranteed"))
+    }
+
+    /// What others make way for in a queue and in those below it.
+    fn claimed(&self, queue: &QueueName, resource: &Resource) -> u64 {
+        let held = self.evictions.held_for.iter().filter(|(id, _)| self.is_in(**id, queue));
+        let held = held.filter_map(|(id, placement)| {
+            Some(Start { id: *id, gang: self.gang(*id)?, placement, is_first: false })
+        });
+        held.map(|of| self.amount_of(of, resource)).fold(0, u64::saturating_add)
     }
 
     /// With the gang that others make way for, and without those that make way, `queue` or one above it, below what it

@@ -152,6 +152,12 @@ impl Checker {
         members.map(|member| self.amount(member, resource)).fold(0, u64::saturating_add)
     }
 
+    /// What a gang has where it stands, or will have.
+    pub(crate) fn amount_of(&self, of: Start<'_>, resource: &Resource) -> u64 {
+        let members = of.placement.slots.iter().map(|slot| Member { of, slot });
+        members.map(|member| self.amount(member, resource)).fold(0, u64::saturating_add)
+    }
+
     pub(crate) fn is_in(&self, gang: GangId, queue: &QueueName) -> bool {
         self.jobs.get(&gang.job).is_some_and(|job| self.queues.is_on_path(queue, &job.queue))
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use phalanx_sim::{FailureKind, Faults, World, plain_swarm, swarm};
+use phalanx_sim::{Case, FailureKind, Faults, World, plain_swarm, swarm};
 
 #[test]
 fn nothing_breaks_and_all_work_ends() {
@@ -31,6 +31,20 @@ fn seeds_that_broke_something_once() {
     for seed in [4, 13, 14, 41, 330, 539, 755, 785, 6067] {
         let report = plain_swarm(seed);
         assert!(report.failure.is_none(), "{report}");
+    }
+}
+
+/// The same as short files, each named by what was broken; `phalanx-sim swarm --seed N --shrink FILE` writes them.
+#[test]
+fn cases_that_broke_something_once() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut cases: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    for path in cases {
+        let case = Case::from_text(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let failure = case.run(|_| ()).err();
+        assert!(failure.is_none(), "{}: {}", path.display(), failure.unwrap());
     }
 }
 

@@ -74,6 +74,7 @@ impl Ledger {
         if let Some(record) = self.record_mut(gang) {
             record.resize = Some(resize);
         }
+        self.note_stay(gang);
     }
 
     /// A gang at its boundary grows.
@@ -88,6 +89,7 @@ impl Ledger {
         if let Some(record) = self.record_mut(gang) {
             record.resize = None;
         }
+        self.note_stay(gang);
     }
 
     /// Gangs that are to shrink for one.

@@ -34,8 +34,8 @@ impl Ledger {
         let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
-        let stays_until = self.stays_until(id);
-        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until }, self.now);
+        let (stays_until, leaves) = (self.stays_until(id), self.leaves(id));
+        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until, leaves }, self.now);
     }
 
     pub(super) fn discharge(&mut self, id: GangId) {
@@ -100,13 +100,17 @@ impl Ledger {
 
     /// Nothing is held for it any more.
     pub(crate) fn drop_hold(&mut self, gang: GangId) {
-        if let Some(mut hold) = self.holds.remove(&gang) {
+        let mut hold = self.holds.remove(&gang);
+        if let Some(hold) = &mut hold {
             hold.lift(&self.tree, &mut self.space);
             self.queues.want(hold.waits.0, &hold.waits.1, false);
+            self.freed.add(hold.picks.iter().map(|pick| pick.node));
+        }
+        // What is not laid down yet counts as used as well.
+        if hold.is_some() | self.unlaid.remove(&gang) {
             if self.guards.stand(Guard::UncountedWithHold) {
                 self.discharge(gang);
             }
-            self.freed.add(hold.picks.iter().map(|pick| pick.node));
             self.replan = true;
             self.call_off_shrinks_for(gang);
         }

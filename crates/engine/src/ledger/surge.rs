@@ -134,8 +134,10 @@ impl Ledger {
             let rests = crew.resting.contains(&gang);
             match self.record(gang).map(|record| record.is_pending()) {
                 Some(true) => {
-                    if rests {
+                    if rests && self.record(gang).is_some_and(|record| record.reserved.is_some()) {
                         self.drop_hold(gang);
+                        let why = format!("no more than {replicas} replicas are wanted");
+                        out.changes.push(Change::ReservationDropped { gang, why });
                     }
                     self.relist(gang);
                 }

@@ -55,12 +55,12 @@ impl Ledger {
         let times = [
             Some(not_before),
             turn.begins_at,
-            turn.deadline,
             turn.boost.as_ref().map(|boost| boost.until),
             self.preferred_until(gang),
             record.reserved.as_ref().and_then(|reserved| reserved.at),
         ];
-        times.into_iter().flatten().filter(|at| *at > self.now).min()
+        // A deadline counts though it is over: something may have happened to the job in the very step that was to see it.
+        times.into_iter().flatten().filter(|at| *at > self.now).chain(turn.deadline).min()
     }
 
     /// Until when a gang waits for its preferred level.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{EndOf, Ending, Gang, GangId, Job, JobId, Outcome, Phase, Policy, Reason, Timestamp};
+use phalanx_model::{
+    EndOf, Ending, Gang, GangId, GangRecord, Job, JobId, Outcome, Phase, Policy, Reason, Timestamp,
+};
 
 use super::Ledger;
 use crate::guard::Guard;
@@ -243,11 +245,18 @@ impl Ledger {
         })
     }
 
-    fn note_stay(&mut self, gang: GangId) {
+    /// Whether it has what it has for a little while only.
+    pub(super) fn leaves(&self, gang: GangId) -> bool {
+        let ends =
+            |record: &GangRecord| matches!(record.phase, Phase::Stopping { .. }) && record.resize.is_none();
+        self.record(gang).is_some_and(ends)
+    }
+
+    pub(super) fn note_stay(&mut self, gang: GangId) {
         let until = self.stays_until(gang);
         if let Some((queue, job)) = self.queue_of(gang.job).zip(self.job(gang.job)) {
             let seat = self.queues.seat_of(job, gang);
-            self.queues.stay(queue, seat, until);
+            self.queues.stay(queue, seat, until, self.leaves(gang));
         }
     }
 }

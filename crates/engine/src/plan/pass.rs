@@ -391,7 +391,7 @@ impl<'a> Pass<'a> {
             return;
         }
         let tree = self.tree();
-        let before: Vec<Vec<Pick>> = self.chosen.iter().map(|choice| choice.picks.clone()).collect();
+        let before = self.chosen.clone();
         let ceiling = |id: &GangId| Some((*id, Ceiling(tree.level_of_required(self.ledger.gang(*id)?))));
         let mut still: Vec<(GangId, Ceiling)> = self.waiting.iter().filter_map(ceiling).collect();
         // Who is let in has to have room in its queue first.
@@ -409,28 +409,55 @@ impl<'a> Pass<'a> {
         }
         let Desk { search, space, .. } = &mut self.desk;
         together::improve(self.ledger, search, space, &mut self.chosen, &mut still);
-        let chosen = std::mem::take(&mut self.chosen);
-        for (at, choice) in chosen.iter().enumerate() {
-            if before.get(at) != Some(&choice.picks) {
-                self.rebill(choice);
-            }
+        if !self.bill_moved(&before) {
+            let space = &mut self.desk.space;
+            together::put_back(self.ledger, space, &self.chosen, &before);
+            self.chosen = before;
         }
-        self.chosen = chosen;
     }
 
-    /// A start moved, or was let in: its queue is billed for what it has now.
-    fn rebill(&mut self, choice: &Choice) {
-        let id = choice.gang;
-        let (Some(job), Some(gang)) = (self.ledger.job(id.job), self.ledger.gang(id)) else { return };
-        let tree = self.tree();
+    /// Starts moved, or were let in: queues are billed for what these have now, unless that is more than they have room
+    /// for. Whether they were.
+    fn bill_moved(&mut self, before: &[Choice]) -> bool {
+        let stays = |choice: &Choice| before.iter().any(|b| b.gang == choice.gang && b.picks == choice.picks);
+        let moved: Vec<Choice> = self.chosen.iter().filter(|choice| !stays(choice)).cloned().collect();
+        let now = self.ledger.now();
+        let mut had = Vec::new();
+        for choice in &moved {
+            let Some(job) = self.ledger.job(choice.gang.job) else { return false };
+            let Desk { queues, line, .. } = &mut self.desk;
+            let queue =
+                line.place_of(choice.gang).map(|place| place.queue).or_else(|| queues.find(&job.queue));
+            let Some(queue) = queue else { return false };
+            let seat = queues.seat_of(job, choice.gang);
+            had.push((queue, seat, queues.discharge(queue, seat, now)));
+        }
+        let mut has_room = true;
+        for (choice, (queue, seat, _)) in moved.iter().zip(&had) {
+            let (Some(job), Some(gang)) = (self.ledger.job(choice.gang.job), self.ledger.gang(choice.gang))
+            else {
+                continue;
+            };
+            let is_fixed = self.desk.queues.is_fixed(job, choice.gang);
+            match self.admit(*queue, gang, &choice.picks, is_fixed) {
+                Ok(bill) => self.desk.queues.charge(*queue, *seat, Holder::new(bill, is_fixed), now),
+                Err(_) => has_room = false,
+            }
+        }
         let Desk { queues, line, .. } = &mut self.desk;
-        let queue = line.delist(queues, id).map(|place| place.queue).or_else(|| queues.find(&job.queue));
-        let Some(queue) = queue else { return };
-        let seat = queues.seat_of(job, id);
-        queues.discharge(queue, seat, self.ledger.now());
-        let bill = queues.goods.held(tree, queues.settings(), &choice.picks, gang);
-        let is_fixed = queues.is_fixed(job, id);
-        queues.charge(queue, seat, Holder::new(bill, is_fixed), self.ledger.now());
+        if has_room {
+            for choice in &moved {
+                line.delist(queues, choice.gang);
+            }
+            return true;
+        }
+        for (queue, seat, had) in had {
+            queues.discharge(queue, seat, now);
+            if let Some(had) = had {
+                queues.charge(queue, seat, had, now);
+            }
+        }
+        false
     }
 }
 

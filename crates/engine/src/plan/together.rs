@@ -1,6 +1,6 @@
 //! Gangs that start in one step are placed for all of them: what one gains by another place must not cost another more.
 
-use phalanx_model::{Gang, GangId, Placement};
+use phalanx_model::{GangId, Placement};
 
 use super::search::{Ceiling, Search, placement};
 use super::space::{Pick, Space};
@@ -72,6 +72,26 @@ pub(super) fn improve(
     }
 }
 
+/// What was chosen before is chosen again.
+pub(super) fn put_back(ledger: &Ledger, space: &mut Space, chosen: &[Choice], before: &[Choice]) {
+    book_all(ledger, space, chosen, false);
+    book_all(ledger, space, before, true);
+}
+
+fn book_all(ledger: &Ledger, space: &mut Space, choices: &[Choice], is_taken: bool) {
+    let tree = ledger.tree();
+    for (Choice { picks, .. }, gang) in
+        choices.iter().filter_map(|choice| Some((choice, ledger.gang(choice.gang)?)))
+    {
+        if is_taken {
+            space.take(tree, picks, gang);
+        } else {
+            space.give_back(tree, picks, gang);
+        }
+        space.load(tree, picks, gang, is_taken);
+    }
+}
+
 /// Up to three gangs of a list, every combination once.
 #[derive(Clone, Debug)]
 struct Group {
@@ -106,21 +126,8 @@ struct Board<'a> {
 }
 
 impl Board<'_> {
-    fn book(&mut self, gang: &Gang, picks: &[Pick], is_taken: bool) {
-        if is_taken {
-            self.space.take(self.tree, picks, gang);
-        } else {
-            self.space.give_back(self.tree, picks, gang);
-        }
-        self.space.load(self.tree, picks, gang, is_taken);
-    }
-
     fn book_all(&mut self, choices: &[Choice], is_taken: bool) {
-        for choice in choices {
-            if let Some(gang) = self.ledger.gang(choice.gang) {
-                self.book(gang, &choice.picks, is_taken);
-            }
-        }
+        book_all(self.ledger, self.space, choices, is_taken);
     }
 
     fn is_one_priority(&self, choices: &[Choice]) -> bool {

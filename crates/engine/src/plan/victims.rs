@@ -193,6 +193,11 @@ impl Pass<'_> {
                 continue;
             }
             let rule = self.desk.queues.rule(victim.right, wants, victim.party, &claim);
+            let shrinks = left.get(&victim.gang).is_some_and(Option::is_some);
+            if let Some(job) = self.ledger.job(victim.gang.job).filter(|_| !shrinks) {
+                let seat = self.desk.queues.seat_of(job, victim.gang);
+                self.desk.queues.stay(victim.party.queue, seat, Timestamp::MAX, true);
+            }
             let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
             self.evicted.push((victim.gang, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
         }

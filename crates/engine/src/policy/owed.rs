@@ -2,7 +2,8 @@
 //!
 //! In each queue, gangs are counted in the order of their seats, those within the guarantee of a queue below first; a gang
 //! is within the guarantee as long as the sum up to it is, and one that is too large is passed over. So what a gang stands
-//! within changes only by gangs that stand before it. `docs/design/0002-eviction.md` proves that with this nobody can
+//! within changes only by gangs that stand before it. Who makes way or ends for another reason is not counted any more,
+//! though it still has what it had: for its place another is counted already. `docs/design/0002-eviction.md` proves that with this nobody can
 //! evict in turn.
 
 use std::cmp::Reverse;
@@ -239,7 +240,8 @@ impl Queues {
             holder,
             standing: Standing { rank: seat.rank.0, ..Standing::default() },
         };
-        counted.extend(node.holders.iter().map(|(seat, holder)| new(*seat, holder)));
+        let stays = node.holders.iter().filter(|(_, holder)| !holder.leaves);
+        counted.extend(stays.map(|(seat, holder)| new(*seat, holder)));
         counted.extend(more.filter(|(queue, _, _)| *queue == at).map(|(_, seat, holder)| new(seat, holder)));
         let own = &mut counted[first..];
         own.sort_by_key(|gang| (Reverse(gang.standing.guaranteed), gang.seat));

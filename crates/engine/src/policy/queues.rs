@@ -37,12 +37,14 @@ pub(crate) struct Holder {
     pub(crate) is_fixed: bool,
     /// Before that it does not make way either; never while it does not run.
     pub(crate) stays_until: Timestamp,
+    /// It is told to end: what it still has is nobody's ground to stand on.
+    pub(crate) leaves: bool,
 }
 
 impl Holder {
     /// It does not run yet.
     pub(crate) const fn new(bill: Bill, is_fixed: bool) -> Self {
-        Self { bill, is_fixed, stays_until: Timestamp::MAX }
+        Self { bill, is_fixed, stays_until: Timestamp::MAX, leaves: false }
     }
 }
 
@@ -381,9 +383,10 @@ impl Queues {
     }
 
     /// A gang that holds capacity begins to run, or to end.
-    pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp) {
-        let holder = self.nodes[leaf as usize].holders.get_mut(&seat);
-        if holder.is_some_and(|holder| std::mem::replace(&mut holder.stays_until, until) != until) {
+    pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp, leaves: bool) {
+        let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&seat) else { return };
+        if (holder.stays_until, holder.leaves) != (until, leaves) {
+            (holder.stays_until, holder.leaves) = (until, leaves);
             self.stands_otherwise(leaf);
         }
     }

@@ -9,6 +9,7 @@ mod fairness;
 mod news;
 mod places;
 mod random;
+mod rights;
 mod service;
 mod surge;
 mod waiting;

@@ -25,8 +25,8 @@ pub(super) struct Fates {
     full_until: Timestamp,
     /// The step that the full disk finds has not happened yet.
     is_filling: bool,
-    /// Decided while the disk was full: they have not left.
-    kept_back: Vec<Effect>,
+    /// Decided while the disk was full, and when: they have not left.
+    kept_back: Vec<(Effect, u64)>,
     /// Facts had to wait for the disk.
     pub(super) has_waited: bool,
 }
@@ -71,8 +71,7 @@ impl World {
             return true;
         }
         if self.now >= self.fates.full_until && !self.fates.kept_back.is_empty() {
-            let kept_back = std::mem::take(&mut self.fates.kept_back);
-            self.send(kept_back);
+            self.send_kept_back();
         }
         false
     }
@@ -87,15 +86,22 @@ impl World {
     pub(super) fn make_room(&mut self) {
         self.fates.full_until = Timestamp(0);
         self.fates.is_filling = false;
-        let kept_back = std::mem::take(&mut self.fates.kept_back);
-        self.send(kept_back);
+        self.send_kept_back();
+    }
+
+    fn send_kept_back(&mut self) {
+        for (effect, made) in std::mem::take(&mut self.fates.kept_back) {
+            let at = self.later();
+            self.plan(at, Due::Order { effect, made });
+        }
     }
 
     /// Orders leave once they are recorded.
     pub(super) fn send(&mut self, effects: Vec<Effect>) {
         if self.now < self.fates.full_until {
             self.fates.is_filling = false;
-            self.fates.kept_back.extend(effects);
+            let made = self.made;
+            self.fates.kept_back.extend(effects.into_iter().map(|effect| (effect, made)));
             return;
         }
         for effect in effects {

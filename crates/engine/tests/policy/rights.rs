@@ -1,0 +1,49 @@
+//! Who evicts by right, and who is billed for what: what the swarm found.
+
+use phalanx_model::Input;
+use phalanx_testkit::{gang, job, node, queue};
+
+use crate::world::{HOUR, World, settings};
+
+/// One that makes way still has its devices for a while. They were counted beside what it makes way for, so that its queue
+/// seemed to borrow what it was about to give back, and a third gang was evicted for that.
+#[test]
+fn what_makes_way_pushes_nobody_out_of_a_guarantee() {
+    let nodes = [node("a").gpus(8).nvswitch().build(), node("b").gpus(4).nvswitch().build()];
+    let mut world = World::new(|_| (), &nodes);
+    world.tell(&[
+        queue("lab").guaranteed("gpus", 8).observed(),
+        queue("web").guaranteed("gpus", 4).observed(),
+    ]);
+    world.tell(&[queue("other").observed()]);
+    world.submit(job(1, gang(1).devices(4)).queue("lab").class("opportunistic"));
+    world.submit(job(2, gang(1).devices(4)).queue("lab").class("opportunistic"));
+    world.advance(HOUR);
+    // Fills the cluster, and has not run as long as it may.
+    world.submit(job(3, gang(1).devices(4)).queue("other").class("training"));
+    world.tell(&[Input::GangCheckpointed { gang: World::gang(1), at: world.now() }]);
+    world.submit(job(4, gang(1).devices(4)).queue("lab").class("serving"));
+    assert_eq!((world.phase(1), world.used("lab")), ("stopping", 12_000), "the one that loses least");
+    world.submit(job(5, gang(1).devices(4)).queue("web"));
+    assert_eq!(world.evictions(2), 0, "its queue will use no more than the 8 that are its own");
+    world.advance(HOUR);
+    assert!([2, 4, 5].iter().all(|id| world.is_running(*id)), "{:?}", world.phase(5));
+    assert_eq!((world.evictions(2), world.evictions(3)), (0, 1), "whoever borrowed made way");
+}
+
+/// Gangs that start together are placed for all of them; what they then hold may count for more than what each was let in
+/// with.
+#[test]
+fn gangs_that_are_moved_when_they_start_stay_within_the_limit() {
+    let fast = node("fast").gpus(4).model("H100").nvswitch().build();
+    let slow = node("slow").gpus(8).model("A100").pcie().build();
+    let mut world = World::new(|_| (), &[fast, slow]);
+    let worth = settings(|settings| {
+        settings.worth.insert("A100".into(), 500);
+    });
+    world.tell(&[worth, queue("lab").limit("gpus", 5).observed()]);
+    // 3 of the fast and 4 of the slow count for 5. The other way round they would be faster, and count for 5.5.
+    world.submit(job(1, gang(1).devices(3)).and(gang(4).devices(1)).queue("lab"));
+    assert!(world.used("lab") <= 5_000, "a limit of 5, and {} are used", world.used("lab"));
+    assert!(world.is_running(1));
+}
