@@ -1,5 +1,6 @@
 //! Results that other schedulers published from their simulators, and what comes out of our world under their settings.
 
+mod claims;
 mod compare;
 mod gavel;
 mod muri;
@@ -30,17 +31,21 @@ impl Row {
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut is_json = false;
+    let (mut is_json, mut is_kept) = (false, false);
     let mut folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let (what, rest) = arguments.split_first().ok_or("say which: muri, shockwave, gavel, philly, compare")?;
+    let (what, rest) =
+        arguments.split_first().ok_or("say which: muri, shockwave, gavel, philly, compare, claims")?;
     let mut only = Vec::new();
     let mut rest = rest.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--json" => is_json = true,
+            "--write" => is_kept = true,
             "--data" => folder = rest.next().map(PathBuf::from).ok_or("--data needs a path after it")?,
             "--only" => only.push(rest.next().ok_or("--only needs a name after it")?.clone()),
-            other => return Err(format!("unknown argument {other}; known are --json, --data, --only")),
+            other => {
+                return Err(format!("unknown argument {other}; known are --json, --data, --only, --write"));
+            }
         }
     }
     let rows = match what.as_str() {
@@ -48,8 +53,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         "shockwave" => shockwave::measure(&folder)?,
         "gavel" => gavel::measure(&folder)?,
         "compare" => return compare::measure(&folder, &only, is_json),
+        "claims" => return claims::measure(&folder, &only, is_kept),
         "philly" => return philly::measure(&folder, is_json),
-        other => return Err(format!("{other} is none of muri, shockwave, gavel, philly, compare")),
+        other => return Err(format!("{other} is none of muri, shockwave, gavel, philly, compare, claims")),
     };
     if is_json {
         println!("{}", serde_json::to_string(&rows).map_err(|e| e.to_string())?);
