@@ -118,3 +118,16 @@ fn measured(text: &str) -> Result<(usize, f64, f64), String> {
     let together = parts.iter().flatten().sum::<f64>() / parts.len().max(1) as f64;
     Ok((parts.len(), together, each.get(each.len() / 10).copied().unwrap_or(0.0)))
 }
+
+#[test]
+fn pairs_that_were_measured_are_held_against_each_alone() {
+    let table = r#"{"v100": {
+        "('A', 1)": {"null": 10.0, "('A', 1)": [5.0, 5.0], "('B', 1)": [8.0, 2.0], "('C', 1)": [0.0, 0.0]},
+        "('B', 1)": {"null": 4.0, "('A', 1)": [2.0, 8.0]},
+        "('C', 1)": {"null": 1.0},
+        "('A', 2)": {"null": 20.0}}}"#;
+    // A with A: half each. A with B: 0.8 and 0.5. C does not fit beside A.
+    let (pairs, together, least) = measured(table).unwrap_or_default();
+    assert_eq!(pairs, 2);
+    assert!((together - (1.0 + 1.3) / 2.0).abs() < 1e-9 && (least - 0.5).abs() < 1e-9, "{together} {least}");
+}
