@@ -12,9 +12,9 @@ use super::draw::{exponential_ms, unit, weighted};
 use super::{HOURS_OF_YEAR, PRICE, percent, whole};
 
 const HOUR_MS: u64 = 3_600_000;
-const DAYS: u64 = 5;
-/// Jobs come until a day before the end.
-const SUBMIT_MS: u64 = (DAYS - 1) * 24 * HOUR_MS;
+const DAYS: u64 = 3;
+/// Jobs come until half a day before the end.
+const SUBMIT_MS: u64 = (DAYS * 24 - 12) * HOUR_MS;
 const SEED: u64 = 1;
 
 /// Used to 60 % and to 25 %, a fleet is used to 30 % where there are six inference GPUs for each that trains: (60 - 30) / (30 -
@@ -34,12 +34,10 @@ const SERVICES: usize = 24;
 /// A worker does a request in 200 ms and takes a seventh of a GPU meanwhile.
 const RATE_MILLI: u64 = 5_000;
 const SLICES: u32 = 7;
-/// Of what the workers of a replica can do.
-const TARGET_MILLI: u32 = 750;
+/// Of what the workers of a replica can do, and the nodes of the one cluster that are tried with it.
+const TRIED: [(u32, [u32; 3]); 2] = [(750, [12, 14, 16]), (600, [14, 16, 18])];
 const LOADS_MS: u64 = 45_000;
 const NOISE_MILLI: u32 = 50;
-/// Nodes of the one cluster that are tried.
-const NODES: [u32; 5] = [12, 13, 14, 16, 18];
 
 fn name(text: &str) -> Result<QueueName, String> {
     QueueName::new(text).map_err(|e| e.to_string())
@@ -68,30 +66,33 @@ fn fleet(nodes: u32) -> Result<Fleet, String> {
 fn training() -> Result<Vec<Training>, String> {
     let mut rng = Rng::new(SEED);
     let mean: f64 = SIZES.iter().map(|(gpus, of_100)| f64::from(*gpus) * *of_100 as f64 / 100.0).sum();
-    let every_ms = mean * MEAN_RUN_MS as f64 / (TRAINING_USED * f64::from(TRAINING_NODES * 8));
-    let mut all = Vec::new();
-    let mut submit_ms = 0;
-    loop {
+    let work = TRAINING_USED * f64::from(TRAINING_NODES * 8) * (DAYS * 24 * HOUR_MS) as f64;
+    let every_ms = mean * MEAN_RUN_MS as f64 * SUBMIT_MS as f64 / work;
+    let mut drawn: Vec<(u64, u32, u64)> = Vec::new();
+    let mut submit_ms = exponential_ms(&mut rng, every_ms as u64);
+    while submit_ms < SUBMIT_MS {
+        drawn.push((submit_ms, weighted(&mut rng, &SIZES), exponential_ms(&mut rng, MEAN_RUN_MS)));
         submit_ms += exponential_ms(&mut rng, every_ms as u64);
-        if submit_ms >= SUBMIT_MS {
-            return Ok(all);
-        }
-        all.push(Training {
-            queue: name("training")?,
-            submit_ms,
-            gpus: weighted(&mut rng, &SIZES),
-            run_ms: exponential_ms(&mut rng, MEAN_RUN_MS).max(10 * 60_000),
-            starts_ms: START_MS,
-            checkpoint_ms: CHECKPOINT_MS,
-            save_ms: SAVE_MS,
-            takes_spot: false,
-        });
     }
+    // Times are stretched so that all work together is as much as the input says.
+    let stretch = work / drawn.iter().map(|(_, gpus, run_ms)| f64::from(*gpus) * *run_ms as f64).sum::<f64>();
+    let queue = name("training")?;
+    let job = |(submit_ms, gpus, run_ms): (u64, u32, u64)| Training {
+        queue: queue.clone(),
+        submit_ms,
+        gpus,
+        run_ms: ((run_ms as f64 * stretch) as u64).max(60_000),
+        starts_ms: START_MS,
+        checkpoint_ms: CHECKPOINT_MS,
+        save_ms: SAVE_MS,
+        takes_spot: false,
+    };
+    Ok(drawn.into_iter().map(job).collect())
 }
 
 /// Services whose peaks differ by up to eight times, and whose mean load together is what the inference fleet is used for.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "requests a second")]
-fn services(later_ms: impl Fn(usize) -> u64) -> Result<Vec<Service>, String> {
+fn services(target_milli: u32) -> Result<Vec<Service>, String> {
     let mut rng = Rng::new(SEED + 1);
     let peaks: Vec<f64> = (0..SERVICES).map(|_| 8_f64.powf(unit(&mut rng))).collect();
     let day: u32 = phalanx_sim::fleet::DAY_MILLI.iter().sum();
@@ -100,7 +101,7 @@ fn services(later_ms: impl Fn(usize) -> u64) -> Result<Vec<Service>, String> {
     let scale = workers * RATE_MILLI as f64 / mean / peaks.iter().sum::<f64>();
     let service = |(at, peak): (usize, f64)| {
         let peak_milli = (peak * scale) as u64;
-        let most = peak_milli as f64 / RATE_MILLI as f64 / (f64::from(TARGET_MILLI) / 1_000.0);
+        let most = peak_milli as f64 / RATE_MILLI as f64 / (f64::from(target_milli) / 1_000.0);
         Ok(Service {
             queue: name("serving")?,
             needs: Needs { part: Some(PartNeed::Profile("1g.10gb".to_owned())), ..Needs::default() },
@@ -109,9 +110,9 @@ fn services(later_ms: impl Fn(usize) -> u64) -> Result<Vec<Service>, String> {
             workers: 1,
             rate_milli: RATE_MILLI,
             gpu_milli: 1_000 / SLICES,
-            target_milli: TARGET_MILLI,
+            target_milli,
             starts_ms: LOADS_MS,
-            load: Load { peak_milli, later_ms: later_ms(at), noise_milli: NOISE_MILLI, seed: at as u64 },
+            load: Load { peak_milli, later_ms: 0, noise_milli: NOISE_MILLI, seed: at as u64 },
         })
     };
     peaks.into_iter().enumerate().map(service).collect()
@@ -142,9 +143,6 @@ fn longer(before: &FleetReport, after: &FleetReport) -> f64 {
     sum(|both| both.1) / sum(|both| both.0).max(1.0)
 }
 
-/// A name, and by how much the day of each service begins later.
-type Curve = (&'static str, fn(usize) -> u64);
-
 pub(super) fn measure(_: &Path) -> Result<String, String> {
     let jobs = training()?;
     let mut out = format!(
@@ -153,40 +151,37 @@ pub(super) fn measure(_: &Path) -> Result<String, String> {
          Declared: {} GPUs that train, {INFERENCE_GPUS:.0} that serve (so that both together are used to 30 %); {} jobs of 1 to 16 \
          GPUs and {} h on the average, checkpoints every 15 min, a minute to start, 20 s to save; {SERVICES} services with \
          one curve of the day (its mean is 62 % of the peak), 5 % noise, 200 ms for each request, {SLICES} workers or MIG slices on a \
-         GPU, replicas for {} % load that load their model in 45 s; {DAYS} days; {PRICE:.2} for a GPU-hour. Before: whole GPUs for each \
+         GPU, replicas that load their model in 45 s, as many as have the target load each; {DAYS} days; {PRICE:.2} for a GPU-hour. Before: whole GPUs for each \
          service, in proportion to its peak. After: the engine scales slices, training makes way. Response times are those \
          of an M/M/c queue; late is who waits longer than 200 ms. Training time: mean completion over that before.\n\n",
         TRAINING_NODES * 8,
         jobs.len(),
         MEAN_RUN_MS / HOUR_MS,
-        TARGET_MILLI / 10,
     );
     let before =
         Fleet { training: jobs.clone(), ..fleet(TRAINING_NODES)? }.run().map_err(|e| e.to_string())?;
-    let curves: [Curve; 2] =
-        [("all peaks at once", |_| 0), ("in three time zones", |at| (at % 3) as u64 * 8 * HOUR_MS)];
     out.push_str(
-        "| GPUs | used | training time | lost, GPU-h | restarts | response, ms | late | scaling tax | saved a year |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
+        "| GPUs | target load | used | training time | lost, GPU-h | restarts | response, ms | late | scaling tax | saved a year |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
     );
     let span_ms = (DAYS * 24 * HOUR_MS) as f64;
     let gpus_before = f64::from(TRAINING_NODES * 8) + INFERENCE_GPUS;
-    for (curve, later_ms) in curves {
-        let services = services(later_ms)?;
-        let served = served_before(&services);
-        let used = percent(before.trained_gpu_ms + served.busy_gpu_ms, gpus_before * span_ms);
-        let _ = writeln!(
-            out,
-            "| {gpus_before:.0}, apart, {curve} | {used:.1} % | 1.00 | {:.1} | {} | {:.1} | {:.3} % | | |",
-            before.lost_gpu_ms / 3.6e6,
-            before.restarts,
-            served.mean_ms(),
-            served.late_percent()
-        );
-        for nodes in NODES {
+    let served = served_before(&services(1_000)?);
+    let _ = writeln!(
+        out,
+        "| {gpus_before:.0}, apart | | {:.1} % | 1.00 | {:.1} | {} | {:.1} | {:.3} % | | |",
+        percent(before.trained_gpu_ms + served.busy_gpu_ms, gpus_before * span_ms),
+        before.lost_gpu_ms / 3.6e6,
+        before.restarts,
+        served.mean_ms(),
+        served.late_percent()
+    );
+    for (target_milli, tried) in TRIED {
+        let services = services(target_milli)?;
+        for nodes in tried {
             let fleet = Fleet { services: services.clone(), training: jobs.clone(), ..fleet(nodes)? };
             let after = fleet.run().map_err(|e| e.to_string())?;
-            row(&mut out, &before, &after, gpus_before);
+            row(&mut out, target_milli / 10, &before, &after, gpus_before);
         }
     }
     out.push_str(
@@ -195,14 +190,14 @@ pub(super) fn measure(_: &Path) -> Result<String, String> {
     Ok(out)
 }
 
-fn row(out: &mut String, before: &FleetReport, after: &FleetReport, gpus_before: f64) {
+fn row(out: &mut String, target_percent: u32, before: &FleetReport, after: &FleetReport, gpus_before: f64) {
     let gpus = after.gpu_ms / (DAYS * 24 * HOUR_MS) as f64;
     let served = after.served();
     let loading = f64::from(served.replica_starts) * LOADS_MS as f64 / f64::from(SLICES);
     let tax = loading + after.held_gpu_ms - after.trained_gpu_ms;
     let _ = writeln!(
         out,
-        "| {gpus:.0}, together | {:.1} % | {:.2} | {:.1} | {} | {:.1} | {:.3} % | {:.1} % | {} |",
+        "| {gpus:.0}, together | {target_percent} % | {:.1} % | {:.2} | {:.1} | {} | {:.1} | {:.3} % | {:.1} % | {} |",
         percent(after.useful_gpu_ms(), after.gpu_ms),
         longer(before, after),
         after.lost_gpu_ms / 3.6e6,

@@ -13,7 +13,7 @@ use phalanx_sim::replay::{Act, Job, Machines, Part, Place, Placed, Replay, Sched
 use super::draw::{exponential_ms, weighted};
 use crate::peers::{self, Ask, Peer};
 
-const JOBS: u32 = 1_500;
+const JOBS: u32 = 500;
 const SEED: u64 = 1;
 /// Devices, and how many of a hundred jobs have so many.
 const SIZES: [(u32, u64); 7] = [(8, 20), (16, 20), (32, 20), (64, 16), (128, 14), (256, 7), (512, 3)];
@@ -23,7 +23,7 @@ const LOAD: f64 = 0.85;
 /// Above the leaves there is half of what is below.
 const OVERSUBSCRIPTION_MILLI: u32 = 2_000;
 const TRAFFIC_MILLI: [u32; 3] = [150, 300, 500];
-const POLICIES: [&str; 5] = ["phalanx", "topology", "best-fit", "first-fit", "spread"];
+const POLICIES: [&str; 4] = ["phalanx", "topology", "first-fit", "spread"];
 const NAIVE: [&str; 4] = ["first-fit", "spread", "naive", "random"];
 
 /// Whoever fits starts, in the order of submission, where another scheduler would put it: whole nodes, or a part of one.

@@ -106,8 +106,9 @@ impl Fleet {
 
 impl<'a> Run<'a> {
     fn new(fleet: &'a Fleet) -> Result<Self, Failure> {
-        let mut world =
-            World::new(phalanx_engine::Config::default(), Faults::none(), fleet.seed).keeping_events();
+        let mut world = World::new(phalanx_engine::Config::default(), Faults::none(), fleet.seed)
+            .keeping_events()
+            .telling_every(EVERY_MS);
         world.configure(fleet.levels.clone())?;
         world.tell([Input::SettingsConfigured { settings: Box::new(fleet.settings.clone()) }])?;
         let queue = |queue: &phalanx_model::Queue| Input::QueueObserved { queue: Box::new(queue.clone()) };

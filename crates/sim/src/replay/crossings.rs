@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Machines, Part, gpus_of};
 
+/// Shares of uplinks are rounded up to such parts: places look alike more often, and small changes are none.
+const PARTS: u32 = 16;
+
 /// By level above the nodes, outermost first, and domain: the jobs that have devices inside and outside of it, with how many
 /// they have inside.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +18,7 @@ impl Crossings {
         Self(cluster.spans.iter().take(levels).map(|spans| vec![Vec::new(); spans.len()]).collect())
     }
 
-    /// A job is there, or goes. Those whose share of an uplink that changes.
+    /// A job is there, or goes. Those whose part of an uplink that changes.
     pub(super) fn change(
         &mut self,
         cluster: &Machines,
@@ -26,8 +29,11 @@ impl Crossings {
         let mut others = BTreeSet::new();
         for (depth, at, gpus) in crossed(cluster, place) {
             let Some(users) = self.0.get_mut(depth).and_then(|domains| domains.get_mut(at)) else { continue };
+            let all: u32 = users.iter().map(|(_, gpus)| gpus).sum();
             users.retain(|(user, _)| *user != job);
-            others.extend(users.iter().map(|(user, _)| *user));
+            let now = if is_there { all + gpus } else { all.saturating_sub(gpus) };
+            let changes = users.iter().filter(|(_, ours)| parts(*ours, all) != parts(*ours, now));
+            others.extend(changes.map(|(user, _)| *user));
             if is_there {
                 users.push((job, gpus));
             }
@@ -35,12 +41,18 @@ impl Crossings {
         others
     }
 
-    /// Devices inside a domain of all jobs that send across its uplink; the domain is the one of a node on a level.
+    /// Among how many devices a job with `ours` of them inside the domain of a node shares its uplink.
     #[must_use]
-    pub fn gpus(&self, cluster: &Machines, depth: usize, node: usize) -> u32 {
+    pub fn sharing(&self, cluster: &Machines, depth: usize, node: usize, ours: u32) -> u32 {
         let users = self.0.get(depth).and_then(|domains| domains.get(cluster.domain_of(depth, node)));
-        users.into_iter().flatten().map(|(_, gpus)| gpus).sum()
+        let all: u32 = users.into_iter().flatten().map(|(_, gpus)| gpus).sum();
+        (ours * PARTS).div_ceil(parts(ours, all.max(ours)))
     }
+}
+
+/// The part that a job has, of [`PARTS`].
+fn parts(ours: u32, all: u32) -> u32 {
+    (ours * PARTS).div_ceil(all.max(1)).max(1)
 }
 
 /// Domains whose uplinks a place uses: level, number there, devices inside.

@@ -32,9 +32,6 @@ type Shape = Vec<(String, u64, Vec<(usize, u32)>)>;
 /// How many devices share the uplink of a node's domain on a level.
 type Sharing<'a> = &'a dyn Fn(usize, usize) -> u32;
 
-/// Shares of uplinks are rounded up to such parts, so that places look alike more often.
-const PARTS: u32 = 32;
-
 impl Placed {
     /// Jobs that send across the same uplinks share them.
     #[must_use]
@@ -185,13 +182,8 @@ impl Progress for Placed {
         _: f64,
         crossings: &Crossings,
     ) -> Rate {
-        let among = |depth, node| {
-            let ours = inside(place, cluster, depth, node);
-            let all = crossings.gpus(cluster, depth, node).max(ours);
-            // As many as leave at least the part that is ours.
-            let parts = (ours * PARTS).div_ceil(all.max(1)).max(1);
-            (ours * PARTS).div_ceil(parts)
-        };
+        let among =
+            |depth, node| crossings.sharing(cluster, depth, node, inside(place, cluster, depth, node));
         self.rate_with(of, place, cluster, &among)
     }
 }
