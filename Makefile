@@ -15,8 +15,9 @@ demo: check-tools ## Build everything and watch a gang job wait, run and survive
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/demo
 
-test: check-tools wasm-target ## Everything that must pass: format, lints, walls, tests, a short demo
+test: check-tools wasm-target ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, a short demo
 	$(CARGO) run --quiet -p xtask -- ci
+	$(MAKE) --no-print-directory swarm
 	$(CARGO) build --quiet -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/debug/demo --quick
 

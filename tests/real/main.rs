@@ -25,3 +25,4 @@ mod support;
 mod swarm;
 mod timing;
 mod users;
+mod whatif;

@@ -173,7 +173,12 @@ impl Checker {
                     let milli = |board: Board| Some(board.least_milli(&board.instance(profile)?));
                     Board::of(device).and_then(milli).unwrap_or(0)
                 }
-                (Some(DevicePart::Share), Some(PartNeed::Share { compute_milli, .. })) => *compute_milli,
+                (Some(DevicePart::Share), Some(PartNeed::Share { compute_milli, memory_bytes, .. })) => {
+                    // Whatever is the larger part of the device.
+                    let of_memory = u128::from(*memory_bytes) * 1_000;
+                    let of_memory = of_memory.checked_div(device.memory_bytes.into()).unwrap_or(0);
+                    u32::try_from(of_memory).unwrap_or(u32::MAX).max(*compute_milli).min(1_000)
+                }
                 (Some(DevicePart::Share), _) => 0,
             };
             self.queues.unit(device, resource).saturating_mul(part_milli.into()) / 1_000

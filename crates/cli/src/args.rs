@@ -20,6 +20,7 @@ Exit codes:
   0    done; for `run` and `submit --wait`: the job succeeded
   N    `run` and `submit --wait`: the job's own exit code
   1    `topo check`: something severe was found; `topo probe`: a pair could not be measured
+  2    `replay --check`: a step is decided otherwise than it was
   64   bad flags or files, or a job that can never run here
   66   no such job or node
   69   no daemon answers; `phalanx up --detach` starts one
@@ -112,6 +113,14 @@ pub(crate) enum Verb {
     Calendar(Calendar),
     /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
     Notice(Notice),
+    /// Write down all that rebuilds the scheduler as it is now, for `sim whatif`; without the programs of jobs.
+    Snapshot {
+        /// Where to [default: standard output].
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Show what happened, decision by decision with reasons, and how things were then: out of the journal.
+    Replay(Replay),
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
     #[command(disable_help_flag = true)]
     Sim {
@@ -365,6 +374,31 @@ pub(crate) struct History {
     /// At most this many, the newest.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// Folder of a journal [default: that of the state folder].
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+    /// What happened since then: `2026-11-20T14:03`, or `2026-11-20T14:03Z`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// What happened until then, and how things were then [default: all].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Only of this job: number or name.
+    #[arg(long, value_name = "JOB", add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: Option<String>,
+    /// Only of jobs in this queue.
+    #[arg(long, value_name = "QUEUE", add = ArgValueCompleter::new(complete::queues))]
+    pub(crate) queue: Option<String>,
+    /// Only whether every recorded step is decided again as it was; exit code 2 where one is not.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Write down how things were then, for `sim whatif`.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) snapshot: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

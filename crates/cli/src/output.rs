@@ -86,6 +86,12 @@ impl<'a, T: Serialize> Document<'a, T> {
         Self { api_version: VERSION, kind, body }
     }
 
+    /// In one line, as it is kept in files.
+    pub(crate) fn line(&self) -> Result<String, Failure> {
+        let broken = |e: serde_json::Error| Failure::internal(format!("the answer cannot be written: {e}"));
+        serde_json::to_string(self).map(|text| text + "\n").map_err(broken)
+    }
+
     /// `None` for formats that are not documents.
     fn render(&self, format: &Format) -> Result<Option<String>, Failure> {
         let broken =

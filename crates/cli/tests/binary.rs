@@ -13,7 +13,7 @@ use fake::{Fake, Run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_local::protocol::{Answer, ErrorCode, ErrorView, JobRef, JobView, Verb};
-use phalanx_model::{Ending, FailureClass, JobId, Rejection};
+use phalanx_model::{Ending, FailureClass, JobId, Rejection, Snapshot};
 use serde_json::Value;
 
 /// A daemon with the hand-made world.
@@ -60,6 +60,10 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Cordon { node } => done(&format!("{node} takes no new work")),
         Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
         Verb::Calendar => vec![Answer::Calendar(views::calendar())],
+        Verb::Snapshot => {
+            let snapshot = Snapshot::of("0.1.0", views::NOW, Vec::new());
+            vec![Answer::Snapshot(Box::new(snapshot))]
+        }
         Verb::AddWindow(_) | Verb::RemoveWindow { .. } | Verb::NoticeSpot { .. } => done("told"),
         Verb::Follow { .. } => Vec::new(),
     }
@@ -473,6 +477,11 @@ fn completion_knows_jobs_and_nodes() {
     assert_eq!(fake.complete(&["notice", "gpu-1"]), "gpu-1\n");
     assert_eq!(fake.complete(&["calendar", "a"]), "add\n");
     assert_eq!(fake.complete(&["calendar", "remove", "leaf"]), "leaf=leaf-1\nleaf=leaf-2\n");
+    assert_eq!(fake.complete(&["sim", "wh"]), "whatif\n");
+    assert_eq!(fake.complete(&["sim", "run", "--tra"]), "--traffic\n--trace\n");
+    assert_eq!(fake.complete(&["sim", "compare", "--policies", "fifo,the"]), "fifo,themis\n");
+    assert_eq!(fake.complete(&["sim", "whatif", "--drain", "gpu"]), "gpu-1\ngpu-2\n");
+    assert_eq!(fake.complete(&["sim", "whatif", "--add-nodes", "2:"]), "2:leaf-1\n2:leaf-2\n");
     assert_eq!(Fake::absent().complete(&["why", "b"]), "");
     assert!(fake.run("completion bash").out.contains("complete"));
     assert_eq!(fake.run("completion tcsh").code, 64);

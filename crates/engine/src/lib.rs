@@ -15,6 +15,7 @@ mod ledger;
 mod placer;
 mod plan;
 mod policy;
+pub mod sentences;
 mod share;
 mod torus;
 mod what_if;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
-    Question, Reason, Report, Timestamp, Wake,
+    Question, Reason, Report, Snapshot, Timestamp, Wake,
 };
 
 use ledger::Ledger;
@@ -60,6 +61,19 @@ impl Engine {
     #[must_use]
     pub fn new(epoch: Epoch, config: Config) -> Self {
         Self { ledger: Ledger::new(epoch), config }
+    }
+
+    /// The same with what another engine worked out about shapes of machines: they need not be worked out again.
+    #[must_use]
+    pub fn with_shapes(mut self, shapes: &Shapes) -> Self {
+        self.ledger.lent = shapes.clone();
+        self
+    }
+
+    /// What this engine worked out about the shapes of its machines; it is the same for every engine.
+    #[must_use]
+    pub fn shapes(&self) -> Shapes {
+        self.ledger.tree().shapes()
     }
 
     /// Takes one guard away, to see that the tests notice.
@@ -131,6 +145,25 @@ impl Engine {
     #[must_use]
     pub fn facts(&self) -> Vec<Input> {
         self.ledger.facts()
+    }
+
+    /// The latest time that it was told of.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.ledger.now()
+    }
+
+    /// The facts with their time, to be handed out.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(VERSION, self.ledger.now(), self.facts())
+    }
+
+    /// How long a job's gangs are likely to run, in milliseconds, and how many runs of such jobs say so; none where
+    /// it has no limit or nothing like it ran yet.
+    #[must_use]
+    pub fn likely_ms(&self, job: &Job) -> Option<(u64, u32)> {
+        self.ledger.likely_ms(job)
     }
 
     #[must_use]
@@ -212,4 +245,4 @@ impl Engine {
 #[cfg(feature = "mutation")]
 pub use guard::Guard;
 pub use placer::{Found, Placer, Share};
-pub use plan::{Free, Instance, Piece, Reshape};
+pub use plan::{Free, Instance, Piece, Reshape, Shapes};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_model::{CostTable, DeviceMask, Gang, Levels, Node, NodeName, Placement};
 
 use crate::grid::Gain;
-use crate::plan::{Ceiling, LevelAt, Pick, Piece, Search, Space, Tree, grid_gain, placement};
+use crate::plan::{Ceiling, LevelAt, Pick, Piece, Search, Shapes, Space, Tree, grid_gain, placement};
 
 /// A cluster, what is free in it, and the memory of searches.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Placer {
     #[must_use]
     pub fn new(levels: &Levels, nodes: impl IntoIterator<Item = Node>, costs: &CostTable) -> Self {
         let nodes: BTreeMap<NodeName, Node> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
-        let tree = Tree::build(levels, &nodes, costs, None);
+        let tree = Tree::build(levels, &nodes, costs, None, &Shapes::default());
         let space = Space::free_of(&tree);
         Self { tree, space, search: Search::default() }
     }

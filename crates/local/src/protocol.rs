@@ -9,7 +9,7 @@ use std::fmt;
 use phalanx_model::{
     Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Leave, Levels, Node,
     NodeName, Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize,
-    Settings, Spot, Timestamp,
+    Settings, Snapshot, Spot, Timestamp,
 };
 use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
@@ -157,6 +157,8 @@ pub enum Verb {
         node: NodeName,
         in_ms: Option<u64>,
     },
+    /// All that rebuilds the scheduler as it is now, elsewhere.
+    Snapshot,
     /// Ends the daemon; jobs go on and are adopted by the next one.
     Stop,
 }
@@ -228,6 +230,7 @@ pub enum Answer {
     History(Vec<HistoryView>),
     /// By when they begin.
     Calendar(Vec<WindowView>),
+    Snapshot(Box<Snapshot>),
     Done {
         detail: String,
     },

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use phalanx_model::show::span;
 use phalanx_model::{
     Gang, GangId, GangRecord, Job, Needs, Node, NodeName, PartNeed, Phase, Placement, Timestamp,
 };
 
 use crate::protocol::{EventView, SpotView};
-use crate::views::span;
 
 /// The word of the event that says what one attempt of a gang saved.
 const WHAT: &str = "spot";

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{Change, Input, Job, JobId, NodeName, SecretSource, Turn};
+use phalanx_model::{Change, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
 use crate::daemon::Daemon;
@@ -114,6 +114,12 @@ pub(crate) fn answer(
         Verb::AddWindow(asked) => calendar::add(daemon, peer, asked)?,
         Verb::RemoveWindow { nodes, begins_at } => calendar::remove(daemon, peer, &nodes, begins_at)?,
         Verb::NoticeSpot { node, in_ms } => calendar::notice(daemon, peer, &node, in_ms)?,
+        Verb::Snapshot => {
+            let snapshot = daemon.engine.look(Engine::snapshot)?;
+            // What was decided last stands since then, and it goes on from now.
+            let taken_at = phalanx_shell::unix_now().max(snapshot.taken_at);
+            Answer::Snapshot(Box::new(Snapshot { taken_at, ..snapshot }))
+        }
         Verb::Stop => {
             operator(peer)?;
             reply.send(&Answer::Done { detail: "jobs go on and wait for the next daemon".to_owned() })?;

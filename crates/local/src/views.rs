@@ -2,7 +2,6 @@
 
 mod calendar;
 mod queues;
-mod sentences;
 mod service;
 
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use phalanx_model::{
     CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
     Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
 };
-use phalanx_shell::{Engine, cost};
+use phalanx_shell::{Engine, cost, sentences};
 
 use crate::protocol::{
     DryRunView, ElasticView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView,
@@ -19,7 +18,6 @@ use crate::protocol::{
 };
 pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
-pub(crate) use sentences::{gang as gang_name, reason as reason_sentence, span, stop as stop_sentence};
 
 /// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
 const STANDARD: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 1 << 30, compute_ns: 0 };
@@ -142,9 +140,9 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
         match &record.phase {
             Phase::Pending { .. } => {
                 let reason = engine.reason(record.id).unwrap_or(Reason::None);
-                return (reason.word().to_owned(), reason_sentence(engine, &reason));
+                return (reason.word().to_owned(), sentences::reason(engine, &reason));
             }
-            Phase::Stopping { cause, .. } => return (String::new(), stop_sentence(engine, cause)),
+            Phase::Stopping { cause, .. } => return (String::new(), sentences::stop(engine, cause)),
             _ => {}
         }
     }

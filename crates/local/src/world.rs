@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{
-    Change, Effect, GangId, GangRecord, JobId, Node, NodeName, Order, Phase, Placement, Reason, Reserved,
-    Resize, Signal, StopCause, Timestamp,
+    Change, Effect, GangId, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
 };
-use phalanx_shell::{Engine, World};
-use phalanx_spec::quantity::format_milli;
+use phalanx_shell::{Engine, World, sentences};
 
 use crate::Paths;
 use crate::hands::Task;
@@ -154,7 +152,7 @@ fn term_at(engine: &Engine, gang: GangId, signal: Signal) -> Timestamp {
 
 /// A change as one line of a job's history.
 pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, EventView)> {
-    let (job, what, detail) = line_of(at, change, engine)?;
+    let (job, what, detail) = sentences::change(at, change, engine)?;
     // What people will want to settle an argument with is kept whole.
     let is_kept = matches!(
         change,
@@ -164,101 +162,4 @@ pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(
     );
     let record = if is_kept { serde_json::to_value(change).ok() } else { None };
     Some((job, EventView { at, what: what.to_owned(), detail, record }))
-}
-
-fn line_of(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, &'static str, String)> {
-    Some(match change {
-        Change::JobAccepted { job } => (*job, "submitted", String::new()),
-        Change::GangPlaced { gang, attempt, placement } => {
-            let where_ = format!("attempt {attempt} on {} (one {})", nodes_of(placement), placement.level);
-            (gang.job, "starting", where_)
-        }
-        Change::GangRunning { gang, attempt } => (gang.job, "running", format!("attempt {attempt}")),
-        Change::GangStopping { gang, cause: cause @ StopCause::Preempted(_), .. } => {
-            (gang.job, "evicted", views::stop_sentence(engine, cause))
-        }
-        Change::GangStopping { gang, cause, .. } => {
-            (gang.job, "stopping", views::stop_sentence(engine, cause))
-        }
-        Change::GangRetrying { gang, failures, .. } => {
-            let times = match failures {
-                0 => String::new(),
-                1 => "after 1 failure".to_owned(),
-                n => format!("after {n} failures"),
-            };
-            (gang.job, "waiting again", times)
-        }
-        Change::JobFinished { job, ending } => (*job, ending.word(), detail_of(ending)),
-        Change::ServiceScaled { job, before, replicas, load_milli } => {
-            let load = load_milli.map(|load| format!("; they have {} of its metric", format_milli(load)));
-            (*job, "scaled", format!("{replicas} replicas instead of {before}{}", load.unwrap_or_default()))
-        }
-        // Said of what was submitted in this very step.
-        Change::ReasonChanged { reason: Reason::None, .. } => return None,
-        Change::ReasonChanged { gang, reason } => {
-            let sentence = views::reason_sentence(engine, reason);
-            (gang.job, "pending", format!("{}: {sentence}", reason.word()))
-        }
-        Change::GangReserved { gang, reserved } => {
-            let free = match reserved.at {
-                None if is_kept(engine, *gang, reserved) => "its own until it starts again".to_owned(),
-                Some(free) => format!("free {} from now at the latest", views::span(free.since(at))),
-                None => "no time limit says when it is free".to_owned(),
-            };
-            (gang.job, "reserved", format!("{}; {free}", nodes_of(&reserved.placement)))
-        }
-        Change::ReplicaLeaves { gang, leave } => (
-            gang.job,
-            "leaves",
-            format!("{} once another runs in its stead: {}", views::gang_name(engine, *gang), leave.detail),
-        ),
-        Change::ReplicaStays { gang } => (gang.job, "stays", views::gang_name(engine, *gang)),
-        Change::ReplicaReplaced { gang, by } => {
-            let (gang_name, by) = (views::gang_name(engine, *gang), views::gang_name(engine, *by));
-            (gang.job, "replaced", format!("{by} runs in the stead of {gang_name}"))
-        }
-        Change::ResizeAsked { gang, resize } => (gang.job, "resize", resize_sentence(engine, *gang, resize)),
-        Change::ReservationDropped { gang, why } => (gang.job, "reservation dropped", why.clone()),
-        Change::JobRejected { .. } | Change::InputRejected { .. } | Change::GangFinished { .. } => {
-            return None;
-        }
-    })
-}
-
-/// Whether a gang has this place held because it just had it, and is to start there with another size.
-fn is_kept(engine: &Engine, gang: GangId, reserved: &Reserved) -> bool {
-    // It may have started again by now.
-    let is_its = |record: &GangRecord| record.resize.is_some() || record.holds_capacity();
-    reserved.evicts && engine.gang(gang).is_some_and(is_its)
-}
-
-fn resize_sentence(engine: &Engine, gang: GangId, resize: &Resize) -> String {
-    let size = resize.size;
-    let is_stopping = |record: &GangRecord| matches!(record.phase, Phase::Stopping { .. });
-    match resize.by {
-        Some(by) => {
-            format!("to {size} members for {}, from its next boundary on", views::gang_name(engine, by))
-        }
-        // It stands at its boundary already.
-        None if engine.gang(gang).is_some_and(is_stopping) => {
-            format!("to {size} members: nobody waits for what is free")
-        }
-        None => format!("to {size} members, from its next boundary on"),
-    }
-}
-
-fn nodes_of(placement: &Placement) -> String {
-    let mut nodes: Vec<&str> = placement.slots.iter().map(|s| s.node.as_str()).collect();
-    nodes.dedup();
-    nodes.join(", ")
-}
-
-fn detail_of(ending: &phalanx_model::Ending) -> String {
-    match ending {
-        phalanx_model::Ending::Failed { class, detail, .. } => format!("{class}: {detail}"),
-        phalanx_model::Ending::Cancelled { by } => format!("by {by}"),
-        phalanx_model::Ending::Preempted { detail } => detail.clone(),
-        phalanx_model::Ending::DependencyFailed { job } => format!("job {job} ended otherwise"),
-        _ => String::new(),
-    }
 }

@@ -25,6 +25,8 @@ pub mod queue;
 pub mod report;
 mod service;
 pub mod shape;
+pub mod show;
+mod snapshot;
 pub mod time;
 mod torus;
 
@@ -62,6 +64,7 @@ pub use report::{
     Rule, Unblock,
 };
 pub use service::{Look, Replicas, Service, Session, Target};
+pub use snapshot::Snapshot;
 pub use time::Timestamp;
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.

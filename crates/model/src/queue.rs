@@ -74,14 +74,7 @@ impl Resource {
     #[must_use]
     pub fn show(&self, amount: u64) -> String {
         match self {
-            Self::Gpus | Self::Model(_) | Self::Cpus => {
-                let (whole, rest) = (amount / 1_000, amount % 1_000);
-                if rest == 0 {
-                    whole.to_string()
-                } else {
-                    format!("{whole}.{rest:03}").trim_end_matches('0').to_owned()
-                }
-            }
+            Self::Gpus | Self::Model(_) | Self::Cpus => crate::show::milli(amount),
             Self::Memory if amount.is_multiple_of(1_000_000_000) => format!("{}GB", amount / 1_000_000_000),
             Self::Memory => format!("{}MiB", amount >> 20),
             Self::Named(_) => amount.to_string(),

@@ -16,7 +16,7 @@ pub use recover::{Recovered, recover};
 
 /// What a world needs of the rooms behind the shell.
 pub use phalanx_cost as cost;
-pub use phalanx_engine::{Config, Engine, Free, VERSION};
+pub use phalanx_engine::{Config, Engine, Free, VERSION, sentences};
 pub use phalanx_journal::{Header, Journal, JournalError, retain};
 
 use std::time::{SystemTime, UNIX_EPOCH};

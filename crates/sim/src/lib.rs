@@ -3,11 +3,13 @@
 //! [`World`] takes orders and answers with facts after delays drawn from a seed, loses and repeats them as its
 //! [`Faults`] say, and has the checker look at every step. [`run_scenario`] runs a scenario in it where nothing
 //! goes wrong; [`swarm`] runs random work on a random cluster through random faults, then heals everything and
-//! waits for all work to end. There is no clock, file or thread here: a seed is the whole input.
+//! waits for all work to end. There is no clock or thread here, and no file but those that a [`command`] names: a seed is
+//! the whole input.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+pub mod ahead;
 pub mod cluster;
 #[allow(clippy::float_arithmetic, reason = "work of a replay is a real number")]
 pub mod command;

@@ -16,7 +16,7 @@ struct Memory {
     files: BTreeMap<String, Vec<u8>>,
     printed: String,
     notes: Vec<String>,
-    ended: Vec<usize>,
+    ended: Vec<u64>,
 }
 
 impl Host for Memory {
@@ -47,7 +47,7 @@ impl Host for Memory {
     }
 
     fn progress(&mut self, progress: Option<Progress<'_>>) {
-        self.ended.extend(progress.map(|progress| progress.ended));
+        self.ended.extend(progress.map(|progress| progress.done));
     }
 }
 

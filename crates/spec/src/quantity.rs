@@ -1,13 +1,16 @@
 //! Amounts as people write them: memory, bandwidths, durations, CPUs. Integers throughout, so that `1.1GB` is
 //! the same number of bytes everywhere; what is smaller than the unit of the result is dropped.
 
+/// Durations as [`parse_duration_ns`] reads them, and thousandths as [`parse_milli`] does.
+pub use phalanx_model::show::{duration_ns as format_duration_ns, milli as format_milli};
+
 /// Longest duration that is read: ten years, in nanoseconds. Keeps every sum of a few of them inside a `u64`.
 pub const DURATION_NS_MAX: u64 = 10 * 365 * DAY_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_NS: u64 = 86_400 * SECOND_NS;
 
-/// Units of a duration, longest first; the first name of each is the one written.
+/// Units of a duration, longest first; the first name of each is the one that is written.
 const DURATION_UNITS: &[(&[&str], u64)] = &[
     (&["d"], DAY_NS),
     (&["h"], 3_600 * SECOND_NS),
@@ -224,34 +227,10 @@ pub fn format_bandwidth(bytes_per_s: u64) -> String {
     format!("{}/s", format_memory(bytes_per_s))
 }
 
-/// A duration with units, longest first and exact, e.g. `1h30m`.
-#[must_use]
-pub fn format_duration_ns(ns: u64) -> String {
-    let (mut rest, mut text) = (ns, String::new());
-    for (names, factor) in DURATION_UNITS {
-        let count = rest / factor;
-        if count > 0 {
-            text += &format!("{count}{}", names.first().copied().unwrap_or_default());
-            rest %= factor;
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
-}
-
 /// CPUs as [`parse_cpu_milli`] reads them.
 #[must_use]
 pub fn format_cpu_milli(milli: u64) -> String {
     if milli.is_multiple_of(1_000) { (milli / 1_000).to_string() } else { format!("{milli}m") }
-}
-
-/// Thousandths as [`parse_milli`] reads them, e.g. `0.25`.
-#[must_use]
-pub fn format_milli(milli: u64) -> String {
-    let decimals = format!("{:03}", milli % 1_000);
-    match decimals.trim_end_matches('0') {
-        "" => (milli / 1_000).to_string(),
-        decimals => format!("{}.{decimals}", milli / 1_000),
-    }
 }
 
 /// The shortest exact way to write millionths: `1.2`.

@@ -109,6 +109,8 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
+        Verb::Snapshot { file } => sim::snapshot(&session, file.as_deref()),
+        Verb::Replay(replay) => sim::replay(&session, &replay),
         Verb::Sim { words } => sim::sim(&session, &words),
         Verb::Schema { file } => schema(file),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),

@@ -1,18 +1,23 @@
-//! `phalanx sim`: the simulator's commands; files, the terminal and the clock are lent to them.
+//! `phalanx sim`: the simulator's commands; the terminal and the clock are lent to them.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use std::path::Path;
+
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::tz::TimeZone;
 use phalanx_sim::command::{self, COMMANDS, CommandError, Host};
 use phalanx_sim::report::Progress;
 
+use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_model::{Input, Snapshot};
+use serde_json::json;
+
 use super::Session;
+use crate::args::Replay;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Document, Format};
 
 pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -20,14 +25,78 @@ pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failu
         output::print(&format!("usage: phalanx sim COMMAND [options]\n\n{COMMANDS}\n\n{HINT}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    run(session, words)
+}
+
+fn run(session: &Session, mut words: Vec<&str>) -> Result<ExitCode, Failure> {
+    // Said before the command, it holds for those that print documents.
+    if matches!(words.first(), Some(&"whatif" | &"replay")) {
+        words.extend(match session.out.format {
+            Format::Json => ["-o", "json"].as_slice(),
+            Format::Yaml => &["-o", "yaml"],
+            _ => &[],
+        });
+    }
     let mut terminal = Terminal { session, bar: None, begin: Instant::now() };
     let unknown = || Failure::usage(format!("there is no command {:?}", words.join(" ")), HINT);
     command::run(&words, &mut terminal).ok_or_else(unknown)??;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The same as `sim replay`; without a folder the journal of this daemon.
+pub(super) fn replay(session: &Session, asked: &Replay) -> Result<ExitCode, Failure> {
+    let Replay { dir, from, until, job, queue, check, snapshot } = asked;
+    let shown = |path: &Path| path.display().to_string();
+    let dir = shown(&dir.clone().unwrap_or_else(|| session.paths.journal()));
+    let snapshot = snapshot.as_deref().map(shown);
+    let mut words = vec!["replay", &dir];
+    let options =
+        [("--from", from), ("--until", until), ("--job", job), ("--queue", queue), ("--snapshot", &snapshot)];
+    for (option, value) in options {
+        words.extend(value.iter().flat_map(|value| [option, value.as_str()]));
+    }
+    if *check {
+        words.push("--check");
+    }
+    let own = |failure: Failure| match failure.hint == HINT {
+        true => failure.with_hint("`phalanx replay --help` tells the options"),
+        false => failure,
+    };
+    run(session, words).map_err(own)
+}
+
 const HINT: &str =
     "`phalanx sim --help` lists the commands, `phalanx sim COMMAND --help` tells their options";
+
+/// To a file, or to standard output.
+pub(super) fn snapshot(session: &Session, file: Option<&Path>) -> Result<ExitCode, Failure> {
+    let snapshot = ask(session)?;
+    let line = Document::new("Snapshot", &snapshot).line()?;
+    let Some(file) = file else {
+        output::print(&line)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    std::fs::write(file, &line).map_err(|e| Failure::file("write", file, &e))?;
+    let count = |is_one: fn(&Input) -> bool| snapshot.facts.iter().filter(|fact| is_one(fact)).count();
+    let nodes = count(|fact| matches!(fact, Input::NodeObserved { .. }));
+    let jobs = count(|fact| matches!(fact, Input::JobObserved { .. }));
+    let detail = format!("{nodes} nodes and {jobs} jobs are in {}", file.display());
+    let body = json!({ "file": file, "nodes": nodes, "jobs": jobs, "taken_at": snapshot.taken_at });
+    session.out.show(
+        "SnapshotWritten",
+        body,
+        |page| if page.quiet { String::new() } else { detail + "\n" },
+        Vec::new,
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(session: &Session) -> Result<Snapshot, Failure> {
+    match session.ask(Ask::Snapshot)? {
+        Answer::Snapshot(snapshot) => Ok(*snapshot),
+        _ => Err(Failure::unexpected()),
+    }
+}
 
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
@@ -52,33 +121,17 @@ struct Terminal<'a> {
 }
 
 impl Host for Terminal<'_> {
-    fn read(&mut self, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
-        let mut text = Vec::new();
-        let read = match file {
-            "-" => io::stdin().lock().take(bytes_max).read_to_end(&mut text),
-            _ => File::open(file).and_then(|file| file.take(bytes_max).read_to_end(&mut text)),
-        };
-        read.map(|_| text).map_err(|error| format!("cannot read {file}: {error}"))
+    fn snapshot(&mut self) -> Result<Vec<u8>, String> {
+        let line = ask(self.session).and_then(|snapshot| Document::new("Snapshot", snapshot).line());
+        line.map(String::into_bytes).map_err(|Failure { message, hint, .. }| format!("{message}; {hint}"))
     }
 
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
-        std::fs::write(file, text).map_err(|error| format!("cannot write {file}: {error}"))
+    fn width(&mut self) -> Option<usize> {
+        self.session.out.page.width.map(usize::from)
     }
 
-    fn print(&mut self, text: &[u8]) -> Result<(), String> {
-        let mut out = io::stdout().lock();
-        match out.write_all(text).and_then(|()| out.flush()) {
-            // A reader that went away is no error.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("cannot write to standard output: {error}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn segments(&mut self, dir: &str) -> Result<Vec<String>, String> {
-        let segments = phalanx_journal::segments(Path::new(dir)).map_err(|error| error.to_string())?;
-        Ok(segments.iter().map(|segment| segment.path.display().to_string()).collect())
+    fn zone(&mut self) -> TimeZone {
+        self.session.out.page.tz.clone()
     }
 
     fn seconds(&mut self) -> f64 {
@@ -90,7 +143,7 @@ impl Host for Terminal<'_> {
     }
 
     fn progress(&mut self, progress: Option<Progress<'_>>) {
-        let Some(Progress { policy, ended, jobs }) = progress else {
+        let Some(Progress { what, done, all, unit }) = progress else {
             self.bar.take().inspect(ProgressBar::finish_and_clear);
             return;
         };
@@ -98,15 +151,15 @@ impl Host for Terminal<'_> {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::new(jobs as u64);
-            let style = "{bar:30} {pos} of {len} jobs, {per_sec}, {eta} left  {msg}";
+            let bar = ProgressBar::new(all);
+            let style = format!("{{bar:30}} {{pos}} of {{len}} {unit}, {{per_sec}}, {{eta}} left  {{msg}}");
             bar.with_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+                ProgressStyle::with_template(&style).unwrap_or_else(|_| ProgressStyle::default_bar()),
             )
         });
-        if bar.message() != policy {
-            bar.set_message(policy.to_owned());
+        if bar.message() != what {
+            bar.set_message(what.to_owned());
         }
-        bar.set_position(ended as u64);
+        bar.set_position(done);
     }
 }

@@ -27,7 +27,7 @@ use phalanx_model::{
 };
 
 use crate::guard::{Guard, Guards};
-use crate::plan::{Free, Hold, Pick, Reshape, Search, Space, Tree, reshapes};
+use crate::plan::{Free, Hold, Pick, Reshape, Search, Shapes, Space, Tree, reshapes};
 use crate::policy::{Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
@@ -135,6 +135,8 @@ pub(crate) struct Ledger {
     holds: BTreeMap<GangId, Hold>,
     /// Observed reservations that nothing is withheld for yet.
     unlaid: BTreeSet<GangId>,
+    /// Shapes that were worked out elsewhere.
+    pub(crate) lent: Shapes,
     /// Gangs whose end is known.
     ends: BTreeSet<(Timestamp, GangId)>,
     ends_at: BTreeMap<GangId, Timestamp>,
@@ -175,7 +177,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(epoch: Epoch) -> Self {
         let levels = Levels::new(vec![name("cluster")], name("node"));
-        let tree = Tree::build(&levels, &BTreeMap::new(), &CostTable::default(), None);
+        let tree = Tree::build(&levels, &BTreeMap::new(), &CostTable::default(), None, &Shapes::default());
         Self {
             now: Timestamp(0),
             epoch,
@@ -208,6 +210,7 @@ impl Ledger {
             line: Line::default(),
             holds: BTreeMap::new(),
             unlaid: BTreeSet::new(),
+            lent: Shapes::default(),
             ends: BTreeSet::new(),
             ends_at: BTreeMap::new(),
             freed: Freed::default(),
@@ -405,7 +408,8 @@ impl Ledger {
     /// Brings what is derived from nodes, levels and costs up to date.
     pub(crate) fn freshen(&mut self) {
         if std::mem::take(&mut self.stale) {
-            self.tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree));
+            let before = Some(&self.tree);
+            self.tree = Tree::build(&self.levels, &self.nodes, &self.costs, before, &self.lent);
             self.empty = Space::empty_of(&self.tree);
             self.empty_opened = self.empty.opened(&self.tree);
             self.stale_queues = true;

@@ -59,9 +59,19 @@ pub(crate) fn check(tree: &Tree, gang: &Gang) -> Result<Grid, String> {
         let holds_it = is_inside && tensor.is_multiple_of(segment.size.max(1));
         segment.size < gang.size && !segment.size.is_multiple_of(tensor) && !holds_it
     };
-    match gang.topology.segments.iter().find(is_cut) {
-        Some(Segment { size, .. }) => Err(format!("segments of {size} cut tensor groups of {tensor}")),
-        None => Ok(grid),
+    if let Some(Segment { size, .. }) = gang.topology.segments.iter().find(is_cut) {
+        return Err(format!("segments of {size} cut tensor groups of {tensor}"));
+    }
+    let is_split = |segment: &Segment, each: u32| {
+        tree.level_at(&segment.level) >= Some(LevelAt::Node) && !each.is_multiple_of(segment.size.max(1))
+    };
+    match gang.members_per_node {
+        Some(each) if asked(tree, gang).topology.segments.iter().any(|segment| is_split(segment, each)) => {
+            Err(format!(
+                "a tensor group of {tensor} is on one node, and each node is to have {each} of its members"
+            ))
+        }
+        _ => Ok(grid),
     }
 }
 

@@ -15,7 +15,11 @@ struct OnNode {
     devices: DeviceMask,
     cpu_milli: i64,
     memory_bytes: i64,
+    /// Nobody else is to be on it.
+    is_exclusive: bool,
     withheld: Amount,
+    /// Devices that are in use in part, and take no more parts.
+    closed: DeviceMask,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +27,8 @@ struct Amount {
     devices: DeviceMask,
     cpu_milli: i64,
     memory_bytes: i64,
+    /// Nothing new comes to it.
+    is_promised: bool,
 }
 
 impl OnNode {
@@ -33,14 +39,29 @@ impl OnNode {
             devices: self.devices.minus(self.withheld.devices).and(free.devices),
             cpu_milli: rest(self.cpu_milli, self.withheld.cpu_milli, free.cpu_milli),
             memory_bytes: rest(self.memory_bytes, self.withheld.memory_bytes, free.memory_bytes),
+            is_promised: self.is_exclusive && !free.is_promised,
         };
         self.withheld.devices = self.withheld.devices.union(more.devices);
         self.withheld.cpu_milli += more.cpu_milli;
         self.withheld.memory_bytes += more.memory_bytes;
+        self.withheld.is_promised |= more.is_promised;
         Free {
             devices: free.devices.minus(more.devices),
             cpu_milli: free.cpu_milli - more.cpu_milli,
             memory_bytes: free.memory_bytes - more.memory_bytes,
+            is_promised: free.is_promised | more.is_promised,
+            ..free
+        }
+    }
+
+    /// What is free once nothing is withheld of it.
+    fn added_to(&self, free: Free) -> Free {
+        let Amount { devices, cpu_milli, memory_bytes, is_promised } = self.withheld;
+        Free {
+            devices: free.devices.union(devices),
+            cpu_milli: free.cpu_milli.saturating_add(cpu_milli),
+            memory_bytes: free.memory_bytes.saturating_add(memory_bytes),
+            is_promised: free.is_promised && !is_promised,
             ..free
         }
     }
@@ -84,6 +105,7 @@ impl Hold {
             node.devices = node.devices.union(pick.devices);
             node.cpu_milli = node.cpu_milli.saturating_add(of_members(needs.cpu_milli));
             node.memory_bytes = node.memory_bytes.saturating_add(of_members(needs.memory_bytes));
+            node.is_exclusive = gang.needs.is_exclusive;
         }
         Self { picks, at, rank, made_at, nodes, is_lifted: true, ..Self::default() }
     }
@@ -125,6 +147,11 @@ impl Hold {
         space.put(tree, mine.into_iter(), |node, free| {
             self.nodes.get_mut(&node).map_or(free, |held| held.withhold(free))
         });
+        for node in nodes {
+            if let Some(held) = self.nodes.get_mut(node) {
+                held.closed = held.closed.union(space.close_parts(tree, *node, held.devices));
+            }
+        }
     }
 
     /// Whether somebody else goes before whom it is held for: the owner of a guarantee before who borrows, and then the
@@ -138,10 +165,12 @@ impl Hold {
         ends_at.zip(self.at).is_some_and(|(ends, begins)| ends <= begins)
     }
 
-    /// Whether some of it would be these very devices.
+    /// Whether some of it would be these very devices, or nodes where it is to be alone.
     pub(crate) fn overlaps(&self, picks: &[Pick]) -> bool {
-        let held = |pick: &Pick| self.nodes.get(&pick.node).map_or(DeviceMask::EMPTY, |held| held.devices);
-        picks.iter().any(|pick| !held(pick).and(pick.devices).is_empty())
+        picks.iter().any(|pick| {
+            let held = self.nodes.get(&pick.node);
+            held.is_some_and(|held| held.is_exclusive || !held.devices.and(pick.devices).is_empty())
+        })
     }
 
     pub(crate) const fn is_laid(&self) -> bool {
@@ -155,23 +184,34 @@ impl Hold {
         }
         let nodes: Vec<u32> = self.nodes.keys().copied().collect();
         space.put(tree, nodes.into_iter(), |node, free| {
-            let withheld = self.nodes.get_mut(&node).map(|held| std::mem::take(&mut held.withheld));
-            let withheld = withheld.unwrap_or_default();
-            Free {
-                devices: free.devices.union(withheld.devices),
-                cpu_milli: free.cpu_milli.saturating_add(withheld.cpu_milli),
-                memory_bytes: free.memory_bytes.saturating_add(withheld.memory_bytes),
-                ..free
-            }
+            self.nodes.get_mut(&node).map_or(free, |held| {
+                let back = held.added_to(free);
+                held.withheld = Amount::default();
+                back
+            })
         });
+        for (node, held) in &mut self.nodes {
+            let closed = std::mem::take(&mut held.closed);
+            if !closed.is_empty() {
+                space.open_parts(tree, *node, closed);
+            }
+        }
     }
 
     /// What is withheld on a node, added to what is free there.
     pub(crate) fn add_to(&self, node: usize, free: &mut Free) {
-        let Some(held) = self.nodes.get(&(node as u32)) else { return };
-        free.devices = free.devices.union(held.withheld.devices);
-        free.cpu_milli = free.cpu_milli.saturating_add(held.withheld.cpu_milli);
-        free.memory_bytes = free.memory_bytes.saturating_add(held.withheld.memory_bytes);
+        if let Some(held) = self.nodes.get(&(node as u32)) {
+            *free = held.added_to(*free);
+        }
+    }
+
+    /// CPU and memory of a node that it takes when they come free.
+    pub(crate) fn still_wants(&self, node: u32) -> (i64, i64) {
+        let wanting = self.nodes.get(&node).filter(|_| !self.is_lifted);
+        wanting.map_or((0, 0), |held| {
+            let OnNode { cpu_milli, memory_bytes, withheld, .. } = held;
+            ((cpu_milli - withheld.cpu_milli).max(0), (memory_bytes - withheld.memory_bytes).max(0))
+        })
     }
 
     /// Devices that are withheld on one node.

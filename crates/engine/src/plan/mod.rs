@@ -42,6 +42,7 @@ pub(crate) use tree::{LevelAt, Tree};
 
 pub use parts::{Instance, Reshape};
 pub(crate) use parts::{milli_of_slice, refused as refused_part, reshapes};
+pub use shape::Shapes;
 pub use space::Piece;
 pub use tree::Free;
 
@@ -89,10 +90,7 @@ pub(crate) fn verdict(
     preferred_until: Option<Timestamp>,
 ) -> Verdict {
     let tree = ledger.tree();
-    let segments = gang.topology.segments.iter().map(|segment| &segment.level);
-    let spread = gang.topology.spread.iter().map(|rule| &rule.level);
-    if gang.topology.required.iter().chain(segments).chain(spread).any(|level| tree.level_at(level).is_none())
-    {
+    if !tree.has_levels_of(gang) {
         // The levels were changed under a job that was accepted before: it fits nowhere now.
         return Verdict::Wait(Reason::BadConstraints { asked: gang.size, largest: 0 });
     }

@@ -148,6 +148,11 @@ impl<'a> Request<'a> {
         sites
     }
 
+    /// Whether all is to be inside one group of a node, beside what its ceiling says.
+    pub(crate) const fn insists_inside(&self) -> bool {
+        !self.also.is_empty()
+    }
+
     /// The part inside the node, with the index of its level.
     pub(crate) fn part_in_node(&self) -> Option<(usize, u32)> {
         self.parts.iter().find_map(|part| match part.level {

@@ -10,7 +10,6 @@ use super::pass::Pass;
 use super::search::{Ceiling, placement};
 use super::space::Pick;
 use super::together::Choice;
-use super::victims::has_room;
 use super::windows::A_WINDOW;
 use crate::guard::Guard;
 use crate::ledger::{Desk, longest_ms};
@@ -84,7 +83,9 @@ impl Pass<'_> {
         for (other, held) in holds.iter_mut() {
             // What others were evicted for stays, and what is promised for a time.
             let is_behind = held.at.is_none() && behind.contains(other);
-            let yields = !held.evicts && (is_behind || held.begins_after(ends_at));
+            // And whoever goes before it did so when others were asked to make way.
+            let made_way = hold.evicts && held.makes_way_for(hold.rank, hold.is_owed);
+            let yields = !held.evicts && (is_behind || made_way || held.begins_after(ends_at));
             if yields && self.ledger.guards().stand(Guard::HoldsYield) {
                 held.lift(tree, space);
             }
@@ -94,7 +95,7 @@ impl Pass<'_> {
         let gang = gang.into_owned();
         let found = if evicts {
             let is_free =
-                has_room(space, &gang, &hold.picks) || !self.ledger.guards().stand(Guard::FreeWhenGone);
+                space.has_room(tree, &gang, &hold.picks) || !self.ledger.guards().stand(Guard::FreeWhenGone);
             let gang = if gang.is_elastic() { gang.of_size(hold.member_count()) } else { gang };
             is_free.then(|| Found { gang, ceiling, picks: hold.picks.clone(), order: Vec::new(), time_ns: 0 })
         } else {

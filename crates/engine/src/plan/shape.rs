@@ -5,6 +5,8 @@
 //! programming over (set, end of the path): `reach[mask]` holds the devices at which a path can end that
 //! starts at the lowest device of `mask` and visits all of it using only links of at least B.
 
+use std::sync::Arc;
+
 use phalanx_model::{DeviceMask, ShapeCost};
 
 /// 2^16 masks of 4 bytes: 256 KiB per shape. DGX-2 has 16 GPUs; larger machines go without a table.
@@ -13,6 +15,47 @@ const TABLE_DEVICES_MAX: u32 = 16;
 const PICKS_DEVICES_MAX: u32 = 8;
 /// Bandwidth where nothing limits, or nothing is known.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
+
+/// What device sets of hardware shapes get, worked out once for each.
+#[derive(Clone, Debug, Default)]
+pub struct Shapes(Vec<Arc<ShapeTable>>);
+
+impl Shapes {
+    /// Adds what another knows besides.
+    pub fn learn(&mut self, other: &Self) {
+        for table in &other.0 {
+            if self.find(table.cost()).is_none() {
+                self.0.push(table.clone());
+            }
+        }
+    }
+
+    fn find(&self, cost: &ShapeCost) -> Option<&Arc<ShapeTable>> {
+        self.0.iter().find(|table| table.cost() == cost)
+    }
+
+    /// The table of a shape, built where there is none yet.
+    pub(crate) fn of(&mut self, cost: &ShapeCost) -> Arc<ShapeTable> {
+        if let Some(table) = self.find(cost) {
+            return table.clone();
+        }
+        let built = Arc::new(ShapeTable::build(cost));
+        self.0.push(built.clone());
+        built
+    }
+}
+
+impl FromIterator<Arc<ShapeTable>> for Shapes {
+    fn from_iter<I: IntoIterator<Item = Arc<ShapeTable>>>(tables: I) -> Self {
+        let mut shapes = Self::default();
+        for table in tables {
+            if !shapes.0.iter().any(|known| Arc::ptr_eq(known, &table)) {
+                shapes.0.push(table);
+            }
+        }
+        shapes
+    }
+}
 
 /// What device sets of one hardware shape get, in MB/s.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,11 @@
 //! one node costs the depth of the tree. CPUs and memory are kept as the least that any node has beside one free
 //! device: a gang that needs no more than that is bounded by devices alone, and the counts say exactly what fits.
 
+use std::collections::BTreeMap;
+
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
 
-use super::named::Left;
+use super::named::{Asked, Left};
 use super::pack::Mix;
 use super::parts::{Parts, piece_of};
 use super::shape::NO_LIMIT;
@@ -252,6 +254,7 @@ impl Space {
                 open: free.open,
                 tenants: free.tenants.saturating_add(1),
                 is_held: free.is_held || is_exclusive,
+                is_promised: free.is_promised,
             };
             self.named.book(tree, pick, needs, true);
             if tree.is_mixed {
@@ -261,6 +264,67 @@ impl Space {
         }
         self.settle(tree);
         was_free
+    }
+
+    /// Whether all that these picks need is free.
+    pub(crate) fn has_room(&mut self, tree: &Tree, gang: &Gang, picks: &[Pick]) -> bool {
+        let mut hosted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for pick in picks {
+            let needs = gang.needs_of(pick.role());
+            let of = hosted.entry(pick.node).or_default();
+            of.0 = of.0.saturating_add(needs.cpu_milli.saturating_mul(u64::from(pick.members)));
+            of.1 = of.1.saturating_add(needs.memory_bytes.saturating_mul(u64::from(pick.members)));
+        }
+        let has =
+            |free: i64, needed: u64| u64::try_from(free).is_ok_and(|free| free >= needed) || needed == 0;
+        let are_hosted = hosted.iter().all(|(node, (cpu, memory))| {
+            let free = self.free[*node as usize];
+            free.takes_work()
+                && (!gang.needs.is_exclusive || free.tenants == 0)
+                && has(free.cpu_milli, *cpu)
+                && has(free.memory_bytes, *memory)
+        });
+        are_hosted && self.has_devices(tree, gang, picks) && self.has_named(tree, gang, picks)
+    }
+
+    /// The same of what nodes and domains have of other things.
+    fn has_named(&mut self, tree: &Tree, gang: &Gang, picks: &[Pick]) -> bool {
+        let mut asked = Asked::default();
+        let mut fits = |at: usize| {
+            let (pick, needs) = (&picks[at], gang.needs_of(picks[at].role()));
+            tree.resources.look_up(needs, &mut asked);
+            let has_all = asked.is_nothing() || {
+                let node = pick.node as usize;
+                let around = |level| self.named.in_domain(tree, level, tree.domain_of(node, level), &asked);
+                self.named.on_node(tree, node, &asked) >= pick.members
+                    && (0..tree.depth()).all(|level| around(level) >= pick.members)
+            };
+            self.named.book(tree, pick, needs, true);
+            has_all
+        };
+        // The one that does not fit is booked as well.
+        let failed = (0..picks.len()).position(|at| !fits(at));
+        for pick in &picks[..failed.map_or(picks.len(), |at| at + 1)] {
+            self.named.book(tree, pick, gang.needs_of(pick.role()), false);
+        }
+        failed.is_none()
+    }
+
+    /// Parts of devices are taken one after the other, and given back, to see whether there are that many.
+    fn has_devices(&mut self, tree: &Tree, gang: &Gang, picks: &[Pick]) -> bool {
+        let mut fits = |at: usize| {
+            let pick = &picks[at];
+            let devices = self.free[pick.node as usize].devices;
+            match pick.piece {
+                Piece::Whole => pick.devices.is_subset_of(devices),
+                _ => self.parts.take(tree, devices, pick, gang.needs_of(pick.role())),
+            }
+        };
+        let taken = (0..picks.len()).take_while(|at| fits(*at)).count();
+        for pick in picks[..taken].iter().filter(|pick| !matches!(pick.piece, Piece::Whole)) {
+            self.parts.give_back(tree, pick, gang.needs_of(pick.role()));
+        }
+        taken == picks.len()
     }
 
     pub(crate) fn give_back(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) {
@@ -281,6 +345,7 @@ impl Space {
                 open: free.open,
                 tenants: free.tenants.saturating_sub(1),
                 is_held: free.is_held && !gang.needs.is_exclusive,
+                is_promised: free.is_promised,
             };
             self.named.book(tree, pick, needs, false);
             if tree.is_mixed {
@@ -329,6 +394,16 @@ impl Space {
             }
         }
         self.members = members;
+    }
+
+    /// Devices of a node that are shared or cut take no more parts; which these are.
+    pub(crate) fn close_parts(&mut self, tree: &Tree, node: u32, devices: DeviceMask) -> DeviceMask {
+        self.parts.close(tree, node as usize, devices)
+    }
+
+    /// They do again.
+    pub(crate) fn open_parts(&mut self, tree: &Tree, node: u32, devices: DeviceMask) {
+        self.parts.open_again(tree, node as usize, devices);
     }
 
     /// Changes the amounts of some nodes.

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 
 use phalanx_model::{
     Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, ShapeCost,
@@ -16,7 +15,7 @@ use phalanx_model::{
 use super::kind::{Kind, KindKey};
 use super::named::Resources;
 use super::pack;
-use super::shape::{NO_LIMIT, ShapeTable};
+use super::shape::{NO_LIMIT, Shapes};
 use super::slices::Site;
 use crate::guard::{Guard, Guards};
 
@@ -32,11 +31,13 @@ pub struct Free {
     pub tenants: u32,
     /// One gang has it for itself.
     pub is_held: bool,
+    /// One gang that waits is to have it for itself.
+    pub is_promised: bool,
 }
 
 impl Free {
     pub(crate) const fn takes_work(&self) -> bool {
-        self.open && !self.is_held
+        self.open && !self.is_held && !self.is_promised
     }
 }
 
@@ -117,12 +118,13 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// `before` lends its tables of shapes that stayed the same.
+    /// `before` lends its tables of shapes that stayed the same, `lent` those of others.
     pub(crate) fn build(
         levels: &Levels,
         nodes: &BTreeMap<NodeName, Node>,
         costs: &CostTable,
         before: Option<&Self>,
+        lent: &Shapes,
     ) -> Self {
         let mut sorted: Vec<&Node> = nodes.values().collect();
         sorted.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.name.cmp(&b.name)));
@@ -138,16 +140,13 @@ impl Tree {
         distinct.sort();
         distinct.dedup();
         let unknown = ShapeCost::default();
-        let known = before.map_or(&[][..], |tree| &tree.kinds);
-        let mut tables: Vec<Arc<ShapeTable>> = known.iter().map(|kind| kind.table.clone()).collect();
+        let mut tables = before.map_or_else(Shapes::default, Self::shapes);
+        tables.learn(lent);
         let mut kinds: Vec<Kind> = distinct
             .iter()
             .map(|key| {
                 let cost = costs.shapes.get(key.shape).unwrap_or(&unknown);
-                let table = tables.iter().find(|table| table.cost() == cost).cloned().unwrap_or_else(|| {
-                    tables.push(Arc::new(ShapeTable::build(cost)));
-                    tables.last().map_or_else(|| unreachable!("one was pushed"), Arc::clone)
-                });
+                let table = tables.of(cost);
                 Kind::new(key, table, &group_levels)
             })
             .collect();
@@ -279,6 +278,19 @@ impl Tree {
         above.or_else(|| self.group_levels.iter().position(|l| l == name).map(LevelAt::Group))
     }
 
+    /// What its nodes offer.
+    pub(crate) fn shapes(&self) -> Shapes {
+        self.kinds.iter().map(|kind| kind.table.clone()).collect()
+    }
+
+    /// Whether there is every level that a gang insists on. One inside the node is gone with the last node that has it.
+    pub(crate) fn has_levels_of(&self, gang: &Gang) -> bool {
+        let topology = &gang.topology;
+        let segments = topology.segments.iter().map(|segment| &segment.level);
+        let spread = topology.spread.iter().map(|rule| &rule.level);
+        topology.required.iter().chain(segments).chain(spread).all(|level| self.level_at(level).is_some())
+    }
+
     /// The level inside which a gang must be; the whole cluster where it says nothing.
     pub(crate) fn level_of_required(&self, gang: &Gang) -> LevelAt {
         let required = gang.topology.required.as_ref().filter(|_| self.guards.stand(Guard::InsideLevel));
@@ -332,6 +344,7 @@ impl TreeNode {
                 memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
                 tenants: 0,
                 is_held: false,
+                is_promised: false,
             },
             usable: all.minus(node.foreign),
             sliced: (0..).zip(&machine.devices).filter(|(_, d)| d.is_sliced).map(|(i, _)| i).collect(),

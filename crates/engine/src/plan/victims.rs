@@ -18,7 +18,7 @@ use super::space::{Pick, Space};
 use super::tree::{LevelAt, Tree};
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
+use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -46,7 +46,6 @@ pub(super) struct Victim {
     /// The ranks, where these are not all.
     pub(super) chunk: Option<Range<u32>>,
     party: Party,
-    right: Right,
     picks: Vec<Pick>,
 }
 
@@ -158,7 +157,10 @@ impl Pass<'_> {
             Way::Shrink => self.spare_members(wants),
         };
         self.compared += victims.len();
-        let found = self.make_room(gang, &victims).filter(|(place, _)| !self.is_barred(next.ask, place));
+        let found = self.make_room(gang, &victims);
+        let found = found.filter(|(place, victims)| {
+            !self.is_barred(next.ask, place) && !self.is_promised(gang, &place.picks, victims)
+        });
         let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
         let queues = &self.desk.queues;
@@ -192,7 +194,9 @@ impl Pass<'_> {
             if way == Way::Shrink {
                 continue;
             }
-            let rule = self.desk.queues.rule(victim.right, wants, victim.party, &claim);
+            // By what right it goes now: that of the least that it was judged by at first may be another.
+            let Some(right) = self.desk.queues.right(wants, victim.party, &claim) else { continue };
+            let rule = self.desk.queues.rule(right, wants, victim.party, &claim);
             let shrinks = left.get(&victim.gang).is_some_and(Option::is_some);
             if let Some(job) = self.ledger.job(victim.gang.job).filter(|_| !shrinks) {
                 let seat = self.desk.queues.seat_of(job, victim.gang);
@@ -202,6 +206,39 @@ impl Pass<'_> {
             self.evicted.push((victim.gang, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
         }
         true
+    }
+
+    /// Whether the CPU or memory that a place needs goes to whom it was promised before, as soon as victims are gone. (What
+    /// devices do is seen by the search.)
+    fn is_promised(&self, gang: &Gang, picks: &[Pick], victims: &[Victim]) -> bool {
+        let Desk { holds, space, .. } = &self.desk;
+        let nodes: BTreeSet<u32> = picks.iter().map(|pick| pick.node).collect();
+        let hosted = |gang: &Gang, picks: &[Pick], node: u32| {
+            let of_node = picks.iter().filter(|pick| pick.node == node);
+            of_node.fold((0_i64, 0_i64), |(cpu, memory), pick| {
+                let needs = gang.needs_of(pick.role());
+                let of =
+                    |each: u64| i64::try_from(each.saturating_mul(pick.members.into())).unwrap_or(i64::MAX);
+                (cpu.saturating_add(of(needs.cpu_milli)), memory.saturating_add(of(needs.memory_bytes)))
+            })
+        };
+        nodes.into_iter().any(|node| {
+            let promised = holds.values().map(|hold| hold.still_wants(node));
+            let promised = promised.fold((0, 0), |all: (i64, i64), of| (all.0 + of.0, all.1 + of.1));
+            if promised == (0, 0) {
+                return false;
+            }
+            let gone = victims
+                .iter()
+                .filter_map(|victim| Some(hosted(self.ledger.gang(victim.gang)?, &victim.picks, node)));
+            let free = space.free(node as usize);
+            let free = gone.fold((free.cpu_milli, free.memory_bytes), |all, of| {
+                (all.0.saturating_add(of.0), all.1.saturating_add(of.1))
+            });
+            let needed = hosted(gang, picks, node);
+            let is_short = |free: i64, promised: i64, needed: i64| needed > 0 && free - promised < needed;
+            is_short(free.0, promised.0, needed.0) || is_short(free.1, promised.1, needed.1)
+        })
     }
 
     /// Whether the queue has room once these have made way.
@@ -253,7 +290,7 @@ impl Pass<'_> {
     fn victims(&mut self, wants: Party, claim: &Claim) -> Vec<Victim> {
         let now = self.ledger.now();
         let mut victims = Vec::new();
-        for (id, party, right, holder) in self.desk.queues.below(wants, claim) {
+        for (id, party, holder) in self.desk.queues.below(wants, claim) {
             if holder.stays_until > now {
                 self.again_at = self.again_at.min(holder.stays_until);
                 continue;
@@ -278,7 +315,6 @@ impl Pass<'_> {
                 gang: id,
                 chunk: None,
                 party,
-                right,
                 picks: Vec::new(),
             };
             if gang.size > gang.min && matches!(record.phase, Phase::Running { .. }) {
@@ -323,7 +359,6 @@ impl Pass<'_> {
                 gang: id,
                 chunk: None,
                 party,
-                right: Right::Class,
                 picks: Vec::new(),
             };
             victims.extend(self.in_chunks(gang, placement, &whole));
@@ -468,7 +503,8 @@ impl Gone<'_, '_, '_> {
         for at in (0..enough).rev() {
             self.book(at, false);
             let spares = self.pass.ledger.guards().stand(Guard::BystandersSpared);
-            if spares && has_room(&self.pass.desk.space, gang, picks) {
+            let tree = self.pass.tree();
+            if spares && self.pass.desk.space.has_room(tree, gang, picks) {
                 continue;
             }
             self.book(at, true);
@@ -480,27 +516,6 @@ impl Gone<'_, '_, '_> {
         }
         kept.into_iter().rev().filter_map(|at| self.victims.get(at).cloned()).collect()
     }
-}
-
-/// Whether all that these picks need is free.
-pub(super) fn has_room(space: &Space, gang: &Gang, picks: &[Pick]) -> bool {
-    let mut hosted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for pick in picks {
-        let needs = gang.needs_of(pick.role());
-        let of = hosted.entry(pick.node).or_default();
-        of.0 = of.0.saturating_add(needs.cpu_milli.saturating_mul(u64::from(pick.members)));
-        of.1 = of.1.saturating_add(needs.memory_bytes.saturating_mul(u64::from(pick.members)));
-    }
-    let has = |free: i64, needed: u64| u64::try_from(free).is_ok_and(|free| free >= needed) || needed == 0;
-    picks.iter().all(|pick| {
-        let free = space.free(pick.node as usize);
-        let (cpu, memory) = hosted.get(&pick.node).copied().unwrap_or_default();
-        free.takes_work()
-            && (!gang.needs.is_exclusive || free.tenants == 0)
-            && pick.devices.is_subset_of(free.devices)
-            && has(free.cpu_milli, cpu)
-            && has(free.memory_bytes, memory)
-    })
 }
 
 /// Domains of a level in which the gang could fit once victims are gone, those whose cheapest victims would be enough for

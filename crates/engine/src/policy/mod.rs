@@ -19,4 +19,4 @@ pub(crate) use goods::Bill;
 pub(crate) use line::{Line, Turn};
 pub(crate) use order::Next;
 pub(crate) use queues::{Holder, QueueAt, Queues, ROOT, Seat};
-pub(crate) use right::{Claim, Party, Right};
+pub(crate) use right::{Claim, Party};

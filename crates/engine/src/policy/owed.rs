@@ -14,7 +14,7 @@ use phalanx_model::{GangId, Timestamp};
 
 use super::goods::{GPUS, add};
 use super::queues::{Holder, QueueAt, Queues, ROOT, Seat};
-use super::right::{Claim, Party, Right};
+use super::right::{Claim, Party};
 
 /// How well a gang is founded: more evicts less. Compared from the first field on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,13 +170,13 @@ impl Queues {
         outside.map(|(from, _)| *from).chain(inside).min()
     }
 
-    /// Gangs that have to make way for one that wants their capacity, by what right, and what they hold; in no order that
+    /// Gangs that have to make way for one that wants their capacity, and what they hold; in no order that
     /// means anything.
     pub(crate) fn below<'a>(
         &'a self,
         wants: Party,
         claim: &'a Claim,
-    ) -> impl Iterator<Item = (GangId, Party, Right, &'a Holder)> {
+    ) -> impl Iterator<Item = (GangId, Party, &'a Holder)> {
         let mut tops: BTreeSet<QueueAt> =
             self.outside_below(wants, claim).flatten().map(|(_, top)| *top).collect();
         if self.inside_below(wants, claim).next().is_some() {
@@ -184,9 +184,9 @@ impl Queues {
         }
         let tops = tops.into_iter().filter_map(|at| self.standings.tops.get(&at));
         tops.flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
-            let right = self.right(wants, *party, claim)?;
+            self.right(wants, *party, claim)?;
             let holder = self.at(party.queue).holders.get(seat).filter(|holder| !holder.is_fixed)?;
-            Some((seat.gang, *party, right, holder))
+            Some((seat.gang, *party, holder))
         })
     }
 

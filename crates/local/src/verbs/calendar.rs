@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::later::{Calendar, SpotNotice};
+use phalanx_model::show::span;
 use phalanx_model::{DomainName, Input, LevelName, NodeName, QueueName, Timestamp};
 use phalanx_shell::{Engine, unix_now};
 use phalanx_spec::pattern::NamePattern;
@@ -54,8 +55,8 @@ pub(super) fn add(daemon: &Daemon, peer: &Peer, asked: WindowAsk) -> Result<Answ
 /// `begins in 2h and lasts 1h`.
 fn lasts(now: Timestamp, begins_at: Timestamp, ends_at: Timestamp) -> String {
     match begins_at.since(now) {
-        0 => format!("from now on, for {}", views::span(ends_at.since(now))),
-        ms => format!("begins in {} and lasts {}", views::span(ms), views::span(ends_at.since(begins_at))),
+        0 => format!("from now on, for {}", span(ends_at.since(now))),
+        ms => format!("begins in {} and lasts {}", span(ms), span(ends_at.since(begins_at))),
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) fn drain_by(
     let ends_at = Timestamp::MAX;
     let window = Calendar { node: node.clone(), begins_at: by, ends_at, held_for: None, is_declared: false };
     tell(daemon, vec![window])?;
-    let time = views::span(by.since(now));
+    let time = span(by.since(now));
     let detail =
         format!("{node} is empty in {time}, until it is uncordoned; what ends before may still start there");
     Ok(Answer::Done { detail })
@@ -132,7 +133,7 @@ pub(super) fn notice(
     turn::apply(daemon, vec![fact], move |e: &Engine| e.notices().any(|notice| notice.node == noticed))?;
     let detail = format!(
         "{node} is taken back in {}: it takes no new work, and what runs there saves and moves",
-        views::span(ms)
+        span(ms)
     );
     crate::say::say(&format!("{}: {detail}", peer.owner.name));
     Ok(Answer::Done { detail })

@@ -1,5 +1,6 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
+use phalanx_model::show::span;
 use phalanx_model::{Boost, Change, GangId, Input, JobId, Phase, Service};
 use phalanx_shell::Engine;
 
@@ -7,7 +8,6 @@ use super::{Failure, operator, own, refuse};
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, GangView, JobRef, JobView};
 use crate::server::Peer;
-use crate::views::span;
 
 pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = unfinished(own(daemon, peer, wanted)?)?;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{Gang, GangRecord, Job, QueueName, QueueReport, Reason, Report};
-use phalanx_shell::Engine;
+use phalanx_shell::{Engine, sentences};
 
 use super::class_of;
-use super::reason_sentence;
 use crate::protocol::{QueueDetailView, QueueView, WaitingView};
 
 /// Gangs of one queue that are explained: each costs a search.
@@ -115,7 +114,7 @@ fn waits(
         waits_since: record.pending_since,
         evictions: record.evictions,
         reason: reason.word().to_owned(),
-        detail: reason_sentence(engine, &reason),
+        detail: sentences::reason(engine, &reason),
         estimated_start: report.and_then(|report| report.estimated_start).map(|estimate| estimate.at),
     }
 }

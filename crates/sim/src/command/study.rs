@@ -55,12 +55,17 @@ const ABOUT: [(&str, &str); 19] = [
     ("conservative", "backfill that delays nobody in the line (Mu'alem and Feitelson, 2001)"),
 ];
 
-pub(super) fn help() -> String {
+/// The option of `compare` that says which.
+pub(super) fn policies_line() -> String {
+    format!("--policies A,B,…  several of what `policies` lists; without it {COMPARED}")
+}
+
+pub(super) fn help(verb: &str, which: &str) -> String {
     format!(
         "\
-usage: run --trace FILE [--policy NAME] [options]        one policy; without it phalanx
-usage: compare --trace FILE [--policies A,B,…] [options] several; without it {COMPARED}
+usage: {verb} --trace FILE [options]
 
+  {which}
 {}
   --queues FILE     a queue file for phalanx; without it all are in one queue
   --seed N          of what is drawn: what befalls nodes; without it 1

@@ -5,20 +5,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::words::Words;
 use super::{CommandError, Host};
+use crate::report::Progress;
 use crate::{
     CASE_BYTES_MAX, Case, Failure, FailureKind, SwarmReport, recorded_swarm, shrink, swarm as run_swarm,
 };
 
-pub(super) const HELP: &str = "\
-usage: swarm [--seed N] [--runs K | --steps N] [--shrink FILE]
-       rerun FILE
+pub(super) const RERUN_HELP: &str = "\
+usage: rerun FILE
 
-swarm   random work, clusters and faults, checked after every step; then all is healed, and all work must end
+What a failing run did, again, from the file that `swarm --shrink` wrote.
+";
+
+pub(super) const SWARM_HELP: &str = "\
+usage: swarm [options]
+
+Random work, clusters and faults, checked after every step; then all is healed, and all work must end.
+
   --seed N       the first seed (1); the next run has the next one
   --runs K       so many runs (100)
   --steps N      runs until the engine has made so many steps
   --shrink FILE  what the first seed that fails did is made as short as it fails, and written there
-rerun   the same again from such a file
 
 exit codes: 0 nothing broken, 1 the engine crashed, 2 an invariant is broken, 3 no progress,
             64 wrong usage, 66 a file cannot be read or written
@@ -62,11 +68,15 @@ pub(super) fn swarm(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
         let failure = match catch_unwind(|| run_swarm(seed)) {
             Ok(report) => {
                 sums.add(&report);
+                let (done, all) = steps.map_or((sums.runs, runs), |steps| (sums.steps, steps));
+                let unit = if steps.is_some() { "steps" } else { "runs" };
+                host.progress(Some(Progress { what: "swarm", done, all, unit }));
                 report.failure.as_ref().map(|failure| (failure.kind, report.to_string()))
             }
             Err(_) => Some((FailureKind::Crash, format!("SEED {seed}: the engine crashed"))),
         };
         if let Some((kind, what)) = failure {
+            host.progress(None);
             if let Some(file) = file {
                 shrunken(seed, file, host)?;
             }
@@ -74,6 +84,7 @@ pub(super) fn swarm(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
         }
         seed = seed.wrapping_add(1);
     }
+    host.progress(None);
     let seconds = host.seconds() - begin;
     let Sums { runs, steps, starts, evictions, crashes, refused } = sums;
     say(

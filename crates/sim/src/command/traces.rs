@@ -22,19 +22,31 @@ pub(super) fn options() -> String {
     )
 }
 
-pub(super) fn help() -> String {
+pub(super) fn trace_help() -> String {
     format!(
         "\
-usage: trace FILE [options]      what a trace holds; `-` reads standard input
+usage: trace FILE [options]
+
+What a trace of jobs holds; `-` reads standard input.
+
 {}
   --json            the summary and bad rows as JSON
   --csv, --jsonl    the jobs themselves in our own format
+",
+        options()
+    )
+}
 
-usage: generate [options]        jobs drawn from distributions, as CSV
+pub(super) fn generate_help() -> String {
+    format!(
+        "\
+usage: generate [options]
+
+Jobs drawn from distributions, as CSV.
+
 {}
   --jsonl           as JSON lines
 ",
-        options(),
         Load::OPTIONS
     )
 }

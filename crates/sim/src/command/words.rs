@@ -52,6 +52,16 @@ impl<'a> Words<'a> {
         self.take(flag).is_some()
     }
 
+    /// Whether `-o json` asks for a document; `-o table` is as good as nothing.
+    pub(super) fn take_json(&mut self) -> Result<bool, CommandError> {
+        let format = self.take_all("-o").into_iter().chain(self.take_all("--output")).last();
+        match format {
+            None | Some("table") => Ok(false),
+            Some("json") => Ok(true),
+            Some(other) => Err(CommandError::Usage(format!("-o: {other:?} is neither table nor json"))),
+        }
+    }
+
     pub(super) fn take_ms(&mut self, name: &str) -> Result<Option<u64>, CommandError> {
         self.parsed(name, |text| parse_duration_ns(text).map(|ns| ns / 1_000_000).map_err(|e| e.to_string()))
     }

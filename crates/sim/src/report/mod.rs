@@ -135,13 +135,16 @@ pub struct Distributions {
     pub leaves_beyond: [u64; 5],
 }
 
-/// How far a comparison is.
+/// How far something long is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress<'a> {
-    pub policy: &'a str,
-    /// Of all policies together.
-    pub ended: usize,
-    pub jobs: usize,
+    /// What it is at: a policy.
+    pub what: &'a str,
+    /// Of all together, such as the jobs of all policies.
+    pub done: u64,
+    pub all: u64,
+    /// What is counted.
+    pub unit: &'static str,
 }
 
 /// Facts that the replays do not know.
@@ -195,13 +198,14 @@ impl Report {
         about: About,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Self, Failure> {
-        let all = entries.len() * replay.jobs.len();
+        let each = replay.jobs.len() as u64;
+        let all = entries.len() as u64 * each;
         let points_max = about.points_max.clamp(1, POINTS_MAX);
         let mut done = Vec::new();
-        for (at, Entry { name, is_oracle, policy }) in entries.into_iter().enumerate() {
-            let mut tell = |ended| {
-                let ended = at * replay.jobs.len() + ended;
-                progress(Progress { policy: &name, ended, jobs: all });
+        for (before, Entry { name, is_oracle, policy }) in (0..).zip(entries) {
+            let mut tell = |ended: usize| {
+                let done = before * each + ended as u64;
+                progress(Progress { what: &name, done, all, unit: "jobs" });
             };
             let mut watch = Watch::new(policy, replay.cluster, replay.jobs, points_max, &mut tell);
             let outcome = replay.run(&mut watch)?;

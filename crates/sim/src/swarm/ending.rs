@@ -1,6 +1,6 @@
 //! How every run ends: all is healed, and then all work must end.
 
-use phalanx_model::{Admin, DeviceMask, Input, Node, Outcome, QueueBound, QueueReport, Reason};
+use phalanx_model::{Admin, Change, DeviceMask, Input, Job, Node, Outcome, QueueBound, QueueReport, Reason};
 
 use crate::{Failure, FailureKind, Faults, World};
 
@@ -48,8 +48,42 @@ impl World {
         Ok(())
     }
 
+    /// A job that names a node that was away is accepted, for that node may hold it. Now that all are back, the engine may
+    /// know better: what it says can never be placed it must not accept either. Whether there was such a job.
+    fn cancel_impossible(&mut self) -> Result<bool, Failure> {
+        let engine = self.engine();
+        let says_so = |job: &Job| {
+            let mut gangs = (0..).zip(&job.gangs).map(|(index, _)| job.id.gang(index));
+            gangs.any(|gang| matches!(engine.reason(gang), Some(Reason::BadConstraints { .. })))
+        };
+        let is_refused = |job: &Job| {
+            let (mut copy, mut out) = (engine.clone(), Outcome::default());
+            let again = Job { id: self.next_job(), key: None, ..job.clone() };
+            let _ = copy.step(self.now(), &[Input::JobSubmitted { job: Box::new(again) }], &mut out);
+            out.changes.iter().any(|change| matches!(change, Change::JobRejected { .. }))
+        };
+        let impossible = engine.jobs().map(|(job, _)| job).filter(|job| says_so(job) && is_refused(job));
+        let cancel = |job: &Job| Input::CancelRequested { job: job.id, by: "operator".to_owned() };
+        let cancelled: Vec<Input> = impossible.map(cancel).collect();
+        let any = !cancelled.is_empty();
+        self.tell(cancelled)?;
+        Ok(any)
+    }
+
     /// Time passes until nothing happens any more; who has not ended then waits for a reason that is good enough.
     fn work_out(&mut self, is_good: impl Fn(&Reason) -> bool) -> Result<(), Failure> {
+        loop {
+            let stuck = self.pass_all(&is_good)?;
+            if stuck.is_empty() {
+                return Ok(());
+            }
+            if !self.cancel_impossible()? {
+                return Err(self.failure(FailureKind::Liveness, format!("never ended: {}", stuck.join("; "))));
+            }
+        }
+    }
+
+    fn pass_all(&mut self, is_good: impl Fn(&Reason) -> bool) -> Result<Vec<String>, Failure> {
         let until = self.now().plus(LIVENESS_MS);
         for _ in 0..LIVENESS_TURNS {
             match self.next_at() {
@@ -59,17 +93,13 @@ impl World {
         }
         let engine = self.engine();
         let records = engine.jobs().flat_map(|(_, records)| records).filter(|r| !r.is_finished());
-        let stuck: Vec<String> = records
+        Ok(records
             .filter(|r| !(r.is_pending() && engine.reason(r.id).as_ref().is_some_and(&is_good)))
             .map(|r| {
                 let gang = engine.job(r.id.job).and_then(|job| job.gangs.get(usize::from(r.id.index)));
                 format!("{r:?}, {:?}, {gang:?}", engine.reason(r.id))
             })
-            .collect();
-        if stuck.is_empty() {
-            return Ok(());
-        }
-        Err(self.failure(FailureKind::Liveness, format!("never ended: {}", stuck.join("; "))))
+            .collect())
     }
 }
 

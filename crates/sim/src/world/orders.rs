@@ -66,7 +66,10 @@ impl World {
             // Also when the node is back: an order from before it was lost does not survive on the way.
             let gone = self.lost.contains(&slot.node)
                 || self.lost_at.get(&slot.node).is_some_and(|lost| made < *lost);
-            if !gone && let Some(holder) = self.members.holder(slot) {
+            if !gone
+                && self.is_watched
+                && let Some(holder) = self.members.holder(slot)
+            {
                 let what = format!("{id} and {holder} both run on devices {} of {}", slot.devices, slot.node);
                 return Err(self.broken(&what));
             }
@@ -131,7 +134,7 @@ impl World {
         }
     }
 
-    fn change_after(&mut self, member: MemberId, ms: u64, next: MemberState) {
+    pub(super) fn change_after(&mut self, member: MemberId, ms: u64, next: MemberState) {
         let Some(version) = self.members.0.get(&member).map(|m| m.version) else { return };
         self.plan(self.now.plus(ms), Due::Member { member, version, next });
     }

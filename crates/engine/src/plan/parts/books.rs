@@ -32,7 +32,9 @@ pub(super) struct State {
 pub(crate) struct Parts {
     /// By node, devices in order; nothing at all until a part is taken somewhere.
     nodes: Vec<Vec<Open>>,
-    /// By key. States that no device is in are kept for their memory, and passed over.
+    /// Devices of nodes that nothing more goes to: somebody waits for all of them.
+    closed: BTreeMap<u32, DeviceMask>,
+    /// By key, without those that are closed. States that no device is in are kept for their memory, and passed over.
     states: Vec<State>,
     trusts: Trusts,
     pub(super) mix: Mix,
@@ -112,6 +114,47 @@ impl Parts {
     /// The devices of a node that are shared or cut.
     pub(crate) fn on(&self, node: usize) -> &[Open] {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Those of them that may take more parts.
+    pub(super) fn open_on(&self, node: usize) -> impl Iterator<Item = &Open> {
+        let closed = self.closed_on(node);
+        self.on(node).iter().filter(move |open| !closed.contains(u32::from(open.index)))
+    }
+
+    fn closed_on(&self, node: usize) -> DeviceMask {
+        self.closed.get(&(node as u32)).copied().unwrap_or(DeviceMask::EMPTY)
+    }
+
+    /// From now on nothing more goes to these devices of a node, as far as they are shared or cut; which these are.
+    pub(crate) fn close(&mut self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
+        let closes = self.devices(node).and(devices).minus(self.closed_on(node));
+        self.file_all(tree, node, closes, false);
+        if !closes.is_empty() {
+            let all = self.closed.entry(node as u32).or_default();
+            *all = all.union(closes);
+        }
+        closes
+    }
+
+    /// They take parts again.
+    pub(crate) fn open_again(&mut self, tree: &Tree, node: usize, devices: DeviceMask) {
+        let left = self.closed_on(node).minus(devices);
+        if left.is_empty() {
+            self.closed.remove(&(node as u32));
+        } else {
+            self.closed.insert(node as u32, left);
+        }
+        self.file_all(tree, node, devices, true);
+    }
+
+    fn file_all(&mut self, tree: &Tree, node: usize, devices: DeviceMask, is_added: bool) {
+        for open in self.on(node).to_vec() {
+            let number = hardware_at(tree, node, open.index).map(|(number, _)| number);
+            if let Some(number) = number.filter(|_| devices.contains(u32::from(open.index))) {
+                self.file((tree.nodes[node].kind, number, open.device), node as u32, is_added);
+            }
+        }
     }
 
     /// The same, as a set.
@@ -217,10 +260,13 @@ impl Parts {
             (Err(_), None) => {}
         }
         let kind = tree.nodes[node].kind;
+        let is_closed = self.closed_on(node).contains(u32::from(index));
         for (device, is_added) in [(before, false), (after, true)] {
             let Some(device) = device else { continue };
             self.mix.see(&tree.kinds[usize::from(kind)].hardware[usize::from(number)].0, &device, is_added);
-            self.file((kind, number, device), node as u32, is_added);
+            if !is_closed {
+                self.file((kind, number, device), node as u32, is_added);
+            }
         }
     }
 

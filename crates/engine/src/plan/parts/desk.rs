@@ -138,7 +138,7 @@ impl Desk {
         let kind = tree.nodes[node].kind;
         let (wanted, _) = asked.get(kind, number)?;
         let is_fresh = request.devices(tree, space, node).contains(u32::from(index));
-        let open = space.parts().on(node).iter().find(|open| open.index == index).map(|open| open.device);
+        let open = space.parts().open_on(node).find(|open| open.index == index).map(|open| open.device);
         let device = open.or(is_fresh.then_some(Device::Empty))?;
         if !request.eligible[usize::from(kind)].contains(u32::from(index)) {
             return None;
@@ -167,7 +167,7 @@ impl Desk {
                 open.device == device
                     && hardware_at(look.tree, node, open.index).is_some_and(|(of, _)| of == number)
             };
-            let Some(open) = look.space.parts().on(node).iter().find(is_it) else { continue };
+            let Some(open) = look.space.parts().open_on(node).find(is_it) else { continue };
             let wanted = look.asked.get(state.key.0, number);
             return wanted.is_some_and(|(wanted, _)| {
                 self.picks.push(pick(node, open.index, wanted, worth.start.0));
@@ -307,7 +307,7 @@ impl Desk {
         let mut fresh = look.request.devices(look.tree, look.space, node).and(mask);
         let mut local = std::mem::take(&mut self.local);
         local.clear();
-        let open = look.space.parts().on(node).iter();
+        let open = look.space.parts().open_on(node);
         local.extend(open.filter(|open| eligible.contains(u32::from(open.index))));
         let mut left = members;
         while left > 0 {

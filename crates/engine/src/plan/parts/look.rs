@@ -78,13 +78,13 @@ impl<'a> Look<'a> {
 
     /// Members that fit on devices that are shared or cut already, as far as devices go.
     pub(super) fn open_on(self, node: usize, mask: DeviceMask) -> u32 {
-        let open = self.space.parts().on(node);
-        if open.is_empty() {
+        let parts = self.space.parts();
+        if parts.on(node).is_empty() {
             return 0;
         }
         let kind = self.tree.nodes[node].kind;
         let mask = mask.and(self.request.eligible[usize::from(kind)]);
-        let open = open.iter().filter(|open| mask.contains(u32::from(open.index)));
+        let open = parts.open_on(node).filter(|open| mask.contains(u32::from(open.index)));
         open.fold(0_u32, |room, open| {
             let of = hardware_at(self.tree, node, open.index);
             let wanted = of.and_then(|(number, hardware)| Some((self.asked.get(kind, number)?.0, hardware)));

@@ -10,6 +10,7 @@ use phalanx_model::{
 use proptest::prelude::*;
 
 use super::hardware::board;
+use crate::plan::Shapes;
 use crate::plan::search::{Ceiling, Search, best_fit, placement};
 use crate::plan::space::{Pick, Piece, Space};
 use crate::plan::tree::{LevelAt, Tree};
@@ -67,7 +68,7 @@ fn levels() -> Levels {
 
 fn tree(nodes: &[Node]) -> Tree {
     let nodes: BTreeMap<_, _> = nodes.iter().map(|node| (node.name.clone(), node.clone())).collect();
-    Tree::build(&levels(), &nodes, &CostTable::default(), None)
+    Tree::build(&levels(), &nodes, &CostTable::default(), None, &Shapes::default())
 }
 
 fn gang(size: u32, needs: Needs) -> Gang {

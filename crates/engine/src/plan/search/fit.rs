@@ -40,7 +40,12 @@ fn fit_as(sort: Sort, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -
 
 /// The same for equal members with whole devices.
 pub(crate) fn fit_members(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
-    let request = Request::of(tree, gang, level);
+    let mut request = Request::of(tree, gang, level);
+    // Asked about a level in place of the one that it requires.
+    let required = tree.level_of_required(gang);
+    if level != required {
+        request.also.retain(|group| LevelAt::Group(*group) != required);
+    }
     let view = View { tree, space, request: &request };
     let mut capacities = Capacities::default();
     // A part as large as the gang may narrow the level.
@@ -54,6 +59,9 @@ pub(crate) fn fit_members(tree: &Tree, space: &Space, gang: &Gang, level: LevelA
 impl Search {
     /// The most members that one domain of a level holds, at most the whole gang, and which domain that is.
     pub(crate) fn most(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> (u32, usize) {
+        if !tree.has_levels_of(gang) {
+            return (0, 0);
+        }
         if !matches!(Sort::of(gang), Sort::Members | Sort::Grid) {
             return (best_fit(tree, space, gang, level).fits, 0);
         }
@@ -125,14 +133,12 @@ fn of_nodes(view: View<'_>, group: Option<usize>) -> Fit {
                 best = Fit { fits, domain: name(), free_devices: inside.count(), devices: mask.count() };
             }
         };
-        let kind = view.tree.kind(node);
-        match group {
-            None => offer(node.total.devices, &|| node.name.to_string()),
-            Some(group) => {
-                for mask in kind.groups_of(group) {
-                    offer(mask, &|| format!("{} devices {mask}", node.name));
-                }
-            }
+        if group.is_none() && !view.request.insists_inside() {
+            offer(node.total.devices, &|| node.name.to_string());
+            continue;
+        }
+        for mask in view.request.sites(view.tree.kind(node), group) {
+            offer(mask, &|| format!("{} devices {mask}", node.name));
         }
     }
     best

@@ -147,6 +147,9 @@ impl Search {
         gang: &Gang,
         ceiling: Ceiling,
     ) -> Option<Found> {
+        if !tree.has_levels_of(gang) {
+            return None;
+        }
         if !wish::has_wishes(gang) {
             return self.place_as_asked(tree, space, gang, ceiling);
         }

@@ -1,7 +1,6 @@
-//! Files and the terminal.
+//! The terminal.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal};
 use std::time::Instant;
 
 use phalanx_sim::command::Host;
@@ -25,37 +24,6 @@ impl Terminal {
 }
 
 impl Host for Terminal {
-    fn read(&mut self, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
-        let mut text = Vec::new();
-        let read = match file {
-            "-" => io::stdin().lock().take(bytes_max).read_to_end(&mut text),
-            _ => File::open(file).and_then(|file| file.take(bytes_max).read_to_end(&mut text)),
-        };
-        read.map(|_| text).map_err(|error| format!("cannot read {file}: {error}"))
-    }
-
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
-        std::fs::write(file, text).map_err(|error| format!("cannot write {file}: {error}"))
-    }
-
-    fn print(&mut self, text: &[u8]) -> Result<(), String> {
-        let mut out = io::stdout().lock();
-        let written = out.write_all(text).and_then(|()| out.flush());
-        written.map_err(|error| format!("cannot write to standard output: {error}"))
-    }
-
-    #[cfg(not(target_arch = "wasm32"))]
-    fn segments(&mut self, dir: &str) -> Result<Vec<String>, String> {
-        let segments =
-            phalanx_journal::segments(std::path::Path::new(dir)).map_err(|error| error.to_string())?;
-        Ok(segments.iter().map(|segment| segment.path.display().to_string()).collect())
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    fn segments(&mut self, _: &str) -> Result<Vec<String>, String> {
-        Err("there are no files here".to_owned())
-    }
-
     fn seconds(&mut self) -> f64 {
         self.begin.elapsed().as_secs_f64()
     }
@@ -68,7 +36,7 @@ impl Host for Terminal {
         if !io::stderr().is_terminal() {
             return;
         }
-        let Some(Progress { policy, ended, jobs }) = progress else {
+        let Some(Progress { what, done, all, unit }) = progress else {
             if self.is_drawn {
                 eprint!("\r\x1b[K");
             }
@@ -82,8 +50,8 @@ impl Host for Terminal {
         }
         self.started = Some((start, now));
         self.is_drawn = true;
-        let rate = ended as f64 / now.duration_since(start).as_secs_f64();
-        let left_s = jobs.saturating_sub(ended) as f64 / rate.max(1.0);
-        eprint!("\r\x1b[K{policy}: {ended} of {jobs} jobs, {rate:.0}/s, {left_s:.0} s left");
+        let rate = done as f64 / now.duration_since(start).as_secs_f64();
+        let left_s = all.saturating_sub(done) as f64 / rate.max(1.0);
+        eprint!("\r\x1b[K{what}: {done} of {all} {unit}, {rate:.0}/s, {left_s:.0} s left");
     }
 }

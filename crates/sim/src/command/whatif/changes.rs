@@ -1,0 +1,320 @@
+//! What was typed, as facts that people tell an engine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{
+    Admin, DeviceMask, DomainName, Input as Fact, JobId, Node, NodeName, Owner, Queue, Settings, Snapshot,
+    SyncKind,
+};
+use phalanx_spec::{FILE_BYTES_MAX, JobFile, QueueFile, SharePolicy, SubmitContext};
+use serde_json::Value;
+
+use super::super::{CommandError, Host};
+use crate::report::Input;
+
+/// Nodes that are added, at most.
+const ADDED_MAX: u32 = 100_000;
+/// Names that an error lists.
+const LISTED_MAX: usize = 12;
+/// Who submits the jobs: nobody whose past is known.
+const NOBODY: u32 = u32::MAX;
+
+/// One change as it was typed.
+#[derive(Clone, Copy)]
+pub(super) enum Wish<'a> {
+    Queues(&'a str),
+    Set(&'a str),
+    Add(&'a str),
+    Drain(&'a str),
+    Job(&'a str),
+}
+
+/// How an option becomes a wish.
+type Wished<'a> = fn(&'a str) -> Wish<'a>;
+
+impl<'a> Wish<'a> {
+    /// In the order in which they are carried out.
+    pub(super) const OPTIONS: [(&'static str, Wished<'a>); 5] = [
+        ("--queues", Wish::Queues),
+        ("--set", Wish::Set),
+        ("--add-nodes", Wish::Add),
+        ("--drain", Wish::Drain),
+        ("--job", Wish::Job),
+    ];
+}
+
+/// All of them, and each in one sentence.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) facts: Vec<Fact>,
+    pub(super) told: Vec<String>,
+}
+
+/// What a change may name.
+struct Known<'a> {
+    snapshot: &'a Snapshot,
+    nodes: BTreeMap<NodeName, Node>,
+    policy: SharePolicy,
+    is_policy_new: bool,
+    next_job: u64,
+}
+
+impl Changes {
+    /// # Errors
+    /// What is wrong with which.
+    pub(super) fn read(
+        snapshot: &Snapshot,
+        wishes: &[Wish<'_>],
+        inputs: &mut Vec<Input>,
+        host: &mut dyn Host,
+    ) -> Result<Self, CommandError> {
+        let mut known = Known::of(snapshot);
+        let mut changes = Self::default();
+        let mut text = |file: &str| {
+            let bytes = host.read(file, FILE_BYTES_MAX as u64 + 1).map_err(CommandError::Input)?;
+            inputs.push(Input::of(file, &bytes));
+            String::from_utf8(bytes).map_err(|_| CommandError::Input(format!("{file} is no text")))
+        };
+        for wish in wishes {
+            let told = match *wish {
+                Wish::Queues(file) => {
+                    known.policy = policy(&text(file)?, file)?;
+                    known.is_policy_new = true;
+                    format!("the queues are those of {file}")
+                }
+                Wish::Set(typed) => known.set(typed)?,
+                Wish::Add(typed) => known.add(typed, &mut changes.facts)?,
+                Wish::Drain(typed) => known.drain(typed, &mut changes.facts)?,
+                Wish::Job(file) => known.submit(&text(file)?, file, &mut changes.facts)?,
+            };
+            changes.told.push(told);
+        }
+        let mut facts = known.policy_facts();
+        facts.append(&mut changes.facts);
+        Ok(Self { facts, ..changes })
+    }
+}
+
+impl<'a> Known<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        let (mut settings, mut queues) = (Settings::default(), Vec::<Queue>::new());
+        let (mut nodes, mut next_job) = (BTreeMap::new(), 1);
+        for fact in &snapshot.facts {
+            match fact {
+                Fact::SettingsConfigured { settings: told } => settings = (**told).clone(),
+                Fact::QueueObserved { queue } => queues.push((**queue).clone()),
+                Fact::NodeObserved { node } => drop(nodes.insert(node.name.clone(), (**node).clone())),
+                Fact::JobObserved { job, .. } => next_job = next_job.max(job.id.0.saturating_add(1)),
+                _ => {}
+            }
+        }
+        let policy = SharePolicy { settings, queues };
+        Self { snapshot, nodes, policy, is_policy_new: false, next_job }
+    }
+
+    /// Every queue anew, where anything about them was said.
+    fn policy_facts(&self) -> Vec<Fact> {
+        if !self.is_policy_new {
+            return Vec::new();
+        }
+        let SharePolicy { settings, queues } = &self.policy;
+        let kind = SyncKind::Queues;
+        let begin =
+            [Fact::SettingsConfigured { settings: Box::new(settings.clone()) }, Fact::SyncBegin { kind }];
+        let queues = queues.iter().map(|queue| Fact::QueueObserved { queue: Box::new(queue.clone()) });
+        begin.into_iter().chain(queues).chain([Fact::SyncEnd { kind }]).collect()
+    }
+
+    /// `queues.research.weight=2`: the queue file that says what is in force, with this in it, read as every queue file is.
+    fn set(&mut self, typed: &str) -> Result<String, CommandError> {
+        let wrong = |why: String| CommandError::Input(format!("--set {typed}: {why}"));
+        let shape = "it is PATH=VALUE, as in queues.research.weight=2 or half_life=3d";
+        let (path, value) = typed.split_once('=').ok_or_else(|| wrong(shape.to_owned()))?;
+        let written = serde_json::to_value(QueueFile::of_policy(&self.policy));
+        let mut file = written.map_err(|error| wrong(error.to_string()))?;
+        put(&mut file, path, value).map_err(wrong)?;
+        let text = serde_json::to_string_pretty(&file).map_err(|error| wrong(error.to_string()))?;
+        self.policy = policy(&text, &format!("--set {typed}"))?;
+        self.is_policy_new = true;
+        Ok(format!("{path} is {value}"))
+    }
+
+    /// `16:leaf-9`: like most of the nodes that stand in the domain.
+    fn add(&mut self, typed: &str, facts: &mut Vec<Fact>) -> Result<String, CommandError> {
+        let wrong = |why: String| CommandError::Input(format!("--add-nodes {typed}: {why}"));
+        let shape = || wrong("it is N:DOMAIN, as in 16:leaf-9".to_owned());
+        let (count, domain) = typed.split_once(':').ok_or_else(shape)?;
+        let count: u32 = count.parse().map_err(|_| shape())?;
+        if !(1..=ADDED_MAX).contains(&count) {
+            return Err(wrong(format!("from 1 to {ADDED_MAX} nodes can be added")));
+        }
+        let template = self.like_most_in(domain).map_err(wrong)?;
+        if template.torus.is_some() {
+            return Err(wrong(format!("{} stands in a torus, whose places are all taken", template.name)));
+        }
+        let mut names = Vec::new();
+        let mut number = 0_u64;
+        while names.len() < count as usize {
+            number += 1;
+            let name = NodeName::new(format!("new-{number}")).map_err(|error| wrong(error.to_string()))?;
+            if self.nodes.contains_key(&name) {
+                continue;
+            }
+            let node = Node {
+                name: name.clone(),
+                admin: Admin::Open,
+                foreign: DeviceMask::EMPTY,
+                uuids: Vec::new(),
+                ..template.clone()
+            };
+            self.nodes.insert(name.clone(), node.clone());
+            facts.push(Fact::NodeObserved { node: Box::new(node) });
+            names.push(name);
+        }
+        let (first, last) = (names.first(), names.last());
+        let span = match (first, last) {
+            (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+            (first, _) => first.map(ToString::to_string).unwrap_or_default(),
+        };
+        let (nodes, verb) = if count == 1 { ("node", "is") } else { ("nodes", "are") };
+        let devices = template.machine.device_count();
+        Ok(format!(
+            "{count} {nodes} more {verb} in {domain}: {span}, each like {} ({devices} GPUs)",
+            template.name
+        ))
+    }
+
+    /// A node of the kind of which the innermost domain of this name, or of this path, has most.
+    fn like_most_in(&self, domain: &str) -> Result<Node, String> {
+        let said: Vec<&str> = domain.split('/').collect();
+        let stands_inside = |node: &&Node| {
+            let path: Vec<&str> = node.path.iter().map(DomainName::as_str).collect();
+            path.ends_with(&said)
+        };
+        let inside: Vec<&Node> = self.nodes.values().filter(stands_inside).collect();
+        let paths: BTreeSet<&[DomainName]> = inside.iter().map(|node| node.path.as_slice()).collect();
+        let written = |path: &[DomainName]| phalanx_model::report::show_path(path);
+        if paths.len() > 1 {
+            let all: Vec<String> = paths.into_iter().map(written).collect();
+            return Err(format!("several domains are named so; say which: {}", listed(&all)));
+        }
+        let mut kinds: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
+        inside.iter().for_each(|node| kinds.entry(&node.machine.shape).or_default().push(node));
+        let most = kinds.into_values().rev().max_by_key(Vec::len);
+        if let Some(node) = most.and_then(|kind| kind.first().copied()) {
+            return Ok(node.clone());
+        }
+        let all: BTreeSet<&[DomainName]> = self.nodes.values().map(|node| node.path.as_slice()).collect();
+        let all: Vec<String> = all.into_iter().map(written).collect();
+        Err(format!("no node stands right in {domain:?}; nodes stand in {}", listed(&all)))
+    }
+
+    fn drain(&self, typed: &str, facts: &mut Vec<Fact>) -> Result<String, CommandError> {
+        for name in typed.split(',') {
+            let Some((node, _)) = self.nodes.iter().find(|(node, _)| node.as_str() == name.trim()) else {
+                let all: Vec<String> = self.nodes.keys().map(ToString::to_string).collect();
+                let why = format!("--drain: there is no node {name:?}; there are {}", listed(&all));
+                return Err(CommandError::Input(why));
+            };
+            facts.push(Fact::DrainRequested { node: node.clone() });
+        }
+        let verb = if typed.contains(',') { "are" } else { "is" };
+        Ok(format!("{} {verb} drained", typed.replace(',', ", ")))
+    }
+
+    fn submit(&mut self, text: &str, file: &str, facts: &mut Vec<Fact>) -> Result<String, CommandError> {
+        let context = SubmitContext {
+            id: JobId(self.next_job),
+            owner: Owner { uid: NOBODY, gid: NOBODY, name: "what-if".to_owned() },
+            submitted_at: self.snapshot.taken_at,
+            default_workdir: "/".to_owned(),
+        };
+        let job = JobFile::from_yaml(text, file).and_then(|file| file.into_job(context));
+        let job = job.map_err(|error| CommandError::Input(error.to_string()))?;
+        self.next_job = self.next_job.saturating_add(1);
+        let devices = job.gangs.iter().fold(0_u32, |sum, gang| sum.saturating_add(gang.device_count()));
+        let limit = match job.policy.time_limit_ms {
+            Some(ms) => phalanx_model::show::span(ms),
+            None => "no time limit".to_owned(),
+        };
+        let told = format!(
+            "{file} is submitted as job {} ({}, {devices} GPUs, queue {}, {limit})",
+            job.id, job.name, job.queue
+        );
+        facts.push(Fact::JobSubmitted { job: Box::new(job) });
+        Ok(told)
+    }
+}
+
+fn policy(text: &str, name: &str) -> Result<SharePolicy, CommandError> {
+    let policy = QueueFile::from_yaml(text, name).and_then(QueueFile::into_policy);
+    policy.map_err(|error| CommandError::Input(error.to_string()))
+}
+
+/// Puts a value where a path of names leads; entries of lists are found by their `name`.
+fn put(file: &mut Value, path: &str, value: &str) -> Result<(), String> {
+    let mut words = path.split('.').peekable();
+    let mut at = file;
+    while let Some(word) = words.next() {
+        if word.is_empty() {
+            return Err("a name in its path is empty".to_owned());
+        }
+        if word == "queues" || word == "classes" {
+            let name = words.next().ok_or_else(|| format!("which of the {word}? as in {word}.NAME.FIELD"))?;
+            let mut all = Vec::new();
+            names(at.get(word), &mut all);
+            at = entry(at.get_mut(word), name)
+                .ok_or_else(|| format!("none of the {word} is named {name:?}; there are {}", listed(&all)))?;
+            if words.peek().is_none() {
+                return Err(format!("what of {name}? as in {path}.weight"));
+            }
+            continue;
+        }
+        let Value::Object(fields) = at else {
+            return Err(format!("{word:?} is inside of no group of values"));
+        };
+        if words.peek().is_none() {
+            fields.insert(word.to_owned(), scalar(value));
+            return Ok(());
+        }
+        at = fields.entry(word).or_insert_with(|| Value::Object(serde_json::Map::new()));
+    }
+    Err("it has no path".to_owned())
+}
+
+/// Numbers and words as YAML reads them.
+fn scalar(text: &str) -> Value {
+    match text {
+        "true" | "false" => Value::Bool(text == "true"),
+        _ => text.parse::<u64>().map_or_else(|_| Value::String(text.to_owned()), Value::from),
+    }
+}
+
+/// The entry of this name in a list, or in the lists below it.
+fn entry<'v>(list: Option<&'v mut Value>, name: &str) -> Option<&'v mut Value> {
+    for item in list?.as_array_mut()? {
+        if item.get("name").and_then(Value::as_str) == Some(name) {
+            return Some(item);
+        }
+        if let Some(found) = entry(item.get_mut("queues"), name) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+fn names(list: Option<&Value>, all: &mut Vec<String>) {
+    for item in list.and_then(Value::as_array).into_iter().flatten() {
+        all.extend(item.get("name").and_then(Value::as_str).map(str::to_owned));
+        names(item.get("queues"), all);
+    }
+}
+
+fn listed(all: &[String]) -> String {
+    let more = all.len().saturating_sub(LISTED_MAX);
+    match (all.is_empty(), more) {
+        (true, _) => "none".to_owned(),
+        (_, 0) => all.join(", "),
+        (_, more) => format!("{} and {more} more", all.get(..LISTED_MAX).unwrap_or(all).join(", ")),
+    }
+}
