@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly walls fmt deny fuzz clean check-tools wasm-target
+.PHONY: help demo test swarm swarm-nightly bench-sim walls fmt deny fuzz clean check-tools wasm-target
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -32,6 +32,10 @@ swarm: check-tools ## Random clusters, work and faults, on fixed seeds, two proc
 
 swarm-nightly: ## The same on seeds that begin with today's date
 	$(MAKE) --no-print-directory swarm SWARM_SEED=$$(date +%Y%m%d)00000000 SWARM_STEPS=20000000
+
+bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and a page (half an hour)
+	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/RESULTS.md --page $(TARGET_DIR)/bench-sim.html
+	@echo "bench/RESULTS.md and $(TARGET_DIR)/bench-sim.html are written"
 
 walls: check-tools wasm-target ## Who may use whom, bans, no floats in the engine
 	$(CARGO) run --quiet -p xtask -- walls

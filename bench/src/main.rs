@@ -7,7 +7,7 @@
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
-//! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|philly|compare|claims [--only NAME] [--json] [--write] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|pollux|fgd|philly|compare|claims|all [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- step [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
@@ -76,20 +76,25 @@ usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--da
     --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
 
-usage: phalanx-bench sim muri|shockwave|gavel|philly|compare|claims [--only NAME] [--json] [--write] [--data FOLDER]
+usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|claims|all [--json] [--data FOLDER]
 
   sim     published results of other schedulers' simulations, and what comes out of our world under their settings
     muri           SRTF and SRSF on Muri's four traces
     shockwave      max-min fairness and Themis on Shockwave's 120 jobs
     gavel          least attained service and max-min fairness on Gavel's continuous workloads
+    pollux         Tiresias and Optimus on Pollux's workloads, by its measured step times
+    fgd            FGD and others on openb
     philly         time to replay Philly's 82,247 jobs under each policy
     compare        all policies on real arrivals under a Clos
     claims         what is claimed of topology, consolidation, spot capacity and sharing, on declared inputs
-    --only NAME    of compare, one trace: elasticflow-04, philly, muri-1 to muri-4; of claims, one of topology, consolidate,
+    all            all of them but philly and claims; half an hour
+    --only NAME    of compare, one trace: elasticflow-04, philly, lingjun, muri-1 to muri-4; of claims, one of topology, consolidate,
                    spot, share; again for more
-    --write        of claims: puts all of them into RESULTS.md
+    --load X       of compare, another load than its own: 2 divides the time between submissions by two
     --json         JSON in place of text
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
+    --into FILE    the tables as Markdown between two marks of a file, such as RESULTS.md
+    --page FILE    the tables as one HTML page
 
 usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME] [--repeat N]
 

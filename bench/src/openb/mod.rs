@@ -12,7 +12,7 @@ mod trace;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -64,6 +64,25 @@ struct Report {
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let arguments = parse(arguments)?;
+    let cells = cells(&arguments, &["permuted", "name"], &deciders().collect::<Vec<_>>())?;
+    let report = Report { seeds: arguments.seeds, is_below_both_everywhere: is_below_both(&cells), cells };
+    if arguments.is_json {
+        println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
+    } else {
+        report.print();
+    }
+    Ok(())
+}
+
+/// Workload, policy, published mean and ours, of all that was published, in the same order of nodes.
+pub(crate) fn published_means(data: &Path) -> Result<Vec<(String, &'static str, f64, f64)>, String> {
+    let arguments = Arguments { data: data.to_owned(), ..parse(&[])? };
+    let others: Vec<Decider> = POLICIES.into_iter().map(Decider::Other).collect();
+    let cells = cells(&arguments, &["permuted"], &others)?.into_iter();
+    Ok(cells.filter_map(|of| Some((of.workload, of.policy, of.published?.mean, of.mean))).collect())
+}
+
+fn cells(arguments: &Arguments, orders: &[&'static str], deciders: &[Decider]) -> Result<Vec<Cell>, String> {
     if !arguments.data.join("openb").is_dir() {
         let there = arguments.data.display();
         return Err(format!("{there} has no folder openb; name the folder of traces with --data"));
@@ -73,26 +92,20 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let mut cells = Vec::new();
     for workload in &arguments.workloads {
         let trace = Trace::read(&arguments.data, workload)?;
-        for order in ["permuted", "name"] {
-            for decider in deciders() {
+        for order in orders {
+            for decider in deciders {
                 let mut outcomes = Vec::new();
                 for seed in arguments.seeds.0..=arguments.seeds.1 {
                     let arrivals = trace.arrivals(seed, &table);
-                    outcomes.push(replay::run(&trace, arrivals, order == "name", decider)?);
+                    outcomes.push(replay::run(&trace, arrivals, *order == "name", *decider)?);
                 }
-                let cell = Cell::of(workload, order, decider, &outcomes);
+                let cell = Cell::of(workload, order, *decider, &outcomes);
                 cells.push(cell.beside(&published, &outcomes, arguments.seeds.0));
             }
             eprintln!("{workload}, nodes {order}: done");
         }
     }
-    let report = Report { seeds: arguments.seeds, is_below_both_everywhere: is_below_both(&cells), cells };
-    if arguments.is_json {
-        println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
-    } else {
-        report.print();
-    }
-    Ok(())
+    Ok(cells)
 }
 
 fn deciders() -> impl Iterator<Item = Decider> {

@@ -1,18 +1,14 @@
-//! Placements of other schedulers, each written from its description, on one simple state: how many GPUs are
-//! free on every node, and which domains the nodes stand in. [`ours`] asks the engine for the same.
-//!
-//! Where a description leaves something open, the choice that is better for the peer was taken: inside the
-//! last domain nodes with the most room come first, and the last node is the tightest that holds the rest.
+//! The simulator's placements of other schedulers on nodes of 8 GPUs. [`ours`] asks the engine for the same.
 
-mod kueue;
 pub(crate) mod ours;
-mod plain;
-mod slurm;
 
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
+
+pub(crate) use phalanx_sim::policies::peers::{Ask, Placed, Slice};
+use phalanx_sim::policies::peers::{Ground, bin_pack, first_fit, kueue, slurm_block, slurm_tree};
 
 /// GPUs of every node here.
 pub(crate) const GPUS_PER_NODE: u32 = 8;
@@ -33,28 +29,6 @@ pub(crate) struct Cluster {
     /// Nodes in the order of their names.
     by_name: Vec<usize>,
 }
-
-/// A gang: `pods` equal members with `gpus` each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    pub(crate) pods: u32,
-    pub(crate) gpus: u32,
-    /// All pods in one domain of this level, or none.
-    pub(crate) required: Option<usize>,
-    /// All pods in one domain of this level or, where none holds them, of the next wider one.
-    pub(crate) preferred: Option<usize>,
-    /// Every so many consecutive pods inside one domain of this level.
-    pub(crate) slice: Option<Slice>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slice {
-    pub(crate) pods: u32,
-    pub(crate) level: usize,
-}
-
-/// Nodes with the number of pods on each, in rank order.
-pub(crate) type Placed = Vec<(usize, u32)>;
 
 /// Who places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,18 +64,18 @@ impl Peer {
 
     /// Places a gang whole, or not at all. Nothing is taken.
     pub(crate) fn place(self, cluster: &Cluster, ask: &Ask, rng: &mut Rng) -> Option<Placed> {
-        let room = Room::new(cluster, ask);
+        let ground = &cluster.ground();
         match self {
-            Self::Naive => plain::first_fit(&room, &cluster.by_name),
+            Self::Naive => first_fit(ground, ask, &cluster.by_name),
             Self::Random => {
                 let mut order = cluster.by_name.clone();
                 rng.shuffle(&mut order);
-                plain::first_fit(&room, &order)
+                first_fit(ground, ask, &order)
             }
-            Self::Kueue => kueue::place(&room),
-            Self::SlurmTree => slurm::tree(&room),
-            Self::SlurmBlock => slurm::block(&room),
-            Self::BinPack => plain::bin_pack(&room),
+            Self::Kueue => kueue(ground, ask),
+            Self::SlurmTree => slurm_tree(ground, ask),
+            Self::SlurmBlock => slurm_block(ground, ask),
+            Self::BinPack => bin_pack(ground, ask),
         }
     }
 }
@@ -125,6 +99,10 @@ impl Cluster {
         by_name.sort_by(|a, b| names[*a].cmp(&names[*b]));
         let levels = levels.iter().map(ToString::to_string).collect();
         Self { levels, free: vec![GPUS_PER_NODE; names.len()], names, paths, spans, by_name }
+    }
+
+    const fn ground(&self) -> Ground<'_> {
+        Ground { spans: self.spans.as_slice(), free: self.free.as_slice(), gpus_per_node: GPUS_PER_NODE }
     }
 
     pub(crate) fn take(&mut self, placed: &Placed, gpus: u32) {
@@ -169,9 +147,10 @@ impl Cluster {
     }
 
     fn fewest_in(&self, level: usize, within: &Range<usize>, ask: &Ask) -> Option<usize> {
-        let room = Room::new(self, ask);
         let spans = self.spans[level].iter().filter(|span| within.contains(&span.start));
-        let mut room: Vec<u32> = spans.map(|span| room.within(span)).collect();
+        let pods =
+            |span: &Range<usize>| self.free[span.clone()].iter().map(|free| free / ask.gpus.max(1)).sum();
+        let mut room: Vec<u32> = spans.map(pods).collect();
         room.sort_unstable_by(|a, b| b.cmp(a));
         let mut left = ask.pods;
         let enough = room.iter().position(|pods| {
@@ -179,54 +158,6 @@ impl Cluster {
             left == 0
         });
         enough.map(|at| at + 1)
-    }
-}
-
-/// What a gang finds: pods that fit on every node.
-struct Room<'a> {
-    cluster: &'a Cluster,
-    ask: &'a Ask,
-    pods: Vec<u32>,
-}
-
-impl<'a> Room<'a> {
-    fn new(cluster: &'a Cluster, ask: &'a Ask) -> Self {
-        Self { cluster, ask, pods: cluster.free.iter().map(|free| free / ask.gpus.max(1)).collect() }
-    }
-
-    /// The level of nodes; domains stand above it.
-    const fn node_level(&self) -> usize {
-        self.cluster.levels.len()
-    }
-
-    fn within(&self, span: &Range<usize>) -> u32 {
-        self.pods[span.clone()].iter().sum()
-    }
-
-    /// The domain of `level` with this node in it.
-    fn around(&self, level: usize, node: usize) -> usize {
-        self.cluster.spans[level].partition_point(|span| span.end <= node)
-    }
-
-    /// Takes `pods` from the nodes of a span: the roomiest first, and last the tightest that holds the rest.
-    fn fill(&self, span: &Range<usize>, pods: u32, placed: &mut Placed) {
-        let mut open: Vec<usize> = span.clone().filter(|node| self.pods[*node] > 0).collect();
-        open.sort_by_key(|node| (std::cmp::Reverse(self.pods[*node]), *node));
-        let mut left = pods;
-        for at in 0..open.len() {
-            if left == 0 {
-                return;
-            }
-            let rest = &open[at..];
-            if self.pods[rest[0]] >= left {
-                let holding = rest.iter().filter(|node| self.pods[**node] >= left);
-                let tightest = holding.min_by_key(|node| (self.pods[**node], **node));
-                placed.extend(tightest.map(|node| (*node, left)));
-                return;
-            }
-            placed.push((rest[0], self.pods[rest[0]]));
-            left -= self.pods[rest[0]];
-        }
     }
 }
 

@@ -11,12 +11,14 @@ use std::path::Path;
 
 use phalanx_model::DeviceMask;
 use phalanx_sim::Rng;
-use phalanx_sim::cluster::{Clos, Cluster};
+use phalanx_sim::cluster::{Clos, Cluster, NodeShape};
 use phalanx_sim::policies::{NAMES, Rules, named};
 use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{Job, Machines, Part, Placed, Progress, Replay, Settings};
 use phalanx_sim::trace::{Format, Selection};
 use serde::Serialize;
+
+use super::tables::{Table, number};
 
 const TRAFFIC_MILLI: u32 = 50;
 const SETTINGS: Settings = Settings {
@@ -28,12 +30,15 @@ const SETTINGS: Settings = Settings {
 };
 /// Times the run at the worst place, less one, that an estimate is at most too long.
 const ESTIMATE_F: u64 = 4;
+const DAY_MS: u64 = 86_400_000;
 
 /// A trace on a fabric.
 struct World {
     name: &'static str,
     file: &'static str,
     format: Format,
+    /// Days from the first submission on of which jobs are taken.
+    days: std::ops::Range<u64>,
     /// In thousandths of that recorded.
     load_milli: u32,
     fabric: &'static str,
@@ -46,13 +51,22 @@ const fn world(
     load_milli: u32,
     fabric: &'static str,
 ) -> World {
-    World { name, file, format, load_milli, fabric }
+    World { name, file, format, days: 0..u64::MAX, load_milli, fabric }
 }
 
-/// Fabrics on which the jobs ask for 58 and 86 % of the devices in the mean; Muri's traces ask for more than there is.
-const WORLDS: [World; 6] = [
+const PHILLY: &str = "philly/philly_pollux.csv";
+/// Instead of a fabric: the hosts and switches of a real one.
+const LINGJUN: &str = "lingjun/topo.csv";
+/// The ratio of what is below its leaves to what is above, as of the fabrics that are drawn up.
+const LINGJUN_RATIO_MILLI: u32 = 2_000;
+
+/// On the fabric of `ElasticFlow` jobs ask for 86 % of the devices in the mean. Philly's busiest week, from 2 October 2017 on, is
+/// pressed until jobs wait on a Clos; on Lingjun there is room for all, and only places differ. Muri's traces ask for more
+/// than there is.
+const WORLDS: [World; 7] = [
     world("elasticflow-04", "elasticflow_itp/raw/cluster04.csv", Format::ElasticFlow, 1_000, "9x8x8:2"),
-    world("philly", "philly/philly_pollux.csv", Format::Philly, 4_000, "20x16x8:2"),
+    World { days: 28..35, ..world("philly", PHILLY, Format::Philly, 16_000, "20x16x8:2") },
+    World { days: 28..35, ..world("lingjun", PHILLY, Format::Philly, 20_000, LINGJUN) },
     world("muri-1", "muri/trace1.csv", Format::Muri, 1_000, "4x2x8:2"),
     world("muri-2", "muri/trace2.csv", Format::Muri, 1_000, "4x2x8:2"),
     world("muri-3", "muri/trace3.csv", Format::Muri, 1_000, "4x2x8:2"),
@@ -93,32 +107,54 @@ struct Figures {
     seconds: f64,
 }
 
-pub(super) fn measure(folder: &Path, only: &[String], is_json: bool) -> Result<(), String> {
+/// All worlds, or those that are named, at another load where one is given. Each table is handed on as soon as it is there;
+/// the last is of all.
+pub(super) fn measure(
+    folder: &Path,
+    only: &[String],
+    load_milli: Option<u32>,
+    is_json: bool,
+    mut show: impl FnMut(Table),
+) -> Result<(), String> {
     let is_wanted = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
     let mut all: Vec<Vec<Figures>> = Vec::new();
     for world in WORLDS.iter().filter(|world| is_wanted(world.name)) {
-        let figures = run(folder, world, is_json)?;
-        if !is_json {
-            judge(&figures);
+        let (title, figures) = run(folder, world, load_milli.unwrap_or(world.load_milli))?;
+        for figures in figures.iter().filter(|_| is_json) {
+            println!("{}", serde_json::to_string(figures).map_err(|e| e.to_string())?);
         }
+        show(table(title, &figures));
         all.push(figures);
     }
     if all.is_empty() {
         let known: Vec<&str> = WORLDS.iter().map(|world| world.name).collect();
         return Err(format!("{} is no trace to compare on; known are {}", only.join(", "), known.join(", ")));
     }
-    if !is_json {
-        rank(&all);
-    }
+    show(ranks(&all));
     Ok(())
 }
 
-fn run(folder: &Path, world: &World, is_json: bool) -> Result<Vec<Figures>, String> {
+fn machines(folder: &Path, fabric: &str) -> Result<Machines, String> {
+    let cluster = if fabric == LINGJUN {
+        let table = super::read(&folder.join(fabric))?;
+        Cluster::of_table(&table, &NodeShape::default(), LINGJUN_RATIO_MILLI)
+    } else {
+        Clos::read(fabric).and_then(|clos| Cluster::of_clos(&clos))
+    };
+    Ok(Machines::from(cluster.map_err(|e| format!("{fabric}: {e}"))?))
+}
+
+fn run(folder: &Path, world: &World, load_milli: u32) -> Result<(String, Vec<Figures>), String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", world.name);
-    let clos = Clos::read(world.fabric).map_err(|e| wrong(&e))?;
-    let machines = Machines::from(Cluster::of_clos(&clos).map_err(|e| wrong(&e))?);
+    let machines = machines(folder, world.fabric)?;
     let trace = super::trace(&folder.join(world.file), world.format)?;
-    let selection = Selection { gpus_min: 1, load_milli: world.load_milli, ..Selection::default() };
+    let selection = Selection {
+        from_ms: world.days.start * DAY_MS,
+        until_ms: world.days.end.checked_mul(DAY_MS),
+        gpus_min: 1,
+        load_milli,
+        ..Selection::default()
+    };
     let trace = selection.apply(trace).map_err(|e| wrong(&e))?;
     let progress = Placed::default();
     let mut jobs = Job::all_of(&trace);
@@ -129,30 +165,12 @@ fn run(folder: &Path, world: &World, is_json: bool) -> Result<Vec<Figures>, Stri
     }
     let cells = cells(&jobs, machines.gpus());
     let (count, gpus) = (jobs.len(), machines.gpus());
-    if !is_json {
-        println!(
-            "{}: {count} jobs at load {} on {} ({gpus} GPUs)",
-            world.name,
-            world.load_milli / 1_000,
-            world.fabric
-        );
-        println!(
-            "  {:13} {:>9} {:>10} {:>8} {:>9} {:>8} {:>7} {:>8} {:>7} {:>8} {:>6}",
-            "",
-            "mean JCT",
-            "p99 JCT",
-            "mean ρ",
-            "worst ρ",
-            "unfair %",
-            "used %",
-            "of held",
-            "leaves",
-            "preempt",
-            "s"
-        );
-    }
+    let fabric = if world.fabric == LINGJUN { "the fabric of Lingjun" } else { world.fabric };
+    let load = f64::from(load_milli) / 1_000.0;
+    let title = format!("{}: {count} jobs at load {load} on {fabric} ({gpus} GPUs)", world.name);
     let mut all = Vec::new();
-    for (policy, is_oracle) in NAMES {
+    // Where all devices are alike, so are Gavel with and without an eye for what they are.
+    for (policy, is_oracle) in NAMES.into_iter().filter(|(name, _)| *name != "gavel-las") {
         let mut scheduler = named(policy, &machines, &Rules::default(), &cells)?;
         let replay = Replay {
             cluster: &machines,
@@ -163,16 +181,10 @@ fn run(folder: &Path, world: &World, is_json: bool) -> Result<Vec<Figures>, Stri
         };
         let begin = std::time::Instant::now();
         let outcome = replay.run(scheduler.as_mut()).map_err(|e| wrong(&e))?;
-        let figures =
-            Figures::of(world.name, policy, is_oracle, &Metrics::of(&outcome), begin.elapsed().as_secs_f64());
-        if is_json {
-            println!("{}", serde_json::to_string(&figures).map_err(|e| e.to_string())?);
-        } else {
-            figures.print();
-        }
-        all.push(figures);
+        let seconds = begin.elapsed().as_secs_f64();
+        all.push(Figures::of(world.name, policy, is_oracle, &Metrics::of(&outcome), seconds));
     }
-    Ok(all)
+    Ok((title, all))
 }
 
 /// What its user says it takes: no less than it takes where every device is on a node of its own, in leaf after leaf.
@@ -228,16 +240,6 @@ impl Figures {
         }
     }
 
-    fn print(&self) {
-        let Self { policy, mean_jct_s, p99_jct_s, rho_mean, rho_worst, unfair_percent, .. } = self;
-        let Self { useful_percent, goodput_percent, leaves_over_least, preemptions, seconds, .. } = self;
-        let name = format!("{policy}{}", if self.is_oracle { " *" } else { "" });
-        println!(
-            "  {name:13} {mean_jct_s:>9.0} {p99_jct_s:>10.0} {rho_mean:>8.2} {rho_worst:>9.1} {unfair_percent:>8.1} \
-             {useful_percent:>7.2} {goodput_percent:>8.2} {leaves_over_least:>7.3} {preemptions:>8} {seconds:>6.1}"
-        );
-    }
-
     /// No worse in anything, and better in something.
     fn dominates(&self, other: &Self) -> bool {
         MEASURES.iter().all(|(_, of)| of(self) <= of(other))
@@ -250,37 +252,64 @@ fn equals(all: &[Figures]) -> impl Iterator<Item = &Figures> {
     all.iter().filter(|figures| !figures.is_oracle)
 }
 
-/// How far each is from the best, and who is worse than another in everything.
-fn judge(all: &[Figures]) {
-    println!("  times the best of those that do not know how long jobs take (unfair: points above):");
-    for figures in equals(all) {
-        let ratio = |(measure, of): &Measure| {
-            let best = equals(all).map(of).fold(f64::INFINITY, f64::min);
-            if *measure == "unfair" { of(figures) - best } else { of(figures) / best }
-        };
-        let ratios: Vec<String> =
-            MEASURES.iter().map(|measure| format!("{} {:.2}", measure.0, ratio(measure))).collect();
+fn table(title: String, all: &[Figures]) -> Table {
+    let row = |of: &Figures| {
         let better: Vec<&str> =
-            equals(all).filter(|other| other.dominates(figures)).map(|other| other.policy).collect();
-        let dominated =
-            if better.is_empty() { String::new() } else { format!("; dominated by {}", better.join(", ")) };
-        println!("  {:13} {}{dominated}", figures.policy, ratios.join(", "));
-    }
+            equals(all).filter(|other| other.dominates(of)).map(|other| other.policy).collect();
+        vec![
+            format!("{}{}", of.policy, if of.is_oracle { " *" } else { "" }),
+            number(of.mean_jct_s, 0),
+            number(of.p99_jct_s, 0),
+            number(of.rho_mean, 2),
+            number(of.rho_worst, 1),
+            number(of.unfair_percent, 1),
+            number(of.useful_percent, 1),
+            number(of.goodput_percent, 1),
+            number(of.leaves_over_least, 3),
+            number(of.preemptions as f64, 0),
+            if of.is_oracle { String::new() } else { better.join(", ") },
+        ]
+    };
+    let columns = vec![
+        "policy",
+        "mean JCT, s",
+        "p99 JCT, s",
+        "mean ρ",
+        "worst ρ",
+        "unfair %",
+        "used %",
+        "of held %",
+        "leaves",
+        "stops",
+        "worse in all than",
+    ];
+    Table { title, columns, rows: all.iter().map(row).collect() }
 }
 
-/// Sums of ranks over all traces and measures.
-fn rank(all: &[Vec<Figures>]) {
+/// Sums of ranks over all traces and measures, and how far each is from the best, in the geometric mean over traces.
+fn ranks(all: &[Vec<Figures>]) -> Table {
     let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for figures in all {
-        for (_, of) in MEASURES {
+        for (at, (_, of)) in MEASURES.iter().enumerate() {
+            let best = equals(figures).map(of).fold(f64::INFINITY, f64::min);
             for one in equals(figures) {
                 let ahead = equals(figures).filter(|other| of(other) < of(one)).count();
                 *sums.entry(one.policy).or_default() += ahead + 1;
+                ratios.entry(one.policy).or_insert_with(|| vec![1.0; MEASURES.len()])[at] *= of(one) / best;
             }
         }
     }
     let mut sums: Vec<(usize, &str)> = sums.into_iter().map(|(policy, sum)| (sum, policy)).collect();
     sums.sort_unstable();
-    println!("sums of ranks, {} traces x {} measures (least is best):", all.len(), MEASURES.len());
-    sums.iter().for_each(|(sum, policy)| println!("  {policy:13} {sum}"));
+    let row = |(sum, policy): &(usize, &str)| {
+        let mean = |product: &f64| number(product.powf(1.0 / all.len() as f64), 2);
+        let ratios = ratios.get(policy).into_iter().flatten().map(mean);
+        [(*policy).to_owned(), sum.to_string()].into_iter().chain(ratios).collect()
+    };
+    Table {
+        title: format!("Sums of ranks, and times the best, over {} traces", all.len()),
+        columns: ["policy", "sum of ranks"].into_iter().chain(MEASURES.map(|(name, _)| name)).collect(),
+        rows: sums.iter().map(row).collect(),
+    }
 }

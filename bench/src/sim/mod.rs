@@ -2,15 +2,21 @@
 
 mod claims;
 mod compare;
+mod fgd;
 mod gavel;
 mod muri;
 mod philly;
+mod pollux;
+mod python;
 mod shockwave;
+mod tables;
 
 use std::path::{Path, PathBuf};
 
 use phalanx_sim::trace::{Format, Trace};
 use serde::Serialize;
+
+use tables::{Table, number};
 
 /// One published figure, and ours.
 #[derive(Serialize)]
@@ -30,51 +36,125 @@ impl Row {
     }
 }
 
+/// A published table: its word on the command line, its title, and what makes it.
+type Source = (&'static str, &'static str, fn(&Path) -> Result<Vec<Row>, String>);
+
+const SOURCES: [Source; 5] = [
+    ("muri", "Muri: four traces on 8 nodes of 8 GPUs", muri::measure),
+    ("shockwave", "Shockwave: 120 jobs on 32 V100, rounds of 120 s", shockwave::measure),
+    ("gavel", "Gavel: continuous jobs on 36 V100, 36 P100 and 36 K80, rounds of 360 s", gavel::measure),
+    ("pollux", "Pollux: eight workloads on 16 nodes of 4 T4", pollux::measure),
+    ("fgd", "FGD: ten workloads of openb on 1,213 nodes, ten seeds", fgd::measure),
+];
+
+struct Arguments {
+    is_json: bool,
+    folder: PathBuf,
+    only: Vec<String>,
+    load_milli: Option<u32>,
+    /// A file with marks between which tables go, and a page.
+    into: Option<PathBuf>,
+    page: Option<PathBuf>,
+}
+
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let (mut is_json, mut is_kept) = (false, false);
-    let mut folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let (what, rest) =
-        arguments.split_first().ok_or("say which: muri, shockwave, gavel, philly, compare, claims")?;
-    let mut only = Vec::new();
-    let mut rest = rest.iter();
+    let words = || SOURCES.map(|(word, ..)| word).join(", ");
+    let (what, rest) = arguments
+        .split_first()
+        .ok_or_else(|| format!("say which: {}, compare, claims, philly, all", words()))?;
+    let arguments = parse(rest)?;
+    let Arguments { folder, only, load_milli, is_json, .. } = &arguments;
+    let mut tables = Vec::new();
+    let mut show = |table: Table| {
+        if !is_json {
+            println!("{}", table.text());
+        }
+        tables.push(table);
+    };
+    match what.as_str() {
+        "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
+        "claims" => return claims::measure(folder, only, arguments.into.as_deref()),
+        "philly" => return philly::measure(folder, *is_json),
+        "all" => {
+            for source in &SOURCES {
+                show(published(source, folder, *is_json)?);
+            }
+            compare::measure(folder, only, *load_milli, *is_json, &mut show)?;
+        }
+        word => {
+            let source = SOURCES.iter().find(|(known, ..)| *known == word);
+            let source = source
+                .ok_or_else(|| format!("{word} is none of {}, compare, claims, philly, all", words()))?;
+            show(published(source, folder, *is_json)?);
+        }
+    }
+    if let Some(file) = &arguments.into {
+        let text = tables::spliced(&read(file)?, &tables).map_err(|e| format!("{}: {e}", file.display()))?;
+        write(file, &text)?;
+    }
+    arguments.page.as_ref().map_or(Ok(()), |file| write(file, &tables::page(&tables)))
+}
+
+fn parse(arguments: &[String]) -> Result<Arguments, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
+    let mut of =
+        Arguments { is_json: false, folder, only: Vec::new(), load_milli: None, into: None, page: None };
+    let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
+        let mut after =
+            |what: &str| rest.next().cloned().ok_or_else(|| format!("{argument} needs {what} after it"));
         match argument.as_str() {
-            "--json" => is_json = true,
-            "--write" => is_kept = true,
-            "--data" => folder = rest.next().map(PathBuf::from).ok_or("--data needs a path after it")?,
-            "--only" => only.push(rest.next().ok_or("--only needs a name after it")?.clone()),
+            "--json" => of.is_json = true,
+            "--data" => of.folder = PathBuf::from(after("a path")?),
+            "--only" => of.only.push(after("a name")?),
+            "--load" => of.load_milli = Some(load(&after("a number")?)?),
+            "--into" => of.into = Some(PathBuf::from(after("a file")?)),
+            "--page" => of.page = Some(PathBuf::from(after("a file")?)),
             other => {
-                return Err(format!("unknown argument {other}; known are --json, --data, --only, --write"));
+                let known = "--json, --data, --only, --load, --into, --page";
+                return Err(format!("unknown argument {other}; known are {known}"));
             }
         }
     }
-    let rows = match what.as_str() {
-        "muri" => muri::measure(&folder)?,
-        "shockwave" => shockwave::measure(&folder)?,
-        "gavel" => gavel::measure(&folder)?,
-        "compare" => return compare::measure(&folder, &only, is_json),
-        "claims" => return claims::measure(&folder, &only, is_kept),
-        "philly" => return philly::measure(&folder, is_json),
-        other => return Err(format!("{other} is none of muri, shockwave, gavel, philly, compare, claims")),
-    };
+    Ok(of)
+}
+
+/// What was published beside what comes out.
+fn published((_, title, measure): &Source, folder: &Path, is_json: bool) -> Result<Table, String> {
+    let rows = measure(folder)?;
     if is_json {
         println!("{}", serde_json::to_string(&rows).map_err(|e| e.to_string())?);
-        return Ok(());
     }
-    println!(
-        "{:22} {:14} {:18} {:>14} {:>14} {:>9}",
-        "setting", "policy", "measure", "published", "ours", ""
-    );
-    for Row { setting, policy, measure, published, ours, difference_percent } in rows {
-        println!(
-            "{setting:22} {policy:14} {measure:18} {published:>14.2} {ours:>14.2} {difference_percent:>+8.2}%"
-        );
-    }
-    Ok(())
+    let decimals = |value: f64| if value.abs() < 1_000.0 { 2 } else { 0 };
+    let row = |row: &Row| {
+        let difference = number(row.difference_percent, 2);
+        let plus = if row.difference_percent >= 0.005 { "+" } else { "" };
+        vec![
+            row.setting.clone(),
+            row.policy.to_owned(),
+            row.measure.to_owned(),
+            number(row.published, decimals(row.published)),
+            number(row.ours, decimals(row.published)),
+            format!("{plus}{difference} %"),
+        ]
+    };
+    let columns = vec!["setting", "policy", "measure", "published", "ours", "difference"];
+    Ok(Table { title: (*title).to_owned(), columns, rows: rows.iter().map(row).collect() })
+}
+
+/// In thousandths.
+fn load(text: &str) -> Result<u32, String> {
+    let milli = phalanx_spec::quantity::parse_milli(text).ok();
+    let load = milli.and_then(|milli| u32::try_from(milli).ok()).filter(|milli| *milli > 0);
+    load.ok_or_else(|| "--load needs a positive number after it, such as 1.5".to_owned())
 }
 
 fn read(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|e| format!("{}: {e}; name the traces with --data", file.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 fn trace(file: &Path, format: Format) -> Result<Trace, String> {

@@ -38,6 +38,14 @@ impl Rng {
         let at = self.below(items.len() as u64);
         usize::try_from(at).ok().and_then(|at| items.get(at))
     }
+
+    /// Into any order, each as likely (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            let other = self.below(at as u64 + 1);
+            items.swap(at, usize::try_from(other).unwrap_or(at));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, QueueName, Settings as Shared};
+use phalanx_sim::cluster::{Clos, Cluster};
 use phalanx_sim::policies::{
-    Backfill, Drf, Fifo, Gandiva, Hived, Las, NAMES, Order, Ordered, Packing, Preemption, Promise, Room,
-    Rules, Sjf, Srsf, Srtf, Themis, Tiresias, named,
+    Backfill, Drf, Fifo, Gandiva, Hived, Las, NAMES, Optimus, Order, Ordered, Packing, Preemption, Promise,
+    Room, Rules, Sjf, Srsf, Srtf, Themis, Tiresias, named,
 };
 use phalanx_sim::replay::NodeChange::{Back, Lost};
 use phalanx_sim::replay::measured::{Throughputs, batch_in};
@@ -380,5 +381,38 @@ fn every_policy_does_all_work_once_and_alike_each_time() {
         assert!((0.0..=100.0).contains(&metrics.useful_percent), "{name}: {metrics:?}");
         assert!(metrics.leaves_over_least >= 1.0, "{name}: {metrics:?}");
         assert_eq!(outcome, run(), "{name}");
+    }
+}
+
+#[test]
+fn optimus_gives_devices_to_whom_they_save_most() {
+    // The long job has three devices and the short one its least; what falls free waits for the next round.
+    let mut jobs = jobs(&[(0, 1, 100), (0, 1, 10), (20, 1, 40)]);
+    jobs.iter_mut().for_each(|job| job.gpus_max = 4);
+    let mut policy = Optimus::new(60 * S, Packing::Emptiest);
+    let outcome = replay(&cluster(1, 4), &jobs, Settings::default(), &mut policy);
+    assert_eq!(ends(&outcome), [33, 10, 70]);
+}
+
+#[test]
+fn rounds_may_leave_devices_idle_in_between() {
+    let mut policy = ordered(Fifo, PASSING).only_every(60 * S);
+    let outcome = replay(&cluster(1, 1), &jobs(&[(5, 1, 10), (5, 1, 10)]), Settings::default(), &mut policy);
+    assert_eq!(ends(&outcome), [70, 130]);
+}
+
+#[test]
+fn placements_of_other_schedulers_are_packings() {
+    // Two leaves of two nodes; one node of the second is taken. Kueue takes the tightest leaf, Slurm's tree the first that
+    // holds the job, and its blocks that with the fewest free nodes.
+    let machines = Machines::from(Cluster::of_clos(&Clos::read("2x2x4").unwrap()).unwrap());
+    let mut free = machines.all_free();
+    free[3] = DeviceMask::EMPTY;
+    for (packing, node) in [(Packing::Kueue, 2), (Packing::SlurmTree, 0), (Packing::SlurmBlock, 2)] {
+        let mut room = Room::new(packing);
+        room.become_free(&machines, &free);
+        let place = room.find(&machines, &Job::default(), 4).unwrap();
+        assert_eq!(place, [Part { node, devices: DeviceMask::first(4) }], "{}", packing.name());
+        assert_eq!(room.find(&machines, &Job::default(), 13), None);
     }
 }

@@ -8,7 +8,7 @@ mod topology;
 
 use std::path::Path;
 
-/// Between these lines of `RESULTS.md` stands what was written last.
+/// Between these lines of a file stands what was written last.
 const BEGIN: &str = "<!-- claims -->";
 const END: &str = "<!-- end of claims -->";
 /// Of a GPU-hour. One point of 10,000 GPUs is 2.2 million a year at that.
@@ -24,14 +24,14 @@ const CLAIMS: [Claim; 4] = [
     ("share", share::measure),
 ];
 
-/// Prints them as Markdown, or puts all of them into `RESULTS.md`.
-pub(super) fn measure(folder: &Path, only: &[String], is_kept: bool) -> Result<(), String> {
+/// Prints them as Markdown, and puts all of them between the marks of a file.
+pub(super) fn measure(folder: &Path, only: &[String], into: Option<&Path>) -> Result<(), String> {
     let known: Vec<&str> = CLAIMS.iter().map(|(name, _)| *name).collect();
     if let Some(name) = only.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("{name} is no claim; known are {}", known.join(", ")));
     }
-    if is_kept && !only.is_empty() {
-        return Err("--write keeps all claims, and --only measures some".to_owned());
+    if into.is_some() && !only.is_empty() {
+        return Err("--into keeps all claims, and --only measures some".to_owned());
     }
     let mut all = String::new();
     for (name, measure) in CLAIMS {
@@ -42,7 +42,7 @@ pub(super) fn measure(folder: &Path, only: &[String], is_kept: bool) -> Result<(
             all.push('\n');
         }
     }
-    if is_kept { keep(&Path::new(env!("CARGO_MANIFEST_DIR")).join("RESULTS.md"), &all) } else { Ok(()) }
+    into.map_or(Ok(()), |file| keep(file, &all))
 }
 
 fn keep(file: &Path, text: &str) -> Result<(), String> {

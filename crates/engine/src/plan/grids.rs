@@ -88,7 +88,8 @@ pub(super) fn asked<'a>(tree: &Tree, gang: &'a Gang) -> Cow<'a, Gang> {
     };
     let segments = &gang.topology.segments;
     let level_of = |segment: &Segment| tree.level_at(&segment.level);
-    let is_kept = |segment: &Segment| level_of(segment) >= Some(level) && segment.size.is_multiple_of(tensor);
+    let holds_groups = |size: u32| size.is_multiple_of(tensor) || size >= gang.size;
+    let is_kept = |segment: &Segment| level_of(segment) >= Some(level) && holds_groups(segment.size);
     if tensor < 2 || segments.iter().any(is_kept) {
         return Cow::Borrowed(gang);
     }

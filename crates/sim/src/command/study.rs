@@ -33,7 +33,7 @@ const POINTS: u64 = 400;
 const QUEUES_BYTES_MAX: u64 = 16 << 20;
 
 /// A line for each policy of [`NAMES`].
-const ABOUT: [(&str, &str); 19] = [
+const ABOUT: [(&str, &str); 21] = [
     ("phalanx", "the production engine"),
     ("fifo", "in the order of submission; nobody passes"),
     ("first-fit", "in the order of submission, whoever fits; the first free devices"),
@@ -53,6 +53,8 @@ const ABOUT: [(&str, &str); 19] = [
     ("hived", "each queue has cells by its share of the GPU time; others may borrow them (HiveD, OSDI 2020)"),
     ("easy", "backfill that delays the first in the line by no limit of time (Lifka, 1995)"),
     ("conservative", "backfill that delays nobody in the line (Mu'alem and Feitelson, 2001)"),
+    ("kueue", "first come first served, whoever fits, placed as Kueue does"),
+    ("slurm", "conservative backfill, placed as Slurm's tree topology does"),
 ];
 
 /// The option of `compare` that says which.

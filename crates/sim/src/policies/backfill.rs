@@ -16,6 +16,7 @@ pub enum Promise {
 /// First come first served, with backfill. Promises are counted in devices.
 #[derive(Debug)]
 pub struct Backfill {
+    name: &'static str,
     promise: Promise,
     room: Room,
 }
@@ -76,16 +77,23 @@ fn left_ms(view: &View<'_>, job: usize) -> u64 {
 impl Backfill {
     #[must_use]
     pub fn new(promise: Promise, packing: Packing) -> Self {
-        Self { promise, room: Room::new(packing) }
+        let name = match promise {
+            Promise::First => "easy",
+            Promise::All { .. } => "conservative",
+        };
+        Self { name, promise, room: Room::new(packing) }
+    }
+
+    /// Under another name: that of a system whose placement it has.
+    #[must_use]
+    pub fn called(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 }
 
 impl Scheduler for Backfill {
     fn name(&self) -> String {
-        match self.promise {
-            Promise::First => "easy".to_owned(),
-            Promise::All { .. } => "conservative".to_owned(),
-        }
+        self.name.to_owned()
     }
 
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {

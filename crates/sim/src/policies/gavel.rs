@@ -9,8 +9,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::center::{Kind, most_even};
 use super::places::{Packing, Room};
-use super::simplex::maximize;
+use crate::Rng;
 use crate::replay::{Act, Job, Place, Scheduler, View};
 
 /// No allocation is computed sooner than this after the last (`minimum_time_between_allocation_resets` of 1,000 s).
@@ -41,6 +42,7 @@ pub struct Gavel {
     /// By model: time that jobs had since the last allocation.
     had_ms: Vec<f64>,
     room: Room,
+    rng: Rng,
 }
 
 /// What a job is due and had. Everything is by model.
@@ -49,7 +51,8 @@ struct Account {
     /// Shares of time; empty before it was in an allocation.
     share: Vec<f64>,
     had_ms: Vec<f64>,
-    deficit_ms: Vec<f64>,
+    /// Of equals, the least goes first.
+    lot: u64,
     /// Its time with devices that is counted in `had_ms`, and its model while it runs.
     counted_ms: u64,
     model: Option<usize>,
@@ -73,6 +76,7 @@ impl Gavel {
             jobs: BTreeMap::new(),
             had_ms: Vec::new(),
             room: Room::new(Packing::Consolidated),
+            rng: Rng::new(0),
         }
     }
 
@@ -82,7 +86,6 @@ impl Gavel {
         for (job, account) in &mut self.jobs {
             // Every job begins with half a round, so that shares can be compared.
             account.had_ms.resize(self.had_ms.len(), self.round_ms as f64 / 2.0);
-            account.deficit_ms.resize(self.had_ms.len(), 0.0);
             let held_ms = view.held_ms(*job);
             if let Some(model) = account.model {
                 let ms = (held_ms - account.counted_ms) as f64;
@@ -94,15 +97,11 @@ impl Gavel {
     }
 
     fn allocate(&mut self, view: &View<'_>) {
-        let since_ms = (view.now - self.allocated_at.unwrap_or(view.now)) as f64;
         let begin_ms = self.round_ms as f64 / 2.0;
         self.had_ms.iter_mut().for_each(|ms| *ms = begin_ms * self.jobs.len() as f64);
         for account in self.jobs.values_mut() {
-            for model in 0..account.had_ms.len() {
-                let due_ms = account.share.get(model).map_or(0.0, |share| share * since_ms);
-                account.deficit_ms[model] += due_ms - (account.had_ms[model] - begin_ms);
-                account.had_ms[model] = begin_ms;
-            }
+            account.had_ms.iter_mut().for_each(|ms| *ms = begin_ms);
+            account.lot = self.rng.bits();
         }
         match self.goal {
             Goal::MaxMin => self.max_min(view, true),
@@ -189,22 +188,24 @@ impl Gavel {
         }
     }
 
-    /// Who runs in this round, on which model: the best model first, and there whoever is furthest behind.
-    fn choose(&self, view: &View<'_>) -> BTreeMap<usize, usize> {
+    /// Who runs in this round, on which model: there whoever is furthest behind. The best model is filled first, or, where
+    /// all are taken to be alike, whichever comes (`_worker_type_shuffler`).
+    fn choose(&mut self, view: &View<'_>) -> BTreeMap<usize, usize> {
         let mut chosen = BTreeMap::new();
-        for model in (0..view.cluster.models.len()).rev() {
+        let mut models: Vec<usize> = (0..view.cluster.models.len()).rev().collect();
+        if self.goal != Goal::MaxMin {
+            self.rng.shuffle(&mut models);
+        }
+        for model in models {
             let mut left = view.cluster.gpus_of_model(model);
-            let mut line: Vec<(f64, f64, f64, Reverse<usize>)> = Vec::new();
+            let mut line: Vec<(f64, u64, usize)> = Vec::new();
             for (job, account) in &self.jobs {
                 let share = account.share.get(model).copied().unwrap_or(0.0);
                 let had = account.had_ms[model] / self.had_ms[model].max(1.0);
-                let behind = if had > 0.0 { share / had } else { share * 1e9 };
-                line.push((behind, account.deficit_ms[model], share, Reverse(*job)));
+                line.push((if had > 0.0 { share / had } else { share * 1e9 }, account.lot, *job));
             }
-            line.sort_by(|a, b| {
-                b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3))
-            });
-            for (.., Reverse(job)) in line {
+            line.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+            for (.., job) in line {
                 let gpus = view.jobs[job].gpus;
                 if gpus <= left && !chosen.contains_key(&job) && view.speed_on(job, model) > 0.0 {
                     left -= gpus;
@@ -247,44 +248,17 @@ impl Gavel {
 
 /// By kind of job (devices, speed by model, how many), the share of time on each model such that the least normalized
 /// throughput is the greatest: speed over that on an equal share of the cluster, times devices, as `max_min_fairness.py`
-/// has it. Of equal ones that in which the others have most.
+/// has it.
 fn max_min_shares(kinds: &[(f64, Vec<f64>, f64)], sizes: &[f64]) -> Vec<Vec<f64>> {
     let jobs: f64 = kinds.iter().map(|(.., count)| count).sum();
-    let (k, t) = (kinds.len(), sizes.len());
     // Of an equal share no job can use more than all of its time.
     let whole: f64 = sizes.iter().map(|size| size / jobs).sum::<f64>().max(1.0);
-    let worth: Vec<Vec<f64>> = kinds
-        .iter()
-        .map(|(gpus, speeds, _)| {
-            let equal: f64 = speeds.iter().zip(sizes).map(|(speed, size)| speed * size / jobs / whole).sum();
-            speeds.iter().map(|speed| if equal > 0.0 { speed * gpus / equal } else { 0.0 }).collect()
-        })
-        .collect();
-    let mut c = vec![0.0; k * t + 1];
-    let mut rows = Vec::new();
-    for kind in 0..k {
-        let mut least = vec![0.0; k * t + 1];
-        let mut time = least.clone();
-        for model in 0..t {
-            least[kind * t + model] = -worth[kind][model];
-            time[kind * t + model] = 1.0;
-            c[kind * t + model] = worth[kind][model] * kinds[kind].2 / jobs * 1e-4;
-        }
-        least[k * t] = 1.0;
-        rows.push((least, 0.0));
-        rows.push((time, 1.0));
-    }
-    for (model, size) in sizes.iter().enumerate() {
-        let mut devices = vec![0.0; k * t + 1];
-        for kind in 0..k {
-            devices[kind * t + model] = kinds[kind].0 * kinds[kind].2;
-        }
-        rows.push((devices, *size));
-    }
-    c[k * t] = 1.0;
-    let (rows, limits): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-    let x = maximize(&c, &rows, &limits);
-    x.chunks(t).take(k).map(<[f64]>::to_vec).collect()
+    let kind = |(gpus, speeds, count): &(f64, Vec<f64>, f64)| {
+        let equal: f64 = speeds.iter().zip(sizes).map(|(speed, size)| speed * size / jobs / whole).sum();
+        let worth = |speed: &f64| if equal > 0.0 { speed * gpus / equal } else { 0.0 };
+        Kind { count: *count, gpus: *gpus, worth: speeds.iter().map(worth).collect() }
+    };
+    most_even(&kinds.iter().map(kind).collect::<Vec<Kind>>(), sizes)
 }
 
 impl Scheduler for Gavel {

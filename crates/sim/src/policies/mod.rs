@@ -1,19 +1,22 @@
 //! Policies to compare with, each small and from its paper or documentation, and Phalanx itself, on one world.
 
 mod backfill;
+mod center;
 mod gangs;
 mod gavel;
+mod optimus;
 mod ordered;
 mod orders;
+pub mod peers;
 mod phalanx;
 mod places;
 mod shares;
-mod simplex;
 mod tiresias;
 
 pub use backfill::{Backfill, Promise};
 pub(crate) use gangs::gang;
 pub use gavel::{Gavel, Goal};
+pub use optimus::Optimus;
 pub use ordered::{Order, Ordered, Preemption};
 pub use orders::{Fifo, Gandiva, Las, Sjf, Srsf, Srtf};
 pub use phalanx::{Phalanx, Rules};
@@ -35,7 +38,7 @@ const LAS_MS: u64 = 360_000;
 const PROMISES_MAX: usize = 500;
 
 /// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
-pub const NAMES: [(&str, bool); 19] = [
+pub const NAMES: [(&str, bool); 21] = [
     ("phalanx", false),
     ("fifo", false),
     ("first-fit", false),
@@ -55,6 +58,8 @@ pub const NAMES: [(&str, bool); 19] = [
     ("hived", false),
     ("easy", false),
     ("conservative", false),
+    ("kueue", false),
+    ("slurm", false),
 ];
 
 /// A policy by its word, as it is compared with others: whoever preempts does it by count, and places are consolidated
@@ -93,6 +98,10 @@ pub fn named(
         "hived" => made(Hived::new(cells.clone()), Preemption::ByCount, near),
         "easy" => Box::new(Backfill::new(Promise::First, near)),
         "conservative" => Box::new(Backfill::new(Promise::All { at_most: PROMISES_MAX }, near)),
+        "kueue" => made(Named("kueue"), PASSING, Packing::Kueue),
+        "slurm" => Box::new(
+            Backfill::new(Promise::All { at_most: PROMISES_MAX }, Packing::SlurmTree).called("slurm"),
+        ),
         other => {
             let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("there is no policy {other}; known are {}", known.join(", ")));

@@ -40,19 +40,28 @@ pub struct Ordered<O> {
     room: Room,
     packing: Packing,
     round_ms: Option<u64>,
+    /// What is free between rounds stays so until the next.
+    is_idle_between: bool,
     next_round: u64,
 }
 
 impl<O: Order> Ordered<O> {
     #[must_use]
     pub fn new(order: O, preemption: Preemption, packing: Packing) -> Self {
-        Self { order, preemption, room: Room::new(packing), packing, round_ms: None, next_round: 0 }
+        let room = Room::new(packing);
+        Self { order, preemption, room, packing, round_ms: None, is_idle_between: false, next_round: 0 }
     }
 
     /// Takes devices from jobs only every so often. In between who waits gets what is free, in the same order.
     #[must_use]
     pub fn every(self, round_ms: u64) -> Self {
         Self { round_ms: Some(round_ms.max(1)), ..self }
+    }
+
+    /// Decides only at whole multiples of a time, as simulators with fixed steps do.
+    #[must_use]
+    pub fn only_every(self, round_ms: u64) -> Self {
+        Self { is_idle_between: true, ..self.every(round_ms) }
     }
 
     fn sorted(&mut self, view: &View<'_>, jobs: Vec<usize>) -> Vec<usize> {
@@ -69,10 +78,15 @@ impl<O: Order> Ordered<O> {
             self.turn(view, acts);
             return None;
         };
+        let is_due =
+            view.now >= self.next_round && (!self.is_idle_between || view.now.is_multiple_of(round_ms));
+        if is_due {
+            self.turn(view, acts);
+        }
         if view.now >= self.next_round {
             self.next_round = (view.now / round_ms + 1) * round_ms;
-            self.turn(view, acts);
-        } else {
+        }
+        if !is_due && !self.is_idle_between {
             self.fill(view, false, acts);
         }
         Some(self.next_round)

@@ -6,6 +6,7 @@ use phalanx_engine::{Piece, Placer, Share};
 use phalanx_model::DeviceMask;
 
 use super::gangs::gang;
+use super::peers::{self, Ask, Ground, Placed};
 use crate::replay::{Job, Machines, Part, Place, View, gpus_of};
 
 /// A way to choose places.
@@ -21,6 +22,13 @@ pub enum Packing {
     Consolidated,
     /// The emptiest nodes, one device at a time: what balances load.
     Spread,
+    /// As much as it has of the emptiest node, and so on. (The simulator of Pollux for Tiresias and Optimus.)
+    Emptiest,
+    /// As Kueue places pods of one device that would like to be below one leaf.
+    Kueue,
+    /// As Slurm does, with its topology of a tree or of blocks.
+    SlurmTree,
+    SlurmBlock,
     /// The production search, with the topology.
     Topology,
 }
@@ -34,6 +42,10 @@ impl Packing {
             Self::FirstFit => "first-fit",
             Self::Consolidated => "consolidated",
             Self::Spread => "spread",
+            Self::Emptiest => "emptiest",
+            Self::Kueue => "kueue",
+            Self::SlurmTree => "slurm-tree",
+            Self::SlurmBlock => "slurm-block",
             Self::Topology => "topology",
         }
     }
@@ -139,9 +151,13 @@ impl Room {
         };
         let nodes: Vec<usize> = (0..self.free.len()).filter(will_do).collect();
         match self.packing {
+            Packing::Kueue => self.as_peer(cluster, &nodes, gpus, peers::kueue),
+            Packing::SlurmTree => self.as_peer(cluster, &nodes, gpus, peers::slurm_tree),
+            Packing::SlurmBlock => self.as_peer(cluster, &nodes, gpus, peers::slurm_block),
             Packing::WholeFirst => self.whole_first(cluster, nodes, gpus),
             Packing::Consolidated => self.consolidated(nodes, gpus),
             Packing::Spread => self.spread(&nodes, gpus),
+            Packing::Emptiest => self.emptiest(nodes, gpus),
             Packing::FirstFit | Packing::Topology => self.fill(nodes, gpus),
         }
     }
@@ -202,6 +218,27 @@ impl Room {
             chosen.push(nodes[at]);
         }
         None
+    }
+
+    fn as_peer(
+        &self,
+        cluster: &Machines,
+        nodes: &[usize],
+        gpus: u32,
+        place: fn(&Ground<'_>, &Ask) -> Option<Placed>,
+    ) -> Option<Place> {
+        let mut free = vec![0; self.free.len()];
+        nodes.iter().for_each(|node| free[*node] = self.free_on(*node));
+        let gpus_per_node = (0..free.len()).map(|node| cluster.gpus_on(node)).max()?;
+        let ground = Ground { spans: &cluster.spans, free: &free, gpus_per_node };
+        let leaf = cluster.spans.len().saturating_sub(2);
+        let ask = Ask { pods: gpus, gpus: 1, required: None, preferred: Some(leaf), slice: None };
+        Some(place(&ground, &ask)?.into_iter().map(|(node, gpus)| self.part(node, gpus)).collect())
+    }
+
+    fn emptiest(&self, mut nodes: Vec<usize>, gpus: u32) -> Option<Place> {
+        nodes.sort_by_key(|node| (Reverse(self.free_on(*node)), *node));
+        self.fill(nodes, gpus)
     }
 
     fn spread(&self, nodes: &[usize], gpus: u32) -> Option<Place> {

@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod muri;
 mod outcome;
 mod placed;
+pub mod pollux;
 mod progress;
 mod state;
 

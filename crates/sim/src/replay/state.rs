@@ -130,6 +130,32 @@ impl<'a> View<'a> {
         0.0
     }
 
+    /// How long the work that is left would take from here with so many devices, on as few nodes as hold them: what only
+    /// oracles know. Infinite where it would never end.
+    #[must_use]
+    pub fn left_ms(&self, job: usize, gpus: u32) -> f64 {
+        let of = &self.jobs[job];
+        let (mut left, mut place) = (gpus, Place::new());
+        for node in 0..self.cluster.nodes.len() {
+            let here = left.min(self.cluster.gpus_on(node));
+            if here > 0 {
+                place.push(Part { node, devices: DeviceMask::first(here) });
+            }
+            left -= here;
+        }
+        let (mut done, mut ms) = (self.done(job), 0.0);
+        while done < of.work {
+            let rate = self.progress.rate(job, of, &place, self.cluster, done);
+            let until = rate.until.min(of.work);
+            if left > 0 || rate.per_ms <= 0.0 || until <= done {
+                return f64::INFINITY;
+            }
+            ms += (until - done) / rate.per_ms;
+            done = until;
+        }
+        ms
+    }
+
     /// All that wait or run, in the order of submission.
     #[must_use]
     pub fn active(&self) -> Vec<usize> {

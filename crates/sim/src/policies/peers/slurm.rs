@@ -4,21 +4,23 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::{GPUS_PER_NODE, Placed, Room};
+use super::{Ask, Ground, Placed, Room};
 
 /// The top switch is that of the lowest level that covers the request. Below it leaf after leaf: the closest
 /// to those that are used, then the tightest fit (of those that hold all that is left the smallest, else the
 /// largest), then the one with fewer nodes.
-pub(super) fn tree(room: &Room<'_>) -> Option<Placed> {
+#[must_use]
+pub fn tree(ground: &Ground<'_>, ask: &Ask) -> Option<Placed> {
+    let room = &Room::new(ground, ask);
     let widest = room.ask.required.unwrap_or(0);
     let (leaf_level, pods) = (room.node_level() - 1, room.ask.pods);
     let top = (widest..=leaf_level).rev().find_map(|level| {
-        let covering = room.cluster.spans[level].iter().filter(|span| room.within(span) >= pods);
+        let covering = room.ground.spans[level].iter().filter(|span| room.within(span) >= pods);
         covering.min_by_key(|span| (span.len(), span.start))
     })?;
     let first = room.around(leaf_level, top.start);
     let last = room.around(leaf_level, top.end - 1);
-    let mut leaves: Vec<&Range<usize>> = room.cluster.spans[leaf_level][first..=last].iter().collect();
+    let mut leaves: Vec<&Range<usize>> = room.ground.spans[leaf_level][first..=last].iter().collect();
     let (mut left, mut used, mut placed) = (pods, Vec::new(), Placed::new());
     while left > 0 {
         let best =
@@ -47,14 +49,16 @@ fn distance(room: &Room<'_>, a: usize, b: usize) -> usize {
 /// Base blocks are leaves, aggregated contiguously by powers of two. The level is at least log2 of the base
 /// blocks that the request fills; of the blocks of the lowest level that holds it, the one with the fewest
 /// free nodes; in it as few base blocks as can be. Segments stay inside a base block.
-pub(super) fn block(room: &Room<'_>) -> Option<Placed> {
-    let bases = &room.cluster.spans[room.node_level() - 1];
+#[must_use]
+pub fn block(ground: &Ground<'_>, ask: &Ask) -> Option<Placed> {
+    let room = &Room::new(ground, ask);
+    let bases = &room.ground.spans[room.node_level() - 1];
     let segment = room.ask.slice.map_or(1, |slice| slice.pods);
     if !room.ask.pods.is_multiple_of(segment) {
         return None;
     }
     let holds = |span: &Range<usize>| room.within(span) / segment * segment;
-    let nodes = room.ask.pods.div_ceil((GPUS_PER_NODE / room.ask.gpus.max(1)).max(1));
+    let nodes = room.ask.pods.div_ceil((room.ground.gpus_per_node / room.ask.gpus.max(1)).max(1));
     let base_nodes = bases.iter().map(ExactSizeIterator::len).max()?;
     let fewest = (nodes as usize).div_ceil(base_nodes);
     let mut width = fewest.next_power_of_two();

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Placed, Room};
+use super::{Ask, Ground, Placed, Room};
 
 /// A domain with what was counted for it.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,10 @@ struct Counted {
     pods: u32,
 }
 
-pub(super) fn place(room: &Room<'_>) -> Option<Placed> {
+/// A place for a gang, of which nothing is taken.
+#[must_use]
+pub fn kueue(ground: &Ground<'_>, ask: &Ask) -> Option<Placed> {
+    let room = &Room::new(ground, ask);
     let (slice_pods, slice_level) = room.ask.slice.map_or((1, room.node_level()), |s| (s.pods, s.level));
     if !room.ask.pods.is_multiple_of(slice_pods) {
         return None;
@@ -26,7 +29,7 @@ pub(super) fn place(room: &Room<'_>) -> Option<Placed> {
     let (mut level, mut chosen) = find(room, slice_pods, slice_level, slices)?;
     while level < room.node_level() {
         let below = |at: usize| {
-            let span = &room.cluster.spans[level][at];
+            let span = &room.ground.spans[level][at];
             let first = room.around(level + 1, span.start);
             let last = room.around(level + 1, span.end - 1);
             first..last + 1
@@ -60,7 +63,7 @@ fn find(
 ) -> Option<(usize, Vec<(usize, u32)>)> {
     let asked = room.ask.required.or(room.ask.preferred).unwrap_or(0).min(slice_level);
     for level in (0..=asked).rev() {
-        let domains = sorted(room, level, 0..room.cluster.spans[level].len(), slice_pods, slice_level);
+        let domains = sorted(room, level, 0..room.ground.spans[level].len(), slice_pods, slice_level);
         let holds_all = domains.first().is_some_and(|first| first.units >= slices);
         if holds_all || (level == 0 && room.ask.required.is_none()) {
             return Some((level, fewest(&domains, slices)?));
@@ -81,14 +84,14 @@ fn sorted(
     slice_level: usize,
 ) -> Vec<Counted> {
     let counted = domains.map(|at| {
-        let span = &room.cluster.spans[level][at];
+        let span = &room.ground.spans[level][at];
         let pods = room.within(span);
         let units = if level > slice_level {
             pods
         } else {
             let first = room.around(slice_level, span.start);
             let last = room.around(slice_level, span.end - 1);
-            let inside = &room.cluster.spans[slice_level][first..=last];
+            let inside = &room.ground.spans[slice_level][first..=last];
             inside.iter().map(|span| room.within(span) / slice_pods).sum()
         };
         Counted { at, units, pods }

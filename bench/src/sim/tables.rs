@@ -1,0 +1,144 @@
+//! Tables as text for a terminal, as Markdown for `RESULTS.md`, and as one HTML page.
+
+use std::fmt::Write;
+
+/// Between these lines of `RESULTS.md` stands what is generated.
+const BEGIN: &str = "<!-- `make bench-sim` writes from here -->\n";
+const END: &str = "<!-- to here -->\n";
+
+/// Rows of text under columns.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) title: String,
+    pub(super) columns: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Whether a column is of words: they stand left, and numbers right.
+    fn is_words(&self, column: usize) -> bool {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.into_iter().all(|cell| cell.is_empty() || cell.starts_with(char::is_alphabetic))
+    }
+
+    pub(super) fn text(&self) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([self.columns[column].chars().count()]).max().unwrap_or(0)
+        };
+        let line = |cells: &[&str]| {
+            let cell = |(column, cell): (usize, &&str)| {
+                let width = width(column);
+                if self.is_words(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            };
+            let cells: Vec<String> = cells.iter().enumerate().map(cell).collect();
+            format!("  {}\n", cells.join("  ").trim_end())
+        };
+        let mut text = format!("{}\n{}", self.title, line(&self.columns));
+        self.rows.iter().for_each(|row| text += &line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+        text
+    }
+
+    fn markdown(&self) -> String {
+        let rule = |column| if self.is_words(column) { "---" } else { "---:" };
+        let rules: Vec<&str> = (0..self.columns.len()).map(rule).collect();
+        let mut text =
+            format!("### {}\n\n| {} |\n|{}|\n", self.title, self.columns.join(" | "), rules.join("|"));
+        self.rows.iter().for_each(|row| _ = writeln!(text, "| {} |", row.join(" | ")));
+        text
+    }
+
+    fn html(&self) -> String {
+        let cell = |tag: &str, (column, cell): (usize, &str)| {
+            let class = if self.is_words(column) { "" } else { " class=n" };
+            format!("<{tag}{class}>{}</{tag}>", escaped(cell))
+        };
+        let head: String = self.columns.iter().copied().enumerate().map(|of| cell("th", of)).collect();
+        let row = |row: &Vec<String>| {
+            let cells: String = row.iter().map(String::as_str).enumerate().map(|of| cell("td", of)).collect();
+            format!("<tr>{cells}</tr>\n")
+        };
+        let rows: String = self.rows.iter().map(row).collect();
+        format!("<h2>{}</h2>\n<table><tr>{head}</tr>\n{rows}</table>\n", escaped(&self.title))
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// One page that opens offline.
+pub(super) fn page(tables: &[Table]) -> String {
+    let tables: String = tables.iter().map(Table::html).collect();
+    format!(
+        "<!doctype html>\n<html lang=en><meta charset=utf-8><title>Phalanx: the simulator's tables</title>\n<style>\n\
+         body{{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color-scheme:light dark}}\n\
+         table{{border-collapse:collapse;margin:0 0 2em}}th,td{{padding:.15em .7em;text-align:left}}\n\
+         .n{{text-align:right;font-variant-numeric:tabular-nums}}tr:nth-child(even){{background:#8882}}\n\
+         th{{border-bottom:1px solid}}\n</style>\n<h1>The simulator's tables</h1>\n{tables}</html>\n"
+    )
+}
+
+/// A text with what stands between the two marks replaced.
+///
+/// # Errors
+/// When the marks are not there.
+pub(super) fn spliced(text: &str, tables: &[Table]) -> Result<String, String> {
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.ok_or_else(|| {
+        format!(
+            "the lines {:?} and {:?} are not there, between which tables belong",
+            BEGIN.trim_end(),
+            END.trim_end()
+        )
+    })?;
+    let tables: Vec<String> = tables.iter().map(Table::markdown).collect();
+    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", tables.join("\n")))
+}
+
+/// With commas between thousands.
+pub(super) fn number(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, rest) = text
+        .split_once('.')
+        .map_or((text.as_str(), String::new()), |(whole, rest)| (whole, format!(".{rest}")));
+    let groups: Vec<&str> = (0..whole.len().div_ceil(3))
+        .rev()
+        .map(|group| {
+            let end = whole.len() - 3 * group;
+            &whole[end.saturating_sub(3)..end]
+        })
+        .collect();
+    let is_nothing = text.chars().all(|digit| matches!(digit, '0' | '.'));
+    let sign = if value < 0.0 && !is_nothing { "−" } else { "" };
+    format!("{sign}{}{rest}", groups.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_between_the_marks_is_replaced() {
+        let table = Table {
+            title: "A < B".to_owned(),
+            columns: vec!["policy", "mean"],
+            rows: vec![
+                vec!["fifo".to_owned(), number(1_234_567.0, 0)],
+                vec!["las".to_owned(), number(-12.345, 1)],
+            ],
+        };
+        let text = format!("before\n{BEGIN}old\n{END}after\n");
+        let new = spliced(&text, std::slice::from_ref(&table)).unwrap();
+        assert!(new.starts_with("before\n") && new.ends_with("after\n") && !new.contains("old"), "{new}");
+        assert!(
+            new.contains("| policy | mean |\n|---|---:|\n| fifo | 1,234,567 |\n| las | −12.3 |\n"),
+            "{new}"
+        );
+        assert_eq!(spliced(&new, std::slice::from_ref(&table)).unwrap(), new, "again is the same");
+        assert_eq!(table.text(), "A < B\n  policy       mean\n  fifo    1,234,567\n  las         −12.3\n");
+        assert!(page(&[table]).contains("<h2>A &lt; B</h2>"));
+        assert_eq!(number(-0.001, 2), "0.00");
+        assert!(spliced("no marks", &[]).unwrap_err().contains("are not there"));
+    }
+}
