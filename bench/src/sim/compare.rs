@@ -26,6 +26,7 @@ const SETTINGS: Settings = Settings {
     restore_ms: 10_000,
     start_cost: phalanx_sim::replay::StartCost::AtStart,
     checkpoint_every_ms: None,
+    checkpoint_ms: 0,
 };
 /// Times the run at the worst place, less one, that an estimate is at most too long.
 const ESTIMATE_F: u64 = 4;

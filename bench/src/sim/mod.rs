@@ -1,5 +1,6 @@
 //! Results that other schedulers published from their simulators, and what comes out of our world under their settings.
 
+mod claims;
 mod compare;
 mod fgd;
 mod gavel;
@@ -61,7 +62,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let words = || SOURCES.map(|(word, ..)| word).join(", ");
     let (what, rest) = arguments
         .split_first()
-        .ok_or_else(|| format!("say which: {}, compare, philly, speed, all", words()))?;
+        .ok_or_else(|| format!("say which: {}, compare, claims, philly, speed, all", words()))?;
     let arguments = parse(rest)?;
     let Arguments { folder, only, load_milli, is_json, .. } = &arguments;
     let mut tables = Vec::new();
@@ -73,6 +74,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     };
     match what.as_str() {
         "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
+        "claims" => return claims::measure(folder, only, arguments.into.as_deref()),
         "philly" => return philly::measure(folder, *is_json),
         "speed" => return speed::measure(only, *is_json),
         "all" => {
@@ -83,8 +85,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
         word => {
             let source = SOURCES.iter().find(|(known, ..)| *known == word);
-            let source = source
-                .ok_or_else(|| format!("{word} is none of {}, compare, philly, speed, all", words()))?;
+            let source = source.ok_or_else(|| {
+                format!("{word} is none of {}, compare, claims, philly, speed, all", words())
+            })?;
             show(published(source, folder, *is_json)?);
         }
     }

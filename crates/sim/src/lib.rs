@@ -15,6 +15,11 @@ pub mod cluster;
 pub mod command;
 mod failure;
 mod faults;
+#[allow(
+    clippy::float_arithmetic,
+    reason = "requests are a real number; + - x / alone, so that every platform agrees"
+)]
+pub mod fleet;
 mod members;
 #[allow(
     clippy::float_arithmetic,

@@ -81,6 +81,7 @@ pub struct World {
     saved: BTreeMap<GangId, u64>,
     /// What services have to do in all.
     loads: BTreeMap<JobId, Target>,
+    tells_every_ms: u64,
     next_job: u64,
     events: Vec<(Timestamp, Event)>,
     keep_events: bool,
@@ -116,6 +117,7 @@ impl World {
             scripts: BTreeMap::new(),
             saved: BTreeMap::new(),
             loads: BTreeMap::new(),
+            tells_every_ms: load::EVERY_MS,
             next_job: 1,
             events: Vec::new(),
             keep_events: false,

@@ -9,6 +9,7 @@ use phalanx_sim::policies::{
     Backfill, Drf, Fifo, Gandiva, Hived, Las, NAMES, Optimus, Order, Ordered, Packing, Preemption, Promise,
     Room, Rules, Sjf, Srsf, Srtf, Themis, Tiresias, named,
 };
+use phalanx_sim::replay::NodeChange::{Back, Lost};
 use phalanx_sim::replay::measured::{Throughputs, batch_in};
 use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{
@@ -160,8 +161,8 @@ fn a_start_costs_its_time_and_a_stop_what_was_not_saved() {
 
     // A lost node takes what was done since the last checkpoint.
     let settings = Settings { checkpoint_every_ms: Some(10 * S), ..Settings::default() };
-    let events = [(25, true), (30, false)];
-    let events = events.map(|(at_s, is_lost)| NodeEvent { at_ms: at_s * S, node: 0, is_lost });
+    let events = [(25, Lost), (30, Back)];
+    let events = events.map(|(at_s, what)| NodeEvent { at_ms: at_s * S, node: 0, what });
     let of = jobs(&[(0, 1, 40)]);
     let cluster = cluster(1, 1);
     let replay = Replay { cluster: &cluster, jobs: &of, progress: &Recorded, settings, node_events: &events };
@@ -354,8 +355,7 @@ fn every_policy_does_all_work_once_and_alike_each_time() {
     };
     let settings =
         Settings { start_ms: S, restore_ms: S, checkpoint_every_ms: Some(60 * S), ..Settings::default() };
-    let events =
-        [(500, true), (900, false)].map(|(at_s, is_lost)| NodeEvent { at_ms: at_s * S, node: 1, is_lost });
+    let events = [(500, Lost), (900, Back)].map(|(at_s, what)| NodeEvent { at_ms: at_s * S, node: 1, what });
     for (name, _) in NAMES {
         let run = || {
             let mut policy = named(name, &cluster, &rules, &cells).unwrap();
@@ -374,6 +374,10 @@ fn every_policy_does_all_work_once_and_alike_each_time() {
             assert!((job.held_ms as f64 - spent).abs() <= 1.0 + f64::from(job.starts), "{name}: {job:?}");
         }
         let metrics = Metrics::of(&outcome);
+        let of = metrics.gpu_hours;
+        let spent =
+            of.useful + of.starting + of.saving + of.lost_nodes + of.stops + of.slow_nodes + of.places;
+        assert!((of.held - spent).abs() < 1e-3 * of.held, "{name}: {of:?}");
         assert!((0.0..=100.0).contains(&metrics.useful_percent), "{name}: {metrics:?}");
         assert!(metrics.leaves_over_least >= 1.0, "{name}: {metrics:?}");
         assert_eq!(outcome, run(), "{name}");

@@ -91,7 +91,7 @@ fn golden(name: &str) -> (Memory, String) {
         "clos" => (
             Memory::drawn("--like philly --jobs 80 --rate 60 --seed 7 --users 5 --queues 3"),
             "compare --trace t.csv --cluster 2x2x8:2 --policies fifo,srtf,las,phalanx --traffic 0.3 \
-             --mtbf 2d --repair 1h --seed 3"
+             --mtbf 2d --repair 1h --slow-every 2d --checkpoint-cost 20s --price 3 --seed 3"
                 .to_owned(),
         ),
         // A cluster file with queues, one of which has to give back; one job is larger than the cluster.
@@ -186,6 +186,16 @@ fn what_is_wrong_is_said() {
             usage("--policies: name each policy once, with commas between"),
         ),
         ("run --trace t.csv --traffic 2", usage("--traffic: \"2\" is no part from 0 to 1")),
+        (
+            "run --trace t.csv --share-links",
+            usage("--share-links: jobs send nothing; say how much with --traffic"),
+        ),
+        ("run --trace t.csv --mtbf 0s", usage("--mtbf: nodes that always fail run nothing")),
+        ("run --trace t.csv --slow-by 0.5", usage("--slow-by: a slow node takes at least once the time")),
+        (
+            "run --trace t.csv --checkpoint 10s --checkpoint-cost 10s",
+            usage("--checkpoint-cost: jobs would do nothing but save; --checkpoint has to be longer"),
+        ),
         ("run --trace t.csv --points 0", usage("--points: 0 is not from 1 to 1000")),
         ("run --trace t.csv --colour red", usage("unknown option \"--colour\"")),
         ("run --trace t.csv more", usage("unknown option \"more\"")),
@@ -200,6 +210,29 @@ fn what_is_wrong_is_said() {
             assert_eq!(found, error, "{line}");
         }
     }
+}
+
+#[test]
+fn rates_of_failure_have_names_and_links_are_shared() {
+    let (mut memory, _) = golden("clos");
+    let line =
+        "compare --trace t.csv --cluster 4x1x8:8 --policies spread,topology --traffic 0.5 --mtbf llama3";
+    let mut shown = |line: &str| {
+        memory.printed.clear();
+        memory.said(line).unwrap();
+        memory.printed.clone()
+    };
+    let full = shown(line);
+    assert!(full.contains("each node is lost after 264d on the average, and back after 4h"), "{full}");
+    let shared = shown(&format!("{line} --share-links"));
+    assert!(shared.contains("jobs that send across the same uplinks share them"), "{shared}");
+    // The column before the cost: how much slower by place.
+    let slower = |text: &str, policy: &str| -> f64 {
+        let row = text.lines().rfind(|line| line.starts_with(policy)).unwrap();
+        row.split_whitespace().rev().nth(2).unwrap().parse().unwrap()
+    };
+    assert!(slower(&shared, "spread") < slower(&full, "spread"), "{full}\n{shared}");
+    assert!(slower(&shared, "spread") > slower(&shared, "topology"), "{shared}");
 }
 
 /// A browser of this machine.

@@ -125,6 +125,9 @@ impl Pass<'_> {
     fn is_worth_a_try(&mut self, ask: AskId, queue: QueueAt, gang: GangId) -> bool {
         let Desk { queues, line, .. } = &mut self.desk;
         let asked = line.ask(ask);
+        if queues.is_unrivalled(queue, asked.key.rank) {
+            return false;
+        }
         queues.count_anew();
         let from = queues.first_below(queue, asked.key.rank, &asked.least);
         let may_preempt =

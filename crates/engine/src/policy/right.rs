@@ -7,6 +7,9 @@ use super::owed::Standing;
 use super::queues::{QueueAt, Queues};
 use crate::guard::Guard;
 
+/// Queues beside each other that are looked at one by one.
+const SIBLINGS_MAX: usize = 8;
+
 /// A gang that holds capacity or wants it, as the rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Party {
@@ -50,6 +53,17 @@ impl Queues {
                     is_owed && borrows() || is_due && other.used[GPUS] > due[index]
                 })
         })
+    }
+
+    /// Whether it takes but a look to see that nobody makes way for a gang of a queue: nobody is of a lower class, and
+    /// nobody holds anything outside of the queues that it is in.
+    pub(crate) fn is_unrivalled(&self, queue: QueueAt, rank: i32) -> bool {
+        let is_alone = |at: QueueAt| {
+            let siblings = &self.at(self.at(at).parent).children;
+            let is_idle = |other: &&QueueAt| **other == at || self.at(**other).running == 0;
+            siblings.len() <= SIBLINGS_MAX && siblings.iter().all(|other| is_idle(&other))
+        };
+        self.lowest_rank().is_none_or(|lowest| lowest >= rank) && self.path(queue).all(is_alone)
     }
 
     /// Down to which queue a gang's own, all that is used there counted, stays within the guarantee and the due share: a

@@ -10,10 +10,9 @@ use super::traces::{self, Selected};
 use super::words::Words;
 use super::{CommandError, Host};
 use crate::policies::{NAMES, Rules, named};
-use crate::replay::{Job, Machines, NodeEvent, Placed, Progress, Recorded, Replay, Settings};
+use crate::replay::{Job, Machines, NodeEvent, NodeFaults, Placed, Progress, Recorded, Replay, Settings};
 use crate::report::{About, Entry, Input, POINTS_MAX, Report, TraceFacts};
 use crate::trace::Trace;
-use crate::trace::draw::Draw;
 
 /// What is compared where nothing is said.
 const COMPARED: &str = "fifo,srtf,las,drf,best-fit,phalanx";
@@ -23,8 +22,11 @@ const RESTORE_MS: u64 = 30_000;
 const CHECKPOINT_MS: u64 = 1_800_000;
 /// How long a lost node is away, where nothing is said.
 const REPAIR_MS: u64 = 4 * 3_600_000;
-/// Losses of nodes in one run, at most.
-const LOSSES_MAX: usize = 1_000_000;
+/// A slow node: for an hour, and 3 times as slow as others, as where a slow worker dominates a job (ByteDance, OSDI 2025).
+const SLOW_MS: u64 = 3_600_000;
+const SLOW_TIMES_MILLI: u32 = 3_000;
+/// Of a GPU-hour, in thousandths: what is reckoned with where nobody says.
+const PRICE_MILLI: u64 = 2_500;
 /// Points of charts over time, where nothing is said.
 const POINTS: u64 = 400;
 /// Of queue files.
@@ -68,15 +70,21 @@ usage: {verb} --trace FILE [options]
   {which}
 {}
   --queues FILE     a queue file for phalanx; without it all are in one queue
-  --seed N          of what is drawn: losses of nodes; without it 1
+  --seed N          of what is drawn: what befalls nodes; without it 1
+  --price X         of a GPU-hour, in any currency; without it 2.50
 The world:
   --start TIME      what each start takes until work goes on; without it 30s
   --restore TIME    what it takes in addition where there is work to restore; without it 30s
   --checkpoint TIME how often running jobs save their work; without it 30m
   --traffic X       part of its time that a job of 2 GPUs or more communicates at the best place, as 0.3; farther places are
                     slower by the cost model; without it places do not matter
-  --mtbf TIME       mean time until a node is lost; without it none is
+  --checkpoint-cost TIME  what of that time they stand still for it; without it 0s
+  --share-links     jobs that send across the same uplinks at a time share them; without it uplinks are taken to be full
+  --mtbf TIME       mean time until a node is lost, or whose: `llama3` (264 days), `rsc1` (154 days); without it none is
   --repair TIME     mean time until it is back; without it 4h
+  --slow-every TIME mean time until a node is slow; without it none is
+  --slow-for TIME   mean time that it is; without it 1h
+  --slow-by X       times as slow, for all jobs on it, whose members wait for each other; without it 3
 The trace:
   --trace FILE      `-` reads standard input
 {}
@@ -120,7 +128,7 @@ struct Wanted<'a> {
 }
 
 fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> Result<(), CommandError> {
-    let mut words = Words::read(words, &["-q", "--quiet", "--cpus-as-gpus"])?;
+    let mut words = Words::read(words, &["-q", "--quiet", "--cpus-as-gpus", "--share-links"])?;
     let names = words.take(which).unwrap_or(otherwise);
     let names = policy_names(names, which)?;
     let file =
@@ -154,8 +162,9 @@ fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> R
         trace: TraceFacts { format: format.name().to_owned(), replayed: jobs.len(), summary },
         cluster: name,
         points_max,
+        price_milli: world.price_milli,
     };
-    let placed = Placed::default();
+    let placed = if world.shares_links { Placed::among_others() } else { Placed::default() };
     let progress: &dyn Progress = if world.traffic_milli > 0 { &placed } else { &Recorded };
     let replay = Replay {
         cluster: &machines,
@@ -237,32 +246,41 @@ fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
 struct World {
     settings: Settings,
     traffic_milli: u32,
-    mtbf_ms: Option<u64>,
-    repair_ms: u64,
+    shares_links: bool,
+    faults: NodeFaults,
+    price_milli: u64,
 }
 
 impl World {
     fn read(words: &mut Words<'_>) -> Result<Self, CommandError> {
+        let every_ms = words.take_ms("--checkpoint")?.unwrap_or(CHECKPOINT_MS);
         let settings = Settings {
             start_ms: words.take_ms("--start")?.unwrap_or(START_MS),
             restore_ms: words.take_ms("--restore")?.unwrap_or(RESTORE_MS),
-            checkpoint_every_ms: Some(words.take_ms("--checkpoint")?.unwrap_or(CHECKPOINT_MS)),
+            checkpoint_every_ms: Some(every_ms),
+            checkpoint_ms: words.take_ms("--checkpoint-cost")?.unwrap_or(0),
             ..Settings::default()
         };
-        let part = |text: &str| {
-            let milli = parse_milli(text).ok().and_then(|milli| u32::try_from(milli).ok());
-            milli.filter(|milli| *milli <= 1_000).ok_or_else(|| "is no part from 0 to 1".to_owned())
-        };
-        let mtbf_ms = words.take_ms("--mtbf")?;
-        if mtbf_ms == Some(0) {
-            return Err(CommandError::Usage("--mtbf: nodes that are lost at once run nothing".to_owned()));
+        if settings.checkpoint_ms > 0 && settings.checkpoint_ms >= every_ms {
+            let error = "--checkpoint-cost: jobs would do nothing but save; --checkpoint has to be longer";
+            return Err(CommandError::Usage(error.to_owned()));
         }
-        Ok(Self {
-            settings,
-            traffic_milli: words.parsed("--traffic", part)?.unwrap_or(0),
-            mtbf_ms,
-            repair_ms: words.take_ms("--repair")?.unwrap_or(REPAIR_MS),
-        })
+        let milli = |text: &str| {
+            let milli = parse_milli(text).ok().and_then(|milli| u32::try_from(milli).ok());
+            milli.ok_or_else(|| "is no number".to_owned())
+        };
+        let part = |text: &str| {
+            let part = milli(text).ok().filter(|milli| *milli <= 1_000);
+            part.ok_or_else(|| "is no part from 0 to 1".to_owned())
+        };
+        let price_milli = words.parsed("--price", milli)?.map_or(PRICE_MILLI, u64::from);
+        let traffic_milli = words.parsed("--traffic", part)?.unwrap_or(0);
+        let shares_links = words.has("--share-links");
+        if shares_links && traffic_milli == 0 {
+            let error = "--share-links: jobs send nothing; say how much with --traffic";
+            return Err(CommandError::Usage(error.to_owned()));
+        }
+        Ok(Self { settings, traffic_milli, shares_links, faults: faults(words, milli)?, price_milli })
     }
 
     fn jobs(&self, trace: &Trace) -> Result<Vec<Job>, CommandError> {
@@ -275,8 +293,8 @@ impl World {
         Ok(jobs)
     }
 
-    /// Losses and returns of every node by exponential times, until twice the time that the trace covers and all devices
-    /// need for its work; a run that is longer has none after that.
+    /// Until twice the time that the trace covers and all devices need for its work; a run that is longer has none after
+    /// that.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     fn node_events(
         &self,
@@ -284,53 +302,51 @@ impl World {
         machines: &Machines,
         seed: u64,
     ) -> Result<Vec<NodeEvent>, CommandError> {
-        let Some(mtbf_ms) = self.mtbf_ms else { return Ok(Vec::new()) };
         let work: f64 = jobs.iter().map(|job| job.work * f64::from(job.gpus)).sum();
         let longest = jobs.iter().map(|job| job.work).fold(0.0, f64::max);
         let work_ms = (work / f64::from(machines.gpus().max(1)) + longest) as u64;
         let last_ms = jobs.last().map_or(0, |job| job.submit_ms);
         let end_ms = last_ms.saturating_add(work_ms).saturating_mul(2);
-        let mut draw = Draw::new(seed);
-        let mut events = Vec::new();
-        for node in 0..machines.nodes.len() {
-            let mut at_ms = draw.exponential(mtbf_ms);
-            while at_ms < end_ms {
-                if events.len() >= 2 * LOSSES_MAX {
-                    let error = format!("--mtbf: more than {LOSSES_MAX} losses of nodes; give a longer time");
-                    return Err(CommandError::Input(error));
-                }
-                events.push(NodeEvent { at_ms, node, is_lost: true });
-                at_ms = at_ms.saturating_add(draw.exponential(self.repair_ms).max(1));
-                events.push(NodeEvent { at_ms, node, is_lost: false });
-                at_ms = at_ms.saturating_add(draw.exponential(mtbf_ms).max(1));
-            }
-        }
-        events.sort_by_key(|event| (event.at_ms, event.node));
-        Ok(events)
+        let events = self.faults.events(machines.nodes.len(), end_ms, seed);
+        events.map_err(|error| CommandError::Input(format!("--mtbf, --slow-every: {error}")))
     }
 
     /// A sentence for each thing that a reader of figures must know.
     fn told(&self, trace: &Trace, replayed: usize) -> Vec<String> {
-        let Settings { start_ms, restore_ms, checkpoint_every_ms, .. } = self.settings;
+        let Settings { start_ms, restore_ms, checkpoint_every_ms, checkpoint_ms, .. } = self.settings;
         let mut told = vec![format!(
-            "declared: a start takes {}, and {} more with work to restore; work is saved every {}",
+            "declared: a start takes {}, and {} more with work to restore; work is saved every {}, which takes {}; a \
+             GPU-hour costs {}.{:02}",
             span(start_ms),
             span(restore_ms),
-            span(checkpoint_every_ms.unwrap_or(0))
+            span(checkpoint_every_ms.unwrap_or(0)),
+            span(checkpoint_ms),
+            self.price_milli / 1_000,
+            self.price_milli % 1_000 / 10
         )];
         told.push(match self.traffic_milli {
             0 => "modelled: jobs run as long as recorded, wherever they are".to_owned(),
             milli => format!(
                 "modelled: {} % of the time of a job with 2 GPUs or more is communication at the best place (declared), \
-                 and slower elsewhere by the cost model; others on the same links are not counted",
-                milli / 10
+                 and slower elsewhere by the cost model; {}",
+                milli / 10,
+                if self.shares_links {
+                    "jobs that send across the same uplinks share them"
+                } else {
+                    "uplinks are taken to be full"
+                }
             ),
         });
-        if let Some(mtbf_ms) = self.mtbf_ms {
-            let (mtbf, repair) = (span(mtbf_ms), span(self.repair_ms));
+        let NodeFaults { mtbf_ms, repair_ms, slow_every_ms, slow_ms, slow_times_milli } = self.faults;
+        if let Some(mtbf_ms) = mtbf_ms {
+            let (mtbf, repair) = (span(mtbf_ms), span(repair_ms));
             told.push(format!(
                 "drawn: each node is lost after {mtbf} on the average, and back after {repair}"
             ));
+        }
+        if let Some(every_ms) = slow_every_ms {
+            let (every, lasts, times) = (span(every_ms), span(slow_ms), format_milli(slow_times_milli));
+            told.push(format!("drawn: each node is {times} times as slow for {lasts} after {every} on the average; no policy is told"));
         }
         let shared = trace.jobs.iter().filter(|job| job.gpu_milli < 1_000).count();
         if shared > 0 {
@@ -345,6 +361,42 @@ impl World {
         }
         told
     }
+}
+
+/// What befalls nodes.
+fn faults(
+    words: &mut Words<'_>,
+    milli: impl Fn(&str) -> Result<u32, String>,
+) -> Result<NodeFaults, CommandError> {
+    let every = |words: &mut Words<'_>, name: &str| {
+        let ms = words.take_ms(name)?;
+        if ms == Some(0) {
+            return Err(CommandError::Usage(format!("{name}: nodes that always fail run nothing")));
+        }
+        Ok(ms)
+    };
+    let mtbf_ms = match words.peek("--mtbf") {
+        Some("llama3") => words.take("--mtbf").map(|_| NodeFaults::LLAMA_3_MTBF_MS),
+        Some("rsc1") => words.take("--mtbf").map(|_| NodeFaults::RSC_1_MTBF_MS),
+        _ => every(words, "--mtbf")?,
+    };
+    let slow_times_milli = words.parsed("--slow-by", milli)?.unwrap_or(SLOW_TIMES_MILLI);
+    if slow_times_milli < 1_000 {
+        return Err(CommandError::Usage("--slow-by: a slow node takes at least once the time".to_owned()));
+    }
+    Ok(NodeFaults {
+        mtbf_ms,
+        repair_ms: words.take_ms("--repair")?.unwrap_or(REPAIR_MS),
+        slow_every_ms: every(words, "--slow-every")?,
+        slow_ms: words.take_ms("--slow-for")?.unwrap_or(SLOW_MS),
+        slow_times_milli,
+    })
+}
+
+/// Thousandths as a number.
+fn format_milli(milli: u32) -> String {
+    let text = format!("{}.{:03}", milli / 1_000, milli % 1_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// As it would be typed.

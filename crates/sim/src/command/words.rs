@@ -36,6 +36,11 @@ impl<'a> Words<'a> {
         self.take_all(name).pop()
     }
 
+    /// The last value of an option, which stays.
+    pub(super) fn peek(&self, name: &str) -> Option<&'a str> {
+        self.said.iter().rev().find(|(option, _)| *option == name).map(|(_, value)| *value)
+    }
+
     pub(super) fn take_all(&mut self, name: &str) -> Vec<&'a str> {
         let values =
             self.said.iter().filter(|(option, _)| *option == name).map(|(_, value)| *value).collect();

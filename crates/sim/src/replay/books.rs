@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use phalanx_model::DeviceMask;
 
+use super::crossings::Crossings;
+use super::losses::Speed;
 use super::{
     Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
 };
@@ -21,6 +23,8 @@ pub(super) struct Books<'a> {
     running: Vec<usize>,
     free: Vec<DeviceMask>,
     is_up: Vec<bool>,
+    /// By node: thousandths of the time that work takes elsewhere.
+    times_milli: Vec<u32>,
     /// By domain right above the nodes.
     free_in_leaf: Vec<u32>,
     gpus_free: u32,
@@ -28,6 +32,8 @@ pub(super) struct Books<'a> {
     gpus_wanted: u64,
     /// Jobs that are not submitted yet.
     to_come: usize,
+    /// Who sends across which uplink, where that matters.
+    crossings: Option<Crossings>,
     /// Runs that changed, and have no event yet.
     changed: BTreeSet<usize>,
     samples: Vec<Sample>,
@@ -59,12 +65,14 @@ impl<'a> Books<'a> {
             waiting: Vec::new(),
             running: Vec::new(),
             is_up: vec![true; free.len()],
+            times_milli: vec![1_000; free.len()],
             free,
             free_in_leaf,
             gpus_free: gpus,
             gpus_up: gpus,
             gpus_wanted: 0,
             to_come: replay.jobs.len(),
+            crossings: replay.progress.is_shared().then(|| Crossings::new(replay.cluster)),
             changed: BTreeSet::new(),
             samples: Vec::new(),
             decisions: 0,
@@ -172,7 +180,7 @@ impl<'a> Books<'a> {
         let is_on = |job: &usize| self.states[*job].place.iter().any(|part| part.node == node);
         let hit: Vec<usize> = self.running.iter().copied().filter(is_on).collect();
         for job in &hit {
-            self.stop(*job, false);
+            self.stop(*job, false, true);
         }
         let gone = std::mem::take(&mut self.free[node]).count();
         self.free_in_leaf[self.replay.cluster.leaf_of(node)] -= gone;
@@ -192,19 +200,29 @@ impl<'a> Books<'a> {
         }
     }
 
+    /// Whoever has devices of a node is as slow from now on.
+    pub(super) fn slow(&mut self, node: usize, times_milli: u32) {
+        self.times_milli[node] = times_milli.max(1);
+        let is_on = |job: &usize| self.states[*job].place.iter().any(|part| part.node == node);
+        for job in self.running.iter().copied().filter(is_on).collect::<Vec<usize>>() {
+            self.count(job);
+            self.rate(job);
+        }
+    }
+
     pub(super) fn carry_out(&mut self, act: Act) -> Result<(), String> {
         match act {
             Act::Stop { job, keep_progress } => {
                 if self.states.get(job).is_none_or(|state| state.phase != Phase::Running) {
                     return Err(format!("it stops job {job}, which does not run"));
                 }
-                self.stop(job, keep_progress);
+                self.stop(job, keep_progress, false);
                 Ok(())
             }
             Act::Start { job, place } => {
                 match self.states.get(job).map(|state| state.phase) {
                     Some(Phase::Waiting) => {}
-                    Some(Phase::Running) => self.stop(job, true),
+                    Some(Phase::Running) => self.stop(job, true, false),
                     _ => return Err(format!("it starts job {job}, which does not wait")),
                 }
                 self.check(job, &place)?;
@@ -269,7 +287,21 @@ impl<'a> Books<'a> {
         state.since_ms = self.now;
         state.counted_ms = self.now + starts_ms;
         (state.saved, state.saved_ms) = (state.done, state.counted_ms);
+        self.cross(job, true);
         self.rate(job);
+    }
+
+    /// A job sends across the uplinks of its place from now on, or no longer, and others have less of them, or more.
+    fn cross(&mut self, job: usize, is_there: bool) {
+        let Some(crossings) = &mut self.crossings else { return };
+        if self.replay.jobs[job].traffic_milli == 0 {
+            return;
+        }
+        let place = &self.states[job].place;
+        for other in crossings.change(self.replay.cluster, job, place, is_there) {
+            self.count(other);
+            self.rate(other);
+        }
     }
 
     /// How long a start takes until work goes on.
@@ -279,14 +311,15 @@ impl<'a> Books<'a> {
         self.replay.jobs[job].start_ms.unwrap_or(settings.start_ms) + restore_ms
     }
 
-    fn stop(&mut self, job: usize, keep_progress: bool) {
+    fn stop(&mut self, job: usize, keep_progress: bool, is_node_lost: bool) {
         self.count(job);
         self.save(job, keep_progress);
         let lost = self.states[job].done - self.states[job].saved;
         if lost > 0.0 {
-            let rate = self.states[job].rate;
+            let State { rate, speed, .. } = self.states[job];
+            let lost_gpu_ms = lost / rate * f64::from(gpus_of(&self.states[job].place));
             self.outcomes[job].lost += lost;
-            self.outcomes[job].lost_gpu_ms += lost / rate * f64::from(gpus_of(&self.states[job].place));
+            self.outcomes[job].losses.lose(lost_gpu_ms, speed, is_node_lost);
             self.states[job].done = self.states[job].saved;
         }
         self.outcomes[job].preemptions += 1;
@@ -313,6 +346,7 @@ impl<'a> Books<'a> {
 
     /// Its devices are free, and the time that it had them is counted.
     fn give_back(&mut self, job: usize) {
+        self.cross(job, false);
         let state = &mut self.states[job];
         state.run += 1;
         let place = std::mem::take(&mut state.place);
@@ -332,11 +366,15 @@ impl<'a> Books<'a> {
         self.changed.remove(&job);
     }
 
-    /// Work until now is counted as done.
+    /// Work until now is counted as done, and what slowed it down as lost.
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms")]
     fn count(&mut self, job: usize) {
         let done = self.states[job].done_at(self.now);
         self.set_done(job, done);
         let state = &mut self.states[job];
+        let passed_ms = self.now.saturating_sub(state.counted_ms) as f64;
+        let gpu_ms = passed_ms * f64::from(gpus_of(&state.place));
+        self.outcomes[job].losses.count(gpu_ms, state.speed);
         state.counted_ms = state.counted_ms.max(self.now);
     }
 
@@ -350,10 +388,34 @@ impl<'a> Books<'a> {
     fn rate(&mut self, job: usize) {
         let of = &self.replay.jobs[job];
         let state = &self.states[job];
-        let rate = self.replay.progress.rate(job, of, &state.place, self.replay.cluster, state.done);
+        let (progress, cluster) = (self.replay.progress, self.replay.cluster);
+        let rate = match &self.crossings {
+            Some(crossings) => progress.rate_among(job, of, &state.place, cluster, state.done, crossings),
+            None => progress.rate(job, of, &state.place, cluster, state.done),
+        };
+        let speed = self.speed(job, rate.per_ms);
         let state = &mut self.states[job];
-        (state.rate, state.until) = (rate.per_ms, rate.until.min(of.work));
+        (state.rate, state.until) = (rate.per_ms * speed.saving * speed.slow_node, rate.until.min(of.work));
+        state.speed = speed;
         self.changed.insert(job);
+    }
+
+    /// What is left of a job's speed, if its place alone leaves so much.
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms")]
+    fn speed(&self, job: usize, per_ms: f64) -> Speed {
+        let settings = &self.replay.settings;
+        let saving = settings.checkpoint_every_ms.filter(|ms| *ms > 0).map_or(1.0, |every_ms| {
+            every_ms.saturating_sub(settings.checkpoint_ms).max(1) as f64 / every_ms as f64
+        });
+        let place = &self.states[job].place;
+        let slowest = place.iter().map(|part| self.times_milli[part.node]).max().unwrap_or(1_000);
+        let of = &self.replay.jobs[job];
+        let best =
+            self.outcomes[job].alone_ms.filter(|alone_ms| *alone_ms > 0.0).map_or(per_ms, |alone_ms| {
+                of.work / alone_ms * f64::from(gpus_of(place)) / f64::from(of.gpus.max(1))
+            });
+        let place = if best > 0.0 { per_ms / best } else { 1.0 };
+        Speed { saving, slow_node: 1_000.0 / f64::from(slowest), place }
     }
 
     /// Plans what happens next to runs that changed.

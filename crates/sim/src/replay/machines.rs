@@ -25,6 +25,8 @@ pub struct Machines {
     by_name: BTreeMap<NodeName, usize>,
     /// By node: its domain on the level above it.
     leaf_of: Vec<usize>,
+    /// By level above the nodes, by node: its domain there.
+    domain_of: Vec<Vec<usize>>,
 }
 
 /// Some devices of one node.
@@ -82,7 +84,11 @@ impl Machines {
         for (leaf, span) in spans.iter().rev().nth(1).into_iter().flatten().enumerate() {
             leaf_of.iter_mut().take(span.end).skip(span.start).for_each(|of| *of = leaf);
         }
-        Self { levels, nodes, costs, spans, models, model_of, by_name, leaf_of }
+        let domains = |spans: &Vec<Range<usize>>| {
+            spans.iter().enumerate().flat_map(|(at, span)| span.clone().map(move |_| at)).collect()
+        };
+        let domain_of = spans.iter().take(levels.above.len()).map(domains).collect();
+        Self { levels, nodes, costs, spans, models, model_of, by_name, leaf_of, domain_of }
     }
 
     /// Racks of equal machines under one domain, with nothing between their devices that is known.
@@ -140,8 +146,15 @@ impl Machines {
     #[must_use]
     pub fn gpus_beside(&self, depth: usize, node: usize) -> u32 {
         let spans = self.spans.get(depth).map(Vec::as_slice).unwrap_or_default();
-        let at = spans.partition_point(|span| span.end <= node);
-        spans.get(at).map_or(0, |span| span.clone().map(|node| self.gpus_on(node)).sum())
+        spans
+            .get(self.domain_of(depth, node))
+            .map_or(0, |span| span.clone().map(|node| self.gpus_on(node)).sum())
+    }
+
+    /// A node's domain on a level above the nodes, outermost 0, by number.
+    #[must_use]
+    pub fn domain_of(&self, depth: usize, node: usize) -> usize {
+        self.domain_of.get(depth).and_then(|nodes| nodes.get(node)).copied().unwrap_or(0)
     }
 
     /// The domain right above a node, by number.

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{JobOutcome, Outcome, Sample};
+use super::{JobOutcome, Losses, Outcome, Sample};
 
 const MS_PER_HOUR: f64 = 3_600_000.0;
 /// Jobs whose finish-time fairness is above this count as treated unfairly (Shockwave, NSDI 2023, section 8.2).
@@ -48,10 +48,37 @@ pub struct Metrics {
     pub fairness: Fairness,
     pub preemptions: u64,
     pub moves: u64,
+    /// Of work that was done and not kept.
     pub lost_gpu_hours: f64,
-    pub starting_gpu_hours: f64,
+    /// Effective training time ratio: of the time from their first start to their end, that in which jobs got on with work
+    /// that was kept, by device.
+    pub ettr_percent: f64,
+    /// Of the time that jobs worked, over what it would have taken at the best place: what the cost model predicts for
+    /// their communication.
+    pub place_slowdown: f64,
+    pub gpu_hours: GpuHours,
     /// Domains right above the nodes that jobs crossed, over the fewest that would have held them when they started.
     pub leaves_over_least: f64,
+}
+
+/// Device time until the last end, and where it went. What jobs held is the sum of all below that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct GpuHours {
+    /// Of nodes that were up.
+    pub up: f64,
+    pub held: f64,
+    /// Came to work that was kept, as at the best place.
+    pub useful: f64,
+    /// Starts and restores.
+    pub starting: f64,
+    /// Jobs stood still to save their work.
+    pub saving: f64,
+    /// Work in vain, for a node was lost or the policy stopped it.
+    pub lost_nodes: f64,
+    pub stops: f64,
+    /// Jobs were slower for a slow node, and for places across which they communicate.
+    pub slow_nodes: f64,
+    pub places: f64,
 }
 
 /// Finish-time fairness (Themis, NSDI 2020, section 3): completion time over what it would have been alone on an equal
@@ -70,9 +97,8 @@ impl Metrics {
         let ended: Vec<&JobOutcome> = outcome.jobs.iter().filter(|job| job.end_ms.is_some()).collect();
         let sum = |of: fn(&JobOutcome) -> f64| outcome.jobs.iter().map(of).sum::<f64>();
         let held = sum(|job| job.held_gpu_ms as f64);
-        let starting = sum(|job| job.starting_ms as f64 * f64::from(job.gpus));
-        let lost = sum(|job| job.lost_gpu_ms);
         let useful = sum(useful_gpu_ms);
+        let places = sum(|job| job.losses.places);
         let end_ms = ended.iter().filter_map(|job| job.end_ms).max().unwrap_or(0);
         let up = integral(&outcome.samples, end_ms, |sample| f64::from(sample.gpus_up));
         let leaves = ended.iter().map(|job| f64::from(job.leaves)).sum::<f64>();
@@ -91,8 +117,20 @@ impl Metrics {
             fairness: Fairness::of(outcome),
             preemptions: outcome.jobs.iter().map(|job| u64::from(job.preemptions)).sum(),
             moves: outcome.jobs.iter().map(|job| u64::from(job.moves)).sum(),
-            lost_gpu_hours: lost / MS_PER_HOUR,
-            starting_gpu_hours: starting / MS_PER_HOUR,
+            lost_gpu_hours: sum(|job| job.losses.in_vain()) / MS_PER_HOUR,
+            ettr_percent: ettr_percent(&ended),
+            place_slowdown: if useful > 0.0 { 1.0 + places / useful } else { 1.0 },
+            gpu_hours: GpuHours {
+                up: up / MS_PER_HOUR,
+                held: held / MS_PER_HOUR,
+                useful: useful / MS_PER_HOUR,
+                starting: sum(|job| job.starting_ms as f64 * f64::from(job.gpus)) / MS_PER_HOUR,
+                saving: sum(|job| job.losses.saving) / MS_PER_HOUR,
+                lost_nodes: sum(|job| job.losses.lost_nodes) / MS_PER_HOUR,
+                stops: sum(|job| job.losses.stops) / MS_PER_HOUR,
+                slow_nodes: sum(|job| job.losses.slow_nodes) / MS_PER_HOUR,
+                places: places / MS_PER_HOUR,
+            },
             leaves_over_least: if least > 0.0 { leaves / least } else { 1.0 },
         }
     }
@@ -138,21 +176,38 @@ pub fn ratios(outcome: &Outcome) -> Vec<f64> {
 }
 
 /// Device time that came to work that was kept: as at the best place, or where that is not known what a job held without
-/// what starts and work in vain took.
+/// what starts, work in vain, checkpoints and slow nodes took.
 fn useful_gpu_ms(job: &JobOutcome) -> f64 {
     match job.alone_ms {
         Some(alone_ms) if job.work > 0.0 => {
             alone_ms * f64::from(job.gpus) * ((job.done - job.lost) / job.work)
         }
-        _ => job.held_gpu_ms as f64 - job.starting_ms as f64 * f64::from(job.gpus) - job.lost_gpu_ms,
+        _ => {
+            let starting = job.starting_ms as f64 * f64::from(job.gpus);
+            let Losses { saving, slow_nodes, places, .. } = job.losses;
+            job.held_gpu_ms as f64 - starting - job.losses.in_vain() - saving - slow_nodes - places
+        }
     }
+}
+
+/// Of all jobs together. Waiting after the first start counts against it, and what slows work down does not.
+fn ettr_percent(ended: &[&JobOutcome]) -> f64 {
+    let time = |job: &&&JobOutcome| {
+        let gpus = f64::from(job.gpus);
+        let starting_gpu_ms = job.starting_ms as f64 * gpus;
+        let works = job.held_gpu_ms as f64 - starting_gpu_ms - job.losses.saving - job.losses.in_vain();
+        let there_ms = job.end_ms.unwrap_or(0).saturating_sub(job.first_start_ms.unwrap_or(0));
+        (works, there_ms as f64 * gpus)
+    };
+    let (works, there) = ended.iter().map(|job| time(&job)).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    percent(works, there)
 }
 
 /// Finish-time fairness of one job; nothing for one that has not ended. Where nothing is known of its best place, it would
 /// take as long alone as it held devices without what starts and work in vain took.
 fn ratio(demand: &Contention, job: &JobOutcome) -> Option<f64> {
     let completion_ms = job.completion_ms()?;
-    let vain_ms = if job.gpus > 0 { job.lost_gpu_ms / f64::from(job.gpus) } else { 0.0 };
+    let vain_ms = if job.gpus > 0 { job.losses.in_vain() / f64::from(job.gpus) } else { 0.0 };
     let alone_ms = job.alone_ms.unwrap_or(job.held_ms as f64 - job.starting_ms as f64 - vain_ms);
     let contention = demand.mean(job.submit_ms, job.end_ms?).max(1.0);
     Some(completion_ms as f64 / (alone_ms * contention).max(1.0))

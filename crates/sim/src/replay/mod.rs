@@ -7,7 +7,10 @@
 //! Time is in whole milliseconds. Work is `f64`, with + - x / alone, so that every platform gives the same bytes.
 
 mod books;
+mod crossings;
+mod faults;
 mod job;
+mod losses;
 mod machines;
 pub mod measured;
 pub mod metrics;
@@ -21,7 +24,10 @@ mod state;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+pub use crossings::Crossings;
+pub use faults::NodeFaults;
 pub use job::Job;
+pub use losses::Losses;
 pub use machines::{Machines, Part, Place, Rack, gpus_of};
 pub use outcome::{JobOutcome, Outcome, Sample};
 pub use placed::Placed;
@@ -91,14 +97,28 @@ pub struct Settings {
     pub start_cost: StartCost,
     /// Running jobs save what they did every so often; without it only when they are stopped with their progress kept.
     pub checkpoint_every_ms: Option<u64>,
+    /// What of that time they stand still for it.
+    pub checkpoint_ms: u64,
 }
 
-/// A node goes away, or is there again.
+/// Something happens to a node, whatever the policy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeEvent {
     pub at_ms: u64,
     pub node: usize,
-    pub is_lost: bool,
+    pub what: NodeChange,
+}
+
+/// What happens to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeChange {
+    Back,
+    Lost,
+    /// From now on it takes so many thousandths of the time for the same work, and whoever has devices of it is as slow:
+    /// members of a gang wait for each other. No policy is told.
+    Slowed {
+        times_milli: u32,
+    },
 }
 
 /// A replay that has not run yet.
@@ -212,15 +232,19 @@ impl Replay<'_> {
                 }
                 Due::Node { index } => {
                     happened = true;
-                    let NodeEvent { node, is_lost, .. } = self.node_events[index];
-                    if is_lost {
-                        for job in books.lose(node) {
-                            scheduler.interrupted(now, job);
+                    let NodeEvent { node, what, .. } = self.node_events[index];
+                    match what {
+                        NodeChange::Lost => {
+                            for job in books.lose(node) {
+                                scheduler.interrupted(now, job);
+                            }
+                            scheduler.node_lost(now, node);
                         }
-                        scheduler.node_lost(now, node);
-                    } else {
-                        books.bring_back(node);
-                        scheduler.node_back(now, node);
+                        NodeChange::Back => {
+                            books.bring_back(node);
+                            scheduler.node_back(now, node);
+                        }
+                        NodeChange::Slowed { times_milli } => books.slow(node, times_milli),
                     }
                 }
                 Due::Asked => {}

@@ -1,5 +1,7 @@
 //! What came of a replay.
 
+use super::Losses;
+
 /// One job, as far as it came. Times are ms since the start of the trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
@@ -20,8 +22,7 @@ pub struct JobOutcome {
     pub work: f64,
     pub done: f64,
     pub lost: f64,
-    /// Device time of the work in vain.
-    pub lost_gpu_ms: f64,
+    pub losses: Losses,
     /// How long it would take at its best place, where the model of progress knows.
     pub alone_ms: Option<f64>,
     pub starts: u32,

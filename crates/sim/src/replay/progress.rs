@@ -1,6 +1,6 @@
 //! How fast a job gets on where it is.
 
-use super::{Job, Machines, Part};
+use super::{Crossings, Job, Machines, Part};
 
 /// Work per millisecond, for as long as less than `until` of it is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,8 +17,27 @@ impl Rate {
     }
 }
 
-/// A model of progress. Rates may depend on the place and on what is done, and on nothing else.
+/// A model of progress. Rates may depend on the place and on what is done, and on others only where [`Self::is_shared`].
 pub trait Progress {
+    /// Whether rates depend on who sends across the same uplinks: then [`Self::rate_among`] is asked, and again whenever
+    /// that changes.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// The rate beside others; they and the job itself are in the crossings.
+    fn rate_among(
+        &self,
+        job: usize,
+        of: &Job,
+        place: &[Part],
+        cluster: &Machines,
+        done: f64,
+        _: &Crossings,
+    ) -> Rate {
+        self.rate(job, of, place, cluster, done)
+    }
+
     /// Rates of 0 are taken for what never ends.
     fn rate(&self, job: usize, of: &Job, place: &[Part], cluster: &Machines, done: f64) -> Rate;
 

@@ -2,6 +2,7 @@
 
 use phalanx_model::DeviceMask;
 
+use super::losses::Speed;
 use super::{Job, Machines, Part, Place, Progress};
 
 /// Where a job stands.
@@ -29,6 +30,8 @@ pub struct State {
     pub(super) counted_ms: u64,
     /// Work per ms on its place.
     pub(super) rate: f64,
+    /// What that is of its speed at the best place.
+    pub(super) speed: Speed,
     /// Work done at which the rate changes, or all of it.
     pub(super) until: f64,
     /// Work that would be kept if it lost its devices, and when it was saved.

@@ -31,6 +31,8 @@ pub struct Report {
     pub cluster: ClusterFacts,
     /// What is modelled, declared and left out, a sentence each.
     pub world: Vec<String>,
+    /// Of a GPU-hour, declared.
+    pub price: f64,
     /// Starts of the bins of everything over time: `from_ms + index * step_ms`.
     pub time: TimeAxis,
     /// Devices of each row of the maps.
@@ -94,9 +96,19 @@ pub struct PolicyReport {
     /// Whether it knows how long jobs take, which no scheduler does.
     pub is_oracle: bool,
     pub metrics: Metrics,
+    pub cost: Cost,
     pub over_time: OverTime,
     /// Percent of the jobs that ended, by value of the axes.
     pub distributions: Distributions,
+}
+
+/// At the declared price of a GPU-hour, whether or not a GPU is in use.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Cost {
+    /// Of all that were up, from the first submission to the last end.
+    pub cluster: f64,
+    /// The same for each GPU-hour of work that was kept, as at the best place.
+    pub per_useful_gpu_hour: f64,
 }
 
 /// Means of each bin.
@@ -145,6 +157,8 @@ pub struct About {
     pub world: Vec<String>,
     /// In the charts over time, at most.
     pub points_max: usize,
+    /// Of a GPU-hour, in thousandths.
+    pub price_milli: u64,
 }
 
 impl Input {
@@ -222,7 +236,19 @@ impl Report {
         }
         let seconds = Axis::of_times(done.iter().map(|done| &done.outcome));
         let rho = Axis::of_fairness();
-        let policies = done.iter().map(|done| done.report(&grid, &leaf_gpus, &seconds, &rho)).collect();
+        let price = about.price_milli as f64 / 1_000.0;
+        let report = |done: &Done| {
+            let metrics = Metrics::of(&done.outcome);
+            PolicyReport {
+                name: done.name.clone(),
+                is_oracle: done.is_oracle,
+                cost: Cost::of(&metrics, price),
+                metrics,
+                over_time: curves::over_time(&done.outcome, &done.seen, &grid, &leaf_gpus),
+                distributions: done.distributions(&seconds, &rho),
+            }
+        };
+        let policies = done.iter().map(report).collect();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             seed: about.seed,
@@ -237,6 +263,7 @@ impl Report {
                 levels: levels.map(ToString::to_string).collect(),
             },
             world: about.world,
+            price,
             time: TimeAxis { from_ms, step_ms: grid.step_ms, points: grid.points() },
             leaf_gpus,
             queues: watch::queues(replay.jobs).0,
@@ -264,8 +291,16 @@ impl Report {
     }
 }
 
+impl Cost {
+    fn of(metrics: &Metrics, price: f64) -> Self {
+        let cluster = metrics.gpu_hours.up * price;
+        let useful = metrics.gpu_hours.useful;
+        Self { cluster, per_useful_gpu_hour: if useful > 0.0 { cluster / useful } else { 0.0 } }
+    }
+}
+
 impl Done {
-    fn report(&self, grid: &Grid, leaf_gpus: &[u32], seconds: &Axis, rho: &Axis) -> PolicyReport {
+    fn distributions(&self, seconds: &Axis, rho: &Axis) -> Distributions {
         let ended = || self.outcome.jobs.iter().filter(|job| job.end_ms.is_some());
         let beyond = |job: &crate::replay::JobOutcome| job.leaves.saturating_sub(job.leaves_least).min(4);
         let mut leaves_beyond = [0; 5];
@@ -274,17 +309,11 @@ impl Done {
                 *count += 1;
             }
         }
-        PolicyReport {
-            name: self.name.clone(),
-            is_oracle: self.is_oracle,
-            metrics: Metrics::of(&self.outcome),
-            over_time: curves::over_time(&self.outcome, &self.seen, grid, leaf_gpus),
-            distributions: Distributions {
-                completion: seconds.shares(&curves::seconds(ended().filter_map(|job| job.completion_ms()))),
-                waited: seconds.shares(&curves::seconds(ended().filter_map(|job| job.waited_ms()))),
-                fairness: rho.shares(&ratios(&self.outcome)),
-                leaves_beyond,
-            },
+        Distributions {
+            completion: seconds.shares(&curves::seconds(ended().filter_map(|job| job.completion_ms()))),
+            waited: seconds.shares(&curves::seconds(ended().filter_map(|job| job.waited_ms()))),
+            fairness: rho.shares(&ratios(&self.outcome)),
+            leaves_beyond,
         }
     }
 }

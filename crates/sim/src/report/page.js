@@ -48,20 +48,30 @@
     ["Ended", "of jobs, %", "ended", (m) => m.ended / Math.max(m.jobs, 1) * 100],
   ];
 
-  function summary() {
-    const table = make("table", by("summary-table"));
+  const held = (p, hours) => hours / Math.max(p.metrics.gpu_hours.held, 1e-9) * 100;
+  const TIME_COLUMNS = [
+    ["Of the GPU time held, %", "useful", "part", (m, p) => held(p, m.gpu_hours.useful)],
+    ["", "starts", "part", (m, p) => held(p, m.gpu_hours.starting)], ["", "saving", "part", (m, p) => held(p, m.gpu_hours.saving)],
+    ["", "lost nodes", "part", (m, p) => held(p, m.gpu_hours.lost_nodes)], ["", "stops", "part", (m, p) => held(p, m.gpu_hours.stops)],
+    ["", "slow nodes", "part", (m, p) => held(p, m.gpu_hours.slow_nodes)], ["", "far places", "part", (m, p) => held(p, m.gpu_hours.places)],
+    ["ETTR", "%", "more", (m) => m.ettr_percent], ["Slower", "by place", "less", (m) => m.place_slowdown],
+    ["Cost", "cluster", "count", (_, p) => p.cost.cluster], ["", "per useful GPU-hour", "less", (_, p) => p.cost.per_useful_gpu_hour],
+  ];
+
+  function summary(id, all) {
+    const table = make("table", by(id));
     const top = make("thead", table);
     const [groups, names] = [make("tr", top), make("tr", top)];
     make("th", groups);
     make("th", names, "Policy");
-    const columns = COLUMNS.map(([group, name, kind, of]) => {
-      const values = policies.map((policy) => of(policy.metrics));
-      const fair = policies.filter((p) => !hasBoth || !p.is_oracle).map((p) => of(p.metrics));
+    const columns = all.map(([group, name, kind, of]) => {
+      const values = policies.map((policy) => of(policy.metrics, policy));
+      const fair = policies.filter((p) => !hasBoth || !p.is_oracle).map((p) => of(p.metrics, p));
       const best = ["more", "ended"].includes(kind) ? Math.max(...fair) : Math.min(...fair);
       const [unit, size] = kind === "time" ? unitOf(Math.max(...values)) : ["", 1];
       make("th", groups, group);
       make("th", names, unit ? `${name}${name ? ", " : ""}${unit}` : name);
-      const digits = { time: 2, more: 1, less: 2, share: 1, ended: 1, count: 0 }[kind];
+      const digits = { time: 2, more: 1, less: 2, share: 1, part: 1, ended: 1, count: 0 }[kind];
       return { kind, of, best, size, digits };
     });
     const body = make("tbody", table);
@@ -72,9 +82,9 @@
       make("span", name, undefined, "dot").style.background = policy.colour;
       name.append(label(policy));
       for (const { kind, of, best, size, digits } of columns) {
-        const value = of(policy.metrics);
+        const value = of(policy.metrics, policy);
         const cell = make("td", row, number(value / size, digits));
-        if (value === best && policies.length > 1 && !(hasBoth && policy.is_oracle)) cell.className = "best";
+        if (value === best && kind !== "part" && policies.length > 1 && !(hasBoth && policy.is_oracle)) cell.className = "best";
         const ratio = kind === "more" ? best / value : value / best;
         if (policies.length > 1 && ["time", "more", "less"].includes(kind)) {
           make("small", cell, Number.isFinite(ratio) ? `× ${number(ratio, 2)}` : "\u00a0");
@@ -204,7 +214,9 @@
       make("i", key, undefined, "dot").style.background = colours[at];
       key.append(name);
     });
-    const parts = [["work in vain", (m) => m.lost_gpu_hours, "#d55e00"], ["starts and restores", (m) => m.starting_gpu_hours, "#e69f00"]];
+    const parts = [["starts and restores", "starting", "#e69f00"], ["saving", "saving", "#56b4e9"], ["lost nodes", "lost_nodes", "#d55e00"],
+      ["stops", "stops", "#cc79a7"], ["slow nodes", "slow_nodes", "#8c6d31"], ["far places", "places", "#0072b2"]]
+      .map(([name, key, colour]) => [name, (m) => m.gpu_hours[key], colour]);
     const most = Math.max(...policies.map((p) => parts.reduce((sum, [, of]) => sum + of(p.metrics), 0)), 1e-9);
     bars(by("costs"), policies, (policy, track, value) => {
       track.classList.add("parts");
@@ -214,7 +226,7 @@
         part.style.cssText = `width: ${of(policy.metrics) / most * 100}%; background: ${colour}; border-radius: 0`;
       }
       const { preemptions, moves } = policy.metrics;
-      const hours = parts.map(([, of]) => number(of(policy.metrics), 1)).join(" + ");
+      const hours = number(parts.reduce((sum, [, of]) => sum + of(policy.metrics), 0), 1);
       value.textContent = `${hours} GPU-h; ${number(preemptions, 0)} stops, ${number(moves, 0)} moves`;
     });
     const costs = make("p", by("costs"), undefined, "keys");
@@ -324,7 +336,8 @@
 
   head();
   legend();
-  summary();
+  summary("summary-table", COLUMNS);
+  summary("time-table", TIME_COLUMNS);
   overTime();
   distributions();
   sizes();

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use super::{PolicyReport, Report};
-use crate::replay::metrics::Metrics;
 
 /// One column.
 struct Column {
@@ -11,7 +10,7 @@ struct Column {
     group: &'static str,
     name: &'static str,
     kind: Kind,
-    of: fn(&Metrics) -> f64,
+    of: fn(&PolicyReport) -> f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,24 +26,46 @@ enum Kind {
     Count,
 }
 
-const COLUMNS: [Column; 14] = [
-    column("completion", "mean", Kind::Time, |m| m.completion_s.mean),
-    column("completion", "p50", Kind::Time, |m| m.completion_s.p50),
-    column("completion", "p99", Kind::Time, |m| m.completion_s.p99),
-    column("waited", "mean", Kind::Time, |m| m.waited_s.mean),
-    column("waited", "p99", Kind::Time, |m| m.waited_s.p99),
-    column("makespan", "", Kind::Time, |m| m.makespan_s),
-    column("GPUs %", "held", Kind::Percent, |m| m.allocated_percent),
-    column("GPUs %", "useful", Kind::Percent, |m| m.useful_percent),
-    column("fairness rho", "mean", Kind::Ratio, |m| m.fairness.mean),
-    column("fairness rho", "worst", Kind::Ratio, |m| m.fairness.worst),
-    column("fairness rho", "% >1.05", Kind::Share, |m| m.fairness.unfair_percent),
-    column("stopped", "times", Kind::Count, |m| m.preemptions as f64),
-    column("lost", "GPU-h", Kind::Count, |m| m.lost_gpu_hours),
-    column("leaves", "/least", Kind::Ratio, |m| m.leaves_over_least),
+/// When jobs end, and how evenly.
+const ENDS: [Column; 14] = [
+    column("completion", "mean", Kind::Time, |p| p.metrics.completion_s.mean),
+    column("completion", "p50", Kind::Time, |p| p.metrics.completion_s.p50),
+    column("completion", "p99", Kind::Time, |p| p.metrics.completion_s.p99),
+    column("waited", "mean", Kind::Time, |p| p.metrics.waited_s.mean),
+    column("waited", "p99", Kind::Time, |p| p.metrics.waited_s.p99),
+    column("makespan", "", Kind::Time, |p| p.metrics.makespan_s),
+    column("GPUs %", "held", Kind::Percent, |p| p.metrics.allocated_percent),
+    column("GPUs %", "useful", Kind::Percent, |p| p.metrics.useful_percent),
+    column("fairness rho", "mean", Kind::Ratio, |p| p.metrics.fairness.mean),
+    column("fairness rho", "worst", Kind::Ratio, |p| p.metrics.fairness.worst),
+    column("fairness rho", "% >1.05", Kind::Share, |p| p.metrics.fairness.unfair_percent),
+    column("stopped", "times", Kind::Count, |p| p.metrics.preemptions as f64),
+    column("lost", "GPU-h", Kind::Count, |p| p.metrics.lost_gpu_hours),
+    column("leaves", "/least", Kind::Ratio, |p| p.metrics.leaves_over_least),
 ];
 
-const fn column(group: &'static str, name: &'static str, kind: Kind, of: fn(&Metrics) -> f64) -> Column {
+/// Where the device time that jobs held went, in percent of it, and what that came to.
+const TIME: [Column; 11] = [
+    column("of the GPU time held, %", "useful", Kind::Share, |p| part(p, p.metrics.gpu_hours.useful)),
+    column("of the GPU time held, %", "starts", Kind::Share, |p| part(p, p.metrics.gpu_hours.starting)),
+    column("of the GPU time held, %", "saving", Kind::Share, |p| part(p, p.metrics.gpu_hours.saving)),
+    column("of the GPU time held, %", "lost nodes", Kind::Share, |p| part(p, p.metrics.gpu_hours.lost_nodes)),
+    column("of the GPU time held, %", "stops", Kind::Share, |p| part(p, p.metrics.gpu_hours.stops)),
+    column("of the GPU time held, %", "slow nodes", Kind::Share, |p| part(p, p.metrics.gpu_hours.slow_nodes)),
+    column("of the GPU time held, %", "far places", Kind::Share, |p| part(p, p.metrics.gpu_hours.places)),
+    column("ETTR", "%", Kind::Percent, |p| p.metrics.ettr_percent),
+    column("slower", "by place", Kind::Ratio, |p| p.metrics.place_slowdown),
+    column("cost", "cluster", Kind::Count, |p| p.cost.cluster),
+    column("cost", "/useful GPU-h", Kind::Ratio, |p| p.cost.per_useful_gpu_hour),
+];
+
+/// Percent of the device time that jobs held.
+fn part(policy: &PolicyReport, gpu_hours: f64) -> f64 {
+    let held = policy.metrics.gpu_hours.held;
+    if held > 0.0 { gpu_hours / held * 100.0 } else { 0.0 }
+}
+
+const fn column(group: &'static str, name: &'static str, kind: Kind, of: fn(&PolicyReport) -> f64) -> Column {
     Column { group, name, kind, of }
 }
 
@@ -71,14 +92,14 @@ pub(super) fn table(report: &Report) -> String {
         let _ = writeln!(out, "  {line}");
     }
     out.push('\n');
-    let figures: Vec<Vec<String>> = COLUMNS.iter().map(|column| figures(report, column)).collect();
-    write_rows(&mut out, report, &figures);
+    write_rows(&mut out, report, &ENDS, figures);
     if report.policies.len() > 1 {
         let best = if has_both(report) { "the best that is no oracle" } else { "the best" };
         let _ = writeln!(out, "\nthe same over {best}");
-        let ratios: Vec<Vec<String>> = COLUMNS.iter().map(|column| ratios(report, column)).collect();
-        write_rows(&mut out, report, &ratios);
+        write_rows(&mut out, report, &ENDS, ratios);
     }
+    out.push('\n');
+    write_rows(&mut out, report, &TIME, figures);
     let left = |policy: &PolicyReport| policy.metrics.jobs - policy.metrics.ended;
     for alike in report.policies.chunk_by(|a, b| left(a) == left(b)) {
         let Some(count) = alike.first().map(left).filter(|count| *count > 0) else { continue };
@@ -99,7 +120,7 @@ fn has_both(report: &Report) -> bool {
 
 /// A heading and a cell for each policy.
 fn figures(report: &Report, column: &Column) -> Vec<String> {
-    let values = || report.policies.iter().map(|policy| (column.of)(&policy.metrics));
+    let values = || report.policies.iter().map(|policy| (column.of)(policy));
     let (unit, seconds) = unit(values().fold(0.0, f64::max));
     let heading = match column.kind {
         Kind::Time => format!("{} {unit}", column.name).trim_start().to_owned(),
@@ -116,7 +137,7 @@ fn figures(report: &Report, column: &Column) -> Vec<String> {
 
 /// A heading, and how many times the best each policy is; more is worse in all columns.
 fn ratios(report: &Report, column: &Column) -> Vec<String> {
-    let value = |policy: &PolicyReport| (column.of)(&policy.metrics);
+    let value = |policy: &PolicyReport| (column.of)(policy);
     let of_same = report.policies.iter().filter(|policy| !has_both(report) || !policy.is_oracle).map(value);
     let is_more_better = column.kind == Kind::Percent;
     let best = if is_more_better { of_same.fold(0.0, f64::max) } else { of_same.fold(f64::MAX, f64::min) };
@@ -143,15 +164,21 @@ fn unit(longest_s: f64) -> (&'static str, f64) {
 }
 
 /// Policies below their headings, oracles after the others and under a line of their own. Columns without cells are left out.
-fn write_rows(out: &mut String, report: &Report, columns: &[Vec<String>]) {
-    let shown: Vec<(&Column, &Vec<String>, usize)> = COLUMNS
+fn write_rows(
+    out: &mut String,
+    report: &Report,
+    columns: &[Column],
+    cells: fn(&Report, &Column) -> Vec<String>,
+) {
+    let shown: Vec<(&Column, Vec<String>, usize)> = columns
         .iter()
-        .zip(columns)
+        .map(|column| (column, cells(report, column)))
         .filter(|(_, cells)| cells.iter().skip(1).any(|cell| !cell.is_empty()))
         .map(|(column, cells)| {
             let least =
-                column.group.len() / COLUMNS.iter().filter(|other| other.group == column.group).count();
-            (column, cells, cells.iter().map(String::len).chain([least]).max().unwrap_or(0))
+                column.group.len() / columns.iter().filter(|other| other.group == column.group).count();
+            let width = cells.iter().map(String::len).chain([least]).max().unwrap_or(0);
+            (column, cells, width)
         })
         .collect();
     let names = report.policies.iter().map(|policy| policy.name.len());

@@ -6,10 +6,16 @@ use phalanx_model::{GangId, GangRecord, Input, JobId, Phase, Target};
 use super::{Due, World};
 use crate::Failure;
 
-/// How often a replica tells of its metric.
-const EVERY_MS: u64 = 30_000;
+/// How often a replica tells of its metric, where nobody says otherwise.
+pub(super) const EVERY_MS: u64 = 30_000;
 
 impl World {
+    /// Replicas tell of their metric every so often.
+    #[must_use]
+    pub fn telling_every(self, ms: u64) -> Self {
+        Self { tells_every_ms: ms.max(1), ..self }
+    }
+
     /// From now on the replicas of a service have so much to do together.
     ///
     /// # Errors
@@ -38,7 +44,7 @@ impl World {
         if is_over {
             self.loads.remove(&job);
         } else {
-            self.plan(self.now.plus(EVERY_MS), Due::Load { job });
+            self.plan(self.now.plus(self.tells_every_ms), Due::Load { job });
         }
     }
 }
