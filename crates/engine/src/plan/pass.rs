@@ -359,11 +359,16 @@ impl<'a> Pass<'a> {
             return;
         }
         let Desk { line, queues, .. } = &mut self.desk;
-        queues.count_anew();
+        let has_rivals =
+            |(_, ask): (AskId, &Ask)| ask.roomy().any(|queue| !queues.is_unrivalled(queue, ask.key.rank));
+        let has_rivals = line.closed().any(has_rivals);
+        if has_rivals {
+            queues.divide_anew();
+        }
         let may = |(_, ask): (AskId, &Ask)| {
             ask.roomy().any(|queue| queues.may_evict(queue, ask.key.rank, &ask.least))
         };
-        if line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
+        if has_rivals && line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
         }
     }

@@ -147,7 +147,8 @@ impl Pass<'_> {
     fn make_way(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
         let id = next.gang();
         let Some(job) = self.ledger.job(id.job) else { return false };
-        let queues = &self.desk.queues;
+        let queues = &mut self.desk.queues;
+        queues.count_anew();
         let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
         let is_fixed = queues.is_fixed(job, id);
         let least = Holder::new(self.desk.line.ask(next.ask).least.clone(), is_fixed);

@@ -51,7 +51,7 @@ impl Queues {
     }
 
     /// Brings all dues up to date. What changed in nothing that is asked for keeps its due.
-    pub(super) fn divide_anew(&mut self) {
+    pub(crate) fn divide_anew(&mut self) {
         self.due.of.resize(self.nodes.len(), 0);
         self.due.of[ROOT as usize] = self.capacity[GPUS];
         // Outermost first: what is due to a queue is known before it is divided.
