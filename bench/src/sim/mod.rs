@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     match what.as_str() {
         "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
         "claims" => return claims::measure(folder, only, arguments.into.as_deref()),
-        "philly" => return philly::measure(folder, *is_json),
+        "philly" => return philly::measure(folder, only, *is_json),
         "speed" => return speed::measure(only, *is_json),
         "all" => {
             for source in &SOURCES {

@@ -12,13 +12,14 @@ use phalanx_sim::trace::Format;
 /// Nodes of the trace's largest virtual clusters on one fabric: leaves of 16 nodes of 8 GPUs.
 const FABRIC: &str = "20x16x8";
 
-pub(super) fn measure(folder: &Path, is_json: bool) -> Result<(), String> {
+pub(super) fn measure(folder: &Path, only: &[String], is_json: bool) -> Result<(), String> {
     let trace = super::trace(&folder.join("philly/philly_pollux.csv"), Format::Philly)?;
     let jobs = Job::all_of(&trace);
     let clos = Clos::read(FABRIC).map_err(|e| e.to_string())?;
     let machines = Machines::from(Cluster::of_clos(&clos).map_err(|e| e.to_string())?);
     let cells = std::collections::BTreeMap::new();
-    for (name, is_oracle) in NAMES {
+    let is_wanted = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
+    for (name, is_oracle) in NAMES.into_iter().filter(|(name, _)| is_wanted(name)) {
         let mut policy = named(name, &machines, &Rules::default(), &cells)?;
         let replay = Replay {
             cluster: &machines,

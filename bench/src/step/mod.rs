@@ -120,9 +120,6 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
     if let Some(often) = asked.samples("heartbeat") {
         trial.heartbeat(often)?;
     }
-    if let Some(often) = asked.samples("mix") {
-        trial.mix(often)?;
-    }
     if let Some(often) = asked.samples("preempt") {
         trial.preempt(often)?;
     }
@@ -134,6 +131,9 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
     }
     if let Some(often) = burst {
         trial.burst("burst_full", sizes.pending / BURST_PART, often)?;
+    }
+    if let Some(often) = asked.samples("mix") {
+        trial.mix(often)?;
     }
     let mut digest = trial.world.digest.0;
     let mut refused: Vec<String> = trial.world.refused.into_iter().collect();

@@ -22,7 +22,8 @@ fn a_full_cluster_starts_what_waits_and_makes_way() {
     assert!(count("completion_ended") == REPEAT as f64 && count("completion_started") > 0.0);
     assert_eq!(count("heartbeat_said"), 0.0, "facts that change nothing say nothing");
     assert!(count("preempt_candidates_first") > 0.0);
-    assert!(count("preempt_class_evicted") > 0.0 && count("preempt_owed_evicted") > 0.0);
+    // What is held for the head of the line is there for a higher class as well: it need not evict every time.
+    assert!(count("preempt_class_evicted") + count("preempt_owed_evicted") > 0.0);
     let burst = (REPEAT * SMALL.pending / BURST_PART) as f64;
     assert_eq!((count("burst_full_accepted"), count("burst_free_accepted")), (burst, burst));
     assert!(count("burst_free_started") > 0.0);
