@@ -24,6 +24,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &["model", "spec", "shell"]),
     ("cli", EVERYTHING_BELOW_CLI),
     ("testkit", &["model", "spec", "engine", "checker", "scenario"]),
+    ("controlplane", &[]),
     ("tests", EVERYTHING),
     ("examples", EVERYTHING_BELOW_CLI),
     ("bench", EVERYTHING),
@@ -37,8 +38,23 @@ const EVERYTHING_BELOW_CLI: &[&str] = &[
 
 /// What only people who test or measure may use: all of it.
 const EVERYTHING: &[&str] = &[
-    "model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sim", "shell", "kube",
-    "node", "local", "api", "cli", "testkit",
+    "model",
+    "spec",
+    "cost",
+    "engine",
+    "checker",
+    "journal",
+    "discover",
+    "scenario",
+    "sim",
+    "shell",
+    "kube",
+    "node",
+    "local",
+    "api",
+    "cli",
+    "testkit",
+    "controlplane",
 ];
 
 /// The pure crates name every foreign crate they use; the others are held by `deny.toml`.

@@ -1,0 +1,1 @@
+//! A real Kubernetes control plane, built from Go modules: for tests, benchmarks and people who want to try.

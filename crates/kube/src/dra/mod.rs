@@ -1,0 +1,1 @@
+//! Claims for devices (`resource.k8s.io/v1`), and which devices satisfy them.

@@ -1,0 +1,1 @@
+//! Which pods start together, as their owners and annotations say.

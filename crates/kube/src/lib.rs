@@ -1,0 +1,21 @@
+//! The Kubernetes world: watches become facts, orders become API calls.
+//!
+//! Kubernetes types stay in this crate. State is the cluster's objects and nothing else: what the engine has to
+//! know again after a restart is read back from pods, their owners and our own resources.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `api` | the shapes of objects: only the fields that are used, so that 40,000 pods stay small |
+//! | `gang` | which pods start together, as their owners and annotations say |
+//! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
+//! | `dra` | claims, and which devices satisfy them |
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod dra;
+pub mod gang;
+pub mod judge;
+
+/// For tests and benchmarks, which may not depend on them directly.
+pub use {k8s_openapi, kube};
