@@ -147,8 +147,9 @@ impl DeclaredHardware {
     }
 }
 
-/// Devices that are all linked alike.
-fn uniform(said: &DeclaredDevices) -> Machine {
+/// Devices that are all linked alike. Neither CPUs nor memory, and [`shape::finish`] is still to be called.
+#[must_use]
+pub fn uniform(said: &DeclaredDevices) -> Machine {
     let kind = match said.link {
         // A file that was read says a product that has some.
         DeclaredLinkKind::Nvlink => LinkKind::Nvlink(nvlinks(&said.model).unwrap_or(1)),
