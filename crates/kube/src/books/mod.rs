@@ -7,11 +7,13 @@
 //! |---|---|
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
+//! | `classes` | priorities, as classes of the engine |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `submit` | a gang as a job of the engine |
 //! | `orders` | starts and stops, and what became of them |
 //! | `needs` | what pods need, in the engine's words |
 
+mod classes;
 mod gang;
 mod machines;
 mod needs;
@@ -32,6 +34,7 @@ use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Membership, ObjectRef, Source, Suspend};
 use crate::judge::{self, Requirements};
 
+use classes::Classes;
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
 use pods::{Known, Note, State};
@@ -118,6 +121,7 @@ pub enum Call {
 pub struct Books {
     options: Options,
     nodes: NodeBook,
+    classes: Classes,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -129,7 +133,7 @@ pub struct Books {
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     changed: BTreeSet<GangKey>,
-    /// Gangs that the nodes of then could never have held.
+    /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
     vacant: BTreeSet<(Timestamp, MemberId)>,
@@ -164,6 +168,7 @@ impl Books {
         Self {
             options,
             nodes: NodeBook::default(),
+            classes: Classes::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -204,13 +209,16 @@ impl Books {
         // Older gangs have smaller numbers, before and after a restart.
         all.sort_by_cached_key(|key| (self.gangs.get(key).map(Gang::created), key.clone()));
         self.changed.clear();
+        let mut facts = vec![begin(SyncKind::Nodes)];
+        self.nodes.tell(&mut facts);
         let mut jobs = Vec::new();
         for key in &all {
             self.hand_in(now, key, &mut jobs);
         }
-        let mut facts = vec![begin(SyncKind::Nodes)];
+        // The sets that jobs ask for.
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
+        self.classes.tell(&mut facts);
         facts.push(begin(SyncKind::Jobs));
         facts.append(&mut jobs);
         facts.push(end(SyncKind::Jobs));
@@ -230,11 +238,13 @@ impl Books {
             self.reconsider();
         }
         let mut facts = std::mem::take(&mut self.facts);
+        self.nodes.tell(&mut facts);
         let mut gangs = Vec::new();
         for key in std::mem::take(&mut self.changed) {
             self.hand_in(now, &key, &mut gangs);
         }
         self.nodes.tell(&mut facts);
+        self.classes.tell(&mut facts);
         facts.append(&mut gangs);
         facts.append(&mut self.facts);
         facts
@@ -361,7 +371,10 @@ impl Books {
             is_going: pod.metadata.deletion_timestamp.is_some(),
             has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
             noted: Note::of(pod),
-            priority: pod.spec.priority.unwrap_or(0),
+            priority: pods::Priority {
+                value: pod.spec.priority.unwrap_or(0),
+                is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
+            },
             barred: bad.or(gated).or(unsupported).map(Into::into),
         }
     }

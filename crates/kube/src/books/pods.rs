@@ -41,9 +41,17 @@ pub(crate) struct Known {
     /// Whoever made it makes another in its stead.
     pub(crate) has_owner: bool,
     pub(crate) noted: Option<Note>,
-    pub(crate) priority: i32,
+    pub(crate) priority: Priority,
     /// Why it is not to start, whatever is free.
     pub(crate) barred: Option<Arc<str>>,
+}
+
+/// What an admission plugin of the API server wrote from its priority class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Priority {
+    pub(crate) value: i32,
+    /// It evicts nobody: `preemptionPolicy: Never`.
+    pub(crate) is_patient: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

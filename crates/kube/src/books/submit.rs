@@ -54,6 +54,7 @@ impl Books {
     }
 
     fn wait(&mut self, key: &GangKey, why: Arc<str>) {
+        self.refused.insert(key.clone());
         let Some(gang) = self.gangs.get_mut(key).filter(|gang| gang.waits.as_ref() != Some(&why)) else {
             return;
         };
@@ -165,10 +166,11 @@ impl Books {
     ) -> Result<(Job, Submitted), String> {
         let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
         let first = gang.pods.values().next();
-        let priority = gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or(0);
+        let priority = gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or_default();
         let created = if first.is_some() { gang.created() } else { now };
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
+        let class = self.classes.of(priority)?;
         let seats = by_request(seats)?;
         let topology = match spec {
             Some(spec) => self.topology(spec)?,
@@ -201,11 +203,11 @@ impl Books {
             key: None,
             owner: Owner { uid: 0, gid: 0, name: key.namespace.to_string() },
             queue,
-            priority,
+            priority: 0,
             submitted_at: Timestamp(created.0.min(now.0)),
             gangs: vec![engine_gang],
             policy: self.policy(spec, is_alone),
-            turn: Turn::default(),
+            turn: Turn { class: Some(class), ..Turn::default() },
         };
         Ok((job, Submitted { id, seats, sets, is_held: false, run: None }))
     }
