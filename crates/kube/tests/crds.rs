@@ -1,5 +1,9 @@
 //! Our own resources: the committed definitions, what is said in them, and the way to the model and back.
-#![allow(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "a test may panic, and hands over what it wrote")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "a test may panic, and hands over what it wrote"
+)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -80,6 +80,29 @@ impl Source {
         }
     }
 
+    /// What says so where an object of this kind does; nothing for kinds that say nothing of gangs.
+    #[must_use]
+    pub fn of_kind(group: &str, kind: &str) -> Option<Self> {
+        Some(match (group, kind) {
+            ("scheduling.k8s.io", "PodGroup") => Self::PodGroup,
+            ("scheduling.k8s.io", "Workload") => Self::Workload,
+            ("batch", "Job") => Self::Job,
+            ("jobset.x-k8s.io", "JobSet") => Self::JobSet,
+            ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => Self::LeaderWorkerSet,
+            ("kubeflow.org", "PyTorchJob") => Self::PyTorchJob,
+            ("kubeflow.org", "MPIJob") => Self::MpiJob,
+            ("kubeflow.org", "TFJob") => Self::TfJob,
+            ("kubeflow.org", "XGBoostJob") => Self::XgBoostJob,
+            ("kubeflow.org", "PaddleJob") => Self::PaddleJob,
+            ("kubeflow.org", "JAXJob") => Self::JaxJob,
+            ("ray.io", "RayCluster") => Self::RayCluster,
+            ("scheduling.volcano.sh", "PodGroup") => Self::VolcanoPodGroup,
+            ("scheduling.run.ai", "PodGroup") => Self::KaiPodGroup,
+            ("scheduling.x-k8s.io" | "scheduling.sigs.k8s.io", "PodGroup") => Self::Coscheduling,
+            _ => return None,
+        })
+    }
+
     /// Whether an object stands behind it, without which the gang is not known.
     #[must_use]
     pub const fn has_object(self) -> bool {

@@ -1,0 +1,169 @@
+//! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use phalanx_model::{Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, StopCause, Timestamp};
+use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::books::{Books, Call, Event};
+
+/// Messages taken before facts are told.
+const BATCH_MAX: usize = 4_096;
+
+/// What the desk is told.
+pub(super) enum Message {
+    Event(Event),
+    /// The first list of a kind is complete.
+    Listed(&'static str),
+    Orders(Vec<(EffectId, Order, Option<StopCause>)>),
+    News(Vec<News>),
+    /// Something that an operator should read.
+    Trouble(String),
+    /// Nothing is decided any more.
+    Stop(String),
+}
+
+/// What a step of the engine meant for a gang.
+pub(super) enum News {
+    Refused(JobId, String),
+    Ended(JobId),
+    Waits(GangId),
+    Explained(JobId, String),
+}
+
+/// Books with a way in and a way out.
+pub(super) struct Desk {
+    pub(super) books: Books,
+    pub(super) messages: Receiver<Message>,
+    pub(super) calls: UnboundedSender<Call>,
+    /// Lists that are not complete.
+    pub(super) unlisted: Vec<&'static str>,
+}
+
+impl Desk {
+    /// Takes what comes until all first lists are complete and `may_begin` says so.
+    pub(super) fn gather(&mut self, may_begin: impl Fn() -> bool) -> Result<Vec<Input>, String> {
+        const LOOK: Duration = Duration::from_millis(50);
+        loop {
+            match self.messages.recv_timeout(LOOK) {
+                Ok(message) => drop(self.take(message)?),
+                Err(RecvTimeoutError::Timeout) if self.unlisted.is_empty() && may_begin() => {
+                    return Ok(self.books.begin(unix_now()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("all watches have ended".to_owned()),
+            }
+        }
+    }
+
+    /// Goes on until it is told to stop.
+    pub(super) fn run(&mut self, engine: &Handle) -> String {
+        const LONG: Duration = Duration::from_secs(3_600);
+        loop {
+            let patience = self.books.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
+            let first = match self.messages.recv_timeout(patience) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return "all watches have ended".to_owned(),
+            };
+            let mut facts = Vec::new();
+            let rest: Vec<Message> = self.messages.try_iter().take(BATCH_MAX).collect();
+            for message in first.into_iter().chain(rest) {
+                match self.take(message) {
+                    Ok(more) => facts.extend(more),
+                    Err(why) => return why,
+                }
+            }
+            facts.extend(self.books.settle(unix_now()));
+            for call in self.books.calls() {
+                // Whoever makes the calls lives as long as the process.
+                let _ = self.calls.send(call);
+            }
+            if !facts.is_empty() && engine.report(facts).is_err() {
+                return "the engine has stopped".to_owned();
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) -> Result<Vec<Input>, String> {
+        match message {
+            Message::Event(event) => self.books.observe(unix_now(), event),
+            Message::Listed(list) => self.unlisted.retain(|known| *known != list),
+            Message::Orders(orders) => {
+                for (_, order, cause) in &orders {
+                    self.books.carry_out(order, cause.as_ref());
+                }
+                return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
+            }
+            Message::News(news) => {
+                for one in news {
+                    match one {
+                        News::Refused(job, why) => self.books.job_ended(job, Some(&why)),
+                        News::Ended(job) => self.books.job_ended(job, None),
+                        News::Waits(gang) => self.books.gang_waits(gang),
+                        News::Explained(job, why) => self.books.explain_job(job, &why),
+                    }
+                }
+            }
+            Message::Trouble(what) => super::run::say(&what),
+            Message::Stop(why) => return Err(why),
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The engine's side: everything goes to the desk.
+pub(super) struct KubeWorld {
+    pub(super) desk: Sender<Message>,
+}
+
+impl World for KubeWorld {
+    fn carry_out(&mut self, effects: &[Effect], engine: &Engine) {
+        let orders: Vec<_> = effects
+            .iter()
+            .map(|effect| (effect.id, effect.order.clone(), cause_of(engine, effect.order.gang())))
+            .collect();
+        if !orders.is_empty() {
+            let _ = self.desk.send(Message::Orders(orders));
+        }
+    }
+
+    fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine) {
+        let news: Vec<News> = changes.iter().filter_map(|change| news(now, change, engine)).collect();
+        if !news.is_empty() {
+            let _ = self.desk.send(Message::News(news));
+        }
+        for change in changes {
+            if let Change::InputRejected { what, why } = change {
+                self.warn(&format!("a fact was not used: {what}: {why}"));
+            }
+        }
+    }
+
+    fn warn(&mut self, message: &str) {
+        super::run::say(message);
+    }
+}
+
+fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
+    match &engine.gang(gang)?.phase {
+        Phase::Stopping { cause, .. } => Some(cause.clone()),
+        _ => None,
+    }
+}
+
+fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
+    Some(match change {
+        Change::JobRejected { job, why } => News::Refused(*job, why.to_string()),
+        Change::JobFinished { job, .. } => News::Ended(*job),
+        Change::GangRetrying { gang, .. } => News::Waits(*gang),
+        Change::ReasonChanged { gang, .. } => {
+            let (job, what, detail) = sentences::change(now, change, engine)?;
+            debug_assert_eq!(job, gang.job, "a reason is about its gang");
+            News::Explained(job, if detail.is_empty() { what.to_owned() } else { detail })
+        }
+        _ => return None,
+    })
+}

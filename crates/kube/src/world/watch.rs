@@ -1,0 +1,129 @@
+//! Lists and watches, as events. A watch that breaks is begun again, and what went meanwhile is told as gone.
+
+use std::collections::HashMap;
+use std::sync::mpsc::Sender;
+
+use futures::StreamExt;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::desk::Message;
+use crate::api;
+use crate::books::Event;
+
+/// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
+const PAGE: u32 = 500;
+
+/// Watches all objects of one kind until the desk is gone. `list` is told once the first list is complete.
+pub(super) async fn watch<K>(api: Api<K>, list: &'static str, desk: Sender<Message>, convert: Convert<K>)
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let mut events = watcher(api, config).default_backoff().boxed();
+    // By namespace and name, with what tells two of one name apart.
+    let mut known: HashMap<Key, String> = HashMap::new();
+    let mut seen: Option<HashMap<Key, String>> = None;
+    let mut is_listed = false;
+    while let Some(event) = events.next().await {
+        let message = match event {
+            Ok(watcher::Event::Init) => {
+                seen = Some(HashMap::new());
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                let (key, uid) = key_of(&object);
+                seen.get_or_insert_default().insert(key, uid);
+                Message::Event((convert.there)(object))
+            }
+            Ok(watcher::Event::InitDone) => {
+                let now = seen.take().unwrap_or_default();
+                let gone = known.iter().filter(|(key, uid)| now.get(*key) != Some(*uid));
+                let gone: Vec<Message> =
+                    gone.map(|(key, uid)| Message::Event((convert.lost)(key, uid))).collect();
+                known = now;
+                if gone.into_iter().any(|message| desk.send(message).is_err()) {
+                    return;
+                }
+                if std::mem::replace(&mut is_listed, true) {
+                    continue;
+                }
+                Message::Listed(list)
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let (key, uid) = key_of(&object);
+                known.insert(key, uid);
+                Message::Event((convert.there)(object))
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let (key, uid) = key_of(&object);
+                known.remove(&key);
+                Message::Event((convert.lost)(&key, &uid))
+            }
+            Err(error) => Message::Trouble(format!("watch of {list}: {error}")),
+        };
+        if desk.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+type Key = (String, String);
+
+/// By its key, and by what tells it from another of that name.
+type Lost = Box<dyn Fn(&Key, &str) -> Event + Send + Sync>;
+
+/// How objects of one kind become events.
+pub(super) struct Convert<K> {
+    there: Box<dyn Fn(K) -> Event + Send + Sync>,
+    lost: Lost,
+}
+
+fn key_of<K: Resource>(object: &K) -> (Key, String) {
+    let uid = object.meta().uid.clone().unwrap_or_default();
+    ((object.namespace().unwrap_or_default(), object.name_any()), uid)
+}
+
+pub(super) fn nodes(client: &Client) -> (Api<api::Node>, Convert<api::Node>) {
+    let convert = Convert {
+        there: Box::new(|node| Event::Node(Box::new(node))),
+        lost: Box::new(|(_, name), _| Event::NodeGone(name.clone())),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+pub(super) fn pods(client: &Client) -> (Api<api::Pod>, Convert<api::Pod>) {
+    let convert = Convert {
+        there: Box::new(|pod| Event::Pod(Box::new(pod))),
+        lost: Box::new(|(namespace, name), uid| Event::PodGone {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.to_owned(),
+        }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// Owners and groups. Lists do not say what kind their objects are of, so it is said here.
+pub(super) fn objects(client: &Client, kind: &ApiResource) -> (Api<Typed>, Convert<Typed>) {
+    let of = kind.clone();
+    let named = move |(namespace, name): &Key| {
+        let object = DynamicObject::new(name, &of);
+        if namespace.is_empty() { object } else { object.within(namespace) }
+    };
+    let of = kind.clone();
+    let typed = move |mut object: DynamicObject| {
+        let (api_version, kind) = (of.api_version.clone(), of.kind.clone());
+        object.types = Some(kube::api::TypeMeta { api_version, kind });
+        object
+    };
+    let convert = Convert {
+        there: Box::new(move |object| Event::Object(Box::new(typed(object)))),
+        lost: Box::new(move |key, _| Event::ObjectGone(Box::new(named(key)))),
+    };
+    (Api::all_with(client.clone(), kind), convert)
+}
+
+type Typed = DynamicObject;
