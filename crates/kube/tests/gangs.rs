@@ -12,6 +12,8 @@ use phalanx_kube::gang::{
     spec_of, spec_of_pods,
 };
 use phalanx_kube::kube::api::DynamicObject;
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
 /// Pods, and every other object.
 fn read(text: &str) -> (Vec<Pod>, Vec<DynamicObject>) {
@@ -211,5 +213,81 @@ fn what_is_refused_says_where_and_what_to_do() {
         let story = story(&std::fs::read_to_string(&path).unwrap());
         assert!(story.contains("refused: "), "{}:\n{story}", path.display());
         golden(&path.with_extension("gangs"), &story);
+    }
+}
+
+fn pod(name: &str, labels: &Value, annotations: &Value) -> Pod {
+    let metadata = json!({"name": name, "namespace": "team", "labels": labels, "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap()
+}
+
+const KOORDINATOR: &str = "gang.scheduling.koordinator.sh";
+const TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let gang = |key: &str, text: String| {
+        let mut annotations = json!({"gang.scheduling.koordinator.sh/name": "g"});
+        annotations[format!("{KOORDINATOR}/{key}")] = json!(text);
+        membership(&pod("a", &json!({}), &annotations)).unwrap_err().to_string()
+    };
+    let names: Vec<String> = (0..300).map(|n| format!("team/g{n}")).collect();
+    assert!(gang("groups", json!(names).to_string()).contains("names 300 gangs; name at most 256"));
+    let long = format!("[{}]", " ".repeat(70_000));
+    assert!(gang("groups", long).contains("has 70002 bytes; write at most 65536"));
+    assert!(gang("min-available", "100001".to_owned()).contains("which is no count of pods"));
+    let task = json!({"yunikorn.apache.org/task-group-name": "w", TASK_GROUPS: r#"[{"name": "w", "minMember": 100001}]"#});
+    let refused = membership(&pod("a", &json!({"applicationId": "app"}), &task)).unwrap_err().to_string();
+    assert!(refused.contains("one with too many members"), "{refused}");
+    let groups: Vec<Value> = (0..257).map(|n| json!({"groupName": format!("g{n}")})).collect();
+    let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "team"},
+        "spec": {"headGroupSpec": {}, "workerGroupSpecs": groups}});
+    let refused = spec_of(&serde_json::from_value(cluster).unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("spec.workerGroupSpecs has 257 entries; write at most 256"), "{refused}");
+    assert!(spec_of_pods(&[]).unwrap_err().to_string().contains("the list of members is empty"));
+}
+
+/// Pods of a few gangs of several schedulers, some of which contradict each other.
+fn pods() -> impl Strategy<Value = Vec<Pod>> {
+    let one = (0_u32..3, 0_u32..4, 1_u32..4, prop::option::of(0_u32..8));
+    prop::collection::vec(one, 1..12).prop_map(|drawn| {
+        let of = |(at, (gang, system, size, index)): (usize, (u32, u32, u32, Option<u32>))| {
+            let (name, gang, size) = (format!("p{at}"), format!("g{gang}"), size.to_string());
+            let mut labels = json!({});
+            let mut annotations = json!({});
+            match system {
+                0 => {
+                    labels["kueue.x-k8s.io/pod-group-name"] = json!(gang);
+                    annotations["kueue.x-k8s.io/pod-group-total-count"] = json!(size);
+                }
+                1 => {
+                    annotations[format!("{KOORDINATOR}/name")] = json!(gang);
+                    annotations[format!("{KOORDINATOR}/min-available")] = json!(size);
+                    annotations[format!("{KOORDINATOR}/groups")] =
+                        json!(r#"["team/g0", "team/g1", "team/g2"]"#);
+                }
+                2 => {
+                    labels["applicationId"] = json!(gang);
+                    annotations["yunikorn.apache.org/task-group-name"] = json!("w");
+                    annotations[TASK_GROUPS] = json!(format!(r#"[{{"name": "w", "minMember": {size}}}]"#));
+                }
+                _ => {}
+            }
+            if let Some(index) = index {
+                labels["phalanx.dev/queue"] = json!(format!("q{index}"));
+            }
+            pod(&name, &labels, &annotations)
+        };
+        drawn.into_iter().enumerate().map(of).collect()
+    })
+}
+
+proptest! {
+    /// Neither who is together, nor what they ask for, nor why they are refused.
+    #[test]
+    fn gangs_of_any_pods_do_not_depend_on_their_order(
+        (pods, shuffled) in pods().prop_flat_map(|pods| (Just(pods.clone()), Just(pods).prop_shuffle())),
+    ) {
+        prop_assert_eq!(of_pods(&pods, &[]), of_pods(&shuffled, &[]));
     }
 }

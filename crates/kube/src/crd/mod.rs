@@ -78,7 +78,8 @@ impl JsonSchema for Amount {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "x-kubernetes-int-or-string": true })
+        // Without a bound the API server reckons that rules about it could cost too much.
+        json_schema!({ "x-kubernetes-int-or-string": true, "maxLength": 32 })
     }
 }
 

@@ -52,7 +52,7 @@ pub struct QueueSpec {
     /// What is its own: lent to others while idle, and taken back when needed. By resource: gpus, gpus/MODEL, cpus, memory,
     /// and what the cluster counts by name. Default: nothing, or what its children are guaranteed together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = 16))]
     #[x_kube(
         validation = Rule::new(OF_RESOURCES).message(NAMES),
         validation = Rule::new(OF_AMOUNTS).message(AMOUNTS)
@@ -60,7 +60,7 @@ pub struct QueueSpec {
     pub guaranteed: BTreeMap<String, Amount>,
     /// The most that it may use, what is borrowed included. Default: all there is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = 16))]
     #[x_kube(
         validation = Rule::new(OF_RESOURCES).message(NAMES),
         validation = Rule::new(OF_AMOUNTS).message(AMOUNTS)
@@ -68,7 +68,7 @@ pub struct QueueSpec {
     pub limit: BTreeMap<String, Amount>,
     /// The most of what is guaranteed that others may borrow while it is idle. Default: all of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = 16))]
     #[x_kube(
         validation = Rule::new(OF_RESOURCES).message(NAMES),
         validation = Rule::new(OF_AMOUNTS).message(AMOUNTS)

@@ -189,10 +189,9 @@ impl<'a> Signs<'a> {
             segments: self.kai_segment()?.into_iter().collect(),
             exclusive: None,
         };
-        let of_owners = TopologyRule {
-            exclusive: self.annotation(lws::EXCLUSIVE).map(LevelRef::of),
-            ..TopologyRule::default()
-        };
+        // A group that has a domain for itself is inside it.
+        let exclusive = self.annotation(lws::EXCLUSIVE).map(LevelRef::of);
+        let of_owners = TopologyRule { required: exclusive.clone(), exclusive, ..TopologyRule::default() };
         Ok(ours.or(of_kueue).or(of_kai).or(of_owners).or(self.koordinator_layers()?))
     }
 
