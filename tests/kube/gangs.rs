@@ -125,8 +125,7 @@ fn taints_selectors_and_pods_of_others_are_respected_and_what_is_not_supported_i
     let seat = cluster.until_runs("tolerant", 1);
     assert_eq!(seat[0].node.as_deref(), Some(&*Fleet::name(0)));
     let mut odd = pod("odd", 1);
-    odd["spec"]["volumes"] =
-        json!([{ "name": "disk", "iscsi": { "targetPortal": "1.2.3.4", "iqn": "iqn.2001-04.com.example:disk", "lun": 0 } }]);
+    odd["spec"]["volumes"] = json!([{ "name": "disk", "iscsi": { "targetPortal": "1.2.3.4", "iqn": "iqn.2001-04.com.example:disk", "lun": 0 } }]);
     cluster.create(PODS, &odd);
     cluster.until_explained("odd", "spec.volumes[0].iscsi");
 }

@@ -115,6 +115,18 @@ pub enum Call {
         pods: Vec<PodRef>,
         message: Arc<str>,
     },
+    /// Says once what happened to a gang, on its object or its first pod.
+    Tell(Box<Tidings>),
+}
+
+/// An event of a gang, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tidings {
+    pub about: ObjectRef,
+    /// In camel case, as reasons of events are.
+    pub reason: &'static str,
+    pub is_warning: bool,
+    pub note: String,
 }
 
 /// See the module.

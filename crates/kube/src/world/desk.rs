@@ -1,5 +1,7 @@
 //! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use phalanx_model::{Change, Effect, EffectId, GangId, Input, JobId, Order, Phase
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::serve::Metrics;
 use crate::books::{Books, Call, Event};
 
 /// Messages taken before facts are told.
@@ -31,6 +34,8 @@ pub(super) enum News {
     Ended(JobId),
     Waits(GangId),
     Explained(JobId, String),
+    /// A reason, as those of events are, whether it is a warning, and a note.
+    Told(JobId, &'static str, bool, String),
 }
 
 /// Books with a way in and a way out.
@@ -40,7 +45,13 @@ pub(super) struct Desk {
     pub(super) calls: UnboundedSender<Call>,
     /// Lists that are not complete.
     pub(super) unlisted: Vec<&'static str>,
+    pub(super) metrics: Metrics,
+    pub(super) is_ready: Arc<AtomicBool>,
 }
+
+/// Reasons of events.
+const STARTS: &str = "Starting";
+const EVICTED: &str = "Evicted";
 
 impl Desk {
     /// Takes what comes until all first lists are complete and `may_begin` says so.
@@ -48,7 +59,10 @@ impl Desk {
         const LOOK: Duration = Duration::from_millis(50);
         loop {
             match self.messages.recv_timeout(LOOK) {
-                Ok(message) => drop(self.take(message)?),
+                Ok(message) => {
+                    self.take(message)?;
+                    self.is_ready.store(self.unlisted.is_empty(), Ordering::Release);
+                }
                 Err(RecvTimeoutError::Timeout) if self.unlisted.is_empty() && may_begin() => {
                     return Ok(self.books.begin(unix_now()));
                 }
@@ -77,6 +91,9 @@ impl Desk {
                 }
             }
             facts.extend(self.books.settle(unix_now()));
+            let (nodes, gangs) = self.books.counts();
+            self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
             for call in self.books.calls() {
                 // Whoever makes the calls lives as long as the process.
                 let _ = self.calls.send(call);
@@ -84,6 +101,18 @@ impl Desk {
             if !facts.is_empty() && engine.report(facts).is_err() {
                 return "the engine has stopped".to_owned();
             }
+        }
+    }
+
+    /// Gangs have events of what happens to them; of a single pod only what is bad has one, its status says the rest.
+    fn say(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
+        match reason {
+            STARTS => drop(self.metrics.starts.inc()),
+            EVICTED => drop(self.metrics.evictions.inc()),
+            _ => {}
+        }
+        if is_warning || self.books.is_gang(job) {
+            self.books.tell_job(job, reason, is_warning, note);
         }
     }
 
@@ -100,14 +129,21 @@ impl Desk {
             Message::News(news) => {
                 for one in news {
                     match one {
-                        News::Refused(job, why) => self.books.job_ended(job, Some(&why)),
+                        News::Refused(job, why) => {
+                            self.metrics.refusals.inc();
+                            self.books.job_ended(job, Some(&why));
+                        }
                         News::Ended(job) => self.books.job_ended(job, None),
                         News::Waits(gang) => self.books.gang_waits(gang),
                         News::Explained(job, why) => self.books.explain_job(job, &why),
+                        News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
                     }
                 }
             }
-            Message::Trouble(what) => super::run::say(&what),
+            Message::Trouble(what) => {
+                self.metrics.troubles.inc();
+                super::run::say(&what);
+            }
             Message::Stop(why) => return Err(why),
         }
         Ok(Vec::new())
@@ -147,6 +183,17 @@ impl World for KubeWorld {
     }
 }
 
+fn told(
+    now: Timestamp,
+    change: &Change,
+    engine: &Engine,
+    reason: &'static str,
+    is_warning: bool,
+) -> Option<News> {
+    let (job, _, detail) = sentences::change(now, change, engine)?;
+    Some(News::Told(job, reason, is_warning, detail))
+}
+
 fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
     match &engine.gang(gang)?.phase {
         Phase::Stopping { cause, .. } => Some(cause.clone()),
@@ -159,6 +206,13 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
         Change::JobRejected { job, why } => News::Refused(*job, why.to_string()),
         Change::JobFinished { job, .. } => News::Ended(*job),
         Change::GangRetrying { gang, .. } => News::Waits(*gang),
+        Change::GangPlaced { .. } => told(now, change, engine, STARTS, false)?,
+        Change::GangStopping { cause: StopCause::Preempted(_), .. } => {
+            told(now, change, engine, EVICTED, true)?
+        }
+        Change::GangStopping { cause: StopCause::Failure { .. } | StopCause::Displaced { .. }, .. } => {
+            told(now, change, engine, "Stopping", true)?
+        }
         Change::ReasonChanged { gang, .. } => {
             let (job, what, detail) = sentences::change(now, change, engine)?;
             debug_assert_eq!(job, gang.job, "a reason is about its gang");

@@ -1,8 +1,9 @@
 //! The scheduler as a process: it lists, waits for the lease, decides, and stops when the lease is lost.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use phalanx_shell::{Config as EngineConfig, Engine, Pump, unix_now};
 use super::call::{self, Caller};
 use super::desk::{Desk, KubeWorld, Message};
 use super::lease::LeaseSettings;
+use super::serve::{self, Metrics};
 use super::{lease, watch};
 use crate::books::{Books, Options};
 use crate::gang::Source;
@@ -31,6 +33,8 @@ pub struct Settings {
     pub binding: Duration,
     /// Nothing: it leads without asking.
     pub lease: Option<LeaseSettings>,
+    /// Where health and metrics are served; nothing: nowhere.
+    pub listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +75,25 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
             tokio::spawn(watch::watch(api, list, sender.clone(), convert));
         }
     }
+    let (metrics, registry) = Metrics::registered();
+    let is_ready = Arc::new(AtomicBool::new(false));
+    if let Some(at) = settings.listen {
+        let (is_ready, desk) = (Arc::clone(&is_ready), sender.clone());
+        runtime.spawn(async move {
+            if let Err(error) = serve::serve(at, registry, is_ready).await {
+                let _ = desk.send(Message::Stop(format!("cannot serve on {at}: {error}")));
+            }
+        });
+    }
     let (calls, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let mut desk = Desk { books: Books::new(settings.books.clone()), messages, calls, unlisted };
+    let mut desk = Desk {
+        books: Books::new(settings.books.clone()),
+        messages,
+        calls,
+        unlisted,
+        metrics: metrics.clone(),
+        is_ready,
+    };
     // 0 until this process leads.
     let epoch = Arc::new(AtomicU64::new(0));
     runtime.spawn(lead(
@@ -84,10 +105,11 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     ));
     let facts = desk.gather(|| epoch.load(Ordering::Acquire) > 0).map_err(SchedulerError::Stopped)?;
     let (nodes, gangs) = desk.books.counts();
+    metrics.is_leader.set(1);
     say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
     {
         let _inside = runtime.enter();
-        tokio::spawn(Caller::new(client, sender.clone(), settings.binding).run(receiver));
+        tokio::spawn(Caller::new(client, sender.clone(), settings.binding, metrics).run(receiver));
     }
     let engine = Engine::new(Epoch(epoch.load(Ordering::Acquire)), EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
