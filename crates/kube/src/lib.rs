@@ -6,6 +6,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `api` | the shapes of objects: only the fields that are used, so that 40,000 pods stay small |
+//! | `crd` | our own resources: queues, the fabric, what stands in a node |
 //! | `books` | what is known of the cluster, between the API and the engine |
 //! | `gang` | which pods start together, as their owners and annotations say |
 //! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
@@ -15,6 +16,7 @@
 
 pub mod api;
 pub mod books;
+pub mod crd;
 pub mod dra;
 pub mod gang;
 pub mod judge;
