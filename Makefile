@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim walls fmt deny fuzz clean check-tools wasm-target
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube kube-up walls fmt deny fuzz clean check-tools wasm-target
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -36,6 +36,10 @@ swarm-nightly: ## The same on seeds that begin with today's date
 bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and a page (half an hour)
 	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/RESULTS.md --page $(TARGET_DIR)/bench-sim.html
 	@echo "bench/RESULTS.md and $(TARGET_DIR)/bench-sim.html are written"
+
+NODES ?= 16
+kube-up: check-tools ## A real Kubernetes control plane with NODES (16) fake GPU nodes, until Ctrl-C (needs Go)
+	@$(CARGO) run --quiet -p phalanx-controlplane -- up --nodes $(NODES)
 
 walls: check-tools wasm-target ## Who may use whom, bans, no floats in the engine
 	$(CARGO) run --quiet -p xtask -- walls

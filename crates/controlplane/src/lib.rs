@@ -1,1 +1,23 @@
 //! A real Kubernetes control plane, built from Go modules: for tests, benchmarks and people who want to try.
+//!
+//! [`ControlPlane::start`] builds what is missing (once: the programs are kept by version in the user's cache),
+//! starts etcd and kube-apiserver and what else [`Options`] ask for, and returns when the API answers. All of it
+//! binds to loopback, takes free ports, keeps its state in a temporary folder, and is gone with the value or with
+//! the process that holds it, however that ends.
+
+mod api;
+mod build;
+mod command_lines;
+mod error;
+mod fleet;
+mod plane;
+mod ports;
+mod process;
+mod program;
+
+pub use api::{Api, Watch};
+pub use build::binary;
+pub use error::Error;
+pub use fleet::{Fleet, GPU};
+pub use plane::{ControlPlane, Options, User};
+pub use program::Program;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Resource;
 use crate::{
-    DomainName, Ending, GangId, JobId, Leave, LevelName, NodeName, Placement, QueueName, Reserved, Resize,
-    ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
+    DomainName, Ending, GangId, JobId, Leave, LevelName, NodeName, NodeSet, Placement, QueueName, Reserved,
+    Resize, ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
 };
 
 /// One thing that changed in a step.
@@ -465,6 +465,8 @@ pub enum Rule {
     Nodes,
     /// Those that it avoids.
     Avoid,
+    /// The set that its nodes are to be in.
+    Within(NodeSet),
     Role(RoleName),
 }
 
@@ -482,6 +484,7 @@ impl fmt::Display for Rule {
             Self::Named(resource) => write!(f, "{resource}"),
             Self::Nodes => f.write_str("the nodes that it names"),
             Self::Avoid => f.write_str("nodes that it avoids"),
+            Self::Within(set) => write!(f, "nodes in the set {set}"),
             Self::Role(name) => write!(f, "its {name}"),
         }
     }

@@ -27,7 +27,7 @@ use crate::place::At;
 use crate::scalar::{Amount, Bandwidth, Count, Cpus, DeclaredLinkKind, DeviceRange, Memory, Span};
 use crate::yaml;
 
-pub use build::{BuildError, Hardware, count_nics};
+pub use build::{BuildError, Hardware, count_nics, uniform};
 pub use calendar::WindowFile;
 pub use limits::LimitFile;
 pub use of_map::Written;

@@ -34,6 +34,9 @@ pub struct NodeStatus {
     pub allocatable: BTreeMap<String, Quantity>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<NodeCondition>,
+    /// Features that the kubelet says it has, of those that pods may depend on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub declared_features: Vec<String>,
 }
 
 impl Node {

@@ -1,0 +1,105 @@
+//! `phalanx-controlplane up`: a control plane to play with.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
+use phalanx_controlplane::{ControlPlane, Error, Fleet, Options, Program, binary};
+
+/// A real Kubernetes control plane on this machine, with fake GPU nodes.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start one and keep it until Ctrl-C
+    Up(Up),
+    /// Build all programs that are not there yet
+    Build,
+}
+
+#[derive(clap::Args)]
+struct Up {
+    /// Fake nodes, 32 in a rack and 256 in a block
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    nodes: u32,
+    /// GPUs of each node
+    #[arg(long, default_value_t = 8)]
+    gpus: u32,
+    /// Nodes of a rack
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    rack: u32,
+    /// Also run kube-scheduler
+    #[arg(long)]
+    kube_scheduler: bool,
+    /// Also run the job controllers of kubeflow: PyTorchJob, MPIJob and others
+    #[arg(long)]
+    training_operator: bool,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().verb {
+        Verb::Up(arguments) => up(&arguments),
+        Verb::Build => build(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn up(arguments: &Up) -> Result<(), Error> {
+    // Blocked before anything starts, so that Ctrl-C is waited for and not died of.
+    let mut ends = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        ends.add(signal);
+    }
+    let blocked = ends.thread_block().map_err(std::io::Error::from);
+    blocked.map_err(|source| Error::Io {
+        what: "wait for signals of",
+        path: "this process".into(),
+        source,
+    })?;
+    let plane = ControlPlane::start(&Options {
+        controller_manager: true,
+        kube_scheduler: arguments.kube_scheduler,
+        kwok: true,
+        training_operator: arguments.training_operator,
+        ..Options::default()
+    })?;
+    let fleet = Fleet {
+        gpus: arguments.gpus,
+        nodes_per_rack: arguments.rack as usize,
+        ..Fleet::new(arguments.nodes as usize)
+    };
+    fleet.create(plane.api())?;
+    println!("Kubernetes {} with {} nodes of {} GPUs", Program::ApiServer.version(), fleet.nodes, fleet.gpus);
+    println!("racks are {}, blocks are {}", Fleet::RACK, Fleet::BLOCK);
+    println!("  export KUBECONFIG={}", plane.kubeconfig().display());
+    println!("Logs are in {}. Ctrl-C ends it.", plane.folder().display());
+    let _ = ends.wait();
+    Ok(())
+}
+
+fn build() -> Result<(), Error> {
+    for program in [
+        Program::Etcd,
+        Program::ApiServer,
+        Program::ControllerManager,
+        Program::KubeScheduler,
+        Program::Kwok,
+        Program::TrainingOperator,
+    ] {
+        println!("{}", binary(program)?.display());
+    }
+    Ok(())
+}
