@@ -92,6 +92,19 @@ impl Caller {
                     });
                 }
                 Call::Explain { pods, message } => self.explainer.explain(pods, &message),
+                Call::QueueStatus { name, status } => {
+                    let client = self.client.clone();
+                    let desk = self.desk.clone();
+                    tokio::spawn(async move {
+                        let path = format!("/apis/{}/v1alpha1/queues/{name}/status", crate::crd::GROUP);
+                        let patch = json!({ "status": *status });
+                        if let Err(error) =
+                            repeat(&client, "PATCH", &path, "application/merge-patch+json", &patch).await
+                        {
+                            let _ = desk.send(Message::Trouble(format!("status of queue {name}: {error}")));
+                        }
+                    });
+                }
                 Call::Tell(event) => self.explainer.tell(*event),
             }
         }

@@ -1,11 +1,14 @@
 //! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use phalanx_model::{Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, StopCause, Timestamp};
+use phalanx_model::{
+    Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, QueueReport, StopCause, Timestamp,
+};
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -47,6 +50,11 @@ pub(super) struct Desk {
     pub(super) unlisted: Vec<&'static str>,
     pub(super) metrics: Metrics,
     pub(super) is_ready: Arc<AtomicBool>,
+    /// Queues are resources here.
+    pub(super) has_queues: bool,
+    /// Something happened since the queues were reported, and when that was.
+    pub(super) is_new: bool,
+    pub(super) reported: Instant,
 }
 
 /// Reasons of events.
@@ -77,11 +85,14 @@ impl Desk {
         const LONG: Duration = Duration::from_secs(3_600);
         loop {
             let patience = self.books.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
+            let patience =
+                if self.is_new && self.has_queues { patience.min(Duration::from_secs(1)) } else { patience };
             let first = match self.messages.recv_timeout(patience) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return "all watches have ended".to_owned(),
             };
+            self.report(engine);
             let mut facts = Vec::new();
             let rest: Vec<Message> = self.messages.try_iter().take(BATCH_MAX).collect();
             for message in first.into_iter().chain(rest) {
@@ -98,9 +109,30 @@ impl Desk {
                 // Whoever makes the calls lives as long as the process.
                 let _ = self.calls.send(call);
             }
+            self.is_new |= !facts.is_empty();
             if !facts.is_empty() && engine.report(facts).is_err() {
                 return "the engine has stopped".to_owned();
             }
+        }
+    }
+
+    /// How the queues stand, now and then, where something happened since.
+    fn report(&mut self, engine: &Handle) {
+        const EVERY: Duration = Duration::from_secs(5);
+        if !self.has_queues || !self.is_new || self.reported.elapsed() < EVERY {
+            return;
+        }
+        (self.reported, self.is_new) = (Instant::now(), false);
+        let look = |engine: &Engine| {
+            let past: BTreeMap<_, _> = engine.past_use().map(|(queue, past)| (queue.clone(), past)).collect();
+            let with = |report: QueueReport| {
+                let past = past.get(&report.queue.name).copied();
+                (report, past)
+            };
+            engine.queues().into_iter().map(with).collect::<Vec<_>>()
+        };
+        if let Ok(reports) = engine.look(look) {
+            self.books.report(&reports);
         }
     }
 
