@@ -72,7 +72,14 @@ fn schedule(kubeconfig: &Path, lease_s: &Path) -> Result<(), Box<dyn Error>> {
         vacant_ms: 20_000,
     };
     let binding = Duration::from_secs(10);
-    Ok(world::run(&Settings { kubeconfig: Some(kubeconfig.into()), context: None, books, binding, lease })?)
+    Ok(world::run(&Settings {
+        kubeconfig: Some(kubeconfig.into()),
+        context: None,
+        books,
+        binding,
+        lease,
+        listen: None,
+    })?)
 }
 
 /// Sends the verb on stdin as whoever this process is, and prints every answer as a line.

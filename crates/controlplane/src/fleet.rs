@@ -124,10 +124,10 @@ impl Fleet {
 }
 
 /// `work` for each of `0..count`, on several threads, until the first error.
-pub(crate) fn in_parallel(
-    count: usize,
-    work: impl Fn(usize) -> Result<(), Error> + Sync,
-) -> Result<(), Error> {
+///
+/// # Errors
+/// The first of `work`; what was begun elsewhere is still finished.
+pub fn in_parallel(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -> Result<(), Error> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {
         for _ in 0..CONNECTIONS.min(count) {

@@ -35,6 +35,9 @@ pub(crate) struct Scheduler {
     /// How long the lease lasts without being renewed, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     pub(crate) lease_duration: u64,
+    /// Where /healthz, /readyz and /metrics are served [default: nowhere].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
     /// Lead without asking: for a cluster that surely has no other.
     #[arg(long)]
     pub(crate) no_lease: bool,

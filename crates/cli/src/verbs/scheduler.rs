@@ -35,6 +35,7 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
         },
         binding,
         lease,
+        listen: asked.listen,
     };
     match world::run(&settings) {
         Ok(()) => Ok(ExitCode::SUCCESS),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 pub struct Pod {
+    #[serde(deserialize_with = "super::meta::used")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: PodSpec,

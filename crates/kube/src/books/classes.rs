@@ -32,7 +32,13 @@ impl Classes {
         name(priority).ok_or_else(|| format!("priority {} is not possible", priority.value))
     }
 
-    pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
+    /// Settings changed: they are told again.
+    pub(crate) const fn forget_told(&mut self) {
+        self.is_told = false;
+    }
+
+    /// All of them, beside what a policy says, if there is a new one.
+    pub(crate) fn tell(&mut self, settings: Option<&Settings>, facts: &mut Vec<Input>) {
         if std::mem::replace(&mut self.is_told, true) {
             return;
         }
@@ -47,9 +53,14 @@ impl Classes {
                 grace_max_ms: None,
             })
         };
-        let classes: Vec<Class> = self.seen.iter().filter_map(class).collect();
+        let of_pods = self.seen.iter().filter_map(class);
+        let (base, own) = match settings {
+            Some(settings) => (settings.clone(), settings.classes.clone()),
+            None => (Settings::default(), Vec::new()),
+        };
+        let classes: Vec<Class> = own.into_iter().chain(of_pods).collect();
         if let Some(default_class) = name(Priority::default()) {
-            let settings = Settings { classes, default_class, ..Settings::default() };
+            let settings = Settings { classes, default_class, ..base };
             facts.push(Input::SettingsConfigured { settings: Box::new(settings) });
         }
     }

@@ -9,6 +9,7 @@
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `classes` | priorities, as classes of the engine |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
+//! | `sharing` | queues, policy, namespaces |
 //! | `submit` | a gang as a job of the engine |
 //! | `orders` | starts and stops, and what became of them |
 //! | `needs` | what pods need, in the engine's words |
@@ -20,6 +21,7 @@ mod needs;
 mod nodes;
 mod orders;
 mod pods;
+mod sharing;
 mod submit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,17 +29,18 @@ use std::sync::Arc;
 
 use kube::api::DynamicObject;
 use phalanx_model::{
-    FailureClass, Input, JobId, Machine, MemberId, NodeName, QueueName, SyncKind, Timestamp,
+    FadedUse, FailureClass, Input, JobId, Machine, MemberId, NodeName, QueueName, QueueReport, SyncKind,
+    Timestamp,
 };
 
-use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Membership, ObjectRef, Source, Suspend};
 use crate::judge::{self, Requirements};
+use crate::{api, crd};
 
-use classes::Classes;
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
 use pods::{Known, Note, State};
+use sharing::Sharing;
 
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 
@@ -71,6 +74,15 @@ pub enum Event {
     /// An owner of pods, or a group.
     Object(Box<DynamicObject>),
     ObjectGone(Box<DynamicObject>),
+    Queue(Box<crd::Queue>),
+    QueueGone(String),
+    /// The policy of the cluster, or that there is none any more.
+    Policy(Option<Box<crd::SharePolicy>>),
+    /// A namespace with its labels, or that it is gone.
+    Namespace {
+        name: String,
+        labels: Option<BTreeMap<String, String>>,
+    },
     /// The machine that a node's agent found there, or none any more.
     Found {
         node: String,
@@ -115,13 +127,29 @@ pub enum Call {
         pods: Vec<PodRef>,
         message: Arc<str>,
     },
+    QueueStatus {
+        name: String,
+        status: Box<crd::QueueStatus>,
+    },
+    /// Says once what happened to a gang, on its object or its first pod.
+    Tell(Box<Tidings>),
+}
+
+/// An event of a gang, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tidings {
+    pub about: ObjectRef,
+    /// In camel case, as reasons of events are.
+    pub reason: &'static str,
+    pub is_warning: bool,
+    pub note: String,
 }
 
 /// See the module.
 pub struct Books {
     options: Options,
     nodes: NodeBook,
-    classes: Classes,
+    sharing: Sharing,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -168,7 +196,7 @@ impl Books {
         Self {
             options,
             nodes: NodeBook::default(),
-            classes: Classes::default(),
+            sharing: Sharing::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -194,6 +222,10 @@ impl Books {
             Event::PodGone { namespace, name, uid } => self.lose_pod(now, &namespace, &name, &uid),
             Event::Object(object) => self.see_object(now, &object, false),
             Event::ObjectGone(object) => self.see_object(now, &object, true),
+            Event::Queue(queue) => self.sharing.queue_seen(*queue),
+            Event::QueueGone(name) => self.sharing.queue_gone(&name),
+            Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
+            Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
             Event::Found { node, machine } => self.nodes.found(&node, machine),
             Event::Bound { member, result } => self.bound(member, result),
         }
@@ -218,7 +250,7 @@ impl Books {
         // The sets that jobs ask for.
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
-        self.classes.tell(&mut facts);
+        self.sharing.tell(&mut facts);
         facts.push(begin(SyncKind::Jobs));
         facts.append(&mut jobs);
         facts.push(end(SyncKind::Jobs));
@@ -234,7 +266,7 @@ impl Books {
             return Vec::new();
         }
         self.end_vacancies(now);
-        if self.nodes.has_news() {
+        if self.nodes.has_news() || self.sharing.has_news() {
             self.reconsider();
         }
         let mut facts = std::mem::take(&mut self.facts);
@@ -244,7 +276,7 @@ impl Books {
             self.hand_in(now, &key, &mut gangs);
         }
         self.nodes.tell(&mut facts);
-        self.classes.tell(&mut facts);
+        self.sharing.tell(&mut facts);
         facts.append(&mut gangs);
         facts.append(&mut self.facts);
         facts
@@ -259,6 +291,11 @@ impl Books {
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
         self.vacant.first().map(|(at, _)| *at)
+    }
+
+    /// How the queues stand, for their statuses.
+    pub fn report(&mut self, reports: &[(QueueReport, Option<FadedUse>)]) {
+        self.sharing.report(reports, &mut self.calls);
     }
 
     /// Nodes and gangs that are known.

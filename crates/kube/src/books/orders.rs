@@ -9,8 +9,8 @@ use phalanx_model::{
 use super::gang::{Gang, Member, Run, Stop, Submitted};
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
-use super::{Books, Call, Unbound};
-use crate::gang::GangKey;
+use super::{Books, Call, Tidings, Unbound};
+use crate::gang::{GangKey, ObjectRef};
 
 impl Books {
     /// Takes an order of the engine. `cause` is why a gang stops, where it does.
@@ -53,6 +53,33 @@ impl Books {
         let run = submitted.run.take();
         self.end_run(run.as_ref());
         self.changed.insert(key);
+    }
+
+    /// Says once for all of its pods what happened to a gang.
+    pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
+        let Some(key) = self.jobs.get(&job) else { return };
+        let object = self.spec(key).ok().flatten().and_then(|spec| spec.object.clone());
+        let of_pod = || {
+            let gang = self.gangs.get(key)?;
+            let pod = gang.pod_ref(gang.pods.keys().next()?)?;
+            Some(ObjectRef {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                namespace: pod.namespace.to_string(),
+                name: pod.name.to_string(),
+                uid: Some(pod.uid.to_string()),
+                any_version: false,
+            })
+        };
+        if let Some(about) = object.or_else(of_pod) {
+            self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
+        }
+    }
+
+    /// Whether a job is more than one pod: one pod's own status says all there is to say.
+    #[must_use]
+    pub fn is_gang(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|key| key.source != crate::gang::Source::Pod)
     }
 
     /// Why a gang waits, for its pods.

@@ -170,7 +170,7 @@ impl Books {
         let created = if first.is_some() { gang.created() } else { now };
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
-        let class = self.classes.of(priority)?;
+        let class = self.sharing.classes.of(priority)?;
         let seats = by_request(seats)?;
         let topology = match spec {
             Some(spec) => self.topology(spec)?,
@@ -217,13 +217,10 @@ impl Books {
         Ok(Role { name, size, needs: needs::needs(pod, &mut self.nodes), program: None })
     }
 
-    /// The queue that it names, or that of everybody. Where the namespace has one of that name it was meant.
+    /// The queue that it names, or that of its namespace.
     fn queue(&self, key: &GangKey, spec: Option<&GangSpec>) -> Result<QueueName, String> {
-        let named = spec.and_then(|spec| spec.queue.as_deref());
-        named.map_or_else(
-            || Ok(self.options.queue.clone()),
-            |name| QueueName::new(name).map_err(|bad| format!("queue {name:?} of {key}: {bad}")),
-        )
+        let asked = spec.and_then(|spec| spec.queue.as_deref());
+        self.sharing.queue_of(asked, &key.namespace, &self.options.queue)
     }
 
     /// The levels that its rules mean.

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::desk::Message;
 use super::explain::Explainer;
+use super::serve::Metrics;
 use crate::api::Pod;
 use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
 use crate::gang::Suspend;
@@ -37,10 +38,11 @@ pub(super) struct Caller {
     bindings: Arc<Semaphore>,
     others: Arc<Semaphore>,
     explainer: Explainer,
+    metrics: Metrics,
 }
 
 impl Caller {
-    pub(super) fn new(client: Client, desk: Sender<Message>, binding: Duration) -> Self {
+    pub(super) fn new(client: Client, desk: Sender<Message>, binding: Duration, metrics: Metrics) -> Self {
         Self {
             explainer: Explainer::new(client.clone()),
             client,
@@ -48,6 +50,7 @@ impl Caller {
             binding,
             bindings: Arc::new(Semaphore::new(BINDINGS)),
             others: Arc::new(Semaphore::new(OTHERS)),
+            metrics,
         }
     }
 
@@ -60,10 +63,12 @@ impl Caller {
                     let Ok(permit) = Arc::clone(&self.bindings).acquire_owned().await else { return };
                     self.explainer.forget(&pod);
                     let (client, desk) = (self.client.clone(), self.desk.clone());
-                    let until = Instant::now() + self.binding;
+                    let (begun, metrics) = (Instant::now(), self.metrics.clone());
+                    let until = begun + self.binding;
                     tokio::spawn(async move {
                         let result = bind(&client, &pod, &node, annotations, until).await;
                         drop(permit);
+                        metrics.bound(if result.is_ok() { "bound" } else { "failed" }, begun.elapsed());
                         answer(&desk, member, result);
                     });
                 }
@@ -87,6 +92,20 @@ impl Caller {
                     });
                 }
                 Call::Explain { pods, message } => self.explainer.explain(pods, &message),
+                Call::QueueStatus { name, status } => {
+                    let client = self.client.clone();
+                    let desk = self.desk.clone();
+                    tokio::spawn(async move {
+                        let path = format!("/apis/{}/v1alpha1/queues/{name}/status", crate::crd::GROUP);
+                        let patch = json!({ "status": *status });
+                        if let Err(error) =
+                            repeat(&client, "PATCH", &path, "application/merge-patch+json", &patch).await
+                        {
+                            let _ = desk.send(Message::Trouble(format!("status of queue {name}: {error}")));
+                        }
+                    });
+                }
+                Call::Tell(event) => self.explainer.tell(*event),
             }
         }
     }

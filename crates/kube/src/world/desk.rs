@@ -1,12 +1,18 @@
 //! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use phalanx_model::{Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, StopCause, Timestamp};
+use phalanx_model::{
+    Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, QueueReport, StopCause, Timestamp,
+};
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::serve::Metrics;
 use crate::books::{Books, Call, Event};
 
 /// Messages taken before facts are told.
@@ -31,6 +37,8 @@ pub(super) enum News {
     Ended(JobId),
     Waits(GangId),
     Explained(JobId, String),
+    /// A reason, as those of events are, whether it is a warning, and a note.
+    Told(JobId, &'static str, bool, String),
 }
 
 /// Books with a way in and a way out.
@@ -40,7 +48,18 @@ pub(super) struct Desk {
     pub(super) calls: UnboundedSender<Call>,
     /// Lists that are not complete.
     pub(super) unlisted: Vec<&'static str>,
+    pub(super) metrics: Metrics,
+    pub(super) is_ready: Arc<AtomicBool>,
+    /// Queues are resources here.
+    pub(super) has_queues: bool,
+    /// Something happened since the queues were reported, and when that was.
+    pub(super) is_new: bool,
+    pub(super) reported: Instant,
 }
+
+/// Reasons of events.
+const STARTS: &str = "Starting";
+const EVICTED: &str = "Evicted";
 
 impl Desk {
     /// Takes what comes until all first lists are complete and `may_begin` says so.
@@ -48,7 +67,10 @@ impl Desk {
         const LOOK: Duration = Duration::from_millis(50);
         loop {
             match self.messages.recv_timeout(LOOK) {
-                Ok(message) => drop(self.take(message)?),
+                Ok(message) => {
+                    self.take(message)?;
+                    self.is_ready.store(self.unlisted.is_empty(), Ordering::Release);
+                }
                 Err(RecvTimeoutError::Timeout) if self.unlisted.is_empty() && may_begin() => {
                     return Ok(self.books.begin(unix_now()));
                 }
@@ -63,11 +85,14 @@ impl Desk {
         const LONG: Duration = Duration::from_secs(3_600);
         loop {
             let patience = self.books.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
+            let patience =
+                if self.is_new && self.has_queues { patience.min(Duration::from_secs(1)) } else { patience };
             let first = match self.messages.recv_timeout(patience) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return "all watches have ended".to_owned(),
             };
+            self.report(engine);
             let mut facts = Vec::new();
             let rest: Vec<Message> = self.messages.try_iter().take(BATCH_MAX).collect();
             for message in first.into_iter().chain(rest) {
@@ -77,13 +102,49 @@ impl Desk {
                 }
             }
             facts.extend(self.books.settle(unix_now()));
+            let (nodes, gangs) = self.books.counts();
+            self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
             for call in self.books.calls() {
                 // Whoever makes the calls lives as long as the process.
                 let _ = self.calls.send(call);
             }
+            self.is_new |= !facts.is_empty();
             if !facts.is_empty() && engine.report(facts).is_err() {
                 return "the engine has stopped".to_owned();
             }
+        }
+    }
+
+    /// How the queues stand, now and then, where something happened since.
+    fn report(&mut self, engine: &Handle) {
+        const EVERY: Duration = Duration::from_secs(5);
+        if !self.has_queues || !self.is_new || self.reported.elapsed() < EVERY {
+            return;
+        }
+        (self.reported, self.is_new) = (Instant::now(), false);
+        let look = |engine: &Engine| {
+            let past: BTreeMap<_, _> = engine.past_use().map(|(queue, past)| (queue.clone(), past)).collect();
+            let with = |report: QueueReport| {
+                let past = past.get(&report.queue.name).copied();
+                (report, past)
+            };
+            engine.queues().into_iter().map(with).collect::<Vec<_>>()
+        };
+        if let Ok(reports) = engine.look(look) {
+            self.books.report(&reports);
+        }
+    }
+
+    /// Gangs have events of what happens to them; of a single pod only what is bad has one, its status says the rest.
+    fn say(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
+        match reason {
+            STARTS => drop(self.metrics.starts.inc()),
+            EVICTED => drop(self.metrics.evictions.inc()),
+            _ => {}
+        }
+        if is_warning || self.books.is_gang(job) {
+            self.books.tell_job(job, reason, is_warning, note);
         }
     }
 
@@ -100,14 +161,21 @@ impl Desk {
             Message::News(news) => {
                 for one in news {
                     match one {
-                        News::Refused(job, why) => self.books.job_ended(job, Some(&why)),
+                        News::Refused(job, why) => {
+                            self.metrics.refusals.inc();
+                            self.books.job_ended(job, Some(&why));
+                        }
                         News::Ended(job) => self.books.job_ended(job, None),
                         News::Waits(gang) => self.books.gang_waits(gang),
                         News::Explained(job, why) => self.books.explain_job(job, &why),
+                        News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
                     }
                 }
             }
-            Message::Trouble(what) => super::run::say(&what),
+            Message::Trouble(what) => {
+                self.metrics.troubles.inc();
+                super::run::say(&what);
+            }
             Message::Stop(why) => return Err(why),
         }
         Ok(Vec::new())
@@ -147,6 +215,17 @@ impl World for KubeWorld {
     }
 }
 
+fn told(
+    now: Timestamp,
+    change: &Change,
+    engine: &Engine,
+    reason: &'static str,
+    is_warning: bool,
+) -> Option<News> {
+    let (job, _, detail) = sentences::change(now, change, engine)?;
+    Some(News::Told(job, reason, is_warning, detail))
+}
+
 fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
     match &engine.gang(gang)?.phase {
         Phase::Stopping { cause, .. } => Some(cause.clone()),
@@ -159,6 +238,13 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
         Change::JobRejected { job, why } => News::Refused(*job, why.to_string()),
         Change::JobFinished { job, .. } => News::Ended(*job),
         Change::GangRetrying { gang, .. } => News::Waits(*gang),
+        Change::GangPlaced { .. } => told(now, change, engine, STARTS, false)?,
+        Change::GangStopping { cause: StopCause::Preempted(_), .. } => {
+            told(now, change, engine, EVICTED, true)?
+        }
+        Change::GangStopping { cause: StopCause::Failure { .. } | StopCause::Displaced { .. }, .. } => {
+            told(now, change, engine, "Stopping", true)?
+        }
         Change::ReasonChanged { gang, .. } => {
             let (job, what, detail) = sentences::change(now, change, engine)?;
             debug_assert_eq!(job, gang.job, "a reason is about its gang");

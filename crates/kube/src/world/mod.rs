@@ -8,6 +8,7 @@
 //! | `explain` | reasons, written slowly and late |
 //! | `lease` | leadership |
 //! | `desk` | the thread that owns the books |
+//! | `serve` | health and metrics |
 //! | `run` | all of it together |
 
 mod call;
@@ -15,6 +16,7 @@ mod desk;
 mod explain;
 mod lease;
 mod run;
+mod serve;
 mod watch;
 
 pub use lease::{LeaseSettings, unique_holder as holder};

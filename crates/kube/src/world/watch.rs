@@ -1,17 +1,19 @@
 //! Lists and watches, as events. A watch that breaks is begun again, and what went meanwhile is told as gone.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::desk::Message;
-use crate::api;
 use crate::books::Event;
+use crate::{api, crd};
 
 /// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
 const PAGE: u32 = 500;
@@ -102,6 +104,46 @@ pub(super) fn pods(client: &Client) -> (Api<api::Pod>, Convert<api::Pod>) {
             name: name.clone(),
             uid: uid.to_owned(),
         }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// The labels of namespaces, which say whose queue their gangs are in.
+pub(super) fn namespaces(client: &Client) -> (Api<Namespace>, Convert<Namespace>) {
+    let convert = Convert {
+        there: Box::new(|namespace: Namespace| Event::Namespace {
+            name: namespace.name_any(),
+            labels: Some(namespace.metadata.labels.unwrap_or_default()),
+        }),
+        lost: Box::new(|(_, name), _| Event::Namespace { name: name.clone(), labels: None }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+pub(super) fn queues(client: &Client) -> (Api<crd::Queue>, Convert<crd::Queue>) {
+    let convert = Convert {
+        there: Box::new(|queue| Event::Queue(Box::new(queue))),
+        lost: Box::new(|(_, name), _| Event::QueueGone(name.clone())),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+pub(super) fn policies(client: &Client) -> (Api<crd::SharePolicy>, Convert<crd::SharePolicy>) {
+    let convert = Convert {
+        there: Box::new(|policy| Event::Policy(Some(Box::new(policy)))),
+        lost: Box::new(|_, _| Event::Policy(None)),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// A topology that contradicts itself is none: the node is then as its labels say.
+pub(super) fn topologies(client: &Client) -> (Api<crd::NodeTopology>, Convert<crd::NodeTopology>) {
+    let convert = Convert {
+        there: Box::new(|found: crd::NodeTopology| Event::Found {
+            node: found.name_any(),
+            machine: found.spec.machine().ok().map(Arc::new),
+        }),
+        lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), machine: None }),
     };
     (Api::all(client.clone()), convert)
 }
