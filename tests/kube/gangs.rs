@@ -153,4 +153,50 @@ fn a_higher_priority_takes_the_place_of_a_whole_gang() {
         let of = cluster.bound().get("low").copied().unwrap_or_default();
         (of.0 == 0).then_some(())
     });
+    let suspended = cluster.api().get(&format!("{JOBS}/low")).unwrap();
+    assert_eq!(suspended["spec"]["suspend"], true, "its owner is suspended: no pod of it failed");
+    assert!(suspended["metadata"]["annotations"]["phalanx.dev/suspended"].is_string(), "{suspended:#}");
+    cluster.api().delete(&format!("{JOBS}/high?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("low", 2);
+    assert_eq!(cluster.api().get(&format!("{JOBS}/low")).unwrap()["status"]["failed"], json!(null));
+}
+
+#[test]
+fn a_pod_that_is_lost_comes_back_to_the_place_of_the_old_one() {
+    let mut cluster = Cluster::of(2);
+    cluster.schedule(0);
+    let mut ring = job("ring", 3, 4, &forever());
+    ring["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    cluster.create(JOBS, &ring);
+    let before = cluster.until_runs("ring", 3);
+    let lost = before.iter().find(|seat| seat.rank == Some(1)).unwrap();
+    cluster.api().delete(&format!("{PODS}/{}", lost.name)).unwrap();
+    let after = cluster.until("another pod of rank 1", |cluster| {
+        let of_it = cluster.seats().into_iter().filter(|seat| seat.gang == "ring" && seat.name != lost.name);
+        of_it
+            .clone()
+            .find(|seat| seat.rank == Some(1) && seat.phase == "Running")
+            .map(|seat| (seat, of_it.count()))
+    });
+    assert_eq!((after.0.node, after.0.devices), (lost.node.clone(), lost.devices.clone()));
+    assert_eq!(after.1, 3, "the others went on");
+}
+
+#[test]
+fn a_gang_whose_node_is_lost_starts_again_as_a_whole() {
+    let mut cluster = Cluster::of(3);
+    cluster.schedule(0);
+    let mut ring = job("ring", 2, 8, &forever());
+    ring["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    cluster.create(JOBS, &ring);
+    let before = cluster.until_runs("ring", 2);
+    let lost = before[0].node.clone().unwrap();
+    cluster.api().delete(&format!("/api/v1/nodes/{lost}")).unwrap();
+    cluster.until("both pods on the other nodes", |cluster| {
+        let of_it: Vec<_> = cluster.seats().into_iter().filter(|seat| seat.gang == "ring").collect();
+        let run =
+            of_it.iter().filter(|seat| seat.phase == "Running" && seat.node.as_ref() != Some(&lost)).count();
+        (run == 2).then_some(())
+    });
+    assert_disjoint(&cluster.seats());
 }

@@ -6,5 +6,6 @@
 mod crds;
 mod differential;
 mod gangs;
+mod queues;
 mod restarts;
 mod support;

@@ -35,6 +35,8 @@ pub(crate) struct Submitted {
     pub(crate) sets: Vec<NodeTerms>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
+    /// The engine was told that nobody wants it any more.
+    pub(crate) is_cancelled: bool,
     pub(crate) run: Option<Run>,
 }
 

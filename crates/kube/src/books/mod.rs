@@ -9,6 +9,7 @@
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `classes` | priorities, as classes of the engine |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
+//! | `objects` | owners and groups, and what they say of gangs |
 //! | `sharing` | queues, policy, namespaces |
 //! | `submit` | a gang as a job of the engine |
 //! | `orders` | starts and stops, and what became of them |
@@ -19,6 +20,7 @@ mod gang;
 mod machines;
 mod needs;
 mod nodes;
+mod objects;
 mod orders;
 mod pods;
 mod sharing;
@@ -33,12 +35,13 @@ use phalanx_model::{
     Timestamp,
 };
 
-use crate::gang::{self as recognise, GangKey, GangSpec, Membership, ObjectRef, Source, Suspend};
+use crate::gang::{self as recognise, GangKey, Membership, ObjectRef, Source, Suspend};
 use crate::judge::{self, Requirements};
 use crate::{api, crd};
 
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
+use objects::{Above, Owner, Told};
 use pods::{Known, Note, State};
 use sharing::Sharing;
 
@@ -153,6 +156,8 @@ pub struct Books {
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
+    /// Owners of owners by kind, namespace and name: what they add to the gangs of what they own.
+    above: BTreeMap<Owner, Above>,
     /// Pods whose object has not been seen, by gang without its part, then by name.
     orphans: BTreeMap<GangKey, BTreeMap<Box<str>, api::Pod>>,
     /// Pods by `namespace/name`.
@@ -171,13 +176,11 @@ pub struct Books {
     calls: Vec<Call>,
 }
 
-/// What an object says of its gangs.
-struct Told {
-    specs: Result<Vec<GangSpec>, recognise::Refused>,
-    /// It was suspended so that we start it.
-    is_resumable: bool,
-    /// It makes no pods any more.
-    is_over: bool,
+/// Where a pod belongs.
+enum Place {
+    In(Membership),
+    /// That depends on an object that has not been seen.
+    Waits(GangKey),
 }
 
 /// Whose a pod is.
@@ -199,6 +202,7 @@ impl Books {
             sharing: Sharing::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
+            above: BTreeMap::new(),
             orphans: BTreeMap::new(),
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
@@ -312,11 +316,13 @@ impl Books {
             return self.see_other(&path, pod);
         }
         let mut known = self.known(pod);
-        let member = match self.membership(pod) {
-            Ok(Some(member)) => member,
-            Ok(None) => return self.see_orphan(&path, pod),
+        let member = match (self.place(pod), self.placed(&path, pod)) {
+            (Ok(Place::In(member)), _) => member,
+            // What said so is gone by now; the pod is where it was.
+            (_, Some(member)) => member,
+            (Ok(Place::Waits(object)), None) => return self.see_orphan(&path, object, pod),
             // It stays pending by itself, with what is wrong as the reason.
-            Err(refused) => {
+            (Err(refused), None) => {
                 known.barred.get_or_insert_with(|| refused.to_string().into());
                 Membership::alone(pod)
             }
@@ -382,11 +388,9 @@ impl Books {
     }
 
     /// A pod whose object is not there waits for it; bound, it holds what it holds.
-    fn see_orphan(&mut self, path: &str, pod: &api::Pod) {
+    fn see_orphan(&mut self, path: &str, object: GangKey, pod: &api::Pod) {
         self.see_other(path, pod);
-        let Ok(member) = recognise::membership(pod) else { return };
-        let key = GangKey { part: None, ..member.gang };
-        self.orphans.entry(key).or_default().insert(pod.name().into(), pod.clone());
+        self.orphans.entry(object).or_default().insert(pod.name().into(), pod.clone());
     }
 
     /// What a pod is to us, with what keeps it from ever starting as it is.
@@ -416,68 +420,41 @@ impl Books {
         }
     }
 
-    /// Where a pod belongs. Nothing where that depends on an object that has not been seen.
-    fn membership(&self, pod: &api::Pod) -> Result<Option<Membership>, recognise::Refused> {
+    /// Where this very pod was put before, in a gang of several.
+    fn placed(&self, path: &str, pod: &api::Pod) -> Option<Membership> {
+        let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
+        let known = self.gangs.get(key)?.pods.get(pod.name())?;
+        let is_same = &*known.known.uid == pod.uid() && key.source != Source::Pod;
+        let (gang, role, index) = (key.clone(), known.role.clone(), known.index);
+        is_same.then_some(Membership { gang, role, copy: 0, index })
+    }
+
+    /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.
+    fn place(&self, pod: &api::Pod) -> Result<Place, recognise::Refused> {
         let member = recognise::membership(pod)?;
-        let key = GangKey { part: None, ..member.gang.clone() };
-        match self.objects.get(&key) {
+        let told = self.told(&member.gang);
+        let is_made = matches!(member.gang.source, Source::PodGroup | Source::Workload)
+            && told.is_some_and(|told| told.above.is_some());
+        if is_made && let Some(owned) = recognise::membership_by_owner(pod)? {
+            match self.settled(pod, &owned)? {
+                Place::In(settled) if settled.gang.source == Source::Pod => {}
+                place => return Ok(place),
+            }
+        }
+        self.settled(pod, &member)
+    }
+
+    fn settled(&self, pod: &api::Pod, member: &Membership) -> Result<Place, recognise::Refused> {
+        match self.told(&member.gang) {
             Some(Told { specs: Ok(specs), .. }) => {
-                recognise::settle(pod, &member, specs).map(|(settled, _)| Some(settled))
+                recognise::settle(pod, member, specs).map(|(settled, _)| Place::In(settled))
             }
             Some(Told { specs: Err(refused), .. }) => Err(refused.clone()),
-            None if key.source.has_object() => Ok(None),
-            None => Ok(Some(member)),
-        }
-    }
-
-    /// An owner or a group as it is now: what it says of its gangs, and pods whose place depends on it.
-    fn see_object(&mut self, now: Timestamp, object: &DynamicObject, is_gone: bool) {
-        let Some(key) = key_of(object) else { return };
-        if is_gone {
-            self.objects.remove(&key);
-        } else {
-            let told = Told {
-                specs: recognise::spec_of(object),
-                is_resumable: object
-                    .metadata
-                    .annotations
-                    .as_ref()
-                    .is_some_and(|all| all.contains_key(SUSPENDED)),
-                is_over: is_over(object),
-            };
-            self.objects.insert(key.clone(), told);
-            for pod in self.orphans.remove(&key).into_iter().flat_map(BTreeMap::into_values) {
-                self.see_pod(now, &pod);
+            None if member.gang.source.has_object() => {
+                Ok(Place::Waits(GangKey { part: None, ..member.gang.clone() }))
             }
+            None => Ok(Place::In(member.clone())),
         }
-        let of_it = self.gangs.keys().filter(|gang| gang.is_of_same_object(&key)).cloned();
-        self.changed.extend(of_it.collect::<Vec<_>>());
-        // A suspended owner has no pods, and is to be started all the same.
-        if let Some(Told { specs: Ok(specs), is_resumable: true, .. }) = self.objects.get(&key) {
-            for spec in
-                specs.iter().filter(|spec| spec.is_suspended && is_for(spec, &self.options.scheduler_name))
-            {
-                self.gangs.entry(spec.key.clone()).or_insert_with(|| Gang::new(spec.key.clone()));
-                self.changed.insert(spec.key.clone());
-            }
-        }
-    }
-
-    /// What is known of a gang as a whole.
-    fn spec(&self, key: &GangKey) -> Result<Option<&GangSpec>, String> {
-        if key.source == Source::Pod {
-            return Ok(None);
-        }
-        match self.told(key) {
-            Some(Told { specs: Ok(specs), .. }) => Ok(specs.iter().find(|spec| spec.key == *key)),
-            Some(Told { specs: Err(refused), .. }) => Err(refused.to_string()),
-            None if key.source.has_object() => Err(format!("{key} is not there")),
-            None => Ok(None),
-        }
-    }
-
-    fn told(&self, key: &GangKey) -> Option<&Told> {
-        self.objects.get(&GangKey { part: None, ..key.clone() })
     }
 
     /// Equal requirements are kept once.
@@ -506,36 +483,6 @@ impl Books {
             }
         }
     }
-}
-
-/// The gang, without a part, that an object is about.
-fn key_of(object: &DynamicObject) -> Option<GangKey> {
-    let types = object.types.as_ref()?;
-    let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
-    Some(GangKey {
-        source: Source::of_kind(group, &types.kind)?,
-        namespace: object.metadata.namespace.as_deref()?.into(),
-        name: object.metadata.name.as_deref()?.into(),
-        part: None,
-    })
-}
-
-/// Whether an owner has completed or failed, or is on its way out.
-fn is_over(object: &DynamicObject) -> bool {
-    let conditions = object.data.pointer("/status/conditions").and_then(|all| all.as_array());
-    let ended = conditions.into_iter().flatten().any(|condition| {
-        let of = |field: &str| condition.get(field).and_then(|value| value.as_str());
-        of("status") == Some("True")
-            && matches!(of("type"), Some("Complete" | "Completed" | "Failed" | "Succeeded"))
-    });
-    ended || object.metadata.deletion_timestamp.is_some()
-}
-
-/// Whether the pods of a gang will be for this scheduler.
-fn is_for(spec: &GangSpec, scheduler: &str) -> bool {
-    let names = spec.roles.iter().filter_map(|role| role.template.as_ref()?.spec.scheduler_name.as_deref());
-    let mut names = names.peekable();
-    names.peek().is_some() && names.all(|name| name == scheduler)
 }
 
 /// Owners that a pod names, as far as gangs depend on them.

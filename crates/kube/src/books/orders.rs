@@ -58,7 +58,7 @@ impl Books {
     /// Says once for all of its pods what happened to a gang.
     pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
         let Some(key) = self.jobs.get(&job) else { return };
-        let object = self.spec(key).ok().flatten().and_then(|spec| spec.object.clone());
+        let object = self.spec(key).ok().flatten().and_then(|spec| spec.object);
         let of_pod = || {
             let gang = self.gangs.get(key)?;
             let pod = gang.pod_ref(gang.pods.keys().next()?)?;
@@ -125,7 +125,7 @@ impl Books {
         }
         if self.is_resumable(&key)
             && let Ok(Some(spec)) = self.spec(&key)
-            && let Some(suspend) = spec.suspend.clone()
+            && let Some(suspend) = spec.suspend
         {
             self.calls.push(Call::Resume { suspend });
         }
@@ -223,7 +223,7 @@ impl Books {
     /// Stops a start: pods that were bound go, ranks without one are gone already.
     fn stop(&mut self, id: GangId, attempt: u32, cause: Option<&StopCause>) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
-        let suspend = self.spec(&key).ok().flatten().and_then(|spec| spec.suspend.clone());
+        let suspend = self.spec(&key).ok().flatten().and_then(|spec| spec.suspend);
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == attempt) else { return };
@@ -331,13 +331,23 @@ impl Books {
     /// A rank whose pod has ended. Where somebody makes another the place is kept for it, for a while.
     fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
         let until = now.plus(self.options.vacant_ms);
-        let Some(key) = self.jobs.get(&id.gang.job) else { return };
-        let makes_more = self.told(key).is_some_and(|told| told.specs.is_ok() && !told.is_over);
+        let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
+        let makes_more = self.makes_pods(&key);
         let Some(run) = self.run_mut(id) else { return };
         let is_stopping = run.stops.is_some();
         let Some(member) = run.members.get_mut(id.rank as usize) else { return };
         if exit.is_success() || is_stopping || !makes_more {
-            return self.exit(id, exit);
+            let is_lost = !exit.is_success() && !makes_more && key.source.has_object();
+            self.exit(id, exit);
+            // Its owner has ended or is gone: it is not to start again.
+            if is_lost
+                && let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut())
+                && !std::mem::replace(&mut submitted.is_cancelled, true)
+            {
+                let by = "its owner has ended".to_owned();
+                self.facts.push(Input::CancelRequested { job: id.gang.job, by });
+            }
+            return;
         }
         if !matches!(member, Member::Vacant { .. } | Member::Exited) {
             *member = Member::Vacant { until };

@@ -31,14 +31,14 @@ impl Books {
         if gang.job.is_some() {
             return self.keep_up(key, facts);
         }
-        let spec = match self.spec(key) {
-            Ok(spec) => spec.cloned(),
-            Err(why) => return self.wait(key, why.into()),
-        };
         if gang.pods.is_empty() && !self.is_resumable(key) {
             self.gangs.remove(key);
             return;
         }
+        let spec = match self.spec(key) {
+            Ok(spec) => spec,
+            Err(why) => return self.wait(key, why.into()),
+        };
         let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
         if !gang.pods.is_empty() && gang.pods.values().all(is_over) {
             return;
@@ -70,11 +70,10 @@ impl Books {
         let is_gone = self.is_gone(key);
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
         let job = submitted.id;
-        if submitted.run.is_some() {
-            return;
-        }
-        if is_gone {
+        if is_gone && !std::mem::replace(&mut submitted.is_cancelled, true) {
             facts.push(Input::CancelRequested { job, by: "its pods are gone".to_owned() });
+        }
+        if is_gone || submitted.run.is_some() {
             return;
         }
         let can_start = submitted.is_complete() || self.is_resumable(key);
@@ -86,17 +85,24 @@ impl Books {
         }
     }
 
+    /// Whether nothing is left that could make it run: no pod, and nobody who makes some.
     fn is_gone(&self, key: &GangKey) -> bool {
         let has_pods = self.gangs.get(key).is_some_and(|gang| !gang.pods.is_empty());
-        let has_object = key.source.has_object() && matches!(self.spec(key), Ok(Some(_)));
-        !has_pods && !has_object
+        !has_pods && !self.makes_pods(key)
+    }
+
+    /// Whether somebody makes pods of it, or makes them again.
+    pub(super) fn makes_pods(&self, key: &GangKey) -> bool {
+        self.told(key).is_some_and(|told| told.specs.is_ok() && !told.is_over)
     }
 
     /// Whether its pods come once its owner is let go on. One that its user suspended stays so.
     pub(super) fn is_resumable(&self, key: &GangKey) -> bool {
         let is_suspended =
             matches!(self.spec(key), Ok(Some(spec)) if spec.is_suspended && spec.suspend.is_some());
-        is_suspended && self.told(key).is_some_and(|told| told.is_resumable)
+        let Some(told) = self.told(key).filter(|_| is_suspended) else { return false };
+        let above = told.above.as_ref().and_then(|above| self.above.get(above));
+        told.is_resumable || above.is_some_and(|above| above.is_resumable)
     }
 
     fn submit(
@@ -209,7 +215,7 @@ impl Books {
             policy: self.policy(spec, is_alone),
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        Ok((job, Submitted { id, seats, sets, is_held: false, run: None }))
+        Ok((job, Submitted { id, seats, sets, is_held: false, is_cancelled: false, run: None }))
     }
 
     fn role(&mut self, at: u32, pod: &Requirements, size: u32) -> Result<Role, String> {

@@ -30,8 +30,8 @@ use kube::api::DynamicObject;
 pub use key::{GangKey, Membership, ObjectRef, Refused, Source};
 pub use members::{settle, spec_of_pods};
 pub use opt_in::is_ours;
-pub use owner::{add_owner, owner_wanted};
-pub use pod::{membership, owners_wanted};
+pub use owner::{add_owner, is_owner_of_owners, owner_wanted};
+pub use pod::{membership, membership_by_owner, owners_wanted};
 pub use spec::{
     GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, RoleSpec, SegmentRule, Suspend, TemplateMeta,
     TopologyRule,

@@ -31,6 +31,16 @@ pub fn membership(pod: &Pod) -> Result<Membership, Refused> {
     Ok(reader.of_owner()?.unwrap_or_else(|| Membership::alone(pod)))
 }
 
+/// Where a pod belongs by who made it alone. A group that its owner made says no more of it than its owner does, and
+/// comes and goes with every suspension; the owner stays.
+///
+/// # Errors
+/// When what the pod says of its place cannot be read.
+pub fn membership_by_owner(pod: &Pod) -> Result<Option<Membership>, Refused> {
+    let object = ObjectRef::of_pod(pod);
+    Reader { pod, signs: Signs::of_pod(pod, &object) }.of_owner()
+}
+
 /// Which objects must be known to complete the gang: its group object, its owner. None for pods that say all.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ use super::serve::{self, Metrics};
 use super::{lease, watch};
 use crate::books::{Books, Options};
 use crate::crd;
-use crate::gang::Source;
+use crate::gang::{Source, is_owner_of_owners};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -160,7 +160,8 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
     for group in discovery.groups() {
         for (kind, can) in group.resources_by_stability() {
-            if Source::of_kind(&kind.group, &kind.kind).is_some() && can.supports_operation(verbs::WATCH) {
+            let says = Source::of_kind(&kind.group, &kind.kind).is_some();
+            if (says || is_owner_of_owners(&kind.group, &kind.kind)) && can.supports_operation(verbs::WATCH) {
                 kinds.gangs.push(kind);
             } else if kind.group == crd::GROUP {
                 kinds.own.push(kind.kind);

@@ -164,6 +164,20 @@ fn suspend_of(object: &ObjectRef) -> Option<Suspend> {
     Some(Suspend { object: object.clone(), plural, path })
 }
 
+/// Whether objects of a kind can be suspended, and so matter to the gangs of what they own.
+#[must_use]
+pub fn is_owner_of_owners(group: &str, kind: &str) -> bool {
+    let object = ObjectRef {
+        api_version: format!("{group}/v1"),
+        kind: kind.to_owned(),
+        namespace: String::new(),
+        name: String::new(),
+        uid: None,
+        any_version: true,
+    };
+    suspend_of(&object).is_some()
+}
+
 /// What the owner of an owner adds: the field that suspends both, and a queue, a priority and a limit of its own.
 ///
 /// # Errors
