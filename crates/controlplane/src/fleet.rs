@@ -11,8 +11,8 @@ use crate::error::Error;
 /// The resource of GPUs.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Connections that create nodes at the same time.
-const CONNECTIONS: usize = 16;
+/// Threads that wait for an answer at the same time.
+const THREADS: usize = 16;
 
 /// Equal nodes in racks in blocks. A block's name is the same in every rack of it.
 #[derive(Clone, Debug)]
@@ -123,14 +123,14 @@ impl Fleet {
     }
 }
 
-/// `work` for each of `0..count`, on several threads, until the first error.
-pub(crate) fn in_parallel(
-    count: usize,
-    work: impl Fn(usize) -> Result<(), Error> + Sync,
-) -> Result<(), Error> {
+/// `work` for each of `0..count`, over as many connections as a fleet is made with, until the first error.
+///
+/// # Errors
+/// The first of `work`.
+pub fn in_parallel(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -> Result<(), Error> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {
-        for _ in 0..CONNECTIONS.min(count) {
+        for _ in 0..THREADS.min(count) {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);

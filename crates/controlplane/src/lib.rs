@@ -18,6 +18,6 @@ mod program;
 pub use api::{Api, Watch};
 pub use build::binary;
 pub use error::Error;
-pub use fleet::{Fleet, GPU};
+pub use fleet::{Fleet, GPU, in_parallel};
 pub use plane::{ControlPlane, Options, User};
 pub use program::Program;
