@@ -90,11 +90,14 @@ fn spread(run: &Outcome, bare: &Outcome) -> String {
     if times.is_empty() { String::new() } else { number(percentile(&mut times, 99), 2) }
 }
 
+/// The name of a measure, and what a run says of it.
+type Measure<'a> = (&'static str, &'a dyn Fn(&Outcome) -> String);
+
 /// One column for each runner, one row for each measure.
 fn details(runs: &[&Outcome]) -> Table {
     let whole = |count: usize| number(as_f64(count), 0);
     let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| number(value, 0));
-    let measures: [(&str, &dyn Fn(&Outcome) -> String); 18] = [
+    let measures: [Measure; 18] = [
         ("pods bound", &|run| whole(run.bound_pods)),
         ("whole gangs", &|run| whole(run.whole_gangs)),
         ("over because", &|run| run.end.to_owned()),
@@ -117,7 +120,7 @@ fn details(runs: &[&Outcome]) -> Table {
             _ => String::new(),
         }),
     ];
-    let row = |(name, cell): &(&str, &dyn Fn(&Outcome) -> String)| {
+    let row = |(name, cell): &Measure| {
         let cells: Vec<String> = runs.iter().map(|run| cell(run)).collect();
         let is_there = cells.iter().any(|cell| !cell.is_empty());
         is_there.then(|| [(*name).to_owned()].into_iter().chain(cells).collect())

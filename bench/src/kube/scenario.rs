@@ -26,7 +26,7 @@ const TRAINING: Gang = Gang { pods: 4, gpus: GPUS };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scenario {
-    /// The pods of `Gangs`, each for itself.
+    /// The pods of `Gangs`, of which no object says that they belong together.
     Single,
     /// Gangs to 90 % full.
     Gangs,
@@ -68,13 +68,7 @@ impl Scenario {
     fn waiting(self, nodes: usize, seed: u64) -> (Vec<Gang>, Vec<usize>) {
         let empty = vec![GPUS; nodes];
         match self {
-            Self::Single => {
-                let gangs = draw::gangs(nodes, 90, seed);
-                let pods =
-                    gangs.iter().flat_map(|gang| std::iter::repeat_n(Gang { pods: 1, ..*gang }, gang.pods));
-                (pods.collect(), empty)
-            }
-            Self::Gangs => (draw::gangs(nodes, 90, seed), empty),
+            Self::Single | Self::Gangs => (draw::gangs(nodes, 90, seed), empty),
             Self::Twice => (draw::gangs(nodes, 200, seed), empty),
             Self::Fragmented => {
                 let mut free = empty;
@@ -304,13 +298,12 @@ mod tests {
 
     #[test]
     fn what_fits_can_be_bound_by_the_bare_binder_and_single_pods_are_those_of_the_gangs() {
-        let (gangs, _) = Scenario::Gangs.waiting(1_000, 42);
-        let (single, _) = Scenario::Single.waiting(1_000, 42);
-        let pods = waiting_pods(&gangs, 1_000, Scenario::Gangs, Runner::Bare);
-        assert_eq!(pods.len(), single.len());
-        assert!(pods.iter().all(|pod| pod.place.is_some() && pod.group.is_some()));
-        let single = waiting_pods(&single, 1_000, Scenario::Single, Runner::Bare);
-        assert!(single.iter().all(|pod| pod.place.is_some() && pod.group.is_none()));
+        for (scenario, has_group) in [(Scenario::Gangs, true), (Scenario::Single, false)] {
+            let (gangs, _) = scenario.waiting(1_000, 42);
+            let pods = waiting_pods(&gangs, 1_000, scenario, Runner::Bare);
+            assert!(pods.len() > 1_000);
+            assert!(pods.iter().all(|pod| pod.place.is_some() && pod.group.is_some() == has_group));
+        }
     }
 
     #[test]
