@@ -41,6 +41,10 @@ NODES ?= 16
 kube-up: check-tools ## A real Kubernetes control plane with NODES (16) fake GPU nodes, until Ctrl-C (needs Go)
 	@$(CARGO) run --quiet -p phalanx-controlplane -- up --nodes $(NODES)
 
+bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 fake nodes, into bench/RESULTS.md (hours; needs Go)
+	$(CARGO) build --release -p phalanx-cli
+	$(CARGO) run --release -p phalanx-bench -- kube --runner bare --runner kube-scheduler --runner phalanx --into bench/RESULTS.md
+
 walls: check-tools wasm-target ## Who may use whom, bans, no floats in the engine
 	$(CARGO) run --quiet -p xtask -- walls
 

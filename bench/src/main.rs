@@ -4,6 +4,7 @@
 //! `cargo run --release -p phalanx-bench -- map [--json]`
 //! `cargo run --release -p phalanx-bench -- placement [--nodes N] [--growth] [--json]`
 //! `cargo run --release -p phalanx-bench -- grid [--json] [--seeds FIRST-LAST]`
+//! `cargo run --release -p phalanx-bench -- kube [--json] [--nodes N] [--only SCENARIO] [--runner NAME] [--runs N]`
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
@@ -13,6 +14,7 @@
 
 mod cost;
 mod grid;
+mod kube;
 mod lingjun;
 mod map;
 mod openb;
@@ -22,6 +24,7 @@ mod placement;
 mod rng;
 mod sim;
 mod step;
+mod tables;
 mod victims;
 
 use std::process::ExitCode;
@@ -52,6 +55,19 @@ usage: phalanx-bench grid [--json] [--seeds FIRST-LAST]
   grid    communication time of tensor x data x pipeline parallel jobs on partly filled Clos clusters, against the
           placements of other schedulers
     --seeds FIRST-LAST  the states that are drawn; without it 42-44
+
+usage: phalanx-bench kube [--json] [--nodes N] [--only SCENARIO] [--runner NAME] [--runs N] [--phalanx FILE]
+
+  kube    schedulers on a real API server with fake nodes of 8 GPUs (needs Go; the first run builds for minutes)
+    --json          one JSON object in one line for each run in place of text
+    --nodes N       nodes; without it 1,000 and then 5,000
+    --only SCENARIO one of single, gangs, twice, fragmented, service, memory; again for more; without it all
+    --runner NAME   one of bare, kube-scheduler, phalanx; again for more; without it bare and kube-scheduler
+    --runs N        runs of each, of which the median is shown; without it 3
+    --seed N        what is drawn; without it 42
+    --limit N       seconds after which a run is cut off; without it 600
+    --phalanx FILE  the executable of the runner phalanx; without it `phalanx` beside this one
+    --into FILE     the tables as Markdown between two marks of a file, such as RESULTS.md
 
 usage: phalanx-bench lingjun [--json] [--data FOLDER]
 
@@ -127,6 +143,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
         Some((verb, rest)) if verb == "sim" => sim::run(rest),
         Some((verb, rest)) if verb == "step" => step::run(rest),
+        Some((verb, rest)) if verb == "kube" => kube::run(rest),
         Some((verb, rest)) if verb == "victims" => victims::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {
             print!("{USAGE}");

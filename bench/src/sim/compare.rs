@@ -18,7 +18,7 @@ use phalanx_sim::replay::{Job, Machines, Part, Placed, Progress, Replay, Setting
 use phalanx_sim::trace::{Format, Selection};
 use serde::Serialize;
 
-use super::tables::{Table, number};
+use crate::tables::{Table, number};
 
 const TRAFFIC_MILLI: u32 = 50;
 const SETTINGS: Settings = Settings {

@@ -10,14 +10,15 @@ mod pollux;
 mod python;
 mod shockwave;
 mod speed;
-mod tables;
 
 use std::path::{Path, PathBuf};
 
 use phalanx_sim::trace::{Format, Trace};
 use serde::Serialize;
 
-use tables::{Table, number};
+use crate::tables::{self, Marks, Table, number};
+
+const MARKS: Marks = Marks { begin: "<!-- `make bench-sim` writes from here -->", end: "<!-- to here -->" };
 
 /// One published figure, and ours.
 #[derive(Serialize)]
@@ -92,8 +93,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     if let Some(file) = &arguments.into {
-        let text = tables::spliced(&read(file)?, &tables).map_err(|e| format!("{}: {e}", file.display()))?;
-        write(file, &text)?;
+        MARKS.splice(file, &tables::markdown(&tables))?;
     }
     arguments.page.as_ref().map_or(Ok(()), |file| write(file, &tables::page(&tables)))
 }

@@ -117,6 +117,14 @@ impl Api {
         self.send("DELETE", path, "application/json", String::new())
     }
 
+    /// Without the grace period, which a kubelet would end.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn delete_now(&self, path: &str) -> Result<Value, Error> {
+        self.delete(&format!("{path}?gracePeriodSeconds=0"))
+    }
+
     /// The events of a watch, `path` with its query: `/api/v1/pods?watch=true&resourceVersion=…`.
     ///
     /// # Errors

@@ -32,13 +32,10 @@ pub fn binary(program: Program) -> Result<PathBuf, Error> {
     Ok(executable)
 }
 
-/// What a program needs beside itself: the CRDs of the training operator, one YAML file each.
-pub(crate) fn crds(program: Program) -> Result<Vec<PathBuf>, Error> {
-    let executable = binary(program)?;
+/// The CRDs that the training operator needs beside itself, one YAML file each.
+pub(crate) fn crds() -> Result<Vec<PathBuf>, Error> {
+    let executable = binary(Program::TrainingOperator)?;
     let folder = executable.with_file_name("crds");
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
     let mut files = Vec::new();
     for entry in fs::read_dir(&folder).map_err(Error::io("read", &folder))? {
         files.push(entry.map_err(Error::io("read", &folder))?.path());

@@ -11,8 +11,8 @@ use crate::error::Error;
 /// The resource of GPUs.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Connections that create nodes at the same time.
-const CONNECTIONS: usize = 16;
+/// Threads that wait for an answer at the same time.
+const THREADS: usize = 16;
 
 /// Equal nodes in racks in blocks. A block's name is the same in every rack of it.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl Fleet {
 pub fn in_parallel(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -> Result<(), Error> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {
-        for _ in 0..CONNECTIONS.min(count) {
+        for _ in 0..THREADS.min(count) {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);

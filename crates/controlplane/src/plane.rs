@@ -20,8 +20,9 @@ use crate::program::Program;
 /// The user who may do everything.
 pub(crate) const ADMIN: &str = "admin";
 
-/// How long one program may take from its start until it is ready: a busy machine with two cores needs a tenth.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long one program may take from its start until it is ready: seconds, and a minute on a machine that does ten
+/// other things.
+const READY_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a control plane consists of beside etcd and kube-apiserver.
@@ -126,6 +127,15 @@ impl ControlPlane {
         self.processes.remove(&program);
     }
 
+    /// Also kills `pid`, which runs `executable`, when this process ends without dropping this: for clients under
+    /// test, which their owner ends otherwise.
+    ///
+    /// # Errors
+    /// When there is no such executable.
+    pub fn keep(&mut self, pid: u32, executable: &Path) -> Result<(), Error> {
+        self.keeper.keep(pid, executable)
+    }
+
     /// The process of a program that runs.
     #[must_use]
     pub fn pid(&self, program: Program) -> Option<u32> {
@@ -176,7 +186,7 @@ impl ControlPlane {
     }
 
     fn create_crds(&self) -> Result<(), Error> {
-        for file in crds(Program::TrainingOperator)? {
+        for file in crds()? {
             let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
             self.api.post_yaml("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &text)?;
         }

@@ -47,9 +47,11 @@ impl Keeper {
         Ok(Self { shell })
     }
 
-    fn keep(&mut self, pid: u32, executable: &Path) -> Result<(), Error> {
+    pub(crate) fn keep(&mut self, pid: u32, executable: &Path) -> Result<(), Error> {
+        // As the kernel shows what a process runs.
+        let executable = executable.canonicalize().map_err(Error::io("find", executable))?;
         let Some(input) = self.shell.stdin.as_mut() else { return Ok(()) };
-        writeln!(input, "{pid} {}", executable.display()).map_err(Error::io("tell of", executable))
+        writeln!(input, "{pid} {}", executable.display()).map_err(Error::io("keep", executable))
     }
 
     /// No longer needed: what it was told of is about to be ended by its owner.
@@ -79,8 +81,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(open()?).stderr(open()?).process_group(0);
         let executable = PathBuf::from(command.get_program());
         let mut child = command.spawn().map_err(Error::io("run", &executable))?;
-        let told = executable.canonicalize().map_err(Error::io("find", &executable));
-        if let Err(e) = told.and_then(|executable| keeper.keep(child.id(), &executable)) {
+        if let Err(e) = keeper.keep(child.id(), &executable) {
             end(&mut child);
             return Err(e);
         }

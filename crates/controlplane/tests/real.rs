@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Far beyond what any of this takes; only what hangs gets there.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn pod(name: &str, node: &str, annotations: &Value) -> Value {
     json!({

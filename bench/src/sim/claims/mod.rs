@@ -8,9 +8,10 @@ mod topology;
 
 use std::path::Path;
 
+use crate::tables::Marks;
+
 /// Between these lines of a file stands what was written last.
-const BEGIN: &str = "<!-- claims -->";
-const END: &str = "<!-- end of claims -->";
+const MARKS: Marks = Marks { begin: "<!-- claims -->", end: "<!-- end of claims -->" };
 /// Of a GPU-hour. One point of 10,000 GPUs is 2.2 million a year at that.
 const PRICE: f64 = 2.5;
 const HOURS_OF_YEAR: f64 = 8_760.0;
@@ -42,15 +43,7 @@ pub(super) fn measure(folder: &Path, only: &[String], into: Option<&Path>) -> Re
             all.push('\n');
         }
     }
-    into.map_or(Ok(()), |file| keep(file, &all))
-}
-
-fn keep(file: &Path, text: &str) -> Result<(), String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-    let old = std::fs::read_to_string(file).map_err(|e| wrong(&e))?;
-    let parts = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.ok_or_else(|| wrong(&format!("it has no {BEGIN} before {END}")))?;
-    std::fs::write(file, format!("{before}{BEGIN}\n\n{text}{END}{after}")).map_err(|e| wrong(&e))
+    into.map_or(Ok(()), |file| MARKS.splice(file, all.trim_end()))
 }
 
 /// With commas between thousands.

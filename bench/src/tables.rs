@@ -1,17 +1,20 @@
 //! Tables as text for a terminal, as Markdown for `RESULTS.md`, and as one HTML page.
 
 use std::fmt::Write;
+use std::path::Path;
 
-/// Between these lines of `RESULTS.md` stands what is generated.
-const BEGIN: &str = "<!-- `make bench-sim` writes from here -->\n";
-const END: &str = "<!-- to here -->\n";
+/// The lines of a file between which stands what is generated.
+pub(crate) struct Marks {
+    pub(crate) begin: &'static str,
+    pub(crate) end: &'static str,
+}
 
 /// Rows of text under columns.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
-    pub(super) title: String,
-    pub(super) columns: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) columns: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Table {
@@ -21,7 +24,7 @@ impl Table {
         cells.into_iter().all(|cell| cell.is_empty() || cell.starts_with(char::is_alphabetic))
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
             cells.chain([self.columns[column].chars().count()]).max().unwrap_or(0)
@@ -68,7 +71,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// One page that opens offline.
-pub(super) fn page(tables: &[Table]) -> String {
+pub(crate) fn page(tables: &[Table]) -> String {
     let tables: String = tables.iter().map(Table::html).collect();
     format!(
         "<!doctype html>\n<html lang=en><meta charset=utf-8><title>Phalanx: the simulator's tables</title>\n<style>\n\
@@ -79,25 +82,47 @@ pub(super) fn page(tables: &[Table]) -> String {
     )
 }
 
-/// A text with what stands between the two marks replaced.
-///
-/// # Errors
-/// When the marks are not there.
-pub(super) fn spliced(text: &str, tables: &[Table]) -> Result<String, String> {
-    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.ok_or_else(|| {
-        format!(
-            "the lines {:?} and {:?} are not there, between which tables belong",
-            BEGIN.trim_end(),
-            END.trim_end()
-        )
-    })?;
-    let tables: Vec<String> = tables.iter().map(Table::markdown).collect();
-    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", tables.join("\n")))
+impl Marks {
+    /// Puts `body` in place of what stands between the marks in a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or the marks are not there.
+    pub(crate) fn splice(&self, file: &Path, body: &str) -> Result<(), String> {
+        let new = self.read(file, body)?;
+        std::fs::write(file, new).map_err(|e| format!("{}: {e}", file.display()))
+    }
+
+    /// Whether [`Self::splice`] would work, to be asked before hours are spent on what it is to write.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or the marks are not there.
+    pub(crate) fn check(&self, file: &Path) -> Result<(), String> {
+        self.read(file, "").map(|_| ())
+    }
+
+    fn read(&self, file: &Path, body: &str) -> Result<String, String> {
+        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+        let old = std::fs::read_to_string(file).map_err(|e| wrong(&e))?;
+        self.spliced(&old, body).map_err(|e| wrong(&e))
+    }
+
+    fn spliced(&self, text: &str, body: &str) -> Result<String, String> {
+        let Self { begin, end } = self;
+        let parts = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+        let (before, after) = parts.ok_or_else(|| {
+            format!("the lines {begin:?} and {end:?} are not there, between which tables belong")
+        })?;
+        Ok(format!("{before}{begin}\n\n{body}\n{end}{after}"))
+    }
+}
+
+/// All tables, one after the other.
+pub(crate) fn markdown(tables: &[Table]) -> String {
+    tables.iter().map(Table::markdown).collect::<Vec<_>>().join("\n")
 }
 
 /// With commas between thousands.
-pub(super) fn number(value: f64, decimals: usize) -> String {
+pub(crate) fn number(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, rest) = text
         .split_once('.')
@@ -128,17 +153,18 @@ mod tests {
                 vec!["las".to_owned(), number(-12.345, 1)],
             ],
         };
-        let text = format!("before\n{BEGIN}old\n{END}after\n");
-        let new = spliced(&text, std::slice::from_ref(&table)).unwrap();
+        let marks = Marks { begin: "<!-- from -->", end: "<!-- to -->" };
+        let body = markdown(std::slice::from_ref(&table));
+        let new = marks.spliced("before\n<!-- from -->\nold\n<!-- to -->\nafter\n", &body).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("after\n") && !new.contains("old"), "{new}");
         assert!(
             new.contains("| policy | mean |\n|---|---:|\n| fifo | 1,234,567 |\n| las | −12.3 |\n"),
             "{new}"
         );
-        assert_eq!(spliced(&new, std::slice::from_ref(&table)).unwrap(), new, "again is the same");
+        assert_eq!(marks.spliced(&new, &body).unwrap(), new, "again is the same");
         assert_eq!(table.text(), "A < B\n  policy       mean\n  fifo    1,234,567\n  las         −12.3\n");
         assert!(page(&[table]).contains("<h2>A &lt; B</h2>"));
         assert_eq!(number(-0.001, 2), "0.00");
-        assert!(spliced("no marks", &[]).unwrap_err().contains("are not there"));
+        assert!(marks.spliced("no marks", &body).unwrap_err().contains("are not there"));
     }
 }
