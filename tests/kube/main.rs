@@ -3,4 +3,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod crds;
 mod differential;
+mod gangs;
+mod restarts;
+mod support;

@@ -29,9 +29,9 @@ pub struct Fleet {
 
 impl Fleet {
     /// The label of the rack, as `rack-3`.
-    pub const RACK: &str = "cloud.phalanx.dev/rack";
+    pub const RACK: &str = "fabric.topograph.run/tier-0";
     /// The label of the block, as `block-0`.
-    pub const BLOCK: &str = "cloud.phalanx.dev/block";
+    pub const BLOCK: &str = "fabric.topograph.run/tier-1";
 
     /// Nodes of 8 GPUs, 96 CPUs and 1,024 GiB, 32 in a rack and 256 in a block.
     #[must_use]

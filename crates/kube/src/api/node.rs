@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 pub struct Node {
+    #[serde(deserialize_with = "super::meta::used")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: NodeSpec,

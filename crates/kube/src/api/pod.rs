@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 pub struct Pod {
+    #[serde(deserialize_with = "super::meta::used")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: PodSpec,
@@ -63,6 +64,8 @@ pub struct PodSpec {
     pub host_users: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
     /// Kubernetes 1.36 and later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling_group: Option<SchedulingGroup>,

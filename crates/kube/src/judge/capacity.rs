@@ -88,6 +88,11 @@ impl Held {
         self.amounts.extended.retain(|_, amount| *amount > 0);
     }
 
+    /// Host ports that are taken, in no order.
+    pub fn ports(&self) -> impl Iterator<Item = &super::HostPort> {
+        self.ports.iter()
+    }
+
     /// # Errors
     /// Where a pod here has one of the host ports that are wanted.
     pub fn admits_ports(&self, wanted: &Requirements) -> Result<(), Refusal> {

@@ -10,7 +10,7 @@ use super::{Amount, BadQuantity, HostPort, NodeTerms};
 use crate::api::{Container, Pod};
 
 /// What a pod needs: equal for pods that need the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirements {
     pub amounts: Amounts,
     /// Sorted, each once.

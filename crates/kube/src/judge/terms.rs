@@ -12,7 +12,7 @@ use crate::api::{Container, Node, Pod};
 
 /// What a pod asks of a node, in one canonical form: pods that ask for the same have equal terms, however it is
 /// written. Its text names it: equal text, equal terms.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeTerms(Arc<Terms>);
 
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
