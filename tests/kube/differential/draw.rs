@@ -274,7 +274,7 @@ fn expression(rng: &mut Rng) -> Value {
     json!({"key": key, "operator": operator, "values": values})
 }
 
-fn pin_to(spec: &mut Value, node: &str, pin: Pin) {
+pub(super) fn pin_to(spec: &mut Value, node: &str, pin: Pin) {
     if pin == Pin::Label {
         spec["nodeSelector"]["pin"] = json!(node);
         return;
@@ -366,6 +366,6 @@ fn whole_pod(rng: &mut Rng) -> Value {
     }
 }
 
-fn one<T: Copy>(items: &[T], rng: &mut Rng) -> T {
+pub(super) fn one<T: Copy>(items: &[T], rng: &mut Rng) -> T {
     items[usize::try_from(rng.below(items.len() as u64)).unwrap()]
 }

@@ -6,6 +6,7 @@
 
 mod draw;
 mod oracle;
+mod volumes;
 
 use std::collections::BTreeMap;
 

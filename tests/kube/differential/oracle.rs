@@ -68,17 +68,25 @@ impl Oracle {
         let pod = &event["object"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let path = format!("{}/{}", text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
-        let conditions = pod["status"]["conditions"].as_array();
-        let scheduled = conditions.into_iter().flatten().find(|one| one["type"] == "PodScheduled");
-        let said = match (pod["spec"]["nodeName"].as_str(), scheduled) {
-            (Some(node), _) => Said::Bound(node.to_owned()),
-            (None, Some(condition)) if condition["reason"] == "SchedulingGated" => Said::Gated,
-            (None, Some(condition)) if condition["status"] == "False" => {
-                Said::Refused(text(&condition["message"]))
-            }
-            _ => return,
-        };
-        self.said.insert(path, said);
+        let said = said(pod);
+        if said != Said::Nothing {
+            self.said.insert(path, said);
+        }
+    }
+}
+
+/// What stands on a pod.
+pub(super) fn said(pod: &Value) -> Said {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let conditions = pod["status"]["conditions"].as_array();
+    let scheduled = conditions.into_iter().flatten().find(|one| one["type"] == "PodScheduled");
+    match (pod["spec"]["nodeName"].as_str(), scheduled) {
+        (Some(node), _) => Said::Bound(node.to_owned()),
+        (None, Some(condition)) if condition["reason"] == "SchedulingGated" => Said::Gated,
+        (None, Some(condition)) if condition["status"] == "False" => {
+            Said::Refused(text(&condition["message"]))
+        }
+        _ => Said::Nothing,
     }
 }
 
@@ -88,8 +96,8 @@ impl Oracle {
 /// preemption: …`
 pub(super) fn reasons(message: &str) -> Vec<String> {
     let told = message.split_once("nodes are available: ").map_or(message, |(_, told)| told);
-    let told = told.split_once(" preemption:").map_or(told, |(told, _)| told);
-    let told = told.trim_end_matches(['.', ' ']);
+    // Behind the first sentence stands what preemption said.
+    let told = told.split_once(". ").map_or(told, |(told, _)| told).trim_end_matches('.');
     let mut reasons: Vec<String> = told
         .split(", ")
         .map(|one| one.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().to_owned())

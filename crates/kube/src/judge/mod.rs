@@ -9,6 +9,7 @@
 //! | `ports` | are its host ports free there? |
 //! | `requirements`, `capacity` | how much does it need, how much has the node, what is lacking? |
 //! | `between` | do the pods around let it be there: affinity, anti-affinity, spread? |
+//! | `volumes` | can its volumes be there? |
 //! | `unsupported` | what does it ask for that nobody judges yet, and what is only a wish? |
 //!
 //! `quantity` reads amounts and `labels` matches expressions; the others rest on them.
@@ -22,6 +23,7 @@ mod refusal;
 mod requirements;
 mod terms;
 mod unsupported;
+mod volumes;
 
 pub use between::{BadSelector, Namespaces, PodRules, Surroundings};
 pub use capacity::{Capacity, Held, Lack};
@@ -31,6 +33,7 @@ pub use refusal::Refusal;
 pub use requirements::{Amounts, BadAmount, Requirements};
 pub use terms::{NodeTerms, TermsPool};
 pub use unsupported::{Also, SoftRule, Unsupported, is_gated, soft, unsupported};
+pub use volumes::{Storage, VolumePlan, VolumeRules, VolumeWait};
 
 /// Objects for the tests of this room.
 #[cfg(test)]

@@ -26,6 +26,16 @@ pub enum Refusal {
     PodAntiAffinity,
     /// One is there that must not be with it.
     ExistingAntiAffinity,
+    /// The node can attach no more volumes of a driver.
+    VolumeLimit,
+    /// A volume of the pod cannot be reached from there.
+    VolumeAffinity,
+    /// No volume for a claim of the pod is there, and none can be made.
+    VolumeBinding,
+    /// A volume would be made there, and there is no room.
+    VolumeSpace,
+    /// A volume of the pod is in another zone or region.
+    VolumeZone,
 }
 
 impl fmt::Display for Refusal {
@@ -45,6 +55,11 @@ impl fmt::Display for Refusal {
             Self::ExistingAntiAffinity => {
                 f.write_str("node(s) didn't satisfy existing pods anti-affinity rules")
             }
+            Self::VolumeLimit => f.write_str("node(s) exceed max volume count"),
+            Self::VolumeAffinity => f.write_str("node(s) didn't match PersistentVolume's node affinity"),
+            Self::VolumeBinding => f.write_str("node(s) didn't find available persistent volumes to bind"),
+            Self::VolumeSpace => f.write_str("node(s) did not have enough free storage"),
+            Self::VolumeZone => f.write_str("node(s) had no available volume zone"),
         }
     }
 }

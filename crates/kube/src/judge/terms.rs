@@ -1,6 +1,6 @@
 //! Which nodes may have a pod, by what the nodes themselves are: labels, names, taints, features.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ struct Terms {
 
 /// Labels and fields that must all match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Term {
+pub(super) struct Term {
     labels: Box<[Expression]>,
     fields: Box<[Expression]>,
 }
@@ -110,7 +110,8 @@ impl NodeTerms {
     /// Whether the node may have such a pod, as far as the node alone decides it. Soft taints do not count.
     ///
     /// # Errors
-    /// The first thing that speaks against it, in the order in which kube-scheduler asks.
+    /// The first thing that speaks against it, in the order in which kube-scheduler asks; but what the kubelet must be
+    /// able to do it asks last of all, after what depends on other pods.
     pub fn admits(&self, node: &Node) -> Result<(), Refusal> {
         if node.spec.unschedulable && !self.tolerates(&cordon()) {
             return Err(Refusal::Unschedulable);
@@ -174,7 +175,7 @@ impl fmt::Display for NodeTerms {
 
 impl Term {
     /// None for terms that match nothing: empty ones, and those that upstream cannot read.
-    fn read(term: &NodeSelectorTerm) -> Option<Self> {
+    pub(super) fn read(term: &NodeSelectorTerm) -> Option<Self> {
         let labels = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();
         if labels.is_empty() && fields.is_empty() {
@@ -191,9 +192,14 @@ impl Term {
         })
     }
 
+    /// Labels alone, as upstream reads the terms of volumes.
+    pub(super) fn matches_labels(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+        self.labels.iter().all(|one| one.matches(labels))
+    }
+
     fn matches(&self, node: &Node) -> bool {
         let field = |key: &str| Some(if key == "metadata.name" { node.name() } else { "" });
-        self.labels.iter().all(|one| one.matches(node.metadata.labels.as_ref()))
+        self.matches_labels(node.metadata.labels.as_ref())
             && self.fields.iter().all(|one| one.accepts(field(&one.key)))
     }
 }
