@@ -1,0 +1,6 @@
+//! What needs a real Kubernetes control plane.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod dra;
