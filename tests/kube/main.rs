@@ -5,6 +5,7 @@
 
 mod crds;
 mod differential;
+mod dra;
 mod gangs;
 mod queues;
 mod restarts;

@@ -11,6 +11,7 @@
 //! | `gang` | which pods start together, as their owners and annotations say |
 //! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
 //! | `dra` | claims, and which devices satisfy them |
+//! | `plugin` | the device plugin of a node, where there is no DRA |
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod dra;
 pub mod gang;
 pub mod judge;
 pub mod world;
+pub mod plugin;
 
 /// For tests and benchmarks, which may not depend on them directly.
 pub use {k8s_openapi, kube};

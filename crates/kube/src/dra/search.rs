@@ -185,7 +185,8 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Takes all devices of a choice, of which there must be one.
+    /// Takes all devices of a choice, of which there must be one. Where a constraint forbids one of them, this is a
+    /// choice that cannot be had; upstream ends the attempt with an error, and does not try the next alternative.
     fn every(&mut self, step: usize, choice: usize) -> Result<bool, Unallocatable> {
         let devices = self.all.get(&(step, choice)).cloned().unwrap_or_default();
         let before = self.picks.len();
@@ -340,7 +341,8 @@ impl<'a> Search<'a> {
         let Slot { device, pool, .. } = &self.reach.slots[slot];
         let counters = &mut self.counters[*pool];
         pools::take(counters, device, Amount::minus);
-        let has_counters = choice.is_admin || counters.values().all(|left| *left >= Amount::ZERO);
+        let needs_none = choice.is_admin || device.consumes_counters.is_none();
+        let has_counters = needs_none || counters.values().all(|left| *left >= Amount::ZERO);
         pools::take(counters, device, Amount::plus);
         has_counters && self.share(choice, slot).is_some()
     }

@@ -183,6 +183,7 @@ fn completed(text: &str) -> String {
 
 /// `attribute.includes(value)`: whether a list holds the value, or a single value is it.
 pub(super) fn includes(env: &mut Env) -> Result<(), DeclarationError> {
+    #[expect(clippy::needless_pass_by_value, reason = "this is what an overload looks like")]
     fn includes<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
         let [this, wanted] = args.as_slice() else {
             return Err(ExecutionError::invalid_argument_count(2, args.len()));

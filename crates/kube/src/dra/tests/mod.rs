@@ -1,5 +1,7 @@
 //! Objects are written as the API shows them.
 
+#![allow(clippy::needless_pass_by_value, reason = "`json!` at the place of an argument reads well")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
