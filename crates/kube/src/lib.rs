@@ -9,6 +9,7 @@
 //! | `books` | what is known of the cluster, between the API and the engine |
 //! | `gang` | which pods start together, as their owners and annotations say |
 //! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
+//! | `rights` | what the API server has to allow, as a table and as the manifest made of it |
 //! | `dra` | claims, and which devices satisfy them |
 
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ pub mod books;
 pub mod dra;
 pub mod gang;
 pub mod judge;
+pub mod rights;
 pub mod world;
 
 /// For tests and benchmarks, which may not depend on them directly.
