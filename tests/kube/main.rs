@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod crds;
+mod deploy;
 mod differential;
 mod dra;
 mod gangs;

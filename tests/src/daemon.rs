@@ -27,11 +27,13 @@ fn main() -> ExitCode {
         }
         [verb] if verb.as_os_str() == "__hold" => hold(),
         [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
-        [verb, kubeconfig, lease_s] if verb.as_os_str() == "scheduler" => told(schedule(kubeconfig, lease_s)),
+        [verb, kubeconfig, lease_s, namespace] if verb.as_os_str() == "scheduler" => {
+            told(schedule(kubeconfig, lease_s, namespace))
+        }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -56,10 +58,10 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
 }
 
 /// The scheduler of a Kubernetes cluster; a lease of 0 seconds is none.
-fn schedule(kubeconfig: &Path, lease_s: &Path) -> Result<(), Box<dyn Error>> {
+fn schedule(kubeconfig: &Path, lease_s: &Path, namespace: &Path) -> Result<(), Box<dyn Error>> {
     let length = Duration::from_secs(lease_s.to_str().unwrap_or_default().parse()?);
     let lease = (!length.is_zero()).then(|| LeaseSettings {
-        namespace: "kube-system".to_owned(),
+        namespace: namespace.display().to_string(),
         name: "phalanx-scheduler".to_owned(),
         holder: world::holder(),
         length,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,12 @@ pub(crate) struct Seat {
 impl Cluster {
     /// So many nodes of 8 GPUs.
     pub(crate) fn of(nodes: usize) -> Self {
-        let options = Options { controller_manager: true, kwok: true, ..Options::default() };
-        let plane = ControlPlane::start(&options).unwrap();
+        Self::with(&Options { controller_manager: true, kwok: true, ..Options::default() }, nodes)
+    }
+
+    /// The same of a control plane of one's choice.
+    pub(crate) fn with(options: &Options, nodes: usize) -> Self {
+        let plane = ControlPlane::start(options).unwrap();
         Fleet::new(nodes).create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
         Self { plane, schedulers: Vec::new(), log }
@@ -50,9 +54,17 @@ impl Cluster {
 
     /// Starts a scheduler; a lease of 0 seconds is none.
     pub(crate) fn schedule(&mut self, lease_s: u64) -> usize {
+        let kubeconfig = self.plane.kubeconfig();
+        self.schedule_as(&kubeconfig, lease_s, "kube-system")
+    }
+
+    /// The same as somebody, with the lease in a namespace.
+    pub(crate) fn schedule_as(&mut self, kubeconfig: &Path, lease_s: u64, namespace: &str) -> usize {
         let log = || Stdio::from(File::options().create(true).append(true).open(&self.log).unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
-            .args(["scheduler".into(), self.plane.kubeconfig().into_os_string(), lease_s.to_string().into()])
+            .arg("scheduler")
+            .arg(kubeconfig)
+            .args([&lease_s.to_string(), namespace])
             .stdin(Stdio::null())
             .stdout(log())
             .stderr(log())

@@ -20,6 +20,40 @@ pub struct GangKey {
     pub part: Option<Arc<str>>,
 }
 
+/// A kind of object that says which pods are a gang.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    pub group: &'static str,
+    pub kind: &'static str,
+    /// The resource in URLs: `mpijobs`.
+    pub plural: &'static str,
+    pub source: Source,
+}
+
+const fn kind(group: &'static str, kind: &'static str, plural: &'static str, source: Source) -> Kind {
+    Kind { group, kind, plural, source }
+}
+
+/// All of them; each is watched where a cluster serves it.
+pub const KINDS: [Kind; 16] = [
+    kind("scheduling.k8s.io", "PodGroup", "podgroups", Source::PodGroup),
+    kind("scheduling.k8s.io", "Workload", "workloads", Source::Workload),
+    kind("batch", "Job", "jobs", Source::Job),
+    kind("jobset.x-k8s.io", "JobSet", "jobsets", Source::JobSet),
+    kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", Source::LeaderWorkerSet),
+    kind("kubeflow.org", "PyTorchJob", "pytorchjobs", Source::PyTorchJob),
+    kind("kubeflow.org", "MPIJob", "mpijobs", Source::MpiJob),
+    kind("kubeflow.org", "TFJob", "tfjobs", Source::TfJob),
+    kind("kubeflow.org", "XGBoostJob", "xgboostjobs", Source::XgBoostJob),
+    kind("kubeflow.org", "PaddleJob", "paddlejobs", Source::PaddleJob),
+    kind("kubeflow.org", "JAXJob", "jaxjobs", Source::JaxJob),
+    kind("ray.io", "RayCluster", "rayclusters", Source::RayCluster),
+    kind("scheduling.volcano.sh", "PodGroup", "podgroups", Source::VolcanoPodGroup),
+    kind("scheduling.run.ai", "PodGroup", "podgroups", Source::KaiPodGroup),
+    kind("scheduling.x-k8s.io", "PodGroup", "podgroups", Source::Coscheduling),
+    kind("scheduling.sigs.k8s.io", "PodGroup", "podgroups", Source::Coscheduling),
+];
+
 /// Which API says that these pods are a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
@@ -83,24 +117,7 @@ impl Source {
     /// What says so where an object of this kind does; nothing for kinds that say nothing of gangs.
     #[must_use]
     pub fn of_kind(group: &str, kind: &str) -> Option<Self> {
-        Some(match (group, kind) {
-            ("scheduling.k8s.io", "PodGroup") => Self::PodGroup,
-            ("scheduling.k8s.io", "Workload") => Self::Workload,
-            ("batch", "Job") => Self::Job,
-            ("jobset.x-k8s.io", "JobSet") => Self::JobSet,
-            ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => Self::LeaderWorkerSet,
-            ("kubeflow.org", "PyTorchJob") => Self::PyTorchJob,
-            ("kubeflow.org", "MPIJob") => Self::MpiJob,
-            ("kubeflow.org", "TFJob") => Self::TfJob,
-            ("kubeflow.org", "XGBoostJob") => Self::XgBoostJob,
-            ("kubeflow.org", "PaddleJob") => Self::PaddleJob,
-            ("kubeflow.org", "JAXJob") => Self::JaxJob,
-            ("ray.io", "RayCluster") => Self::RayCluster,
-            ("scheduling.volcano.sh", "PodGroup") => Self::VolcanoPodGroup,
-            ("scheduling.run.ai", "PodGroup") => Self::KaiPodGroup,
-            ("scheduling.x-k8s.io" | "scheduling.sigs.k8s.io", "PodGroup") => Self::Coscheduling,
-            _ => return None,
-        })
+        KINDS.iter().find(|of| (of.group, of.kind) == (group, kind)).map(|of| of.source)
     }
 
     /// Whether an object stands behind it, without which the gang is not known.

@@ -15,7 +15,7 @@ const WORKER: &str = "worker";
 
 /// A kind of job.
 pub(in crate::gang) struct Kind {
-    kind: &'static str,
+    pub(super) kind: &'static str,
     pub(in crate::gang) source: Source,
     pub(super) plural: &'static str,
     /// The field of `spec` that has the roles.
@@ -24,7 +24,7 @@ pub(in crate::gang) struct Kind {
     order: &'static [&'static str],
 }
 
-const KINDS: [Kind; 6] = [
+pub(super) const KINDS: [Kind; 6] = [
     Kind {
         kind: "PyTorchJob",
         source: Source::PyTorchJob,

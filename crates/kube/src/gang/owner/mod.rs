@@ -149,18 +149,31 @@ pub(super) fn read_spec<'a, T: Deserialize<'a>>(
     })
 }
 
+const SUSPEND: &[&str] = &["spec", "suspend"];
+
+/// Kinds that can be suspended, beside those of Kubeflow: group, kind, resource, field.
+const SUSPENDABLE: [(&str, &str, &str, &[&str]); 5] = [
+    ("batch", "Job", "jobs", SUSPEND),
+    (jobset_names::GROUP, "JobSet", "jobsets", SUSPEND),
+    (kubeflow_names::TRAINER_GROUP, "TrainJob", "trainjobs", SUSPEND),
+    (ray_names::GROUP, "RayCluster", "rayclusters", SUSPEND),
+    (ray_names::GROUP, "RayJob", "rayjobs", SUSPEND),
+];
+
+/// Everything that can be suspended: group and resource.
+pub fn suspendable() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_kubeflow = kubeflow::KINDS.iter().map(|kind| (kubeflow_names::GROUP, kind.plural));
+    SUSPENDABLE.into_iter().map(|(group, _, plural, _)| (group, plural)).chain(of_kubeflow)
+}
+
 /// The field that suspends an object of a known kind.
 fn suspend_of(object: &ObjectRef) -> Option<Suspend> {
-    const SPEC: &[&str] = &["spec", "suspend"];
-    let (plural, path): (&str, &[&str]) = match (object.group(), object.kind.as_str()) {
-        ("batch", "Job") => ("jobs", SPEC),
-        (jobset_names::GROUP, "JobSet") => ("jobsets", SPEC),
-        (kubeflow_names::TRAINER_GROUP, "TrainJob") => ("trainjobs", SPEC),
-        (ray_names::GROUP, "RayCluster") => ("rayclusters", SPEC),
-        (ray_names::GROUP, "RayJob") => ("rayjobs", SPEC),
-        (kubeflow_names::GROUP, kind) => (kubeflow_kind(kind)?.plural, kubeflow::SUSPEND),
-        _ => return None,
-    };
+    let known = (object.group(), object.kind.as_str());
+    let (.., plural, path) =
+        SUSPENDABLE.into_iter().find(|(group, kind, ..)| (*group, *kind) == known).or_else(|| {
+            let kind = (known.0 == kubeflow_names::GROUP).then(|| kubeflow_kind(known.1)).flatten()?;
+            Some((known.0, kind.kind, kind.plural, kubeflow::SUSPEND))
+        })?;
     Some(Suspend { object: object.clone(), plural, path })
 }
 
