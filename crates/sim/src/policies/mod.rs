@@ -38,8 +38,9 @@ const LAS_MS: u64 = 360_000;
 const PROMISES_MAX: usize = 500;
 
 /// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
-pub const NAMES: [(&str, bool); 21] = [
+pub const NAMES: [(&str, bool); 22] = [
     ("phalanx", false),
+    ("phalanx-least-served", false),
     ("fifo", false),
     ("first-fit", false),
     ("best-fit", false),
@@ -80,6 +81,7 @@ pub fn named(
     }
     Ok(match name {
         "phalanx" => Box::new(Phalanx::new(cluster, rules)?),
+        "phalanx-least-served" => Box::new(Phalanx::least_served(cluster, rules, &tuned())?),
         "fifo" => made(Fifo, Preemption::Never { is_strict: true }, near),
         "first-fit" => made(Named("first-fit"), PASSING, Packing::FirstFit),
         "best-fit" => made(Named("best-fit"), PASSING, near),
@@ -121,4 +123,9 @@ impl Order for Named {
     fn key(&mut self, _: &crate::replay::View<'_>, _: usize) -> (u64, f64) {
         (0, 0.0)
     }
+}
+
+fn tuned() -> Vec<u64> {
+    let text = std::env::var("PX_LEVELS").unwrap_or_else(|_| "3250,7200".to_owned());
+    text.split(',').filter_map(|t| t.parse::<u64>().ok()).map(|s| s * 1_000).collect()
 }
