@@ -81,6 +81,14 @@ impl Line {
         self.waiting.iter().map(|(gang, waiting)| (*gang, *waiting))
     }
 
+    /// How many of its queue and class go before a gang because they had less service.
+    pub(crate) fn before_by_service(&self, gang: GangId) -> usize {
+        let Some(place) = self.place_of(gang).filter(|place| place.turn.level > 0) else { return 0 };
+        let rank = self.ask(place.ask).key.rank;
+        let line = self.queues.get(&place.queue).into_iter().flatten();
+        line.filter(|((of, turn), _)| of.0 == rank && turn.level < place.turn.level).count()
+    }
+
     /// The lines of all queues.
     pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)> {
         self.queues.iter().map(|(queue, line)| (*queue, line)).filter(|(_, line)| !line.is_empty())

@@ -81,7 +81,7 @@ pub fn named(
     }
     Ok(match name {
         "phalanx" => Box::new(Phalanx::new(cluster, rules)?),
-        "phalanx-least-served" => Box::new(Phalanx::least_served(cluster, rules, &tuned())?),
+        "phalanx-least-served" => Box::new(Phalanx::least_served(cluster, rules)?),
         "fifo" => made(Fifo, Preemption::Never { is_strict: true }, near),
         "first-fit" => made(Named("first-fit"), PASSING, Packing::FirstFit),
         "best-fit" => made(Named("best-fit"), PASSING, near),
@@ -123,9 +123,4 @@ impl Order for Named {
     fn key(&mut self, _: &crate::replay::View<'_>, _: usize) -> (u64, f64) {
         (0, 0.0)
     }
-}
-
-fn tuned() -> Vec<u64> {
-    let text = std::env::var("PX_LEVELS").unwrap_or_else(|_| "3250,7200".to_owned());
-    text.split(',').filter_map(|t| t.parse::<u64>().ok()).map(|s| s * 1_000).collect()
 }

@@ -10,7 +10,7 @@ use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Advisory, Change, Epoch, Exit, FailureClass, GangId, Input, Job as Submission, JobId, JobName, MemberId,
     Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, QueueOrder, Retry,
-    Settings, Stop, Timestamp, Turn,
+    SERVICE_LEVELS_DEFAULT_MS, Settings, Stop, Timestamp, Turn,
 };
 
 use super::gangs::gang;
@@ -82,13 +82,13 @@ impl Phalanx {
         new.refused.take().map_or(Ok(new), Err)
     }
 
-    /// The same where every queue goes by service, with these thresholds in device-milliseconds where a queue has none of its
-    /// own; jobs of no queue wait in one that does too.
+    /// The same where every queue goes by service, with the thresholds that are the default where it names none; jobs of no
+    /// queue wait in one that does too.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn least_served(cluster: &Machines, rules: &Rules, levels: &[u64]) -> Result<Self, String> {
-        let by_service = QueueOrder::LeastServed { levels: levels.to_vec() };
+    pub fn least_served(cluster: &Machines, rules: &Rules) -> Result<Self, String> {
+        let by_service = QueueOrder::LeastServed { levels: SERVICE_LEVELS_DEFAULT_MS.to_vec() };
         let of = |queue: &Queue| Queue {
             order: if queue.order.is_priority() { by_service.clone() } else { queue.order.clone() },
             ..queue.clone()
