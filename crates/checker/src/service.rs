@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Change, Gang, GangId, GangRecord, Phase, Placement, QueueName, QueueOrder, Served, Timestamp};
+use phalanx_model::{
+    Change, Gang, GangId, GangRecord, Phase, Placement, QueueName, QueueOrder, Served, Timestamp,
+};
 
 use crate::{Checker, Violation};
 

@@ -6,8 +6,8 @@ use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
     Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Eviction,
     EvictionRule, Exit, GangId, GangRecord, Input, Job, JobId, Leave, LevelName, MemberId, MemberRecord,
-    MemberState, NodeName, Order, Outcome, Phase, Placement, PreemptMode, QueueName, Reserved, Served, Settings,
-    Slot, StopCause, Timestamp,
+    MemberState, NodeName, Order, Outcome, Phase, Placement, PreemptMode, QueueName, Reserved, Served,
+    Settings, Slot, StopCause, Timestamp,
 };
 use phalanx_testkit::{JobBuilder, QueueBuilder, gang, job, levels, node, queue};
 

@@ -183,7 +183,8 @@ impl QueueOrder {
     /// The level of who has had so much service: how many thresholds that has reached.
     #[must_use]
     pub fn level_of(&self, served: Served) -> u32 {
-        let reached = self.levels().iter().take_while(|level| served.device_us >= level.saturating_mul(1_000));
+        let reached =
+            self.levels().iter().take_while(|level| served.device_us >= level.saturating_mul(1_000));
         u32::try_from(reached.count()).unwrap_or(u32::MAX)
     }
 }

@@ -2,8 +2,8 @@
 //! something that is there changes it, and what is not named stays.
 
 use phalanx_model::{
-    Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource, SERVICE_LEVELS_MAX,
-    ShapeQuota,
+    Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
+    SERVICE_LEVELS_MAX, ShapeQuota,
 };
 use phalanx_spec::quantity::parse_milli;
 
@@ -222,16 +222,18 @@ fn thousandths(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> 
 
 /// `15m,1h`: device time at which a gang rises by a level each; `none`: by priority and age.
 fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError> {
-    let Some(levels) = bound(word, |w| items(w, ',').map(|item| words.duration_ms(item)).collect::<Result<Vec<u64>, _>>())? else {
+    let Some(levels) =
+        bound(word, |w| items(w, ',').map(|item| words.duration_ms(item)).collect::<Result<Vec<u64>, _>>())?
+    else {
         return Ok(QueueOrder::Priority);
     };
     if levels.len() > SERVICE_LEVELS_MAX || !levels.is_sorted_by(|one, next| one < next) {
-        let what = format!("levels begin with the least, each more than the last; at most {SERVICE_LEVELS_MAX}");
+        let what =
+            format!("levels begin with the least, each more than the last; at most {SERVICE_LEVELS_MAX}");
         return Err(words.error(word, what));
     }
     Ok(QueueOrder::LeastServed { levels })
 }
-
 
 /// `leaf:2x32`: two leaves with 32 nodes each.
 fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError> {

@@ -83,7 +83,7 @@ impl Ledger {
             // A change for whoever had to make way before, as one from outside would be.
             self.evicted.clear();
         }
-        self.shielded.remove(&gang);
+        self.note_shield(gang);
         let known = self.queue_of(gang.job).zip(self.job(gang.job));
         if let Some((queue, job)) = known {
             let (rank, level) = (self.queues.rank_of(job), self.queues.level_of(gang));

@@ -261,12 +261,7 @@ impl Queues {
     ) {
         let (node, first) = (self.at(at), counted.len());
         node.children.iter().for_each(|child| self.count(*child, more, counted, same_due));
-        let new = |seat: Seat, holder| Counted {
-            seat,
-            queue: at,
-            holder,
-            standing: Standing::at(seat),
-        };
+        let new = |seat: Seat, holder| Counted { seat, queue: at, holder, standing: Standing::at(seat) };
         let stays = node.holders.iter().filter(|(_, holder)| !holder.leaves);
         counted.extend(stays.map(|(seat, holder)| new(*seat, holder)));
         counted.extend(more.filter(|(queue, _, _)| *queue == at).map(|(_, seat, holder)| new(seat, holder)));

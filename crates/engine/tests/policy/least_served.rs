@@ -30,7 +30,7 @@ fn who_had_more_makes_way_when_it_reaches_the_level_and_no_sooner() {
     assert_eq!((world.is_running(1), world.is_running(2)), (true, false));
     world.advance(3 * SECOND);
     assert_eq!((world.evictions(1), world.is_running(2)), (1, true));
-    let rule = world.watched.record(World::gang(1)).evicted.map(|eviction| eviction.rule);
+    let rule = world.watched.record(World::gang(1)).evicted.clone().map(|eviction| eviction.rule);
     assert!(matches!(rule, Some(EvictionRule::LessServed { level: 0, over: 1, .. })), "{rule:?}");
     // On one level they go as they came, and nobody takes turns.
     world.advance(20 * HOUR);
@@ -69,7 +69,10 @@ fn of_those_that_wait_less_service_goes_first_whatever_the_priority() {
     world.advance(2 * SECOND);
     assert!(world.is_running(2));
     let report = world.watched.engine.explain(World::gang(1)).unwrap();
-    assert_eq!(report.by_service().as_deref(), Some("goes after 1 gang of its queue that has had less service"));
+    assert_eq!(
+        report.by_service().as_deref(),
+        Some("goes after 1 gang of its queue that has had less service")
+    );
     world.advance(5 * MINUTE);
     assert_eq!((world.is_running(3), world.is_running(1)), (true, false), "before one with more priority");
 }
@@ -117,7 +120,10 @@ fn a_level_stays_with_the_next_leader_though_its_clock_stands_earlier() {
     let mut second = of_lab(2, 8).build();
     second.submitted_at = Timestamp(MINUTE);
     next.step(Timestamp(MINUTE), &[Input::JobSubmitted { job: Box::new(second) }], &mut out);
-    assert!(matches!(next.reason(World::gang(2)), Some(Reason::Preempting { .. })), "it had its hour all the same");
+    assert!(
+        matches!(next.reason(World::gang(2)), Some(Reason::Preempting { .. })),
+        "it had its hour all the same"
+    );
 }
 
 #[test]

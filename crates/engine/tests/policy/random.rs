@@ -286,7 +286,10 @@ impl Run {
                 assert!(!between, "{queue} takes from {borrower}, which is its own");
             }
             EvictionRule::LessServed { queue, level, over } => {
-                assert!(winner.queue == *queue && loser.queue == *queue && level < over, "{by} over {victim}");
+                assert!(
+                    winner.queue == *queue && loser.queue == *queue && level < over,
+                    "{by} over {victim}"
+                );
                 assert_eq!(class(winner).rank, class(loser).rank, "{by} over {victim}");
             }
         }

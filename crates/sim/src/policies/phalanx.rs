@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Advisory, Change, Epoch, Exit, FailureClass, GangId, Input, Job as Submission, JobId, JobName, MemberId,
-    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, QueueOrder, Retry,
-    SERVICE_LEVELS_DEFAULT_MS, Settings, Stop, Timestamp, Turn,
+    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, QueueOrder,
+    Retry, SERVICE_LEVELS_DEFAULT_MS, Settings, Stop, Timestamp, Turn,
 };
 
 use super::gangs::gang;

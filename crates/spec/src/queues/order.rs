@@ -110,7 +110,8 @@ impl QueueFile {
                 && one.value >= next.value
             {
                 let what = format!("{} is not more than {}", next.value.write(), one.value.write());
-                let error = self.source.error(next.place, what, "begin with the least, each more than the last");
+                let error =
+                    self.source.error(next.place, what, "begin with the least, each more than the last");
                 return Err(error.also(&self.source, one.place, "the one before it"));
             }
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, HoldOut, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, QueueEntry, QueueFile, ShapeFile, SharePolicy,
-    SpanFromZero, Weight, Worth,
+    AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, QueueEntry, QueueFile, ShapeFile,
+    SharePolicy, SpanFromZero, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
