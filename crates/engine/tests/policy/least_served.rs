@@ -114,12 +114,12 @@ fn a_level_stays_with_the_next_leader_though_its_clock_stands_earlier() {
     world.advance(8 * MINUTE);
     let mut next = Engine::new(Epoch(2), Config::default());
     let mut out = Outcome::default();
-    next.step(Timestamp(MINUTE), &world.watched.engine.facts(), &mut out);
+    let _ = next.step(Timestamp(MINUTE), &world.watched.engine.facts(), &mut out);
     let record = |engine: &Engine| engine.gang(World::gang(1)).cloned().unwrap();
     assert_eq!(record(&next).served, record(&world.watched.engine).served);
     let mut second = of_lab(2, 8).build();
     second.submitted_at = Timestamp(MINUTE);
-    next.step(Timestamp(MINUTE), &[Input::JobSubmitted { job: Box::new(second) }], &mut out);
+    let _ = next.step(Timestamp(MINUTE), &[Input::JobSubmitted { job: Box::new(second) }], &mut out);
     assert!(
         matches!(next.reason(World::gang(2)), Some(Reason::Preempting { .. })),
         "it had its hour all the same"
