@@ -418,9 +418,9 @@ fn by_service(level: u32, over: u32) -> EvictionRule {
     EvictionRule::LessServed { queue: QueueName::new("lab").unwrap(), level, over }
 }
 
-/// The first has run for an hour on eight devices, and the second waits, both in a queue with a threshold of one.
-fn served(first: JobBuilder, second: JobBuilder) -> Watch {
-    let lab = queue("lab").least_served(&[60 * MINUTE]);
+/// The first has run for an hour on eight devices, and the second waits; the threshold of their queue is in hours of one.
+fn served(first: JobBuilder, second: JobBuilder, hours: u64) -> Watch {
+    let lab = queue("lab").least_served(&[hours * 60 * MINUTE]);
     let mut watch = Watch::new(vec![lab, queue("default")]);
     watch.tell(&[submitted(first), submitted(second)]);
     watch.run(1, 1, 0xff);
@@ -431,7 +431,7 @@ fn served(first: JobBuilder, second: JobBuilder) -> Watch {
 #[test]
 fn less_service_evicts_more_in_one_queue_and_class() {
     let of_lab = |number| one(number, 8).queue("lab");
-    assert_eq!(served(of_lab(1), of_lab(2)).evict(1, 2, by_service(0, 1)), []);
+    assert_eq!(served(of_lab(1), of_lab(2), 1).evict(1, 2, by_service(0, 1)), []);
     let cases = [
         (of_lab(1), of_lab(2), by_service(1, 1), "level 1 does not go before level 1"),
         (of_lab(1), of_lab(2), by_service(0, 2), "is on level 1 and not 2"),
@@ -439,17 +439,15 @@ fn less_service_evicts_more_in_one_queue_and_class() {
         (of_lab(1), of_lab(2).class("research"), by_service(0, 1), "class research is not class training"),
     ];
     for (first, second, rule, seen) in cases {
-        let found = why(&served(first, second).evict(1, 2, rule));
+        let found = why(&served(first, second, 1).evict(1, 2, rule));
         assert!(found.contains(seen), "{seen}: {found}");
     }
 }
 
-/// Six of its seven and a half minutes are not enough for the level.
 #[test]
 fn a_level_is_counted_and_not_believed() {
     let of_lab = |number| one(number, 8).queue("lab");
-    let mut watch = served(of_lab(1), of_lab(2));
-    watch.now -= 54 * MINUTE;
+    let mut watch = served(of_lab(1), of_lab(2), 9);
     assert!(why(&watch.evict(1, 2, by_service(0, 1))).contains("is on level 0 and not 1"));
 }
 
@@ -457,7 +455,7 @@ fn a_level_is_counted_and_not_believed() {
 fn what_a_gang_had_before_a_restart_it_had() {
     let told = |device_us: u64| {
         let first = one(1, 8).queue("lab");
-        let mut watch = served(first.clone(), one(2, 8).queue("lab"));
+        let mut watch = served(first.clone(), one(2, 8).queue("lab"), 1);
         let record = GangRecord {
             phase: Phase::Running { since: Timestamp(1) },
             attempt: 1,
