@@ -88,6 +88,8 @@ pub enum Violation {
     WrongEviction { gang: GangId, by: GangId, why: String },
     #[error("gang {gang} has to make way for gang {by} in turn, and nothing changed from outside in between")]
     EvictedInTurn { gang: GangId, by: GangId },
+    #[error("gang {gang} had {seen} millionths of a second of one device, and its record says {told}")]
+    ServiceForgotten { gang: GangId, seen: u64, told: u64 },
     #[error("gang {gang} resumes on {node}, where what it saved cannot be read")]
     NotWhereItSaved { gang: GangId, node: NodeName },
     #[error("gang {gang} was to start by {} at the latest and still waits at {}", at.0, now.0)]

@@ -34,7 +34,7 @@ pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
     Boundary, Eviction, EvictionRule, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement,
-    Reserved, Resize, Slot, StopCause, StopStage,
+    Reserved, Resize, Served, Slot, StopCause, StopStage,
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use ids::{
@@ -56,8 +56,8 @@ pub use past::PastRuns;
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueReport, Reclaim, Resource,
-    Settings, ShapeQuota,
+    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueOrder, QueueReport,
+    Reclaim, Resource, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,

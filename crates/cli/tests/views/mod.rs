@@ -324,6 +324,7 @@ pub fn dry_run() -> DryRunView {
         estimated_start: Some(Estimate { at: NOW, confidence: Confidence::Now }),
         nearest: Some(ours),
         likely_start: None,
+        less_served: 0,
         ..report()
     };
     let first_fit = FirstFitView {
