@@ -22,9 +22,9 @@ pub mod crd;
 pub mod dra;
 pub mod gang;
 pub mod judge;
+pub mod plugin;
 pub mod rights;
 pub mod world;
-pub mod plugin;
 
 /// For tests and benchmarks, which may not depend on them directly.
 pub use {k8s_openapi, kube};

@@ -294,6 +294,7 @@ pub fn report() -> Report {
             segments: Vec::new(),
         },
         levels: vec![count("cluster", "main", 16, 24, 32), count("leaf", "main/leaf-1", 11, 11, 16)],
+        less_served: 0,
         position: 1,
         of: 3,
         unblock: vec![
