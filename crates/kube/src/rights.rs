@@ -38,7 +38,15 @@ fn right(
 #[must_use]
 pub fn of_cluster() -> Vec<Right> {
     let mut rights = vec![
-        right("", ["nodes", "pods"], WATCH, "what there is, and who uses it"),
+        right("", ["namespaces", "nodes", "pods"], WATCH, "what there is, and who uses it"),
+        right(
+            crate::crd::GROUP,
+            ["nodetopologies", "queues", "sharepolicies"],
+            WATCH,
+            "how the cluster is shared",
+        ),
+        right(crate::crd::GROUP, ["queues/status"], &["patch"], "how a queue stands"),
+        right("events.k8s.io", ["events"], &["create"], "what happened to a gang"),
         right("", ["pods"], &["get"], "whether a binding that got no clear answer was made"),
         right("", ["pods"], &["delete"], "pods of a gang that could not start whole, or whose time is over"),
         right("", ["pods/binding"], &["create"], "where a pod runs, with its rank and devices"),
@@ -52,7 +60,9 @@ pub fn of_cluster() -> Vec<Right> {
         }
         groups
     };
-    let watched = by_group(&mut KINDS.iter().map(|kind| (kind.group, kind.plural)));
+    let says = KINDS.iter().map(|kind| (kind.group, kind.plural));
+    let owns = suspendable().filter(|of| !says.clone().any(|says| says == *of));
+    let watched = by_group(&mut says.clone().chain(owns));
     rights.extend(
         watched.into_iter().map(|(group, plurals)| right(group, plurals, WATCH, "which pods start together")),
     );

@@ -401,7 +401,10 @@ impl Books {
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
         let unsupported = judge::unsupported(pod, judge::Also::default());
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
+        let claims = (!pod.spec.resource_claims.is_empty()).then(|| {
+            "not supported: spec.resourceClaims: claims for devices are not allocated yet".to_owned()
+        });
+        let unsupported = unsupported.first().map(|field| format!("not supported: {field}")).or(claims);
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),

@@ -265,7 +265,12 @@ impl Books {
         let Gang { pods, job, .. } = gang;
         let (Some(submitted), Some(pod)) = (job.as_mut(), pods.get(name)) else { return };
         if submitted.rank_of(name).is_none() && !pod.known.is_going && !pod.known.is_over() {
-            let Some(free) = submitted.seat_for(pod) else { return };
+            let Some(free) = submitted.seat_for(pod) else {
+                let message =
+                    "not supported: its gang has started, and pods that join later do not start".into();
+                let pods = gang.pod_ref(name).into_iter().collect();
+                return self.calls.push(Call::Explain { pods, message });
+            };
             submitted.seats[free].pod = Some(Arc::clone(name));
             self.bind_if_complete(key);
             return;

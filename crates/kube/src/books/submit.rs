@@ -232,7 +232,18 @@ impl Books {
     /// The levels that its rules mean.
     fn topology(&self, spec: &GangSpec) -> Result<Topology, String> {
         let level = |asked: &LevelRef| -> Result<LevelName, String> { self.nodes.level(asked) };
-        let rule = &spec.topology;
+        let rule = match spec.roles.as_slice() {
+            [only] if spec.topology.is_empty() => &only.topology,
+            roles => {
+                if let Some(role) = roles.iter().find(|role| !role.topology.is_empty() && roles.len() > 1) {
+                    return Err(format!("not supported: rules of topology for {} alone", role.name));
+                }
+                &spec.topology
+            }
+        };
+        if rule.segments.iter().any(|segment| segment.is_exclusive) {
+            return Err("not supported: segments with a domain for themselves alone".to_owned());
+        }
         if let Some(exclusive) = rule.exclusive.as_ref() {
             return Err(format!("not supported: a {exclusive} for itself alone"));
         }

@@ -93,6 +93,17 @@ impl Held {
     }
 }
 
+/// Gives the lease back, so that another need not wait for its end.
+pub(super) async fn release(client: &Client, settings: &LeaseSettings) {
+    let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
+    let Ok(mut lease) = api.get(&settings.name).await else { return };
+    if holder(&lease) == Some(&*settings.holder) {
+        spec(&mut lease).holder_identity = Some(String::new());
+        // Whoever replaced it meanwhile has it.
+        let _ = api.replace(&settings.name, &PostParams::default(), &lease).await;
+    }
+}
+
 async fn attempt(
     api: &Api<Lease>,
     settings: &LeaseSettings,
@@ -122,7 +133,8 @@ async fn attempt(
     let lease = api.replace(&settings.name, &PostParams::default(), &next).await?;
     let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
     let transitions = u64::try_from(transitions).unwrap_or(0).saturating_add(1);
-    Ok(Some(Held { lease, transitions, follows_another: has_holder }))
+    // One that gave it back may have had calls on their way as well.
+    Ok(Some(Held { lease, transitions, follows_another: true }))
 }
 
 fn claim(lease: &mut Lease, settings: &LeaseSettings) {

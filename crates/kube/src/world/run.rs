@@ -15,6 +15,8 @@ use phalanx_model::Epoch;
 use phalanx_shell::{Config as EngineConfig, Engine, Pump, unix_now};
 use serde::de::DeserializeOwned;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::call::{self, Caller};
 use super::desk::{Desk, KubeWorld, Message};
 use super::lease::LeaseSettings;
@@ -52,10 +54,10 @@ pub enum SchedulerError {
     Stopped(String),
 }
 
-/// Runs until leadership is lost, or something has to be begun anew.
+/// Runs until it is told to stop (SIGTERM, SIGINT); the lease is given back then.
 ///
 /// # Errors
-/// Always ends with one, see [`SchedulerError`].
+/// When leadership is lost, or something has to be begun anew, see [`SchedulerError`].
 pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let start = |error: std::io::Error| SchedulerError::Start(error.to_string());
     let runtime =
@@ -99,13 +101,18 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         Arc::clone(&epoch),
         sender.clone(),
     ));
-    let facts = desk.gather(|| epoch.load(Ordering::Acquire) > 0).map_err(SchedulerError::Stopped)?;
+    runtime.spawn(end_in_order(sender.clone()));
+    let facts = match desk.gather(|| epoch.load(Ordering::Acquire) > 0) {
+        Ok(facts) => facts,
+        Err(why) if why == TOLD => return Ok(()),
+        Err(why) => return Err(SchedulerError::Stopped(why)),
+    };
     let (nodes, gangs) = desk.books.counts();
     metrics.is_leader.set(1);
     say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
     {
         let _inside = runtime.enter();
-        tokio::spawn(Caller::new(client, sender.clone(), settings.binding, metrics).run(receiver));
+        tokio::spawn(Caller::new(client.clone(), sender.clone(), settings.binding, metrics).run(receiver));
     }
     let engine = Engine::new(Epoch(epoch.load(Ordering::Acquire)), EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
@@ -116,7 +123,28 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let why = desk.run(&handle);
     handle.stop();
     let _ = pump.join();
-    Err(SchedulerError::Stopped(why))
+    if why != TOLD {
+        return Err(SchedulerError::Stopped(why));
+    }
+    if let Some(lease) = &settings.lease {
+        // Calls that are on their way have ended by then, or the successor waits for them.
+        runtime.block_on(lease::release(&client, lease));
+    }
+    Ok(())
+}
+
+/// Why it stopped, where somebody asked it to.
+const TOLD: &str = "told to stop";
+
+/// SIGTERM and SIGINT end the process in order.
+async fn end_in_order(desk: mpsc::Sender<Message>) {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
+    let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let _ = desk.send(Message::Stop(TOLD.to_owned()));
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
