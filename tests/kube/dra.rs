@@ -194,6 +194,8 @@ fn with_allocation(claim: &ResourceClaim, allocation: &AllocationResult) -> Valu
     value["apiVersion"] = json!("resource.k8s.io/v1");
     value["kind"] = json!("ResourceClaim");
     value["status"] = json!({"allocation": allocation});
+    // Without a time kube-scheduler writes one itself, and is refused: an allocation cannot be changed.
+    value["status"]["allocation"]["allocationTimestamp"] = json!("2026-01-01T00:00:00Z");
     value
 }
 

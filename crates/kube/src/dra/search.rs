@@ -37,7 +37,8 @@ impl Inventory {
     ///
     /// `prefer` says which devices the placement chose; others are taken only where these do not do. `share_id`
     /// makes a UUID for each share of a device. At most `tried_max` devices are tried. Nothing is remembered: the
-    /// caller tells with [`Inventory::claim_applied`] once it means to write the results.
+    /// caller tells with [`Inventory::claim_applied`] once it means to write the results, with the time as their
+    /// `allocationTimestamp`: kube-scheduler cannot bind a pod to a claim whose allocation has none.
     ///
     /// # Errors
     /// When the claims cannot be satisfied on this node, cannot be understood, or the bound was reached.
