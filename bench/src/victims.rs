@@ -95,18 +95,8 @@ impl Instance {
         let levels =
             Levels::new(vec![LevelName::new("leaf").map_err(name)?], LevelName::new("node").map_err(name)?);
         let node = |at: u32| -> Result<Node, String> {
-            let text = format!("n{at}");
-            Ok(Node {
-                name: NodeName::new(&text).map_err(name)?,
-                path: vec![DomainName::new(format!("l{}", at / 3)).map_err(name)?],
-                address: text,
-                admin: phalanx_model::Admin::Open,
-                machine: Arc::clone(&machine),
-                uuids: Vec::new(),
-                foreign: DeviceMask::EMPTY,
-                torus: None,
-                spot: None,
-            })
+            let path = vec![DomainName::new(format!("l{}", at / 3)).map_err(name)?];
+            Ok(Node::new(NodeName::new(format!("n{at}")).map_err(name)?, path, Arc::clone(&machine)))
         };
         let nodes = (0..NODES).map(node).collect::<Result<Vec<_>, _>>()?;
         let costs = phalanx_cost::compile(&nodes, &BTreeMap::new());

@@ -75,7 +75,7 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
         EvictionRule::Guarantee { queue, borrower } | EvictionRule::FairShare { queue, borrower } => {
             (queue.as_str(), borrower.as_str()) == ("vision", "speech")
         }
-        EvictionRule::Class { .. } => false,
+        EvictionRule::Class { .. } | EvictionRule::LessServed { .. } => false,
     };
     assert!(is_of_queues, "{evicted:?}");
     let Ok(Answer::Jobs(jobs)) = bench.ask(Verb::List { finished: false, owner: None, limit: 10 }) else {

@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_kube::books;
+use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
 use phalanx_local::daemon::{UpOptions, up};
 use phalanx_local::protocol::Answer;
+use phalanx_model::QueueName;
 use phalanx_node::shim;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
@@ -23,10 +27,13 @@ fn main() -> ExitCode {
         }
         [verb] if verb.as_os_str() == "__hold" => hold(),
         [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
+        [verb, kubeconfig, lease_s, namespace] if verb.as_os_str() == "scheduler" => {
+            told(schedule(kubeconfig, lease_s, namespace))
+        }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -48,6 +55,33 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
     let (cluster, queues) = (file(0), file(1));
     let options = UpOptions { cluster, queues, ..UpOptions::new(Paths::new(state)) };
     Ok(up(&options)?)
+}
+
+/// The scheduler of a Kubernetes cluster; a lease of 0 seconds is none.
+fn schedule(kubeconfig: &Path, lease_s: &Path, namespace: &Path) -> Result<(), Box<dyn Error>> {
+    let length = Duration::from_secs(lease_s.to_str().unwrap_or_default().parse()?);
+    let lease = (!length.is_zero()).then(|| LeaseSettings {
+        namespace: namespace.display().to_string(),
+        name: "phalanx-scheduler".to_owned(),
+        holder: world::holder(),
+        length,
+        renew: length / 5,
+    });
+    let books = books::Options {
+        scheduler_name: "phalanx".to_owned(),
+        queue: QueueName::new("default")?,
+        ready_ms: 60_000,
+        vacant_ms: 20_000,
+    };
+    let binding = Duration::from_secs(10);
+    Ok(world::run(&Settings {
+        kubeconfig: Some(kubeconfig.into()),
+        context: None,
+        books,
+        binding,
+        lease,
+        listen: None,
+    })?)
 }
 
 /// Sends the verb on stdin as whoever this process is, and prints every answer as a line.

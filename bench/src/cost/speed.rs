@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use phalanx_cost::{Collective, Compiled, Constants, Rank, Scratch};
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine,
-    Nic, Node, NodeName, Origin, Port,
+    CostTable, Device, DeviceMask, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine, Nic,
+    Node, NodeName, Origin, Port,
 };
 use serde::Serialize;
 
@@ -72,15 +72,8 @@ fn cluster(count: usize) -> Result<(Vec<Node>, Levels, CostTable), phalanx_model
     let node = |index: usize| {
         let path = vec![DomainName::new("c")?, DomainName::new(format!("leaf{:05}", index / PER_LEAF))?];
         Ok(Node {
-            name: NodeName::new(format!("n{index:05}"))?,
-            path,
             address: String::new(),
-            admin: Admin::Open,
-            machine: machine.clone(),
-            uuids: Vec::new(),
-            foreign: DeviceMask::EMPTY,
-            spot: None,
-            torus: None,
+            ..Node::new(NodeName::new(format!("n{index:05}"))?, path, machine.clone())
         })
     };
     Ok(((0..count).map(node).collect::<Result<_, _>>()?, levels, table))

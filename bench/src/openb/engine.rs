@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use phalanx_engine::Placer;
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, Gang, LevelName, Levels, Machine, ModelNeed, NameError,
-    Needs, Node as Host, NodeName, Origin, PartNeed, Program, ShapeName, Topology, Traffic,
+    CostTable, Device, DomainName, Gang, LevelName, Levels, Machine, ModelNeed, NameError, Needs,
+    Node as Host, NodeName, Origin, PartNeed, Program, ShapeName, Topology, Traffic,
 };
 
 use super::trace::{Node, Pod, Trace};
@@ -35,17 +35,8 @@ pub(super) fn placer(nodes: &[Node]) -> Result<Placer, NameError> {
             memory_bytes: amount(node.memory) << 20,
             ..Machine::bare(Origin::Declared)
         };
-        hosts.push(Host {
-            name: NodeName::new(format!("node-{at}"))?,
-            path: vec![cluster.clone()],
-            address: String::new(),
-            admin: Admin::Open,
-            machine: machines.entry(key).or_insert_with(|| Arc::new(machine)).clone(),
-            uuids: Vec::new(),
-            foreign: DeviceMask::EMPTY,
-            spot: None,
-            torus: None,
-        });
+        let machine = machines.entry(key).or_insert_with(|| Arc::new(machine)).clone();
+        hosts.push(Host::new(NodeName::new(format!("node-{at}"))?, vec![cluster.clone()], machine));
     }
     let levels = Levels::new(vec![LevelName::new("cluster")?], LevelName::new("node")?);
     Ok(Placer::new(&levels, hosts, &CostTable::default()))

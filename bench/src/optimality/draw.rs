@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainCost, DomainName, Gang, LevelCost, LevelName, Levels,
-    Machine, Needs, Node, NodeName, Origin, Pattern, Program, Segment, Topology, Traffic,
+    CostTable, Device, DeviceMask, DomainCost, DomainName, Gang, LevelCost, LevelName, Levels, Machine,
+    Needs, Node, NodeName, Origin, Pattern, Program, Segment, Topology, Traffic,
 };
 
 use super::hardware;
@@ -198,17 +198,7 @@ fn cluster(rng: &mut Rng, names: &[&str], nodes: u64, fabric: Fabric) -> Cluster
         let name =
             NodeName::new(format!("n{number}")).unwrap_or_else(|_| unreachable!("a letter and a number"));
         let address = name.to_string();
-        Node {
-            name,
-            path,
-            address,
-            admin: Admin::Open,
-            machine: Arc::new(machine),
-            uuids: Vec::new(),
-            foreign,
-            spot: None,
-            torus: None,
-        }
+        Node { address, foreign, ..Node::new(name, path, Arc::new(machine)) }
     });
     let mut nodes: Vec<Node> = nodes.collect();
     nodes.sort_by(|a, b| (&a.path, &a.name).cmp(&(&b.path, &b.name)));

@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, Gang, LevelCost, Levels, Machine, Needs, NicCost, Node,
+    CostTable, Device, DeviceMask, DomainName, Gang, LevelCost, Levels, Machine, Needs, NicCost, Node,
     NodeName, Origin, Pattern, Placement, Program, Segment, ShapeCost, ShapeName, Slot, Topology, Traffic,
 };
 
@@ -40,17 +40,9 @@ fn cluster(leaves: &[&[u32]], leaf: (u32, u32), node: (u32, u32)) -> Cluster {
         for free in *free {
             let name = format!("n{}", nodes.len());
             let path = ["all".to_owned(), format!("leaf{at}")].map(|name| DomainName::new(name).unwrap());
-            nodes.push(Node {
-                name: NodeName::new(&name).unwrap(),
-                path: path.to_vec(),
-                address: name,
-                admin: Admin::Open,
-                machine: machine.clone(),
-                uuids: Vec::new(),
-                foreign: machine.device_mask().minus(DeviceMask::first(*free)),
-                spot: None,
-                torus: None,
-            });
+            let node = Node::new(NodeName::new(name).unwrap(), path.to_vec(), machine.clone());
+            let foreign = machine.device_mask().minus(DeviceMask::first(*free));
+            nodes.push(Node { foreign, ..node });
         }
     }
     Cluster { levels: Levels::new(vec![level("cluster"), level("leaf")], level("node")), table, nodes }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use phalanx_discover::topo_m;
 use phalanx_engine::{Config, Engine, Placer};
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, DomainName, Epoch, Exit, Gang, Input, Job, JobId, JobName, LevelName,
-    Levels, Machine, MemberId, Needs, Node, NodeName, Order, Outcome, Owner, Pattern, Policy, Program,
-    QueueName, Segment, ShapeCost, Timestamp, Topology, Traffic,
+    CostTable, DeviceMask, DomainName, Epoch, Exit, Gang, Input, Job, JobId, JobName, LevelName, Levels,
+    Machine, MemberId, Needs, Node, NodeName, Order, Outcome, Owner, Pattern, Policy, Program, QueueName,
+    Segment, ShapeCost, Timestamp, Topology, Traffic,
 };
 
 use super::{Ask, Cluster, GPUS_PER_NODE, Placed};
@@ -48,17 +48,9 @@ fn facts(cluster: &Cluster, costs: &mut CostTable) -> Result<(Levels, Vec<Node>)
     let levels = Levels::new(above, LevelName::new("node").map_err(name)?);
     let mut nodes = Vec::new();
     for ((text, path), free) in cluster.names.iter().zip(&cluster.paths).zip(&cluster.free) {
-        nodes.push(Node {
-            name: NodeName::new(text).map_err(name)?,
-            path: path.iter().map(DomainName::new).collect::<Result<_, _>>().map_err(name)?,
-            address: text.clone(),
-            admin: Admin::Open,
-            machine: Arc::clone(&machine),
-            uuids: Vec::new(),
-            foreign: DeviceMask::first(GPUS_PER_NODE - free),
-            spot: None,
-            torus: None,
-        });
+        let path = path.iter().map(DomainName::new).collect::<Result<_, _>>().map_err(name)?;
+        let node = Node::new(NodeName::new(text).map_err(name)?, path, Arc::clone(&machine));
+        nodes.push(Node { foreign: DeviceMask::first(GPUS_PER_NODE - free), ..node });
     }
     Ok((levels, nodes))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use phalanx_cost::compile;
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine,
-    Nic, Node, NodeName, Origin, Port, ShapeName,
+    CostTable, Device, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine, Nic, Node,
+    NodeName, Origin, Port, ShapeName,
 };
 
 pub(crate) const GPUS_PER_NODE: u32 = 8;
@@ -38,15 +38,8 @@ pub(crate) fn build(nodes: u32, leaves_per_block: u32) -> Result<(Levels, Vec<No
             .collect::<Result<_, _>>()
             .map_err(text)?;
         all.push(Node {
-            name: NodeName::new(format!("node-{index}")).map_err(text)?,
-            path,
             address: String::new(),
-            admin: Admin::Open,
-            machine: machine.clone(),
-            uuids: Vec::new(),
-            foreign: DeviceMask::EMPTY,
-            spot: None,
-            torus: None,
+            ..Node::new(NodeName::new(format!("node-{index}")).map_err(text)?, path, machine.clone())
         });
     }
     // 32 x 400 GB/s below each leaf and as much above it; 2:1 above the blocks. Latencies as one switch hop each.

@@ -25,12 +25,15 @@ impl Checker {
                     found.push(Violation::OverCapacity { node, what, has, wanted });
                 }
             };
-            check("cpu_milli", node.machine.cpu_milli, &|needs| needs.cpu_milli);
-            check("memory_bytes", node.machine.memory_bytes, &|needs| needs.memory_bytes);
+            let others = &node.foreign_use;
+            check("cpu_milli", node.machine.cpu_milli.saturating_sub(others.cpu_milli), &|n| n.cpu_milli);
+            let memory = node.machine.memory_bytes.saturating_sub(others.memory_bytes);
+            check("memory_bytes", memory, &|needs| needs.memory_bytes);
             for resource in &resources {
                 if self.is_counted_on_nodes(resource) {
-                    let has = node.machine.named.get(*resource).copied().unwrap_or(0);
-                    check(resource.as_str(), has, &|needs| amount(needs, resource));
+                    let all = node.machine.named.get(*resource).copied().unwrap_or(0);
+                    let theirs = others.named.get(*resource).copied().unwrap_or(0);
+                    check(resource.as_str(), all.saturating_sub(theirs), &|needs| amount(needs, resource));
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::attempt::Attempt;
 use crate::evictions::Evictions;
 use crate::promises::Promises;
 use crate::queues::Queues;
+use crate::service::Service;
 use crate::services::Services;
 use crate::start::Start;
 use crate::turns::Turns;
@@ -29,6 +30,7 @@ pub struct Checker {
     pub(crate) evictions: Evictions,
     pub(crate) promises: Promises,
     pub(crate) services: Services,
+    pub(crate) service: Service,
     pub(crate) levels: Option<Levels>,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
@@ -53,7 +55,11 @@ impl Checker {
     /// One step: when it was, the facts that went in, what came out.
     pub fn observe(&mut self, now: Timestamp, inputs: &[Input], out: &Outcome) -> Vec<Violation> {
         let mut found = Vec::new();
+        let is_behind = now < self.now;
         self.now = self.now.max(now);
+        if is_behind {
+            self.service.clock_went_back();
+        }
         let refused: Vec<&str> = out.changes.iter().filter_map(refused).collect();
         for input in inputs {
             self.queues.fact(input, &refused);
@@ -86,6 +92,7 @@ impl Checker {
             }
             self.order(&effect.order, &mut found);
         }
+        self.serve(&out.changes, is_behind);
         self.check_evictions(&out.changes, &started, &mut found);
         out.changes.iter().for_each(|change| self.promises.change(change));
         self.check_promises(&mut found);
@@ -115,9 +122,11 @@ impl Checker {
                 self.jobs.insert(job.id, (**job).clone());
                 self.unlisted_jobs.remove(&job.id);
                 for record in gangs {
+                    self.check_service(record, found);
                     self.observe_record(record, found);
                 }
             }
+            Input::JobForgotten { job } => self.service.forget(|gang| gang.job == *job),
             Input::CancelRequested { job, .. } if self.jobs.contains_key(job) => {
                 self.cancelled.insert(*job);
             }

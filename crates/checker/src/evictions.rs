@@ -114,6 +114,11 @@ impl Evictions {
         }
     }
 
+    /// Who made way before may have others make way now.
+    pub(crate) fn something_changed(&mut self) {
+        self.made_way.clear();
+    }
+
     /// Whether `first` made way for `last`, or for one that did.
     fn reaches(&self, first: GangId, last: GangId) -> bool {
         let mut seen = BTreeSet::from([first]);
@@ -241,6 +246,12 @@ impl Checker {
                 .is_no_borrower(gang, by, queue, borrower)
                 .or_else(|| self.is_above_guarantee(gang, by, queue, leaving)),
             EvictionRule::FairShare { queue, borrower } => self.is_no_borrower(gang, by, queue, borrower),
+            EvictionRule::LessServed { .. } if own.rank != others.rank => {
+                Some(format!("class {} is not class {}", others.name, own.name))
+            }
+            EvictionRule::LessServed { queue, level, over } => {
+                self.is_served_less(gang, by, queue, (*level, *over))
+            }
         }
     }
 

@@ -18,6 +18,7 @@ pub mod mig;
 mod neighbours;
 mod promises;
 mod queues;
+mod service;
 mod services;
 mod start;
 mod turns;

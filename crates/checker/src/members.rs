@@ -50,6 +50,9 @@ impl Checker {
         if needs.avoid.contains(&slot.node) {
             found.push(Violation::NodeAvoided { gang, node: slot.node.clone() });
         }
+        if let Some(set) = needs.within.as_ref().filter(|set| !node.sets.contains(set)) {
+            found.push(Violation::OutsideSet { gang, node: slot.node.clone(), set: set.clone() });
+        }
         let (wanted, got) = (if needs.part.is_some() { 1 } else { needs.devices }, slot.devices.count());
         if got != wanted {
             found.push(Violation::WrongDeviceCount { gang, rank, needs: wanted, got });

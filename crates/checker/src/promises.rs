@@ -66,7 +66,7 @@ impl Checker {
     pub(crate) fn check_promises(&mut self, found: &mut Vec<Violation>) {
         let all = std::mem::take(&mut self.promises.by);
         for (gang, at) in all {
-            if self.may_be_overtaken(gang) {
+            if self.may_be_overtaken(gang) || self.may_be_served_before(gang) {
                 continue;
             }
             if self.is_strict && self.now > at {

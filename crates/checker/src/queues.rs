@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::queue::contains;
 use phalanx_model::{
-    Class, Device, DevicePart, GangId, Input, Job, Needs, PartNeed, Queue, QueueName, Reclaim, Resource,
-    Settings,
+    Class, Device, DevicePart, GangId, Input, Job, Needs, PartNeed, Queue, QueueName, QueueOrder, Reclaim,
+    Resource, Settings,
 };
 
 use crate::mig::Board;
@@ -83,6 +83,11 @@ impl Queues {
     pub(crate) fn guaranteed_goods(&self) -> BTreeSet<&Resource> {
         let said = self.queues.values().flat_map(|queue| queue.guaranteed.keys());
         said.chain([&Resource::Gpus]).collect()
+    }
+
+    /// What a queue goes by, if somebody told of it.
+    pub(crate) fn order(&self, name: &QueueName) -> Option<&QueueOrder> {
+        self.queues.get(name).map(|queue| &queue.order)
     }
 
     /// Whether a queue is not there although queues are.

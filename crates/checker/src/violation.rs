@@ -1,6 +1,8 @@
 //! What can be wrong, in words.
 
-use phalanx_model::{DeviceMask, GangId, MemberId, NodeName, QueueName, Resource, ResourceName, Timestamp};
+use phalanx_model::{
+    DeviceMask, GangId, MemberId, NodeName, NodeSet, QueueName, Resource, ResourceName, Timestamp,
+};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +23,8 @@ pub enum Violation {
     NodeNotNamed { gang: GangId, node: NodeName },
     #[error("gang {gang} was placed on {node}, which it avoids")]
     NodeAvoided { gang: GangId, node: NodeName },
+    #[error("gang {gang} was placed on {node}, which is not in the set {set}")]
+    OutsideSet { gang: GangId, node: NodeName, set: NodeSet },
     #[error("gang {gang} stands on {node} beside {other}, and one of them wants to be alone there")]
     NotAlone { gang: GangId, other: String, node: NodeName },
     #[error("rank {rank} of gang {gang} needs {needs} devices and got {got}")]
@@ -84,6 +88,8 @@ pub enum Violation {
     WrongEviction { gang: GangId, by: GangId, why: String },
     #[error("gang {gang} has to make way for gang {by} in turn, and nothing changed from outside in between")]
     EvictedInTurn { gang: GangId, by: GangId },
+    #[error("gang {gang} had {seen} millionths of a second of one device, and its record says {told}")]
+    ServiceForgotten { gang: GangId, seen: u64, told: u64 },
     #[error("gang {gang} resumes on {node}, where what it saved cannot be read")]
     NotWhereItSaved { gang: GangId, node: NodeName },
     #[error("gang {gang} was to start by {} at the latest and still waits at {}", at.0, now.0)]

@@ -5,8 +5,9 @@
 use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
     Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Eviction,
-    EvictionRule, Exit, GangId, Input, Job, JobId, Leave, LevelName, MemberId, NodeName, Order, Outcome,
-    Placement, PreemptMode, QueueName, Reserved, Settings, Slot, StopCause, Timestamp,
+    EvictionRule, Exit, GangId, GangRecord, Input, Job, JobId, Leave, LevelName, MemberId, MemberRecord,
+    MemberState, NodeName, Order, Outcome, Phase, Placement, PreemptMode, QueueName, Reserved, Served,
+    Settings, Slot, StopCause, Timestamp,
 };
 use phalanx_testkit::{JobBuilder, QueueBuilder, gang, job, levels, node, queue};
 
@@ -411,4 +412,62 @@ fn a_replica_beyond_those_that_are_wanted_starts_only_while_one_leaves() {
     assert_eq!(watch.say(vec![replaced()]), []);
     watch.exit(1, 1);
     assert!(why(&watch.start(1, 2, 0x30)).contains(beyond));
+}
+
+fn by_service(level: u32, over: u32) -> EvictionRule {
+    EvictionRule::LessServed { queue: QueueName::new("lab").unwrap(), level, over }
+}
+
+/// The first has run for an hour on eight devices, and the second waits; the threshold of their queue is in hours of one.
+fn served(first: JobBuilder, second: JobBuilder, hours: u64) -> Watch {
+    let lab = queue("lab").least_served(&[hours * 60 * MINUTE]);
+    let mut watch = Watch::new(vec![lab, queue("default")]);
+    watch.tell(&[submitted(first), submitted(second)]);
+    watch.run(1, 1, 0xff);
+    watch.now += 60 * MINUTE;
+    watch
+}
+
+#[test]
+fn less_service_evicts_more_in_one_queue_and_class() {
+    let of_lab = |number| one(number, 8).queue("lab");
+    assert_eq!(served(of_lab(1), of_lab(2), 1).evict(1, 2, by_service(0, 1)), []);
+    let cases = [
+        (of_lab(1), of_lab(2), by_service(1, 1), "level 1 does not go before level 1"),
+        (of_lab(1), of_lab(2), by_service(0, 2), "is on level 1 and not 2"),
+        (of_lab(1), one(2, 8), by_service(0, 1), "not both of queue lab"),
+        (of_lab(1), of_lab(2).class("research"), by_service(0, 1), "class research is not class training"),
+    ];
+    for (first, second, rule, seen) in cases {
+        let found = why(&served(first, second, 1).evict(1, 2, rule));
+        assert!(found.contains(seen), "{seen}: {found}");
+    }
+}
+
+#[test]
+fn a_level_is_counted_and_not_believed() {
+    let of_lab = |number| one(number, 8).queue("lab");
+    let mut watch = served(of_lab(1), of_lab(2), 9);
+    assert!(why(&watch.evict(1, 2, by_service(0, 1))).contains("is on level 0 and not 1"));
+}
+
+#[test]
+fn what_a_gang_had_before_a_restart_it_had() {
+    let told = |device_us: u64| {
+        let first = one(1, 8).queue("lab");
+        let mut watch = served(first.clone(), one(2, 8).queue("lab"), 1);
+        let record = GangRecord {
+            phase: Phase::Running { since: Timestamp(1) },
+            attempt: 1,
+            placement: Some(place(0xff)),
+            members: vec![MemberRecord { state: MemberState::Running }],
+            served: Served { device_us, until: Timestamp(1 + 30 * MINUTE) },
+            ..GangRecord::pending(id(1), Timestamp(0))
+        };
+        let observed = Input::JobObserved { job: Box::new(first.build()), gangs: vec![record] };
+        watch.step(&[observed], &Outcome::default())
+    };
+    let half_an_hour_us = 30 * MINUTE * 8 * 1_000;
+    assert_eq!(told(half_an_hour_us), []);
+    assert!(matches!(told(half_an_hour_us - 1)[..], [Violation::ServiceForgotten { .. }]));
 }

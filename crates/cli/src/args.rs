@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod calendar;
+mod scheduler;
 mod topo;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
+pub(crate) use scheduler::Scheduler;
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 
 const EXIT_CODES: &str = "\
@@ -121,6 +123,8 @@ pub(crate) enum Verb {
     },
     /// Show what happened, decision by decision with reasons, and how things were then: out of the journal.
     Replay(Replay),
+    /// Schedule the pods of a Kubernetes cluster.
+    Scheduler(Scheduler),
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
     #[command(disable_help_flag = true)]
     Sim {

@@ -29,9 +29,9 @@ pub struct Fleet {
 
 impl Fleet {
     /// The label of the rack, as `rack-3`.
-    pub const RACK: &str = "cloud.phalanx.dev/rack";
+    pub const RACK: &str = "fabric.topograph.run/tier-0";
     /// The label of the block, as `block-0`.
-    pub const BLOCK: &str = "cloud.phalanx.dev/block";
+    pub const BLOCK: &str = "fabric.topograph.run/tier-1";
 
     /// Nodes of 8 GPUs, 96 CPUs and 1,024 GiB, 32 in a rack and 256 in a block.
     #[must_use]
@@ -123,10 +123,10 @@ impl Fleet {
     }
 }
 
-/// `work` for each of `0..count`, over as many connections as a fleet is made with, until the first error.
+/// `work` for each of `0..count`, on several threads, until the first error.
 ///
 /// # Errors
-/// The first of `work`.
+/// The first of `work`; what was begun elsewhere is still finished.
 pub fn in_parallel(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -> Result<(), Error> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {

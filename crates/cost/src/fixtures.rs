@@ -1,8 +1,7 @@
 //! Machines for tests.
 
 use phalanx_model::{
-    Admin, Device, DeviceMask, DomainName, Link, LinkKind, Machine, Nic, Node, NodeName, Origin, Port,
-    ShapeName,
+    Device, DomainName, Link, LinkKind, Machine, Nic, Node, NodeName, Origin, Port, ShapeName,
 };
 
 pub(crate) fn device(model: &str) -> Device {
@@ -89,14 +88,11 @@ pub(crate) fn machine(model: &str, devices: u32, kind: impl Fn(u32, u32) -> Link
 /// A node at `path` under the levels `cluster, leaf` or any others of equal number.
 pub(crate) fn node(name: &str, path: &[&str], machine: Machine) -> Node {
     Node {
-        name: NodeName::new(name).unwrap(),
-        path: path.iter().map(|domain| DomainName::new(*domain).unwrap()).collect(),
         address: String::new(),
-        admin: Admin::Open,
-        machine: std::sync::Arc::new(machine),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        spot: None,
-        torus: None,
+        ..Node::new(
+            NodeName::new(name).unwrap(),
+            path.iter().map(|domain| DomainName::new(*domain).unwrap()).collect(),
+            std::sync::Arc::new(machine),
+        )
     }
 }

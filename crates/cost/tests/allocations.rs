@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use phalanx_cost::{Collective, Compiled, Constants, Rank, Scratch};
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine,
-    Node, NodeName, Origin, Port,
+    CostTable, Device, DeviceMask, DomainName, LevelCost, LevelName, Levels, Link, LinkKind, Machine, Node,
+    NodeName, Origin, Port,
 };
 
 struct Counting;
@@ -49,15 +49,12 @@ fn cluster() -> Compiled {
     }
     let machine = Arc::new(machine);
     let node = |index: usize| Node {
-        name: NodeName::new(format!("n{index:03}")).expect("a good name"),
-        path: vec![DomainName::new(format!("leaf{}", index / 32)).expect("a good name")],
         address: String::new(),
-        admin: Admin::Open,
-        machine: machine.clone(),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        spot: None,
-        torus: None,
+        ..Node::new(
+            NodeName::new(format!("n{index:03}")).expect("a good name"),
+            vec![DomainName::new(format!("leaf{}", index / 32)).expect("a good name")],
+            machine.clone(),
+        )
     };
     let nodes: Vec<Node> = (0..128).map(node).collect();
     let levels = Levels::new(vec![level("leaf")], level("node"));

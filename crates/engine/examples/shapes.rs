@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use phalanx_engine::{Placer, Share};
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, Gang, LevelName, Levels, Machine, Needs, Node,
-    NodeName, Origin, Program, Topology, Torus, TorusPlace,
+    CostTable, Device, DomainName, Gang, LevelName, Levels, Machine, Needs, Node, NodeName, Origin, Program,
+    Topology, Torus, TorusPlace,
 };
 
 fn main() {
@@ -59,15 +59,13 @@ fn hosts() -> impl Iterator<Item = Node> {
     let machine = Arc::new(Machine { devices: vec![device; 4], ..Machine::bare(Origin::Declared) });
     let corners = (0..8).flat_map(|x| (0..10).flat_map(move |y| (0..28).map(move |z| [2 * x, 2 * y, z])));
     corners.map(move |at| Node {
-        name: NodeName::new(format!("host-{}-{}-{}", at[0], at[1], at[2])).unwrap(),
-        path: vec![DomainName::new("cluster").unwrap()],
         address: String::new(),
-        admin: Admin::Open,
-        machine: Arc::clone(&machine),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        spot: None,
         torus: Some(TorusPlace { torus: 0, at }),
+        ..Node::new(
+            NodeName::new(format!("host-{}-{}-{}", at[0], at[1], at[2])).unwrap(),
+            vec![DomainName::new("cluster").unwrap()],
+            Arc::clone(&machine),
+        )
     })
 }
 

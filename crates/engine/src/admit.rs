@@ -399,6 +399,9 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         n if !n.avoid.is_empty() && fits_without(|g| g.needs.avoid.clear()) => {
             "; the nodes it avoids are what is short"
         }
+        n if n.within.is_some() && fits_without(|g| g.needs.within = None) => {
+            "; nodes in the set that it may use are what is short"
+        }
         n if !n.named.is_empty() && fits_without(|g| g.needs.named.clear()) => {
             "; the resources it names are what is short"
         }

@@ -29,6 +29,7 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
             estimated_start: None,
             nearest: record.placement.clone(),
             likely_start: None,
+            less_served: 0,
         });
     }
     let wanted = ledger.wanted(id)?;
@@ -49,6 +50,7 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let mut report = outlook.report(id, gang, reason, now);
     report.position = to_u32(position + 1);
     report.of = to_u32(order.len());
+    report.less_served = to_u32(ledger.line().before_by_service(id));
     Some(report)
 }
 
@@ -150,6 +152,7 @@ impl Outlook<'_> {
             estimated_start: None,
             nearest: None,
             likely_start: None,
+            less_served: 0,
             reason,
         };
         if let Some(placement) = now {

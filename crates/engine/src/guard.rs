@@ -73,6 +73,10 @@ pub enum Guard {
     RunsAfterRestart,
     /// An end that is told is believed.
     EndIsHeard,
+    /// In a queue that goes by service, only who had more makes way.
+    ServedMoreYields,
+    /// What a gang had before a restart it had.
+    ServiceSurvives,
 }
 
 /// The guards that stand: all.

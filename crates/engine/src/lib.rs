@@ -221,6 +221,11 @@ impl Engine {
         self.ledger.reshapes(gang)
     }
 
+    /// What each queue used in the past, faded to now; queues that used nothing are left out.
+    pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
+        self.ledger.queues().past()
+    }
+
     /// Every queue, parents before their children, siblings in natural order of names.
     #[must_use]
     pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {

@@ -6,16 +6,25 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `api` | the shapes of objects: only the fields that are used, so that 40,000 pods stay small |
+//! | `crd` | our own resources: queues, the fabric, what stands in a node |
+//! | `books` | what is known of the cluster, between the API and the engine |
 //! | `gang` | which pods start together, as their owners and annotations say |
 //! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
+//! | `rights` | what the API server has to allow, as a table and as the manifest made of it |
 //! | `dra` | claims, and which devices satisfy them |
+//! | `plugin` | the device plugin of a node, where there is no DRA |
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod books;
+pub mod crd;
 pub mod dra;
 pub mod gang;
 pub mod judge;
+pub mod plugin;
+pub mod rights;
+pub mod world;
 
 /// For tests and benchmarks, which may not depend on them directly.
 pub use {k8s_openapi, kube};

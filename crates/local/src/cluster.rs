@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use phalanx_model::later::Calendar;
-use phalanx_model::{Admin, DeviceMask, DomainName, LevelName, Levels, Machine, Node, NodeName};
+use phalanx_model::{Admin, DomainName, LevelName, Levels, Machine, Node, NodeName};
 use phalanx_node::discover;
 use phalanx_shell::cost::{self, Constants};
 use phalanx_spec::ClusterFile;
@@ -57,15 +57,9 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
     phalanx_spec::cluster::count_nics(&mut discovered.machine);
     let levels = default_levels()?;
     let node = Node {
-        name,
-        path: vec![root()?],
         address: "127.0.0.1".to_owned(),
-        admin: Admin::Open,
-        machine: Arc::new(discovered.machine),
         uuids: discovered.uuids,
-        foreign: DeviceMask::EMPTY,
-        spot: None,
-        torus: None,
+        ..Node::new(name, vec![root()?], Arc::new(discovered.machine))
     };
     let nodes = vec![node];
     let costs = cost::compile(&nodes, &BTreeMap::new());

@@ -178,15 +178,12 @@ mod tests {
 
     fn bare() -> Node {
         Node {
-            name: NodeName::new("n").unwrap(),
-            path: Vec::new(),
             address: String::new(),
-            admin: phalanx_model::Admin::Open,
-            machine: std::sync::Arc::new(phalanx_model::Machine::bare(phalanx_model::Origin::Declared)),
-            uuids: Vec::new(),
-            foreign: phalanx_model::DeviceMask::EMPTY,
-            torus: None,
-            spot: None,
+            ..Node::new(
+                NodeName::new("n").unwrap(),
+                Vec::new(),
+                std::sync::Arc::new(phalanx_model::Machine::bare(phalanx_model::Origin::Declared)),
+            )
         }
     }
 }

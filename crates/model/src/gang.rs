@@ -67,6 +67,34 @@ pub struct GangRecord {
     /// It is to leave its nodes once another replica runs in its stead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves: Option<Leave>,
+    /// What it had of devices in all its attempts, as far as that was counted.
+    #[serde(default, skip_serializing_if = "Served::is_none")]
+    pub served: Served,
+}
+
+/// Device time that a gang has had while it ran, counted up to a moment. What a run that goes on had since then comes on top.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Millionths of a second of one device.
+    pub device_us: u64,
+    pub until: Timestamp,
+}
+
+impl Served {
+    pub const NONE: Self = Self { device_us: 0, until: Timestamp(0) };
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.device_us == 0
+    }
+
+    /// With what so many thousandths of devices had from `since` until `now`, as far as that is not counted yet.
+    #[must_use]
+    pub fn with(self, device_milli: u64, since: Timestamp, now: Timestamp) -> Self {
+        let more = now.since(self.until.max(since)).saturating_mul(device_milli);
+        Self { device_us: self.device_us.saturating_add(more), until: self.until.max(now) }
+    }
 }
 
 /// Why a replica of a service leaves its nodes.
@@ -140,6 +168,8 @@ pub enum EvictionRule {
     FairShare { queue: QueueName, borrower: QueueName },
     /// A class goes before a lower one.
     Class { class: ClassName, over: ClassName },
+    /// In a queue that goes by service, a lower level goes before a higher one.
+    LessServed { queue: QueueName, level: u32, over: u32 },
 }
 
 impl std::fmt::Display for EvictionRule {
@@ -152,6 +182,9 @@ impl std::fmt::Display for EvictionRule {
                 write!(f, "queue {queue} has less than its due share, and {borrower} more")
             }
             Self::Class { class, over } => write!(f, "class {class} goes before {over}"),
+            Self::LessServed { queue, level, over } => {
+                write!(f, "in queue {queue} less service goes first: level {level} before {over}")
+            }
         }
     }
 }
@@ -314,6 +347,7 @@ impl GangRecord {
             boundary: None,
             resize: None,
             leaves: None,
+            served: Served::NONE,
         }
     }
 

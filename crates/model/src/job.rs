@@ -5,7 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Axis, ClassName, JobId, JobName, LevelName, Needs, QueueName, Replicas, RoleName, Timestamp};
+use crate::{
+    Axis, ClassName, JobId, JobName, LevelName, Needs, PartNeed, Placement, QueueName, Replicas, RoleName,
+    Slot, Timestamp,
+};
 
 /// Who owns a job: the peer of the control socket. Its processes run as this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +211,19 @@ impl Gang {
     pub fn device_count(&self) -> u32 {
         self.all_members()
             .fold(0, |sum, (needs, size)| sum.saturating_add(needs.devices.saturating_mul(size)))
+    }
+
+    /// Thousandths of devices that it holds in a place, whatever they are worth: a share or a slice counts as much as it
+    /// asks for of the compute, a slice by its profile as a whole device.
+    #[must_use]
+    pub fn held_milli(&self, placement: &Placement) -> u64 {
+        let of_slot = |slot: &Slot| match &self.needs_of(self.role_of(slot.rank)).part {
+            Some(PartNeed::Share { compute_milli, .. } | PartNeed::Slice { compute_milli, .. }) => {
+                u64::from(*compute_milli)
+            }
+            None | Some(PartNeed::Profile(_)) => u64::from(slot.devices.count()) * 1_000,
+        };
+        placement.slots.iter().map(of_slot).fold(0, u64::saturating_add)
     }
 
     /// What a member of a role runs, see [`Self::role_of`].

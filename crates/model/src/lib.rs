@@ -34,7 +34,7 @@ pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
     Boundary, Eviction, EvictionRule, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement,
-    Reserved, Resize, Slot, StopCause, StopStage,
+    Reserved, Resize, Served, Slot, StopCause, StopStage,
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use ids::{
@@ -50,14 +50,14 @@ pub use job::{
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
-pub use node::{Admin, DomainLimit, Levels, Node, Spot};
+pub use node::{Admin, DomainLimit, ForeignUse, Levels, Node, NodeSet, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueReport, Reclaim, Resource,
-    Settings, ShapeQuota,
+    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueOrder, QueueReport,
+    Reclaim, Resource, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,

@@ -1,6 +1,7 @@
 //! A set of devices of one node.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,32 @@ impl fmt::Display for DeviceMask {
     }
 }
 
+/// Not devices as [`DeviceMask`] writes them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} are no devices; write numbers from 0 to 63 such as 0-3,6")]
+pub struct NotDevices(String);
+
+/// As it is written.
+impl FromStr for DeviceMask {
+    type Err = NotDevices;
+
+    fn from_str(text: &str) -> Result<Self, NotDevices> {
+        if text == "-" {
+            return Ok(Self::EMPTY);
+        }
+        let range = |part: &str| -> Option<Self> {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last && last < 64).then(|| (first..=last).collect())
+        };
+        let parts = text.split(',').map(range);
+        let all: Option<Self> = parts
+            .collect::<Option<Vec<Self>>>()
+            .map(|parts| parts.into_iter().fold(Self::EMPTY, Self::union));
+        all.ok_or_else(|| NotDevices(text.chars().take(64).collect()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +137,15 @@ mod tests {
         assert_eq!(DeviceMask::first(64).to_string(), "0-63");
         assert_eq!(DeviceMask::EMPTY.to_string(), "-");
         assert_eq!(mask.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 6, 63]);
+    }
+
+    #[test]
+    fn is_read_as_it_is_written() {
+        for mask in [DeviceMask::EMPTY, DeviceMask::first(64), DeviceMask(0b1011_0001)] {
+            assert_eq!(mask.to_string().parse(), Ok(mask));
+        }
+        for bad in ["", "0-", "3-1", "64", "0-64", "a", "1,,2", "-1"] {
+            assert!(bad.parse::<DeviceMask>().is_err(), "{bad}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeName, ResourceName};
+use crate::{NodeName, NodeSet, ResourceName};
 
 /// What one member needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct Needs {
     /// None of these nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<NodeName>,
+    /// Only nodes that are in this set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<NodeSet>,
     /// These nodes alone where the whole gang fits on them, any other set of nodes where it does not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefer: Vec<NodeName>,
@@ -59,6 +62,8 @@ struct WrittenNeeds {
     #[serde(default)]
     avoid: Vec<NodeName>,
     #[serde(default)]
+    within: Option<NodeSet>,
+    #[serde(default)]
     prefer: Vec<NodeName>,
     #[serde(default)]
     is_exclusive: bool,
@@ -69,10 +74,10 @@ struct WrittenNeeds {
 impl From<WrittenNeeds> for Needs {
     fn from(written: WrittenNeeds) -> Self {
         let WrittenNeeds { devices, part, models, device_model, cpu_milli, memory_bytes, .. } = written;
-        let WrittenNeeds { named, nodes, avoid, prefer, is_exclusive, takes_spot, .. } = written;
+        let WrittenNeeds { named, nodes, avoid, within, prefer, is_exclusive, takes_spot, .. } = written;
         let models = device_model.map_or(models, Self::of_model);
         let what = Self { devices, part, models, cpu_milli, memory_bytes, named, ..Self::default() };
-        Self { nodes, avoid, prefer, is_exclusive, takes_spot, ..what }
+        Self { nodes, avoid, within, prefer, is_exclusive, takes_spot, ..what }
     }
 }
 

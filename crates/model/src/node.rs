@@ -1,5 +1,7 @@
 //! Nodes and where they stand in the domain tree.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -68,12 +70,79 @@ pub struct Node {
     pub uuids: Vec<String>,
     /// Devices that others hold: declared busy, or seen in use by foreign processes.
     pub foreign: DeviceMask,
+    /// What others use beside devices.
+    #[serde(default, skip_serializing_if = "ForeignUse::is_nothing")]
+    pub foreign_use: ForeignUse,
+    /// The sets of nodes that it is in, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<NodeSet>,
     /// Where its first chip stands, in one of [`Levels::tori`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torus: Option<TorusPlace>,
     /// It may be taken back at short notice: only gangs with [`Needs::takes_spot`](crate::Needs::takes_spot) go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
+}
+
+impl Node {
+    /// An open node that nobody else uses. Its ranks are reached by its name.
+    #[must_use]
+    pub fn new(name: NodeName, path: Vec<DomainName>, machine: Arc<Machine>) -> Self {
+        Self {
+            address: name.as_str().to_owned(),
+            name,
+            path,
+            admin: Admin::Open,
+            machine,
+            uuids: Vec::new(),
+            foreign: DeviceMask::EMPTY,
+            foreign_use: ForeignUse::default(),
+            sets: Vec::new(),
+            torus: None,
+            spot: None,
+        }
+    }
+}
+
+/// What others use of a node beside its devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignUse {
+    pub cpu_milli: u64,
+    pub memory_bytes: u64,
+    /// As in [`Machine::named`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<ResourceName, u64>,
+}
+
+impl ForeignUse {
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Nodes that a world put together, such as those that satisfy a selector: which nodes are in it stands with the
+/// nodes, see [`Node::sets`]. Its name is what a person reads; sets are the same when their names are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeSet(Arc<str>);
+
+impl NodeSet {
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
 }
 
 /// Capacity that is lent until somebody wants it back.

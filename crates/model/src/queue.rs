@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClassName, LevelName, NameError, QueueName, ResourceName, Timestamp};
+use crate::{ClassName, LevelName, NameError, QueueName, ResourceName, Served, Timestamp};
 
 /// Something that is shared by amount.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -109,6 +109,9 @@ pub struct Queue {
     pub shapes: Vec<ShapeQuota>,
     #[serde(default)]
     pub caps: Caps,
+    /// Who of one class goes first in it.
+    #[serde(default, skip_serializing_if = "QueueOrder::is_priority")]
+    pub order: QueueOrder,
 }
 
 const fn weight_of_one() -> u64 {
@@ -128,7 +131,61 @@ impl Queue {
             weight_milli: weight_of_one(),
             shapes: Vec::new(),
             caps: Caps::default(),
+            order: QueueOrder::default(),
         }
+    }
+}
+
+/// Who of one class goes first in a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueOrder {
+    /// By priority and age; none evicts another.
+    #[default]
+    Priority,
+    /// Whoever had less service first, by levels, and within a level by priority and age. Who waits on a lower level evicts
+    /// who runs on a higher one.
+    LeastServed {
+        /// Device time, in milliseconds of one device, at which a gang rises by a level each; from the least on, at most
+        /// [`SERVICE_LEVELS_MAX`].
+        levels: Vec<u64>,
+    },
+}
+
+/// Thresholds of a queue in the order of service that names none, in milliseconds of one device: from a quarter of an hour to
+/// 4,096 hours, each the double of the one before it.
+pub const SERVICE_LEVELS_DEFAULT_MS: [u64; 15] = {
+    let (mut levels, mut at) = ([HOUR_MS / 4; 15], 1);
+    while at < levels.len() {
+        levels[at] = levels[at - 1] * 2;
+        at += 1;
+    }
+    levels
+};
+/// Most thresholds of a queue in the order of service.
+pub const SERVICE_LEVELS_MAX: usize = 32;
+
+impl QueueOrder {
+    #[must_use]
+    pub const fn is_priority(&self) -> bool {
+        matches!(self, Self::Priority)
+    }
+
+    /// The thresholds between levels; none where service does not matter.
+    #[must_use]
+    pub fn levels(&self) -> &[u64] {
+        match self {
+            Self::Priority => &[],
+            Self::LeastServed { levels } => levels,
+        }
+    }
+
+    /// The level of who has had so much service: how many thresholds that has reached.
+    #[must_use]
+    pub fn level_of(&self, served: Served) -> u32 {
+        let reached =
+            self.levels().iter().take_while(|level| served.device_us >= level.saturating_mul(1_000));
+        u32::try_from(reached.count()).unwrap_or(u32::MAX)
     }
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Resource;
 use crate::{
-    DomainName, Ending, GangId, JobId, Leave, LevelName, NodeName, Placement, QueueName, Reserved, Resize,
-    ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
+    DomainName, Ending, GangId, JobId, Leave, LevelName, NodeName, NodeSet, Placement, QueueName, Reserved,
+    Resize, ResourceName, RoleName, Segment, Spread, StopCause, Timestamp,
 };
 
 /// One thing that changed in a step.
@@ -405,6 +405,26 @@ pub struct Report {
     /// estimated start. Nothing rests on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likely_start: Option<LikelyStart>,
+    /// Gangs of its queue and class that wait and go before it because they had less service.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub less_served: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+impl Report {
+    /// What a queue that goes by service does to it, if anything.
+    #[must_use]
+    pub fn by_service(&self) -> Option<String> {
+        match self.less_served {
+            0 => None,
+            1 => Some("goes after 1 gang of its queue that has had less service".to_owned()),
+            n => Some(format!("goes after {n} gangs of its queue that have had less service")),
+        }
+    }
 }
 
 /// A guess by what happened before.
@@ -465,6 +485,8 @@ pub enum Rule {
     Nodes,
     /// Those that it avoids.
     Avoid,
+    /// The set that its nodes are to be in.
+    Within(NodeSet),
     Role(RoleName),
 }
 
@@ -482,6 +504,7 @@ impl fmt::Display for Rule {
             Self::Named(resource) => write!(f, "{resource}"),
             Self::Nodes => f.write_str("the nodes that it names"),
             Self::Avoid => f.write_str("nodes that it avoids"),
+            Self::Within(set) => write!(f, "nodes in the set {set}"),
             Self::Role(name) => write!(f, "its {name}"),
         }
     }

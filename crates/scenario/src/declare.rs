@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainLimit, DomainName, FailureClass, Job, JobId,
-    JobName, LevelName, Node, NodeName, Owner, Policy, Retry, Spot, Stop, Timestamp, Torus, TorusPlace,
+    Advisory, DEVICES_PER_NODE_MAX, DeviceMask, DomainLimit, DomainName, FailureClass, ForeignUse, Job,
+    JobId, JobName, LevelName, Node, NodeName, NodeSet, Owner, Policy, Retry, Spot, Stop, Timestamp, Torus,
+    TorusPlace,
 };
 use phalanx_spec::quantity::{parse_cpu_milli, parse_memory, parse_milli};
 
@@ -107,6 +108,16 @@ impl Parser {
         let place = options.take("torus").map(|w| self.torus_place(w, words)).transpose()?;
         let machine = Arc::new(machine);
         let foreign = options.take("busy").map_or(Ok(DeviceMask::EMPTY), |w| devices(w, words))?;
+        let foreign_use = ForeignUse {
+            cpu_milli: options.take("others-cpus").map_or(Ok(0), |w| cpus(w, words))?,
+            memory_bytes: options.take("others-memory").map_or(Ok(0), |w| memory(w, words))?,
+            named: options.take("others-named").map_or(Ok(BTreeMap::new()), |w| gang::amounts(w, words))?,
+        };
+        let mut sets: Vec<NodeSet> = options
+            .take("sets")
+            .map_or_else(Vec::new, |word| word.text.split(',').map(NodeSet::new).collect());
+        sets.sort();
+        sets.dedup();
         options.end(words)?;
 
         let mut nodes = Vec::new();
@@ -120,14 +131,12 @@ impl Parser {
             }
             nodes.push(Node {
                 address: node_name.to_string(),
-                name: node_name,
-                path: path.clone(),
-                admin: Admin::Open,
-                machine: Arc::clone(&machine),
-                uuids: Vec::new(),
                 foreign,
+                foreign_use: foreign_use.clone(),
+                sets: sets.clone(),
                 spot,
                 torus: place.and_then(|place| self.nth_host(place, at)),
+                ..Node::new(node_name, path.clone(), Arc::clone(&machine))
             });
         }
         Ok(Verb::Nodes(nodes))

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Axis, AxisKind, Collective, Gang, LevelName, ModelNeed, Needs, PartNeed, Program, ResourceName, Role,
-    Segment, Spread, Topology,
+    Axis, AxisKind, Collective, Gang, LevelName, ModelNeed, Needs, NodeSet, PartNeed, Program, ResourceName,
+    Role, Segment, Spread, Topology,
 };
 
 use crate::ScenarioError;
@@ -46,6 +46,7 @@ fn needs(options: &mut Options<'_>, words: &Words<'_>) -> Result<Needs, Scenario
         named: options.take("named").map_or(Ok(BTreeMap::new()), |w| amounts(w, words))?,
         nodes: nodes(options.take("on"))?,
         avoid: nodes(options.take("avoid"))?,
+        within: options.take("within").map(|w| NodeSet::new(w.text)),
         prefer: nodes(options.take("prefer"))?,
         is_exclusive: options.take("exclusive").is_some(),
         takes_spot: false,

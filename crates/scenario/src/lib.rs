@@ -39,7 +39,7 @@
 //! ```
 //!
 //! Options of `node`: one per level (the outermost may be left out), `gpus shape model gpu-memory cpus memory busy
-//! named=nic:8,… share-limit=2.0 torus=pod@X,Y,Z`, in a pattern along x, y, z from there.
+//! named=nic:8,… others-cpus others-memory others-named=nic:1,… sets=NAME,… share-limit=2.0 torus=pod@X,Y,Z`, in a pattern along x, y, z from there.
 //!
 //! Of `queue`: `parent guaranteed limit lend weight max-running max-pending max-gang max-time shapes=LEVEL:COUNTxNODES,…`;
 //! `none` takes one away. Of `settings`: `half-life ageing reservations=COUNT|all hold-idle=THOUSANDTHS
@@ -47,7 +47,7 @@
 //! preemptible=yes|no preempts=yes|no min-run grace-max`.
 //!
 //! Of `submit`, what each rank needs: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB
-//! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… prefer=NODE,… exclusive`; the gang: `ranks elastic=MIN-MAX
+//! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… within=SET prefer=NODE,… exclusive`; the gang: `ranks elastic=MIN-MAX
 //! per-node required=LEVEL preferred=LEVEL@WAIT|priced segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
 //! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
 //! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned`; when it goes:

@@ -1,7 +1,10 @@
 //! The verbs that say how a cluster is shared: `queue`, `queue-gone`, `settings`, `class`. What is said again of
 //! something that is there changes it, and what is not named stays.
 
-use phalanx_model::{Amounts, Class, ClassName, LevelName, Queue, QueueName, Reclaim, Resource, ShapeQuota};
+use phalanx_model::{
+    Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
+    SERVICE_LEVELS_MAX, ShapeQuota,
+};
 use phalanx_spec::quantity::parse_milli;
 
 use crate::declare::{cpus, memory};
@@ -52,6 +55,9 @@ impl Parser {
         }
         if let Some(word) = options.take("max-time") {
             caps.time_limit_max_ms = bound(word, |w| words.duration_ms(w))?;
+        }
+        if let Some(word) = options.take("least-served") {
+            queue.order = order(word, words)?;
         }
         options.end(words)?;
         self.queues.insert(name, queue.clone());
@@ -212,6 +218,21 @@ pub(crate) fn goods_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, Sce
 fn thousandths(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
     parse_milli(word.text)
         .map_err(|_| words.error(word, format!("{:?} is no number such as 0.25", word.text)))
+}
+
+/// `15m,1h`: device time at which a gang rises by a level each; `none`: by priority and age.
+fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError> {
+    let Some(levels) =
+        bound(word, |w| items(w, ',').map(|item| words.duration_ms(item)).collect::<Result<Vec<u64>, _>>())?
+    else {
+        return Ok(QueueOrder::Priority);
+    };
+    if levels.len() > SERVICE_LEVELS_MAX || !levels.is_sorted_by(|one, next| one < next) {
+        let what =
+            format!("levels begin with the least, each more than the last; at most {SERVICE_LEVELS_MAX}");
+        return Err(words.error(word, what));
+    }
+    Ok(QueueOrder::LeastServed { levels })
 }
 
 /// `leaf:2x32`: two leaves with 32 nodes each.

@@ -280,6 +280,9 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
     }
     if report.of > 0 {
         writeln!(text, "  position {} of {}", report.position, report.of).unwrap_or_default();
+        if let Some(why) = report.by_service() {
+            writeln!(text, "  {why}").unwrap_or_default();
+        }
     }
     match report.estimated_start {
         Some(Estimate { confidence: Confidence::Now, .. }) => text += "  starts now",

@@ -19,6 +19,9 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
         let (share, past) = (percent(report.share), percent(report.past));
         write!(text, "  {pending} pending, {running} running; share {share} of {dominant}, past {past}")
             .unwrap_or_default();
+        if !report.queue.order.is_priority() {
+            write!(text, "; least served first").unwrap_or_default();
+        }
         let place = |place: &PlaceReport| format!("; {}", places(place));
         writeln!(text, "{}", report.places.iter().map(place).collect::<String>()).unwrap_or_default();
     }

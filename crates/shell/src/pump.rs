@@ -39,7 +39,8 @@ pub struct Metrics {
 /// Owns the engine, the journal and the world's outgoing side.
 pub struct Pump<W, S = FileStorage> {
     pub(crate) engine: Engine,
-    pub(crate) journal: Journal<S>,
+    /// Where state is kept by a world itself there need be none.
+    pub(crate) journal: Option<Journal<S>>,
     pub(crate) world: W,
     asks: Receiver<Ask>,
     pub(crate) wake: Wake,
@@ -62,14 +63,14 @@ impl<W: World, S: Storage> Pump<W, S> {
     /// A pump, and the way in. The world is built with the handle, so that it can answer.
     pub fn new(
         engine: Engine,
-        journal: Journal<S>,
+        journal: impl Into<Option<Journal<S>>>,
         clock: fn() -> Timestamp,
         world: impl FnOnce(Handle) -> W,
     ) -> (Self, Handle) {
         let (handle, asks) = ask::channel();
         let pump = Self {
             engine,
-            journal,
+            journal: journal.into(),
             world: world(handle.clone()),
             asks,
             wake: Wake(None),
@@ -89,10 +90,12 @@ impl<W: World, S: Storage> Pump<W, S> {
     /// When the journal cannot be written.
     pub fn begin(&mut self, facts: &[Input]) -> Result<(), JournalError> {
         let now = (self.clock)();
-        self.journal.facts(now, facts)?;
+        self.record_facts(now, facts)?;
         self.step(now, facts);
-        self.journal.decisions(&self.out)?;
-        self.journal.sync()?;
+        if let Some(journal) = &mut self.journal {
+            journal.decisions(&self.out)?;
+            journal.sync()?;
+        }
         self.dispatch(now);
         Ok(())
     }
@@ -129,7 +132,7 @@ impl<W: World, S: Storage> Pump<W, S> {
         let requested: Vec<Input> = replies.iter().flat_map(|(facts, _)| facts.iter().cloned()).collect();
         let kept = inputs.len();
         inputs.extend(requested);
-        if let Err(error) = self.journal.facts(now, &inputs) {
+        if let Err(error) = self.record_facts(now, &inputs) {
             // New work is refused, what the world did is kept and told later.
             self.refuse(&error, replies.into_iter().map(|(_, reply)| reply));
             inputs.truncate(kept);
@@ -145,6 +148,10 @@ impl<W: World, S: Storage> Pump<W, S> {
         }
         self.rotate_if_large();
         turn
+    }
+
+    fn record_facts(&mut self, now: Timestamp, facts: &[Input]) -> Result<(), JournalError> {
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.facts(now, facts))
     }
 
     fn patience(&self) -> Duration {
@@ -171,9 +178,10 @@ impl<W: World, S: Storage> Pump<W, S> {
     fn make_durable(&mut self) {
         let mut written = false;
         loop {
-            let result = if written { Ok(()) } else { self.journal.decisions(&self.out) };
+            let Some(journal) = &mut self.journal else { return };
+            let result = if written { Ok(()) } else { journal.decisions(&self.out) };
             written |= result.is_ok();
-            let Err(error) = result.and_then(|()| self.journal.sync()) else { return };
+            let Err(error) = result.and_then(|()| journal.sync()) else { return };
             let mut refused = Vec::new();
             for ask in self.asks.try_iter().take(BATCH_MAX).collect::<Vec<_>>() {
                 match ask {

@@ -51,7 +51,8 @@ impl<W: World> Pump<W, FileStorage> {
 
 impl<W: World, S: phalanx_journal::Storage> Pump<W, S> {
     pub(crate) fn rotate_if_large(&mut self) {
-        let Some(rotation) = self.rotation.as_mut().filter(|r| self.journal.bytes() > r.segment_bytes) else {
+        let bytes = self.journal.as_ref().map_or(0, Journal::bytes);
+        let Some(rotation) = self.rotation.as_mut().filter(|r| bytes > r.segment_bytes) else {
             return;
         };
         let now = (self.clock)();
@@ -75,7 +76,7 @@ impl<W: World, S: phalanx_journal::Storage> Pump<W, S> {
                 if let Err(e) = retain(&rotation.dir, rotation.segments_kept) {
                     self.world.warn(&format!("old journal segments stay: {e}"));
                 }
-                (self.journal, self.engine, self.out, self.wake) = (journal, engine, out, wake);
+                (self.journal, self.engine, self.out, self.wake) = (Some(journal), engine, out, wake);
                 self.dispatch(now);
             }
             Ok((journal, Err(e))) => {

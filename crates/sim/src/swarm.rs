@@ -103,7 +103,8 @@ pub fn swarm(seed: u64) -> SwarmReport {
 /// Where the engine does: a broken invariant.
 #[must_use]
 pub fn recorded_swarm(seed: u64, prepare: fn(&mut Engine), case: &mut Case) -> SwarmReport {
-    let sharing = (!seed.is_multiple_of(3)).then(|| Sharing::new(Rng::new(seed.rotate_left(32))));
+    let drawn = || Sharing::new(Rng::new(seed.rotate_left(32)), Rng::new(seed.rotate_left(8)));
+    let sharing = (!seed.is_multiple_of(3)).then(drawn);
     run(seed, Some(Rng::new(!seed)), sharing, prepare, case)
 }
 

@@ -38,6 +38,8 @@ mutations! {
     "keeps what ran on a node that is gone": GoneWithNode,
     "takes the answer to an older leader for its own": EpochTellsApart,
     "resumes where nothing was saved": PinnedStays,
+    "evicts who had no more service": ServedMoreYields,
+    "forgets after a restart what gangs had": ServiceSurvives,
 }
 
 /// What a seed finds in an engine, a panic included; and what it did.

@@ -24,10 +24,11 @@ use crate::error::{Place, Source, SpecError, listed, nearest};
 use crate::gpus::ComputeLimit;
 use crate::pattern::NamePattern;
 use crate::place::At;
-use crate::scalar::{Amount, Bandwidth, Count, Cpus, DeclaredLinkKind, DeviceRange, Memory, Span};
+pub use crate::scalar::DeclaredLinkKind;
+use crate::scalar::{Amount, Bandwidth, Count, Cpus, DeviceRange, Memory, Span};
 use crate::yaml;
 
-pub use build::{BuildError, Hardware, count_nics};
+pub use build::{BuildError, Hardware, count_nics, uniform};
 pub use calendar::WindowFile;
 pub use limits::LimitFile;
 pub use of_map::Written;

@@ -1,6 +1,7 @@
 //! The queue file: how a cluster is shared.
 
 mod amounts;
+mod order;
 mod scalar;
 mod tree;
 mod written;
@@ -18,6 +19,7 @@ use crate::scalar::{Count, Span, TimeLimit, Wait};
 use crate::yaml;
 
 pub use amounts::AmountsFile;
+pub use order::{GpuHours, OrderWord};
 pub use scalar::{Depth, Percent, SpanFromZero, Weight, Worth};
 
 /// Most queues in one file.
@@ -118,6 +120,14 @@ pub struct QueueEntry {
     /// that is worth. Default: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<At<Wait>>,
+    /// Who of one class goes first in it: `priority`, by priority and age, or `least_served`, whoever had less GPU time so
+    /// far, which may then preempt who had more. Default: priority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<At<OrderWord>>,
+    /// GPU-hours at which a job rises by a level each, with `order: least_served`; from the least on. Default: from 0.25 to
+    /// 4096, each the double of the one before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub levels: Option<Vec<At<GpuHours>>>,
     /// Queues below it, among which it is divided again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<Self>,

@@ -166,7 +166,7 @@ macro_rules! define_words {
                     return Err(wrong(text, $why));
                 })?
                 let found = known.iter().find(|(word, _)| *word == text);
-                found.map(|(_, value)| *value).ok_or_else(|| unknown_word(text, known))
+                found.map(|(_, value)| *value).ok_or_else(|| $crate::scalar::unknown_word(text, known))
             }
 
             fn write(&self) -> String {
@@ -181,7 +181,9 @@ macro_rules! define_words {
     };
 }
 
-fn unknown_word<T>(text: &str, known: &[(&str, T)]) -> String {
+pub(crate) use define_words;
+
+pub(crate) fn unknown_word<T>(text: &str, known: &[(&str, T)]) -> String {
     let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
     match nearest(text, &words) {
         Some(word) => wrong(text, format_args!("is not known; did you mean {word:?}?")),

@@ -174,17 +174,10 @@ impl NodeBuilder {
 
     #[must_use]
     pub fn build(self) -> Node {
-        Node {
-            machine: Arc::new(self.machine()),
-            uuids: Vec::new(),
-            path: self.path.iter().map(|d| DomainName::new(d).unwrap()).collect(),
-            address: self.name.clone(),
-            admin: self.admin,
-            foreign: self.busy,
-            name: NodeName::new(self.name).unwrap(),
-            spot: None,
-            torus: self.torus,
-        }
+        let machine = Arc::new(self.machine());
+        let path = self.path.iter().map(|d| DomainName::new(d).unwrap()).collect();
+        let node = Node::new(NodeName::new(self.name).unwrap(), path, machine);
+        Node { admin: self.admin, foreign: self.busy, torus: self.torus, ..node }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Builders of queues. Names that are not names panic.
 
-use phalanx_model::{Amounts, Input, Queue, QueueName, Resource};
+use phalanx_model::{Amounts, Input, Queue, QueueName, QueueOrder, Resource};
 
 /// At the top, without any bound.
 #[must_use]
@@ -65,6 +65,13 @@ impl QueueBuilder {
     #[must_use]
     pub fn time_limit_max(mut self, ms: u64) -> Self {
         self.0.caps.time_limit_max_ms = Some(ms);
+        self
+    }
+
+    /// It goes by service, with thresholds in milliseconds of one device.
+    #[must_use]
+    pub fn least_served(mut self, levels: &[u64]) -> Self {
+        self.0.order = QueueOrder::LeastServed { levels: levels.to_vec() };
         self
     }
 

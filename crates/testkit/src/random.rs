@@ -6,7 +6,7 @@
 
 use phalanx_model::{
     Admin, Axis, AxisKind, Collective, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels,
-    ModelNeed, Needs, Node, NodeName, PartNeed, ResourceName, Role, RoleName, Segment, Spread,
+    ModelNeed, Needs, Node, NodeName, NodeSet, PartNeed, ResourceName, Role, RoleName, Segment, Spread,
 };
 use phalanx_scenario::Shape;
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ const DOMAINS: [&str; 3] = ["a", "a1", "n1"];
 const NODES: [&str; 8] = ["n", "n1", "n01", "n1a", "n10", "n2", "a", "a1"];
 /// Counted on nodes, in domains, and both.
 const RESOURCES: [&str; 3] = ["nic", "power", "disk"];
+/// Sets that nodes may be in.
+const SETS: [&str; 2] = ["big", "new"];
 const GB: u64 = 1_000_000_000;
 
 /// 1 to 3 levels above the node and 1 to 6 nodes, in any order.
@@ -69,8 +71,12 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
         (prop_oneof![Just(0), Just(16 * GB), Just(80 * GB)], prop_oneof![3 => Just(0), 1 => Just(2_000)]);
     // What is counted on no node is known of none.
     let named = (0_u64..=8, proptest::option::weighted(0.2, 0_u64..=4));
-    (shape, admin, foreign, path, 0_u64..=12, 0_u64..=12, model, sharing, named).prop_map(
-        move |((gpus, shape), admin, foreign, path, cpus, memory, model, sharing, (nics, disks))| {
+    // Others may use more than there is.
+    let others = prop_oneof![3 => Just((0, 0, 0)), 1 => (0_u64..=13, 0_u64..=13, 0_u64..=3)];
+    let beside = (named, others, subsequence(SETS.to_vec(), 0..=2));
+    (shape, admin, foreign, path, 0_u64..=12, 0_u64..=12, model, sharing, beside).prop_map(
+        move |((gpus, shape), admin, foreign, path, cpus, memory, model, sharing, beside)| {
+            let ((nics, disks), (others_cpus, others_memory, others_nics), sets) = beside;
             let mut built = node(&name)
                 .gpus(gpus)
                 .shape(shape)
@@ -86,6 +92,12 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
             }
             let mut built = built.build();
             built.foreign = DeviceMask(foreign).and(built.machine.device_mask());
+            built.foreign_use.cpu_milli = others_cpus * 1_000;
+            built.foreign_use.memory_bytes = others_memory * GB;
+            if others_nics > 0 {
+                built.foreign_use.named.insert(ResourceName::new("nic").unwrap(), others_nics);
+            }
+            built.sets = sets.iter().map(|set| NodeSet::new(set)).collect();
             built.path = path.iter().map(|d| DomainName::new(*d).unwrap()).collect();
             built
         },
@@ -169,6 +181,7 @@ struct Wishes {
     speeds: Option<(u32, u32)>,
     avoid: Vec<&'static str>,
     prefer: Vec<&'static str>,
+    within: Option<&'static str>,
 }
 
 impl Wishes {
@@ -179,6 +192,7 @@ impl Wishes {
         needs.is_exclusive = self.is_exclusive;
         needs.avoid = names(self.avoid);
         needs.prefer = names(self.prefer);
+        needs.within = self.within.map(NodeSet::new);
         if let Some((h100, v100)) = self.speeds {
             let model = |model: &str, speed_milli| ModelNeed { model: model.to_owned(), speed_milli };
             needs.models = vec![model("h100", h100), model("V100", v100)];
@@ -199,14 +213,16 @@ fn any_wishes(levels: &Levels) -> impl Strategy<Value = Wishes> + use<> {
         proptest::option::weighted(0.1, speeds),
         nodes(),
         nodes(),
+        proptest::option::weighted(0.1, select(SETS.to_vec())),
     );
-    parts.prop_map(|(named, spread, is_exclusive, speeds, avoid, prefer)| Wishes {
+    parts.prop_map(|(named, spread, is_exclusive, speeds, avoid, prefer, within)| Wishes {
         named,
         spread,
         is_exclusive,
         speeds,
         avoid,
         prefer,
+        within,
     })
 }
 

@@ -175,6 +175,12 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
         };
         all.push(("places", queue.shapes.iter().map(shape).collect::<Vec<_>>().join(", ")));
     }
+    let levels = queue.order.levels();
+    if !levels.is_empty() {
+        let hours = |ms: &u64| phalanx_model::show::milli(ms / 3_600);
+        let levels: Vec<String> = levels.iter().map(hours).collect();
+        all.push(("order", format!("least served first; levels at {} GPU-hours", levels.join(", "))));
+    }
     let caps = queue.caps;
     let gangs = |n: u32, what: &str| format!("{} {what}", count(u64::from(n), "gang"));
     let caps: Vec<String> = [

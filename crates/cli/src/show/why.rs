@@ -50,7 +50,9 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
     field(&mut text, page, "waits for", &report.reason.word().yellow().bold().to_string());
     field(&mut text, page, "because it", &sentence(page, &report.reason, names));
     if report.position > 0 {
-        field(&mut text, page, "in the order", &format!("place {} of {}", report.position, report.of));
+        let by_service = report.by_service().map_or_else(String::new, |why| format!("; {why}"));
+        let place = format!("place {} of {}{by_service}", report.position, report.of);
+        field(&mut text, page, "in the order", &place);
     }
     let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
     let short = matches!(

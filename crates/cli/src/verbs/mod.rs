@@ -8,6 +8,7 @@ mod jobs;
 mod logs;
 mod policy;
 pub(crate) mod probe;
+mod scheduler;
 mod sim;
 mod submit;
 mod topo;
@@ -110,6 +111,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
         Verb::Snapshot { file } => sim::snapshot(&session, file.as_deref()),
+        Verb::Scheduler(asked) => scheduler::scheduler(asked),
         Verb::Replay(replay) => sim::replay(&session, &replay),
         Verb::Sim { words } => sim::sim(&session, &words),
         Verb::Schema { file } => schema(file),

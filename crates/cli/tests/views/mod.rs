@@ -294,6 +294,7 @@ pub fn report() -> Report {
             segments: Vec::new(),
         },
         levels: vec![count("cluster", "main", 16, 24, 32), count("leaf", "main/leaf-1", 11, 11, 16)],
+        less_served: 0,
         position: 1,
         of: 3,
         unblock: vec![
@@ -324,6 +325,7 @@ pub fn dry_run() -> DryRunView {
         estimated_start: Some(Estimate { at: NOW, confidence: Confidence::Now }),
         nearest: Some(ours),
         likely_start: None,
+        less_served: 0,
         ..report()
     };
     let first_fit = FirstFitView {
@@ -569,15 +571,13 @@ pub fn topology() -> TopologyView {
     let machine =
         phalanx_discover::topo_m::parse(text).unwrap().with_model("NVIDIA H100 80GB HBM3", 80 << 30).machine;
     let one = |name: &str, leaf: &str, foreign| Node {
-        name: node(name),
-        path: ["main", leaf].map(|d| DomainName::new(d).unwrap()).to_vec(),
         address: "10.0.0.1".to_owned(),
-        admin: Admin::Open,
-        machine: Arc::new(machine.clone()),
-        uuids: Vec::new(),
         foreign,
-        spot: None,
-        torus: None,
+        ..Node::new(
+            node(name),
+            ["main", leaf].map(|d| DomainName::new(d).unwrap()).to_vec(),
+            Arc::new(machine.clone()),
+        )
     };
     let cordoned = Node { admin: Admin::Cordoned, ..one("gpu-3", "leaf-2", DeviceMask::EMPTY) };
     let nodes =

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use phalanx_model::domains::{Domains, Rule, Source, Uplink, derive};
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, DomainName, End, FabricLink, Graph, Host, LevelCost, Levels, Machine,
-    Membership, Node, Origin, Switch,
+    CostTable, DomainName, End, FabricLink, Graph, Host, LevelCost, Levels, Machine, Membership, Node,
+    Origin, Switch,
 };
 
 /// The map of a cluster's nodes: it has no switches, and uplinks as the table has them.
@@ -52,15 +52,13 @@ fn declared(of_level: Option<LevelCost>, own: Option<LevelCost>) -> Uplink {
 pub fn to_nodes(graph: &Graph, domains: &Domains) -> Vec<Node> {
     let bare = Arc::new(Machine::bare(Origin::Declared));
     let node = |(index, host): (u32, &Host)| Node {
-        name: host.name.clone(),
-        path: domains.path(index),
         address: host.address.clone().unwrap_or_else(|| host.name.to_string()),
-        admin: Admin::Open,
-        machine: host.machine.clone().unwrap_or_else(|| Arc::clone(&bare)),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        spot: None,
         torus: host.torus,
+        ..Node::new(
+            host.name.clone(),
+            domains.path(index),
+            host.machine.clone().unwrap_or_else(|| Arc::clone(&bare)),
+        )
     };
     (0_u32..).zip(&graph.hosts).map(node).collect()
 }

@@ -180,6 +180,12 @@ fn taint(tree: &Tree) -> Option<String> {
 }
 
 impl NodeObject {
+    /// A node as a world knows it that has no text of it: its labels and its capacity as they are written.
+    #[must_use]
+    pub fn new(name: NodeName, labels: BTreeMap<String, String>, capacity: BTreeMap<String, String>) -> Self {
+        Self { name, labels, capacity, address: None, facts: NodeFacts::default(), place: (0, 0) }
+    }
+
     /// The value of a label, of an old label where the node has no new one; empty is none.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
@@ -218,6 +224,17 @@ fn clique(value: &str) -> Result<DomainName, String> {
         return Err(format!("{:?} is not <ClusterUUID>.<CliqueID>", printable(value)));
     }
     DomainName::new(value).map_err(|error| format!("{:?} is no name: {error}", printable(value)))
+}
+
+impl FromIterator<NodeObject> for NodeObjects {
+    /// Of two nodes of one name, the first is kept.
+    fn from_iter<I: IntoIterator<Item = NodeObject>>(nodes: I) -> Self {
+        let mut objects = Self::default();
+        for node in nodes {
+            objects.nodes.entry(node.name.clone()).or_insert(node);
+        }
+        objects
+    }
 }
 
 impl NodeObjects {

@@ -77,5 +77,8 @@ fn easier(gang: &Gang) -> Vec<(Rule, Gang)> {
     if !needs.avoid.is_empty() {
         give_up(Rule::Avoid, &|g| g.needs.avoid.clear());
     }
+    if let Some(set) = &needs.within {
+        give_up(Rule::Within(set.clone()), &|g| g.needs.within = None);
+    }
     all
 }

@@ -232,6 +232,7 @@ impl Ledger {
         self.jobs.insert(id, Entry { job, gangs, ended, failed });
         for gang in active {
             self.active.insert(gang);
+            self.adopt_service(gang);
             self.count_members(gang);
             self.retime(gang);
             self.note_end(gang);
@@ -311,8 +312,10 @@ impl Ledger {
             self.active.remove(&record.id);
             self.forget_end(record.id);
             self.leaving.remove(&record.id);
+            self.shielded.remove(&record.id);
             self.tallies.remove(&record.id);
             self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
+            self.queues.forget_service(record.id);
             self.reasons.remove(&record.id);
         }
         self.outstanding.retain(|_, order| order.gang.job != job);

@@ -15,9 +15,11 @@ use crate::guard::Guard;
 
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
+        self.count_service(gang);
         if let Some(record) = self.record_mut(gang) {
             record.phase = phase;
         }
+        self.note_shield(gang);
         self.retime(gang);
         self.note_end(gang);
     }
@@ -283,6 +285,7 @@ impl Ledger {
     }
 
     fn wait_again(&mut self, gang: GangId, not_before: Timestamp, out: &mut Outcome) {
+        self.count_service(gang);
         let held = self.held(gang);
         let now = self.now;
         self.keep_place(gang, out);
@@ -326,6 +329,7 @@ impl Ledger {
         self.drop_hold(gang);
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
+        self.queues.forget_service(gang);
         self.relist_array(gang.job);
         self.relist_replicas(gang.job);
         self.has_left(gang, out);

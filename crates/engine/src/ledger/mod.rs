@@ -11,6 +11,7 @@ mod hold_out;
 mod noted;
 mod reserve;
 mod room;
+mod served;
 mod service;
 mod share;
 mod surge;
@@ -160,6 +161,8 @@ pub(crate) struct Ledger {
     at_boundary: BTreeSet<GangId>,
     /// Replicas that leave once others run in their stead.
     leaving: BTreeSet<GangId>,
+    /// Gangs on a higher level of service that just started, and are left alone for a while.
+    shielded: BTreeSet<GangId>,
     /// Requests that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
     /// Pending gangs whose reason is to be looked at.
@@ -223,6 +226,7 @@ impl Ledger {
             elastic: BTreeSet::new(),
             at_boundary: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            shielded: BTreeSet::new(),
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,
@@ -436,6 +440,7 @@ impl Ledger {
         self.requeue_holds();
         let active: Vec<GangId> = self.active.iter().copied().collect();
         for gang in active {
+            self.serve_anew(gang);
             match self.held(gang) {
                 Some(placement) if self.guards.stand(Guard::RunningCounted) => self.charge(gang, &placement),
                 Some(_) => {}

@@ -130,7 +130,7 @@ impl Ledger {
                     let at = self.tree.index_of(&slot.node);
                     at.is_none_or(|at| {
                         !self.tree.nodes[at].total.open
-                            || !slot.devices.is_subset_of(self.tree.nodes[at].usable)
+                            || !slot.devices.is_subset_of(self.tree.nodes[at].usable.devices)
                     })
                 })
             })

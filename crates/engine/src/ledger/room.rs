@@ -93,6 +93,7 @@ impl Ledger {
         let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
         let (name, evicts) = (job.queue.clone(), reserved.evicts);
         (hold.evicts, hold.waits) = (evicts, (self.queues.ensure(&name), least));
+        hold.level = self.queues.level_of(id);
         self.queues.want(hold.waits.0, &hold.waits.1, true);
         self.holds.insert(id, hold);
         Hold::lay_all(self.holds.values_mut(), &self.tree, &mut self.space);

@@ -40,7 +40,7 @@ impl Ledger {
                     since.plus(limit - lead)
                 });
                 let others = self.leaves_at(gang).into_iter().chain(self.idle_at(gang, *since));
-                limit_at.into_iter().chain(others).min()
+                limit_at.into_iter().chain(others).chain(self.yields_at(gang)).min()
             }
             Phase::Stopping { next_at, .. } => Some(*next_at),
             Phase::Finished { .. } => None,
@@ -89,6 +89,7 @@ impl Ledger {
             Phase::Pending { .. } => self.time_passed(gang, out),
             Phase::Starting { .. } | Phase::Running { .. } if self.leave(gang, out) => {}
             Phase::Starting { .. } => self.start_deadline_passed(gang, out),
+            Phase::Running { .. } if self.yields(gang, out) => {}
             Phase::Running { since } if self.end_idle(gang, since, out) => {}
             Phase::Running { since } => self.time_limit_near(gang, since, out),
             Phase::Stopping { cause, stage, .. } => self.stop_harder(gang, cause, stage, out),
@@ -109,6 +110,11 @@ impl Ledger {
     fn time_limit_near(&mut self, gang: GangId, since: Timestamp, out: &mut Outcome) {
         let Some(policy) = self.job(gang.job).map(|j| j.policy.clone()) else { return };
         let Some(limit) = policy.time_limit_ms else { return };
+        let lead = policy.stop.advisory.map_or(0, |advisory| advisory.lead_ms.min(limit));
+        // It was woken for something that is not so any more: its queue goes by service no longer.
+        if since.plus(limit - lead) > self.now {
+            return;
+        }
         self.begin_stop(gang, StopCause::TimeLimit, out);
         // The advisory comes ahead of the limit, SIGTERM at the limit itself.
         let limit_at = since.plus(limit);

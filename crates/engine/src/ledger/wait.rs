@@ -22,7 +22,8 @@ impl Ledger {
             return;
         }
         let (Some(job), Some(key)) = (self.job(gang.job), self.ask_of(gang)) else { return };
-        let turn = Turn::of(job, gang, self.now, self.queues.settings().ageing_ms);
+        let level = self.queues.level_of(gang);
+        let turn = Turn::of(job, gang, level, self.now, self.queues.settings().ageing_ms);
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
         self.line.enlist(&mut self.queues, &self.tree, key, queue, turn);
@@ -37,6 +38,7 @@ impl Ledger {
             span_ms: longest_ms(&job.policy).filter(|_| self.guards.stand(Guard::SpanTellsApart)),
             is_patient: self.preferred_until(gang).is_some_and(|until| until > self.now),
             rank: self.queues.rank_of(job),
+            level: self.queues.level_of(gang),
             is_fixed: self.queues.is_fixed(job, gang),
             blocks: self.windows.blocks_of(&self.queues, &job.queue),
         })

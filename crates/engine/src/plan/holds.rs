@@ -75,6 +75,8 @@ pub(crate) struct Hold {
     pub(crate) at: Option<Timestamp>,
     /// Its class.
     pub(crate) rank: i32,
+    /// Of service of whom it is held for.
+    pub(crate) level: u32,
     /// When it was reserved: what was promised earlier has what two want, but no two devices are promised twice.
     pub(crate) made_at: Timestamp,
     /// Others make way for it.
@@ -158,6 +160,13 @@ impl Hold {
     /// higher class. What others were evicted for stays.
     pub(crate) const fn makes_way_for(&self, rank: i32, is_owed: bool) -> bool {
         !self.evicts && (is_owed && !self.is_owed || is_owed == self.is_owed && rank > self.rank)
+    }
+
+    /// Whether whom it is held for had more service than one of the same queue and class that is on this level. What others
+    /// were evicted for stays.
+    pub(crate) const fn had_more(&self, queue: QueueAt, (rank, level): (i32, u32), is_owed: bool) -> bool {
+        let is_alike = queue == self.waits.0 && rank == self.rank && is_owed == self.is_owed;
+        !self.evicts && is_alike && level < self.level
     }
 
     /// Whether whoever ends by then is out of its way.

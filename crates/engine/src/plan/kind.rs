@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{DeviceGroup, DeviceMask, LevelName, Needs, Node, ShapeName};
+use phalanx_model::{DeviceGroup, DeviceMask, LevelName, Needs, Node, NodeSet, ShapeName};
 
 use super::parts::{can_have, hardware_of};
 use super::shape::{NO_LIMIT, Offer, ShapeTable};
@@ -18,6 +18,7 @@ pub(crate) struct KindKey<'a> {
     memory_bytes: Vec<u64>,
     share_limit_milli: u32,
     is_spot: bool,
+    sets: &'a [NodeSet],
     groups: Vec<(&'a LevelName, u64)>,
     /// Cables of its own, in MB/s (0: nothing known), and their latency.
     uplink: (u32, u32),
@@ -33,6 +34,7 @@ impl<'a> KindKey<'a> {
             memory_bytes: machine.devices.iter().map(|device| device.memory_bytes).collect(),
             share_limit_milli: machine.share_limit_milli,
             is_spot: node.spot.is_some(),
+            sets: &node.sets,
             groups: machine.groups.iter().map(group).collect(),
             uplink,
         }
@@ -53,6 +55,7 @@ pub(crate) struct Kind {
     pub(crate) hardware: Vec<(Hardware, DeviceMask)>,
     /// May be taken back at short notice.
     is_spot: bool,
+    sets: Vec<NodeSet>,
     /// Its model among those of the tree, below 64.
     pub(crate) model_bit: u8,
     uplink_mb_per_s: u32,
@@ -87,6 +90,7 @@ impl Kind {
             table,
             hardware: hardware_of(devices, key.share_limit_milli),
             is_spot: key.is_spot,
+            sets: key.sets.to_vec(),
             model_bit: 0,
             all,
             groups,
@@ -145,8 +149,9 @@ impl Kind {
     }
 
     /// Whether a member never goes to such a node, whatever is free there.
-    pub(crate) const fn refuses(&self, needs: &Needs) -> bool {
-        self.is_spot && !needs.takes_spot
+    pub(crate) fn refuses(&self, needs: &Needs) -> bool {
+        let is_outside = |set: &NodeSet| self.sets.binary_search(set).is_err();
+        self.is_spot && !needs.takes_spot || needs.within.as_ref().is_some_and(is_outside)
     }
 
     /// The devices whose model the gang takes.

@@ -15,6 +15,8 @@ pub(crate) struct Resources {
     of_nodes: Vec<ResourceName>,
     /// Node by node what it has of each.
     totals: Vec<i64>,
+    /// The same without what others use.
+    usable: Vec<i64>,
     limits: Vec<Limit>,
 }
 
@@ -67,6 +69,11 @@ impl Resources {
         let has =
             |node: &&Node, name: &ResourceName| amount(node.machine.named.get(name).copied().unwrap_or(0));
         let totals = nodes.iter().flat_map(|node| of_nodes.iter().map(move |name| has(node, name))).collect();
+        let used = |node: &&Node, name: &ResourceName| {
+            has(node, name).saturating_sub_unsigned(node.foreign_use.named.get(name).copied().unwrap_or(0))
+        };
+        let usable =
+            nodes.iter().flat_map(|node| of_nodes.iter().map(move |name| used(node, name))).collect();
         let mut keys: Vec<(&ResourceName, usize)> = levels
             .limits
             .iter()
@@ -83,7 +90,7 @@ impl Resources {
             totals: domains[level].iter().map(|domain| limit_of(levels, resource, level, domain)).collect(),
         };
         let limits = keys.into_iter().map(limit).collect();
-        Self { of_nodes, totals, limits }
+        Self { of_nodes, totals, usable, limits }
     }
 
     /// The names of all.
@@ -124,6 +131,11 @@ impl Resources {
     pub(crate) fn all_left(&self) -> Left {
         let of_domains = self.limits.iter().map(|limit| limit.totals.clone()).collect();
         Left { of_nodes: self.totals.clone(), of_domains }
+    }
+
+    /// The same without what others use of nodes.
+    pub(crate) fn usable(&self) -> Left {
+        Left { of_nodes: self.usable.clone(), ..self.all_left() }
     }
 
     /// Looks the names up; `asked` is used again.

@@ -46,10 +46,19 @@ impl Pass<'_> {
         let held: Vec<u32> = holds.iter().flat_map(|hold| hold.withheld()).map(|(node, _)| node).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
         // Whoever ends in time, or goes before whom something is held for, may use what is held.
+        let had_less = |ask: &Ask| {
+            let (rank, level) = (ask.key.rank, ask.key.level);
+            let of_more = holds.iter().filter(|hold| hold.level > level);
+            of_more.into_iter().any(|hold| {
+                let mut queues = ask.roomy();
+                queues.any(|queue| hold.had_more(queue, (rank, level), takes_back(ask)))
+            })
+        };
         let may_lift = |ask: &Ask| {
             let ends_at = ask.key.span_ms.map(|span| now.plus(span));
             holds.iter().any(|hold| hold.begins_after(ends_at))
                 || holds.iter().any(|hold| hold.makes_way_for(ask.key.rank, takes_back(ask)))
+                || had_less(ask)
         };
         let mut open = Vec::new();
         for (id, ask) in line.closed() {

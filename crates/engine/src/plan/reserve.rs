@@ -42,7 +42,8 @@ impl Pass<'_> {
         let (now, ageing_ms) = (self.ledger.now(), self.desk.queues.settings().ageing_ms);
         let place = |(id, hold): (&GangId, &Hold)| {
             let made_at = self.ledger.record(*id).and_then(|r| r.reserved.as_ref()).map(|r| r.made_at);
-            let turn = self.ledger.job(id.job).map(|job| Turn::of(job, *id, now, ageing_ms));
+            let level = self.desk.queues.level_of(*id);
+            let turn = self.ledger.job(id.job).map(|job| Turn::of(job, *id, level, now, ageing_ms));
             (Reverse((hold.is_owed, hold.rank)), made_at, turn, *id)
         };
         let mut order: Vec<_> = self.desk.holds.iter().map(place).collect();
@@ -154,6 +155,7 @@ impl Pass<'_> {
         for hold in holds.values_mut() {
             if hold.begins_after(ends_at)
                 || hold.makes_way_for(key.rank, is_owed)
+                || hold.had_more(queue, (key.rank, key.level), is_owed)
                 || !self.ledger.guards().stand(Guard::EndsInTime)
             {
                 hold.lift(tree, space);
@@ -168,9 +170,13 @@ impl Pass<'_> {
     pub(super) fn hold_from(&mut self, ask: AskId, queue: QueueAt) {
         let tree = self.tree();
         let Desk { line, holds, space, queues, .. } = &mut self.desk;
-        let (rank, is_owed) = (line.ask(ask).key.rank, queues.is_owed_in(queue, &line.ask(ask).least));
-        let (yielding, laid): (Vec<&mut Hold>, Vec<&mut Hold>) =
-            holds.values_mut().partition(|hold| hold.makes_way_for(rank, is_owed));
+        let asked = line.ask(ask);
+        let (rank, level) = (asked.key.rank, asked.key.level);
+        let is_owed = queues.is_owed_in(queue, &asked.least);
+        let yields = |hold: &&mut Hold| {
+            hold.makes_way_for(rank, is_owed) || hold.had_more(queue, (rank, level), is_owed)
+        };
+        let (yielding, laid): (Vec<&mut Hold>, Vec<&mut Hold>) = holds.values_mut().partition(yields);
         yielding.into_iter().for_each(|hold| hold.lift(tree, space));
         Hold::lay_all(laid.into_iter(), tree, space);
     }
@@ -261,7 +267,7 @@ impl Pass<'_> {
         let waited = line.delist(queues, id);
         let made_at = self.ledger.now();
         let mut hold = Hold::new(picks, gang, at, rank, made_at);
-        hold.evicts = evicts;
+        (hold.evicts, hold.level) = (evicts, queues.level_of(id));
         if let Some(place) = waited {
             // It waits all the same.
             // What is owed as much does not make way for another in this very turn.

@@ -96,7 +96,8 @@ pub(crate) struct Space {
 impl Space {
     /// What is free when none of ours runs.
     pub(crate) fn free_of(tree: &Tree) -> Self {
-        Self::new(tree, tree.nodes.iter().map(|n| Free { devices: n.usable, ..n.total }).collect())
+        let usable = Self::new(tree, tree.nodes.iter().map(|n| n.usable).collect());
+        Self { named: tree.resources.usable(), ..usable }
     }
 
     /// What the hardware holds, devices of others included: what could ever be free.
@@ -331,7 +332,7 @@ impl Space {
         for pick in picks {
             let free = self.free[pick.node as usize];
             let needs = gang.needs_of(pick.role());
-            let usable = tree.nodes[pick.node as usize].usable;
+            let usable = tree.nodes[pick.node as usize].usable.devices;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
             let devices = match pick.piece {

@@ -84,8 +84,8 @@ pub(crate) struct Domain {
 pub(crate) struct TreeNode {
     pub(crate) name: NodeName,
     pub(crate) total: Free,
-    /// What Phalanx may use: the devices that nobody else holds.
-    pub(crate) usable: DeviceMask,
+    /// What Phalanx may use: what nobody else holds.
+    pub(crate) usable: Free,
     /// Seen in MIG mode.
     pub(crate) sliced: DeviceMask,
     pub(crate) kind: u16,
@@ -334,19 +334,26 @@ impl Tree {
 impl TreeNode {
     fn new(node: &Node, kind: u16, leaf: u32) -> Self {
         let machine = &node.machine;
-        let all = machine.device_mask();
+        let total = Free {
+            open: node.admin == Admin::Open,
+            devices: machine.device_mask(),
+            cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
+            memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
+            tenants: 0,
+            is_held: false,
+            is_promised: false,
+        };
+        // Less than nothing where others use more than there is.
+        let usable = Free {
+            devices: total.devices.minus(node.foreign),
+            cpu_milli: total.cpu_milli.saturating_sub_unsigned(node.foreign_use.cpu_milli),
+            memory_bytes: total.memory_bytes.saturating_sub_unsigned(node.foreign_use.memory_bytes),
+            ..total
+        };
         Self {
             name: node.name.clone(),
-            total: Free {
-                open: node.admin == Admin::Open,
-                devices: all,
-                cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
-                memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
-                tenants: 0,
-                is_held: false,
-                is_promised: false,
-            },
-            usable: all.minus(node.foreign),
+            total,
+            usable,
             sliced: (0..).zip(&machine.devices).filter(|(_, d)| d.is_sliced).map(|(i, _)| i).collect(),
             kind,
             leaf,

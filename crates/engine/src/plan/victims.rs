@@ -4,6 +4,7 @@
 //! may go to, the one whose cheapest victims would be enough is tried first; there, victims are taken in the order of what
 //! they cost until the gang fits, and whoever does not stand in the way of the place that was found is spared.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use super::space::{Pick, Space};
 use super::tree::{LevelAt, Tree};
 use crate::guard::Guard;
 use crate::ledger::Desk;
-use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt};
+use crate::policy::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -36,12 +37,14 @@ const DOMAINS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Victim {
     rank: i32,
+    /// Of service, among those of the queue that it makes way for a gang of: whoever had most goes first.
+    level: Reverse<u32>,
     /// Work since its last checkpoint.
     lost_device_ms: u64,
     /// The same, but nothing of members that an elastic gang can do without.
     costs_device_ms: u64,
     /// More devices first: fewer gangs have to make way.
-    devices: std::cmp::Reverse<u64>,
+    devices: Reverse<u64>,
     pub(super) gang: GangId,
     /// The ranks, where these are not all.
     pub(super) chunk: Option<Range<u32>>,
@@ -59,8 +62,8 @@ enum Way {
 }
 
 impl Victim {
-    const fn cost(&self) -> (i32, u64, std::cmp::Reverse<u64>, GangId) {
-        (self.rank, self.costs_device_ms, self.devices, self.gang)
+    const fn cost(&self) -> (i32, Reverse<u32>, u64, Reverse<u64>, GangId) {
+        (self.rank, self.level, self.costs_device_ms, self.devices, self.gang)
     }
 }
 
@@ -125,11 +128,12 @@ impl Pass<'_> {
     fn is_worth_a_try(&mut self, ask: AskId, queue: QueueAt, gang: GangId) -> bool {
         let Desk { queues, line, .. } = &mut self.desk;
         let asked = line.ask(ask);
-        if queues.is_unrivalled(queue, asked.key.rank) {
+        let (rank, level) = (asked.key.rank, asked.key.level);
+        if queues.is_unrivalled(queue, rank) && !queues.has_served_more(queue, rank, level) {
             return false;
         }
         queues.count_anew();
-        let from = queues.first_below(queue, asked.key.rank, &asked.least);
+        let from = queues.first_below(queue, (rank, level), &asked.least, self.ledger.now());
         let may_preempt =
             || self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt);
         let is_calm = || self.ledger.is_overbooked() || self.ledger.just_made_way(gang);
@@ -296,7 +300,10 @@ impl Pass<'_> {
         let mut victims = Vec::new();
         for (id, party, holder) in self.desk.queues.below(wants, claim) {
             if holder.stays_until > now {
-                self.again_at = self.again_at.min(holder.stays_until);
+                // Of who had more service the books know when it has to make way.
+                if self.desk.queues.right(wants, party, claim) != Some(Right::LessServed) {
+                    self.again_at = self.again_at.min(holder.stays_until);
+                }
                 continue;
             }
             if self.evicted.iter().any(|(victim, _)| *victim == id) {
@@ -311,11 +318,13 @@ impl Pass<'_> {
             };
             let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
             let lost_device_ms = lost_ms(&holder.bill, now, saved_at);
+            let is_beside = party.queue == wants.queue;
             let whole = Victim {
                 rank: party.standing.rank,
+                level: if is_beside { party.standing.level } else { Reverse(0) },
                 lost_device_ms,
                 costs_device_ms: lost_device_ms,
-                devices: std::cmp::Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
+                devices: Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
                 gang: id,
                 chunk: None,
                 party,
@@ -357,9 +366,10 @@ impl Pass<'_> {
             let Some((gang, placement)) = self.ledger.gang(id).zip(placement) else { continue };
             let whole = Victim {
                 rank: party.standing.rank,
+                level: Reverse(0),
                 lost_device_ms: 0,
                 costs_device_ms: 0,
-                devices: std::cmp::Reverse(0),
+                devices: Reverse(0),
                 gang: id,
                 chunk: None,
                 party,
@@ -384,7 +394,7 @@ impl Pass<'_> {
             Victim {
                 picks: self.tree().picks_of(&of_chunk, gang),
                 costs_device_ms: if is_spare { 0 } else { whole.costs_device_ms },
-                devices: std::cmp::Reverse(u64::from(count.saturating_mul(gang.needs.devices)) * 1_000),
+                devices: Reverse(u64::from(count.saturating_mul(gang.needs.devices)) * 1_000),
                 chunk: Some(ranks),
                 ..whole.clone()
             }
@@ -548,10 +558,12 @@ fn likely_domains(tree: &Tree, space: &Space, gang: &Gang, level: usize, victims
     likely.into_iter().map(|(_, domain)| domain).collect()
 }
 
-/// What victims cost together: the highest class first, then lost work, then how many they are and who.
+/// What victims cost together: the highest class first, then who had least service, then lost work, then how many they are
+/// and who.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     rank: Option<i32>,
+    level: Option<Reverse<u32>>,
     lost_device_ms: u64,
     gangs: usize,
     /// What each costs: victims of several nodes, and the parts of an elastic gang, come again.
@@ -567,6 +579,7 @@ impl Cost {
             self.of.insert(victim.gang, victim.costs_device_ms);
         }
         self.rank = self.rank.max(Some(victim.rank));
+        self.level = self.level.max(Some(victim.level));
         self.lost_device_ms = self.lost_device_ms.saturating_add(more);
         self.gangs = self.of.len();
     }

@@ -21,6 +21,8 @@ pub(crate) struct AskKey {
     /// It still waits for its preferred level.
     pub(crate) is_patient: bool,
     pub(crate) rank: i32,
+    /// Of service; 0 in queues that do not go by it.
+    pub(crate) level: u32,
     /// It does not make way.
     pub(crate) is_fixed: bool,
     /// Of its queue and those above it the ones that nodes are kept for.

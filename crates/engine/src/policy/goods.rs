@@ -96,7 +96,7 @@ impl Goods {
         let mut bill = vec![0; self.len()];
         for node in &tree.nodes {
             for (model, devices) in tree.kind(node).models() {
-                let milli = u128::from(node.usable.and(*devices).count()) * WHOLE_MILLI;
+                let milli = u128::from(node.usable.devices.and(*devices).count()) * WHOLE_MILLI;
                 self.add_devices(&mut bill, milli, worth_of(settings, model), |text| contains(model, text));
             }
             let hosted =

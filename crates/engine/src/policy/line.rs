@@ -15,6 +15,8 @@ use crate::plan::Tree;
 /// The turn of a gang within its queue and class: less goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
+    /// Of service; 0 in queues that do not go by it.
+    level: u32,
     key: i128,
     pub(crate) submitted_at: Timestamp,
     pub(crate) gang: GangId,
@@ -22,13 +24,13 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// Waiting for `ageing_ms` counts as one more of priority. All age alike, so the order of two never changes.
-    pub(crate) fn of(job: &Job, gang: GangId, now: Timestamp, ageing_ms: u64) -> Self {
+    pub(crate) fn of(job: &Job, gang: GangId, level: u32, now: Timestamp, ageing_ms: u64) -> Self {
         let boost =
             job.turn.boost.as_ref().filter(|boost| boost.until > now).map_or(0, |boost| boost.priority);
         let priority = i128::from(job.priority) + i128::from(boost);
         let submitted = i128::from(job.submitted_at.0);
         let key = if ageing_ms == 0 { -priority } else { submitted - priority * i128::from(ageing_ms) };
-        Self { key, submitted_at: job.submitted_at, gang }
+        Self { level, key, submitted_at: job.submitted_at, gang }
     }
 }
 
@@ -77,6 +79,14 @@ impl Line {
     /// Every gang that waits, in no order that means anything.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (GangId, Waiting)> + '_ {
         self.waiting.iter().map(|(gang, waiting)| (*gang, *waiting))
+    }
+
+    /// How many of its queue and class go before a gang because they had less service.
+    pub(crate) fn before_by_service(&self, gang: GangId) -> usize {
+        let Some(place) = self.place_of(gang).filter(|place| place.turn.level > 0) else { return 0 };
+        let rank = self.ask(place.ask).key.rank;
+        let line = self.queues.get(&place.queue).into_iter().flatten();
+        line.filter(|((of, turn), _)| of.0 == rank && turn.level < place.turn.level).count()
     }
 
     /// The lines of all queues.
@@ -222,6 +232,19 @@ impl Line {
             }
         }
         None
+    }
+
+    /// Somebody of a class had more service than one on a lower level: who waits there in its queue is looked at again.
+    pub(crate) fn try_below(&mut self, queue: QueueAt, rank: i32, level: u32) {
+        let line = self.queues.get(&queue).into_iter().flatten();
+        let of_rank = line.skip_while(|((of, _), _)| of.0 > rank).take_while(|((of, _), _)| of.0 == rank);
+        let below = of_rank.take_while(|((_, turn), _)| turn.level < level);
+        let asks: BTreeSet<AskId> = below.map(|(_, ask)| *ask).collect();
+        for ask in asks {
+            if self.untried.insert((queue, ask)) {
+                self.unranked.push((queue, ask));
+            }
+        }
     }
 
     /// It is looked for everybody again.

@@ -12,6 +12,7 @@ mod owed;
 mod queues;
 mod report;
 mod right;
+mod service;
 
 pub(crate) use ask::{Ask, AskId, AskKey};
 pub(crate) use bounds::Full;
@@ -19,4 +20,4 @@ pub(crate) use goods::Bill;
 pub(crate) use line::{Line, Turn};
 pub(crate) use order::Next;
 pub(crate) use queues::{Holder, QueueAt, Queues, ROOT, Seat};
-pub(crate) use right::{Claim, Party};
+pub(crate) use right::{Claim, Party, Right};

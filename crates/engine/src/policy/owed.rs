@@ -14,7 +14,7 @@ use phalanx_model::{GangId, Timestamp};
 
 use super::goods::{GPUS, add};
 use super::queues::{Holder, QueueAt, Queues, ROOT, Seat};
-use super::right::{Claim, Party};
+use super::right::{Claim, Party, Right};
 
 /// How well a gang is founded: more evicts less. Compared from the first field on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +24,20 @@ pub(crate) struct Standing {
     /// Depth of the innermost queue within whose due share it is.
     pub(crate) due: u32,
     pub(crate) rank: i32,
+    /// Of service: it counts among those of one queue alone.
+    pub(crate) level: Reverse<u32>,
+}
+
+impl Standing {
+    /// Of one that is within nothing.
+    fn at(seat: Seat) -> Self {
+        Self { rank: seat.rank.0, level: Reverse(seat.level), ..Self::default() }
+    }
+
+    /// As those of other queues see it.
+    pub(crate) fn without_level(self) -> Self {
+        Self { level: Reverse(0), ..self }
+    }
 }
 
 /// Within what is its own queue's, however deep that stands.
@@ -150,24 +164,33 @@ impl Queues {
                 continue;
             }
             note(&mut found.ways, party, until);
-            let Standing { guaranteed, due, rank } = party.standing;
+            let outside = party.standing.without_level();
             // What is within a guarantee is safe from them.
-            if guaranteed == 0 {
-                note(&mut found.ways_outside, Standing { guaranteed, due: due.min(1), rank }, until);
+            if outside.guaranteed == 0 {
+                note(&mut found.ways_outside, Standing { due: outside.due.min(1), ..outside }, until);
             }
         }
         found
     }
 
-    /// From when anybody has to make way for a gang of a queue, however well that stands; none if nobody ever does.
-    pub(crate) fn first_below(&self, queue: QueueAt, rank: i32, bill: &[u128]) -> Option<Timestamp> {
-        let best = Party { queue, standing: Standing { guaranteed: OWN, due: OWN, rank } };
+    /// From when anybody has to make way for a gang of a queue, however well that stands; none if nobody ever does. Whoever
+    /// had more service and need not make way yet is left out: the books know when it has to.
+    pub(crate) fn first_below(
+        &self,
+        queue: QueueAt,
+        (rank, level): (i32, u32),
+        bill: &[u128],
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let level = Reverse(level);
+        let best = Party { queue, standing: Standing { guaranteed: OWN, due: OWN, rank, level } };
         let claim = self.claim_of(queue, bill);
         let own = self.at(queue).top;
         let outside =
             self.outside_below(best, &claim).filter_map(|all| all.iter().find(|(_, top)| *top != own));
         let inside = self.inside_below(best, &claim);
-        outside.map(|(from, _)| *from).chain(inside).min()
+        let inside = inside.filter(|(right, from)| *right != Right::LessServed || *from <= now);
+        outside.map(|(from, _)| *from).chain(inside.map(|(_, from)| from)).min()
     }
 
     /// Gangs that have to make way for one that wants their capacity, and what they hold; in no order that
@@ -209,11 +232,15 @@ impl Queues {
         all.iter().filter(move |(standing, _)| is_below(standing)).map(|(_, from)| from)
     }
 
-    /// From when somebody has to make way in the same outermost queue, by how they stand.
-    fn inside_below<'a>(&'a self, wants: Party, claim: &'a Claim) -> impl Iterator<Item = Timestamp> {
+    /// By what right and from when somebody has to make way in the same outermost queue, by how they stand.
+    fn inside_below<'a>(
+        &'a self,
+        wants: Party,
+        claim: &'a Claim,
+    ) -> impl Iterator<Item = (Right, Timestamp)> {
         let top = self.standings.tops.get(&self.at(wants.queue).top);
         let ways = top.into_iter().flat_map(|top| &top.ways);
-        ways.filter(move |(party, _)| self.right(wants, **party, claim).is_some()).map(|(_, from)| *from)
+        ways.filter_map(move |(party, from)| Some((self.right(wants, *party, claim)?, *from)))
     }
 
     /// What a gang of a queue would stand within, if it held this beside those that stand before it.
@@ -221,7 +248,7 @@ impl Queues {
         let mut counted = Vec::new();
         self.count(self.at(queue).top, Some((queue, seat, holder)), &mut counted, &mut Vec::new());
         let own = counted.iter().find(|gang| gang.seat.gang == seat.gang);
-        own.map_or(Standing { rank: seat.rank.0, ..Standing::default() }, |gang| gang.standing)
+        own.map_or(Standing::at(seat), |gang| gang.standing)
     }
 
     /// Counts a queue and those below it.
@@ -234,12 +261,7 @@ impl Queues {
     ) {
         let (node, first) = (self.at(at), counted.len());
         node.children.iter().for_each(|child| self.count(*child, more, counted, same_due));
-        let new = |seat: Seat, holder| Counted {
-            seat,
-            queue: at,
-            holder,
-            standing: Standing { rank: seat.rank.0, ..Standing::default() },
-        };
+        let new = |seat: Seat, holder| Counted { seat, queue: at, holder, standing: Standing::at(seat) };
         let stays = node.holders.iter().filter(|(_, holder)| !holder.leaves);
         counted.extend(stays.map(|(seat, holder)| new(*seat, holder)));
         counted.extend(more.filter(|(queue, _, _)| *queue == at).map(|(_, seat, holder)| new(seat, holder)));

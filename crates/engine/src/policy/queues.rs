@@ -21,10 +21,13 @@ pub(crate) const ROOT: QueueAt = 0;
 /// Queues above each other; a tree that is deeper is cut there.
 pub(crate) const DEPTH_MAX: usize = 8;
 
-/// The place of a gang among those that hold capacity: higher classes first, then who came first.
+/// The place of a gang among those that hold capacity: higher classes first, then lower levels of service, then who came
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seat {
     pub(crate) rank: Reverse<i32>,
+    /// 0 in queues that do not go by service.
+    pub(crate) level: u32,
     pub(crate) submitted_at: Timestamp,
     pub(crate) gang: GangId,
 }
@@ -96,6 +99,8 @@ pub(crate) struct Queues {
     index: BTreeMap<QueueName, QueueAt>,
     /// Gangs that may have to make way, by class.
     evictable_by_rank: BTreeMap<i32, u32>,
+    /// Levels of gangs that had enough service to be on another than the first.
+    pub(super) levels: BTreeMap<GangId, u32>,
     /// When past use was looked at last.
     refreshed_at: Timestamp,
     /// Drawn anew, or told of the past, since then.
@@ -116,6 +121,7 @@ impl Queues {
             nodes: Vec::new(),
             index: BTreeMap::new(),
             evictable_by_rank: BTreeMap::new(),
+            levels: BTreeMap::new(),
             refreshed_at: Timestamp(0),
             is_new: true,
             due: Due::default(),
@@ -147,10 +153,9 @@ impl Queues {
 
     /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
     pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
-        let stands = self
-            .told
-            .get(&queue.name)
-            .is_some_and(|before| before.parent == queue.parent && before.shapes == queue.shapes);
+        let stands = self.told.get(&queue.name).is_some_and(|before| {
+            before.parent == queue.parent && before.shapes == queue.shapes && before.order == queue.order
+        });
         let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
         let is_known = |of: &phalanx_model::Resource| self.goods.all().contains(of);
         let Some(at) =
@@ -219,6 +224,7 @@ impl Queues {
         self.nodes = vec![self.blank(None, ROOT)];
         self.index.clear();
         self.evictable_by_rank.clear();
+        self.levels.clear();
         self.is_new = true;
         // Parents first; a queue whose parent nobody told of stands at the top.
         let told = std::mem::take(&mut self.told);
@@ -350,7 +356,8 @@ impl Queues {
     }
 
     pub(crate) fn seat_of(&self, job: &Job, gang: GangId) -> Seat {
-        Seat { rank: Reverse(self.rank_of(job)), submitted_at: job.submitted_at, gang }
+        let (rank, level) = (Reverse(self.rank_of(job)), self.level_of(gang));
+        Seat { rank, level, submitted_at: job.submitted_at, gang }
     }
 
     /// The lowest class of gangs that may have to make way.

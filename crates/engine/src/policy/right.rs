@@ -1,10 +1,12 @@
 //! By what right one gang evicts another, if any.
 
-use phalanx_model::{ClassName, EvictionRule, QueueName, Reclaim};
+use std::cmp::{Ordering, Reverse};
+
+use phalanx_model::{ClassName, EvictionRule, GangId, JobId, QueueName, Reclaim, Timestamp};
 
 use super::goods::GPUS;
 use super::owed::Standing;
-use super::queues::{QueueAt, Queues};
+use super::queues::{QueueAt, Queues, Seat};
 use crate::guard::Guard;
 
 /// Queues beside each other that are looked at one by one.
@@ -30,6 +32,7 @@ pub(crate) enum Right {
     Guarantee,
     FairShare,
     Class,
+    LessServed,
 }
 
 impl Queues {
@@ -87,17 +90,16 @@ impl Queues {
     /// A gang evicts only one that stands worse: by the guarantee of a queue that the other is outside of, then by the due
     /// share, then by class where both are founded alike.
     pub(crate) fn right(&self, wants: Party, holds: Party, claim: &Claim) -> Option<Right> {
-        let (mine, other) = (wants.standing, holds.standing);
         if !self.guards.stand(Guard::StandsBetter) {
             return Some(Right::Class);
         }
-        if mine <= other {
-            return None;
-        }
         let is_fair = self.settings().reclaim == Reclaim::FairShare;
         if wants.queue == holds.queue {
-            let is_alike = mine.guaranteed >= other.guaranteed && (!is_fair || mine.due >= other.due);
-            return (is_alike && mine.rank > other.rank).then_some(Right::Class);
+            return self.right_in_queue(wants.standing, holds.standing, is_fair);
+        }
+        let (mine, other) = (wants.standing.without_level(), holds.standing.without_level());
+        if mine <= other {
+            return None;
         }
         // Seen from where the two part: within what is the own of the queues below that, and of those they share.
         let common = self.common_depth(wants.queue, holds.queue);
@@ -116,6 +118,29 @@ impl Queues {
         }
         let is_as_due = !is_fair || is_mine(mine.due) || !is_mine(other.due);
         (is_as_due && mine.rank > other.rank).then_some(Right::Class)
+    }
+
+    /// The same of two gangs of one queue, founded alike: by class, and then by who had less service.
+    fn right_in_queue(&self, mine: Standing, other: Standing, is_fair: bool) -> Option<Right> {
+        if mine.guaranteed < other.guaranteed || is_fair && mine.due < other.due {
+            return None;
+        }
+        let had_less = mine.level > other.level
+            || mine.level == other.level && !self.guards.stand(Guard::ServedMoreYields);
+        match mine.rank.cmp(&other.rank) {
+            Ordering::Greater => Some(Right::Class),
+            Ordering::Equal => had_less.then_some(Right::LessServed),
+            Ordering::Less => None,
+        }
+    }
+
+    /// Whether a gang of a class that holds capacity in a queue had more service than one on this level.
+    pub(crate) fn has_served_more(&self, queue: QueueAt, rank: i32, level: u32) -> bool {
+        let of_rank = |level, submitted_at, gang| Seat { rank: Reverse(rank), level, submitted_at, gang };
+        let last = of_rank(u32::MAX, Timestamp::MAX, GangId { job: JobId(u64::MAX), index: u16::MAX });
+        let most = self.at(queue).holders.range(..=last).next_back().map(|(seat, _)| *seat);
+        most.is_some_and(|seat| seat.rank == last.rank && seat.level > level)
+            || !self.guards.stand(Guard::ServedMoreYields)
     }
 
     /// Whether a gang that waits may have members that one that runs can do without: it is of no lower class, and takes
@@ -146,6 +171,11 @@ impl Queues {
             Right::Guarantee => EvictionRule::Guarantee { queue, borrower },
             Right::FairShare => EvictionRule::FairShare { queue, borrower },
             Right::Class => EvictionRule::Class { class: classes.0, over: classes.1 },
+            Right::LessServed => EvictionRule::LessServed {
+                queue: named(wants.queue, self.at(wants.queue).depth),
+                level: wants.standing.level.0,
+                over: holds.standing.level.0,
+            },
         }
     }
 }

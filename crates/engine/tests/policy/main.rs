@@ -6,6 +6,7 @@
 mod bugs;
 mod elastic;
 mod fairness;
+mod least_served;
 mod news;
 mod places;
 mod random;

@@ -285,6 +285,13 @@ impl Run {
                 let between = self.path(&winner.queue).iter().any(|above| above.name == *borrower);
                 assert!(!between, "{queue} takes from {borrower}, which is its own");
             }
+            EvictionRule::LessServed { queue, level, over } => {
+                assert!(
+                    winner.queue == *queue && loser.queue == *queue && level < over,
+                    "{by} over {victim}"
+                );
+                assert_eq!(class(winner).rank, class(loser).rank, "{by} over {victim}");
+            }
         }
     }
 }

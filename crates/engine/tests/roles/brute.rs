@@ -84,18 +84,17 @@ pub(crate) fn cluster(rng: &mut Rng) -> Cluster {
         );
         let foreign = (0..count).filter(|_| rng.chance(10)).collect();
         nodes.push(Node {
-            name: NodeName::new(format!("n{number}")).unwrap(),
-            path: vec![
-                DomainName::new("all").unwrap(),
-                DomainName::new(format!("leaf{}", rng.pick(&[1, 2]).min(leaves))).unwrap(),
-            ],
             address: String::new(),
             admin: if rng.chance(5) { Admin::Cordoned } else { Admin::Open },
-            machine: Arc::new(machine),
-            uuids: Vec::new(),
             foreign,
-            spot: None,
-            torus: None,
+            ..Node::new(
+                NodeName::new(format!("n{number}")).unwrap(),
+                vec![
+                    DomainName::new("all").unwrap(),
+                    DomainName::new(format!("leaf{}", rng.pick(&[1, 2]).min(leaves))).unwrap(),
+                ],
+                Arc::new(machine),
+            )
         });
     }
     nodes.sort_by(|a, b| (&a.path, &a.name).cmp(&(&b.path, &b.name)));

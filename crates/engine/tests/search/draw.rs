@@ -125,15 +125,9 @@ pub(crate) fn cluster(rng: &mut Rng, scale: Scale) -> Cluster {
         let machine = rng.pick(&kinds).1;
         let foreign = if rng.chance(30) { 0 } else { used };
         Node {
-            name: NodeName::new(format!("n{number}")).unwrap(),
-            path,
-            address: String::new(),
             admin: if rng.chance(8) { Admin::Cordoned } else { Admin::Open },
             foreign: (0..machine.device_count()).filter(|_| rng.chance(foreign)).collect(),
-            machine,
-            uuids: Vec::new(),
-            spot: None,
-            torus: None,
+            ..Node::new(NodeName::new(format!("n{number}")).unwrap(), path, machine)
         }
     });
     let mut nodes: Vec<Node> = nodes.collect();

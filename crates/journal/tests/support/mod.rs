@@ -147,6 +147,8 @@ fn node() -> Node {
         address: "127.0.0.1".to_owned(),
         admin: Admin::Open,
         uuids: Vec::new(),
+        foreign_use: ForeignUse::default(),
+        sets: Vec::new(),
         machine: Arc::new(Machine {
             shape: ShapeName::new("duo").unwrap(),
             origin: Origin::Declared,

@@ -1,6 +1,7 @@
 //! The shapes of objects: only the fields that are used. What a newer API server adds is left aside in silence, what
 //! a field means is upstream's documentation.
 
+mod meta;
 mod node;
 mod pod;
 

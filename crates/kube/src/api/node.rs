@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 pub struct Node {
+    #[serde(deserialize_with = "super::meta::used")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: NodeSpec,
@@ -34,6 +35,9 @@ pub struct NodeStatus {
     pub allocatable: BTreeMap<String, Quantity>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<NodeCondition>,
+    /// Features that the kubelet says it has, of those that pods may depend on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub declared_features: Vec<String>,
 }
 
 impl Node {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, ContainerPort, PodCondition, PodSchedulingGate, ResourceRequirements, Toleration,
-    TopologySpreadConstraint, Volume,
+    Affinity, ContainerPort, ContainerRestartRule, ContainerStatus, PodCondition, PodSchedulingGate,
+    ResourceRequirements, Toleration, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 pub struct Pod {
+    #[serde(deserialize_with = "super::meta::used")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: PodSpec,
@@ -58,8 +59,13 @@ pub struct PodSpec {
     pub resource_claims: Vec<PodClaim>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
+    /// Not where it has a user namespace of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_users: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
     /// Kubernetes 1.36 and later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling_group: Option<SchedulingGroup>,
@@ -79,6 +85,8 @@ pub struct Container {
     /// `Always` makes an init container a sidecar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restart_policy_rules: Vec<ContainerRestartRule>,
 }
 
 /// A claim of a pod for devices: by name, or from a template.
@@ -123,7 +131,23 @@ pub struct PodStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nominated_node_name: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub container_statuses: Vec<k8s_openapi::api::core::v1::ContainerStatus>,
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// What the kubelet gives the pod as a whole, where it has resources of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// What the kubelet has set aside for the pod as a whole.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub allocated_resources: BTreeMap<String, Quantity>,
+}
+
+impl Container {
+    /// An init container that goes on beside the containers.
+    #[must_use]
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
 }
 
 impl Pod {

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use phalanx_model::{
-    Admin, Device, JobId, LevelName, Machine, Policy, Role, RoleName, Slot, Timestamp, Topology,
-};
+use phalanx_model::{Device, JobId, LevelName, Machine, Policy, Role, RoleName, Slot, Timestamp, Topology};
 
 use super::*;
 
@@ -13,17 +11,7 @@ fn node(name: &str, address: &str) -> (NodeName, Node) {
     let mut machine = Machine::bare(Origin::Declared);
     machine.devices = vec![Device::default(); 4];
     let name = NodeName::new(name).unwrap();
-    let node = Node {
-        name: name.clone(),
-        path: Vec::new(),
-        address: address.to_owned(),
-        admin: Admin::Open,
-        machine: Arc::new(machine),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        spot: None,
-        torus: None,
-    };
+    let node = Node { address: address.to_owned(), ..Node::new(name.clone(), Vec::new(), Arc::new(machine)) };
     (name, node)
 }
 

@@ -33,8 +33,12 @@ const POINTS: u64 = 400;
 const QUEUES_BYTES_MAX: u64 = 16 << 20;
 
 /// A line for each policy of [`NAMES`].
-const ABOUT: [(&str, &str); 21] = [
+const ABOUT: [(&str, &str); 22] = [
     ("phalanx", "the production engine"),
+    (
+        "phalanx-least-served",
+        "the same; in every queue whoever had less GPU time goes first, and may preempt",
+    ),
     ("fifo", "in the order of submission; nobody passes"),
     ("first-fit", "in the order of submission, whoever fits; the first free devices"),
     ("best-fit", "the same; the fullest node that fits, or the fewest whole ones"),

@@ -38,8 +38,9 @@ const LAS_MS: u64 = 360_000;
 const PROMISES_MAX: usize = 500;
 
 /// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
-pub const NAMES: [(&str, bool); 21] = [
+pub const NAMES: [(&str, bool); 22] = [
     ("phalanx", false),
+    ("phalanx-least-served", false),
     ("fifo", false),
     ("first-fit", false),
     ("best-fit", false),
@@ -80,6 +81,7 @@ pub fn named(
     }
     Ok(match name {
         "phalanx" => Box::new(Phalanx::new(cluster, rules)?),
+        "phalanx-least-served" => Box::new(Phalanx::least_served(cluster, rules)?),
         "fifo" => made(Fifo, Preemption::Never { is_strict: true }, near),
         "first-fit" => made(Named("first-fit"), PASSING, Packing::FirstFit),
         "best-fit" => made(Named("best-fit"), PASSING, near),

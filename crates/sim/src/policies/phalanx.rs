@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Advisory, Change, Epoch, Exit, FailureClass, GangId, Input, Job as Submission, JobId, JobName, MemberId,
-    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry, Settings,
-    Stop, Timestamp, Turn,
+    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, QueueOrder,
+    Retry, SERVICE_LEVELS_DEFAULT_MS, Settings, Stop, Timestamp, Turn,
 };
 
 use super::gangs::gang;
@@ -19,6 +19,9 @@ use crate::replay::{Act, Job, Machines, Part, Place, Scheduler, View};
 
 /// Steps at one moment: an order, its answer and what follows need a handful.
 const STEPS_MAX: u32 = 10_000;
+
+/// Where jobs wait that name no queue.
+const DEFAULT_QUEUE: &str = "default";
 
 /// How the cluster is shared, and what becomes of jobs that make way.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +35,7 @@ pub struct Rules {
 /// The engine, and what it has not been told yet.
 #[derive(Debug)]
 pub struct Phalanx {
+    word: &'static str,
     engine: Engine,
     nodes: Vec<Node>,
     queues: BTreeMap<String, QueueName>,
@@ -62,10 +66,11 @@ impl Phalanx {
         facts.extend(cluster.nodes.iter().map(|node| Input::NodeObserved { node: Box::new(node.clone()) }));
         let queues = rules.queues.iter().map(|queue| (queue.name.to_string(), queue.name.clone())).collect();
         let mut new = Self {
+            word: "phalanx",
             engine: Engine::new(Epoch(1), rules.config),
             nodes: cluster.nodes.clone(),
             queues,
-            default_queue: name("default")?,
+            default_queue: name(DEFAULT_QUEUE)?,
             name: JobName::new("job").map_err(|e| e.to_string())?,
             out: Outcome::default(),
             facts,
@@ -75,6 +80,26 @@ impl Phalanx {
         };
         new.step(0);
         new.refused.take().map_or(Ok(new), Err)
+    }
+
+    /// The same where every queue goes by service, with the thresholds that are the default where it names none; jobs of no
+    /// queue wait in one that does too.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn least_served(cluster: &Machines, rules: &Rules) -> Result<Self, String> {
+        let by_service = QueueOrder::LeastServed { levels: SERVICE_LEVELS_DEFAULT_MS.to_vec() };
+        let of = |queue: &Queue| Queue {
+            order: if queue.order.is_priority() { by_service.clone() } else { queue.order.clone() },
+            ..queue.clone()
+        };
+        let default = QueueName::new(DEFAULT_QUEUE).map_err(|e| e.to_string())?;
+        let mut queues: Vec<Queue> = rules.queues.iter().map(of).collect();
+        if !queues.iter().any(|queue| queue.name == default) {
+            queues.push(of(&Queue::named(default)));
+        }
+        let rules = Rules { queues, ..rules.clone() };
+        Ok(Self { word: "phalanx-least-served", ..Self::new(cluster, &rules)? })
     }
 
     /// Steps of the engine so far.
@@ -144,7 +169,7 @@ impl Phalanx {
 
 impl Scheduler for Phalanx {
     fn name(&self) -> String {
-        "phalanx".to_owned()
+        self.word.to_owned()
     }
 
     fn submitted(&mut self, now: u64, index: usize, job: &Job) {

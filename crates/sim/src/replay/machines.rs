@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainName, LevelName, Levels, Machine, NameError, Node, NodeName,
-    Origin, ShapeName,
+    CostTable, Device, DeviceMask, DomainName, LevelName, Levels, Machine, NameError, Node, NodeName, Origin,
+    ShapeName,
 };
 
 /// Machines under their domains. Nodes stand in the order of their paths, then of their names; everything here counts
@@ -180,15 +180,5 @@ impl Machines {
 }
 
 fn node(name: NodeName, path: Vec<DomainName>, machine: &Arc<Machine>) -> Node {
-    Node {
-        address: name.to_string(),
-        name,
-        path,
-        admin: Admin::Open,
-        machine: Arc::clone(machine),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        torus: None,
-        spot: None,
-    }
+    Node::new(name, path, Arc::clone(machine))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, Advisory, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName, LevelName, Needs, Node,
+    Advisory, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName, LevelName, Needs, Node,
     NodeName, Owner, Policy, Program, QueueName, Retry, Segment, Stop, Timestamp, Topology,
 };
 use phalanx_scenario::{Script, Shape};
@@ -27,19 +27,14 @@ impl Swarm<'_> {
         let foreign = if rng.chance(20) { rng.bits() & rng.bits() } else { 0 };
         // Names that are prefixes of each other, and domains that are named like nodes.
         let name: NodeName = named(&format!("n{}", index % 3 * 10 + index / 3));
-        Node {
-            path: (0..self.parameters.levels)
-                .map(|_| named::<DomainName>(&format!("n{}", rng.below(3))))
-                .collect(),
-            address: name.to_string(),
-            name,
-            admin: Admin::Open,
-            foreign: DeviceMask(foreign).and(machine.device_mask()),
-            machine: Arc::new(machine),
-            uuids: Vec::new(),
-            spot: None,
-            torus: None,
+        let path =
+            (0..self.parameters.levels).map(|_| named::<DomainName>(&format!("n{}", rng.below(3)))).collect();
+        let foreign = DeviceMask(foreign).and(machine.device_mask());
+        let mut node = Node { foreign, ..Node::new(name, path, Arc::new(machine)) };
+        if let Some(rng) = &mut self.kinds {
+            kinds::surround(&mut node, rng);
         }
+        node
     }
 
     pub(super) fn any_started(&mut self) -> Option<JobId> {

@@ -1,8 +1,8 @@
 //! What a swarm's clusters have and its gangs ask for beside devices, CPUs and memory.
 
 use phalanx_model::{
-    Axis, AxisKind, Collective, DomainLimit, Gang, Levels, Machine, ModelNeed, Needs, NodeName, PartNeed,
-    Role, Spread,
+    Axis, AxisKind, Collective, DomainLimit, Gang, Levels, Machine, ModelNeed, Needs, Node, NodeName,
+    NodeSet, PartNeed, Role, Spread,
 };
 
 use super::named;
@@ -36,6 +36,16 @@ pub(super) fn equip(machine: &mut Machine, rng: &mut Rng) {
     }
 }
 
+/// Who else is on a node, and which sets it is in.
+pub(super) fn surround(node: &mut Node, rng: &mut Rng) {
+    if rng.chance(20) {
+        node.foreign_use.cpu_milli = rng.below(9) * 1_000;
+        node.foreign_use.memory_bytes = rng.below(33) << 30;
+        node.foreign_use.named.insert(named("nic"), rng.below(5));
+    }
+    node.sets = ["big", "new"].into_iter().filter(|_| rng.chance(60)).map(NodeSet::new).collect();
+}
+
 /// Half of the gangs ask for something more. What makes no sense together is refused, which is seen as well.
 pub(super) fn vary(gang: &mut Gang, there: &[NodeName], rng: &mut Rng) {
     if rng.chance(50) {
@@ -50,6 +60,9 @@ pub(super) fn vary(gang: &mut Gang, there: &[NodeName], rng: &mut Rng) {
     gang.needs.is_exclusive = rng.chance(10);
     gang.needs.avoid = there.iter().filter(|_| rng.chance(4)).cloned().collect();
     gang.needs.prefer = there.iter().filter(|_| rng.chance(6)).cloned().collect();
+    if rng.chance(15) {
+        gang.needs.within = Some(NodeSet::new(if rng.chance(50) { "big" } else { "new" }));
+    }
     if rng.chance(15) {
         let speed_milli = if rng.chance(50) { 400 } else { ModelNeed::AS_SAID };
         let mut models = Needs::of_model("h100");

@@ -2,7 +2,7 @@
 
 use phalanx_model::{
     Advisory, After, Amounts, Array, Boost, Caps, ClassName, EndOf, Gang, Input, Job, JobId, Needs,
-    PreemptMode, Queue, QueueName, Reclaim, Resource, Settings, Timestamp, Topology,
+    PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Timestamp, Topology,
 };
 use phalanx_scenario::Script;
 
@@ -17,6 +17,8 @@ const MINUTE_MS: u64 = 60_000;
 /// Draws apart from everything else.
 pub(super) struct Sharing {
     rng: Rng,
+    /// Draws what queues go by, apart from what they have.
+    orders: Rng,
     /// In thousandths of all there were when the queues were drawn.
     devices_milli: u64,
     /// As they were drawn last, parents before their children.
@@ -32,8 +34,8 @@ pub(super) enum Act {
 }
 
 impl Sharing {
-    pub(super) const fn new(rng: Rng) -> Self {
-        Self { rng, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
+    pub(super) const fn new(rng: Rng, orders: Rng) -> Self {
+        Self { rng, orders, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
     }
 
     /// Settings, and a tree of queues on so many devices.
@@ -48,6 +50,7 @@ impl Sharing {
                 queue.parent = self.rng.pick(&above).map(|above| above.name.clone());
             }
             self.draw(&mut queue);
+            self.draw_order(&mut queue, 100);
             facts.push(Input::QueueObserved { queue: Box::new(queue.clone()) });
             self.queues.push(queue);
         }
@@ -84,6 +87,26 @@ impl Sharing {
         let all = self.path(queue).get(1).map_or(self.devices_milli, |above| devices(above));
         let siblings = self.queues.iter().filter(|q| q.parent == queue.parent && q.name != queue.name);
         siblings.fold(all, |left, sibling| left.saturating_sub(devices(sibling)))
+    }
+
+    /// Half of the queues go by service, with up to four thresholds that work of these lengths reaches; seldom one goes by
+    /// something else than before.
+    fn draw_order(&mut self, queue: &mut Queue, percent: u64) {
+        let rng = &mut self.orders;
+        if !rng.chance(percent) {
+            return;
+        }
+        let mut at = 0;
+        let mut next = |rng: &mut Rng| {
+            at += rng.between(1, 5 * MINUTE_MS);
+            at
+        };
+        queue.order = if rng.chance(50) {
+            let count = rng.between(1, 4);
+            QueueOrder::LeastServed { levels: (0..count).map(|_| next(rng)).collect() }
+        } else {
+            QueueOrder::Priority
+        };
     }
 
     /// Draws what a queue may use. What its children were given stays theirs.
@@ -180,6 +203,7 @@ impl Sharing {
                 let at = usize::try_from(self.rng.below(self.queues.len() as u64)).unwrap_or(0);
                 let mut queue = self.queues.get(at)?.clone();
                 self.draw(&mut queue);
+                self.draw_order(&mut queue, 15);
                 self.gone.retain(|gone| *gone != queue.name);
                 self.queues[at] = queue.clone();
                 Some(Act::Tell(Input::QueueObserved { queue: Box::new(queue) }))

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, Device, DomainCost, LevelCost, LevelName, Link, LinkKind, Machine, Nic, Node, Origin, Port,
-    Product, ResourceName, shape,
+    Device, DomainCost, LevelCost, LevelName, Link, LinkKind, Machine, Nic, Node, Origin, Port, Product,
+    ResourceName, shape,
 };
 
 use super::{Cluster, DeclaredDevices, DeclaredHardware, DeclaredLink};
@@ -67,15 +67,11 @@ impl Cluster {
                 });
             }
             nodes.push(Node {
-                name: said.name.clone(),
-                path: said.path.clone(),
                 address: said.address.clone().unwrap_or_else(|| "127.0.0.1".to_owned()),
-                admin: Admin::Open,
-                machine,
-                uuids: Vec::new(),
                 foreign: said.busy,
                 spot: said.spot,
                 torus: said.torus,
+                ..Node::new(said.name.clone(), said.path.clone(), machine)
             });
         }
         Ok(nodes)
@@ -151,8 +147,9 @@ impl DeclaredHardware {
     }
 }
 
-/// Devices that are all linked alike.
-fn uniform(said: &DeclaredDevices) -> Machine {
+/// Devices that are all linked alike. Neither CPUs nor memory, and [`shape::finish`] is still to be called.
+#[must_use]
+pub fn uniform(said: &DeclaredDevices) -> Machine {
     let kind = match said.link {
         // A file that was read says a product that has some.
         DeclaredLinkKind::Nvlink => LinkKind::Nvlink(nvlinks(&said.model).unwrap_or(1)),

@@ -65,7 +65,7 @@ const MEMORY_BYTES_MAX: u64 = 1_000_000_000_000_000_000;
 const ALL: &str = "all";
 
 /// Thousandths that nobody wrote finer.
-fn milli(text: &str, max: u64) -> Result<u64, String> {
+pub(super) fn milli(text: &str, max: u64) -> Result<u64, String> {
     match quantity::parse_milli(text.trim()) {
         Ok(0) if text.contains(|c: char| ('1'..='9').contains(&c)) => {
             Err(wrong(text, "is less than a thousandth"))

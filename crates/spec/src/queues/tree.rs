@@ -56,8 +56,9 @@ impl QueueFile {
         let mut queues = Vec::with_capacity(by_depth.len());
         let mut of_children: BTreeMap<&QueueName, Sums> = BTreeMap::new();
         for (_, name, standing) in by_depth.into_iter().rev() {
-            let sums = of_children.remove(name).unwrap_or_default();
-            let queue = self.queue(standing, &sums)?;
+            let sums = of_children.remove(name);
+            let is_leaf = sums.is_none();
+            let queue = self.queue(standing, &sums.unwrap_or_default(), is_leaf)?;
             if let Some(parent) = standing.parent {
                 of_children.entry(&parent.value).or_default().add(standing.entry, &queue.guaranteed);
             }
@@ -135,7 +136,7 @@ impl QueueFile {
     }
 
     /// A queue whose promises can be kept. What its children are guaranteed is guaranteed to it.
-    fn queue(&self, standing: Standing<'_>, children: &Sums) -> Result<Queue, SpecError> {
+    fn queue(&self, standing: Standing<'_>, children: &Sums, is_leaf: bool) -> Result<Queue, SpecError> {
         let Standing { entry, parent } = standing;
         let mut guaranteed = entry.guaranteed.amounts();
         for (resource, sum) in &children.0 {
@@ -173,6 +174,7 @@ impl QueueFile {
                     Wait::Priced(milli) => HoldOut::Priced(milli),
                 }),
             },
+            order: self.order(entry, is_leaf)?,
         })
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, HoldOut, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    AmountsFile, BoostFile, ClassFile, Depth, Percent, QueueEntry, QueueFile, ShapeFile, SharePolicy,
-    SpanFromZero, Weight, Worth,
+    AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, QueueEntry, QueueFile, ShapeFile,
+    SharePolicy, SpanFromZero, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -90,6 +90,11 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
         wait: caps.hold_out.map(|hold_out| match hold_out {
             HoldOut::For(ms) => Wait::For(Span(ns(ms))).into(),
             HoldOut::Priced(milli) => Wait::Priced(milli).into(),
+        }),
+        order: (!queue.order.is_priority()).then(|| OrderWord::LeastServed.into()),
+        levels: (!queue.order.is_priority()).then(|| {
+            let hours = |ms: &u64| GpuHours::of_device_ms(*ms).into();
+            queue.order.levels().iter().map(hours).collect()
         }),
         queues: below.map(|queue| entry(queue, children)).collect(),
     }

@@ -42,9 +42,11 @@ pub fn free<'a>(
     for node in nodes {
         let mut amounts = Amounts {
             devices: node.machine.device_mask().minus(node.foreign),
-            cpu_milli: i128::from(node.machine.cpu_milli.min(AMOUNT_MAX)),
-            memory_bytes: i128::from(node.machine.memory_bytes.min(AMOUNT_MAX)),
-            used: BTreeMap::new(),
+            cpu_milli: i128::from(node.machine.cpu_milli.min(AMOUNT_MAX))
+                - i128::from(node.foreign_use.cpu_milli),
+            memory_bytes: i128::from(node.machine.memory_bytes.min(AMOUNT_MAX))
+                - i128::from(node.foreign_use.memory_bytes),
+            used: node.foreign_use.named.iter().map(|(name, n)| (name.clone(), u128::from(*n))).collect(),
             gangs: 0,
             is_held: false,
             parts: Vec::new(),

@@ -143,6 +143,7 @@ impl<'a> Stands<'a> {
         let may = |needs: &Needs| {
             (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
                 && !needs.avoid.contains(&node.name)
+                && needs.within.as_ref().is_none_or(|set| node.sets.contains(set))
                 && !amounts.is_held
                 && (!self.gang.needs.is_exclusive || (amounts.gangs == 0 && node.foreign.is_empty()))
         };

@@ -109,9 +109,7 @@ pub(super) fn link_of(node: &Node, a: u32, b: u32) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use phalanx_model::{
-        Admin, CostTable, DeviceMask, LevelCost, LevelName, Levels, Machine, NodeName, Origin,
-    };
+    use phalanx_model::{CostTable, LevelCost, LevelName, Levels, Machine, NodeName, Origin};
 
     use super::*;
 
@@ -144,15 +142,12 @@ mod tests {
     fn the_way_between_nodes_is_its_narrowest_part() {
         let level = |text: &str| LevelName::new(text).unwrap();
         let node = |name: &str, path: [&str; 2]| Node {
-            name: NodeName::new(name).unwrap(),
-            path: path.map(|d| DomainName::new(d).unwrap()).to_vec(),
             address: String::new(),
-            admin: Admin::Open,
-            machine: Arc::new(Machine::bare(Origin::Declared)),
-            uuids: Vec::new(),
-            foreign: DeviceMask::EMPTY,
-            spot: None,
-            torus: None,
+            ..Node::new(
+                NodeName::new(name).unwrap(),
+                path.map(|d| DomainName::new(d).unwrap()).to_vec(),
+                Arc::new(Machine::bare(Origin::Declared)),
+            )
         };
         let nodes = vec![node("a", ["c", "l1"]), node("b", ["c", "l1"]), node("d", ["c", "l2"])];
         let cost = |uplink_mb_per_s| LevelCost { uplink_mb_per_s, ..LevelCost::default() };

@@ -364,6 +364,7 @@ fn copy_needs(to: &mut Needs, from: &Needs, times: u64) {
     to.models.clone_from(&from.models);
     to.nodes.clone_from(&from.nodes);
     to.avoid.clone_from(&from.avoid);
+    to.within.clone_from(&from.within);
     to.named.clone_from(&from.named);
     to.named.values_mut().for_each(|amount| *amount = amount.saturating_mul(times));
     to.cpu_milli = from.cpu_milli.saturating_mul(times);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, Device, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels, Machine, Needs,
-    Node, NodeName, Origin, PartNeed, Program, ResourceName, ShapeName, Spread, Topology,
+    CostTable, Device, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels, Machine, Needs, Node,
+    NodeName, Origin, PartNeed, Program, ResourceName, ShapeName, Spread, Topology,
 };
 use proptest::prelude::*;
 
@@ -49,15 +49,12 @@ fn node(name: &str, leaf: &str, models: &[usize], cpus: u64, share_limit_milli: 
         ..Machine::bare(Origin::Declared)
     };
     Node {
-        name: NodeName::new(name).unwrap(),
-        path: ["c", leaf].iter().map(|name| DomainName::new(*name).unwrap()).collect(),
         address: String::new(),
-        admin: Admin::Open,
-        machine: Arc::new(machine),
-        uuids: Vec::new(),
-        foreign: DeviceMask::EMPTY,
-        spot: None,
-        torus: None,
+        ..Node::new(
+            NodeName::new(name).unwrap(),
+            ["c", leaf].iter().map(|name| DomainName::new(*name).unwrap()).collect(),
+            Arc::new(machine),
+        )
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, DeviceMask, DomainName, Input as Fact, JobId, Node, NodeName, Owner, Queue, Settings, Snapshot,
-    SyncKind,
+    Admin, DeviceMask, DomainName, ForeignUse, Input as Fact, JobId, Node, NodeName, Owner, Queue, Settings,
+    Snapshot, SyncKind,
 };
 use phalanx_spec::{FILE_BYTES_MAX, JobFile, QueueFile, SharePolicy, SubmitContext};
 use serde_json::Value;
@@ -164,6 +164,7 @@ impl<'a> Known<'a> {
                 name: name.clone(),
                 admin: Admin::Open,
                 foreign: DeviceMask::EMPTY,
+                foreign_use: ForeignUse::default(),
                 uuids: Vec::new(),
                 ..template.clone()
             };

@@ -1,0 +1,149 @@
+//! What gangs had of devices while they ran, and on which levels of their queues that puts them: counted anew.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{
+    Change, Gang, GangId, GangRecord, Phase, Placement, QueueName, QueueOrder, Served, Timestamp,
+};
+
+use crate::{Checker, Violation};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Service(BTreeMap<GangId, Had>);
+
+/// In millionths of a second of one device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Had {
+    device_us: u64,
+    /// From when on, with how many thousandths of devices, it has more than that.
+    runs: Option<(Timestamp, u64)>,
+    level: u32,
+    /// A leader whose clock went back counts otherwise.
+    is_unsure: bool,
+}
+
+impl Had {
+    fn by(&self, at: Timestamp) -> u64 {
+        let more = self.runs.map_or(0, |(from, milli)| at.since(from).saturating_mul(milli));
+        self.device_us.saturating_add(more)
+    }
+
+    fn ends(&mut self, at: Timestamp) {
+        self.device_us = self.by(at);
+        self.runs = None;
+    }
+}
+
+impl Service {
+    /// What a gang had by then, if that is known for sure.
+    fn by(&self, gang: GangId, at: Timestamp) -> Option<Served> {
+        let had = self.0.get(&gang).copied().unwrap_or_default();
+        (!had.is_unsure).then(|| Served { device_us: had.by(at), until: at })
+    }
+
+    fn begins(&mut self, gang: GangId, at: Timestamp, milli: u64, is_unsure: bool) {
+        let had = self.0.entry(gang).or_default();
+        had.runs = Some((at, milli));
+        had.is_unsure |= is_unsure;
+    }
+
+    /// The clock of a new leader is behind: what runs now it counts otherwise.
+    pub(crate) fn clock_went_back(&mut self) {
+        self.0.values_mut().filter(|had| had.runs.is_some()).for_each(|had| had.is_unsure = true);
+    }
+
+    pub(crate) fn forget(&mut self, is_forgotten: impl Fn(&GangId) -> bool) {
+        self.0.retain(|gang, _| !is_forgotten(gang));
+    }
+}
+
+fn held_milli(gang: Option<&Gang>, placement: Option<&Placement>) -> u64 {
+    gang.zip(placement).map_or(0, |(gang, placement)| gang.held_milli(placement))
+}
+
+impl Checker {
+    /// What a leader tells its successor is what was seen.
+    pub(crate) fn check_service(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
+        let gang = record.id;
+        let milli = held_milli(self.gang(gang), record.placement.as_ref());
+        let told = record.served;
+        if let Some(had) = self.service.0.get(&gang).filter(|had| !had.is_unsure) {
+            let seen = if had.runs.is_some() { had.by(told.until) } else { had.device_us };
+            if seen != told.device_us {
+                found.push(Violation::ServiceForgotten { gang, seen, told: told.device_us });
+            }
+        }
+        let had = self.service.0.entry(gang).or_default();
+        had.device_us = told.device_us;
+        had.runs = match record.phase {
+            Phase::Running { since } => Some((since.max(told.until), milli)),
+            _ => None,
+        };
+        had.is_unsure &= had.runs.is_some();
+    }
+
+    /// `is_behind`: the clock of the leader is behind that of one before it.
+    pub(crate) fn serve(&mut self, changes: &[Change], is_behind: bool) {
+        for change in changes {
+            match change {
+                Change::GangRunning { gang, .. } => {
+                    let placement = self.attempts.get(gang).map(|(_, attempt)| &attempt.placement);
+                    let milli = held_milli(self.gang(*gang), placement);
+                    self.service.begins(*gang, self.now, milli, is_behind);
+                }
+                Change::GangStopping { gang, .. }
+                | Change::GangRetrying { gang, .. }
+                | Change::GangFinished { gang, .. } => {
+                    if let Some(had) = self.service.0.get_mut(gang) {
+                        had.ends(self.now);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // Who has more than before may have to make way for whom it had not to.
+        let levels: Vec<(GangId, u32)> =
+            self.service.0.iter().filter_map(|(gang, had)| Some((*gang, self.level(*gang, had)?))).collect();
+        for (gang, level) in levels {
+            let had = self.service.0.entry(gang).or_default();
+            if std::mem::replace(&mut had.level, level) != level {
+                self.evictions.something_changed();
+            }
+        }
+    }
+
+    fn level(&self, gang: GangId, had: &Had) -> Option<u32> {
+        let order = self.queues.order(&self.jobs.get(&gang.job)?.queue)?;
+        Some(order.level_of(Served { device_us: had.by(self.now), until: self.now }))
+    }
+
+    /// Whether a gang had more service than those of its queue may have that were promised a start before it.
+    pub(crate) fn may_be_served_before(&self, gang: GangId) -> bool {
+        let had = self.service.0.get(&gang).copied().unwrap_or_default();
+        had.is_unsure || self.level(gang, &had).is_some_and(|level| level > 0)
+    }
+
+    /// `level` is that of `by`, who waits, and less than `over`, that of the gang; both are of this queue, which goes by
+    /// service.
+    pub(crate) fn is_served_less(
+        &self,
+        gang: GangId,
+        by: GangId,
+        queue: &QueueName,
+        (level, over): (u32, u32),
+    ) -> Option<String> {
+        let is_of = |id: GangId| self.jobs.get(&id.job).is_some_and(|job| job.queue == *queue);
+        let order = self.queues.order(queue).filter(|order| matches!(order, QueueOrder::LeastServed { .. }));
+        let Some(order) = order.filter(|_| is_of(gang) && is_of(by)) else {
+            return Some(format!("they are not both of queue {queue}, or that does not go by service"));
+        };
+        if level >= over {
+            return Some(format!("level {level} does not go before level {over}"));
+        }
+        let is_other = |id: GangId, said: u32| {
+            let seen = order.level_of(self.service.by(id, self.now)?);
+            (seen != said).then(|| format!("gang {id} is on level {seen} and not {said}"))
+        };
+        is_other(by, level).or_else(|| is_other(gang, over))
+    }
+}

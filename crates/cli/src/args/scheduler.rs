@@ -1,0 +1,44 @@
+//! What can be typed of the scheduler of a Kubernetes cluster.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+#[derive(Debug, Args)]
+pub(crate) struct Scheduler {
+    /// How to reach the cluster [default: what a pod finds inside, or $KUBECONFIG].
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", value_hint = ValueHint::FilePath)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Which context of that file.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Pods with this `schedulerName` are scheduled.
+    #[arg(long, value_name = "NAME", default_value = "phalanx")]
+    pub(crate) scheduler_name: String,
+    /// Queue of gangs that name none.
+    #[arg(long, value_name = "QUEUE", default_value = "default")]
+    pub(crate) queue: String,
+    /// By when all pods of a gang have to run, in seconds after the decision to start it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) ready_deadline: u64,
+    /// How long a pod is tried to be bound, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) binding_deadline: u64,
+    /// How long the place of a pod that ended is kept for the one that its owner makes in its stead, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) replacement_deadline: u64,
+    /// Namespace of the lease by which one of several schedulers leads.
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    pub(crate) lease_namespace: String,
+    #[arg(long, value_name = "NAME", default_value = "phalanx-scheduler")]
+    pub(crate) lease_name: String,
+    /// How long the lease lasts without being renewed, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    pub(crate) lease_duration: u64,
+    /// Where /healthz, /readyz and /metrics are served [default: nowhere].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Lead without asking: for a cluster that surely has no other.
+    #[arg(long)]
+    pub(crate) no_lease: bool,
+}

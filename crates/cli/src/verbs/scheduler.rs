@@ -1,0 +1,45 @@
+//! The scheduler of a Kubernetes cluster, until it loses its lease.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use phalanx_kube::world::{self, LeaseSettings, SchedulerError, Settings};
+use phalanx_model::QueueName;
+
+use crate::args::Scheduler;
+use crate::failure::Failure;
+
+pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
+    let queue = QueueName::new(&asked.queue)
+        .map_err(|bad| Failure::usage(format!("--queue {:?}: {bad}", asked.queue), "name a queue"))?;
+    if asked.lease_duration == 0 || asked.ready_deadline == 0 || asked.binding_deadline == 0 {
+        return Err(Failure::usage("a duration of 0 seconds", "give at least 1"));
+    }
+    let seconds = Duration::from_secs;
+    let binding = seconds(asked.binding_deadline);
+    let lease = (!asked.no_lease).then(|| LeaseSettings {
+        namespace: asked.lease_namespace,
+        name: asked.lease_name,
+        holder: world::holder(),
+        length: seconds(asked.lease_duration),
+        renew: seconds(asked.lease_duration) / 5,
+    });
+    let settings = Settings {
+        kubeconfig: asked.kubeconfig,
+        context: asked.context,
+        books: phalanx_kube::books::Options {
+            scheduler_name: asked.scheduler_name,
+            queue,
+            ready_ms: asked.ready_deadline.saturating_mul(1_000),
+            vacant_ms: asked.replacement_deadline.saturating_mul(1_000),
+        },
+        binding,
+        lease,
+        listen: asked.listen,
+    };
+    match world::run(&settings) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error @ SchedulerError::Config(_)) => Err(Failure::usage(error.to_string(), "")),
+        Err(error) => Err(Failure::unavailable(error.to_string(), "start it again; what runs goes on")),
+    }
+}

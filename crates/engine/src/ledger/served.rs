@@ -1,0 +1,124 @@
+//! What gangs had of devices while they ran, and what follows from it in queues that go by service.
+//!
+//! It is counted when a run ends, and when it reaches the next level of its queue: so a level follows from what stands in the
+//! record alone, and never falls while the thresholds of the queue stay what they are.
+
+use phalanx_model::{Change, GangId, Outcome, Phase, Served, Timestamp};
+
+use super::Ledger;
+use crate::guard::Guard;
+
+impl Ledger {
+    /// What a gang has had up to now.
+    pub(crate) fn served(&self, id: GangId) -> Served {
+        let Some((gang, record)) = self.gang(id).zip(self.record(id)) else { return Served::NONE };
+        match (&record.phase, &record.placement) {
+            (Phase::Running { since }, Some(placement)) => {
+                record.served.with(gang.held_milli(placement), *since, self.now)
+            }
+            _ => record.served,
+        }
+    }
+
+    /// Counts what a gang has had up to now; before its run ends. Whether it is on another level than before.
+    pub(super) fn count_service(&mut self, gang: GangId) -> bool {
+        if !self.record(gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. })) {
+            return false;
+        }
+        let served = self.served(gang);
+        if let Some(record) = self.record_mut(gang) {
+            record.served = served;
+        }
+        self.note_service(gang)
+    }
+
+    /// Sets the level of a gang by what is counted. Whether it is another than before.
+    fn note_service(&mut self, id: GangId) -> bool {
+        let Some(entry) = self.jobs.get(&id.job) else { return false };
+        let Some(record) = entry.gangs.get(usize::from(id.index)) else { return false };
+        let is_other = self.queues.note_service(&entry.job, id, record.served);
+        self.note_shield(id);
+        is_other
+    }
+
+    /// Remembers who had more service than others, and is left alone for a while because it just started.
+    pub(super) fn note_shield(&mut self, gang: GangId) {
+        let runs = self.record(gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. }));
+        let is_left_alone = runs && self.queues.level_of(gang) > 0 && self.stays_until(gang) > self.now;
+        if is_left_alone {
+            self.shielded.insert(gang);
+        } else {
+            self.shielded.remove(&gang);
+        }
+    }
+
+    /// When a gang that runs has to make way for others of its queue for whom it does not now: because it reaches the next
+    /// level, or is not left alone any more.
+    pub(super) fn yields_at(&self, gang: GangId) -> Option<Timestamp> {
+        let shielded_until = self.shielded.contains(&gang).then(|| self.stays_until(gang));
+        self.rises_at(gang).into_iter().chain(shielded_until).min()
+    }
+
+    /// When a gang that runs has had enough to reach the next level of its queue.
+    fn rises_at(&self, id: GangId) -> Option<Timestamp> {
+        let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
+        let (Phase::Running { since }, Some(placement)) = (&record.phase, &record.placement) else {
+            return None;
+        };
+        let levels = self.queues.order_of(job)?.levels();
+        let next_us = levels.get(self.queues.level_of(id) as usize)?.saturating_mul(1_000);
+        let missing_us = next_us.saturating_sub(record.served.device_us);
+        let milli = gang.held_milli(placement);
+        let span_ms = (milli > 0).then(|| missing_us.div_ceil(milli))?;
+        Some(record.served.until.max(*since).plus(span_ms))
+    }
+
+    /// A gang that runs may have to make way from now on: those of its queue that had less service are looked at again.
+    /// Whether it is that for which it is looked at now.
+    pub(super) fn yields(&mut self, gang: GangId, out: &mut Outcome) -> bool {
+        if self.yields_at(gang).is_none_or(|at| at > self.now) {
+            return false;
+        }
+        if self.count_service(gang) {
+            // A change for whoever had to make way before, as one from outside would be.
+            self.evicted.clear();
+        }
+        self.note_shield(gang);
+        let known = self.queue_of(gang.job).zip(self.job(gang.job));
+        if let Some((queue, job)) = known {
+            let (rank, level) = (self.queues.rank_of(job), self.queues.level_of(gang));
+            let had_less = |(id, hold): (&GangId, &crate::plan::Hold)| {
+                let is_below = hold.waits.0 == queue && hold.rank == rank && hold.level < level;
+                (is_below && !hold.evicts).then_some(*id)
+            };
+            for waits in self.holds.iter().filter_map(had_less).collect::<Vec<_>>() {
+                self.drop_hold(waits);
+                let why = format!("job {} has had more service and may make way", gang.job);
+                out.changes.push(Change::ReservationDropped { gang: waits, why });
+                self.retime(waits);
+                self.relist(waits);
+            }
+            self.line.try_below(queue, rank, level);
+            self.replan = true;
+        }
+        true
+    }
+
+    /// The queues were drawn anew, and may go by something else.
+    pub(super) fn serve_anew(&mut self, gang: GangId) {
+        self.note_service(gang);
+        if self.rises_at(gang).is_some() || self.shielded.contains(&gang) {
+            self.retime(gang);
+        }
+    }
+
+    /// What a gang had that was observed; it is nobody's own count.
+    pub(super) fn adopt_service(&mut self, gang: GangId) {
+        if !self.guards.stand(Guard::ServiceSurvives)
+            && let Some(record) = self.record_mut(gang)
+        {
+            record.served = Served::NONE;
+        }
+        self.note_service(gang);
+    }
+}

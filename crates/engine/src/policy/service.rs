@@ -1,0 +1,44 @@
+//! How much service gangs had, by levels: in queues that go by it, a lower level goes first.
+
+use phalanx_model::{GangId, Job, QueueOrder, Served};
+
+use super::queues::{QueueAt, Queues, Seat};
+
+impl Queues {
+    /// What the queue of a job goes by; nothing where nobody told of it.
+    pub(crate) fn order_of(&self, job: &Job) -> Option<&QueueOrder> {
+        Some(&self.at(self.find(&job.queue)?).queue.as_ref()?.order)
+    }
+
+    /// The level of a gang, as it is known: 0 in queues that do not go by service.
+    pub(crate) fn level_of(&self, gang: GangId) -> u32 {
+        self.levels.get(&gang).copied().unwrap_or(0)
+    }
+
+    /// Sets the level of a gang by the service that it had. One that holds capacity stands there from now on. Whether it
+    /// is another level than before.
+    pub(crate) fn note_service(&mut self, job: &Job, gang: GangId, served: Served) -> bool {
+        let level = self.order_of(job).map_or(0, |order| order.level_of(served));
+        if level == self.level_of(gang) {
+            return false;
+        }
+        let before = self.seat_of(job, gang);
+        self.levels.insert(gang, level);
+        if let Some(queue) = self.find(&job.queue) {
+            self.reseat(queue, before, Seat { level, ..before });
+        }
+        true
+    }
+
+    pub(crate) fn forget_service(&mut self, gang: GangId) {
+        self.levels.remove(&gang);
+    }
+
+    fn reseat(&mut self, queue: QueueAt, before: Seat, seat: Seat) {
+        let holders = &mut self.nodes[queue as usize].holders;
+        if let Some(holder) = holders.remove(&before) {
+            holders.insert(seat, holder);
+            self.stands_otherwise(queue);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One gang: its pods, its ranks, and how far its start has come.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use phalanx_model::{JobId, NodeName, Placement, Timestamp};
+
+use phalanx_model::ids::natural_cmp;
+
+use super::pods::{Known, PodRef};
+use crate::gang::{GangKey, GangSpec, RoleSpec};
+use crate::judge::{NodeTerms, Requirements};
+
+/// Pods that start together, whether the engine knows of them already or not.
+pub(crate) struct Gang {
+    pub(crate) key: GangKey,
+    pub(crate) pods: BTreeMap<Arc<str>, Pod>,
+    pub(crate) job: Option<Submitted>,
+    /// Why it is not handed in, or what the engine said when it was.
+    pub(crate) waits: Option<Arc<str>>,
+}
+
+/// A pod and where in its gang it belongs.
+pub(crate) struct Pod {
+    pub(crate) known: Known,
+    pub(crate) role: Option<Arc<str>>,
+    pub(crate) index: Option<u32>,
+}
+
+/// A gang that the engine has as a job.
+pub(crate) struct Submitted {
+    pub(crate) id: JobId,
+    /// By rank.
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) sets: Vec<NodeTerms>,
+    /// The engine waits for pods that are missing.
+    pub(crate) is_held: bool,
+    /// The engine was told that nobody wants it any more.
+    pub(crate) is_cancelled: bool,
+    pub(crate) run: Option<Run>,
+}
+
+/// One rank, whichever pod it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) role: Option<Arc<str>>,
+    pub(crate) index: Option<u32>,
+    pub(crate) requirements: Arc<Requirements>,
+    pub(crate) pod: Option<Arc<str>>,
+    /// Its pod comes when the others run; its place is held with theirs.
+    pub(crate) is_late: bool,
+}
+
+/// One start of a gang.
+pub(crate) struct Run {
+    pub(crate) attempt: u32,
+    pub(crate) placement: Placement,
+    pub(crate) members: Vec<Member>,
+    pub(crate) ready_by: Timestamp,
+    pub(crate) stops: Option<Stop>,
+    /// Bindings have been asked for.
+    pub(crate) has_begun: bool,
+    /// All are to run.
+    pub(crate) is_released: bool,
+}
+
+/// How far the pod of a rank is, as the engine was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    /// It has a place, and nobody was asked to bind a pod there.
+    Placed,
+    Binding,
+    Bound,
+    Running,
+    /// Its pod is gone; whoever made it makes another until then.
+    Vacant {
+        until: Timestamp,
+    },
+    Exited,
+}
+
+/// Why a start is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Somebody else goes first: disruption budgets hold.
+    Evicted,
+    /// It could not start whole.
+    TakenBack,
+    Ended,
+}
+
+impl Gang {
+    pub(crate) const fn new(key: GangKey) -> Self {
+        Self { key, pods: BTreeMap::new(), job: None, waits: None }
+    }
+
+    pub(crate) fn pod_ref(&self, name: &Arc<str>) -> Option<PodRef> {
+        let uid = Arc::clone(&self.pods.get(name)?.known.uid);
+        Some(PodRef { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(name), uid })
+    }
+
+    /// When the first of its pods was created.
+    pub(crate) fn created(&self) -> Timestamp {
+        self.pods.values().map(|pod| pod.known.created).min().unwrap_or(Timestamp(0))
+    }
+
+    /// Its ranks, with the pods that are there; or why it cannot be handed in yet.
+    ///
+    /// Pods that say their number have that one; the others follow in natural order of their names. Roles with devices come
+    /// first, so that the rules of topology are about them.
+    pub(crate) fn seats(&self, spec: Option<&GangSpec>) -> Result<Vec<Seat>, Arc<str>> {
+        let live = || self.pods.iter().filter(|(_, pod)| !pod.known.is_going && !pod.known.is_over());
+        if let Some((name, why)) = live().find_map(|(name, pod)| Some((name, pod.known.barred.as_ref()?))) {
+            return Err(format!("pod {name}: {why}").into());
+        }
+        let Some(spec) = spec else {
+            return self.seats_of(None, live().collect(), 0, u32::MAX, false, false);
+        };
+        let mut roles: Vec<Vec<Seat>> = Vec::with_capacity(spec.roles.len());
+        for role in &spec.roles {
+            let is_of = |pod: &&Pod| spec.roles.len() == 1 || pod.role.as_deref() == Some(&*role.name);
+            let pods = live().filter(|(_, pod)| is_of(pod)).collect();
+            let is_late = spec.late.contains(&role.name);
+            let most = if spec.is_open { u32::MAX } else { role.size };
+            roles.push(self.seats_of(Some(role), pods, role.min, most, is_late, spec.is_suspended)?);
+        }
+        let count: usize = roles.iter().map(Vec::len).sum();
+        if count < spec.min as usize {
+            return Err(format!("{count} of at least {} pods are there", spec.min).into());
+        }
+        // A stable sort: otherwise in the order in which the object has them.
+        roles.sort_by_key(|seats| {
+            seats.first().is_none_or(|seat| super::needs::devices(&seat.requirements) == 0)
+        });
+        Ok(roles.into_iter().flatten().collect())
+    }
+
+    /// The ranks of one role: as many as there are pods, and at least `min`.
+    fn seats_of(
+        &self,
+        role: Option<&RoleSpec>,
+        mut pods: Vec<(&Arc<str>, &Pod)>,
+        min: u32,
+        most: u32,
+        is_late: bool,
+        is_suspended: bool,
+    ) -> Result<Vec<Seat>, Arc<str>> {
+        pods.sort_by(|(a, x), (b, y)| x.index.cmp(&y.index).then_with(|| natural_cmp(a, b)));
+        let template = role.and_then(|role| role.template.as_ref()).filter(|_| is_late || is_suspended);
+        let wanted = if template.is_some() { most } else { min };
+        let there = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+        if there < wanted && template.is_none() {
+            let of = role
+                .filter(|role| !role.name.is_empty())
+                .map_or(String::new(), |role| format!(" of {}", role.name));
+            return Err(format!("{there} of {wanted} pods{of} are there").into());
+        }
+        let from_template = match template {
+            Some(template) => Some(super::needs::of_template(template)?),
+            None => None,
+        };
+        let name = role.map(|role| Arc::clone(&role.name)).filter(|name| !name.is_empty());
+        let count = there.max(wanted).min(most) as usize;
+        let mut seats: Vec<Option<Seat>> = vec![None; count];
+        let mut unnumbered = Vec::new();
+        for (pod_name, pod) in pods {
+            let seat = |index| Seat {
+                role: name.clone(),
+                index,
+                requirements: Arc::clone(&pod.known.requirements),
+                pod: Some(Arc::clone(pod_name)),
+                is_late,
+            };
+            let own = pod.index.and_then(|index| seats.get_mut(index as usize)).filter(|seat| seat.is_none());
+            match own {
+                Some(free) => *free = Some(seat(pod.index)),
+                None => unnumbered.push(seat(None)),
+            }
+        }
+        let mut rest = unnumbered.into_iter();
+        for (index, free) in (0..).zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
+            let absent = || {
+                let requirements = Arc::clone(from_template.as_ref()?);
+                Some(Seat { role: name.clone(), index: Some(index), requirements, pod: None, is_late })
+            };
+            *free = rest.next().or_else(absent);
+        }
+        Ok(seats.into_iter().flatten().collect())
+    }
+}
+
+impl Submitted {
+    /// The free seat that a pod is for.
+    pub(crate) fn seat_for(&self, pod: &Pod) -> Option<usize> {
+        let suits = |seat: &&Seat| {
+            seat.pod.is_none()
+                && (seat.role.is_none() || seat.role == pod.role)
+                && seat.requirements == pod.known.requirements
+        };
+        let numbered = |seat: &&Seat| suits(seat) && pod.index.is_some() && seat.index == pod.index;
+        let at = |is_it: &dyn Fn(&&Seat) -> bool| self.seats.iter().position(|seat| is_it(&seat));
+        at(&numbered).or_else(|| at(&|seat| suits(seat) && (pod.index.is_none() || seat.index.is_none())))
+    }
+
+    pub(crate) fn rank_of(&self, pod: &str) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.pod.as_deref() == Some(pod))
+    }
+
+    /// Whether every pod that has to be there before a start is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.seats.iter().all(|seat| seat.pod.is_some() || seat.is_late)
+    }
+}
+
+impl Run {
+    pub(crate) fn node(&self, rank: usize) -> Option<&NodeName> {
+        self.placement.slots.get(rank).map(|slot| &slot.node)
+    }
+}

@@ -1,0 +1,165 @@
+//! What a node's machine is: as its agent found it, or as its labels and resources tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use phalanx_model::{DeviceMask, Machine, Node, NodeName, Origin, Product, ResourceName, ShapeName, shape};
+use phalanx_spec::cluster::{DeclaredDevices, DeclaredLinkKind, uniform};
+
+use crate::api;
+use crate::judge::{Capacity, Held};
+
+/// Resources that count whole accelerators. The first that a node offers is what its devices are.
+pub(crate) const DEVICES: [&str; 4] =
+    ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915"];
+
+/// Labels of GPU feature discovery and of its AMD counterpart.
+const PRODUCTS: [&str; 2] = ["nvidia.com/gpu.product", "amd.com/gpu.product-name"];
+
+/// Memory of one device in MiB.
+const MEMORY: &str = "nvidia.com/gpu.memory";
+
+/// Machines, each once for all nodes that have the like.
+#[derive(Default)]
+pub(crate) struct Machines {
+    built: BTreeMap<Make, Arc<Machine>>,
+    found: BTreeMap<NodeName, Arc<Machine>>,
+    /// One node of each shape.
+    samples: BTreeMap<ShapeName, Node>,
+    listed: Vec<Node>,
+}
+
+/// What makes machines equal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Make {
+    count: u32,
+    model: String,
+    memory_bytes: u64,
+    cpu_milli: u64,
+    host_bytes: u64,
+    named: BTreeMap<ResourceName, u64>,
+    /// The machine that was found, by its address: it outlives its makes.
+    found: Option<usize>,
+}
+
+impl Machines {
+    pub(crate) fn found(&mut self, node: NodeName, machine: Option<Arc<Machine>>) {
+        match machine {
+            Some(machine) => drop(self.found.insert(node, machine)),
+            None => drop(self.found.remove(&node)),
+        }
+        self.built.retain(|make, _| make.found.is_none());
+    }
+
+    pub(crate) fn of(
+        &mut self,
+        name: &NodeName,
+        node: &api::Node,
+        capacity: &Capacity,
+        ports: &BTreeSet<ResourceName>,
+    ) -> Arc<Machine> {
+        let offered = &capacity.amounts.extended;
+        let count = DEVICES.iter().find_map(|resource| offered.get(*resource)).copied().unwrap_or(0);
+        let model = PRODUCTS.iter().find_map(|key| node.label(key)).unwrap_or_default();
+        let mib = node.label(MEMORY).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let mut named: BTreeMap<ResourceName, u64> = offered
+            .iter()
+            .filter(|(name, _)| !is_device(name))
+            .filter_map(|(name, amount)| Some((resource(name)?, *amount)))
+            .collect();
+        named.extend(pods().map(|pods| (pods, capacity.pods)));
+        named.extend(storage().map(|disk| (disk, capacity.amounts.ephemeral_bytes)));
+        named.extend(ports.iter().map(|port| (port.clone(), 1)));
+        let found = self.found.get(name);
+        let make = Make {
+            count: u32::try_from(count).unwrap_or(u32::MAX).min(phalanx_model::DEVICES_PER_NODE_MAX),
+            model: model.to_owned(),
+            memory_bytes: mib.saturating_mul(1 << 20),
+            cpu_milli: capacity.amounts.cpu_milli,
+            host_bytes: capacity.amounts.memory_bytes,
+            named,
+            found: found.map(|machine| Arc::as_ptr(machine).addr()),
+        };
+        if let Some(known) = self.built.get(&make) {
+            return Arc::clone(known);
+        }
+        let machine = Arc::new(make.build(found));
+        self.built.insert(make, Arc::clone(&machine));
+        machine
+    }
+
+    /// Remembers the shapes of these; whether one was new.
+    pub(crate) fn learn<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>) -> bool {
+        let before = self.samples.len();
+        for node in nodes {
+            self.samples.entry(node.machine.shape.clone()).or_insert_with(|| node.clone());
+        }
+        let is_new = self.samples.len() > before;
+        if is_new {
+            self.listed = self.samples.values().cloned().collect();
+        }
+        is_new
+    }
+
+    /// One node of each shape that ever was there.
+    pub(crate) fn samples(&self) -> &[Node] {
+        &self.listed
+    }
+}
+
+impl Make {
+    /// What was found inside, where there is as much of it as the node offers; otherwise so many equal devices, joined by a
+    /// switch where the product always is.
+    fn build(&self, found: Option<&Arc<Machine>>) -> Machine {
+        let mut machine = match found.filter(|machine| machine.device_count() == self.count) {
+            Some(machine) => Machine::clone(machine),
+            None => self.declared(),
+        };
+        machine.cpu_milli = self.cpu_milli;
+        machine.memory_bytes = self.host_bytes;
+        machine.named.clone_from(&self.named);
+        machine
+    }
+
+    fn declared(&self) -> Machine {
+        let product = Product::of(&self.model);
+        let is_switched = product.is_some_and(|product| product.has_nvlink_switch);
+        let link = if is_switched { DeclaredLinkKind::Nvlink } else { DeclaredLinkKind::Pcie };
+        let (count, model, memory_bytes) = (self.count, self.model.clone(), self.memory_bytes);
+        let mut machine = uniform(&DeclaredDevices { count, model, memory_bytes, link });
+        machine.origin = Origin::Declared;
+        shape::finish(&mut machine);
+        machine
+    }
+}
+
+/// Whether a resource counts whole devices.
+pub(crate) fn is_device(name: &str) -> bool {
+    DEVICES.contains(&name)
+}
+
+/// Whole devices that these pods hold.
+pub(crate) fn devices_held(held: &Held) -> u32 {
+    let sum = DEVICES.iter().filter_map(|name| held.amounts.extended.get(*name)).sum::<u64>();
+    u32::try_from(sum).unwrap_or(u32::MAX)
+}
+
+/// A resource of Kubernetes among those that the engine counts by name.
+pub(crate) fn resource(name: &str) -> Option<ResourceName> {
+    ResourceName::new(name).ok()
+}
+
+/// Places for pods.
+pub(crate) fn pods() -> Option<ResourceName> {
+    resource("pods")
+}
+
+pub(crate) fn storage() -> Option<ResourceName> {
+    resource("ephemeral-storage")
+}
+
+/// So many devices, from the last: which ones others hold is not known, and ours go to the first.
+pub(crate) fn highest(of: DeviceMask, count: u32) -> DeviceMask {
+    let skipped = of.count().saturating_sub(count) as usize;
+    of.iter().skip(skipped).collect()
+}

@@ -1,0 +1,492 @@
+//! What the scheduler knows of the cluster, between the API and the engine.
+//!
+//! Pure: events of watches come in and become facts; orders of the engine come in and become calls. No clock, no
+//! network. Nothing here has to survive a restart, see `docs/states.md`: the pods and their owners tell it again.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `nodes`, `machines` | nodes as the engine knows them |
+//! | `pods` | pods, small, and what travels with a binding |
+//! | `classes` | priorities, as classes of the engine |
+//! | `gang` | one gang: its pods, its ranks, how far its start has come |
+//! | `objects` | owners and groups, and what they say of gangs |
+//! | `sharing` | queues, policy, namespaces |
+//! | `submit` | a gang as a job of the engine |
+//! | `orders` | starts and stops, and what became of them |
+//! | `needs` | what pods need, in the engine's words |
+
+mod classes;
+mod gang;
+mod machines;
+mod needs;
+mod nodes;
+mod objects;
+mod orders;
+mod pods;
+mod sharing;
+mod submit;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use phalanx_model::{
+    FadedUse, FailureClass, Input, JobId, Machine, MemberId, NodeName, QueueName, QueueReport, SyncKind,
+    Timestamp,
+};
+
+use crate::gang::{self as recognise, GangKey, Membership, ObjectRef, Source, Suspend};
+use crate::judge::{self, Requirements};
+use crate::{api, crd};
+
+use gang::{Gang, Member, Pod};
+use nodes::NodeBook;
+use objects::{Above, Owner, Told};
+use pods::{Known, Note, State};
+use sharing::Sharing;
+
+pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
+
+/// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
+pub const SUSPENDED: &str = "phalanx.dev/suspended";
+
+/// What an operator may choose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Pods with this `schedulerName` are ours.
+    pub scheduler_name: String,
+    /// Of gangs that name none.
+    pub queue: QueueName,
+    /// By when all pods of a gang have to run, after the decision to start it.
+    pub ready_ms: u64,
+    /// How long a rank stays without a pod before its gang counts as broken.
+    pub vacant_ms: u64,
+}
+
+/// Something that a watch told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Node(Box<api::Node>),
+    NodeGone(String),
+    Pod(Box<api::Pod>),
+    PodGone {
+        namespace: String,
+        name: String,
+        uid: String,
+    },
+    /// An owner of pods, or a group.
+    Object(Box<DynamicObject>),
+    ObjectGone(Box<DynamicObject>),
+    Queue(Box<crd::Queue>),
+    QueueGone(String),
+    /// The policy of the cluster, or that there is none any more.
+    Policy(Option<Box<crd::SharePolicy>>),
+    /// A namespace with its labels, or that it is gone.
+    Namespace {
+        name: String,
+        labels: Option<BTreeMap<String, String>>,
+    },
+    /// The machine that a node's agent found there, or none any more.
+    Found {
+        node: String,
+        machine: Option<Arc<Machine>>,
+    },
+    /// What became of a call.
+    Bound {
+        member: MemberId,
+        result: Result<(), Unbound>,
+    },
+}
+
+/// Why a pod was not bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unbound {
+    pub class: FailureClass,
+    pub detail: String,
+}
+
+/// What the API is to be asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    Bind {
+        pod: PodRef,
+        node: NodeName,
+        member: MemberId,
+        annotations: BTreeMap<String, String>,
+    },
+    /// Takes pods away, or has their owner do it.
+    Stop {
+        pods: Vec<PodRef>,
+        suspend: Option<Suspend>,
+        evict: bool,
+        note: String,
+    },
+    /// Lets an owner make its pods.
+    Resume {
+        suspend: Suspend,
+    },
+    /// Says why a gang waits, on all of its pods.
+    Explain {
+        pods: Vec<PodRef>,
+        message: Arc<str>,
+    },
+    QueueStatus {
+        name: String,
+        status: Box<crd::QueueStatus>,
+    },
+    /// Says once what happened to a gang, on its object or its first pod.
+    Tell(Box<Tidings>),
+}
+
+/// An event of a gang, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tidings {
+    pub about: ObjectRef,
+    /// In camel case, as reasons of events are.
+    pub reason: &'static str,
+    pub is_warning: bool,
+    pub note: String,
+}
+
+/// See the module.
+pub struct Books {
+    options: Options,
+    nodes: NodeBook,
+    sharing: Sharing,
+    gangs: BTreeMap<GangKey, Gang>,
+    /// What objects say, by gang without its part.
+    objects: BTreeMap<GangKey, Told>,
+    /// Owners of owners by kind, namespace and name: what they add to the gangs of what they own.
+    above: BTreeMap<Owner, Above>,
+    /// Pods whose object has not been seen, by gang without its part, then by name.
+    orphans: BTreeMap<GangKey, BTreeMap<Box<str>, api::Pod>>,
+    /// Pods by `namespace/name`.
+    pods: BTreeMap<Box<str>, Whose>,
+    shared: BTreeSet<Arc<Requirements>>,
+    jobs: BTreeMap<JobId, GangKey>,
+    next_job: u64,
+    changed: BTreeSet<GangKey>,
+    /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
+    refused: BTreeSet<GangKey>,
+    /// Ranks that wait for another pod.
+    vacant: BTreeSet<(Timestamp, MemberId)>,
+    /// The first lists are complete.
+    has_begun: bool,
+    facts: Vec<Input>,
+    calls: Vec<Call>,
+}
+
+/// Where a pod belongs.
+enum Place {
+    In(Membership),
+    /// That depends on an object that has not been seen.
+    Waits(GangKey),
+}
+
+/// Whose a pod is.
+enum Whose {
+    Ours(GangKey),
+    /// Bound by somebody else, or not ours to understand.
+    Others {
+        node: Option<Box<str>>,
+        requirements: Arc<Requirements>,
+    },
+}
+
+impl Books {
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            nodes: NodeBook::default(),
+            sharing: Sharing::default(),
+            gangs: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            above: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            shared: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+            next_job: 1,
+            changed: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            vacant: BTreeSet::new(),
+            has_begun: false,
+            facts: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// Takes what a watch told. What follows from it comes with [`Books::settle`].
+    pub fn observe(&mut self, now: Timestamp, event: Event) {
+        match event {
+            Event::Node(node) => self.nodes.observe(*node),
+            Event::NodeGone(name) => self.nodes.remove(&name, &mut self.facts),
+            Event::Pod(pod) => self.see_pod(now, &pod),
+            Event::PodGone { namespace, name, uid } => self.lose_pod(now, &namespace, &name, &uid),
+            Event::Object(object) => self.see_object(now, &object, false),
+            Event::ObjectGone(object) => self.see_object(now, &object, true),
+            Event::Queue(queue) => self.sharing.queue_seen(*queue),
+            Event::QueueGone(name) => self.sharing.queue_gone(&name),
+            Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
+            Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
+            Event::Found { node, machine } => self.nodes.found(&node, machine),
+            Event::Bound { member, result } => self.bound(member, result),
+        }
+    }
+
+    /// All first lists are complete: everything that is there, as an engine is told that knows nothing.
+    pub fn begin(&mut self, now: Timestamp) -> Vec<Input> {
+        self.has_begun = true;
+        self.facts.clear();
+        let begin = |kind| Input::SyncBegin { kind };
+        let end = |kind| Input::SyncEnd { kind };
+        let mut all = self.changed.iter().cloned().collect::<Vec<_>>();
+        // Older gangs have smaller numbers, before and after a restart.
+        all.sort_by_cached_key(|key| (self.gangs.get(key).map(Gang::created), key.clone()));
+        self.changed.clear();
+        let mut facts = vec![begin(SyncKind::Nodes)];
+        self.nodes.tell(&mut facts);
+        let mut jobs = Vec::new();
+        for key in &all {
+            self.hand_in(now, key, &mut jobs);
+        }
+        // The sets that jobs ask for.
+        self.nodes.tell(&mut facts);
+        facts.push(end(SyncKind::Nodes));
+        self.sharing.tell(&mut facts);
+        facts.push(begin(SyncKind::Jobs));
+        facts.append(&mut jobs);
+        facts.push(end(SyncKind::Jobs));
+        facts.push(begin(SyncKind::Members));
+        facts.extend(self.members());
+        facts.push(end(SyncKind::Members));
+        facts
+    }
+
+    /// What follows from everything observed since the last time: facts for the engine.
+    pub fn settle(&mut self, now: Timestamp) -> Vec<Input> {
+        if !self.has_begun {
+            return Vec::new();
+        }
+        self.end_vacancies(now);
+        if self.nodes.has_news() || self.sharing.has_news() {
+            self.reconsider();
+        }
+        let mut facts = std::mem::take(&mut self.facts);
+        self.nodes.tell(&mut facts);
+        let mut gangs = Vec::new();
+        for key in std::mem::take(&mut self.changed) {
+            self.hand_in(now, &key, &mut gangs);
+        }
+        self.nodes.tell(&mut facts);
+        self.sharing.tell(&mut facts);
+        facts.append(&mut gangs);
+        facts.append(&mut self.facts);
+        facts
+    }
+
+    /// Calls that are to be made now.
+    pub fn calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// When [`Books::settle`] has to be called at the latest.
+    #[must_use]
+    pub fn wake(&self) -> Option<Timestamp> {
+        self.vacant.first().map(|(at, _)| *at)
+    }
+
+    /// How the queues stand, for their statuses.
+    pub fn report(&mut self, reports: &[(QueueReport, Option<FadedUse>)]) {
+        self.sharing.report(reports, &mut self.calls);
+    }
+
+    /// Nodes and gangs that are known.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.nodes.len(), self.gangs.len())
+    }
+
+    fn see_pod(&mut self, now: Timestamp, pod: &api::Pod) {
+        let path = pod.path();
+        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
+        let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
+        if is_foreign {
+            return self.see_other(&path, pod);
+        }
+        let mut known = self.known(pod);
+        let member = match (self.place(pod), self.placed(&path, pod)) {
+            (Ok(Place::In(member)), _) => member,
+            // What said so is gone by now; the pod is where it was.
+            (_, Some(member)) => member,
+            (Ok(Place::Waits(object)), None) => return self.see_orphan(&path, object, pod),
+            // It stays pending by itself, with what is wrong as the reason.
+            (Err(refused), None) => {
+                known.barred.get_or_insert_with(|| refused.to_string().into());
+                Membership::alone(pod)
+            }
+        };
+        let before = self.pods.insert(path.into(), Whose::Ours(member.gang.clone()));
+        match before {
+            Some(Whose::Others { node, requirements }) => {
+                self.count_other(node.as_deref(), &requirements, false)
+            }
+            Some(Whose::Ours(key)) if key != member.gang => self.forget_pod(now, &key, pod.name()),
+            _ => {}
+        }
+        let key = member.gang.clone();
+        let name = Arc::clone(&known.name);
+        let gang = self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
+        let came_again = gang.pods.get(&name).is_some_and(|before| before.known.uid != known.uid);
+        if came_again {
+            self.forget_pod(now, &key, &name);
+        }
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
+        self.follow(now, &key, &name);
+        self.changed.insert(key);
+    }
+
+    /// A pod of somebody else: what it holds where it is.
+    fn see_other(&mut self, path: &str, pod: &api::Pod) {
+        let Ok(requirements) = Requirements::held(pod) else { return };
+        let node = pod.spec.node_name.as_deref().filter(|_| !pod.is_over());
+        let requirements = self.share(requirements);
+        let now = Whose::Others { node: node.map(Into::into), requirements: Arc::clone(&requirements) };
+        if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
+            self.count_other(node.as_deref(), &requirements, false);
+        }
+        self.count_other(node, &requirements, true);
+    }
+
+    fn count_other(&mut self, node: Option<&str>, requirements: &Requirements, is_there: bool) {
+        if let Some(node) = node {
+            self.nodes.other(node, requirements, is_there);
+        }
+    }
+
+    fn lose_pod(&mut self, now: Timestamp, namespace: &str, name: &str, uid: &str) {
+        let path = format!("{namespace}/{name}");
+        match self.pods.get(&*path) {
+            Some(Whose::Ours(key)) => {
+                let key = key.clone();
+                let is_it = |pod: &Pod| &*pod.known.uid == uid;
+                if self.gangs.get(&key).and_then(|gang| gang.pods.get(name)).is_some_and(is_it) {
+                    self.pods.remove(&*path);
+                    self.forget_pod(now, &key, name);
+                }
+            }
+            Some(Whose::Others { .. }) => {
+                self.orphans.values_mut().for_each(|pods| drop(pods.remove(name)));
+                if let Some(Whose::Others { node, requirements }) = self.pods.remove(&*path) {
+                    self.count_other(node.as_deref(), &requirements, false);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A pod whose object is not there waits for it; bound, it holds what it holds.
+    fn see_orphan(&mut self, path: &str, object: GangKey, pod: &api::Pod) {
+        self.see_other(path, pod);
+        self.orphans.entry(object).or_default().insert(pod.name().into(), pod.clone());
+    }
+
+    /// What a pod is to us, with what keeps it from ever starting as it is.
+    fn known(&mut self, pod: &api::Pod) -> Known {
+        let (requirements, bad) = match Requirements::of(pod) {
+            Ok(requirements) => (requirements, None),
+            Err(bad) => (Requirements::default(), Some(bad.to_string())),
+        };
+        let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
+        let unsupported = judge::unsupported(pod, judge::Also::default());
+        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
+        Known {
+            name: pod.name().into(),
+            uid: pod.uid().into(),
+            requirements: self.share(requirements),
+            created: pods::created(pod),
+            node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
+            state: State::of(pod),
+            is_going: pod.metadata.deletion_timestamp.is_some(),
+            has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
+            noted: Note::of(pod),
+            priority: pods::Priority {
+                value: pod.spec.priority.unwrap_or(0),
+                is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
+            },
+            barred: bad.or(gated).or(unsupported).map(Into::into),
+        }
+    }
+
+    /// Where this very pod was put before, in a gang of several.
+    fn placed(&self, path: &str, pod: &api::Pod) -> Option<Membership> {
+        let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
+        let known = self.gangs.get(key)?.pods.get(pod.name())?;
+        let is_same = &*known.known.uid == pod.uid() && key.source != Source::Pod;
+        let (gang, role, index) = (key.clone(), known.role.clone(), known.index);
+        is_same.then_some(Membership { gang, role, copy: 0, index })
+    }
+
+    /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.
+    fn place(&self, pod: &api::Pod) -> Result<Place, recognise::Refused> {
+        let member = recognise::membership(pod)?;
+        let told = self.told(&member.gang);
+        let is_made = matches!(member.gang.source, Source::PodGroup | Source::Workload)
+            && told.is_some_and(|told| told.above.is_some());
+        if is_made && let Some(owned) = recognise::membership_by_owner(pod)? {
+            match self.settled(pod, &owned)? {
+                Place::In(settled) if settled.gang.source == Source::Pod => {}
+                place => return Ok(place),
+            }
+        }
+        self.settled(pod, &member)
+    }
+
+    fn settled(&self, pod: &api::Pod, member: &Membership) -> Result<Place, recognise::Refused> {
+        match self.told(&member.gang) {
+            Some(Told { specs: Ok(specs), .. }) => {
+                recognise::settle(pod, member, specs).map(|(settled, _)| Place::In(settled))
+            }
+            Some(Told { specs: Err(refused), .. }) => Err(refused.clone()),
+            None if member.gang.source.has_object() => {
+                Ok(Place::Waits(GangKey { part: None, ..member.gang.clone() }))
+            }
+            None => Ok(Place::In(member.clone())),
+        }
+    }
+
+    /// Equal requirements are kept once.
+    fn share(&mut self, requirements: Requirements) -> Arc<Requirements> {
+        if let Some(known) = self.shared.get(&requirements) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(requirements);
+        self.shared.insert(Arc::clone(&new));
+        new
+    }
+
+    /// Ranks that stayed without a pod for too long are lost.
+    fn end_vacancies(&mut self, now: Timestamp) {
+        while let Some((until, id)) = self.vacant.first().copied().filter(|(until, _)| *until <= now) {
+            self.vacant.pop_first();
+            let Some(run) = self.run_mut(id) else { continue };
+            if run.members.get(id.rank as usize) == Some(&Member::Vacant { until }) {
+                self.exit(
+                    id,
+                    phalanx_model::Exit::failed(
+                        FailureClass::Infrastructure,
+                        "its pod is gone, and no other came in its stead",
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Owners that a pod names, as far as gangs depend on them.
+#[must_use]
+pub fn objects_wanted(pod: &api::Pod) -> Vec<ObjectRef> {
+    recognise::owners_wanted(pod).unwrap_or_default()
+}

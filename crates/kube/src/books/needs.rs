@@ -1,0 +1,64 @@
+//! What pods need, in the engine's words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use phalanx_model::{Needs, ResourceName};
+
+use super::machines;
+use super::nodes::NodeBook;
+use crate::api::Pod;
+use crate::gang::PodTemplate;
+use crate::judge::{HostPort, Requirements};
+
+/// Whole devices of one pod.
+pub(crate) fn devices(pod: &Requirements) -> u32 {
+    let asked = pod.amounts.extended.iter().filter(|(name, _)| machines::is_device(name));
+    asked.fold(0, |sum, (_, count)| sum.saturating_add(u32::try_from(*count).unwrap_or(u32::MAX)))
+}
+
+/// What pods of a template will need.
+pub(crate) fn of_template(template: &PodTemplate) -> Result<Arc<Requirements>, Arc<str>> {
+    let metadata = ObjectMeta {
+        labels: Some(template.metadata.labels.clone()),
+        annotations: Some(template.metadata.annotations.clone()),
+        ..ObjectMeta::default()
+    };
+    let pod = Pod { metadata, spec: template.spec.clone(), ..Pod::default() };
+    Requirements::of(&pod).map(Arc::new).map_err(|bad| bad.to_string().into())
+}
+
+/// What a member of a gang needs. From now on the nodes say whether they are in the set that it may use.
+pub(crate) fn needs(pod: &Requirements, nodes: &mut NodeBook) -> Needs {
+    let devices = devices(pod);
+    let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
+    let extended = pod.amounts.extended.iter().filter(|(name, _)| !machines::is_device(name));
+    named.extend(extended.filter_map(|(name, count)| Some((machines::resource(name)?, *count))));
+    if pod.amounts.ephemeral_bytes > 0 {
+        named.extend(machines::storage().map(|disk| (disk, pod.amounts.ephemeral_bytes)));
+    }
+    // Where devices are asked for they run out long before places for pods do.
+    if devices == 0 {
+        named.extend(machines::pods().map(|pods| (pods, 1)));
+    }
+    for port in pod.ports.iter().filter_map(port) {
+        nodes.want_port(&port);
+        named.insert(port, 1);
+    }
+    let within = Some(nodes.want_set(&pod.terms));
+    Needs {
+        devices,
+        cpu_milli: pod.amounts.cpu_milli,
+        memory_bytes: pod.amounts.memory_bytes,
+        named,
+        within,
+        ..Needs::default()
+    }
+}
+
+/// A host port as a resource of which each node has one. Of one port on two addresses of a node only one is given away:
+/// upstream would allow both.
+pub(crate) fn port(port: &HostPort) -> Option<ResourceName> {
+    ResourceName::new(format!("port/{:?}/{}", port.protocol, port.port).to_lowercase()).ok()
+}

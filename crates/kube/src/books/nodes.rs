@@ -1,0 +1,247 @@
+//! Nodes as the engine knows them: their machines, where they stand, which sets they are in, and what others use of them.
+//!
+//! Nothing is told at once. What changed is gathered, and [`NodeBook::tell`] turns it into facts: a thousand changes
+//! are one drawing of the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use phalanx_model::{
+    DeviceMask, DomainName, ForeignUse, Input, LevelName, Levels, Machine, Node, NodeName, NodeSet,
+    ResourceName,
+};
+use phalanx_shell::cost;
+
+use super::machines::{self, Machines};
+use super::needs;
+use crate::api;
+use crate::gang::topology;
+use crate::judge::{Capacity, Held, NodeTerms, Requirements};
+
+/// Every cluster has this level, around all that its labels tell.
+const ROOT: &str = "cluster";
+
+/// The level of single nodes.
+const NODE: &str = "node";
+
+/// The domain of a node that does not say where it stands on some level.
+const NOWHERE: &str = "unlabelled";
+
+/// What is known of the nodes.
+#[derive(Default)]
+pub(crate) struct NodeBook {
+    nodes: BTreeMap<NodeName, Entry>,
+    machines: Machines,
+    /// The sets of nodes that pods ask for, and how many of them do.
+    terms: BTreeMap<NodeTerms, u32>,
+    /// Host ports that pods ask for. Each is a resource of which every node has one.
+    ports: BTreeSet<ResourceName>,
+    fabric: Option<topology::Levels>,
+    /// As the engine knows them.
+    levels: Option<Levels>,
+    changed: BTreeSet<NodeName>,
+    is_fabric_stale: bool,
+}
+
+struct Entry {
+    node: api::Node,
+    path: Vec<DomainName>,
+    /// What pods of others hold here.
+    others: Held,
+    /// Devices that gangs of ours hold here.
+    ours: DeviceMask,
+    told: Option<Node>,
+}
+
+impl NodeBook {
+    pub(crate) fn observe(&mut self, node: api::Node) {
+        let Ok(name) = NodeName::new(node.name()) else { return };
+        self.is_fabric_stale |= match self.nodes.get(&name) {
+            Some(known) => known.node.metadata.labels != node.metadata.labels,
+            None => true,
+        };
+        match self.nodes.get_mut(&name) {
+            Some(entry) => entry.node = node,
+            None => {
+                let (others, ours) = (Held::default(), DeviceMask::EMPTY);
+                self.nodes.insert(name.clone(), Entry { node, path: Vec::new(), others, ours, told: None });
+            }
+        }
+        self.changed.insert(name);
+    }
+
+    /// It is gone. Pods of others are forgotten with it.
+    pub(crate) fn remove(&mut self, name: &str, facts: &mut Vec<Input>) {
+        let Ok(name) = NodeName::new(name) else { return };
+        self.changed.remove(&name);
+        if self.nodes.remove(&name).is_some_and(|entry| entry.told.is_some()) {
+            facts.push(Input::NodeRemoved { node: name });
+        }
+    }
+
+    /// A pod of somebody else came to a node, or left it.
+    pub(crate) fn other(&mut self, node: &str, pod: &Requirements, is_there: bool) {
+        let Ok(name) = NodeName::new(node) else { return };
+        let Some(entry) = self.nodes.get_mut(&name) else { return };
+        if is_there {
+            entry.others.add(pod);
+        } else {
+            entry.others.remove(pod);
+        }
+        self.changed.insert(name);
+    }
+
+    /// Devices that a gang of ours holds from now on, or no longer. What others hold is somewhere else.
+    pub(crate) fn ours(&mut self, node: &NodeName, devices: DeviceMask, is_there: bool) {
+        let Some(entry) = self.nodes.get_mut(node) else { return };
+        entry.ours = if is_there { entry.ours.union(devices) } else { entry.ours.minus(devices) };
+        if machines::devices_held(&entry.others) > 0 {
+            self.changed.insert(node.clone());
+        }
+    }
+
+    /// From now on every node says whether it is in this set.
+    pub(crate) fn want_set(&mut self, terms: &NodeTerms) -> NodeSet {
+        let count = self.terms.entry(terms.clone()).or_insert_with(|| {
+            self.changed.extend(self.nodes.keys().cloned());
+            0
+        });
+        *count += 1;
+        NodeSet::new(&terms.to_string())
+    }
+
+    /// Nobody asks for it any more. Nodes go on saying it until they change.
+    pub(crate) fn drop_set(&mut self, terms: &NodeTerms) {
+        if let Some(count) = self.terms.get_mut(terms) {
+            *count -= 1;
+            if *count == 0 {
+                self.terms.remove(terms);
+            }
+        }
+    }
+
+    pub(crate) fn want_port(&mut self, port: &ResourceName) {
+        if self.ports.insert(port.clone()) {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// The machine that the node agent found on a node, or nothing any more.
+    pub(crate) fn found(&mut self, node: &str, machine: Option<Arc<Machine>>) {
+        let Ok(name) = NodeName::new(node) else { return };
+        self.machines.found(name.clone(), machine);
+        if self.nodes.contains_key(&name) {
+            self.changed.insert(name);
+        }
+    }
+
+    /// Something is to be told.
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_fabric_stale || !self.changed.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The level that somebody means.
+    pub(crate) fn level(&self, asked: &crate::gang::LevelRef) -> Result<LevelName, String> {
+        let fabric = self.fabric.as_ref().ok_or_else(|| "no node is known yet".to_owned())?;
+        fabric.level(asked).map_err(|unknown| unknown.to_string())
+    }
+
+    /// What changed since the last time, as facts; what each node is reached by stays its name.
+    pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
+        if std::mem::take(&mut self.is_fabric_stale) {
+            self.draw_fabric(facts);
+        }
+        let changed = std::mem::take(&mut self.changed);
+        let mut news = Vec::new();
+        let mut is_new_shape = false;
+        for name in changed {
+            let Some(node) = self.node(&name) else { continue };
+            let Some(entry) = self.nodes.get_mut(&name) else { continue };
+            if entry.told.as_ref() != Some(&node) {
+                is_new_shape |=
+                    entry.told.as_ref().is_none_or(|told| told.machine.shape != node.machine.shape);
+                entry.told = Some(node.clone());
+                news.push(Input::NodeObserved { node: Box::new(node) });
+            }
+        }
+        if is_new_shape && self.machines.learn(news.iter().filter_map(observed)) {
+            let table = cost::compile(self.machines.samples(), &BTreeMap::new());
+            facts.push(Input::CostsCompiled { table });
+        }
+        facts.extend(news);
+    }
+
+    /// Where every node stands by its labels; levels that changed are told before the nodes.
+    fn draw_fabric(&mut self, facts: &mut Vec<Input>) {
+        let fabric = topology::Levels::by_labels(self.nodes.values().map(|entry| &entry.node), None);
+        let above: Vec<LevelName> = [ROOT]
+            .into_iter()
+            .filter_map(|name| LevelName::new(name).ok())
+            .chain(fabric.reading.levels.clone())
+            .collect();
+        let root = DomainName::new(ROOT).ok();
+        let nowhere = DomainName::new(NOWHERE).ok();
+        let hosts: BTreeMap<&NodeName, _> =
+            fabric.reading.graph.hosts.iter().map(|host| (&host.name, &host.domains)).collect();
+        for (name, entry) in &mut self.nodes {
+            let domains = hosts.get(name);
+            let domain = |level: &LevelName| {
+                let named = domains.and_then(|all| all.iter().find(|of| of.level == *level));
+                named.map(|of| of.domain.clone()).or_else(|| nowhere.clone())
+            };
+            let path: Vec<DomainName> =
+                root.iter().cloned().chain(fabric.reading.levels.iter().filter_map(domain)).collect();
+            if entry.path != path {
+                entry.path = path;
+                self.changed.insert(name.clone());
+            }
+        }
+        if let Ok(node) = LevelName::new(NODE) {
+            let levels = Levels::new(above, node);
+            if self.levels.as_ref() != Some(&levels) {
+                facts.push(Input::LevelsConfigured { levels: levels.clone() });
+                self.levels = Some(levels);
+            }
+        }
+        self.fabric = Some(fabric);
+    }
+
+    /// A node as the engine is to know it; nothing where what it offers cannot be read.
+    fn node(&mut self, name: &NodeName) -> Option<Node> {
+        let entry = self.nodes.get(name)?;
+        let capacity = Capacity::of(&entry.node).ok()?;
+        let machine = self.machines.of(name, &entry.node, &capacity, &self.ports);
+        let used = &entry.others.amounts;
+        let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
+        let extended = used.extended.iter().filter(|(name, _)| !machines::is_device(name));
+        named.extend(extended.filter_map(|(name, amount)| Some((machines::resource(name)?, *amount))));
+        named.extend(machines::pods().map(|pods| (pods, entry.others.pods)).filter(|(_, count)| *count > 0));
+        named.extend(
+            machines::storage().map(|disk| (disk, used.ephemeral_bytes)).filter(|(_, bytes)| *bytes > 0),
+        );
+        let taken = entry.others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
+        named.extend(taken.map(|port| (port, 1)));
+        let foreign =
+            machines::highest(machine.device_mask().minus(entry.ours), machines::devices_held(&entry.others));
+        let mut sets: Vec<NodeSet> = self
+            .terms
+            .keys()
+            .filter(|terms| terms.admits(&entry.node).is_ok())
+            .map(|terms| NodeSet::new(&terms.to_string()))
+            .collect();
+        sets.sort();
+        let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
+        Some(Node { foreign, foreign_use, sets, ..Node::new(name.clone(), entry.path.clone(), machine) })
+    }
+}
+
+fn observed(fact: &Input) -> Option<&Node> {
+    match fact {
+        Input::NodeObserved { node } => Some(node),
+        _ => None,
+    }
+}

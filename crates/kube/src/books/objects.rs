@@ -1,0 +1,197 @@
+//! Owners of pods, owners of those, and groups: what they say of gangs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::DynamicObject;
+use phalanx_model::Timestamp;
+
+use super::gang::Gang;
+use super::{Books, SUSPENDED};
+use crate::gang::{self as recognise, GangKey, GangSpec, Source};
+
+/// What an object says of its gangs.
+pub(super) struct Told {
+    pub(super) specs: Result<Vec<GangSpec>, recognise::Refused>,
+    /// Its own owner, where that one can be suspended.
+    pub(super) above: Option<Owner>,
+    /// It was suspended so that we start it.
+    pub(super) is_resumable: bool,
+    /// It makes no pods any more.
+    pub(super) is_over: bool,
+}
+
+/// Kind, namespace and name.
+pub(super) type Owner = (String, String, String);
+
+/// What an owner says that can be suspended.
+#[derive(Default)]
+pub(super) struct Above {
+    pub(super) object: Option<DynamicObject>,
+    pub(super) is_resumable: bool,
+    /// Objects that it owns, as gangs without a part.
+    pub(super) owned: BTreeSet<GangKey>,
+}
+
+impl Books {
+    /// An owner or a group as it is now: what it says of its gangs, and pods whose place depends on it.
+    pub(super) fn see_object(&mut self, now: Timestamp, object: &DynamicObject, is_gone: bool) {
+        self.see_above(object, is_gone);
+        let Some(key) = key_of(object) else { return };
+        let above = recognise::owner_wanted(object).map(|above| (above.kind, above.namespace, above.name));
+        let before = if is_gone {
+            self.objects.remove(&key)
+        } else {
+            let told = Told {
+                specs: recognise::spec_of(object),
+                above: above.clone(),
+                is_resumable: is_resumable(object),
+                is_over: is_over(object),
+            };
+            self.objects.insert(key.clone(), told)
+        };
+        let above = above.filter(|_| !is_gone);
+        if let Some(old) = before.and_then(|told| told.above).filter(|old| Some(old) != above.as_ref())
+            && let Some(owner) = self.above.get_mut(&old)
+        {
+            owner.owned.remove(&key);
+        }
+        if let Some(above) = above {
+            self.above.entry(above).or_default().owned.insert(key.clone());
+        }
+        if !is_gone {
+            for pod in self.orphans.remove(&key).into_iter().flat_map(BTreeMap::into_values) {
+                self.see_pod(now, &pod);
+            }
+        }
+        self.look_again(&key);
+    }
+
+    /// An owner whose own gangs, or those of what it owns, are suspended with it.
+    pub(super) fn see_above(&mut self, object: &DynamicObject, is_gone: bool) {
+        let Some(types) = &object.types else { return };
+        let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+        if !recognise::is_owner_of_owners(group, &types.kind) {
+            return;
+        }
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let owner = (types.kind.clone(), text(&object.metadata.namespace), text(&object.metadata.name));
+        // Most jobs own pods alone: they are remembered once something says that they own more.
+        let owned = match self.above.get_mut(&owner) {
+            Some(above) => {
+                above.object = (!is_gone).then(|| slim(object));
+                above.is_resumable = is_resumable(object);
+                above.owned.clone()
+            }
+            None if !is_gone => {
+                let above = Above {
+                    object: Some(slim(object)),
+                    is_resumable: is_resumable(object),
+                    owned: BTreeSet::new(),
+                };
+                self.above.insert(owner.clone(), above);
+                BTreeSet::new()
+            }
+            None => BTreeSet::new(),
+        };
+        if is_gone && owned.is_empty() {
+            self.above.remove(&owner);
+        }
+        for key in owned {
+            self.look_again(&key);
+        }
+    }
+
+    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same.
+    pub(super) fn look_again(&mut self, key: &GangKey) {
+        let of_it = self.gangs.range(key.clone()..).map(|(gang, _)| gang);
+        let of_it: Vec<GangKey> = of_it.take_while(|gang| gang.is_of_same_object(key)).cloned().collect();
+        self.changed.extend(of_it);
+        let Some(Told { specs: Ok(specs), .. }) = self.objects.get(key) else { return };
+        let keys: Vec<GangKey> = specs.iter().map(|spec| spec.key.clone()).collect();
+        for key in keys {
+            let Ok(Some(spec)) = self.spec(&key) else { continue };
+            if spec.is_suspended && self.is_resumable(&key) && is_for(&spec, &self.options.scheduler_name) {
+                self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
+                self.changed.insert(key);
+            }
+        }
+    }
+
+    /// What is known of a gang as a whole, by its object and the owner of that.
+    pub(super) fn spec(&self, key: &GangKey) -> Result<Option<GangSpec>, String> {
+        if key.source == Source::Pod {
+            return Ok(None);
+        }
+        let told = match self.told(key) {
+            Some(told) => told,
+            None if key.source.has_object() => return Err(format!("{key} is not there")),
+            None => return Ok(None),
+        };
+        let specs = told.specs.as_ref().map_err(ToString::to_string)?;
+        let Some(mut spec) = specs.iter().find(|spec| spec.key == *key).cloned() else { return Ok(None) };
+        if let Some(above) = told.above.as_ref().and_then(|above| self.above.get(above)?.object.as_ref()) {
+            recognise::add_owner(&mut spec, above).map_err(|refused| refused.to_string())?;
+        }
+        // A group that it made says where its members have to be.
+        if spec.topology.is_empty() {
+            let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
+            let groups = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
+            let said = groups.filter_map(|group| self.objects.get(group)?.specs.as_ref().ok()?.first());
+            spec.topology =
+                said.map(|group| group.topology.clone()).find(|rule| !rule.is_empty()).unwrap_or_default();
+        }
+        Ok(Some(spec))
+    }
+
+    pub(super) fn told(&self, key: &GangKey) -> Option<&Told> {
+        self.objects.get(&GangKey { part: None, ..key.clone() })
+    }
+}
+
+/// The gang, without a part, that an object is about.
+fn key_of(object: &DynamicObject) -> Option<GangKey> {
+    let types = object.types.as_ref()?;
+    let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+    Some(GangKey {
+        source: Source::of_kind(group, &types.kind)?,
+        namespace: object.metadata.namespace.as_deref()?.into(),
+        name: object.metadata.name.as_deref()?.into(),
+        part: None,
+    })
+}
+
+/// Whether it was suspended for this scheduler to start it.
+fn is_resumable(object: &DynamicObject) -> bool {
+    object.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(SUSPENDED))
+}
+
+/// An owner without what is not looked at: the templates of its pods, its status, and who wrote it.
+fn slim(object: &DynamicObject) -> DynamicObject {
+    let mut slim = object.clone();
+    slim.metadata.managed_fields = None;
+    if let Some(fields) = slim.data.as_object_mut() {
+        fields.remove("status");
+        if let Some(spec) = fields.get_mut("spec").and_then(|spec| spec.as_object_mut()) {
+            spec.retain(|field, _| matches!(field.as_str(), "suspend" | "runPolicy"));
+        }
+    }
+    slim
+}
+
+/// Whether an owner has completed or failed, or is on its way out.
+fn is_over(object: &DynamicObject) -> bool {
+    let conditions = object.data.pointer("/status/conditions").and_then(|all| all.as_array());
+    let ended = conditions.into_iter().flatten().any(|condition| {
+        let of = |field: &str| condition.get(field).and_then(|value| value.as_str());
+        of("status") == Some("True")
+            && matches!(of("type"), Some("Complete" | "Completed" | "Failed" | "Succeeded"))
+    });
+    ended || object.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the pods of a gang will be for this scheduler.
+fn is_for(spec: &GangSpec, scheduler: &str) -> bool {
+    let names = spec.roles.iter().filter_map(|role| role.template.as_ref()?.spec.scheduler_name.as_deref());
+    let mut names = names.peekable();
+    names.peek().is_some() && names.all(|name| name == scheduler)
+}

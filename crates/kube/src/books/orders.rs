@@ -1,0 +1,393 @@
+//! Starts and stops: what the engine orders, the calls that follow, and what became of the pods.
+
+use std::sync::Arc;
+
+use phalanx_model::{
+    Exit, FailureClass, GangId, Input, JobId, MemberId, Order, Placement, Signal, StopCause, Timestamp,
+};
+
+use super::gang::{Gang, Member, Run, Stop, Submitted};
+use super::pods::{Note, PodRef, State, written};
+use super::submit::gang_of;
+use super::{Books, Call, Tidings, Unbound};
+use crate::gang::{GangKey, ObjectRef};
+
+impl Books {
+    /// Takes an order of the engine. `cause` is why a gang stops, where it does.
+    pub fn carry_out(&mut self, order: &Order, cause: Option<&StopCause>) {
+        match order {
+            Order::StartMembers { gang, attempt, placement, deadline } => {
+                self.start(*gang, *attempt, placement, *deadline);
+            }
+            Order::ReleaseMembers { gang, .. } => self.release(*gang),
+            // The kubelet sends SIGTERM when the pod is deleted; other signals it knows none.
+            Order::SignalMembers { signal: Signal::Advisory(_), .. } => {}
+            Order::SignalMembers { gang, attempt, signal: Signal::Terminate }
+            | Order::KillMembers { gang, attempt } => self.stop(*gang, *attempt, cause),
+        }
+    }
+
+    /// The engine will not start this job again: it ended, or it was refused.
+    pub fn job_ended(&mut self, job: JobId, refused: Option<&str>) {
+        let Some(key) = self.jobs.remove(&job) else { return };
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        if let Some(submitted) = gang.job.take() {
+            submitted.sets.iter().for_each(|terms| self.nodes.drop_set(terms));
+            self.end_run(submitted.run.as_ref());
+        }
+        if let Some(why) = refused {
+            let Some(gang) = self.gangs.get_mut(&key) else { return };
+            gang.waits = Some(why.into());
+            self.refused.insert(key.clone());
+            self.explain(&key, why);
+        } else {
+            self.facts.push(Input::JobForgotten { job });
+            self.changed.insert(key);
+        }
+    }
+
+    /// The engine has taken the places back: the job waits for another start.
+    pub fn gang_waits(&mut self, gang: GangId) {
+        let Some(key) = self.jobs.get(&gang.job).cloned() else { return };
+        let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
+        let run = submitted.run.take();
+        self.end_run(run.as_ref());
+        self.changed.insert(key);
+    }
+
+    /// Says once for all of its pods what happened to a gang.
+    pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
+        let Some(key) = self.jobs.get(&job) else { return };
+        let object = self.spec(key).ok().flatten().and_then(|spec| spec.object);
+        let of_pod = || {
+            let gang = self.gangs.get(key)?;
+            let pod = gang.pod_ref(gang.pods.keys().next()?)?;
+            Some(ObjectRef {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                namespace: pod.namespace.to_string(),
+                name: pod.name.to_string(),
+                uid: Some(pod.uid.to_string()),
+                any_version: false,
+            })
+        };
+        if let Some(about) = object.or_else(of_pod) {
+            self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
+        }
+    }
+
+    /// Whether a job is more than one pod: one pod's own status says all there is to say.
+    #[must_use]
+    pub fn is_gang(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|key| key.source != crate::gang::Source::Pod)
+    }
+
+    /// Why a gang waits, for its pods.
+    pub fn explain_job(&mut self, job: JobId, why: &str) {
+        if let Some(key) = self.jobs.get(&job).cloned() {
+            self.explain(&key, why);
+        }
+    }
+
+    fn explain(&mut self, key: &GangKey, why: &str) {
+        let Some(gang) = self.gangs.get(key) else { return };
+        let unbound = gang.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
+        let pods: Vec<PodRef> = unbound.filter_map(|(name, _)| gang.pod_ref(name)).collect();
+        if !pods.is_empty() {
+            self.calls.push(Call::Explain { pods, message: why.into() });
+        }
+    }
+
+    fn end_run(&mut self, run: Option<&Run>) {
+        for slot in run.into_iter().flat_map(|run| &run.placement.slots) {
+            self.nodes.ours(&slot.node, slot.devices, false);
+        }
+    }
+
+    fn start(&mut self, id: GangId, attempt: u32, placement: &Placement, deadline: Timestamp) {
+        let Some(key) = self.jobs.get(&id.job).cloned() else { return };
+        let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
+        // After a restart an order that was half carried out comes again.
+        if submitted.run.as_ref().is_none_or(|run| run.attempt != attempt) {
+            let run = Run {
+                attempt,
+                placement: placement.clone(),
+                members: vec![Member::Placed; submitted.seats.len()],
+                ready_by: deadline,
+                stops: None,
+                has_begun: false,
+                is_released: false,
+            };
+            submitted.run = Some(run);
+            for slot in &placement.slots {
+                self.nodes.ours(&slot.node, slot.devices, true);
+            }
+        }
+        if self.is_resumable(&key)
+            && let Ok(Some(spec)) = self.spec(&key)
+            && let Some(suspend) = spec.suspend
+        {
+            self.calls.push(Call::Resume { suspend });
+        }
+        self.bind_if_complete(&key);
+    }
+
+    /// Binds all pods of a gang, once all are there: until then none of them holds anything.
+    pub(super) fn bind_if_complete(&mut self, key: &GangKey) {
+        let Some(gang) = self.gangs.get_mut(key) else { return };
+        let Gang { pods, job, .. } = gang;
+        let Some(submitted) = job else { return };
+        let size = u32::try_from(submitted.seats.len()).unwrap_or(u32::MAX);
+        let is_whole = submitted.is_complete();
+        let Submitted { id, seats, run, .. } = submitted;
+        let Some(run) = run.as_mut().filter(|run| run.stops.is_none()) else { return };
+        if !is_whole && !run.has_begun {
+            return;
+        }
+        run.has_begun = true;
+        let whole = written(&run.placement);
+        let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
+        for ((seat, slot), (member, id)) in
+            seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))
+        {
+            let can_bind = matches!(member, Member::Placed | Member::Vacant { .. });
+            let Some(name) = seat.pod.as_ref().filter(|_| can_bind) else {
+                // Its place is kept: the others need not wait for it.
+                if seat.is_late && *member == Member::Placed && seat.pod.is_none() {
+                    *member = Member::Bound;
+                    self.facts.push(Input::MemberReady { member: id });
+                }
+                continue;
+            };
+            let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
+            let note = Note {
+                rank: id.rank,
+                devices: slot.devices,
+                attempt: run.attempt,
+                ready_by: (size > 1).then_some(run.ready_by),
+                placement: whole.clone(),
+            };
+            if *member == Member::Placed {
+                *member = Member::Binding;
+            }
+            self.calls.push(Call::Bind {
+                pod: PodRef {
+                    namespace: Arc::clone(&key.namespace),
+                    name: Arc::clone(name),
+                    uid: Arc::clone(&pod.known.uid),
+                },
+                node: slot.node.clone(),
+                member: id,
+                annotations: note.annotations(size),
+            });
+        }
+    }
+
+    /// All are bound. A single pod is the kubelet's from here; of a gang all have to run.
+    fn release(&mut self, id: GangId) {
+        let Some(key) = self.jobs.get(&id.job).cloned() else { return };
+        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get_mut(&key) else { return };
+        let is_alone = submitted.seats.len() == 1;
+        let Some(run) = submitted.run.as_mut() else { return };
+        run.is_released = true;
+        for ((rank, seat), member) in (0..).zip(&submitted.seats).zip(&mut run.members) {
+            let pod = seat.pod.as_ref().and_then(|name| pods.get(name));
+            let runs = pod.is_some_and(|pod| pod.known.state == State::Running);
+            if *member == Member::Bound && (is_alone || runs || seat.is_late) {
+                *member = Member::Running;
+                let id = MemberId { gang: id, attempt: run.attempt, rank };
+                self.facts.push(Input::MemberReleased { member: id });
+            }
+        }
+    }
+
+    /// What became of a binding.
+    pub(super) fn bound(&mut self, id: MemberId, result: Result<(), Unbound>) {
+        let Some(run) = self.run_mut(id) else { return };
+        let Some(member) = run.members.get_mut(id.rank as usize) else { return };
+        match result {
+            Ok(()) => {
+                if *member == Member::Binding {
+                    *member = Member::Bound;
+                    self.facts.push(Input::MemberReady { member: id });
+                }
+            }
+            Err(Unbound { class, detail }) => {
+                if *member == Member::Binding {
+                    self.exit(id, Exit::failed(class, detail));
+                }
+            }
+        }
+    }
+
+    /// Stops a start: pods that were bound go, ranks without one are gone already.
+    fn stop(&mut self, id: GangId, attempt: u32, cause: Option<&StopCause>) {
+        let Some(key) = self.jobs.get(&id.job).cloned() else { return };
+        let suspend = self.spec(&key).ok().flatten().and_then(|spec| spec.suspend);
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        let Some(submitted) = gang.job.as_mut() else { return };
+        let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == attempt) else { return };
+        let why = match cause {
+            Some(StopCause::Preempted(_) | StopCause::Displaced { .. }) => Stop::Evicted,
+            Some(StopCause::Failure { .. }) => Stop::TakenBack,
+            _ => Stop::Ended,
+        };
+        run.stops = Some(why);
+        let mut going = Vec::new();
+        let mut gone = Vec::new();
+        for ((rank, seat), member) in (0..).zip(&submitted.seats).zip(&run.members) {
+            let pod = seat.pod.as_ref().and_then(|name| Some((name, gang.pods.get(name)?)));
+            let bound = pod.filter(|(_, pod)| {
+                pod.known.node.is_some() || *member == Member::Binding || *member == Member::Bound
+            });
+            match bound {
+                // Nobody would make it again.
+                Some((_, pod)) if why == Stop::TakenBack && !pod.known.has_owner => {}
+                Some((name, _)) => going.push(Arc::clone(name)),
+                None if *member != Member::Exited => gone.push(MemberId { gang: id, attempt, rank }),
+                None => {}
+            }
+        }
+        let pods: Vec<PodRef> = going.iter().filter_map(|name| gang.pod_ref(name)).collect();
+        if !pods.is_empty() || suspend.is_some() {
+            let note = cause.map_or_else(String::new, stop_note);
+            let suspend = suspend.filter(|_| why == Stop::Evicted);
+            self.calls.push(Call::Stop { pods, suspend, evict: why == Stop::Evicted, note });
+        }
+        for member in gone {
+            self.exit(member, Exit::failed(FailureClass::Infrastructure, "it had no pod"));
+        }
+    }
+
+    /// What a pod's news mean for its rank.
+    pub(super) fn follow(&mut self, now: Timestamp, key: &GangKey, name: &Arc<str>) {
+        let Some(gang) = self.gangs.get_mut(key) else { return };
+        let Gang { pods, job, .. } = gang;
+        let (Some(submitted), Some(pod)) = (job.as_mut(), pods.get(name)) else { return };
+        if submitted.rank_of(name).is_none() && !pod.known.is_going && !pod.known.is_over() {
+            let Some(free) = submitted.seat_for(pod) else { return };
+            submitted.seats[free].pod = Some(Arc::clone(name));
+            self.bind_if_complete(key);
+            return;
+        }
+        let Some(rank) = submitted.rank_of(name) else { return };
+        let is_alone = submitted.seats.len() == 1;
+        let (job, Some(run)) = (submitted.id, submitted.run.as_mut()) else { return };
+        let id = MemberId {
+            gang: gang_of(job),
+            attempt: run.attempt,
+            rank: u32::try_from(rank).unwrap_or(u32::MAX),
+        };
+        let place = run.node(rank).cloned();
+        let Some(member) = run.members.get_mut(rank) else { return };
+        let Some(node) = &pod.known.node else { return };
+        if place.as_ref() != Some(node) {
+            let detail = format!("was bound to {node} by somebody else");
+            return self.exit(id, Exit::failed(FailureClass::Infrastructure, detail));
+        }
+        if matches!(member, Member::Placed | Member::Binding) {
+            *member = Member::Bound;
+            self.facts.push(Input::MemberReady { member: id });
+        }
+        let is_released = run.is_released;
+        match &pod.known.state {
+            State::Over(exit) => {
+                let exit = exit.clone();
+                self.vacate(now, id, exit);
+            }
+            State::Running if *member == Member::Bound && (is_released || is_alone) => {
+                *member = Member::Running;
+                self.facts.push(Input::MemberReleased { member: id });
+            }
+            State::Running if matches!(member, Member::Vacant { .. }) => *member = Member::Running,
+            _ => {}
+        }
+    }
+
+    /// A pod is no more: its rank is lost, or waits for another.
+    pub(super) fn forget_pod(&mut self, now: Timestamp, key: &GangKey, name: &str) {
+        let Some(gang) = self.gangs.get_mut(key) else { return };
+        let Some(pod) = gang.pods.remove(name) else { return };
+        self.changed.insert(key.clone());
+        let Some(submitted) = &mut gang.job else { return };
+        let Some(rank) = submitted.rank_of(name) else { return };
+        submitted.seats[rank].pod = None;
+        let (job, Some(run)) = (submitted.id, &submitted.run) else { return };
+        if pod.known.node.is_none() && run.members.get(rank) == Some(&Member::Placed) {
+            return;
+        }
+        let id = MemberId {
+            gang: gang_of(job),
+            attempt: run.attempt,
+            rank: u32::try_from(rank).unwrap_or(u32::MAX),
+        };
+        let exit = match pod.known.state {
+            State::Over(exit) => exit,
+            _ => Exit::failed(FailureClass::Infrastructure, format!("pod {name} was deleted")),
+        };
+        self.vacate(now, id, exit);
+    }
+
+    /// A rank whose pod has ended. Where somebody makes another the place is kept for it, for a while.
+    fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
+        let until = now.plus(self.options.vacant_ms);
+        let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
+        let makes_more = self.makes_pods(&key);
+        let Some(run) = self.run_mut(id) else { return };
+        let is_stopping = run.stops.is_some();
+        let Some(member) = run.members.get_mut(id.rank as usize) else { return };
+        if exit.is_success() || is_stopping || !makes_more {
+            let is_lost = !exit.is_success() && !makes_more && key.source.has_object();
+            self.exit(id, exit);
+            // Its owner has ended or is gone: it is not to start again.
+            if is_lost
+                && let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut())
+                && !std::mem::replace(&mut submitted.is_cancelled, true)
+            {
+                let by = "its owner has ended".to_owned();
+                self.facts.push(Input::CancelRequested { job: id.gang.job, by });
+            }
+            return;
+        }
+        if !matches!(member, Member::Vacant { .. } | Member::Exited) {
+            *member = Member::Vacant { until };
+            self.vacant.insert((until, id));
+        }
+    }
+
+    /// The rank is over, as the engine is told once.
+    pub(super) fn exit(&mut self, id: MemberId, exit: Exit) {
+        let Some(member) = self.run_mut(id).and_then(|run| run.members.get_mut(id.rank as usize)) else {
+            return;
+        };
+        if *member != Member::Exited {
+            *member = Member::Exited;
+            self.facts.push(Input::MemberExited { member: id, exit });
+        }
+    }
+
+    /// The start that a member belongs to, while it lasts.
+    pub(super) fn run_mut(&mut self, id: MemberId) -> Option<&mut Run> {
+        let key = self.jobs.get(&id.gang.job)?;
+        let run = self.gangs.get_mut(key)?.job.as_mut()?.run.as_mut()?;
+        (run.attempt == id.attempt).then_some(run)
+    }
+
+    /// Jobs that were refused and may be possible now: nodes changed.
+    pub(super) fn reconsider(&mut self) {
+        for key in std::mem::take(&mut self.refused) {
+            self.changed.insert(key);
+        }
+    }
+}
+
+fn stop_note(cause: &StopCause) -> String {
+    match cause {
+        StopCause::Preempted(eviction) => eviction.rule.to_string(),
+        StopCause::Displaced { detail, .. } | StopCause::Failure { detail, .. } => detail.clone(),
+        StopCause::Cancelled { by } => format!("cancelled: {by}"),
+        StopCause::TimeLimit => "its time is over".to_owned(),
+        StopCause::IdleLimit => "nobody used it".to_owned(),
+        StopCause::Resized { .. } | StopCause::ScaledIn { .. } => "its size changes".to_owned(),
+    }
+}

@@ -1,0 +1,218 @@
+//! What a gang as a whole asks for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::key::{GangKey, ObjectRef};
+use crate::api::PodSpec;
+
+/// The most pods of one gang: more is a mistake in writing and no job.
+pub const MEMBERS_MAX: u32 = 100_000;
+/// The most gangs of one object.
+pub const GANGS_MAX: u32 = 10_000;
+
+/// What a gang as a whole asks for, as its owner, group object or annotations say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GangSpec {
+    pub key: GangKey,
+    /// The object that says so; nothing where pods alone do.
+    pub object: Option<ObjectRef>,
+    /// In the order of ranks.
+    pub roles: Vec<RoleSpec>,
+    /// The fewest members with which it starts, over all roles.
+    pub min: u32,
+    /// The sizes are the least that is known: whatever more pods name the gang belong to it too.
+    pub is_open: bool,
+    /// No gang after all: each of its pods starts by itself, and shares only queue, limits and topology.
+    pub is_lone: bool,
+    /// As it was written: of Kueue it is a `LocalQueue` of the namespace, of YuniKorn a path with dots.
+    pub queue: Option<String>,
+    pub priority_class: Option<String>,
+    pub topology: TopologyRule,
+    pub suspend: Option<Suspend>,
+    pub is_suspended: bool,
+    pub time_limit_s: Option<i64>,
+    /// Roles whose pods may come only when the others are ready: their places are held with those of the others.
+    pub late: Vec<Arc<str>>,
+    /// Gangs of the same object whose jobs complete first. The object's controller creates the pods only then, so nobody
+    /// has to hold them; it says that both never need their places at once.
+    pub after: Vec<GangKey>,
+}
+
+/// Equal members of a gang.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleSpec {
+    /// As pods of it are labelled; empty where a gang has no roles.
+    pub name: Arc<str>,
+    /// Pods.
+    pub size: u32,
+    /// The fewest pods of it.
+    pub min: u32,
+    /// Pods of each of its copies: of one job of a replicated job, of one replica over several hosts.
+    pub per_copy: u32,
+    /// The number that its first pod carries: LeaderWorkerSet counts workers from 1.
+    pub first_index: u32,
+    /// What holds for this role alone.
+    pub topology: TopologyRule,
+    /// What its pods will be; nothing where only pods themselves tell.
+    pub template: Option<Arc<PodTemplate>>,
+}
+
+/// Pods that do not exist yet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodTemplate {
+    pub metadata: TemplateMeta,
+    pub spec: PodSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct TemplateMeta {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Where members have to be, or should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyRule {
+    /// All inside one domain of this level, or nothing starts.
+    pub required: Option<LevelRef>,
+    /// All inside one domain of this level if that can be had.
+    pub preferred: Option<LevelRef>,
+    /// Parts that must share a lower domain, widest first.
+    pub segments: Vec<SegmentRule>,
+    /// No other gang with the same rule inside the domain of this level.
+    pub exclusive: Option<LevelRef>,
+}
+
+/// So many consecutive members inside one domain of a level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRule {
+    /// Members, at least 1.
+    pub size: u32,
+    pub level: LevelRef,
+    /// A preference where it is not required.
+    pub is_required: bool,
+    /// No other segment with the same rule inside the domain.
+    pub is_exclusive: bool,
+}
+
+/// A level as somebody wrote it; [`super::topology::Levels`] knows which one is meant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LevelRef {
+    /// The key of a node label.
+    Label(String),
+    /// The name of a level, or of a label without a `/`.
+    Name(String),
+    /// A tier of Volcano's HyperNodes: 1 is next to the nodes.
+    Tier(u32),
+}
+
+impl LevelRef {
+    /// A name has no `/`.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        if text.contains('/') { Self::Label(text.to_owned()) } else { Self::Name(text.to_owned()) }
+    }
+}
+
+impl fmt::Display for LevelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(key) => write!(f, "label {key}"),
+            Self::Name(name) => f.write_str(name),
+            Self::Tier(tier) => write!(f, "tier {tier}"),
+        }
+    }
+}
+
+/// The field that stops a gang without counting as a failure, and starts it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspend {
+    pub object: ObjectRef,
+    /// The resource in URLs: `mpijobs`.
+    pub plural: &'static str,
+    /// Fields from the outermost, the last of them a boolean.
+    pub path: &'static [&'static str],
+}
+
+impl TopologyRule {
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.required.is_none()
+            && self.preferred.is_none()
+            && self.segments.is_empty()
+            && self.exclusive.is_none()
+    }
+
+    /// What another says where this one is silent.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            required: self.required.or(other.required),
+            preferred: self.preferred.or(other.preferred),
+            segments: if self.segments.is_empty() { other.segments } else { self.segments },
+            exclusive: self.exclusive.or(other.exclusive),
+        }
+    }
+}
+
+impl RoleSpec {
+    /// So many equal members, all of which have to be there.
+    pub(super) fn new(name: &str, size: u32, template: Option<Arc<PodTemplate>>) -> Self {
+        Self {
+            name: name.into(),
+            size,
+            min: size,
+            per_copy: size,
+            first_index: 0,
+            topology: TopologyRule::default(),
+            template,
+        }
+    }
+}
+
+impl GangSpec {
+    /// A gang of these roles that starts with the fewest of each.
+    pub(super) fn new(key: GangKey, object: Option<ObjectRef>, roles: Vec<RoleSpec>) -> Self {
+        let min = roles.iter().fold(0_u32, |sum, role| sum.saturating_add(role.min));
+        Self {
+            key,
+            object,
+            roles,
+            min,
+            is_open: false,
+            is_lone: false,
+            queue: None,
+            priority_class: None,
+            topology: TopologyRule::default(),
+            suspend: None,
+            is_suspended: false,
+            time_limit_s: None,
+            late: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
+    /// Pods of all roles.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.roles.iter().fold(0, |sum, role| sum.saturating_add(role.size))
+    }
+
+    #[must_use]
+    pub fn role(&self, name: &str) -> Option<&RoleSpec> {
+        self.roles.iter().find(|role| &*role.name == name)
+    }
+
+    /// What holds for the only role holds for the gang.
+    pub(super) fn lift_topology(&mut self) {
+        if let [role] = self.roles.as_mut_slice() {
+            let of_role = std::mem::take(&mut role.topology);
+            self.topology = std::mem::take(&mut self.topology).or(of_role);
+        }
+    }
+}

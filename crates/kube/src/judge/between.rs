@@ -1,0 +1,495 @@
+//! Rules between pods: required affinity and anti-affinity, and hard topology spread.
+//!
+//! [`PodRules`] are what a pod asks of others. [`Surroundings`] count, for one such pod, the pods that matter by the
+//! domain that they are in, once for all nodes; then every node is a few look-ups. Whoever keeps surroundings while
+//! pods come and go tells them.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+
+use k8s_openapi::api::core::v1::PodAffinityTerm;
+use thiserror::Error;
+
+use super::labels::{Expression, Selector};
+use super::{NodeTerms, Refusal};
+use crate::api::{Node, Pod};
+
+/// Labels by the name of their namespace.
+pub type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
+
+/// What a pod asks of the pods around it.
+#[derive(Clone, Debug)]
+pub struct PodRules {
+    /// All of them must be met by pods that each meet all.
+    with: Box<[PodTerm]>,
+    apart: Box<[PodTerm]>,
+    spread: Box<[Spread]>,
+    terms: NodeTerms,
+}
+
+/// A selector of pods that upstream cannot read. It does not schedule such a pod either.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field} cannot be read: correct the label selector there")]
+pub struct BadSelector {
+    pub field: &'static str,
+}
+
+/// Which pods, and what a domain is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PodTerm {
+    pods: Selector,
+    namespaces: Box<[Box<str>]>,
+    of_namespaces: Selector,
+    key: Box<str>,
+}
+
+#[derive(Clone, Debug)]
+struct Spread {
+    key: Box<str>,
+    pods: Selector,
+    max_skew: i64,
+    min_domains: usize,
+    honours_affinity: bool,
+    honours_taints: bool,
+}
+
+/// The counts around one pod.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    pod: &'a Pod,
+    rules: PodRules,
+    namespaces: &'a Namespaces,
+    /// Pods that meet all terms of affinity.
+    with: Counts,
+    /// Pods that meet a term of anti-affinity.
+    apart: Counts,
+    /// Terms of the anti-affinity of other pods that this pod meets.
+    unwelcome: Counts,
+    /// For each rule of spread, the pods in each domain that counts, also where there is none.
+    spread: Vec<BTreeMap<String, i64>>,
+}
+
+/// By key and value of the label that makes the domain.
+type Counts = BTreeMap<(String, String), i64>;
+
+impl PodRules {
+    /// # Errors
+    /// Where upstream cannot read a selector.
+    pub fn of(pod: &Pod) -> Result<Self, BadSelector> {
+        let affinity = pod.spec.affinity.as_ref().and_then(|all| all.pod_affinity.as_ref());
+        let affinity =
+            affinity.and_then(|rules| rules.required_during_scheduling_ignored_during_execution.as_deref());
+        let with = PodTerm::all(affinity, pod).ok_or(BadSelector { field: "spec.affinity.podAffinity" })?;
+        let apart = required_apart(pod).ok_or(BadSelector { field: "spec.affinity.podAntiAffinity" })?;
+        let spread = Spread::all(pod).ok_or(BadSelector { field: "spec.topologySpreadConstraints" })?;
+        Ok(Self { with, apart, spread, terms: NodeTerms::of(pod) })
+    }
+
+    /// Whether it asks for nothing. Others may still ask not to be near it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.with.is_empty() && self.apart.is_empty() && self.spread.is_empty()
+    }
+}
+
+impl<'a> Surroundings<'a> {
+    /// `nodes`: every node of the cluster, each with the pods that hold something there.
+    ///
+    /// # Errors
+    /// Where upstream cannot read a selector of the pod.
+    pub fn look<'n, Pods>(
+        pod: &'a Pod,
+        namespaces: &'a Namespaces,
+        nodes: impl IntoIterator<Item = (&'n Node, Pods)>,
+    ) -> Result<Self, BadSelector>
+    where
+        Pods: IntoIterator<Item = &'n Pod>,
+    {
+        let rules = PodRules::of(pod)?;
+        let spread = vec![BTreeMap::new(); rules.spread.len()];
+        let (with, apart, unwelcome) = (Counts::new(), Counts::new(), Counts::new());
+        let mut around = Self { pod, rules, namespaces, with, apart, unwelcome, spread };
+        for (node, pods) in nodes {
+            around.open(node);
+            for other in pods {
+                around.count(other, node, 1);
+            }
+        }
+        Ok(around)
+    }
+
+    /// A pod came to a node.
+    pub fn add(&mut self, other: &Pod, node: &Node) {
+        self.count(other, node, 1);
+    }
+
+    /// A pod that was counted is gone from its node.
+    pub fn remove(&mut self, other: &Pod, node: &Node) {
+        self.count(other, node, -1);
+    }
+
+    /// Whether the pod may be on the node.
+    ///
+    /// # Errors
+    /// The first rule that speaks against it, in the order in which kube-scheduler asks.
+    pub fn admits(&self, node: &Node) -> Result<(), Refusal> {
+        self.admits_spread(node)?;
+        if !self.has_company(node) {
+            return Err(Refusal::PodAffinity);
+        }
+        let is_taken =
+            |term: &PodTerm| term.domain(node).is_some_and(|domain| self.apart.contains_key(&domain));
+        if self.rules.apart.iter().any(is_taken) {
+            return Err(Refusal::PodAntiAffinity);
+        }
+        let labels = node.metadata.labels.iter().flatten();
+        if labels.into_iter().any(|(key, value)| self.unwelcome.contains_key(&(key.clone(), value.clone()))) {
+            return Err(Refusal::ExistingAntiAffinity);
+        }
+        Ok(())
+    }
+
+    fn admits_spread(&self, node: &Node) -> Result<(), Refusal> {
+        for (rule, counts) in self.rules.spread.iter().zip(&self.spread) {
+            let Some(domain) = node.label(&rule.key) else { return Err(Refusal::SpreadLabel) };
+            let least =
+                if counts.len() < rule.min_domains { 0 } else { counts.values().copied().min().unwrap_or(0) };
+            let itself = i64::from(rule.pods.matches(self.pod.metadata.labels.as_ref()));
+            let here = counts.get(domain).copied().unwrap_or(0);
+            if here + itself - least > rule.max_skew {
+                return Err(Refusal::Spread);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether those that the pod must be with are in each of its domains here. The first of a series that want to be
+    /// together goes anywhere where all domains are.
+    fn has_company(&self, node: &Node) -> bool {
+        let Some(domains) = self.rules.with.iter().map(|term| term.domain(node)).collect::<Option<Vec<_>>>()
+        else {
+            return false;
+        };
+        domains.iter().all(|domain| self.with.contains_key(domain))
+            || (self.with.is_empty() && self.meets_all(self.pod))
+    }
+
+    fn meets_all(&self, other: &Pod) -> bool {
+        !self.rules.with.is_empty() && self.rules.with.iter().all(|term| term.matches(other, self.namespaces))
+    }
+
+    /// A node makes its domains count, also while no pod is there.
+    fn open(&mut self, node: &Node) {
+        for index in self.rules.counting(node) {
+            let domain = node.label(&self.rules.spread[index].key).unwrap_or_default();
+            self.spread[index].entry(domain.to_owned()).or_default();
+        }
+    }
+
+    fn count(&mut self, other: &Pod, node: &Node, by: i64) {
+        if self.meets_all(other) {
+            for domain in self.rules.with.iter().filter_map(|term| term.domain(node)) {
+                change(&mut self.with, domain, by);
+            }
+        }
+        let met = self.rules.apart.iter().filter(|term| term.matches(other, self.namespaces));
+        for domain in met.filter_map(|term| term.domain(node)) {
+            change(&mut self.apart, domain, by);
+        }
+        // One that upstream cannot read keeps nobody away.
+        let theirs = required_apart(other).unwrap_or_default();
+        let met = theirs.iter().filter(|term| term.matches(self.pod, self.namespaces));
+        for domain in met.filter_map(|term| term.domain(node)) {
+            change(&mut self.unwelcome, domain, by);
+        }
+        if other.namespace() == self.pod.namespace() && other.metadata.deletion_timestamp.is_none() {
+            for index in self.rules.counting(node) {
+                let rule = &self.rules.spread[index];
+                if rule.counts(other) {
+                    let domain = node.label(&rule.key).unwrap_or_default();
+                    *self.spread[index].entry(domain.to_owned()).or_default() += by;
+                }
+            }
+        }
+    }
+}
+
+impl PodRules {
+    /// The rules of spread that this node counts for: it has the labels of all of them.
+    fn counting(&self, node: &Node) -> Vec<usize> {
+        if !self.spread.iter().all(|rule| node.label(&rule.key).is_some()) {
+            return Vec::new();
+        }
+        let counts = |rule: &Spread| {
+            (!rule.honours_affinity || self.terms.selects(node))
+                && (!rule.honours_taints || self.terms.untolerated(node).is_none())
+        };
+        self.spread.iter().enumerate().filter(|(_, rule)| counts(rule)).map(|(index, _)| index).collect()
+    }
+}
+
+impl PodTerm {
+    fn all(terms: Option<&[PodAffinityTerm]>, pod: &Pod) -> Option<Box<[Self]>> {
+        terms.unwrap_or_default().iter().map(|term| Self::read(term, pod)).collect()
+    }
+
+    fn read(term: &PodAffinityTerm, pod: &Pod) -> Option<Self> {
+        let mut namespaces: BTreeSet<&str> = term.namespaces.iter().flatten().map(String::as_str).collect();
+        if namespaces.is_empty() && term.namespace_selector.is_none() {
+            namespaces.insert(pod.namespace());
+        }
+        Some(Self {
+            pods: Selector::read(term.label_selector.as_ref())?,
+            namespaces: namespaces.into_iter().map(Box::from).collect(),
+            of_namespaces: Selector::read(term.namespace_selector.as_ref())?,
+            key: term.topology_key.as_str().into(),
+        })
+    }
+
+    fn matches(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        let is_named = self.namespaces.iter().any(|name| **name == *pod.namespace());
+        (is_named || self.of_namespaces.matches(namespaces.get(pod.namespace())))
+            && self.pods.matches(pod.metadata.labels.as_ref())
+    }
+
+    fn domain(&self, node: &Node) -> Option<(String, String)> {
+        Some((self.key.to_string(), node.label(&self.key)?.to_owned()))
+    }
+}
+
+impl Spread {
+    fn all(pod: &Pod) -> Option<Box<[Self]>> {
+        let hard = pod
+            .spec
+            .topology_spread_constraints
+            .iter()
+            .filter(|rule| rule.when_unsatisfiable == "DoNotSchedule");
+        hard.map(|rule| {
+            let pods = Selector::read(rule.label_selector.as_ref())?;
+            let own = rule.match_label_keys.iter().flatten();
+            let own = own.filter_map(|key| Some(Expression::equals(key, pod.label(key)?)));
+            Some(Self {
+                key: rule.topology_key.as_str().into(),
+                pods: pods.and(own.collect()),
+                max_skew: i64::from(rule.max_skew),
+                min_domains: rule.min_domains.map_or(1, |count| usize::try_from(count).unwrap_or(0)),
+                honours_affinity: rule.node_affinity_policy.as_deref().is_none_or(|policy| policy == "Honor"),
+                honours_taints: rule.node_taints_policy.as_deref() == Some("Honor"),
+            })
+        })
+        .collect()
+    }
+
+    /// A selector that selects everything counts nothing, as upstream has it.
+    fn counts(&self, pod: &Pod) -> bool {
+        !self.pods.is_everything() && self.pods.matches(pod.metadata.labels.as_ref())
+    }
+}
+
+fn required_apart(pod: &Pod) -> Option<Box<[PodTerm]>> {
+    let rules = pod.spec.affinity.as_ref().and_then(|all| all.pod_anti_affinity.as_ref());
+    PodTerm::all(
+        rules.and_then(|rules| rules.required_during_scheduling_ignored_during_execution.as_deref()),
+        pod,
+    )
+}
+
+/// Domains that nobody is in are not kept.
+fn change(counts: &mut Counts, domain: (String, String), by: i64) {
+    let mut entry = match counts.entry(domain) {
+        Entry::Occupied(entry) => entry,
+        Entry::Vacant(entry) => entry.insert_entry(0),
+    };
+    *entry.get_mut() += by;
+    if *entry.get() == 0 {
+        entry.remove();
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "JSON is written where it is used")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::objects::pod;
+    use super::*;
+
+    /// Nodes `a1`, `a2`, `b1`, `b2` in zones `a` and `b`, and `x` in none.
+    fn nodes() -> Vec<Node> {
+        let one = |(name, zone): (&str, Option<&str>)| {
+            let mut labels = BTreeMap::from([("host".to_owned(), name.to_owned())]);
+            labels.extend(zone.map(|zone| ("zone".to_owned(), zone.to_owned())));
+            let mut node = Node::default();
+            node.metadata.name = Some(name.to_owned());
+            node.metadata.labels = Some(labels);
+            node
+        };
+        [("a1", Some("a")), ("a2", Some("a")), ("b1", Some("b")), ("b2", Some("b")), ("x", None)]
+            .map(one)
+            .into()
+    }
+
+    fn labelled(label: &str, spec: Value) -> Pod {
+        let mut pod = pod(spec);
+        pod.metadata.labels = Some(BTreeMap::from([("app".to_owned(), label.to_owned())]));
+        pod
+    }
+
+    fn affinity(kind: &str, app: &str, key: &str) -> Value {
+        let term = json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}});
+        json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    }
+
+    fn spread(rule: Value) -> Value {
+        let mut whole = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}});
+        whole.as_object_mut().unwrap().extend(rule.as_object().unwrap().clone());
+        json!({"topologySpreadConstraints": [whole]})
+    }
+
+    /// What each node says to the pod, beside those that are there by the name of their node.
+    fn verdicts(pod: &Pod, there: &[(&str, Pod)], nodes: &[Node]) -> Vec<(String, Result<(), Refusal>)> {
+        let namespaces = Namespaces::from([
+            ("default".to_owned(), BTreeMap::new()),
+            ("other".to_owned(), BTreeMap::from([("team".to_owned(), "x".to_owned())])),
+        ]);
+        let on = |node: &Node| {
+            there.iter().filter(|(name, _)| *name == node.name()).map(|(_, pod)| pod).collect::<Vec<_>>()
+        };
+        let around = Surroundings::look(pod, &namespaces, nodes.iter().map(|node| (node, on(node)))).unwrap();
+        // The same comes out where the others come one after another, and one too many goes again.
+        let mut kept =
+            Surroundings::look(pod, &namespaces, nodes.iter().map(|node| (node, Vec::<&Pod>::new())))
+                .unwrap();
+        for node in nodes {
+            let here = on(node);
+            for other in here.iter().chain(here.first()) {
+                kept.add(other, node);
+            }
+            if let Some(first) = here.first() {
+                kept.remove(first, node);
+            }
+        }
+        for node in nodes {
+            assert_eq!(kept.admits(node), around.admits(node), "{}", node.name());
+        }
+        nodes.iter().map(|node| (node.name().to_owned(), around.admits(node))).collect()
+    }
+
+    fn admitted(pod: &Pod, there: &[(&str, Pod)]) -> Vec<String> {
+        let verdicts = verdicts(pod, there, &nodes());
+        verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn affinity_goes_where_the_others_are_and_the_first_of_a_series_anywhere() {
+        let wants = labelled("job", affinity("podAffinity", "web", "zone"));
+        assert_eq!(admitted(&wants, &[("a1", labelled("web", json!({})))]), ["a1", "a2"]);
+        assert!(admitted(&wants, &[("a1", labelled("db", json!({})))]).is_empty());
+        // No zone, no domain to be together in.
+        assert!(admitted(&wants, &[("x", labelled("web", json!({})))]).is_empty());
+        let series = labelled("web", affinity("podAffinity", "web", "zone"));
+        assert_eq!(admitted(&series, &[]), ["a1", "a2", "b1", "b2"]);
+        assert_eq!(admitted(&series, &[("b1", series.clone())]), ["b1", "b2"]);
+    }
+
+    #[test]
+    fn anti_affinity_works_both_ways() {
+        let apart = |key: &str| labelled("job", affinity("podAntiAffinity", "web", key));
+        let web = || labelled("web", json!({}));
+        assert_eq!(admitted(&apart("zone"), &[("a1", web())]), ["b1", "b2", "x"]);
+        assert_eq!(admitted(&apart("host"), &[("a1", web())]), ["a2", "b1", "b2", "x"]);
+        let verdicts = verdicts(&web(), &[("a1", apart("zone"))], &nodes());
+        assert_eq!(verdicts[1].1, Err(Refusal::ExistingAntiAffinity));
+        assert_eq!(verdicts[2].1, Ok(()));
+    }
+
+    #[test]
+    fn terms_reach_into_the_namespaces_that_they_name() {
+        let mut other = labelled("web", json!({}));
+        other.metadata.namespace = Some("other".to_owned());
+        let wants = |reach: Value| {
+            let mut spec = affinity("podAntiAffinity", "web", "zone");
+            let term =
+                &mut spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+            term.as_object_mut().unwrap().extend(reach.as_object().unwrap().clone());
+            admitted(&labelled("job", spec), &[("a1", other.clone())]).len()
+        };
+        assert_eq!(wants(json!({})), 5);
+        assert_eq!(wants(json!({"namespaces": ["other"]})), 3);
+        assert_eq!(wants(json!({"namespaceSelector": {}})), 3);
+        assert_eq!(wants(json!({"namespaceSelector": {"matchLabels": {"team": "x"}}})), 3);
+        assert_eq!(wants(json!({"namespaceSelector": {"matchLabels": {"team": "y"}}})), 5);
+    }
+
+    #[test]
+    fn spread_keeps_the_skew_and_wants_the_label() {
+        let web = || labelled("web", json!({}));
+        let wants = |rule: Value| labelled("web", spread(rule));
+        let two = [("a1", web()), ("b1", web()), ("a2", web())];
+        assert_eq!(admitted(&wants(json!({})), &two), ["b1", "b2"]);
+        assert_eq!(admitted(&wants(json!({"maxSkew": 2})), &two), ["a1", "a2", "b1", "b2"]);
+        let verdicts = verdicts(&wants(json!({})), &two, &nodes());
+        assert_eq!((&verdicts[0].1, &verdicts[4].1), (&Err(Refusal::Spread), &Err(Refusal::SpreadLabel)));
+        // Fewer domains than it wants: the least counts as none.
+        assert_eq!(admitted(&wants(json!({"minDomains": 3})), &two), [""; 0]);
+        assert_eq!(admitted(&wants(json!({"minDomains": 3})), &[]), ["a1", "a2", "b1", "b2"]);
+        // One that does not count itself adds nothing to the skew.
+        assert_eq!(admitted(&labelled("db", spread(json!({}))), &two), ["a1", "a2", "b1", "b2"]);
+    }
+
+    #[test]
+    fn spread_counts_no_pod_that_ends_and_none_elsewhere() {
+        let mut ending = labelled("web", json!({}));
+        ending.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        let mut elsewhere = labelled("web", json!({}));
+        elsewhere.metadata.namespace = Some("other".to_owned());
+        let wants = labelled("web", spread(json!({})));
+        assert_eq!(admitted(&wants, &[("a1", ending), ("a2", elsewhere)]), ["a1", "a2", "b1", "b2"]);
+    }
+
+    #[test]
+    fn a_selector_of_everything_counts_only_the_pod_itself() {
+        let wants = labelled("web", spread(json!({"labelSelector": {}})));
+        let there = [("a1", labelled("web", json!({}))), ("a2", labelled("db", json!({})))];
+        assert_eq!(admitted(&wants, &there), ["a1", "a2", "b1", "b2"]);
+    }
+
+    #[test]
+    fn spread_leaves_out_nodes_that_the_pod_cannot_have_where_it_says_so() {
+        let mut nodes = nodes();
+        for node in &mut nodes[2..4] {
+            let taint = json!([{"key": "k", "effect": "NoSchedule"}]);
+            node.spec.taints = serde_json::from_value(taint).unwrap();
+        }
+        let there = [("a1", labelled("web", json!({})))];
+        let first = |rule: Value, selector: Value| {
+            let mut wants = labelled("web", spread(rule));
+            wants.spec.node_selector = serde_json::from_value(selector).unwrap();
+            verdicts(&wants, &there, &nodes)[0].1.clone()
+        };
+        assert_eq!(first(json!({}), json!({})), Err(Refusal::Spread));
+        assert_eq!(first(json!({"nodeTaintsPolicy": "Honor"}), json!({})), Ok(()));
+        assert_eq!(first(json!({}), json!({"zone": "a"})), Ok(()));
+        assert_eq!(
+            first(json!({"nodeAffinityPolicy": "Ignore"}), json!({"zone": "a"})),
+            Err(Refusal::Spread)
+        );
+    }
+
+    #[test]
+    fn revisions_spread_apart_by_their_label() {
+        let wants =
+            labelled("web", spread(json!({"labelSelector": {}, "matchLabelKeys": ["app", "absent"]})));
+        let two = [("a1", labelled("web", json!({}))), ("b1", labelled("db", json!({})))];
+        assert_eq!(admitted(&wants, &two), ["b1", "b2"]);
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_is_named() {
+        let mut spec = affinity("podAffinity", "web", "zone");
+        spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["labelSelector"] =
+            json!({"matchExpressions": [{"key": "a", "operator": "In"}]});
+        assert_eq!(PodRules::of(&pod(spec)).unwrap_err().field, "spec.affinity.podAffinity");
+    }
+}

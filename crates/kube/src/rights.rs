@@ -1,0 +1,201 @@
+//! What the API server has to allow: every call that is made, why, and the RBAC objects that follow.
+//!
+//! A new call belongs into this table. The manifests below `deploy/` are written from it, and a test on a real control
+//! plane runs the scheduler with these rights alone and looks into the audit log for what was denied and for what
+//! nobody needed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::gang::{KINDS, suspendable};
+
+/// Verbs on resources of one API group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// Empty for the core.
+    pub group: &'static str,
+    /// With its subresource: `pods/binding`.
+    pub resources: Vec<&'static str>,
+    /// As in RBAC.
+    pub verbs: &'static [&'static str],
+    /// Only on objects of these names; on all where there is none.
+    pub names: Vec<String>,
+    pub why: &'static str,
+}
+
+const WATCH: &[&str] = &["list", "watch"];
+
+fn right(
+    group: &'static str,
+    resources: impl Into<Vec<&'static str>>,
+    verbs: &'static [&'static str],
+    why: &'static str,
+) -> Right {
+    Right { group, resources: resources.into(), verbs, names: Vec::new(), why }
+}
+
+/// What is allowed in the whole cluster.
+#[must_use]
+pub fn of_cluster() -> Vec<Right> {
+    let mut rights = vec![
+        right("", ["nodes", "pods"], WATCH, "what there is, and who uses it"),
+        right("", ["pods"], &["get"], "whether a binding that got no clear answer was made"),
+        right("", ["pods"], &["delete"], "pods of a gang that could not start whole, or whose time is over"),
+        right("", ["pods/binding"], &["create"], "where a pod runs, with its rank and devices"),
+        right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
+        right("", ["pods/status"], &["patch"], "why a pod waits: the condition PodScheduled"),
+    ];
+    let by_group = |all: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
+        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (group, plural) in all {
+            groups.entry(group).or_default().push(plural);
+        }
+        groups
+    };
+    let watched = by_group(&mut KINDS.iter().map(|kind| (kind.group, kind.plural)));
+    rights.extend(
+        watched.into_iter().map(|(group, plurals)| right(group, plurals, WATCH, "which pods start together")),
+    );
+    let suspended = by_group(&mut suspendable());
+    rights.extend(suspended.into_iter().map(|(group, plurals)| {
+        right(group, plurals, &["patch"], "to suspend what makes way, and to let it go on")
+    }));
+    rights
+}
+
+/// What is allowed in the namespace of the lease.
+#[must_use]
+pub fn of_lease(lease: &str) -> Vec<Right> {
+    let leases = |verbs, why| right("coordination.k8s.io", ["leases"], verbs, why);
+    vec![
+        // RBAC cannot bind a creation to a name.
+        leases(&["create"], "the first leader makes the lease"),
+        Right { names: vec![lease.to_owned()], ..leases(&["get", "update"], "one of several decides") },
+    ]
+}
+
+/// What the RBAC objects are called, and for whom they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    pub namespace: &'a str,
+    /// Of the roles and their bindings.
+    pub role: &'a str,
+    pub service_account: &'a str,
+    pub lease: &'a str,
+    pub lease_namespace: &'a str,
+    /// Lines below `labels`, each with its indent; may be empty.
+    pub labels: &'a str,
+}
+
+/// The roles and their bindings, as YAML.
+#[must_use]
+pub fn manifest(names: &Names<'_>) -> String {
+    let Names { namespace, role, service_account, lease, lease_namespace, labels } = names;
+    let mut text = String::from("# Written from crates/kube/src/rights.rs; a test says when it is stale.\n");
+    let object = |text: &mut String, kind: &str, namespace: Option<&str>| {
+        let _ = write!(
+            text,
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {role}\n"
+        );
+        if let Some(namespace) = namespace {
+            let _ = writeln!(text, "  namespace: {namespace}");
+        }
+        let _ = writeln!(text, "  labels:\n{labels}");
+    };
+    let binding = |text: &mut String, kind: &str| {
+        let _ = write!(
+            text,
+            "roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {role}\n\
+             subjects:\n  - kind: ServiceAccount\n    name: {service_account}\n    namespace: {namespace}\n"
+        );
+    };
+    object(&mut text, "ClusterRole", None);
+    rules(&mut text, &of_cluster());
+    text.push_str("---\n");
+    object(&mut text, "ClusterRoleBinding", None);
+    binding(&mut text, "ClusterRole");
+    text.push_str("---\n");
+    object(&mut text, "Role", Some(lease_namespace));
+    rules(&mut text, &of_lease(lease));
+    text.push_str("---\n");
+    object(&mut text, "RoleBinding", Some(lease_namespace));
+    binding(&mut text, "Role");
+    text
+}
+
+fn rules(text: &mut String, rights: &[Right]) {
+    text.push_str("rules:\n");
+    for right in rights {
+        let Right { group, resources, verbs, names, why } = right;
+        let _ = write!(
+            text,
+            "  # {why}\n  - apiGroups: [\"{group}\"]\n    resources: [{}]\n",
+            resources.join(", ")
+        );
+        if !names.is_empty() {
+            let _ = writeln!(text, "    resourceNames: [{}]", names.join(", "));
+        }
+        let _ = writeln!(text, "    verbs: [{}]", verbs.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::gang::Source;
+
+    const LABELS: &str = "    app.kubernetes.io/name: phalanx\n    app.kubernetes.io/component: scheduler";
+
+    /// Compares with a file below `deploy`; `UPDATE=1` writes it.
+    fn compare(file: &str, text: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, text).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == text, "{} is stale; UPDATE=1 writes it anew:\n{text}", path.display());
+    }
+
+    #[test]
+    fn the_roles_below_deploy_are_those_of_the_table() {
+        let base = Names {
+            namespace: "phalanx-system",
+            role: "phalanx-scheduler",
+            service_account: "phalanx-scheduler",
+            lease: "phalanx-scheduler",
+            lease_namespace: "phalanx-system",
+            labels: LABELS,
+        };
+        compare("base/rbac.yaml", &manifest(&base));
+        let chart = Names {
+            namespace: "{{ .Release.Namespace }}",
+            role: "{{ include \"phalanx.scheduler\" . }}",
+            service_account: "{{ include \"phalanx.serviceAccount\" . }}",
+            lease: "{{ .Values.lease.name }}",
+            lease_namespace: "{{ .Release.Namespace }}",
+            labels: "    {{- include \"phalanx.labels\" . | nindent 4 }}",
+        };
+        compare("chart/phalanx/templates/rbac.yaml", &manifest(&chart));
+    }
+
+    #[test]
+    fn nobody_reads_secrets_and_nothing_is_allowed_wholesale() {
+        for right in of_cluster().into_iter().chain(of_lease("lease")) {
+            assert!(
+                !right.resources.iter().any(|one| one.contains("secrets") || one.contains('*')),
+                "{right:?}"
+            );
+            assert!(!right.verbs.contains(&"*") && !right.group.contains('*'), "{right:?}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_the_table_is_known_by_its_own_group() {
+        for kind in KINDS {
+            assert_eq!(Source::of_kind(kind.group, kind.kind), Some(kind.source));
+        }
+        assert_eq!(Source::of_kind("batch", "CronJob"), None);
+    }
+}

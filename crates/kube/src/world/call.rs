@@ -1,0 +1,325 @@
+//! What the books ask the API for. A call is repeated while that can help and its time is not over; what it means is
+//! never decided here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::client::Body;
+use phalanx_model::{FailureClass, MemberId, NodeName};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::desk::Message;
+use super::explain::Explainer;
+use super::serve::Metrics;
+use crate::api::Pod;
+use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
+use crate::gang::Suspend;
+
+/// How many bindings are on their way at once.
+const BINDINGS: usize = 32;
+/// The same for everything else.
+const OTHERS: usize = 8;
+
+/// Longer nobody waits for an answer.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) struct Caller {
+    client: Client,
+    desk: Sender<Message>,
+    /// From the decision to the last try of a binding.
+    binding: Duration,
+    bindings: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+    explainer: Explainer,
+    metrics: Metrics,
+}
+
+impl Caller {
+    pub(super) fn new(client: Client, desk: Sender<Message>, binding: Duration, metrics: Metrics) -> Self {
+        Self {
+            explainer: Explainer::new(client.clone()),
+            client,
+            desk,
+            binding,
+            bindings: Arc::new(Semaphore::new(BINDINGS)),
+            others: Arc::new(Semaphore::new(OTHERS)),
+            metrics,
+        }
+    }
+
+    /// Makes calls in the order in which they come, many at once, until nobody sends any more.
+    pub(super) async fn run(self, mut calls: mpsc::UnboundedReceiver<Call>) {
+        while let Some(call) = calls.recv().await {
+            match call {
+                Call::Bind { pod, node, member, annotations } => {
+                    // Waiting here keeps the pods of one gang together.
+                    let Ok(permit) = Arc::clone(&self.bindings).acquire_owned().await else { return };
+                    self.explainer.forget(&pod);
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    let (begun, metrics) = (Instant::now(), self.metrics.clone());
+                    let until = begun + self.binding;
+                    tokio::spawn(async move {
+                        let result = bind(&client, &pod, &node, annotations, until).await;
+                        drop(permit);
+                        metrics.bound(if result.is_ok() { "bound" } else { "failed" }, begun.elapsed());
+                        answer(&desk, member, result);
+                    });
+                }
+                Call::Stop { pods, suspend, evict, note } => {
+                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let client = self.client.clone();
+                    let desk = self.desk.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = stop(&client, &pods, suspend.as_ref(), evict, &note).await {
+                            let _ = desk.send(Message::Trouble(error));
+                        }
+                        drop(permit);
+                    });
+                }
+                Call::Resume { suspend } => {
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    tokio::spawn(async move {
+                        if let Err(error) = set_suspended(&client, &suspend, false, None).await {
+                            let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
+                        }
+                    });
+                }
+                Call::Explain { pods, message } => self.explainer.explain(pods, &message),
+                Call::QueueStatus { name, status } => {
+                    let client = self.client.clone();
+                    let desk = self.desk.clone();
+                    tokio::spawn(async move {
+                        let path = format!("/apis/{}/v1alpha1/queues/{name}/status", crate::crd::GROUP);
+                        let patch = json!({ "status": *status });
+                        if let Err(error) =
+                            repeat(&client, "PATCH", &path, "application/merge-patch+json", &patch).await
+                        {
+                            let _ = desk.send(Message::Trouble(format!("status of queue {name}: {error}")));
+                        }
+                    });
+                }
+                Call::Tell(event) => self.explainer.tell(*event),
+            }
+        }
+    }
+}
+
+/// The desk lives as long as the process.
+fn answer(desk: &Sender<Message>, member: MemberId, result: Result<(), Unbound>) {
+    let _ = desk.send(Message::Event(Event::Bound { member, result }));
+}
+
+/// Binds a pod and writes what was decided for it onto it, in one call.
+async fn bind(
+    client: &Client,
+    pod: &PodRef,
+    node: &NodeName,
+    annotations: BTreeMap<String, String>,
+    until: Instant,
+) -> Result<(), Unbound> {
+    let binding = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": { "name": &*pod.name, "namespace": &*pod.namespace, "uid": &*pod.uid, "annotations": annotations },
+        "target": { "apiVersion": "v1", "kind": "Node", "name": node.as_str() },
+    });
+    let path = format!("{}/binding", path_of(pod));
+    let body = binding.to_string().into_bytes();
+    let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
+    loop {
+        let Err(error) = send(client, "POST", &path, "application/json", body.clone()).await else {
+            return Ok(());
+        };
+        match error.code() {
+            Some(404) => return Err(lost(format!("pod {} is gone", pod.name))),
+            // An earlier try may have been the one that succeeded.
+            Some(409) => {
+                if is_bound(client, pod, node).await {
+                    return Ok(());
+                }
+                return Err(lost(format!("pod {} could not be bound to {node}: {error}", pod.name)));
+            }
+            code if may_pass(code) && Instant::now() + PAUSE < until => {
+                tokio::time::sleep(error.pause()).await
+            }
+            code => {
+                if may_pass(code) && is_bound(client, pod, node).await {
+                    return Ok(());
+                }
+                return Err(lost(format!("pod {} could not be bound to {node}: {error}", pod.name)));
+            }
+        }
+    }
+}
+
+async fn is_bound(client: &Client, pod: &PodRef, node: &NodeName) -> bool {
+    let Ok(text) = send(client, "GET", &path_of(pod), "application/json", Vec::new()).await else {
+        return false;
+    };
+    let there: Result<Pod, _> = serde_json::from_str(&text);
+    there
+        .is_ok_and(|there| there.uid() == &*pod.uid && there.spec.node_name.as_deref() == Some(node.as_str()))
+}
+
+/// Takes the pods of a gang away: by their owner where that costs it nothing, and otherwise one by one.
+async fn stop(
+    client: &Client,
+    pods: &[PodRef],
+    suspend: Option<&Suspend>,
+    evict: bool,
+    note: &str,
+) -> Result<(), String> {
+    if let Some(suspend) = suspend {
+        return set_suspended(client, suspend, true, Some(note))
+            .await
+            .map_err(|error| format!("{} is not suspended: {error}", suspend.object));
+    }
+    if evict {
+        // All or none: a budget that forbids one of them forbids the gang.
+        for pod in pods {
+            take_away(client, pod, true, true)
+                .await
+                .map_err(|error| format!("{} stays: {error}", pod.name))?;
+        }
+    }
+    for pod in pods {
+        take_away(client, pod, evict, false).await.map_err(|error| format!("{} stays: {error}", pod.name))?;
+    }
+    Ok(())
+}
+
+async fn take_away(client: &Client, pod: &PodRef, evict: bool, dry_run: bool) -> Result<(), CallError> {
+    let mut options = json!({ "preconditions": { "uid": &*pod.uid } });
+    if dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    let result = if evict {
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": &*pod.name, "namespace": &*pod.namespace },
+            "deleteOptions": options,
+        });
+        repeat(client, "POST", &format!("{}/eviction", path_of(pod)), "application/json", &eviction).await
+    } else {
+        repeat(client, "DELETE", &path_of(pod), "application/json", &options).await
+    };
+    match result {
+        // It went before, or another took its name.
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+async fn set_suspended(
+    client: &Client,
+    suspend: &Suspend,
+    is: bool,
+    note: Option<&str>,
+) -> Result<(), CallError> {
+    let mut patch = suspend.path.iter().rev().fold(json!(is), |inner, field| json!({ *field: inner }));
+    patch["metadata"] = json!({ "annotations": { SUSPENDED: note.filter(|_| is) } });
+    let object = &suspend.object;
+    let path = format!(
+        "/apis/{}/namespaces/{}/{}/{}",
+        object.api_version, object.namespace, suspend.plural, object.name
+    );
+    repeat(client, "PATCH", &path, "application/merge-patch+json", &patch).await.map(drop)
+}
+
+/// The same until it is no use any more.
+pub(super) async fn repeat(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content: &str,
+    body: &Value,
+) -> Result<String, CallError> {
+    const TRIES: u32 = 20;
+    let bytes = body.to_string().into_bytes();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match send(client, method, path, content, bytes.clone()).await {
+            Err(error) if may_pass(error.code()) && tries < TRIES => tokio::time::sleep(error.pause()).await,
+            other => return other,
+        }
+    }
+}
+
+/// Too many requests, trouble of the server, or no answer at all.
+const fn may_pass(code: Option<u16>) -> bool {
+    matches!(code, None | Some(429 | 500..=599))
+}
+
+pub(super) fn path_of(pod: &PodRef) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name)
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    #[error("{message} (HTTP {code})")]
+    Refused { code: u16, message: String, after: Option<Duration> },
+    #[error("{0}")]
+    Transport(String),
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+}
+
+impl CallError {
+    pub(super) const fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            Self::Transport(_) | Self::Late(_) => None,
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        match self {
+            Self::Refused { after: Some(after), .. } => *after,
+            _ => PAUSE,
+        }
+    }
+}
+
+/// One request. Longer than [`ANSWER`] nobody waits for one.
+async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content: &str,
+    body: Vec<u8>,
+) -> Result<String, CallError> {
+    let request = http::Request::builder().method(method).uri(path).header("content-type", content);
+    let request = request.body(Body::from(body)).map_err(|error| CallError::Transport(error.to_string()))?;
+    let answer = async {
+        let response = client.send(request).await.map_err(|error| CallError::Transport(error.to_string()))?;
+        let (code, after) = (response.status().as_u16(), retry_after(response.headers()));
+        let bytes = response
+            .into_body()
+            .collect_bytes()
+            .await
+            .map_err(|error| CallError::Transport(error.to_string()))?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if code < 300 { Ok(text) } else { Err(CallError::Refused { code, message: said(&text), after }) }
+    };
+    tokio::time::timeout(ANSWER, answer).await.unwrap_or(Err(CallError::Late(ANSWER)))
+}
+
+fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+    headers.get("retry-after")?.to_str().ok()?.parse().ok().map(Duration::from_secs)
+}
+
+/// What a status object says.
+fn said(text: &str) -> String {
+    let status: Value = serde_json::from_str(text).unwrap_or_default();
+    status["message"].as_str().map_or_else(|| text.chars().take(200).collect(), str::to_owned)
+}

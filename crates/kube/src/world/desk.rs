@@ -1,0 +1,255 @@
+//! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use phalanx_model::{
+    Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, QueueReport, StopCause, Timestamp,
+};
+use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::serve::Metrics;
+use crate::books::{Books, Call, Event};
+
+/// Messages taken before facts are told.
+const BATCH_MAX: usize = 4_096;
+
+/// What the desk is told.
+pub(super) enum Message {
+    Event(Event),
+    /// The first list of a kind is complete.
+    Listed(&'static str),
+    Orders(Vec<(EffectId, Order, Option<StopCause>)>),
+    News(Vec<News>),
+    /// Something that an operator should read.
+    Trouble(String),
+    /// Nothing is decided any more.
+    Stop(String),
+}
+
+/// What a step of the engine meant for a gang.
+pub(super) enum News {
+    Refused(JobId, String),
+    Ended(JobId),
+    Waits(GangId),
+    Explained(JobId, String),
+    /// A reason, as those of events are, whether it is a warning, and a note.
+    Told(JobId, &'static str, bool, String),
+}
+
+/// Books with a way in and a way out.
+pub(super) struct Desk {
+    pub(super) books: Books,
+    pub(super) messages: Receiver<Message>,
+    pub(super) calls: UnboundedSender<Call>,
+    /// Lists that are not complete.
+    pub(super) unlisted: Vec<&'static str>,
+    pub(super) metrics: Metrics,
+    pub(super) is_ready: Arc<AtomicBool>,
+    /// Queues are resources here.
+    pub(super) has_queues: bool,
+    /// Something happened since the queues were reported, and when that was.
+    pub(super) is_new: bool,
+    pub(super) reported: Instant,
+}
+
+/// Reasons of events.
+const STARTS: &str = "Starting";
+const EVICTED: &str = "Evicted";
+
+impl Desk {
+    /// Takes what comes until all first lists are complete and `may_begin` says so.
+    pub(super) fn gather(&mut self, may_begin: impl Fn() -> bool) -> Result<Vec<Input>, String> {
+        const LOOK: Duration = Duration::from_millis(50);
+        loop {
+            match self.messages.recv_timeout(LOOK) {
+                Ok(message) => {
+                    self.take(message)?;
+                    self.is_ready.store(self.unlisted.is_empty(), Ordering::Release);
+                }
+                Err(RecvTimeoutError::Timeout) if self.unlisted.is_empty() && may_begin() => {
+                    return Ok(self.books.begin(unix_now()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("all watches have ended".to_owned()),
+            }
+        }
+    }
+
+    /// Goes on until it is told to stop.
+    pub(super) fn run(&mut self, engine: &Handle) -> String {
+        const LONG: Duration = Duration::from_secs(3_600);
+        loop {
+            let patience = self.books.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
+            let patience =
+                if self.is_new && self.has_queues { patience.min(Duration::from_secs(1)) } else { patience };
+            let first = match self.messages.recv_timeout(patience) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return "all watches have ended".to_owned(),
+            };
+            self.report(engine);
+            let mut facts = Vec::new();
+            let rest: Vec<Message> = self.messages.try_iter().take(BATCH_MAX).collect();
+            for message in first.into_iter().chain(rest) {
+                match self.take(message) {
+                    Ok(more) => facts.extend(more),
+                    Err(why) => return why,
+                }
+            }
+            facts.extend(self.books.settle(unix_now()));
+            let (nodes, gangs) = self.books.counts();
+            self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
+            for call in self.books.calls() {
+                // Whoever makes the calls lives as long as the process.
+                let _ = self.calls.send(call);
+            }
+            self.is_new |= !facts.is_empty();
+            if !facts.is_empty() && engine.report(facts).is_err() {
+                return "the engine has stopped".to_owned();
+            }
+        }
+    }
+
+    /// How the queues stand, now and then, where something happened since.
+    fn report(&mut self, engine: &Handle) {
+        const EVERY: Duration = Duration::from_secs(5);
+        if !self.has_queues || !self.is_new || self.reported.elapsed() < EVERY {
+            return;
+        }
+        (self.reported, self.is_new) = (Instant::now(), false);
+        let look = |engine: &Engine| {
+            let past: BTreeMap<_, _> = engine.past_use().map(|(queue, past)| (queue.clone(), past)).collect();
+            let with = |report: QueueReport| {
+                let past = past.get(&report.queue.name).copied();
+                (report, past)
+            };
+            engine.queues().into_iter().map(with).collect::<Vec<_>>()
+        };
+        if let Ok(reports) = engine.look(look) {
+            self.books.report(&reports);
+        }
+    }
+
+    /// Gangs have events of what happens to them; of a single pod only what is bad has one, its status says the rest.
+    fn say(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
+        match reason {
+            STARTS => drop(self.metrics.starts.inc()),
+            EVICTED => drop(self.metrics.evictions.inc()),
+            _ => {}
+        }
+        if is_warning || self.books.is_gang(job) {
+            self.books.tell_job(job, reason, is_warning, note);
+        }
+    }
+
+    fn take(&mut self, message: Message) -> Result<Vec<Input>, String> {
+        match message {
+            Message::Event(event) => self.books.observe(unix_now(), event),
+            Message::Listed(list) => self.unlisted.retain(|known| *known != list),
+            Message::Orders(orders) => {
+                for (_, order, cause) in &orders {
+                    self.books.carry_out(order, cause.as_ref());
+                }
+                return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
+            }
+            Message::News(news) => {
+                for one in news {
+                    match one {
+                        News::Refused(job, why) => {
+                            self.metrics.refusals.inc();
+                            self.books.job_ended(job, Some(&why));
+                        }
+                        News::Ended(job) => self.books.job_ended(job, None),
+                        News::Waits(gang) => self.books.gang_waits(gang),
+                        News::Explained(job, why) => self.books.explain_job(job, &why),
+                        News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
+                    }
+                }
+            }
+            Message::Trouble(what) => {
+                self.metrics.troubles.inc();
+                super::run::say(&what);
+            }
+            Message::Stop(why) => return Err(why),
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The engine's side: everything goes to the desk.
+pub(super) struct KubeWorld {
+    pub(super) desk: Sender<Message>,
+}
+
+impl World for KubeWorld {
+    fn carry_out(&mut self, effects: &[Effect], engine: &Engine) {
+        let orders: Vec<_> = effects
+            .iter()
+            .map(|effect| (effect.id, effect.order.clone(), cause_of(engine, effect.order.gang())))
+            .collect();
+        if !orders.is_empty() {
+            let _ = self.desk.send(Message::Orders(orders));
+        }
+    }
+
+    fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine) {
+        let news: Vec<News> = changes.iter().filter_map(|change| news(now, change, engine)).collect();
+        if !news.is_empty() {
+            let _ = self.desk.send(Message::News(news));
+        }
+        for change in changes {
+            if let Change::InputRejected { what, why } = change {
+                self.warn(&format!("a fact was not used: {what}: {why}"));
+            }
+        }
+    }
+
+    fn warn(&mut self, message: &str) {
+        super::run::say(message);
+    }
+}
+
+fn told(
+    now: Timestamp,
+    change: &Change,
+    engine: &Engine,
+    reason: &'static str,
+    is_warning: bool,
+) -> Option<News> {
+    let (job, _, detail) = sentences::change(now, change, engine)?;
+    Some(News::Told(job, reason, is_warning, detail))
+}
+
+fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
+    match &engine.gang(gang)?.phase {
+        Phase::Stopping { cause, .. } => Some(cause.clone()),
+        _ => None,
+    }
+}
+
+fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
+    Some(match change {
+        Change::JobRejected { job, why } => News::Refused(*job, why.to_string()),
+        Change::JobFinished { job, .. } => News::Ended(*job),
+        Change::GangRetrying { gang, .. } => News::Waits(*gang),
+        Change::GangPlaced { .. } => told(now, change, engine, STARTS, false)?,
+        Change::GangStopping { cause: StopCause::Preempted(_), .. } => {
+            told(now, change, engine, EVICTED, true)?
+        }
+        Change::GangStopping { cause: StopCause::Failure { .. } | StopCause::Displaced { .. }, .. } => {
+            told(now, change, engine, "Stopping", true)?
+        }
+        Change::ReasonChanged { gang, .. } => {
+            let (job, what, detail) = sentences::change(now, change, engine)?;
+            debug_assert_eq!(job, gang.job, "a reason is about its gang");
+            News::Explained(job, if detail.is_empty() { what.to_owned() } else { detail })
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,23 @@
+//! The world around the books: watches that never end, calls that are repeated within their deadlines, the lease that
+//! says who decides.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `watch` | lists and watches, as events |
+//! | `call` | bindings, evictions, suspensions |
+//! | `explain` | reasons, written slowly and late |
+//! | `lease` | leadership |
+//! | `desk` | the thread that owns the books |
+//! | `serve` | health and metrics |
+//! | `run` | all of it together |
+
+mod call;
+mod desk;
+mod explain;
+mod lease;
+mod run;
+mod serve;
+mod watch;
+
+pub use lease::{LeaseSettings, unique_holder as holder};
+pub use run::{SchedulerError, Settings, run};

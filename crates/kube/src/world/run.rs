@@ -1,0 +1,211 @@
+//! The scheduler as a process: it lists, waits for the lease, decides, and stops when the lease is lost.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use kube::api::ApiResource;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::discovery::{Discovery, verbs};
+use kube::{Api, Client, Config, Resource};
+use phalanx_model::Epoch;
+use phalanx_shell::{Config as EngineConfig, Engine, Pump, unix_now};
+use serde::de::DeserializeOwned;
+
+use super::call::{self, Caller};
+use super::desk::{Desk, KubeWorld, Message};
+use super::lease::LeaseSettings;
+use super::serve::{self, Metrics};
+use super::{lease, watch};
+use crate::books::{Books, Options};
+use crate::crd;
+use crate::gang::{Source, is_owner_of_owners};
+
+/// How a scheduler is to run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Nothing: what the environment of a pod or of the user says.
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    pub books: Options,
+    /// How long a binding is tried.
+    pub binding: Duration,
+    /// Nothing: it leads without asking.
+    pub lease: Option<LeaseSettings>,
+    /// Where health and metrics are served; nothing: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    #[error("no way to the cluster: {0}; give --kubeconfig, or set KUBECONFIG")]
+    Config(String),
+    #[error("the API server does not answer: {0}")]
+    Api(String),
+    #[error("cannot begin: {0}")]
+    Start(String),
+    /// Another leads, or nothing can be watched. Whoever started the process starts it again.
+    #[error("stopped: {0}")]
+    Stopped(String),
+}
+
+/// Runs until leadership is lost, or something has to be begun anew.
+///
+/// # Errors
+/// Always ends with one, see [`SchedulerError`].
+pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
+    let start = |error: std::io::Error| SchedulerError::Start(error.to_string());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(start)?;
+    let client = runtime.block_on(connect(settings))?;
+    let (sender, messages) = mpsc::channel();
+    let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
+    let has_queues = found.own.iter().any(|kind| kind == "Queue");
+    let unlisted = {
+        let _inside = runtime.enter();
+        watch_all(&client, found, &sender)
+    };
+    let (metrics, registry) = Metrics::registered();
+    let is_ready = Arc::new(AtomicBool::new(false));
+    if let Some(at) = settings.listen {
+        let (is_ready, desk) = (Arc::clone(&is_ready), sender.clone());
+        runtime.spawn(async move {
+            if let Err(error) = serve::serve(at, registry, is_ready).await {
+                let _ = desk.send(Message::Stop(format!("cannot serve on {at}: {error}")));
+            }
+        });
+    }
+    let (calls, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let mut desk = Desk {
+        books: Books::new(settings.books.clone()),
+        messages,
+        calls,
+        unlisted,
+        metrics: metrics.clone(),
+        is_ready,
+        has_queues,
+        is_new: false,
+        reported: Instant::now(),
+    };
+    // 0 until this process leads.
+    let epoch = Arc::new(AtomicU64::new(0));
+    runtime.spawn(lead(
+        client.clone(),
+        settings.lease.clone(),
+        call::ANSWER,
+        Arc::clone(&epoch),
+        sender.clone(),
+    ));
+    let facts = desk.gather(|| epoch.load(Ordering::Acquire) > 0).map_err(SchedulerError::Stopped)?;
+    let (nodes, gangs) = desk.books.counts();
+    metrics.is_leader.set(1);
+    say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
+    {
+        let _inside = runtime.enter();
+        tokio::spawn(Caller::new(client, sender.clone(), settings.binding, metrics).run(receiver));
+    }
+    let engine = Engine::new(Epoch(epoch.load(Ordering::Acquire)), EngineConfig::default());
+    let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
+    pump.begin(&facts).map_err(|error| SchedulerError::Start(error.to_string()))?;
+    drop(facts);
+    let pump =
+        std::thread::Builder::new().name("engine".to_owned()).spawn(move || pump.run()).map_err(start)?;
+    let why = desk.run(&handle);
+    handle.stop();
+    let _ = pump.join();
+    Err(SchedulerError::Stopped(why))
+}
+
+/// Gets the lease, keeps it, and stops everything when it is lost.
+async fn lead(
+    client: Client,
+    settings: Option<LeaseSettings>,
+    calls: Duration,
+    epoch: Arc<AtomicU64>,
+    desk: mpsc::Sender<Message>,
+) {
+    let Some(settings) = settings else { return epoch.store(1, Ordering::Release) };
+    let held = lease::acquire(&client, &settings, calls, say).await;
+    epoch.store(held.transitions, Ordering::Release);
+    let why = held.keep(client, settings).await;
+    let _ = desk.send(Message::Stop(why));
+}
+
+async fn connect(settings: &Settings) -> Result<Client, SchedulerError> {
+    let bad = |error: &dyn std::error::Error| SchedulerError::Config(error.to_string());
+    let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
+    let config = match &settings.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|error| bad(&error))?;
+            Config::from_custom_kubeconfig(file, &options).await.map_err(|error| bad(&error))?
+        }
+        None => Config::infer().await.map_err(|error| bad(&error))?,
+    };
+    Client::try_from(config).map_err(|error| SchedulerError::Config(error.to_string()))
+}
+
+/// What this cluster serves of what is watched.
+struct Kinds {
+    /// They say which pods are gangs, each in the version that is the most stable.
+    gangs: Vec<ApiResource>,
+    /// Our own, by kind.
+    own: Vec<String>,
+}
+
+async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
+    let discovery = Discovery::new(client.clone()).run().await?;
+    let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
+    for group in discovery.groups() {
+        for (kind, can) in group.resources_by_stability() {
+            let says = Source::of_kind(&kind.group, &kind.kind).is_some();
+            if (says || is_owner_of_owners(&kind.group, &kind.kind)) && can.supports_operation(verbs::WATCH) {
+                kinds.gangs.push(kind);
+            } else if kind.group == crd::GROUP {
+                kinds.own.push(kind.kind);
+            }
+        }
+    }
+    kinds.gangs.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
+    Ok(kinds)
+}
+
+/// Begins all watches; the names of their first lists.
+fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
+    fn begin<K>(
+        list: &'static str,
+        (api, convert): (Api<K>, watch::Convert<K>),
+        desk: &mpsc::Sender<Message>,
+        lists: &mut Vec<&'static str>,
+    ) where
+        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        lists.push(list);
+        tokio::spawn(watch::watch(api, list, desk.clone(), convert));
+    }
+    let mut lists = Vec::new();
+    begin("nodes", watch::nodes(client), desk, &mut lists);
+    begin("pods", watch::pods(client), desk, &mut lists);
+    begin("namespaces", watch::namespaces(client), desk, &mut lists);
+    for kind in &kinds.own {
+        match kind.as_str() {
+            "Queue" => begin("queues", watch::queues(client), desk, &mut lists),
+            "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, &mut lists),
+            "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, &mut lists),
+            _ => {}
+        }
+    }
+    for kind in kinds.gangs {
+        // As many as there are kinds, for as long as the process lives.
+        let list: &'static str = format!("{}.{}", kind.plural, kind.group).leak();
+        begin(list, watch::objects(client, &kind), desk, &mut lists);
+    }
+    lists
+}
+
+/// For whoever reads the log.
+pub(super) fn say(what: &str) {
+    eprintln!("{} {what}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ"));
+}

@@ -1,0 +1,171 @@
+//! Lists and watches, as events. A watch that breaks is begun again, and what went meanwhile is told as gone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::desk::Message;
+use crate::books::Event;
+use crate::{api, crd};
+
+/// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
+const PAGE: u32 = 500;
+
+/// Watches all objects of one kind until the desk is gone. `list` is told once the first list is complete.
+pub(super) async fn watch<K>(api: Api<K>, list: &'static str, desk: Sender<Message>, convert: Convert<K>)
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let mut events = watcher(api, config).default_backoff().boxed();
+    // By namespace and name, with what tells two of one name apart.
+    let mut known: HashMap<Key, String> = HashMap::new();
+    let mut seen: Option<HashMap<Key, String>> = None;
+    let mut is_listed = false;
+    while let Some(event) = events.next().await {
+        let message = match event {
+            Ok(watcher::Event::Init) => {
+                seen = Some(HashMap::new());
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                let (key, uid) = key_of(&object);
+                seen.get_or_insert_default().insert(key, uid);
+                Message::Event((convert.there)(object))
+            }
+            Ok(watcher::Event::InitDone) => {
+                let now = seen.take().unwrap_or_default();
+                let gone = known.iter().filter(|(key, uid)| now.get(*key) != Some(*uid));
+                let gone: Vec<Message> =
+                    gone.map(|(key, uid)| Message::Event((convert.lost)(key, uid))).collect();
+                known = now;
+                if gone.into_iter().any(|message| desk.send(message).is_err()) {
+                    return;
+                }
+                if std::mem::replace(&mut is_listed, true) {
+                    continue;
+                }
+                Message::Listed(list)
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let (key, uid) = key_of(&object);
+                known.insert(key, uid);
+                Message::Event((convert.there)(object))
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let (key, uid) = key_of(&object);
+                known.remove(&key);
+                Message::Event((convert.lost)(&key, &uid))
+            }
+            Err(error) => Message::Trouble(format!("watch of {list}: {error}")),
+        };
+        if desk.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+type Key = (String, String);
+
+/// By its key, and by what tells it from another of that name.
+type Lost = Box<dyn Fn(&Key, &str) -> Event + Send + Sync>;
+
+/// How objects of one kind become events.
+pub(super) struct Convert<K> {
+    there: Box<dyn Fn(K) -> Event + Send + Sync>,
+    lost: Lost,
+}
+
+fn key_of<K: Resource>(object: &K) -> (Key, String) {
+    let uid = object.meta().uid.clone().unwrap_or_default();
+    ((object.namespace().unwrap_or_default(), object.name_any()), uid)
+}
+
+pub(super) fn nodes(client: &Client) -> (Api<api::Node>, Convert<api::Node>) {
+    let convert = Convert {
+        there: Box::new(|node| Event::Node(Box::new(node))),
+        lost: Box::new(|(_, name), _| Event::NodeGone(name.clone())),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+pub(super) fn pods(client: &Client) -> (Api<api::Pod>, Convert<api::Pod>) {
+    let convert = Convert {
+        there: Box::new(|pod| Event::Pod(Box::new(pod))),
+        lost: Box::new(|(namespace, name), uid| Event::PodGone {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.to_owned(),
+        }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// The labels of namespaces, which say whose queue their gangs are in.
+pub(super) fn namespaces(client: &Client) -> (Api<Namespace>, Convert<Namespace>) {
+    let convert = Convert {
+        there: Box::new(|namespace: Namespace| Event::Namespace {
+            name: namespace.name_any(),
+            labels: Some(namespace.metadata.labels.unwrap_or_default()),
+        }),
+        lost: Box::new(|(_, name), _| Event::Namespace { name: name.clone(), labels: None }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+pub(super) fn queues(client: &Client) -> (Api<crd::Queue>, Convert<crd::Queue>) {
+    let convert = Convert {
+        there: Box::new(|queue| Event::Queue(Box::new(queue))),
+        lost: Box::new(|(_, name), _| Event::QueueGone(name.clone())),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+pub(super) fn policies(client: &Client) -> (Api<crd::SharePolicy>, Convert<crd::SharePolicy>) {
+    let convert = Convert {
+        there: Box::new(|policy| Event::Policy(Some(Box::new(policy)))),
+        lost: Box::new(|_, _| Event::Policy(None)),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// A topology that contradicts itself is none: the node is then as its labels say.
+pub(super) fn topologies(client: &Client) -> (Api<crd::NodeTopology>, Convert<crd::NodeTopology>) {
+    let convert = Convert {
+        there: Box::new(|found: crd::NodeTopology| Event::Found {
+            node: found.name_any(),
+            machine: found.spec.machine().ok().map(Arc::new),
+        }),
+        lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), machine: None }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// Owners and groups. Lists do not say what kind their objects are of, so it is said here.
+pub(super) fn objects(client: &Client, kind: &ApiResource) -> (Api<Typed>, Convert<Typed>) {
+    let of = kind.clone();
+    let named = move |(namespace, name): &Key| {
+        let object = DynamicObject::new(name, &of);
+        if namespace.is_empty() { object } else { object.within(namespace) }
+    };
+    let of = kind.clone();
+    let typed = move |mut object: DynamicObject| {
+        let (api_version, kind) = (of.api_version.clone(), of.kind.clone());
+        object.types = Some(kube::api::TypeMeta { api_version, kind });
+        object
+    };
+    let convert = Convert {
+        there: Box::new(move |object| Event::Object(Box::new(typed(object)))),
+        lost: Box::new(move |key, _| Event::ObjectGone(Box::new(named(key)))),
+    };
+    (Api::all_with(client.clone(), kind), convert)
+}
+
+type Typed = DynamicObject;

@@ -1,0 +1,20 @@
+{{- define "phalanx.scheduler" -}}
+{{- if contains "phalanx" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-phalanx" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}-scheduler
+{{- end }}
+
+{{- define "phalanx.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "phalanx.scheduler" .) }}
+{{- end }}
+
+{{- define "phalanx.selector" -}}
+app.kubernetes.io/name: phalanx
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: scheduler
+{{- end }}
+
+{{- define "phalanx.labels" -}}
+{{ include "phalanx.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}

@@ -1,0 +1,202 @@
+//! Gangs on a real control plane: whole or not at all, close together, and with a reason while they wait.
+
+use std::collections::BTreeSet;
+
+use phalanx_controlplane::Fleet;
+use serde_json::json;
+
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, assert_disjoint, job, pod};
+
+/// Its pods run until they are deleted.
+fn forever() -> serde_json::Value {
+    json!({})
+}
+
+#[test]
+fn an_indexed_job_starts_whole_and_each_pod_has_the_devices_that_were_chosen() {
+    let mut cluster = Cluster::of(4);
+    cluster.schedule(0);
+    cluster.create(JOBS, &job("train", 4, 4, &forever()));
+    let seats = cluster.until_runs("train", 4);
+    let nodes: BTreeSet<_> = seats.iter().map(|seat| seat.node.clone()).collect();
+    assert_eq!(nodes.len(), 2, "16 GPUs are two nodes: {seats:?}");
+    for seat in &seats {
+        let index: u32 = seat.name.split('-').nth(1).unwrap().parse().unwrap();
+        assert_eq!(seat.rank, Some(index), "ranks are the indices of the Job");
+    }
+    assert_disjoint(&seats);
+}
+
+#[test]
+fn a_gang_waits_as_a_whole_and_says_why_until_there_is_room() {
+    let mut cluster = Cluster::of(2);
+    cluster.schedule(0);
+    let ends = json!({ "controlplane.phalanx.dev/succeed-after": "4s" });
+    cluster.create(JOBS, &job("first", 3, 4, &ends));
+    cluster.until_runs("first", 3);
+    cluster.create(JOBS, &job("second", 2, 4, &forever()));
+    let waiting = cluster.until("pods of second", |cluster| {
+        let of_it = cluster.seats().into_iter().filter(|seat| seat.gang == "second").collect::<Vec<_>>();
+        (of_it.len() == 2).then_some(of_it)
+    });
+    assert!(
+        waiting.iter().all(|seat| seat.node.is_none()),
+        "one of its pods would fit, and waits: {waiting:?}"
+    );
+    let seats = cluster.until_runs("second", 2);
+    assert_disjoint(&seats);
+}
+
+#[test]
+fn what_can_never_fit_waits_with_a_reason_and_starts_when_nodes_come() {
+    let mut cluster = Cluster::of(1);
+    cluster.schedule(0);
+    cluster.create(JOBS, &job("wide", 2, 8, &forever()));
+    let name = cluster.until("pods of wide", |cluster| {
+        cluster.seats().into_iter().find(|seat| seat.gang == "wide").map(|seat| seat.name)
+    });
+    let why = cluster.until_explained(&name, "can never fit");
+    assert!(why.contains("2 members"), "{why}");
+    cluster.create("/api/v1/nodes", &Fleet::new(2).node(1));
+    cluster.until_runs("wide", 2);
+}
+
+#[test]
+fn a_pod_group_is_kept_inside_the_rack_that_it_requires() {
+    // Racks of 32 nodes: the second begins with node 32.
+    let mut cluster = Cluster::of(36);
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": { "name": "tight" },
+        "spec": {
+            "schedulingPolicy": { "gang": { "minCount": 4 } },
+            "schedulingConstraints": { "topology": [{ "key": Fleet::RACK }] },
+        },
+    });
+    cluster.create(POD_GROUPS, &group);
+    // The first rack has room for three of four.
+    for node in 0..29 {
+        let mut taken = pod(&format!("taken-{node}"), 8);
+        taken["spec"]["schedulerName"] = json!("somebody-else");
+        taken["spec"]["nodeName"] = json!(Fleet::name(node));
+        cluster.create(PODS, &taken);
+    }
+    for at in 0..4 {
+        let mut member = pod(&format!("tight-{at}"), 8);
+        member["metadata"]["labels"] = json!({ "gang": "tight" });
+        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "tight" });
+        cluster.create(PODS, &member);
+    }
+    cluster.schedule(0);
+    let seats = cluster.until_runs("tight", 4);
+    let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
+    let second: BTreeSet<_> = (32..36).map(Fleet::name).collect();
+    assert_eq!(nodes, second);
+}
+
+#[test]
+fn taints_selectors_and_pods_of_others_are_respected_and_what_is_not_supported_is_named() {
+    let mut cluster = Cluster::of(3);
+    let taint = json!({ "spec": { "taints": [{ "key": "team", "value": "a", "effect": "NoSchedule" }] } });
+    cluster.api().patch(&format!("/api/v1/nodes/{}", Fleet::name(0)), &taint).unwrap();
+    let label = json!({ "metadata": { "labels": { "disk": "fast" } } });
+    cluster.api().patch(&format!("/api/v1/nodes/{}", Fleet::name(1)), &label).unwrap();
+    let mut foreign = pod("foreign", 6);
+    foreign["spec"]["schedulerName"] = json!("somebody-else");
+    foreign["spec"]["nodeName"] = json!(Fleet::name(2));
+    cluster.create(PODS, &foreign);
+    cluster.schedule(0);
+    let mut fast = pod("fast", 8);
+    fast["spec"]["nodeSelector"] = json!({ "disk": "fast" });
+    cluster.create(PODS, &fast);
+    let seat = cluster.until_runs("fast", 1);
+    assert_eq!(seat[0].node.as_deref(), Some(&*Fleet::name(1)));
+    cluster.create(PODS, &pod("small", 2));
+    let seat = cluster.until_runs("small", 1);
+    assert_eq!(
+        seat[0].node.as_deref(),
+        Some(&*Fleet::name(2)),
+        "2 GPUs are left there, and the first node is tainted"
+    );
+    let mut tolerant = pod("tolerant", 8);
+    tolerant["spec"]["tolerations"] = json!([{ "key": "team", "operator": "Exists" }]);
+    cluster.create(PODS, &tolerant);
+    let seat = cluster.until_runs("tolerant", 1);
+    assert_eq!(seat[0].node.as_deref(), Some(&*Fleet::name(0)));
+    let mut odd = pod("odd", 1);
+    odd["spec"]["volumes"] = json!([{ "name": "disk", "iscsi": { "targetPortal": "1.2.3.4", "iqn": "iqn.2001-04.com.example:disk", "lun": 0 } }]);
+    cluster.create(PODS, &odd);
+    cluster.until_explained("odd", "spec.volumes[0].iscsi");
+}
+
+#[test]
+fn a_higher_priority_takes_the_place_of_a_whole_gang() {
+    let mut cluster = Cluster::of(1);
+    for (name, value) in [("low", 10), ("high", 1_000)] {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name }, "value": value,
+        });
+        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
+    }
+    cluster.schedule(0);
+    let mut low = job("low", 2, 4, &forever());
+    low["spec"]["template"]["spec"]["priorityClassName"] = json!("low");
+    low["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1);
+    cluster.create(JOBS, &low);
+    cluster.until_runs("low", 2);
+    let mut high = job("high", 1, 4, &forever());
+    high["spec"]["template"]["spec"]["priorityClassName"] = json!("high");
+    cluster.create(JOBS, &high);
+    cluster.until_runs("high", 1);
+    cluster.until("low whole in the queue", |cluster| {
+        let of = cluster.bound().get("low").copied().unwrap_or_default();
+        (of.0 == 0).then_some(())
+    });
+    let suspended = cluster.api().get(&format!("{JOBS}/low")).unwrap();
+    assert_eq!(suspended["spec"]["suspend"], true, "its owner is suspended: no pod of it failed");
+    assert!(suspended["metadata"]["annotations"]["phalanx.dev/suspended"].is_string(), "{suspended:#}");
+    cluster.api().delete(&format!("{JOBS}/high?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("low", 2);
+    assert_eq!(cluster.api().get(&format!("{JOBS}/low")).unwrap()["status"]["failed"], json!(null));
+}
+
+#[test]
+fn a_pod_that_is_lost_comes_back_to_the_place_of_the_old_one() {
+    let mut cluster = Cluster::of(2);
+    cluster.schedule(0);
+    let mut ring = job("ring", 3, 4, &forever());
+    ring["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    cluster.create(JOBS, &ring);
+    let before = cluster.until_runs("ring", 3);
+    let lost = before.iter().find(|seat| seat.rank == Some(1)).unwrap();
+    cluster.api().delete(&format!("{PODS}/{}", lost.name)).unwrap();
+    let after = cluster.until("another pod of rank 1", |cluster| {
+        let of_it = cluster.seats().into_iter().filter(|seat| seat.gang == "ring" && seat.name != lost.name);
+        of_it
+            .clone()
+            .find(|seat| seat.rank == Some(1) && seat.phase == "Running")
+            .map(|seat| (seat, of_it.count()))
+    });
+    assert_eq!((after.0.node, after.0.devices), (lost.node.clone(), lost.devices.clone()));
+    assert_eq!(after.1, 3, "the others went on");
+}
+
+#[test]
+fn a_gang_whose_node_is_lost_starts_again_as_a_whole() {
+    let mut cluster = Cluster::of(3);
+    cluster.schedule(0);
+    let mut ring = job("ring", 2, 8, &forever());
+    ring["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    cluster.create(JOBS, &ring);
+    let before = cluster.until_runs("ring", 2);
+    let lost = before[0].node.clone().unwrap();
+    cluster.api().delete(&format!("/api/v1/nodes/{lost}")).unwrap();
+    cluster.until("both pods on the other nodes", |cluster| {
+        let of_it: Vec<_> = cluster.seats().into_iter().filter(|seat| seat.gang == "ring").collect();
+        let run =
+            of_it.iter().filter(|seat| seat.phase == "Running" && seat.node.as_ref() != Some(&lost)).count();
+        (run == 2).then_some(())
+    });
+    assert_disjoint(&cluster.seats());
+}
