@@ -12,8 +12,8 @@ use super::runner::{Runner, Running};
 use super::trace::{Trace, What};
 use super::usage::Usage;
 
-/// A run in which not everything fits is over when nothing was bound for so long.
-const SETTLED: Duration = Duration::from_secs(30);
+/// A run is over when nothing was bound for so long: not everything fits, or the scheduler does not find how.
+const SETTLED: Duration = Duration::from_secs(60);
 /// For so long the scheduler's CPU is counted when nothing changes.
 const IDLE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -110,11 +110,6 @@ impl Scenario {
             Self::Memory => ((0..nodes * GPUS).map(|at| filler(at, 1, at / GPUS)).collect(), Vec::new()),
         }
     }
-
-    /// Whether all that waits can be bound.
-    fn all_fits(self) -> bool {
-        !matches!(self, Self::Twice | Self::Fragmented)
-    }
 }
 
 /// The groups of training lie behind those of the gangs that wait.
@@ -153,14 +148,14 @@ pub(super) fn measure(
             quiet(running.pid)?;
             "idle"
         }
-        _ => until_bound(arguments, &plane, &mut running, &trace, pods.len(), scenario.all_fits())?,
+        _ => until_bound(arguments, &plane, &mut running, &trace, pods.len())?,
     };
     let scheduler = Usage::of(running.pid)?;
     let after = servers(&plane)?;
     let events = trace.events();
     let mut outcome = Outcome::of(&gangs, &free, began, &events);
     outcome.used(before, after, scheduler);
-    if !scenario.all_fits() {
+    if end == "settled" {
         outcome.idle_cpu_percent = Some(idle_percent(running.pid)?);
     }
     if scenario == Scenario::Service {
@@ -242,7 +237,6 @@ fn until_bound(
     running: &mut Running,
     trace: &Trace,
     pods: usize,
-    all_fit: bool,
 ) -> Result<&'static str, String> {
     let began = trace.began.elapsed();
     loop {
@@ -254,8 +248,7 @@ fn until_bound(
         if now.saturating_sub(began) > arguments.limit {
             return Ok("limit");
         }
-        // What all fits may take its time: only the limit ends it.
-        if !all_fit && now.saturating_sub(last.max(began)) > SETTLED {
+        if now.saturating_sub(last.max(began)) > SETTLED {
             return Ok("settled");
         }
         running.check(plane)?;

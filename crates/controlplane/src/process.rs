@@ -18,11 +18,9 @@ const LOG_LINES: usize = 20;
 /// parent would not do: the kernel sends it when the *thread* ends that started the child.
 const KEEPER: &str = r#"
 trap '' HUP INT TERM
-kept=
 while read -r pid executable; do
-  kept="$kept $pid $executable"
+  set -- "$@" "$pid" "$executable"
 done
-set -- $kept
 while [ $# -ge 2 ]; do
   [ "$(readlink "/proc/$1/exe")" = "$2" ] && kill -KILL "$1"
   shift 2
@@ -57,6 +55,12 @@ impl Keeper {
     /// No longer needed: what it was told of is about to be ended by its owner.
     pub(crate) fn end(&mut self) {
         end(&mut self.shell);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
