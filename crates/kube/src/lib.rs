@@ -10,6 +10,9 @@
 //! | `gang` | which pods start together, as their owners and annotations say |
 //! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
 //! | `dra` | claims, and which devices satisfy them |
+//! | `submit` | jobs of people as manifests |
+//! | `user` | what people ask of a cluster, with their own rights |
+//! | `world` | the scheduler as a process |
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +21,8 @@ pub mod books;
 pub mod dra;
 pub mod gang;
 pub mod judge;
+pub mod submit;
+pub mod user;
 pub mod world;
 
 /// For tests and benchmarks, which may not depend on them directly.
