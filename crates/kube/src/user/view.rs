@@ -25,7 +25,8 @@ pub struct JobView {
     pub namespace: String,
     /// `mpijob`, `pytorchjob` or `job`: what it was submitted as.
     pub trainer: &'static str,
-    /// Of its object: `Job`, `MPIJob`.
+    /// Of its object: `Job`, `MPIJob`. A document's own `kind` says what the document is.
+    #[serde(rename = "object")]
     pub kind: String,
     /// `pending`, `held`, `starting`, `running`, `succeeded`, `failed`, `stopping`.
     pub state: &'static str,
