@@ -5,4 +5,5 @@
 
 mod gangs;
 mod restarts;
+mod submit;
 mod support;
