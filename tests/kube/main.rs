@@ -10,4 +10,5 @@ mod dra;
 mod gangs;
 mod queues;
 mod restarts;
+mod submit;
 mod support;

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod calendar;
+mod cluster;
 mod scheduler;
 mod topo;
 
@@ -14,6 +15,7 @@ use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
+pub(crate) use cluster::{Arena, Either, Kind, Reach, Top, World};
 pub(crate) use scheduler::Scheduler;
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 
@@ -68,23 +70,27 @@ pub(crate) enum Verb {
     /// Stop the daemon; jobs go on and are adopted by the next one.
     Down,
     /// Submit a job; flags win over the file.
-    Submit(Submit),
+    #[command(args_conflicts_with_subcommands = true)]
+    Submit(Box<Submit>),
     /// Submit a job, show its output, and exit with its code.
     Run(Run),
     /// List jobs.
     #[command(visible_aliases = ["list", "queue"])]
-    Ps(Ps),
+    Ps(Either<Ps>),
     /// Show one job in full.
-    Get(OneJob),
+    Get(Either<Get>),
     /// Say why a job waits, what would unblock it, and when it would start.
-    Why(OneJob),
+    Why(Either<OneJob>),
     /// Print the output of a job.
-    Logs(Logs),
+    Logs(Either<Logs>),
     /// Cancel jobs.
     #[command(visible_aliases = ["stop", "delete"])]
-    Cancel(Cancel),
+    Cancel(Either<Cancel>),
     /// List nodes and what is free on them.
-    Nodes,
+    Nodes(Reach),
+    /// Show how many GPUs nodes and jobs of a cluster have and hold.
+    #[command(subcommand)]
+    Top(Top),
     /// Show, check, import and measure topologies.
     #[command(subcommand)]
     Topo(Topo),
@@ -106,11 +112,11 @@ pub(crate) enum Verb {
     /// Tell the scheduler how a job goes; for its ranks.
     Tell(Tell),
     /// Place nothing new on a node; what runs there goes on.
-    Cordon(OneNode),
+    Cordon(Either<OneNode>),
     /// Place nothing new on a node, and move away what runs there: now, or by a time.
     Drain(Drain),
     /// Let a node take work again.
-    Uncordon(OneNode),
+    Uncordon(Either<OneNode>),
     /// List windows of maintenance, blocks for queues and what else is to come, or tell of one.
     Calendar(Calendar),
     /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
@@ -178,6 +184,13 @@ pub(crate) struct Up {
 
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
+    #[command(subcommand)]
+    pub(crate) kind: Option<Kind>,
+    /// Image that every pod runs; with `--to kubernetes`.
+    #[arg(long, value_name = "IMAGE", help_heading = "Environment")]
+    pub(crate) image: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Say where and when it would start and how fast it would be; submit nothing.
@@ -352,6 +365,16 @@ pub(crate) struct OneJob {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// Number or name.
+    #[arg(add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: String,
+    /// What it was submitted as to a cluster: `mpijob`, `pytorchjob`, `job`.
+    #[arg(short = 'T', long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Queues {
     #[command(subcommand)]
     pub(crate) verb: Option<QueuesVerb>,
@@ -470,6 +493,9 @@ pub(crate) struct Cancel {
     /// Numbers or names.
     #[arg(required = true, value_name = "JOB", add = ArgValueCompleter::new(complete::jobs))]
     pub(crate) jobs: Vec<String>,
+    /// What they were submitted as to a cluster: `mpijob`, `pytorchjob`, `job`.
+    #[arg(short = 'T', long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
 }
 
 #[derive(Debug, Args)]

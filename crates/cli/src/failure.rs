@@ -50,6 +50,10 @@ impl Failure {
         Self::new("unavailable", UNAVAILABLE, message, hint)
     }
 
+    pub(crate) fn forbidden(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new("forbidden", FORBIDDEN, message, hint)
+    }
+
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new("internal", INTERNAL, message, "")
     }

@@ -46,7 +46,16 @@ impl Submission {
             .into_string()
             .map_err(|_| Failure::usage("the name of the current folder is not UTF-8", "give --workdir"))?;
         let variable = |name: &str| std::env::var(name).ok();
-        Self::from_args(args, &Origin { variable: &variable, workdir, now: output::now() })
+        let mut submission =
+            Self::from_args(args, &Origin { variable: &variable, workdir, now: output::now() })?;
+        pass_on(&mut submission.job, &variable);
+        Ok(submission)
+    }
+
+    /// The same for a container, in which neither this folder nor these paths mean anything.
+    pub(crate) fn of_container(args: JobArgs) -> Result<Self, Failure> {
+        let variable = |name: &str| std::env::var(name).ok();
+        Self::from_args(args, &Origin { variable: &variable, workdir: String::new(), now: output::now() })
     }
 
     pub(crate) fn from_args(args: JobArgs, origin: &Origin<'_>) -> Result<Self, Failure> {
@@ -65,8 +74,7 @@ impl Submission {
             submitted_at: origin.now,
             default_workdir: origin.workdir.clone(),
         };
-        let mut job = file.into_job(context)?;
-        pass_on(&mut job, origin);
+        let job = file.into_job(context)?;
         let secrets = read_secrets(&job, origin)?;
         Ok(Self { job, secrets })
     }
@@ -153,10 +161,10 @@ fn this_user() -> Owner {
 }
 
 /// The submitter's paths and language, where the job does not say its own.
-fn pass_on(job: &mut Job, origin: &Origin<'_>) {
+fn pass_on(job: &mut Job, variable: &dyn Fn(&str) -> Option<String>) {
     for program in job.gangs.iter_mut().flat_map(programs) {
         for name in PASSED_ON {
-            if let Some(value) = (origin.variable)(name).filter(|_| !program.secrets.contains_key(name)) {
+            if let Some(value) = variable(name).filter(|_| !program.secrets.contains_key(name)) {
                 program.env.entry(name.to_owned()).or_insert(value);
             }
         }
@@ -226,7 +234,9 @@ mod tests {
         let line = ["phalanx", "submit"].iter().chain(words);
         let Verb::Submit(submit) = Cli::try_parse_from(line).unwrap().verb else { panic!("not submit") };
         let origin = Origin { variable: &variable, workdir: "/here".to_owned(), now: Timestamp(1_000) };
-        Submission::from_args(submit.job, &origin)
+        let mut submission = Submission::from_args(submit.job, &origin)?;
+        pass_on(&mut submission.job, &variable);
+        Ok(submission)
     }
 
     #[test]

@@ -13,6 +13,9 @@
 //! | `rights` | what the API server has to allow, as a table and as the manifest made of it |
 //! | `dra` | claims, and which devices satisfy them |
 //! | `plugin` | the device plugin of a node, where there is no DRA |
+//! | `submit` | jobs of people as manifests |
+//! | `user` | what people ask of a cluster, with their own rights |
+//! | `world` | the scheduler as a process |
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +27,8 @@ pub mod gang;
 pub mod judge;
 pub mod plugin;
 pub mod rights;
+pub mod submit;
+pub mod user;
 pub mod world;
 
 /// For tests and benchmarks, which may not depend on them directly.

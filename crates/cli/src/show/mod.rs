@@ -6,6 +6,7 @@ pub(crate) mod calendar;
 pub(crate) mod dry_run;
 pub(crate) mod history;
 pub(crate) mod jobs;
+pub(crate) mod kubernetes;
 pub(crate) mod nodes;
 mod placed;
 pub(crate) mod probe;

@@ -5,6 +5,7 @@ mod cluster;
 mod daemon;
 mod follow;
 mod jobs;
+mod kubernetes;
 mod logs;
 mod policy;
 pub(crate) mod probe;
@@ -23,7 +24,7 @@ use phalanx_local::Paths;
 use phalanx_local::client;
 use phalanx_local::protocol::{Answer, JobRef, Verb as Ask};
 
-use crate::args::{Cli, Global, SchemaOf, Verb};
+use crate::args::{Cli, Global, Kind, Reach, SchemaOf, Top, Verb, World};
 use crate::complete;
 use crate::failure::{Failure, USAGE};
 use crate::measure;
@@ -78,19 +79,26 @@ pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
     let Global { state, output, quiet, .. } = global;
-    let session =
-        Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out: Output::new(output, quiet) };
+    let out = Output::new(output, quiet);
+    if let Some(reach) = cluster_of(&verb) {
+        return kubernetes::run(out, &reach, verb);
+    }
+    let session = Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out };
     match verb {
+        Verb::Top(Top::Node(ref reach) | Top::Job(ref reach)) => {
+            let reach = reach.clone();
+            kubernetes::run(session.out, &reach, verb)
+        }
         Verb::Up(up) => daemon::up(&session, up),
         Verb::Down => daemon::down(&session),
-        Verb::Submit(submit) => submit::submit(&session, submit),
+        Verb::Submit(submit) => submit::submit(&session, *submit),
         Verb::Run(run) => submit::run(&session, run),
-        Verb::Ps(ps) => jobs::ps(&session, &ps),
-        Verb::Get(one) => jobs::get(&session, &one.job),
-        Verb::Why(one) => jobs::why(&session, &one.job),
-        Verb::Logs(logs) => logs::logs(&session, &logs),
-        Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.jobs),
-        Verb::Nodes => cluster::nodes(&session),
+        Verb::Ps(ps) => jobs::ps(&session, &ps.verb),
+        Verb::Get(one) => jobs::get(&session, &one.verb.job),
+        Verb::Why(one) => jobs::why(&session, &one.verb.job),
+        Verb::Logs(logs) => logs::logs(&session, &logs.verb),
+        Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.verb.jobs),
+        Verb::Nodes(_) => cluster::nodes(&session),
         Verb::Topo(topo) => topo::topo(&session, topo),
         Verb::Queues(queues) => policy::queues(&session, &queues),
         Verb::History(history) => policy::history(&session, &history),
@@ -104,9 +112,9 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
             session.done(Ask::Resize { job: JobRef::parse(&resize.job), size: resize.size })
         }
         Verb::Tell(tell) => policy::tell(&session, &tell),
-        Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.node)? }),
+        Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.verb.node)? }),
         Verb::Drain(drain) => calendar::drain(&session, &drain),
-        Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.node)? }),
+        Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.verb.node)? }),
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
@@ -119,6 +127,26 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::HoldSlot => Ok(daemon::hold()),
         Verb::Measure(measure) => Ok(measure::main(&measure)),
     }
+}
+
+/// The cluster that a verb is to ask, if it is one. Images run nowhere else.
+fn cluster_of(verb: &Verb) -> Option<Reach> {
+    let reach = match verb {
+        Verb::Submit(submit) => match &submit.kind {
+            Some(Kind::Mpi(flags) | Kind::Pytorch(flags)) => return Some(flags.reach.clone()),
+            None => &submit.reach,
+        },
+        Verb::Top(Top::Node(reach) | Top::Job(reach)) => return Some(reach.clone()),
+        Verb::Ps(either) => &either.reach,
+        Verb::Get(either) => &either.reach,
+        Verb::Why(either) => &either.reach,
+        Verb::Logs(either) => &either.reach,
+        Verb::Cancel(either) => &either.reach,
+        Verb::Nodes(reach) => reach,
+        Verb::Cordon(either) | Verb::Uncordon(either) => &either.reach,
+        _ => return None,
+    };
+    (reach.to == World::Kubernetes).then(|| reach.clone())
 }
 
 /// `--state` or `$PHALANX_STATE` (clap reads both), or the default.

@@ -25,7 +25,11 @@ struct Submitted {
 }
 
 pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Failure> {
-    let Submit { job, dry_run, wait } = submit;
+    let Submit { job, dry_run, wait, image, kind: _, reach: _ } = submit;
+    if image.is_some() {
+        let hint = "say --to kubernetes; on one machine a job runs as a process";
+        return Err(Failure::usage("--image is for clusters", hint));
+    }
     let submission = Submission::read(job)?;
     if dry_run {
         return preview(session, &submission.job);

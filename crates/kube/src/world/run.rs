@@ -8,9 +8,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use kube::api::ApiResource;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::{Discovery, verbs};
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Resource};
 use phalanx_model::Epoch;
 use phalanx_shell::{Config as EngineConfig, Engine, Pump, unix_now};
 use serde::de::DeserializeOwned;
@@ -25,6 +24,7 @@ use super::{lease, watch};
 use crate::books::{Books, Options};
 use crate::crd;
 use crate::gang::{Source, is_owner_of_owners};
+use crate::user::connect;
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -62,7 +62,10 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let start = |error: std::io::Error| SchedulerError::Start(error.to_string());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(start)?;
-    let client = runtime.block_on(connect(settings))?;
+    let client = runtime
+        .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref()))
+        .map_err(SchedulerError::Config)?
+        .0;
     let (sender, messages) = mpsc::channel();
     let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
     let has_queues = found.own.iter().any(|kind| kind == "Queue");
@@ -160,19 +163,6 @@ async fn lead(
     epoch.store(held.transitions, Ordering::Release);
     let why = held.keep(client, settings).await;
     let _ = desk.send(Message::Stop(why));
-}
-
-async fn connect(settings: &Settings) -> Result<Client, SchedulerError> {
-    let bad = |error: &dyn std::error::Error| SchedulerError::Config(error.to_string());
-    let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
-    let config = match &settings.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| bad(&error))?;
-            Config::from_custom_kubeconfig(file, &options).await.map_err(|error| bad(&error))?
-        }
-        None => Config::infer().await.map_err(|error| bad(&error))?,
-    };
-    Client::try_from(config).map_err(|error| SchedulerError::Config(error.to_string()))
 }
 
 /// What this cluster serves of what is watched.

@@ -1,0 +1,303 @@
+//! Jobs, their instances and nodes as people see them: what the objects say, and nothing that they do not.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use phalanx_model::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::books::{DEVICES, RANK, SUSPENDED};
+use crate::gang::names::phalanx::QUEUE;
+use crate::judge::Amount;
+use crate::submit::{GPU, JOB, TRAINER, Trainer};
+
+/// The labels by which controllers mark the pods of a job.
+const POD_LABELS: [&str; 3] = ["batch.kubernetes.io/job-name", "training.kubeflow.org/job-name", JOB];
+
+/// One job of a cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobView {
+    pub name: String,
+    pub namespace: String,
+    /// `mpijob`, `pytorchjob` or `job`: what it was submitted as.
+    pub trainer: &'static str,
+    /// Of its object: `Job`, `MPIJob`. A document's own `kind` says what the document is.
+    #[serde(rename = "object")]
+    pub kind: String,
+    /// `pending`, `held`, `starting`, `running`, `succeeded`, `failed`, `stopping`.
+    pub state: &'static str,
+    pub queue: String,
+    pub created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    /// Pods that it is to have.
+    pub size: u64,
+    /// Of all pods that it is to have.
+    pub gpus: u64,
+    /// Why it waits, or how it ended; may be empty.
+    pub detail: String,
+    pub instances: Vec<InstanceView>,
+}
+
+/// One pod of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct InstanceView {
+    pub name: String,
+    /// As Kubernetes calls its phase: `Running`.
+    pub status: String,
+    /// The first of them, or the launcher.
+    pub is_chief: bool,
+    pub created_at: Timestamp,
+    pub gpus: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Devices of the node that the scheduler chose: `0-3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<String>,
+    /// Why it has no node; may be empty.
+    pub why: String,
+}
+
+/// Something that was told.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventView {
+    pub at: Timestamp,
+    pub about: String,
+    pub reason: String,
+    pub message: String,
+}
+
+/// One node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    pub name: String,
+    pub address: String,
+    /// `open`, `cordoned`, `not_ready`.
+    pub state: &'static str,
+    /// Words of the labels `node-role.kubernetes.io/…`.
+    pub roles: Vec<String>,
+    /// What its GPUs are called, where a label says so.
+    pub model: String,
+    pub gpus: u64,
+    pub gpus_held: u64,
+    /// GPUs by job or pod, as `namespace/name`.
+    pub held: BTreeMap<String, u64>,
+}
+
+/// What an object was submitted as; foreign ones are what their kind says.
+pub(super) fn trainer(kind: &str, object: &DynamicObject) -> Trainer {
+    let said = object.labels().get(TRAINER).and_then(|word| Trainer::of(word));
+    said.unwrap_or(match kind {
+        "MPIJob" => Trainer::Mpi,
+        "PyTorchJob" => Trainer::PyTorch,
+        _ => Trainer::Job,
+    })
+}
+
+impl JobView {
+    /// Nothing for jobs of other schedulers.
+    pub(super) fn of(kind: &str, object: &DynamicObject, pods: &[Pod]) -> Option<Self> {
+        let templates = templates(object);
+        let is_ours = templates.iter().any(|(_, _, template)| template["spec"]["schedulerName"] == "phalanx");
+        if !is_ours && !object.labels().contains_key(JOB) {
+            return None;
+        }
+        let name = object.name_any();
+        let is_of = |pod: &&Pod| {
+            let labels = pod.labels();
+            POD_LABELS.iter().any(|label| labels.get(*label) == Some(&name))
+        };
+        let mut instances: Vec<InstanceView> = pods.iter().filter(is_of).map(InstanceView::of).collect();
+        instances.sort_by(|a, b| phalanx_model::ids::natural_cmp(&a.name, &b.name));
+        let status = &object.data["status"];
+        let (state, detail) = state(object, &instances);
+        let time = |field: &str| Some(Time(status[field].as_str()?.parse().ok()?));
+        Some(Self {
+            trainer: trainer(kind, object).word(),
+            kind: kind.to_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            queue: object
+                .annotations()
+                .get(QUEUE)
+                .or(object.labels().get(QUEUE))
+                .cloned()
+                .unwrap_or_default(),
+            created_at: stamp(object.metadata.creation_timestamp.as_ref()),
+            started_at: time("startTime").map(|time| stamp(Some(&time))),
+            finished_at: time("completionTime").map(|time| stamp(Some(&time))),
+            size: templates.iter().map(|(_, count, _)| count).sum(),
+            gpus: templates.iter().map(|(_, count, template)| count * gpus(&template["spec"])).sum(),
+            name,
+            state,
+            detail,
+            instances,
+        })
+    }
+}
+
+/// Pods of a job: role, how many, and their template.
+fn templates(object: &DynamicObject) -> Vec<(String, u64, Value)> {
+    let spec = &object.data["spec"];
+    if spec["template"].is_object() {
+        let count = spec["parallelism"].as_u64().unwrap_or(1);
+        return vec![(String::new(), count, spec["template"].clone())];
+    }
+    let roles =
+        ["mpiReplicaSpecs", "pytorchReplicaSpecs"].iter().filter_map(|field| spec[*field].as_object());
+    roles
+        .flatten()
+        .map(|(role, of)| (role.clone(), of["replicas"].as_u64().unwrap_or(1), of["template"].clone()))
+        .collect()
+}
+
+/// GPUs that a pod asks for. Amounts that are no numbers the API server does not take.
+fn gpus(spec: &Value) -> u64 {
+    let containers = spec["containers"].as_array();
+    let amount = |container: &Value| {
+        let resources = &container["resources"];
+        let text = resources["limits"][GPU].as_str().or(resources["requests"][GPU].as_str())?;
+        Some(Amount::parse(text).ok()?.units_up())
+    };
+    containers.into_iter().flatten().filter_map(amount).sum()
+}
+
+/// Where it stands, and why it waits or how it ended.
+fn state(object: &DynamicObject, instances: &[InstanceView]) -> (&'static str, String) {
+    let status = &object.data["status"];
+    let conditions = status["conditions"].as_array();
+    let holds = |kind: &str| {
+        let is_it = |condition: &&Value| condition["type"] == kind && condition["status"] == "True";
+        let condition = conditions.into_iter().flatten().find(is_it)?;
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        Some([text("reason"), text("message")].map(str::to_owned).into_iter().filter(|t| !t.is_empty()))
+    };
+    let said = |parts: Vec<String>| parts.join(": ");
+    if let Some(how) = holds("Failed") {
+        return ("failed", said(how.collect()));
+    }
+    if ["Complete", "Succeeded"].into_iter().any(|kind| holds(kind).is_some()) {
+        return ("succeeded", String::new());
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return ("stopping", String::new());
+    }
+    let spec = &object.data["spec"];
+    let is_suspended = spec["suspend"] == true || spec["runPolicy"]["suspend"] == true;
+    if is_suspended {
+        return match object.annotations().get(SUSPENDED) {
+            Some(why) => ("pending", why.clone()),
+            None => ("held", "somebody suspended it".to_owned()),
+        };
+    }
+    let is_running = |instance: &InstanceView| matches!(instance.status.as_str(), "Running" | "Succeeded");
+    if !instances.is_empty() && instances.iter().all(is_running) {
+        return ("running", String::new());
+    }
+    if instances.iter().any(|instance| instance.node.is_some()) {
+        return ("starting", String::new());
+    }
+    let why = instances.iter().map(|instance| &instance.why).find(|why| !why.is_empty());
+    ("pending", why.cloned().unwrap_or_default())
+}
+
+impl InstanceView {
+    fn of(pod: &Pod) -> Self {
+        let (labels, annotations) = (pod.labels(), pod.annotations());
+        let role = labels.get("training.kubeflow.org/replica-type").map(String::as_str);
+        let index = labels.get("batch.kubernetes.io/job-completion-index").map(String::as_str);
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.clone()).unwrap_or_default();
+        let is_going = pod.metadata.deletion_timestamp.is_some();
+        let spec = serde_json::to_value(&pod.spec).unwrap_or_default();
+        Self {
+            name: pod.name_any(),
+            status: if is_going { "Terminating".to_owned() } else { phase },
+            is_chief: matches!(role, Some("launcher" | "master")) || (role.is_none() && index == Some("0")),
+            created_at: stamp(pod.metadata.creation_timestamp.as_ref()),
+            gpus: gpus(&spec),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            rank: annotations.get(RANK).and_then(|rank| rank.parse().ok()),
+            devices: annotations.get(DEVICES).cloned(),
+            why: unscheduled(pod).unwrap_or_default(),
+        }
+    }
+}
+
+/// What the scheduler wrote onto a pod that waits.
+fn unscheduled(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let waits = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
+    if waits.status == "True" { None } else { waits.message.clone() }
+}
+
+impl EventView {
+    pub(super) fn of(event: &Event) -> Self {
+        let at = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref());
+        let at = at.or(event.metadata.creation_timestamp.as_ref());
+        Self {
+            at: stamp(at),
+            about: event.involved_object.name.clone().unwrap_or_default(),
+            reason: event.reason.clone().unwrap_or_default(),
+            message: event.message.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Nodes in natural order, with what stands on each.
+pub(super) fn nodes(nodes: &[Node], pods: &[Pod]) -> Vec<NodeView> {
+    let mut views: Vec<NodeView> = nodes.iter().map(NodeView::of).collect();
+    views.sort_by(|a, b| phalanx_model::ids::natural_cmp(&a.name, &b.name));
+    let at: BTreeMap<String, usize> =
+        views.iter().enumerate().map(|(at, node)| (node.name.clone(), at)).collect();
+    for pod in pods {
+        let Some(node) = pod.spec.as_ref().and_then(|spec| at.get(spec.node_name.as_ref()?)) else {
+            continue;
+        };
+        let held = gpus(&serde_json::to_value(&pod.spec).unwrap_or_default());
+        let Some(view) = views.get_mut(*node).filter(|_| held > 0) else { continue };
+        let job = POD_LABELS.iter().find_map(|label| pod.labels().get(*label)).cloned();
+        let name = job.unwrap_or_else(|| pod.name_any());
+        *view.held.entry(format!("{}/{name}", pod.namespace().unwrap_or_default())).or_default() += held;
+        view.gpus_held += held;
+    }
+    views
+}
+
+impl NodeView {
+    fn of(node: &Node) -> Self {
+        let status = node.status.as_ref();
+        let addresses = status.and_then(|status| status.addresses.as_ref());
+        let address = addresses.into_iter().flatten().find(|address| address.type_ == "InternalIP");
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+        let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        let amount = status.and_then(|status| status.allocatable.as_ref()?.get(GPU));
+        let role = |key: &String| key.strip_prefix("node-role.kubernetes.io/").map(str::to_owned);
+        Self {
+            name: node.name_any(),
+            address: address.map(|address| address.address.clone()).unwrap_or_default(),
+            state: match (ready.is_some_and(|ready| ready.status == "True"), is_cordoned) {
+                (_, true) => "cordoned",
+                (true, false) => "open",
+                (false, false) => "not_ready",
+            },
+            roles: node.labels().keys().filter_map(role).collect(),
+            model: node.labels().get("nvidia.com/gpu.product").cloned().unwrap_or_default(),
+            gpus: amount.and_then(|amount| Amount::of(amount).ok()).map_or(0, Amount::units_up),
+            gpus_held: 0,
+            held: BTreeMap::new(),
+        }
+    }
+}
+
+fn stamp(time: Option<&Time>) -> Timestamp {
+    time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok()).map_or(Timestamp(0), Timestamp)
+}
