@@ -329,6 +329,10 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     let roles = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
     create(cluster.api(), "base", &roles);
     create_foreign_kinds(&cluster);
+    // Our own resources, and the queue of all namespaces.
+    crate::queues::define(&cluster);
+    let queue = json!({"apiVersion": "phalanx.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "default"}, "spec": {}});
+    cluster.create(crate::queues::QUEUES, &queue);
     create_suspended(&cluster);
     for (name, value) in [("low", 10), ("high", 1_000)] {
         let class = json!({

@@ -5,11 +5,10 @@ use serde_json::json;
 
 use crate::support::{Cluster, JOBS, assert_disjoint, job};
 
-const QUEUES: &str = "/apis/phalanx.dev/v1alpha1/queues";
+pub(crate) const QUEUES: &str = "/apis/phalanx.dev/v1alpha1/queues";
 
-/// Our resources, served.
-fn with_queues(nodes: usize) -> Cluster {
-    let cluster = Cluster::of(nodes);
+/// Has our resources served.
+pub(crate) fn define(cluster: &Cluster) {
     for (_, document) in crd::documents().unwrap() {
         cluster
             .api()
@@ -17,7 +16,6 @@ fn with_queues(nodes: usize) -> Cluster {
             .unwrap();
     }
     cluster.until("queues that are served", |cluster| cluster.api().get(QUEUES).ok());
-    cluster
 }
 
 fn in_queue(mut job: serde_json::Value, queue: &str) -> serde_json::Value {
@@ -29,7 +27,8 @@ fn in_queue(mut job: serde_json::Value, queue: &str) -> serde_json::Value {
 
 #[test]
 fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
-    let mut cluster = with_queues(2);
+    let mut cluster = Cluster::of(2);
+    define(&cluster);
     for name in ["team-a", "team-b"] {
         let queue = json!({
             "apiVersion": "phalanx.dev/v1alpha1",

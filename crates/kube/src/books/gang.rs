@@ -195,7 +195,8 @@ impl Submitted {
         let suits = |seat: &&Seat| {
             seat.pod.is_none()
                 && (seat.role.is_none() || seat.role == pod.role)
-                && seat.requirements == pod.known.requirements
+                // What a template says of tolerations is less than what admission makes of it.
+                && seat.requirements.amounts == pod.known.requirements.amounts
         };
         let numbered = |seat: &&Seat| suits(seat) && pod.index.is_some() && seat.index == pod.index;
         let at = |is_it: &dyn Fn(&&Seat) -> bool| self.seats.iter().position(|seat| is_it(&seat));
