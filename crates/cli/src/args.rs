@@ -73,7 +73,7 @@ pub(crate) enum Verb {
     #[command(args_conflicts_with_subcommands = true)]
     Submit(Box<Submit>),
     /// Submit a job, show its output, and exit with its code.
-    Run(Run),
+    Run(Box<Run>),
     /// List jobs.
     #[command(visible_aliases = ["list", "queue"])]
     Ps(Either<Ps>),

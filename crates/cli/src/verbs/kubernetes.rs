@@ -22,7 +22,7 @@ struct Session {
 }
 
 /// One verb.
-pub(super) fn run(out: Output, reach: &Reach, verb: Verb) -> Result<ExitCode, Failure> {
+pub(super) fn run(out: &Output, reach: &Reach, verb: Verb) -> Result<ExitCode, Failure> {
     let session = || -> Result<Session, Failure> {
         let cluster = Cluster::connect(None, reach.context.as_deref(), reach.namespace.as_deref())?;
         Ok(Session { cluster, out: out.clone() })

@@ -81,18 +81,18 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
     let Global { state, output, quiet, .. } = global;
     let out = Output::new(output, quiet);
     if let Some(reach) = cluster_of(&verb) {
-        return kubernetes::run(out, &reach, verb);
+        return kubernetes::run(&out, &reach, verb);
     }
     let session = Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out };
     match verb {
         Verb::Top(Top::Node(ref reach) | Top::Job(ref reach)) => {
             let reach = reach.clone();
-            kubernetes::run(session.out, &reach, verb)
+            kubernetes::run(&session.out, &reach, verb)
         }
         Verb::Up(up) => daemon::up(&session, up),
         Verb::Down => daemon::down(&session),
         Verb::Submit(submit) => submit::submit(&session, *submit),
-        Verb::Run(run) => submit::run(&session, run),
+        Verb::Run(run) => submit::run(&session, *run),
         Verb::Ps(ps) => jobs::ps(&session, &ps.verb),
         Verb::Get(one) => jobs::get(&session, &one.verb.job),
         Verb::Why(one) => jobs::why(&session, &one.verb.job),
@@ -138,6 +138,8 @@ fn cluster_of(verb: &Verb) -> Option<Reach> {
         },
         Verb::Top(Top::Node(reach) | Top::Job(reach)) => return Some(reach.clone()),
         Verb::Ps(either) => &either.reach,
+        // Types of jobs are there on clusters alone.
+        Verb::Get(either) if either.verb.kind.is_some() => return Some(either.reach.clone()),
         Verb::Get(either) => &either.reach,
         Verb::Why(either) => &either.reach,
         Verb::Logs(either) => &either.reach,

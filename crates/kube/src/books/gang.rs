@@ -18,6 +18,8 @@ pub(crate) struct Gang {
     pub(crate) job: Option<Submitted>,
     /// Why it is not handed in, or what the engine said when it was.
     pub(crate) waits: Option<Arc<str>>,
+    /// The sort of reason that its owner was told last, for want of pods.
+    pub(crate) said: Option<Arc<str>>,
 }
 
 /// A pod and where in its gang it belongs.
@@ -91,7 +93,7 @@ pub(crate) enum Stop {
 
 impl Gang {
     pub(crate) const fn new(key: GangKey) -> Self {
-        Self { key, pods: BTreeMap::new(), job: None, waits: None }
+        Self { key, pods: BTreeMap::new(), job: None, waits: None, said: None }
     }
 
     pub(crate) fn pod_ref(&self, name: &Arc<str>) -> Option<PodRef> {

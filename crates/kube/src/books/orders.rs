@@ -95,7 +95,19 @@ impl Books {
         let pods: Vec<PodRef> = unbound.filter_map(|(name, _)| gang.pod_ref(name)).collect();
         if !pods.is_empty() {
             self.calls.push(Call::Explain { pods, message: why.into() });
+            return;
         }
+        // A suspended owner has no pods that could say it. Once for each sort of reason: the rest of it changes all the time.
+        let word = why.split(':').next().unwrap_or_default();
+        if !gang.pods.is_empty() || gang.said.as_deref() == Some(word) {
+            return;
+        }
+        let Some(about) = self.spec(key).ok().flatten().and_then(|spec| spec.object) else { return };
+        if let Some(gang) = self.gangs.get_mut(key) {
+            gang.said = Some(word.into());
+        }
+        let tidings = Tidings { about, reason: "Waiting", is_warning: false, note: why.to_owned() };
+        self.calls.push(Call::Tell(Box::new(tidings)));
     }
 
     fn end_run(&mut self, run: Option<&Run>) {

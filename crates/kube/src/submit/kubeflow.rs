@@ -24,7 +24,7 @@ pub fn mpi_job(work: &Work, api_version: &str) -> Result<Vec<Manifest>, Refused>
         "runPolicy": run_policy(work),
         "mpiReplicaSpecs": { "Launcher": launcher, "Worker": worker },
     });
-    Ok(vec![manifest(work, api_version, "MPIJob", "mpijobs", spec)])
+    Ok(vec![manifest(work, api_version, "MPIJob", "mpijobs", &spec)])
 }
 
 /// A `PyTorchJob`: a master and the other workers.
@@ -42,7 +42,7 @@ pub fn pytorch_job(work: &Work, api_version: &str) -> Result<Vec<Manifest>, Refu
     if let Launch::Torchrun { per_pod } = work.launch {
         spec["nprocPerNode"] = json!(work.ranks(per_pod).to_string());
     }
-    Ok(vec![manifest(work, api_version, "PyTorchJob", "pytorchjobs", spec)])
+    Ok(vec![manifest(work, api_version, "PyTorchJob", "pytorchjobs", &spec)])
 }
 
 fn replica(work: &Work, container: &str, count: u32, command: Option<Value>, has_gpus: bool) -> Value {
@@ -59,7 +59,7 @@ fn run_policy(work: &Work) -> Value {
     policy
 }
 
-fn manifest(work: &Work, api_version: &str, kind: &str, plural: &'static str, spec: Value) -> Manifest {
+fn manifest(work: &Work, api_version: &str, kind: &str, plural: &'static str, spec: &Value) -> Manifest {
     let object =
         json!({ "apiVersion": api_version, "kind": kind, "metadata": work.metadata(), "spec": spec });
     Manifest { plural, object }

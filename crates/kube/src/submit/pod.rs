@@ -46,7 +46,7 @@ pub(super) fn template(work: &Work, container: Container<'_>) -> Value {
     set(&mut spec, "tolerations", tolerations(work));
     let pull: Vec<Value> = work.pull_secrets.iter().map(|name| json!({ "name": name })).collect();
     set(&mut spec, "imagePullSecrets", (!pull.is_empty()).then(|| json!(pull)));
-    set(&mut spec, "hostNetwork", work.host_network.then(|| json!(true)));
+    set(&mut spec, "hostNetwork", work.host_network.then_some(Value::Bool(true)));
     // Names of the cluster are still to be found from the host's network.
     set(&mut spec, "dnsPolicy", work.host_network.then(|| json!("ClusterFirstWithHostNet")));
     let mut metadata = json!({ "labels": work.labels() });
@@ -106,6 +106,7 @@ fn tolerations(work: &Work) -> Option<Value> {
 }
 
 /// A variable with a value.
+#[allow(clippy::needless_pass_by_value, reason = "numbers and texts alike, written where they are used")]
 pub(super) fn variable(name: &str, value: impl ToString) -> Value {
     json!({ "name": name, "value": value.to_string() })
 }
