@@ -93,6 +93,10 @@ impl Served {
     #[must_use]
     pub fn with(self, device_milli: u64, since: Timestamp, now: Timestamp) -> Self {
         let more = now.since(self.until.max(since)).saturating_mul(device_milli);
+        // Nothing is nothing, whenever it was looked at: what is not written down must not differ.
+        if more == 0 {
+            return self;
+        }
         Self { device_us: self.device_us.saturating_add(more), until: self.until.max(now) }
     }
 }

@@ -1,6 +1,9 @@
 //! How every run ends: all is healed, and then all work must end.
 
-use phalanx_model::{Admin, Change, DeviceMask, Input, Job, Node, Outcome, QueueBound, QueueReport, Reason};
+use phalanx_model::{
+    Admin, Change, DeviceMask, ForeignUse, Input, Job, Node, NodeSet, Outcome, QueueBound, QueueReport,
+    Reason,
+};
 
 use crate::{Failure, FailureKind, Faults, World};
 
@@ -9,12 +12,14 @@ const LIVENESS_MS: u64 = 30 * 24 * 3_600_000;
 const LIVENESS_TURNS: u64 = 200_000;
 
 impl World {
-    /// No more faults; every node is there, open, and ours alone; nobody is held back, and by these facts nobody is limited.
+    /// No more faults; every node is there, open, ours alone, and in every set; nobody is held back, and by these facts nobody is limited.
     pub(super) fn heal(&mut self, unlimited: &[Input]) -> Result<(), Failure> {
         self.set_faults(Faults::none());
         let nodes: Vec<Node> = self.declared().map(|(n, _)| n.clone()).collect();
         nodes.into_iter().try_for_each(|node| {
-            self.add_node(Node { admin: Admin::Open, foreign: DeviceMask::EMPTY, ..node })
+            let sets = super::kinds::SETS.into_iter().map(NodeSet::new).collect();
+            let node = Node { admin: Admin::Open, foreign: DeviceMask::EMPTY, sets, ..node };
+            self.add_node(Node { foreign_use: ForeignUse::default(), ..node })
         })?;
         let held = self.engine().jobs().filter(|(job, _)| job.turn.held_by.is_some());
         let release = |job| Input::JobReleased { job, by: "operator".to_owned() };

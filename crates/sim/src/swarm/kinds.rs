@@ -8,6 +8,9 @@ use phalanx_model::{
 use super::named;
 use crate::Rng;
 
+/// Sets that nodes may be in, in order.
+pub(super) const SETS: [&str; 2] = ["big", "new"];
+
 const GB: u64 = 1_000_000_000;
 
 /// Domains that share a resource.
@@ -43,7 +46,7 @@ pub(super) fn surround(node: &mut Node, rng: &mut Rng) {
         node.foreign_use.memory_bytes = rng.below(33) << 30;
         node.foreign_use.named.insert(named("nic"), rng.below(5));
     }
-    node.sets = ["big", "new"].into_iter().filter(|_| rng.chance(60)).map(NodeSet::new).collect();
+    node.sets = SETS.into_iter().filter(|_| rng.chance(60)).map(NodeSet::new).collect();
 }
 
 /// Half of the gangs ask for something more. What makes no sense together is refused, which is seen as well.
@@ -61,7 +64,7 @@ pub(super) fn vary(gang: &mut Gang, there: &[NodeName], rng: &mut Rng) {
     gang.needs.avoid = there.iter().filter(|_| rng.chance(4)).cloned().collect();
     gang.needs.prefer = there.iter().filter(|_| rng.chance(6)).cloned().collect();
     if rng.chance(15) {
-        gang.needs.within = Some(NodeSet::new(if rng.chance(50) { "big" } else { "new" }));
+        gang.needs.within = rng.pick(&SETS).map(|set| NodeSet::new(set));
     }
     if rng.chance(15) {
         let speed_milli = if rng.chance(50) { 400 } else { ModelNeed::AS_SAID };
