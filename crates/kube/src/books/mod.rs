@@ -378,7 +378,8 @@ impl Books {
                 }
             }
             Some(Whose::Others { .. }) => {
-                self.orphans.values_mut().for_each(|pods| drop(pods.remove(name)));
+                let here = self.orphans.iter_mut().filter(|(object, _)| &*object.namespace == namespace);
+                here.for_each(|(_, pods)| drop(pods.remove(name)));
                 if let Some(Whose::Others { node, requirements }) = self.pods.remove(&*path) {
                     self.count_other(node.as_deref(), &requirements, false);
                 }
@@ -488,8 +489,5 @@ impl Books {
     }
 }
 
-/// Owners that a pod names, as far as gangs depend on them.
-#[must_use]
-pub fn objects_wanted(pod: &api::Pod) -> Vec<ObjectRef> {
-    recognise::owners_wanted(pod).unwrap_or_default()
-}
+#[cfg(test)]
+mod tests;

@@ -32,8 +32,10 @@ const NOWHERE: &str = "unlabelled";
 pub(crate) struct NodeBook {
     nodes: BTreeMap<NodeName, Entry>,
     machines: Machines,
-    /// The sets of nodes that pods ask for, and how many of them do.
-    terms: BTreeMap<NodeTerms, u32>,
+    /// What is held on nodes: a pod may be heard of before its node is.
+    held: BTreeMap<NodeName, Holds>,
+    /// The sets of nodes that pods ask for, what the engine calls them, and how many pods do.
+    terms: BTreeMap<NodeTerms, (NodeSet, u32)>,
     /// Host ports that pods ask for. Each is a resource of which every node has one.
     ports: BTreeSet<ResourceName>,
     fabric: Option<topology::Levels>,
@@ -46,11 +48,15 @@ pub(crate) struct NodeBook {
 struct Entry {
     node: api::Node,
     path: Vec<DomainName>,
-    /// What pods of others hold here.
-    others: Held,
-    /// Devices that gangs of ours hold here.
-    ours: DeviceMask,
     told: Option<Node>,
+}
+
+#[derive(Default)]
+struct Holds {
+    /// What pods of others hold.
+    others: Held,
+    /// Devices that gangs of ours hold.
+    ours: DeviceMask,
 }
 
 impl NodeBook {
@@ -62,15 +68,12 @@ impl NodeBook {
         };
         match self.nodes.get_mut(&name) {
             Some(entry) => entry.node = node,
-            None => {
-                let (others, ours) = (Held::default(), DeviceMask::EMPTY);
-                self.nodes.insert(name.clone(), Entry { node, path: Vec::new(), others, ours, told: None });
-            }
+            None => drop(self.nodes.insert(name.clone(), Entry { node, path: Vec::new(), told: None })),
         }
         self.changed.insert(name);
     }
 
-    /// It is gone. Pods of others are forgotten with it.
+    /// It is gone. What pods hold there is known until they are gone as well.
     pub(crate) fn remove(&mut self, name: &str, facts: &mut Vec<Input>) {
         let Ok(name) = NodeName::new(name) else { return };
         self.changed.remove(&name);
@@ -82,37 +85,37 @@ impl NodeBook {
     /// A pod of somebody else came to a node, or left it.
     pub(crate) fn other(&mut self, node: &str, pod: &Requirements, is_there: bool) {
         let Ok(name) = NodeName::new(node) else { return };
-        let Some(entry) = self.nodes.get_mut(&name) else { return };
+        let held = self.held.entry(name.clone()).or_default();
         if is_there {
-            entry.others.add(pod);
+            held.others.add(pod);
         } else {
-            entry.others.remove(pod);
+            held.others.remove(pod);
         }
         self.changed.insert(name);
     }
 
     /// Devices that a gang of ours holds from now on, or no longer. What others hold is somewhere else.
     pub(crate) fn ours(&mut self, node: &NodeName, devices: DeviceMask, is_there: bool) {
-        let Some(entry) = self.nodes.get_mut(node) else { return };
-        entry.ours = if is_there { entry.ours.union(devices) } else { entry.ours.minus(devices) };
-        if machines::devices_held(&entry.others) > 0 {
+        let held = self.held.entry(node.clone()).or_default();
+        held.ours = if is_there { held.ours.union(devices) } else { held.ours.minus(devices) };
+        if machines::devices_held(&held.others) > 0 {
             self.changed.insert(node.clone());
         }
     }
 
     /// From now on every node says whether it is in this set.
     pub(crate) fn want_set(&mut self, terms: &NodeTerms) -> NodeSet {
-        let count = self.terms.entry(terms.clone()).or_insert_with(|| {
+        let (set, count) = self.terms.entry(terms.clone()).or_insert_with(|| {
             self.changed.extend(self.nodes.keys().cloned());
-            0
+            (NodeSet::new(&terms.to_string()), 0)
         });
         *count += 1;
-        NodeSet::new(&terms.to_string())
+        set.clone()
     }
 
     /// Nobody asks for it any more. Nodes go on saying it until they change.
     pub(crate) fn drop_set(&mut self, terms: &NodeTerms) {
-        if let Some(count) = self.terms.get_mut(terms) {
+        if let Some((_, count)) = self.terms.get_mut(terms) {
             *count -= 1;
             if *count == 0 {
                 self.terms.remove(terms);
@@ -215,23 +218,24 @@ impl NodeBook {
         let entry = self.nodes.get(name)?;
         let capacity = Capacity::of(&entry.node).ok()?;
         let machine = self.machines.of(name, &entry.node, &capacity, &self.ports);
-        let used = &entry.others.amounts;
+        let nothing = Holds::default();
+        let Holds { others, ours } = self.held.get(name).unwrap_or(&nothing);
+        let used = &others.amounts;
         let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
         let extended = used.extended.iter().filter(|(name, _)| !machines::is_device(name));
         named.extend(extended.filter_map(|(name, amount)| Some((machines::resource(name)?, *amount))));
-        named.extend(machines::pods().map(|pods| (pods, entry.others.pods)).filter(|(_, count)| *count > 0));
+        named.extend(machines::pods().map(|pods| (pods, others.pods)).filter(|(_, count)| *count > 0));
         named.extend(
             machines::storage().map(|disk| (disk, used.ephemeral_bytes)).filter(|(_, bytes)| *bytes > 0),
         );
-        let taken = entry.others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
+        let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
         named.extend(taken.map(|port| (port, 1)));
-        let foreign =
-            machines::highest(machine.device_mask().minus(entry.ours), machines::devices_held(&entry.others));
+        let foreign = machines::highest(machine.device_mask().minus(*ours), machines::devices_held(others));
         let mut sets: Vec<NodeSet> = self
             .terms
-            .keys()
-            .filter(|terms| terms.admits(&entry.node).is_ok())
-            .map(|terms| NodeSet::new(&terms.to_string()))
+            .iter()
+            .filter(|(terms, _)| terms.admits(&entry.node).is_ok())
+            .map(|(_, (set, _))| set.clone())
             .collect();
         sets.sort();
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };

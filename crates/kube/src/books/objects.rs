@@ -75,24 +75,10 @@ impl Books {
         }
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let owner = (types.kind.clone(), text(&object.metadata.namespace), text(&object.metadata.name));
-        // Most jobs own pods alone: they are remembered once something says that they own more.
-        let owned = match self.above.get_mut(&owner) {
-            Some(above) => {
-                above.object = (!is_gone).then(|| slim(object));
-                above.is_resumable = is_resumable(object);
-                above.owned.clone()
-            }
-            None if !is_gone => {
-                let above = Above {
-                    object: Some(slim(object)),
-                    is_resumable: is_resumable(object),
-                    owned: BTreeSet::new(),
-                };
-                self.above.insert(owner.clone(), above);
-                BTreeSet::new()
-            }
-            None => BTreeSet::new(),
-        };
+        let above = self.above.entry(owner.clone()).or_default();
+        above.object = (!is_gone).then(|| slim(object));
+        above.is_resumable = is_resumable(object);
+        let owned = above.owned.clone();
         if is_gone && owned.is_empty() {
             self.above.remove(&owner);
         }

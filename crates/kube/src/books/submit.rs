@@ -48,7 +48,7 @@ impl Books {
             Err(why) => return self.wait(key, why),
         };
         match self.job(now, key, spec.as_ref(), seats) {
-            Ok((job, submitted)) => self.submit(now, key, job, submitted, facts),
+            Ok((job, submitted)) => self.submit(key, job, submitted, facts),
             Err(why) => self.wait(key, why.into()),
         }
     }
@@ -105,14 +105,7 @@ impl Books {
         told.is_resumable || above.is_some_and(|above| above.is_resumable)
     }
 
-    fn submit(
-        &mut self,
-        now: Timestamp,
-        key: &GangKey,
-        job: Job,
-        mut submitted: Submitted,
-        facts: &mut Vec<Input>,
-    ) {
+    fn submit(&mut self, key: &GangKey, job: Job, mut submitted: Submitted, facts: &mut Vec<Input>) {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
@@ -137,7 +130,6 @@ impl Books {
             None => facts.push(Input::JobSubmitted { job: Box::new(job) }),
         }
         gang.job = Some(submitted);
-        let _ = now;
     }
 
     /// The pods that exist of gangs that hold places.
