@@ -9,8 +9,8 @@ use super::indexed::host;
 use super::pod::variable;
 use super::{Manifest, Refused, Work};
 
-/// Where the key is seen: where SSH looks for it.
-const KEYS: &str = "/root/.ssh";
+/// Where the key is seen: in nobody's home, since images run as different users.
+const KEYS: &str = "/etc/phalanx/ssh";
 const HOSTS: &str = "/tmp/phalanx-hostfile";
 /// Not that of a daemon that the host may have.
 const SSH_PORT: u16 = 2_222;
@@ -22,9 +22,9 @@ mkdir -p /run/sshd
 ssh-keygen -A >/dev/null
 sshd="$(command -v sshd || echo /usr/sbin/sshd)"
 if [ "$JOB_COMPLETION_INDEX" != 0 ]; then
-  exec "$sshd" -D -e -p SSH_PORT -o StrictModes=no
+  exec "$sshd" -D -e -p SSH_PORT -o StrictModes=no -o AuthorizedKeysFile=KEYS/authorized_keys
 fi
-"$sshd" -p SSH_PORT -o StrictModes=no
+"$sshd" -p SSH_PORT -o StrictModes=no -o AuthorizedKeysFile=KEYS/authorized_keys
 : > HOSTFILE
 rank=0
 while [ "$rank" -lt "$PHALANX_WORLD_SIZE" ]; do
@@ -36,10 +36,10 @@ done
 exec "$@"
 "#;
 
-const SSH_OPTIONS: &str = "-p SSH_PORT -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
+const SSH_OPTIONS: &str = "-p SSH_PORT -i KEYS/id_ecdsa -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
 
 fn ssh_options() -> String {
-    SSH_OPTIONS.replace("SSH_PORT", &SSH_PORT.to_string())
+    SSH_OPTIONS.replace("SSH_PORT", &SSH_PORT.to_string()).replace("KEYS", KEYS)
 }
 
 /// So many ranks in each pod, see [`Work::ranks`].
@@ -47,6 +47,7 @@ pub(super) fn command(work: &Work, per_pod: u32) -> Value {
     let script = SCRIPT
         .replace("SSH_OPTIONS", &ssh_options())
         .replace("SSH_PORT", &SSH_PORT.to_string())
+        .replace("KEYS", KEYS)
         .replace("HOSTFILE", HOSTS)
         .replace("JOB_NAME-$rank.JOB_NAME", &host_pattern(work))
         .replace("SLOTS", &work.ranks(per_pod).to_string());
