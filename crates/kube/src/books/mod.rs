@@ -112,6 +112,8 @@ pub enum Call {
         pod: PodRef,
         node: NodeName,
         member: MemberId,
+        /// What has to be ready first, in this order.
+        before: Vec<Step>,
         annotations: BTreeMap<String, String>,
     },
     /// Takes pods away, or has their owner do it.
@@ -136,6 +138,13 @@ pub enum Call {
     },
     /// Says once what happened to a gang, on its object or its first pod.
     Tell(Box<Tidings>),
+}
+
+/// What a pod needs before it is bound. If one fails the pod is not bound, and its gang is taken back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A merge patch. With a `resourceVersion` in its metadata it fails where somebody else was faster.
+    Patch { path: String, patch: serde_json::Value },
 }
 
 /// An event of a gang, for people.

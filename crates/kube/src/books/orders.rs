@@ -190,6 +190,7 @@ impl Books {
                 },
                 node: slot.node.clone(),
                 member: id,
+                before: Vec::new(),
                 annotations: note.annotations(size),
             });
         }

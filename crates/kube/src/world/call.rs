@@ -1,21 +1,20 @@
 //! What the books ask the API for. A call is repeated while that can help and its time is not over; what it means is
 //! never decided here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::client::Body;
-use phalanx_model::{FailureClass, MemberId, NodeName};
+use phalanx_model::MemberId;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
+use super::bind::bind;
 use super::desk::Message;
 use super::explain::Explainer;
 use super::serve::Metrics;
-use crate::api::Pod;
 use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
 use crate::gang::Suspend;
 
@@ -28,7 +27,7 @@ const OTHERS: usize = 8;
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
 /// Between two tries.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Caller {
     client: Client,
@@ -58,7 +57,7 @@ impl Caller {
     pub(super) async fn run(self, mut calls: mpsc::UnboundedReceiver<Call>) {
         while let Some(call) = calls.recv().await {
             match call {
-                Call::Bind { pod, node, member, annotations } => {
+                Call::Bind { pod, node, member, before, annotations } => {
                     // Waiting here keeps the pods of one gang together.
                     let Ok(permit) = Arc::clone(&self.bindings).acquire_owned().await else { return };
                     self.explainer.forget(&pod);
@@ -66,7 +65,7 @@ impl Caller {
                     let (begun, metrics) = (Instant::now(), self.metrics.clone());
                     let until = begun + self.binding;
                     tokio::spawn(async move {
-                        let result = bind(&client, &pod, &node, annotations, until).await;
+                        let result = bind(&client, &pod, &node, &before, annotations, until).await;
                         drop(permit);
                         metrics.bound(if result.is_ok() { "bound" } else { "failed" }, begun.elapsed());
                         answer(&desk, member, result);
@@ -114,58 +113,6 @@ impl Caller {
 /// The desk lives as long as the process.
 fn answer(desk: &Sender<Message>, member: MemberId, result: Result<(), Unbound>) {
     let _ = desk.send(Message::Event(Event::Bound { member, result }));
-}
-
-/// Binds a pod and writes what was decided for it onto it, in one call.
-async fn bind(
-    client: &Client,
-    pod: &PodRef,
-    node: &NodeName,
-    annotations: BTreeMap<String, String>,
-    until: Instant,
-) -> Result<(), Unbound> {
-    let binding = json!({
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": { "name": &*pod.name, "namespace": &*pod.namespace, "uid": &*pod.uid, "annotations": annotations },
-        "target": { "apiVersion": "v1", "kind": "Node", "name": node.as_str() },
-    });
-    let path = format!("{}/binding", path_of(pod));
-    let body = binding.to_string().into_bytes();
-    let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
-    loop {
-        let Err(error) = send(client, "POST", &path, "application/json", body.clone()).await else {
-            return Ok(());
-        };
-        match error.code() {
-            Some(404) => return Err(lost(format!("pod {} is gone", pod.name))),
-            // An earlier try may have been the one that succeeded.
-            Some(409) => {
-                if is_bound(client, pod, node).await {
-                    return Ok(());
-                }
-                return Err(lost(format!("pod {} could not be bound to {node}: {error}", pod.name)));
-            }
-            code if may_pass(code) && Instant::now() + PAUSE < until => {
-                tokio::time::sleep(error.pause()).await
-            }
-            code => {
-                if may_pass(code) && is_bound(client, pod, node).await {
-                    return Ok(());
-                }
-                return Err(lost(format!("pod {} could not be bound to {node}: {error}", pod.name)));
-            }
-        }
-    }
-}
-
-async fn is_bound(client: &Client, pod: &PodRef, node: &NodeName) -> bool {
-    let Ok(text) = send(client, "GET", &path_of(pod), "application/json", Vec::new()).await else {
-        return false;
-    };
-    let there: Result<Pod, _> = serde_json::from_str(&text);
-    there
-        .is_ok_and(|there| there.uid() == &*pod.uid && there.spec.node_name.as_deref() == Some(node.as_str()))
 }
 
 /// Takes the pods of a gang away: by their owner where that costs it nothing, and otherwise one by one.
@@ -255,7 +202,7 @@ pub(super) async fn repeat(
 }
 
 /// Too many requests, trouble of the server, or no answer at all.
-const fn may_pass(code: Option<u16>) -> bool {
+pub(super) const fn may_pass(code: Option<u16>) -> bool {
     matches!(code, None | Some(429 | 500..=599))
 }
 
@@ -282,7 +229,7 @@ impl CallError {
         }
     }
 
-    fn pause(&self) -> Duration {
+    pub(super) fn pause(&self) -> Duration {
         match self {
             Self::Refused { after: Some(after), .. } => *after,
             _ => PAUSE,
@@ -291,7 +238,7 @@ impl CallError {
 }
 
 /// One request. Longer than [`ANSWER`] nobody waits for one.
-async fn send(
+pub(super) async fn send(
     client: &Client,
     method: &str,
     path: &str,

@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `watch` | lists and watches, as events |
+//! | `bind` | one pod to its node |
 //! | `call` | bindings, evictions, suspensions |
 //! | `explain` | reasons, written slowly and late |
 //! | `lease` | leadership |
@@ -11,6 +12,7 @@
 //! | `serve` | health and metrics |
 //! | `run` | all of it together |
 
+mod bind;
 mod call;
 mod desk;
 mod explain;
