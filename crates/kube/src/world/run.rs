@@ -60,8 +60,9 @@ pub enum SchedulerError {
 /// When leadership is lost, or something has to be begun anew, see [`SchedulerError`].
 pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let start = |error: std::io::Error| SchedulerError::Start(error.to_string());
+    // One worker does thousands of calls a second; a second one mostly wakes the first.
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(start)?;
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(start)?;
     let client = runtime
         .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref()))
         .map_err(SchedulerError::Config)?
