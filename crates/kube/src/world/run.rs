@@ -1,5 +1,6 @@
 //! The scheduler as a process: it lists, waits for the lease, decides, and stops when the lease is lost.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::call::{self, Caller};
 use super::desk::{Desk, KubeWorld, Message};
-use super::lease::LeaseSettings;
+use super::lease::{LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::{lease, watch};
 use crate::books::{Books, Options};
 use crate::crd;
-use crate::gang::{Source, is_owner_of_owners};
+use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
 use crate::user::connect;
 
 /// How a scheduler is to run.
@@ -63,16 +64,16 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(start)?;
     let client = runtime
-        .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref()))
+        .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref(), Some(SILENCE)))
         .map_err(SchedulerError::Config)?
         .0;
     let (sender, messages) = mpsc::channel();
     let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
-    let has_queues = found.own.iter().any(|kind| kind == "Queue");
     let unlisted = {
         let _inside = runtime.enter();
         watch_all(&client, found, &sender)
     };
+    runtime.spawn(watch_new(client.clone(), sender.clone(), unlisted.clone()));
     let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
@@ -91,15 +92,17 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         unlisted,
         metrics: metrics.clone(),
         is_ready,
-        has_queues,
+        has_queues: false,
         is_new: false,
         reported: Instant::now(),
     };
     // 0 until this process leads.
     let epoch = Arc::new(AtomicU64::new(0));
+    let term = Term::endless();
     runtime.spawn(lead(
         client.clone(),
         settings.lease.clone(),
+        term.clone(),
         call::ANSWER,
         Arc::clone(&epoch),
         sender.clone(),
@@ -115,7 +118,9 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
     {
         let _inside = runtime.enter();
-        tokio::spawn(Caller::new(client.clone(), sender.clone(), settings.binding, metrics).run(receiver));
+        tokio::spawn(
+            Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics).run(receiver),
+        );
     }
     let engine = Engine::new(Epoch(epoch.load(Ordering::Acquire)), EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
@@ -136,6 +141,12 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     Ok(())
 }
 
+/// Between two looks at what is served.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+
+/// A connection on which nothing comes for so long is dead: lists are in pages, and watches end before.
+const SILENCE: Duration = Duration::from_secs(75);
+
 /// Why it stopped, where somebody asked it to.
 const TOLD: &str = "told to stop";
 
@@ -154,14 +165,26 @@ async fn end_in_order(desk: mpsc::Sender<Message>) {
 async fn lead(
     client: Client,
     settings: Option<LeaseSettings>,
+    term: Term,
     calls: Duration,
     epoch: Arc<AtomicU64>,
     desk: mpsc::Sender<Message>,
 ) {
     let Some(settings) = settings else { return epoch.store(1, Ordering::Release) };
-    let held = lease::acquire(&client, &settings, calls, say).await;
-    epoch.store(held.transitions, Ordering::Release);
-    let why = held.keep(client, settings).await;
+    let held = lease::acquire(&client, &settings, say).await;
+    let (leaders, follows_another) = (held.transitions, held.follows_another);
+    // It is kept while the calls of an old leader run out.
+    let decides = async {
+        if follows_another {
+            tokio::time::sleep(calls).await;
+        }
+        epoch.store(leaders, Ordering::Release);
+        std::future::pending::<String>().await
+    };
+    let why = tokio::select! {
+        why = held.keep(client, settings, term) => why,
+        why = decides => why,
+    };
     let _ = desk.send(Message::Stop(why));
 }
 
@@ -174,7 +197,15 @@ struct Kinds {
 }
 
 async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
-    let discovery = Discovery::new(client.clone()).run().await?;
+    // Not all groups: of those that others serve by servers of their own some are always down.
+    let groups: BTreeSet<&str> = KINDS
+        .iter()
+        .map(|kind| kind.group)
+        .chain(suspendable().map(|(group, _)| group))
+        .chain([crd::GROUP])
+        .collect();
+    let groups: Vec<&str> = groups.into_iter().collect();
+    let discovery = Discovery::new(client.clone()).filter(&groups).run().await?;
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
     for group in discovery.groups() {
         for (kind, can) in group.resources_by_stability() {
@@ -192,35 +223,56 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
 
 /// Begins all watches; the names of their first lists.
 fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
-    fn begin<K>(
-        list: &'static str,
-        (api, convert): (Api<K>, watch::Convert<K>),
-        desk: &mpsc::Sender<Message>,
-        lists: &mut Vec<&'static str>,
-    ) where
-        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    {
-        lists.push(list);
-        tokio::spawn(watch::watch(api, list, desk.clone(), convert));
-    }
     let mut lists = Vec::new();
     begin("nodes", watch::nodes(client), desk, &mut lists);
     begin("pods", watch::pods(client), desk, &mut lists);
     begin("namespaces", watch::namespaces(client), desk, &mut lists);
+    watch_kinds(client, kinds, desk, &mut lists);
+    lists
+}
+
+/// Watches those kinds that are not watched yet.
+fn watch_kinds(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, lists: &mut Vec<&'static str>) {
     for kind in &kinds.own {
         match kind.as_str() {
-            "Queue" => begin("queues", watch::queues(client), desk, &mut lists),
-            "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, &mut lists),
-            "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, &mut lists),
+            "Queue" => begin("queues", watch::queues(client), desk, lists),
+            "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, lists),
+            "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, lists),
             _ => {}
         }
     }
     for kind in kinds.gangs {
-        // As many as there are kinds, for as long as the process lives.
-        let list: &'static str = format!("{}.{}", kind.plural, kind.group).leak();
-        begin(list, watch::objects(client, &kind), desk, &mut lists);
+        let list = format!("{}.{}", kind.plural, kind.group);
+        if !lists.contains(&&*list) {
+            // As many as there are kinds, for as long as the process lives.
+            begin(list.leak(), watch::objects(client, &kind), desk, lists);
+        }
     }
-    lists
+}
+
+fn begin<K>(
+    list: &'static str,
+    (api, convert): (Api<K>, watch::Convert<K>),
+    desk: &mpsc::Sender<Message>,
+    lists: &mut Vec<&'static str>,
+) where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    if !lists.contains(&list) {
+        lists.push(list);
+        tokio::spawn(watch::watch(api, list, desk.clone(), convert));
+    }
+}
+
+/// What is served only later, because its operator is installed after this process began, is watched from then on.
+async fn watch_new(client: Client, desk: mpsc::Sender<Message>, mut lists: Vec<&'static str>) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match kinds(&client).await {
+            Ok(kinds) => watch_kinds(&client, kinds, &desk, &mut lists),
+            Err(error) => drop(desk.send(Message::Trouble(format!("kinds that are served: {error}")))),
+        }
+    }
 }
 
 /// For whoever reads the log.
