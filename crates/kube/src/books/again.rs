@@ -38,8 +38,7 @@ impl Before {
     /// Whether a pod is where this start put it.
     fn has(&self, note: &Note, pod: &Known) -> bool {
         let slot = self.placement.slots.get(note.rank as usize);
-        note.attempt == self.attempt
-            && slot.is_some_and(|slot| pod.node.as_ref() == Some(&slot.node) && slot.devices == note.devices)
+        note.attempt == self.attempt && slot.is_some_and(|slot| pod.is_at(slot))
     }
 }
 
@@ -91,8 +90,10 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
             *holder = Some((name, pod));
         }
     }
-    let is_there = |(seat, holder): (&Seat, &Option<(&Arc<str>, &Pod)>)| {
-        holder.is_none_or(|(name, _)| seat.pod.as_ref() == Some(name))
+    let is_there = |(seat, holder): (&Seat, &Option<(&Arc<str>, &Pod)>)| match holder {
+        Some((name, _)) => seat.pod.as_ref() == Some(*name),
+        // It is to be bound there.
+        None => seat.pod.as_ref().and_then(|name| gang.pods.get(name)).is_none_or(is_free),
     };
     let usual = gang.seats(spec).and_then(|seats| super::submit::by_request(seats).map_err(Into::into));
     if let Ok(usual) = usual

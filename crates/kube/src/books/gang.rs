@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{JobId, NodeName, Placement, Timestamp};
+use phalanx_model::{JobId, Placement, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
@@ -226,11 +226,5 @@ impl Submitted {
     /// Whether every pod that has to be there before a start is there.
     pub(crate) fn is_complete(&self) -> bool {
         self.seats.iter().all(|seat| seat.pod.is_some() || seat.is_late)
-    }
-}
-
-impl Run {
-    pub(crate) fn node(&self, rank: usize) -> Option<&NodeName> {
-        self.placement.slots.get(rank).map(|slot| &slot.node)
     }
 }

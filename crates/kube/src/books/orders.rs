@@ -289,6 +289,10 @@ impl Books {
         let Gang { pods, job, .. } = gang;
         let (Some(submitted), Some(pod)) = (job.as_mut(), pods.get(name)) else { return };
         if submitted.rank_of(name).is_none() && !pod.known.is_going && !pod.known.is_over() {
+            // It has a place, and not here.
+            if pod.known.node.is_some() {
+                return;
+            }
             let Some(free) = submitted.seat_for(pod) else {
                 let message =
                     "not supported: its gang has started, and pods that join later do not start".into();
@@ -307,10 +311,10 @@ impl Books {
             attempt: run.attempt,
             rank: u32::try_from(rank).unwrap_or(u32::MAX),
         };
-        let place = run.node(rank).cloned();
+        let is_there = run.placement.slots.get(rank).is_some_and(|slot| pod.known.is_at(slot));
         let Some(member) = run.members.get_mut(rank) else { return };
         let Some(node) = &pod.known.node else { return };
-        if place.as_ref() != Some(node) {
+        if !is_there {
             let detail = format!("was bound to {node} by somebody else");
             return self.exit(id, Exit::failed(FailureClass::Infrastructure, detail));
         }

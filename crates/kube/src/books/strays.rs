@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DeviceMask, NodeName};
+use phalanx_model::{DeviceMask, NodeName, Slot};
 
 use super::gang::{Gang, Pod};
 use super::{Books, Call};
@@ -24,18 +24,20 @@ impl Gang {
     fn strays_now(&self) -> BTreeMap<Arc<str>, Stray> {
         let submitted = self.job.as_ref();
         let placed = submitted.and_then(|job| Some((&job.seats, &job.run.as_ref()?.placement.slots)));
-        let at_home: BTreeMap<&Arc<str>, &NodeName> = placed
+        let at_home: BTreeMap<&Arc<str>, &Slot> = placed
             .into_iter()
             .flat_map(|(seats, slots)| seats.iter().zip(slots))
-            .filter_map(|(seat, slot)| Some((seat.pod.as_ref()?, &slot.node)))
+            .filter_map(|(seat, slot)| Some((seat.pod.as_ref()?, slot)))
             .collect();
         let stray = |(name, pod): (&Arc<str>, &Pod)| {
             let known = &pod.known;
             let node = known.node.as_ref().filter(|_| !known.is_over())?;
+            if at_home.get(name).is_some_and(|slot| known.is_at(slot)) {
+                return None;
+            }
             let devices = known.noted.as_ref().map_or(DeviceMask::EMPTY, |note| note.devices);
             let requirements = Arc::clone(&known.requirements);
-            let is_at_home = at_home.get(name) == Some(&node);
-            (!is_at_home).then(|| (Arc::clone(name), Stray { node: node.clone(), devices, requirements }))
+            Some((Arc::clone(name), Stray { node: node.clone(), devices, requirements }))
         };
         self.pods.iter().filter_map(stray).collect()
     }

@@ -216,7 +216,7 @@ mod tests {
         assert!(!term.is_over());
         let now = Instant::now();
         term.lasts_until(now + Duration::from_secs(3_600));
-        assert!(!term.clone().is_over());
+        assert!(!term.is_over());
         term.lasts_until(now);
         assert!(term.is_over());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -68,11 +68,16 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         .map_err(SchedulerError::Config)?
         .0;
     let (sender, messages) = mpsc::channel();
-    let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
-    let unlisted = {
+    // What every cluster has is listed while it says what else it serves.
+    let mut unlisted = {
         let _inside = runtime.enter();
-        watch_all(&client, found, &sender)
+        watch_core(&client, &sender)
     };
+    let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
+    {
+        let _inside = runtime.enter();
+        watch_found(&client, found, &sender, &mut unlisted);
+    }
     runtime.spawn(watch_new(client.clone(), sender.clone(), unlisted.clone()));
     let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
@@ -93,23 +98,15 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         metrics: metrics.clone(),
         is_ready,
         has_queues: false,
+        epoch: None,
         is_new: false,
         reported: Instant::now(),
     };
-    // 0 until this process leads.
-    let epoch = Arc::new(AtomicU64::new(0));
     let term = Term::endless();
-    runtime.spawn(lead(
-        client.clone(),
-        settings.lease.clone(),
-        term.clone(),
-        call::ANSWER,
-        Arc::clone(&epoch),
-        sender.clone(),
-    ));
+    runtime.spawn(lead(client.clone(), settings.lease.clone(), term.clone(), sender.clone()));
     runtime.spawn(end_in_order(sender.clone()));
-    let facts = match desk.gather(|| epoch.load(Ordering::Acquire) > 0) {
-        Ok(facts) => facts,
+    let (epoch, facts) = match desk.gather() {
+        Ok(begun) => begun,
         Err(why) if why == TOLD => return Ok(()),
         Err(why) => return Err(SchedulerError::Stopped(why)),
     };
@@ -122,7 +119,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
             Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics).run(receiver),
         );
     }
-    let engine = Engine::new(Epoch(epoch.load(Ordering::Acquire)), EngineConfig::default());
+    let engine = Engine::new(epoch, EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
     pump.begin(&facts).map_err(|error| SchedulerError::Start(error.to_string()))?;
     drop(facts);
@@ -162,23 +159,16 @@ async fn end_in_order(desk: mpsc::Sender<Message>) {
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
-async fn lead(
-    client: Client,
-    settings: Option<LeaseSettings>,
-    term: Term,
-    calls: Duration,
-    epoch: Arc<AtomicU64>,
-    desk: mpsc::Sender<Message>,
-) {
-    let Some(settings) = settings else { return epoch.store(1, Ordering::Release) };
+async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk: mpsc::Sender<Message>) {
+    let Some(settings) = settings else { return drop(desk.send(Message::Leads(Epoch(1)))) };
     let held = lease::acquire(&client, &settings, say).await;
     let (leaders, follows_another) = (held.transitions, held.follows_another);
     // It is kept while the calls of an old leader run out.
     let decides = async {
         if follows_another {
-            tokio::time::sleep(calls).await;
+            tokio::time::sleep(call::ANSWER).await;
         }
-        epoch.store(leaders, Ordering::Release);
+        let _ = desk.send(Message::Leads(Epoch(leaders)));
         std::future::pending::<String>().await
     };
     let why = tokio::select! {
@@ -205,7 +195,12 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
         .chain([crd::GROUP])
         .collect();
     let groups: Vec<&str> = groups.into_iter().collect();
-    let discovery = Discovery::new(client.clone()).filter(&groups).run().await?;
+    let discovery = || Discovery::new(client.clone()).filter(&groups);
+    // In one call, where the server can answer so.
+    let discovery = match discovery().run_aggregated().await {
+        Ok(discovery) => discovery,
+        Err(_) => discovery().run().await?,
+    };
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
     for group in discovery.groups() {
         for (kind, can) in group.resources_by_stability() {
@@ -221,18 +216,17 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     Ok(kinds)
 }
 
-/// Begins all watches; the names of their first lists.
-fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
+/// Begins to watch what every cluster has; the names of the first lists.
+fn watch_core(client: &Client, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
     let mut lists = Vec::new();
     begin("nodes", watch::nodes(client), desk, &mut lists);
     begin("pods", watch::pods(client), desk, &mut lists);
     begin("namespaces", watch::namespaces(client), desk, &mut lists);
-    watch_kinds(client, kinds, desk, &mut lists);
     lists
 }
 
-/// Watches those kinds that are not watched yet.
-fn watch_kinds(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, lists: &mut Vec<&'static str>) {
+/// The same for what this one serves, as far as it is not watched yet.
+fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, lists: &mut Vec<&'static str>) {
     for kind in &kinds.own {
         match kind.as_str() {
             "Queue" => begin("queues", watch::queues(client), desk, lists),
@@ -250,6 +244,17 @@ fn watch_kinds(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, list
     }
 }
 
+/// What is served only later, because its operator is installed after this process began, is watched from then on.
+async fn watch_new(client: Client, desk: mpsc::Sender<Message>, mut lists: Vec<&'static str>) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match kinds(&client).await {
+            Ok(kinds) => watch_found(&client, kinds, &desk, &mut lists),
+            Err(error) => drop(desk.send(Message::Trouble(format!("kinds that are served: {error}")))),
+        }
+    }
+}
+
 fn begin<K>(
     list: &'static str,
     (api, convert): (Api<K>, watch::Convert<K>),
@@ -261,17 +266,6 @@ fn begin<K>(
     if !lists.contains(&list) {
         lists.push(list);
         tokio::spawn(watch::watch(api, list, desk.clone(), convert));
-    }
-}
-
-/// What is served only later, because its operator is installed after this process began, is watched from then on.
-async fn watch_new(client: Client, desk: mpsc::Sender<Message>, mut lists: Vec<&'static str>) {
-    loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        match kinds(&client).await {
-            Ok(kinds) => watch_kinds(&client, kinds, &desk, &mut lists),
-            Err(error) => drop(desk.send(Message::Trouble(format!("kinds that are served: {error}")))),
-        }
     }
 }
 

@@ -218,7 +218,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (sender, messages) = std::sync::mpsc::channel();
         let (api, convert) = nodes(&runtime.block_on(async { client() }));
-        let watching = runtime.block_on(async { tokio::spawn(watch(api, "nodes", sender, convert)) });
+        let watching = runtime.spawn(watch(api, "nodes", sender, convert));
         let mut told = Vec::new();
         runtime.block_on(async {
             // Far longer than two lists take.
