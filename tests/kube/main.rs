@@ -3,10 +3,14 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod conformance;
 mod crds;
+mod deadlines;
 mod deploy;
 mod differential;
+mod discovery;
 mod dra;
+mod faults;
 mod gangs;
 mod queues;
 mod restarts;
