@@ -205,7 +205,10 @@ impl Books {
                     Some(State::Over(exit)) if exit.is_success() || !makes_pods => {
                         (Member::Exited, MemberState::Exited(exit.clone()))
                     }
-                    Some(State::Over(_)) | None if is_due && !seat.is_late => {
+                    // Its pod comes when the others run.
+                    None if seat.is_late && (is_whole || is_due) => (Member::Running, MemberState::Running),
+                    None if seat.is_late => (Member::Bound, MemberState::Ready),
+                    Some(State::Over(_)) | None if is_due => {
                         self.vacant.insert((until, id));
                         (Member::Vacant { until }, MemberState::Running)
                     }
@@ -218,7 +221,8 @@ impl Books {
                 *member = is;
                 found.push(Input::MemberObserved { member: id, state });
             }
-            if is_due {
+            // Otherwise the engine orders the start again.
+            if is_due || is_whole {
                 self.bind_if_complete(&key);
             }
         }

@@ -162,7 +162,9 @@ impl Books {
         for ((seat, slot), (member, id)) in
             seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))
         {
-            let can_bind = matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
+            let is_kept = seat.is_late && matches!(member, Member::Bound | Member::Running);
+            let is_open = matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
+            let can_bind = is_kept || is_open;
             let Some(name) = seat.pod.as_ref().filter(|_| can_bind) else {
                 // Its place is kept: the others need not wait for it.
                 if seat.is_late && *member == Member::Placed && seat.pod.is_none() {
@@ -172,6 +174,10 @@ impl Books {
                 continue;
             };
             let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
+            // The others may run for long; its own binding is all that is waited for.
+            if is_kept {
+                *member = Member::Vacant { until: Timestamp(u64::MAX) };
+            }
             let note = Note {
                 rank: id.rank,
                 devices: slot.devices,
@@ -210,7 +216,7 @@ impl Books {
             if *member == Member::Bound && (is_alone || runs || seat.is_late) {
                 *member = Member::Running;
                 self.facts.push(Input::MemberReleased { member: id });
-            } else if *member == Member::Spared {
+            } else if *member == Member::Spared || (seat.is_late && matches!(member, Member::Vacant { .. })) {
                 self.facts.push(Input::MemberReleased { member: id });
             }
         }

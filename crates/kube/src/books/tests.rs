@@ -202,3 +202,76 @@ fn a_pod_that_is_where_its_gang_is_not_is_counted_and_taken_back() {
     };
     assert_eq!(&*pods[0].name, "g-2");
 }
+
+/// Two workers that run, by a start that had to be ready long ago, and their launcher where there is one.
+fn mpi_again(has_launcher: bool) -> (Books, Vec<Input>) {
+    let template = |gpus: u32| {
+        let limits = if gpus > 0 { json!({ "nvidia.com/gpu": "1" }) } else { json!({ "cpu": "1" }) };
+        json!({ "spec": { "schedulerName": "phalanx", "containers": [{ "name": "c", "resources": { "limits": limits } }] } })
+    };
+    let job = json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+        "metadata": { "namespace": "x", "name": "m", "uid": "m" },
+        "spec": { "mpiReplicaSpecs": {
+            "Launcher": { "replicas": 1, "template": template(0) },
+            "Worker": { "replicas": 2, "template": template(1) },
+        } },
+    });
+    let mut books = books();
+    books.observe(NOW, node());
+    books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    for at in 0..2 {
+        books.observe(NOW, mpi_pod("worker", at, true));
+    }
+    if has_launcher {
+        books.observe(NOW, mpi_pod("launcher", 0, false));
+    }
+    let facts = books.begin(NOW);
+    (books, facts)
+}
+
+fn mpi_pod(role: &str, at: u32, is_bound: bool) -> Event {
+    let Event::Pod(mut pod) = member(at, "Running", is_bound.then_some((at, "a 0; a 1; a -"))) else {
+        panic!()
+    };
+    pod.metadata.name = Some(format!("m-{role}-{at}"));
+    pod.metadata.uid = pod.metadata.name.clone();
+    let labels =
+        [("job-name", "m".to_owned()), ("replica-type", role.to_owned()), ("replica-index", at.to_string())];
+    pod.metadata.labels =
+        Some(labels.map(|(key, text)| (format!("training.kubeflow.org/{key}"), text)).into());
+    let owner = &mut pod.metadata.owner_references.as_mut().unwrap()[0];
+    (owner.api_version, owner.kind, owner.name) = ("kubeflow.org/v1".into(), "MPIJob".into(), "m".into());
+    if role == "launcher" {
+        pod.status.phase = Some("Pending".to_owned());
+        // As the operator makes it: with a container that goes first and asks for more than the template.
+        let spec = json!({ "schedulerName": "phalanx",
+            "initContainers": [{ "name": "kubectl-delivery", "resources": { "limits": { "ephemeral-storage": "5Gi" } } }],
+            "containers": [{ "name": "c", "resources": { "limits": { "cpu": "1" } } }] });
+        pod.spec = serde_json::from_value(spec).unwrap();
+    }
+    Event::Pod(pod)
+}
+
+fn binds(books: &mut Books, name: &str) -> bool {
+    books.calls().iter().any(|call| matches!(call, Call::Bind { pod, .. } if &*pod.name == name))
+}
+
+/// It was lost with the restart, and the workers with it.
+#[test]
+fn workers_whose_launcher_has_not_come_yet_go_on_after_a_restart() {
+    let (mut books, facts) = mpi_again(false);
+    let (phase, members) = again(&facts).unwrap();
+    assert!(matches!(phase, Phase::Running { .. }), "{phase:?}");
+    assert_eq!(members.get(&2), Some(&MemberState::Running), "{members:?}");
+    // It came when all others ran, was not what its template says, and was never bound.
+    books.observe(NOW, mpi_pod("launcher", 0, false));
+    books.settle(NOW);
+    assert!(binds(&mut books, "m-launcher-0"));
+}
+
+#[test]
+fn a_launcher_that_waits_is_bound_after_a_restart() {
+    let (mut books, _) = mpi_again(true);
+    assert!(binds(&mut books, "m-launcher-0"));
+}
