@@ -12,6 +12,7 @@ mod discovery;
 mod dra;
 mod faults;
 mod gangs;
+mod operators;
 mod queues;
 mod restarts;
 mod submit;
