@@ -3,11 +3,16 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod conformance;
 mod crds;
+mod deadlines;
 mod deploy;
 mod differential;
+mod discovery;
 mod dra;
+mod faults;
 mod gangs;
+mod operators;
 mod queues;
 mod restarts;
 mod submit;
