@@ -8,6 +8,9 @@ mod deploy;
 mod differential;
 mod dra;
 mod gangs;
+#[path = "../../crates/kube/tests/kubelet/mod.rs"]
+mod kubelet;
+mod nodes;
 mod queues;
 mod restarts;
 mod submit;

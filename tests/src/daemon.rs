@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::books;
+use phalanx_kube::gang::NodesUsed;
+use phalanx_kube::plugin::Injection;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
@@ -30,10 +33,13 @@ fn main() -> ExitCode {
         [verb, kubeconfig, lease_s, namespace] if verb.as_os_str() == "scheduler" => {
             told(schedule(kubeconfig, lease_s, namespace))
         }
+        [verb, kubeconfig, node, machine, kubelet] if verb.as_os_str() == "node" => {
+            told(serve_node(kubeconfig, node, machine, kubelet))
+        }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -72,6 +78,7 @@ fn schedule(kubeconfig: &Path, lease_s: &Path, namespace: &Path) -> Result<(), B
         queue: QueueName::new("default")?,
         ready_ms: 60_000,
         vacant_ms: 20_000,
+        nodes: NodesUsed::All,
     };
     let binding = Duration::from_secs(10);
     Ok(world::run(&Settings {
@@ -80,6 +87,24 @@ fn schedule(kubeconfig: &Path, lease_s: &Path, namespace: &Path) -> Result<(), B
         books,
         binding,
         lease,
+        listen: None,
+    })?)
+}
+
+/// The agent of a node, with the device plugin.
+fn serve_node(kubeconfig: &Path, node: &Path, machine: &Path, kubelet: &Path) -> Result<(), Box<dyn Error>> {
+    let plugin = PluginSettings {
+        kubelet: kubelet.into(),
+        injection: Injection::Environment,
+        look_every: Duration::from_millis(100),
+    };
+    Ok(agent::run(&agent::Settings {
+        kubeconfig: Some(kubeconfig.into()),
+        context: None,
+        node: node.display().to_string(),
+        hardware: Hardware::File(machine.into()),
+        every: Duration::from_millis(200),
+        plugin: Some(plugin),
         listen: None,
     })?)
 }

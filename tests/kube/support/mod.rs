@@ -74,6 +74,52 @@ impl Cluster {
         self.schedulers.len() - 1
     }
 
+    /// Starts the agent of a node, as somebody, with a description of its machine and the folder of its kubelet.
+    pub(crate) fn serve_node(
+        &mut self,
+        kubeconfig: &Path,
+        node: &str,
+        machine: &Path,
+        kubelet: &Path,
+    ) -> u32 {
+        let log = || Stdio::from(File::options().create(true).append(true).open(&self.log).unwrap());
+        let child = Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
+            .arg("node")
+            .arg(kubeconfig)
+            .arg(node)
+            .args([machine, kubelet])
+            .stdin(Stdio::null())
+            .stdout(log())
+            .stderr(log())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        self.schedulers.push(child);
+        pid
+    }
+
+    /// Waits for the process that was started last to end by itself.
+    pub(crate) fn until_ended(&mut self) -> std::process::ExitStatus {
+        let mut child = self.schedulers.pop().unwrap();
+        let began = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            if began.elapsed() > PATIENCE {
+                let _ = child.kill();
+                child.wait().unwrap();
+                panic!("it did not end:\n{}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the processes wrote so far.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// Ends a scheduler at once, as a lost machine would.
     pub(crate) fn kill(&mut self, scheduler: usize) {
         let child = &mut self.schedulers[scheduler];
@@ -112,7 +158,7 @@ impl Cluster {
                 return found;
             }
             if began.elapsed() > PATIENCE {
-                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let log = self.said();
                 let seats: Vec<String> = self.seats().iter().map(|seat| format!("{seat:?}")).collect();
                 panic!(
                     "{what} did not happen; the scheduler said:\n{log}\nand pods are\n{}",

@@ -13,11 +13,13 @@
 //! | `sharing` | queues, policy, namespaces |
 //! | `submit` | a gang as a job of the engine |
 //! | `orders` | starts and stops, and what became of them |
+//! | `moved` | devices that the kubelet gave instead of the chosen ones |
 //! | `needs` | what pods need, in the engine's words |
 
 mod classes;
 mod gang;
 mod machines;
+mod moved;
 mod needs;
 mod nodes;
 mod objects;
@@ -31,7 +33,7 @@ use std::sync::Arc;
 
 use kube::api::DynamicObject;
 use phalanx_model::{
-    FadedUse, FailureClass, Input, JobId, Machine, MemberId, NodeName, QueueName, QueueReport, SyncKind,
+    DeviceMask, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport, SyncKind,
     Timestamp,
 };
 
@@ -45,6 +47,7 @@ use objects::{Above, Owner, Told};
 use pods::{Known, Note, State};
 use sharing::Sharing;
 
+pub use machines::Found;
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
@@ -61,6 +64,8 @@ pub struct Options {
     pub ready_ms: u64,
     /// How long a rank stays without a pod before its gang counts as broken.
     pub vacant_ms: u64,
+    /// New gangs go to these; on all others what runs is counted and stays.
+    pub nodes: recognise::NodesUsed,
 }
 
 /// Something that a watch told.
@@ -89,7 +94,7 @@ pub enum Event {
     /// The machine that a node's agent found there, or none any more.
     Found {
         node: String,
-        machine: Option<Arc<Machine>>,
+        found: Option<Found>,
     },
     /// What became of a call.
     Bound {
@@ -179,6 +184,8 @@ pub struct Books {
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
     vacant: BTreeSet<(Timestamp, MemberId)>,
+    /// Ranks whose pods have other devices than those that were chosen, until the engine is told.
+    moved: BTreeMap<MemberId, DeviceMask>,
     /// The first lists are complete.
     has_begun: bool,
     facts: Vec<Input>,
@@ -206,8 +213,8 @@ impl Books {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
+            nodes: NodeBook::new(options.nodes),
             options,
-            nodes: NodeBook::default(),
             sharing: Sharing::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
@@ -220,6 +227,7 @@ impl Books {
             changed: BTreeSet::new(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
+            moved: BTreeMap::new(),
             has_begun: false,
             facts: Vec::new(),
             calls: Vec::new(),
@@ -239,7 +247,7 @@ impl Books {
             Event::QueueGone(name) => self.sharing.queue_gone(&name),
             Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
             Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
-            Event::Found { node, machine } => self.nodes.found(&node, machine),
+            Event::Found { node, found } => self.nodes.found(&node, found),
             Event::Bound { member, result } => self.bound(member, result),
         }
     }
@@ -279,6 +287,7 @@ impl Books {
             return Vec::new();
         }
         self.end_vacancies(now);
+        self.settle_moved();
         if self.nodes.has_news() || self.sharing.has_news() {
             self.reconsider();
         }

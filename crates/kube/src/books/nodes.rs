@@ -4,10 +4,9 @@
 //! are one drawing of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use phalanx_model::{
-    DeviceMask, DomainName, ForeignUse, Input, LevelName, Levels, Machine, Node, NodeName, NodeSet,
+    Admin, DeviceMask, DomainName, ForeignUse, Input, LevelName, Levels, Node, NodeName, NodeSet,
     ResourceName,
 };
 use phalanx_shell::cost;
@@ -15,7 +14,7 @@ use phalanx_shell::cost;
 use super::machines::{self, Machines};
 use super::needs;
 use crate::api;
-use crate::gang::topology;
+use crate::gang::{NodesUsed, topology};
 use crate::judge::{Capacity, Held, NodeTerms, Requirements};
 
 /// Every cluster has this level, around all that its labels tell.
@@ -30,6 +29,7 @@ const NOWHERE: &str = "unlabelled";
 /// What is known of the nodes.
 #[derive(Default)]
 pub(crate) struct NodeBook {
+    used: NodesUsed,
     nodes: BTreeMap<NodeName, Entry>,
     machines: Machines,
     /// What is held on nodes: a pod may be heard of before its node is.
@@ -60,6 +60,10 @@ struct Holds {
 }
 
 impl NodeBook {
+    pub(crate) fn new(used: NodesUsed) -> Self {
+        Self { used, ..Self::default() }
+    }
+
     pub(crate) fn observe(&mut self, node: api::Node) {
         let Ok(name) = NodeName::new(node.name()) else { return };
         self.is_fabric_stale |= match self.nodes.get(&name) {
@@ -103,6 +107,18 @@ impl NodeBook {
         }
     }
 
+    /// Devices that gangs of ours hold on a node, all of them.
+    pub(crate) fn ours_are(&mut self, node: &NodeName, devices: DeviceMask) {
+        self.held.entry(node.clone()).or_default().ours = devices;
+        self.changed.insert(node.clone());
+    }
+
+    /// The devices of a node as the engine knows it.
+    pub(crate) fn devices(&self, node: &NodeName) -> DeviceMask {
+        let told = self.nodes.get(node).and_then(|entry| entry.told.as_ref());
+        told.map_or(DeviceMask::EMPTY, |node| node.machine.device_mask())
+    }
+
     /// From now on every node says whether it is in this set.
     pub(crate) fn want_set(&mut self, terms: &NodeTerms) -> NodeSet {
         let (set, count) = self.terms.entry(terms.clone()).or_insert_with(|| {
@@ -130,9 +146,9 @@ impl NodeBook {
     }
 
     /// The machine that the node agent found on a node, or nothing any more.
-    pub(crate) fn found(&mut self, node: &str, machine: Option<Arc<Machine>>) {
+    pub(crate) fn found(&mut self, node: &str, found: Option<machines::Found>) {
         let Ok(name) = NodeName::new(node) else { return };
-        self.machines.found(name.clone(), machine);
+        self.machines.found(name.clone(), found);
         if self.nodes.contains_key(&name) {
             self.changed.insert(name);
         }
@@ -230,7 +246,9 @@ impl NodeBook {
         );
         let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
         named.extend(taken.map(|port| (port, 1)));
-        let foreign = machines::highest(machine.device_mask().minus(*ours), machines::devices_held(others));
+        let lost = self.machines.lost(name, &machine);
+        let open = machine.device_mask().minus(*ours).minus(lost);
+        let foreign = machines::highest(open, machines::devices_held(others)).union(lost);
         let mut sets: Vec<NodeSet> = self
             .terms
             .iter()
@@ -239,7 +257,14 @@ impl NodeBook {
             .collect();
         sets.sort();
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
-        Some(Node { foreign, foreign_use, sets, ..Node::new(name.clone(), entry.path.clone(), machine) })
+        let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
+        Some(Node {
+            admin,
+            foreign,
+            foreign_use,
+            sets,
+            ..Node::new(name.clone(), entry.path.clone(), machine)
+        })
     }
 }
 

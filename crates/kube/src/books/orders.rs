@@ -303,6 +303,13 @@ impl Books {
             let detail = format!("was bound to {node} by somebody else");
             return self.exit(id, Exit::failed(FailureClass::Infrastructure, detail));
         }
+        let noted = pod.known.noted.as_ref().filter(|note| note.attempt == run.attempt);
+        let chosen = run.placement.slots.get(rank).map(|slot| slot.devices);
+        if let Some(note) = noted.filter(|note| Some(note.devices) != chosen) {
+            self.moved.insert(id, note.devices);
+        } else {
+            self.moved.remove(&id);
+        }
         if matches!(member, Member::Placed | Member::Binding) {
             *member = Member::Bound;
             self.facts.push(Input::MemberReady { member: id });

@@ -4,6 +4,7 @@ use phalanx_model::{Input, Node, QueueName, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Books, Event, Options};
+use crate::gang::NodesUsed;
 
 const NOW: Timestamp = Timestamp(1_000);
 
@@ -13,6 +14,7 @@ fn books() -> Books {
         queue: QueueName::new("default").unwrap(),
         ready_ms: 1_000,
         vacant_ms: 1_000,
+        nodes: NodesUsed::All,
     })
 }
 

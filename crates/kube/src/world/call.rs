@@ -24,7 +24,7 @@ const BINDINGS: usize = 32;
 const OTHERS: usize = 8;
 
 /// Longer nobody waits for an answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
 /// Between two tries.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);

@@ -141,13 +141,19 @@ const TOLD: &str = "told to stop";
 
 /// SIGTERM and SIGINT end the process in order.
 async fn end_in_order(desk: mpsc::Sender<Message>) {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
-    let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return };
+    if told_to_end().await.is_ok() {
+        let _ = desk.send(Message::Stop(TOLD.to_owned()));
+    }
+}
+
+/// Until SIGTERM or SIGINT comes.
+pub(crate) async fn told_to_end() -> std::io::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    let _ = desk.send(Message::Stop(TOLD.to_owned()));
+    Ok(())
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
@@ -224,6 +230,6 @@ fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec
 }
 
 /// For whoever reads the log.
-pub(super) fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     eprintln!("{} {what}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ"));
 }

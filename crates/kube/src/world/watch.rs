@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::desk::Message;
-use crate::books::Event;
+use crate::books::{Event, Found};
 use crate::{api, crd};
 
 /// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
@@ -141,9 +141,13 @@ pub(super) fn topologies(client: &Client) -> (Api<crd::NodeTopology>, Convert<cr
     let convert = Convert {
         there: Box::new(|found: crd::NodeTopology| Event::Found {
             node: found.name_any(),
-            machine: found.spec.machine().ok().map(Arc::new),
+            found: found
+                .spec
+                .machine()
+                .ok()
+                .map(|machine| Found { machine: Arc::new(machine), lost: found.spec.lost() }),
         }),
-        lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), machine: None }),
+        lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), found: None }),
     };
     (Api::all(client.clone()), convert)
 }
