@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use phalanx_controlplane::{Api, ControlPlane, Error, Options};
+use phalanx_kube::books::CLUSTER_KINDS;
 use phalanx_kube::gang::{KINDS, suspendable};
 use phalanx_kube::rights::{Right, of_cluster, of_lease};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, PODS, job, pod};
+use crate::fabric::{create_members, group};
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
 
 const NAMESPACE: &str = "phalanx-system";
 const SCHEDULER: &str = "phalanx-scheduler";
@@ -248,8 +250,9 @@ pub(crate) fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
 fn create_foreign_kinds(cluster: &Cluster) {
     let owners = [("trainer.kubeflow.org", "TrainJob", "trainjobs"), ("ray.io", "RayJob", "rayjobs")];
     let kinds = KINDS.iter().map(|kind| (kind.group, kind.kind, kind.plural)).chain(owners);
-    for (group, kind, plural) in kinds.filter(|(group, ..)| !matches!(*group, "batch" | "scheduling.k8s.io"))
-    {
+    let scoped = kinds.map(|kind| (kind, true)).chain(CLUSTER_KINDS.into_iter().map(|kind| (kind, false)));
+    let foreign = scoped.filter(|((group, ..), _)| !matches!(*group, "batch" | "scheduling.k8s.io"));
+    for ((group, kind, plural), is_namespaced) in foreign {
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -257,16 +260,14 @@ fn create_foreign_kinds(cluster: &Cluster) {
                 "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
             "spec": {
                 "group": group,
-                "scope": "Namespaced",
+                "scope": if is_namespaced { "Namespaced" } else { "Cluster" },
                 "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
                     {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
             },
         });
         cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
-        cluster.until(plural, |cluster| {
-            cluster.api().get(&format!("/apis/{group}/v1/namespaces/default/{plural}")).ok()
-        });
+        cluster.until(plural, |cluster| cluster.api().get(&format!("/apis/{group}/v1/{plural}")).ok());
     }
 }
 
@@ -348,6 +349,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     crate::queues::define(&cluster);
     let queue = json!({"apiVersion": "phalanx.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "default"}, "spec": {}});
     cluster.create(crate::queues::QUEUES, &queue);
+    cluster.create(crate::fabric::FABRICS, &crate::fabric::fabric(&json!({"preset": "auto"})));
     create_suspended(&cluster);
     for (name, value) in [("low", 10), ("high", 1_000)] {
         let class = json!({
@@ -386,6 +388,9 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     cluster.until_runs("alone", 1);
     cluster.create(JOBS, &of_class(job("top", 1, 8, &json!({})), "high"));
     cluster.until_runs("top", 1);
+    // A group of upstream that waits says so.
+    cluster.create(POD_GROUPS, &group("group", 1, Some("low")));
+    create_members(&cluster, "group", 1, 8);
     // What waits is told why; what has had its time is taken away.
     cluster.create(PODS, &of_class(pod("waits", 8), "low"));
     cluster.until_explained("waits", "");

@@ -7,6 +7,7 @@ mod crds;
 mod deploy;
 mod differential;
 mod dra;
+mod fabric;
 mod gangs;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;

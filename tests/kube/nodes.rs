@@ -28,8 +28,7 @@ fn uuid(device: usize) -> String {
 fn describe(path: &Path, devices: impl IntoIterator<Item = usize>) {
     let devices: Vec<Value> =
         devices.into_iter().map(|device| json!({"index": device, "uuid": uuid(device)})).collect();
-    let profile =
-        json!({"version": "1.0", "device_defaults": {"name": "NVIDIA H100 80GB HBM3"}, "devices": devices});
+    let profile = json!({"system": {"nvml_version": "12.560.35"}, "device_defaults": {"name": "NVIDIA H100 80GB HBM3"}, "devices": devices});
     std::fs::write(path, profile.to_string()).unwrap();
 }
 
@@ -59,6 +58,15 @@ impl Machine {
 
     fn file(&self) -> PathBuf {
         self.folder.path().join("machine.json")
+    }
+
+    /// The kubelet ends and starts anew: it removes the sockets of all plugins.
+    fn restart_kubelet(&mut self) {
+        self.kubelet.server.abort();
+        let folder = self.folder.path().join("device-plugins");
+        std::fs::remove_file(folder.join("phalanx-gpu.sock")).unwrap();
+        let _inside = self.runtime.enter();
+        self.kubelet = Kubelet::start(&folder, None);
     }
 
     /// From now on a pod has these devices, whatever was chosen for it.
@@ -128,11 +136,14 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     cluster.until_runs("b", 1);
     let [a, b] = ["a", "b"].map(|name| devices_of(&cluster, name).unwrap());
     assert_eq!([&*a, &*b], ["0-1", "2-3"]);
-    // What was chosen is what the kubelet is told to prefer, until it is had.
+    // The kubelet asks for them by their names.
     let mut plugin = machine.runtime.block_on(machine.kubelet.plugin());
     let answer = machine.runtime.block_on(plugin.allocate(allocation(&[&uuid(2), &uuid(3)])));
     let envs = answer.unwrap().into_inner().container_responses.remove(0).envs;
     assert_eq!(envs["NVIDIA_VISIBLE_DEVICES"], format!("{},{}", uuid(2), uuid(3)));
+
+    machine.restart_kubelet();
+    machine.runtime.block_on(machine.kubelet.plugin());
 
     // The kubelet exchanged them, and then gave one of them others.
     machine.gives("a", [2, 3]);
@@ -167,7 +178,9 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
 
     // The process before it is the scheduler: the agent ends in order.
     kill(Pid::from_raw(i32::try_from(agent).unwrap()), Signal::SIGTERM).unwrap();
-    cluster.until("the end of the agent", |cluster| cluster.said().contains("told to stop").then_some(()));
+    cluster.until("the end of the agent", |cluster| {
+        cluster.said().contains("node=node-00000 told to stop").then_some(())
+    });
 }
 
 fn label(cluster: &Cluster, node: usize, labels: &Value) {
@@ -195,13 +208,14 @@ fn a_node_that_is_given_back_gets_nothing_new_and_keeps_what_runs() {
     cluster.create(JOBS, &job("second", 1, 4, &json!({})));
     assert_eq!(nodes_of(&cluster.until_runs("second", 1)), ["node-00000"]);
     assert_eq!(nodes_of(&cluster.until_runs("first", 1)), ["node-00001"]);
-    cluster.create(JOBS, &job("third", 1, 8, &json!({})));
-    let waits = cluster.until("a pod of third", |cluster| {
-        cluster.seats().into_iter().find(|seat| seat.gang == "third").map(|seat| seat.name)
+    cluster.create(JOBS, &job("third", 1, 4, &json!({})));
+    assert_eq!(nodes_of(&cluster.until_runs("third", 1)), ["node-00000"]);
+    cluster.create(JOBS, &job("fourth", 1, 4, &json!({})));
+    let waits = cluster.until("a pod of fourth", |cluster| {
+        cluster.seats().into_iter().find(|seat| seat.gang == "fourth").map(|seat| seat.name)
     });
     cluster.until_explained(&waits, "");
     label(&cluster, 1, &json!({"phalanx.dev/schedule": null}));
-    cluster.create(JOBS, &job("fourth", 1, 4, &json!({})));
-    cluster.until_runs("fourth", 1);
+    assert_eq!(nodes_of(&cluster.until_runs("fourth", 1)), ["node-00001"]);
     assert_disjoint(&cluster.seats());
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::books::CLUSTER_KINDS;
 use crate::gang::{KINDS, suspendable};
 
 /// Verbs on resources of one API group.
@@ -41,10 +42,11 @@ pub fn of_cluster() -> Vec<Right> {
         right("", ["namespaces", "nodes", "pods"], WATCH, "what there is, and who uses it"),
         right(
             crate::crd::GROUP,
-            ["nodetopologies", "queues", "sharepolicies"],
+            ["fabrics", "nodetopologies", "queues", "sharepolicies"],
             WATCH,
-            "how the cluster is shared",
+            "how the cluster is shared and laid out",
         ),
+        right(crate::crd::GROUP, ["fabrics/status"], &["patch"], "what was made of the fabric"),
         right(crate::crd::GROUP, ["queues/status"], &["patch"], "how a queue stands"),
         right("events.k8s.io", ["events"], &["create"], "what happened to a gang"),
         right("", ["pods"], &["get"], "whether a binding that got no clear answer was made"),
@@ -53,6 +55,9 @@ pub fn of_cluster() -> Vec<Right> {
         right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
         right("", ["pods/status"], &["patch"], "why a pod waits: the condition PodScheduled"),
     ];
+    let named = "what objects name: classes of priority, domains of nodes";
+    rights.extend(CLUSTER_KINDS.iter().map(|(group, _, plural)| right(group, [*plural], WATCH, named)));
+    rights.push(right("scheduling.k8s.io", ["podgroups/status"], &["patch"], "whether a group is scheduled"));
     let by_group = |all: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
         let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (group, plural) in all {

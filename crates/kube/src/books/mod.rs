@@ -7,7 +7,9 @@
 //! |---|---|
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
-//! | `classes` | priorities, as classes of the engine |
+//! | `fabric` | where the levels of the network come from |
+//! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
+//! | `cluster` | objects of the cluster as a whole that others define |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sharing` | queues, policy, namespaces |
@@ -17,6 +19,8 @@
 //! | `needs` | what pods need, in the engine's words |
 
 mod classes;
+mod cluster;
+mod fabric;
 mod gang;
 mod machines;
 mod moved;
@@ -25,6 +29,7 @@ mod nodes;
 mod objects;
 mod orders;
 mod pods;
+mod priorities;
 mod sharing;
 mod submit;
 
@@ -45,8 +50,10 @@ use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use pods::{Known, Note, State};
+use priorities::Priorities;
 use sharing::Sharing;
 
+pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use machines::Found;
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 
@@ -86,6 +93,8 @@ pub enum Event {
     QueueGone(String),
     /// The policy of the cluster, or that there is none any more.
     Policy(Option<Box<crd::SharePolicy>>),
+    /// How the network is laid out, or that nobody says so any more.
+    Fabric(Option<Box<crd::Fabric>>),
     /// A namespace with its labels, or that it is gone.
     Namespace {
         name: String,
@@ -141,6 +150,15 @@ pub enum Call {
         name: String,
         status: Box<crd::QueueStatus>,
     },
+    FabricStatus {
+        status: Box<crd::FabricStatus>,
+    },
+    /// Says on a group of upstream whether it is scheduled.
+    Group {
+        about: ObjectRef,
+        is_scheduled: bool,
+        message: Arc<str>,
+    },
     /// Says once what happened to a gang, on its object or its first pod.
     Tell(Box<Tidings>),
 }
@@ -167,6 +185,7 @@ pub struct Books {
     options: Options,
     nodes: NodeBook,
     sharing: Sharing,
+    priorities: Priorities,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -216,6 +235,7 @@ impl Books {
             nodes: NodeBook::new(options.nodes),
             options,
             sharing: Sharing::default(),
+            priorities: Priorities::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
@@ -246,6 +266,7 @@ impl Books {
             Event::Queue(queue) => self.sharing.queue_seen(*queue),
             Event::QueueGone(name) => self.sharing.queue_gone(&name),
             Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
+            Event::Fabric(fabric) => self.nodes.see_fabric(|book| book.see(fabric.map(|fabric| *fabric))),
             Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
             Event::Found { node, found } => self.nodes.found(&node, found),
             Event::Bound { member, result } => self.bound(member, result),
@@ -288,7 +309,7 @@ impl Books {
         }
         self.end_vacancies(now);
         self.settle_moved();
-        if self.nodes.has_news() || self.sharing.has_news() {
+        if self.nodes.has_news() | self.sharing.has_news() | self.priorities.take_news() {
             self.reconsider();
         }
         let mut facts = std::mem::take(&mut self.facts);
@@ -306,6 +327,7 @@ impl Books {
 
     /// Calls that are to be made now.
     pub fn calls(&mut self) -> Vec<Call> {
+        self.calls.extend(self.nodes.fabric_calls());
         std::mem::take(&mut self.calls)
     }
 
@@ -438,6 +460,7 @@ impl Books {
                 value: pod.spec.priority.unwrap_or(0),
                 is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
             },
+            class: recognise::names::PRIORITY_LABELS.iter().find_map(|key| pod.label(key)).map(Into::into),
             barred: bad.or(gated).or(unsupported).map(Into::into),
         }
     }

@@ -6,19 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, DeviceMask, DomainName, ForeignUse, Input, LevelName, Levels, Node, NodeName, NodeSet,
+    Admin, DeviceMask, DomainName, ForeignUse, Input, LevelCost, LevelName, Levels, Node, NodeName, NodeSet,
     ResourceName,
 };
 use phalanx_shell::cost;
 
+use super::fabric::FabricBook;
 use super::machines::{self, Machines};
-use super::needs;
+use super::{Call, needs};
 use crate::api;
-use crate::gang::{NodesUsed, topology};
+use crate::gang::NodesUsed;
+use crate::gang::topology::{self, ROOT};
 use crate::judge::{Capacity, Held, NodeTerms, Requirements};
-
-/// Every cluster has this level, around all that its labels tell.
-const ROOT: &str = "cluster";
 
 /// The level of single nodes.
 const NODE: &str = "node";
@@ -39,8 +38,11 @@ pub(crate) struct NodeBook {
     /// Host ports that pods ask for. Each is a resource of which every node has one.
     ports: BTreeSet<ResourceName>,
     fabric: Option<topology::Levels>,
+    /// Where the levels come from.
+    said: FabricBook,
     /// As the engine knows them.
     levels: Option<Levels>,
+    level_costs: Option<BTreeMap<LevelName, LevelCost>>,
     changed: BTreeSet<NodeName>,
     is_fabric_stale: bool,
 }
@@ -154,6 +156,16 @@ impl NodeBook {
         }
     }
 
+    /// What was said of the fabric changed.
+    pub(crate) fn see_fabric(&mut self, see: impl FnOnce(&mut FabricBook) -> bool) {
+        self.is_fabric_stale |= see(&mut self.said);
+    }
+
+    /// What is to be written of the fabric.
+    pub(crate) fn fabric_calls(&mut self) -> Vec<Call> {
+        self.said.calls()
+    }
+
     /// Something is to be told.
     pub(crate) fn has_news(&self) -> bool {
         self.is_fabric_stale || !self.changed.is_empty()
@@ -171,9 +183,11 @@ impl NodeBook {
 
     /// What changed since the last time, as facts; what each node is reached by stays its name.
     pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
-        if std::mem::take(&mut self.is_fabric_stale) {
+        let is_drawn = std::mem::take(&mut self.is_fabric_stale);
+        if is_drawn {
             self.draw_fabric(facts);
         }
+        let level_costs = self.said.level_costs();
         let changed = std::mem::take(&mut self.changed);
         let mut news = Vec::new();
         let mut is_new_shape = false;
@@ -187,16 +201,23 @@ impl NodeBook {
                 news.push(Input::NodeObserved { node: Box::new(node) });
             }
         }
-        if is_new_shape && self.machines.learn(news.iter().filter_map(observed)) {
-            let table = cost::compile(self.machines.samples(), &BTreeMap::new());
+        let is_new_shape = is_new_shape && self.machines.learn(news.iter().filter_map(observed));
+        let is_new_link = is_drawn && self.level_costs.as_ref() != Some(&level_costs);
+        if is_new_shape || is_new_link {
+            let mut table = cost::compile(self.machines.samples(), &level_costs);
+            if let Ok(root) = DomainName::new(ROOT) {
+                self.said.add_domain_costs(&root, &mut table);
+            }
             facts.push(Input::CostsCompiled { table });
+            self.level_costs = Some(level_costs);
         }
         facts.extend(news);
     }
 
     /// Where every node stands by its labels; levels that changed are told before the nodes.
     fn draw_fabric(&mut self, facts: &mut Vec<Input>) {
-        let fabric = topology::Levels::by_labels(self.nodes.values().map(|entry| &entry.node), None);
+        let fabric = self.said.levels(self.nodes.values().map(|entry| &entry.node), self.fabric.take());
+        self.said.report(&fabric, self.nodes.keys());
         let above: Vec<LevelName> = [ROOT]
             .into_iter()
             .filter_map(|name| LevelName::new(name).ok())

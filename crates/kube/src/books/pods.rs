@@ -42,6 +42,8 @@ pub(crate) struct Known {
     pub(crate) has_owner: bool,
     pub(crate) noted: Option<Note>,
     pub(crate) priority: Priority,
+    /// The class that a label of it names, as Kueue and KAI have them.
+    pub(crate) class: Option<Arc<str>>,
     /// Why it is not to start, whatever is free.
     pub(crate) barred: Option<Arc<str>>,
 }

@@ -22,6 +22,9 @@ pub const OURS: &str = "topology";
 /// The value of it, and of ours, that gives a node back.
 pub const GIVEN_BACK: &str = "default";
 
+/// Labels that name the class of a pod's priority: Kueue's, and KAI's.
+pub const PRIORITY_LABELS: [&str; 2] = [kueue::PRIORITY, kai::PRIORITY];
+
 pub(super) mod batch {
     pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 }

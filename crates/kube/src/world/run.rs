@@ -21,7 +21,7 @@ use super::desk::{Desk, KubeWorld, Message};
 use super::lease::LeaseSettings;
 use super::serve::{self, Metrics};
 use super::{lease, watch};
-use crate::books::{Books, Options};
+use crate::books::{Books, Options, is_of_cluster};
 use crate::crd;
 use crate::gang::{Source, is_owner_of_owners};
 use crate::user::connect;
@@ -165,7 +165,7 @@ async fn lead(client: Client, settings: Option<LeaseSettings>, calls: Duration, 
 
 /// What this cluster serves of what is watched.
 struct Kinds {
-    /// They say which pods are gangs, each in the version that is the most stable.
+    /// They say which pods are gangs, and what such objects name, each in the version that is the most stable.
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
     own: Vec<String>,
@@ -180,7 +180,8 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
     for group in discovery.groups() {
         for (kind, can) in group.resources_by_stability() {
-            let says = Source::of_kind(&kind.group, &kind.kind).is_some();
+            let says =
+                Source::of_kind(&kind.group, &kind.kind).is_some() || is_of_cluster(&kind.group, &kind.kind);
             if (says || is_owner_of_owners(&kind.group, &kind.kind)) && can.supports_operation(verbs::WATCH) {
                 kinds.gangs.push(kind);
             } else if kind.group == crd::GROUP {
@@ -207,6 +208,7 @@ fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, list
         match kind.as_str() {
             "Queue" => begin("queues", watch::queues(client), desk, lists),
             "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, lists),
+            "Fabric" => begin("fabrics", watch::fabrics(client), desk, lists),
             "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, lists),
             _ => {}
         }

@@ -136,6 +136,14 @@ pub(super) fn policies(client: &Client) -> (Api<crd::SharePolicy>, Convert<crd::
     (Api::all(client.clone()), convert)
 }
 
+pub(super) fn fabrics(client: &Client) -> (Api<crd::Fabric>, Convert<crd::Fabric>) {
+    let convert = Convert {
+        there: Box::new(|fabric| Event::Fabric(Some(Box::new(fabric)))),
+        lost: Box::new(|_, _| Event::Fabric(None)),
+    };
+    (Api::all(client.clone()), convert)
+}
+
 /// A topology that contradicts itself is none: the node is then as its labels say.
 pub(super) fn topologies(client: &Client) -> (Api<crd::NodeTopology>, Convert<crd::NodeTopology>) {
     let convert = Convert {
