@@ -6,12 +6,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_kube::crd;
 use phalanx_kube::plugin::RESOURCE;
+use phalanx_kube::plugin::proto::plugin as wire;
 use phalanx_kube::rights::{Right, of_device_plugin, of_node};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::deploy::{audited, create, until_may, uses};
-use crate::kubelet::{Holdings, Kubelet, allocation, serve_pods};
+use crate::kubelet::{Holdings, Kubelet, PATIENCE, allocation, serve_pods};
 use crate::queues;
 use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
 
@@ -143,7 +144,7 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     assert_eq!(envs["NVIDIA_VISIBLE_DEVICES"], format!("{},{}", uuid(2), uuid(3)));
 
     machine.restart_kubelet();
-    machine.runtime.block_on(machine.kubelet.plugin());
+    let mut plugin = machine.runtime.block_on(machine.kubelet.plugin());
 
     // The kubelet exchanged them, and then gave one of them others.
     machine.gives("a", [2, 3]);
@@ -165,13 +166,32 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
         (devices.len() == 8 && devices[6]["unhealthy"] == true).then_some(())
     });
 
+    let unhealthy = async {
+        let mut lists = plugin.list_and_watch(wire::Empty {}).await.unwrap().into_inner();
+        loop {
+            let now = lists.message().await.unwrap().unwrap().devices;
+            let lost: Vec<String> = now
+                .into_iter()
+                .filter(|device| device.health == "Unhealthy")
+                .map(|device| device.id)
+                .collect();
+            if !lost.is_empty() {
+                return lost;
+            }
+        }
+    };
+    let unhealthy = async { tokio::time::timeout(PATIENCE, unhealthy).await.unwrap() };
+    assert_eq!(machine.runtime.block_on(unhealthy), [uuid(6)]);
+
     // Who deletes the object has it written again.
     cluster.api().delete(TOPOLOGY).unwrap();
     cluster.until("the topology again", |cluster| cluster.api().get(TOPOLOGY).ok());
 
     let rights: Vec<Right> = of_node().into_iter().chain(of_device_plugin()).collect();
     let log = cluster.plane.audit_log();
-    let needed = uses(&rights);
+    let mut needed = uses(&rights);
+    // To apply an object that is not there is judged as its creation, and logged as what it was asked as.
+    assert!(needed.remove(&("phalanx.dev".to_owned(), "nodetopologies".to_owned(), "create".to_owned())));
     cluster.until("every right in use", |_| needed.is_subset(&audited(&log, &user).0).then_some(()));
     let (_, denied) = audited(&log, &user);
     assert!(denied.is_empty(), "denied:\n{}", denied.join("\n"));

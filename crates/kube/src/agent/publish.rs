@@ -18,6 +18,7 @@ const CHECK_EVERY: u32 = 10;
 
 pub(super) struct Publisher {
     api: Api<NodeTopology>,
+    nodes: Api<Node>,
     node: String,
     owner: Value,
     /// As the kubelet counts them: a container sees its own limits.
@@ -34,9 +35,10 @@ impl Publisher {
         let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
         let amount = |name: &str| Amount::of(capacity?.get(name)?).ok();
         Self {
-            api: Api::all(client),
+            api: Api::all(client.clone()),
+            nodes: Api::all(client),
             node: node.name_any(),
-            owner: json!([{ "apiVersion": "v1", "kind": "Node", "name": node.name_any(), "uid": node.uid() }]),
+            owner: owner(node),
             cpu_milli: amount("cpu").map(Amount::milli_up),
             memory_bytes: amount("memory").map(Amount::units_up),
             written: None,
@@ -50,6 +52,8 @@ impl Publisher {
         let spec = self.spec(inventory);
         self.looks = self.looks.wrapping_add(1);
         if self.written.is_none() || self.looks.is_multiple_of(CHECK_EVERY) {
+            // A node that left and came back is another one, and what the old one owned goes with it.
+            self.owner = owner(&within(self.nodes.get(&self.node)).await?);
             let found = within(self.api.get_opt(&self.node)).await?;
             let is_owned = found.as_ref().is_some_and(|found| {
                 let of = found.owner_references().iter().map(|owner| owner.uid.as_str());
@@ -89,6 +93,10 @@ impl Publisher {
         spec.memory_bytes = self.memory_bytes.map_or(spec.memory_bytes, signed);
         spec
     }
+}
+
+fn owner(node: &Node) -> Value {
+    json!([{ "apiVersion": "v1", "kind": "Node", "name": node.name_any(), "uid": node.uid() }])
 }
 
 /// One call; longer than [`ANSWER`] nobody waits.
