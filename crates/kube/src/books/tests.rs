@@ -1,6 +1,6 @@
 //! What lists tell in any order; what is said of fabric, priorities and devices.
 
-use phalanx_model::{DeviceMask, Input, Node, QueueName, Timestamp};
+use phalanx_model::{Admin, DeviceMask, Input, Node, QueueName, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Books, Call, Event, Found, Options};
@@ -10,12 +10,16 @@ use crate::gang::NodesUsed;
 const NOW: Timestamp = Timestamp(1_000);
 
 fn books() -> Books {
+    books_of(NodesUsed::All)
+}
+
+fn books_of(nodes: NodesUsed) -> Books {
     Books::new(Options {
         scheduler_name: "phalanx".to_owned(),
         queue: QueueName::new("default").unwrap(),
         ready_ms: 1_000,
         vacant_ms: 1_000,
-        nodes: NodesUsed::All,
+        nodes,
     })
 }
 
@@ -262,4 +266,19 @@ fn devices_that_were_exchanged_are_told_together_and_half_an_exchange_is_not() {
     // A device that the node does not have is no truth.
     books.observe(NOW, bound("x", "9"));
     assert!(moved(&books.settle(NOW)).is_empty());
+}
+
+#[test]
+fn a_node_takes_part_as_its_label_says_now() {
+    let is_open = |facts: &[Input]| observed(facts).map(|node| node.admin == Admin::Open);
+    for (used, silent) in [(NodesUsed::All, true), (NodesUsed::Labelled, false)] {
+        let mut books = books_of(used);
+        books.observe(NOW, labelled("a", &json!({})));
+        assert_eq!(is_open(&books.begin(NOW)), Some(silent), "{used:?}");
+        books.observe(NOW, labelled("a", &json!({ "phalanx.dev/schedule": "topology" })));
+        // What is open already is no news.
+        assert_eq!(is_open(&books.settle(NOW)), (!silent).then_some(true), "{used:?}");
+        books.observe(NOW, labelled("a", &json!({ "ack.node.gpu.schedule": "default" })));
+        assert_eq!(is_open(&books.settle(NOW)), Some(false), "{used:?}");
+    }
 }
