@@ -97,6 +97,7 @@ fn facts(fleet: &Fleet) -> Vec<Input> {
         queue: QueueName::new("default").unwrap(),
         ready_ms: 60_000,
         vacant_ms: 60_000,
+        nodes: phalanx_kube::gang::NodesUsed::All,
     };
     let mut books = Books::new(options);
     for at in 0..fleet.nodes {

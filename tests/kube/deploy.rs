@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use phalanx_controlplane::{Api, ControlPlane, Error, Options};
+use phalanx_kube::books::CLUSTER_KINDS;
 use phalanx_kube::gang::{KINDS, suspendable};
 use phalanx_kube::rights::{Right, of_cluster, of_lease};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, PODS, job, pod};
+use crate::fabric::{create_members, group};
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
 
 const NAMESPACE: &str = "phalanx-system";
 const SCHEDULER: &str = "phalanx-scheduler";
@@ -57,7 +59,7 @@ fn try_out(api: &Api, object: &Value, text: &str) -> Result<Value, Error> {
 }
 
 /// Creates those objects of a kustomization that are of these kinds.
-fn create(api: &Api, folder: &str, kinds: &[&str]) {
+pub(crate) fn create(api: &Api, folder: &str, kinds: &[&str]) {
     for (text, object) in objects(folder) {
         if kinds.contains(&object["kind"].as_str().unwrap()) {
             api.post_yaml(&collection(&object), &text).unwrap();
@@ -69,9 +71,11 @@ fn create(api: &Api, folder: &str, kinds: &[&str]) {
 fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_namespace_demands() {
     let plane = ControlPlane::start(&Options::default()).unwrap();
     let api = plane.api();
-    create(api, "base", &["Namespace", "ServiceAccount"]);
     let mut tried = BTreeSet::new();
-    for (text, object) in objects("base").into_iter().chain(objects("admission")) {
+    for folder in ["base", "device-plugin"] {
+        create(api, folder, &["Namespace", "ServiceAccount"]);
+    }
+    for (text, object) in ["base", "device-plugin", "admission"].into_iter().flat_map(objects) {
         let kind = object["kind"].as_str().unwrap().to_owned();
         if !matches!(&*kind, "Namespace" | "ServiceAccount") {
             try_out(api, &object, &text).unwrap();
@@ -80,21 +84,16 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
             let misspelled = text.replace("replicas:", "replica:");
             assert_ne!(misspelled, text);
             try_out(api, &object, &misspelled).unwrap_err();
-            let template = &object["spec"]["template"];
-            let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"],
-                "spec": template["spec"]});
-            pod["metadata"]["name"] = json!("one");
-            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All");
-            api.post(&path, &pod).unwrap();
-            pod["spec"]["containers"][0]["securityContext"] = json!({});
-            let refused = api.post(&path, &pod).unwrap_err().to_string();
-            assert!(refused.contains("PodSecurity"), "{refused}");
+        }
+        if object["spec"]["template"].is_object() {
+            try_pod(api, &object);
         }
         tried.insert(kind);
     }
     let expected = [
         "ClusterRole",
         "ClusterRoleBinding",
+        "DaemonSet",
         "Deployment",
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
@@ -108,6 +107,21 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
     assert_eq!(tried, expected.into_iter().map(str::to_owned).collect());
     for (text, object) in rendered_chart() {
         try_out(api, &object, &text).unwrap();
+    }
+}
+
+/// The pod of a template in its namespace: as it stands it is taken, and in the restricted one only because it is restricted.
+fn try_pod(api: &Api, object: &Value) {
+    let template = &object["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["name"] = json!("one");
+    let namespace = object["metadata"]["namespace"].as_str().unwrap();
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    api.post(&path, &pod).unwrap();
+    if namespace == NAMESPACE {
+        pod["spec"]["containers"][0]["securityContext"] = json!({});
+        let refused = api.post(&path, &pod).unwrap_err().to_string();
+        assert!(refused.contains("PodSecurity"), "{refused}");
     }
 }
 
@@ -196,9 +210,9 @@ fn a_namespace_that_opts_in_has_its_pods_scheduled_by_us_and_no_other_has() {
 }
 
 /// A call as RBAC sees it: group, resource, verb.
-type Use = (String, String, String);
+pub(crate) type Use = (String, String, String);
 
-fn uses(rights: &[Right]) -> BTreeSet<Use> {
+pub(crate) fn uses(rights: &[Right]) -> BTreeSet<Use> {
     let each = |right: &Right| {
         let Right { group, resources, verbs, .. } = right.clone();
         resources.into_iter().flat_map(move |resource| {
@@ -209,7 +223,7 @@ fn uses(rights: &[Right]) -> BTreeSet<Use> {
 }
 
 /// What the scheduler did, and what it was not allowed to do.
-fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
+pub(crate) fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
     let mut done = BTreeSet::new();
     let mut denied = Vec::new();
     for line in read(log).lines() {
@@ -236,8 +250,9 @@ fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
 fn create_foreign_kinds(cluster: &Cluster) {
     let owners = [("trainer.kubeflow.org", "TrainJob", "trainjobs"), ("ray.io", "RayJob", "rayjobs")];
     let kinds = KINDS.iter().map(|kind| (kind.group, kind.kind, kind.plural)).chain(owners);
-    for (group, kind, plural) in kinds.filter(|(group, ..)| !matches!(*group, "batch" | "scheduling.k8s.io"))
-    {
+    let scoped = kinds.map(|kind| (kind, true)).chain(CLUSTER_KINDS.into_iter().map(|kind| (kind, false)));
+    let foreign = scoped.filter(|((group, ..), _)| !matches!(*group, "batch" | "scheduling.k8s.io"));
+    for ((group, kind, plural), is_namespaced) in foreign {
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -245,16 +260,14 @@ fn create_foreign_kinds(cluster: &Cluster) {
                 "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
             "spec": {
                 "group": group,
-                "scope": "Namespaced",
+                "scope": if is_namespaced { "Namespaced" } else { "Cluster" },
                 "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
                     {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
             },
         });
         cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
-        cluster.until(plural, |cluster| {
-            cluster.api().get(&format!("/apis/{group}/v1/namespaces/default/{plural}")).ok()
-        });
+        cluster.until(plural, |cluster| cluster.api().get(&format!("/apis/{group}/v1/{plural}")).ok());
     }
 }
 
@@ -302,20 +315,23 @@ fn create_suspended(cluster: &Cluster) {
     create("ray.io", "RayCluster", "rayclusters", "owned", Some(&above), ray());
 }
 
-/// Waits until the roles are in force. Asked as somebody else: what the scheduler may not do is looked for later.
-fn until_allowed(cluster: &Cluster, user: &str) {
-    for (namespace, group, resource, verb) in
-        [("", "", "nodes", "list"), (NAMESPACE, "coordination.k8s.io", "leases", "create")]
-    {
-        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
-            "user": user,
-            "resourceAttributes": {"namespace": namespace, "group": group, "resource": resource, "verb": verb}}});
-        cluster.until("the roles", |cluster| {
-            let answer =
-                cluster.api().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).unwrap();
-            (answer["status"]["allowed"] == true).then_some(())
-        });
-    }
+/// Waits until somebody may do something. Asked as somebody else: what was denied is looked for later.
+pub(crate) fn until_may(
+    cluster: &Cluster,
+    user: &str,
+    namespace: &str,
+    group: &str,
+    resource: &str,
+    verb: &str,
+) {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+        "user": user,
+        "resourceAttributes": {"namespace": namespace, "group": group, "resource": resource, "verb": verb}}});
+    cluster.until("the roles", |cluster| {
+        let answer =
+            cluster.api().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).unwrap();
+        (answer["status"]["allowed"] == true).then_some(())
+    });
 }
 
 /// The scheduler as the service account of the base, with its roles and no other: all calls of a story are allowed,
@@ -333,6 +349,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     crate::queues::define(&cluster);
     let queue = json!({"apiVersion": "phalanx.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "default"}, "spec": {}});
     cluster.create(crate::queues::QUEUES, &queue);
+    cluster.create(crate::fabric::FABRICS, &crate::fabric::fabric(&json!({"preset": "auto"})));
     create_suspended(&cluster);
     for (name, value) in [("low", 10), ("high", 1_000)] {
         let class = json!({
@@ -341,7 +358,8 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
         cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
     }
     let user = format!("system:serviceaccount:{NAMESPACE}:{SCHEDULER}");
-    until_allowed(&cluster, &user);
+    until_may(&cluster, &user, "", "", "nodes", "list");
+    until_may(&cluster, &user, NAMESPACE, "coordination.k8s.io", "leases", "create");
     let kubeconfig = cluster.plane.kubeconfig_of_service_account(NAMESPACE, SCHEDULER).unwrap();
     // Longer than a busy machine may take to renew it.
     cluster.schedule_as(&kubeconfig, 30, NAMESPACE);
@@ -370,6 +388,9 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     cluster.until_runs("alone", 1);
     cluster.create(JOBS, &of_class(job("top", 1, 8, &json!({})), "high"));
     cluster.until_runs("top", 1);
+    // A group of upstream that waits says so.
+    cluster.create(POD_GROUPS, &group("group", 1, Some("low")));
+    create_members(&cluster, "group", 1, 8);
     // What waits is told why; what has had its time is taken away.
     cluster.create(PODS, &of_class(pod("waits", 8), "low"));
     cluster.until_explained("waits", "");

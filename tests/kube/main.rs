@@ -10,8 +10,12 @@ mod deploy;
 mod differential;
 mod discovery;
 mod dra;
+mod fabric;
 mod faults;
 mod gangs;
+#[path = "../../crates/kube/tests/kubelet/mod.rs"]
+mod kubelet;
+mod nodes;
 mod operators;
 mod queues;
 mod restarts;

@@ -15,7 +15,11 @@ pub(crate) fn define(cluster: &Cluster) {
             .post_yaml("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &document)
             .unwrap();
     }
-    cluster.until("queues that are served", |cluster| cluster.api().get(QUEUES).ok());
+    for definition in crd::all() {
+        let plural = definition.spec.names.plural;
+        let path = format!("/apis/phalanx.dev/v1alpha1/{plural}");
+        cluster.until(&format!("{plural} that are served"), |cluster| cluster.api().get(&path).ok());
+    }
 }
 
 fn in_queue(mut job: serde_json::Value, queue: &str) -> serde_json::Value {

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::books;
+use phalanx_kube::gang::NodesUsed;
+use phalanx_kube::plugin::Injection;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
@@ -30,10 +33,13 @@ fn main() -> ExitCode {
         [verb, kubeconfig, lease_s, namespace, times @ ..] if verb.as_os_str() == "scheduler" => {
             told(schedule(kubeconfig, lease_s, namespace, times))
         }
+        [verb, kubeconfig, node, machine, kubelet] if verb.as_os_str() == "node" => {
+            told(serve_node(kubeconfig, node, machine, kubelet))
+        }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS] | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS] | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -85,6 +91,7 @@ fn schedule(
         queue: QueueName::new("default")?,
         ready_ms: milliseconds(ready)?,
         vacant_ms: milliseconds(vacant)?,
+        nodes: NodesUsed::All,
     };
     Ok(world::run(&Settings {
         kubeconfig: Some(kubeconfig.into()),
@@ -92,6 +99,24 @@ fn schedule(
         books,
         binding,
         lease,
+        listen: None,
+    })?)
+}
+
+/// The agent of a node, with the device plugin.
+fn serve_node(kubeconfig: &Path, node: &Path, machine: &Path, kubelet: &Path) -> Result<(), Box<dyn Error>> {
+    let plugin = PluginSettings {
+        kubelet: kubelet.into(),
+        injection: Injection::Environment,
+        look_every: Duration::from_millis(100),
+    };
+    Ok(agent::run(&agent::Settings {
+        kubeconfig: Some(kubeconfig.into()),
+        context: None,
+        node: node.display().to_string(),
+        hardware: Hardware::File(machine.into()),
+        every: Duration::from_millis(200),
+        plugin: Some(plugin),
         listen: None,
     })?)
 }

@@ -147,6 +147,18 @@ impl Checker {
                     attempt.end(member.rank, exit);
                 }
             }
+            Input::DevicesObserved { members } => {
+                for (member, devices) in members {
+                    let attempt = self.attempt(member.gang, member.attempt);
+                    let slots = attempt.into_iter().flat_map(|attempt| &mut attempt.placement.slots);
+                    // As many as before, on a node that has them: others are refused.
+                    for slot in slots.filter(|slot| slot.rank == member.rank) {
+                        if slot.devices.count() == devices.count() {
+                            slot.devices = *devices;
+                        }
+                    }
+                }
+            }
             Input::MemberObserved { member, state } => {
                 self.unlisted_members.remove(member);
                 if let Some(attempt) = self.attempt(member.gang, member.attempt) {

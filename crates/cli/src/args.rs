@@ -2,6 +2,7 @@
 
 mod calendar;
 mod cluster;
+mod node;
 mod scheduler;
 mod topo;
 
@@ -16,7 +17,8 @@ use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, Reach, Top, World};
-pub(crate) use scheduler::Scheduler;
+pub(crate) use node::{How, Node};
+pub(crate) use scheduler::{Scheduler, Used};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 
 const EXIT_CODES: &str = "\
@@ -131,6 +133,8 @@ pub(crate) enum Verb {
     Replay(Replay),
     /// Schedule the pods of a Kubernetes cluster.
     Scheduler(Scheduler),
+    /// Say what stands in a node of a Kubernetes cluster, and hand out its devices; runs on each of them.
+    Node(Node),
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
     #[command(disable_help_flag = true)]
     Sim {

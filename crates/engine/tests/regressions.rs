@@ -249,6 +249,32 @@ fn a_device_that_is_held_twice_is_free_when_both_have_ended() {
     assert!(watched.record(id(3)).holds_capacity());
 }
 
+/// A world that hands out devices by itself may exchange those of two equal requests.
+#[test]
+fn devices_that_were_exchanged_are_held_as_they_are_and_not_as_they_were_meant() {
+    let mut watched = one_node(8);
+    watched.step(&[submit(job(1, gang(1).devices(2))), submit(job(2, gang(1).devices(2)))]);
+    run(&mut watched, 1);
+    run(&mut watched, 2);
+    let held =
+        |watched: &Watched, job: u64| watched.record(id(job)).placement.as_ref().unwrap().slots[0].devices;
+    let (first, second) = (held(&watched, 1), held(&watched, 2));
+    watched.step(&[Input::DevicesObserved { members: vec![(member(1, 0), second), (member(2, 0), first)] }]);
+    assert_eq!((held(&watched, 1), held(&watched, 2)), (second, first));
+    // One that holds what was free: what it was given is free instead.
+    let other = DeviceMask::first(8).minus(first).minus(second).iter().take(2).collect::<DeviceMask>();
+    watched.step(&[Input::DevicesObserved { members: vec![(member(1, 0), other)] }]);
+    watched.step(&[Input::MemberExited { member: member(2, 0), exit: Exit::code(0) }]);
+    watched.step(&[submit(job(3, gang(1).devices(6)))]);
+    assert_eq!(held(&watched, 3), DeviceMask::first(8).minus(other));
+    // Not as many, or none of this node.
+    for wrong in [DeviceMask::first(3), [62, 63].into_iter().collect()] {
+        let out = watched.step(&[Input::DevicesObserved { members: vec![(member(1, 0), wrong)] }]);
+        assert!(out.changes.iter().any(|c| matches!(c, Change::InputRejected { .. })), "{out:?}");
+        assert_eq!(held(&watched, 1), other);
+    }
+}
+
 /// At the end of time every deadline had come, again and again, inside one step.
 #[test]
 fn a_step_at_the_end_of_time_ends() {

@@ -13,12 +13,14 @@
 //! | `rights` | what the API server has to allow, as a table and as the manifest made of it |
 //! | `dra` | claims, and which devices satisfy them |
 //! | `plugin` | the device plugin of a node, where there is no DRA |
+//! | `agent` | a node's agent: what it finds there, the device plugin, and who really has which devices |
 //! | `submit` | jobs of people as manifests |
 //! | `user` | what people ask of a cluster, with their own rights |
 //! | `world` | the scheduler as a process |
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod api;
 pub mod books;
 pub mod crd;

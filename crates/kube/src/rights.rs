@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::books::CLUSTER_KINDS;
 use crate::gang::{KINDS, suspendable};
 
 /// Verbs on resources of one API group.
@@ -41,10 +42,11 @@ pub fn of_cluster() -> Vec<Right> {
         right("", ["namespaces", "nodes", "pods"], WATCH, "what there is, and who uses it"),
         right(
             crate::crd::GROUP,
-            ["nodetopologies", "queues", "sharepolicies"],
+            ["fabrics", "nodetopologies", "queues", "sharepolicies"],
             WATCH,
-            "how the cluster is shared",
+            "how the cluster is shared and laid out",
         ),
+        right(crate::crd::GROUP, ["fabrics/status"], &["patch"], "what was made of the fabric"),
         right(crate::crd::GROUP, ["queues/status"], &["patch"], "how a queue stands"),
         right("events.k8s.io", ["events"], &["create"], "what happened to a gang"),
         right("", ["pods"], &["get"], "whether a binding that got no clear answer was made"),
@@ -53,6 +55,9 @@ pub fn of_cluster() -> Vec<Right> {
         right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
         right("", ["pods/status"], &["patch"], "why a pod waits: the condition PodScheduled"),
     ];
+    let named = "what objects name: classes of priority, domains of nodes";
+    rights.extend(CLUSTER_KINDS.iter().map(|(group, _, plural)| right(group, [*plural], WATCH, named)));
+    rights.push(right("scheduling.k8s.io", ["podgroups/status"], &["patch"], "whether a group is scheduled"));
     let by_group = |all: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
         let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (group, plural) in all {
@@ -84,6 +89,25 @@ pub fn of_lease(lease: &str) -> Vec<Right> {
     ]
 }
 
+/// What the agent of a node may do.
+#[must_use]
+pub fn of_node() -> Vec<Right> {
+    vec![
+        right("", ["nodes"], &["get"], "whose machine it is, and what the kubelet counts there"),
+        right(crate::crd::GROUP, ["nodetopologies"], &["get", "create", "patch"], "what stands in the node"),
+    ]
+}
+
+/// What it may do beside, where it hands out devices. RBAC knows no "of this node".
+#[must_use]
+pub fn of_device_plugin() -> Vec<Right> {
+    vec![
+        right("", ["pods"], WATCH, "which devices were chosen for the pods of the node"),
+        // Whoever writes the status may write annotations, and not what a pod runs.
+        right("", ["pods/status"], &["patch"], "which devices a pod has, where the kubelet gave others"),
+    ]
+}
+
 /// What the RBAC objects are called, and for whom they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
@@ -97,40 +121,51 @@ pub struct Names<'a> {
     pub labels: &'a str,
 }
 
-/// The roles and their bindings, as YAML.
+/// The first line of files with these objects.
+pub const HEADER: &str = "# Written from crates/kube/src/rights.rs; a test says when it is stale.\n";
+
+/// The roles of the scheduler and their bindings, as YAML.
 #[must_use]
 pub fn manifest(names: &Names<'_>) -> String {
-    let Names { namespace, role, service_account, lease, lease_namespace, labels } = names;
-    let mut text = String::from("# Written from crates/kube/src/rights.rs; a test says when it is stale.\n");
-    let object = |text: &mut String, kind: &str, namespace: Option<&str>| {
-        let _ = write!(
-            text,
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {role}\n"
-        );
-        if let Some(namespace) = namespace {
-            let _ = writeln!(text, "  namespace: {namespace}");
-        }
-        let _ = writeln!(text, "  labels:\n{labels}");
-    };
-    let binding = |text: &mut String, kind: &str| {
-        let _ = write!(
-            text,
-            "roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {role}\n\
-             subjects:\n  - kind: ServiceAccount\n    name: {service_account}\n    namespace: {namespace}\n"
-        );
-    };
-    object(&mut text, "ClusterRole", None);
-    rules(&mut text, &of_cluster());
+    let mut text = HEADER.to_owned() + &cluster_role(names, &of_cluster());
     text.push_str("---\n");
-    object(&mut text, "ClusterRoleBinding", None);
-    binding(&mut text, "ClusterRole");
+    object(&mut text, names, "Role", Some(names.lease_namespace));
+    rules(&mut text, &of_lease(names.lease));
     text.push_str("---\n");
-    object(&mut text, "Role", Some(lease_namespace));
-    rules(&mut text, &of_lease(lease));
-    text.push_str("---\n");
-    object(&mut text, "RoleBinding", Some(lease_namespace));
-    binding(&mut text, "Role");
+    object(&mut text, names, "RoleBinding", Some(names.lease_namespace));
+    binding(&mut text, names, "Role");
     text
+}
+
+/// A role for the whole cluster and its binding, as YAML.
+#[must_use]
+pub fn cluster_role(names: &Names<'_>, rights: &[Right]) -> String {
+    let mut text = String::new();
+    object(&mut text, names, "ClusterRole", None);
+    rules(&mut text, rights);
+    text.push_str("---\n");
+    object(&mut text, names, "ClusterRoleBinding", None);
+    binding(&mut text, names, "ClusterRole");
+    text
+}
+
+fn object(text: &mut String, names: &Names<'_>, kind: &str, namespace: Option<&str>) {
+    let Names { role, labels, .. } = names;
+    let _ =
+        write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {role}\n");
+    if let Some(namespace) = namespace {
+        let _ = writeln!(text, "  namespace: {namespace}");
+    }
+    let _ = writeln!(text, "  labels:\n{labels}");
+}
+
+fn binding(text: &mut String, names: &Names<'_>, kind: &str) {
+    let Names { role, service_account, namespace, .. } = names;
+    let _ = write!(
+        text,
+        "roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {role}\n\
+         subjects:\n  - kind: ServiceAccount\n    name: {service_account}\n    namespace: {namespace}\n"
+    );
 }
 
 fn rules(text: &mut String, rights: &[Right]) {
@@ -191,8 +226,43 @@ mod tests {
     }
 
     #[test]
+    fn the_roles_of_the_agent_are_those_of_the_table() {
+        let labels = LABELS.replace("component: scheduler", "component: node");
+        let base = Names {
+            namespace: "phalanx-system",
+            role: "phalanx-node",
+            service_account: "phalanx-node",
+            lease: "",
+            lease_namespace: "",
+            labels: &labels,
+        };
+        compare("base/node_rbac.yaml", &(HEADER.to_owned() + &cluster_role(&base, &of_node())));
+        let labels = LABELS.replace("component: scheduler", "component: device-plugin");
+        let (namespace, role) = ("phalanx-device-plugin", "phalanx-device-plugin");
+        let plugin = Names { namespace, role, labels: &labels, ..base };
+        let both: Vec<Right> = of_node().into_iter().chain(of_device_plugin()).collect();
+        compare("device-plugin/rbac.yaml", &(HEADER.to_owned() + &cluster_role(&plugin, &both)));
+        let chart = Names {
+            namespace: "{{ .Release.Namespace }}",
+            role: "{{ include \"phalanx.node\" . }}",
+            service_account: "{{ include \"phalanx.node\" . }}",
+            labels: "    {{- include \"phalanx.nodeLabels\" . | nindent 4 }}",
+            ..base
+        };
+        let role = "{{ include \"phalanx.node\" . }}-devices";
+        let text = format!(
+            "{HEADER}{{{{- if .Values.nodeAgent.enabled }}}}\n{}{{{{- if .Values.nodeAgent.devicePlugin }}}}\n---\n{}{{{{- end }}}}\n{{{{- end }}}}\n",
+            cluster_role(&chart, &of_node()),
+            cluster_role(&Names { role, ..chart }, &of_device_plugin()),
+        );
+        compare("chart/phalanx/templates/node_rbac.yaml", &text);
+    }
+
+    #[test]
     fn nobody_reads_secrets_and_nothing_is_allowed_wholesale() {
-        for right in of_cluster().into_iter().chain(of_lease("lease")) {
+        for right in
+            of_cluster().into_iter().chain(of_lease("lease")).chain(of_node()).chain(of_device_plugin())
+        {
             assert!(
                 !right.resources.iter().any(|one| one.contains("secrets") || one.contains('*')),
                 "{right:?}"

@@ -2,83 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::path::{Path, PathBuf};
+mod kubelet;
+
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
-use phalanx_kube::plugin::proto::{plugin as wire, pods};
+use phalanx_kube::plugin::proto::plugin as wire;
 use phalanx_kube::plugin::{
     Expectations, Expected, Folder, Held, Injection, PluginDevice, PluginError, RESOURCE, held, run,
 };
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, watch};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Channel, Endpoint, Server, Uri};
-use tonic::{Code, Request, Response, Status};
+use tonic::Code;
 
-type Plugin = wire::device_plugin_client::DevicePluginClient<Channel>;
-
-/// Far beyond what any of this takes; only what hangs gets there.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Registry {
-    requests: mpsc::UnboundedSender<wire::RegisterRequest>,
-    refusal: Option<&'static str>,
-}
-
-#[tonic::async_trait]
-impl wire::registration_server::Registration for Registry {
-    async fn register(
-        &self,
-        request: Request<wire::RegisterRequest>,
-    ) -> Result<Response<wire::Empty>, Status> {
-        if let Some(why) = self.refusal {
-            return Err(Status::unknown(why));
-        }
-        self.requests.send(request.into_inner()).unwrap();
-        Ok(Response::new(wire::Empty {}))
-    }
-}
-
-/// The kubelet's side: a folder, and who registered.
-struct Kubelet {
-    folder: PathBuf,
-    registered: mpsc::UnboundedReceiver<wire::RegisterRequest>,
-    server: JoinHandle<()>,
-}
-
-impl Kubelet {
-    fn start(folder: &Path, refusal: Option<&'static str>) -> Self {
-        let (requests, registered) = mpsc::unbounded_channel();
-        let path = folder.join("kubelet.sock");
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(path).unwrap();
-        let service = wire::registration_server::RegistrationServer::new(Registry { requests, refusal });
-        let server = tokio::spawn(async move {
-            let incoming = UnixListenerStream::new(listener);
-            Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
-        });
-        Self { folder: folder.to_owned(), registered, server }
-    }
-
-    /// Waits for a registration and connects to who registered.
-    async fn plugin(&mut self) -> Plugin {
-        let request = tokio::time::timeout(PATIENCE, self.registered.recv()).await.unwrap().unwrap();
-        assert_eq!((request.version.as_str(), request.resource_name.as_str()), ("v1beta1", RESOURCE));
-        assert!(request.options.unwrap().get_preferred_allocation_available);
-        Plugin::new(connect(self.folder.join(request.endpoint)).await)
-    }
-}
-
-async fn connect(path: PathBuf) -> Channel {
-    let connector = tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
-    });
-    Endpoint::from_static("http://plugin").connect_with_connector(connector).await.unwrap()
-}
+use kubelet::{Kubelet, PATIENCE, allocation, serve_pods};
 
 #[derive(Default)]
 struct Pods(Mutex<Vec<Expected>>);
@@ -115,11 +54,6 @@ impl Running {
         self.stop.send(true).unwrap();
         tokio::time::timeout(PATIENCE, self.end).await.unwrap().unwrap().unwrap();
     }
-}
-
-fn allocation(devices: &[&str]) -> wire::AllocateRequest {
-    let devices_ids = devices.iter().map(ToString::to_string).collect();
-    wire::AllocateRequest { container_requests: vec![wire::ContainerAllocateRequest { devices_ids }] }
 }
 
 #[tokio::test]
@@ -245,60 +179,26 @@ async fn a_kubelet_that_is_not_there_or_refuses_is_told_of() {
     assert!(why.contains("answered: the version is not supported"), "{why}");
 }
 
-struct Lister;
-
-#[tonic::async_trait]
-impl pods::pod_resources_lister_server::PodResourcesLister for Lister {
-    async fn list(
-        &self,
-        _: Request<pods::ListPodResourcesRequest>,
-    ) -> Result<Response<pods::ListPodResourcesResponse>, Status> {
-        let devices = |resource: &str, ids: &[&str]| pods::ContainerDevices {
-            resource_name: resource.to_owned(),
-            device_ids: ids.iter().map(ToString::to_string).collect(),
-            topology: None,
-        };
-        let container = |name: &str, devices| pods::ContainerResources {
-            name: name.to_owned(),
-            devices,
-            ..Default::default()
-        };
-        let containers = vec![
-            // The kubelet lists devices of different NUMA nodes apart.
-            container(
-                "main",
-                vec![devices(RESOURCE, &["a"]), devices("rdma/hca", &["x"]), devices(RESOURCE, &["b"])],
-            ),
-            container("side", vec![devices("rdma/hca", &["y"])]),
-        ];
-        let pod = pods::PodResources { name: "p".to_owned(), namespace: "n".to_owned(), containers };
-        Ok(Response::new(pods::ListPodResourcesResponse { pod_resources: vec![pod] }))
-    }
-
-    async fn get_allocatable_resources(
-        &self,
-        _: Request<pods::AllocatableResourcesRequest>,
-    ) -> Result<Response<pods::AllocatableResourcesResponse>, Status> {
-        Err(Status::unimplemented("not asked"))
-    }
-
-    async fn get(
-        &self,
-        _: Request<pods::GetPodResourcesRequest>,
-    ) -> Result<Response<pods::GetPodResourcesResponse>, Status> {
-        Err(Status::unimplemented("not asked"))
-    }
-}
-
 #[tokio::test]
 async fn who_has_what_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubelet.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let service = pods::pod_resources_lister_server::PodResourcesListerServer::new(Lister);
-    tokio::spawn(async move {
-        Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await
-    });
+    // The kubelet lists devices of different NUMA nodes apart, and other resources beside them.
+    let of_pod = [
+        ("main", RESOURCE, "a"),
+        ("main", "rdma/hca", "x"),
+        ("main", RESOURCE, "b"),
+        ("side", "rdma/hca", "y"),
+    ];
+    let held_by = serve_pods(&path);
+    for (container, resource, device) in of_pod {
+        held_by.lock().unwrap().push((
+            "n/p".to_owned(),
+            container.to_owned(),
+            resource.to_owned(),
+            device.to_owned(),
+        ));
+    }
     let expected = Held {
         pod: "n/p".to_owned(),
         container: "main".to_owned(),

@@ -6,8 +6,8 @@ use crate::later::{Calendar, Health, Metric, SpotNotice};
 use crate::past::PastRuns;
 use crate::queue::{FadedUse, Queue, Settings};
 use crate::{
-    Boost, CostTable, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels, MemberId,
-    MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
+    Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels,
+    MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
 };
 
 /// One kind of thing that a world lists anew after a restart.
@@ -119,6 +119,11 @@ pub enum Input {
     MemberObserved {
         member: MemberId,
         state: MemberState,
+    },
+    /// Members hold other devices of their nodes than they were given, and as many. Those that were exchanged are told
+    /// together.
+    DevicesObserved {
+        members: Vec<(MemberId, DeviceMask)>,
     },
     /// A gang's ranks saved their work.
     GangCheckpointed {

@@ -129,6 +129,40 @@ impl Cluster {
             .unwrap()
     }
 
+    /// Starts the agent of a node, as somebody, with a description of its machine and the folder of its kubelet.
+    pub(crate) fn serve_node(
+        &mut self,
+        kubeconfig: &Path,
+        node: &str,
+        machine: &Path,
+        kubelet: &Path,
+    ) -> u32 {
+        let path = |path: &Path| path.display().to_string();
+        let arguments =
+            vec!["node".to_owned(), path(kubeconfig), node.to_owned(), path(machine), path(kubelet)];
+        let child = self.spawn(&arguments);
+        let pid = child.id();
+        self.schedulers.get_mut().push(Scheduler { child, arguments });
+        pid
+    }
+
+    /// Waits for the process that was started last to end by itself.
+    pub(crate) fn until_ended(&mut self) -> std::process::ExitStatus {
+        let mut child = self.schedulers.get_mut().pop().unwrap().child;
+        let began = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            if began.elapsed() > PATIENCE {
+                let _ = child.kill();
+                child.wait().unwrap();
+                panic!("it did not end:\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Ends a scheduler at once, as a lost machine would.
     pub(crate) fn kill(&mut self, scheduler: usize) {
         let child = &mut self.schedulers.borrow_mut()[scheduler].child;
@@ -145,7 +179,7 @@ impl Cluster {
         self.schedulers.borrow_mut()[scheduler].child.try_wait().unwrap().is_some()
     }
 
-    /// What schedulers said so far.
+    /// What the processes said so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

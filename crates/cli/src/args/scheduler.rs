@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 #[derive(Debug, Args)]
 pub(crate) struct Scheduler {
@@ -15,6 +15,9 @@ pub(crate) struct Scheduler {
     /// Pods with this `schedulerName` are scheduled.
     #[arg(long, value_name = "NAME", default_value = "phalanx")]
     pub(crate) scheduler_name: String,
+    /// Which nodes new gangs go to.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) nodes: Used,
     /// Queue of gangs that name none.
     #[arg(long, value_name = "QUEUE", default_value = "default")]
     pub(crate) queue: String,
@@ -41,4 +44,12 @@ pub(crate) struct Scheduler {
     /// Lead without asking: for a cluster that surely has no other.
     #[arg(long)]
     pub(crate) no_lease: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Used {
+    /// All but those with the label `phalanx.dev/schedule` or `ack.node.gpu.schedule` of value `default`.
+    All,
+    /// Those alone on which one of these labels is `topology`.
+    Labelled,
 }

@@ -267,6 +267,7 @@ mod tests {
             address: "10.0.0.1".to_owned(),
             state: "open",
             roles: Vec::new(),
+            schedule: None,
             model: String::new(),
             gpus: 8,
             gpus_held: held,

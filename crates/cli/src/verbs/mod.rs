@@ -7,6 +7,7 @@ mod follow;
 mod jobs;
 mod kubernetes;
 mod logs;
+mod node;
 mod policy;
 pub(crate) mod probe;
 mod scheduler;
@@ -119,6 +120,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
         Verb::Snapshot { file } => sim::snapshot(&session, file.as_deref()),
+        Verb::Node(asked) => node::node(asked),
         Verb::Scheduler(asked) => scheduler::scheduler(asked),
         Verb::Replay(replay) => sim::replay(&session, &replay),
         Verb::Sim { words } => sim::sim(&session, &words),

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use phalanx_kube::gang::NodesUsed;
 use phalanx_kube::world::{self, LeaseSettings, SchedulerError, Settings};
 use phalanx_model::QueueName;
 
-use crate::args::Scheduler;
+use crate::args::{Scheduler, Used};
 use crate::failure::Failure;
 
 pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
@@ -32,6 +33,10 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
             queue,
             ready_ms: asked.ready_deadline.saturating_mul(1_000),
             vacant_ms: asked.replacement_deadline.saturating_mul(1_000),
+            nodes: match asked.nodes {
+                Used::All => NodesUsed::All,
+                Used::Labelled => NodesUsed::Labelled,
+            },
         },
         binding,
         lease,

@@ -73,6 +73,7 @@ impl Ledger {
                 }
             }
             Input::MemberObserved { member, state } => self.observe_member(*member, state, out),
+            Input::DevicesObserved { members } => self.observe_devices(members, out),
             Input::GangCheckpointed { gang, at } => match self.record_mut(*gang) {
                 Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
                 None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
@@ -336,7 +337,7 @@ impl Ledger {
     }
 
     /// Only members of the current attempt count: an old attempt's late answer is history.
-    fn is_current(&self, member: MemberId, out: &mut Outcome) -> bool {
+    pub(super) fn is_current(&self, member: MemberId, out: &mut Outcome) -> bool {
         let current = self.record(member.gang).is_some_and(|r| {
             r.attempt == member.attempt && r.holds_capacity() && (member.rank as usize) < r.members.len()
         });

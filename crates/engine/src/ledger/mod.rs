@@ -8,6 +8,7 @@ mod facts;
 mod gang;
 mod history;
 mod hold_out;
+mod moved;
 mod noted;
 mod reserve;
 mod room;

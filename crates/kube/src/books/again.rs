@@ -57,12 +57,23 @@ pub(super) fn before(gang: &Gang) -> Option<Before> {
     let (text, _) = told.into_iter().max_by_key(|(_, pods)| *pods)?;
     let of_it = || newest().filter(|(note, _)| note.placement.as_ref() == text);
     let slots = match text {
-        Some(_) => of_it().next()?.0.slots()?,
+        Some(_) => with_moves(of_it().next()?.0.slots()?, of_it().map(|(note, _)| note)),
         None => one_by_one(of_it())?,
     };
     let level = LevelName::new("cluster").ok()?;
     let ready_by = of_it().filter_map(|(note, _)| note.ready_by).max().unwrap_or(Timestamp(0));
     Some(Before { attempt, placement: Placement { slots, level }, ready_by, is_told: text.is_some() })
+}
+
+/// With the devices that pods have by now: the kubelet may have given them others than those that were chosen.
+fn with_moves<'a>(mut slots: Vec<Slot>, notes: impl Iterator<Item = &'a Note>) -> Vec<Slot> {
+    for note in notes {
+        let Some(slot) = slots.get_mut(note.rank as usize) else { continue };
+        if slot.devices.count() == note.devices.count() {
+            slot.devices = note.devices;
+        }
+    }
+    slots
 }
 
 /// Where every pod says only where itself is, all of them are needed.

@@ -19,11 +19,19 @@ const PRODUCTS: [&str; 2] = ["nvidia.com/gpu.product", "amd.com/gpu.product-name
 /// Memory of one device in MiB.
 const MEMORY: &str = "nvidia.com/gpu.memory";
 
+/// What a node's agent found there.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub machine: Arc<Machine>,
+    /// Devices that were there and do not answer any more. They keep their numbers.
+    pub lost: DeviceMask,
+}
+
 /// Machines, each once for all nodes that have the like.
 #[derive(Default)]
 pub(crate) struct Machines {
     built: BTreeMap<Make, Arc<Machine>>,
-    found: BTreeMap<NodeName, Arc<Machine>>,
+    found: BTreeMap<NodeName, Found>,
     /// One node of each shape.
     samples: BTreeMap<ShapeName, Node>,
     listed: Vec<Node>,
@@ -43,9 +51,9 @@ struct Make {
 }
 
 impl Machines {
-    pub(crate) fn found(&mut self, node: NodeName, machine: Option<Arc<Machine>>) {
-        match machine {
-            Some(machine) => drop(self.found.insert(node, machine)),
+    pub(crate) fn found(&mut self, node: NodeName, found: Option<Found>) {
+        match found {
+            Some(found) => drop(self.found.insert(node, found)),
             None => drop(self.found.remove(&node)),
         }
         self.built.retain(|make, _| make.found.is_none());
@@ -70,9 +78,10 @@ impl Machines {
         named.extend(pods().map(|pods| (pods, capacity.pods)));
         named.extend(storage().map(|disk| (disk, capacity.amounts.ephemeral_bytes)));
         named.extend(ports.iter().map(|port| (port.clone(), 1)));
-        let found = self.found.get(name);
+        let count = u32::try_from(count).unwrap_or(u32::MAX).min(phalanx_model::DEVICES_PER_NODE_MAX);
+        let found = self.found.get(name).filter(|found| found.offers(count)).map(|found| &found.machine);
         let make = Make {
-            count: u32::try_from(count).unwrap_or(u32::MAX).min(phalanx_model::DEVICES_PER_NODE_MAX),
+            count,
             model: model.to_owned(),
             memory_bytes: mib.saturating_mul(1 << 20),
             cpu_milli: capacity.amounts.cpu_milli,
@@ -86,6 +95,13 @@ impl Machines {
         let machine = Arc::new(make.build(found));
         self.built.insert(make, Arc::clone(&machine));
         machine
+    }
+
+    /// Devices of a node that do not answer any more, if this is the machine that was found there.
+    pub(crate) fn lost(&self, name: &NodeName, machine: &Machine) -> DeviceMask {
+        let found =
+            self.found.get(name).filter(|found| found.machine.device_count() == machine.device_count());
+        found.map_or(DeviceMask::EMPTY, |found| found.lost.and(machine.device_mask()))
     }
 
     /// Remembers the shapes of these; whether one was new.
@@ -107,11 +123,18 @@ impl Machines {
     }
 }
 
+impl Found {
+    /// Whether a node that offers so many devices can be this machine. What the kubelet says of lost devices may be older.
+    fn offers(&self, count: u32) -> bool {
+        let all = self.machine.device_count();
+        count == all || count == all.saturating_sub(self.lost.count())
+    }
+}
+
 impl Make {
-    /// What was found inside, where there is as much of it as the node offers; otherwise so many equal devices, joined by a
-    /// switch where the product always is.
+    /// What was found inside, or else so many equal devices, joined by a switch where the product always is.
     fn build(&self, found: Option<&Arc<Machine>>) -> Machine {
-        let mut machine = match found.filter(|machine| machine.device_count() == self.count) {
+        let mut machine = match found {
             Some(machine) => Machine::clone(machine),
             None => self.declared(),
         };

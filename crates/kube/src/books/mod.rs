@@ -7,7 +7,9 @@
 //! |---|---|
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
-//! | `classes` | priorities, as classes of the engine |
+//! | `fabric` | where the levels of the network come from |
+//! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
+//! | `cluster` | objects of the cluster as a whole that others define |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sharing` | queues, policy, namespaces |
@@ -15,17 +17,22 @@
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
 //! | `orders` | starts and stops, and what became of them |
+//! | `moved` | devices that the kubelet gave instead of the chosen ones |
 //! | `needs` | what pods need, in the engine's words |
 
 mod again;
 mod classes;
+mod cluster;
+mod fabric;
 mod gang;
 mod machines;
+mod moved;
 mod needs;
 mod nodes;
 mod objects;
 mod orders;
 mod pods;
+mod priorities;
 mod sharing;
 mod spare;
 mod strays;
@@ -36,7 +43,7 @@ use std::sync::Arc;
 
 use kube::api::DynamicObject;
 use phalanx_model::{
-    FadedUse, FailureClass, Input, JobId, Machine, MemberId, NodeName, QueueName, QueueReport, SyncKind,
+    DeviceMask, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport, SyncKind,
     Timestamp,
 };
 
@@ -48,8 +55,11 @@ use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use pods::{Known, Note, State};
+use priorities::Priorities;
 use sharing::Sharing;
 
+pub use cluster::{CLUSTER_KINDS, is_of_cluster};
+pub use machines::Found;
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
@@ -66,6 +76,8 @@ pub struct Options {
     pub ready_ms: u64,
     /// How long a rank stays without a pod before its gang counts as broken.
     pub vacant_ms: u64,
+    /// New gangs go to these; on all others what runs is counted and stays.
+    pub nodes: recognise::NodesUsed,
 }
 
 /// Something that a watch told.
@@ -86,6 +98,8 @@ pub enum Event {
     QueueGone(String),
     /// The policy of the cluster, or that there is none any more.
     Policy(Option<Box<crd::SharePolicy>>),
+    /// How the network is laid out, or that nobody says so any more.
+    Fabric(Option<Box<crd::Fabric>>),
     /// A namespace with its labels, or that it is gone.
     Namespace {
         name: String,
@@ -94,7 +108,7 @@ pub enum Event {
     /// The machine that a node's agent found there, or none any more.
     Found {
         node: String,
-        machine: Option<Arc<Machine>>,
+        found: Option<Found>,
     },
     /// What became of a call.
     Bound {
@@ -141,6 +155,15 @@ pub enum Call {
         name: String,
         status: Box<crd::QueueStatus>,
     },
+    FabricStatus {
+        status: Box<crd::FabricStatus>,
+    },
+    /// Says on a group of upstream whether it is scheduled.
+    Group {
+        about: ObjectRef,
+        is_scheduled: bool,
+        message: Arc<str>,
+    },
     /// Says once what happened to a gang, on its object or its first pod.
     Tell(Box<Tidings>),
 }
@@ -167,6 +190,7 @@ pub struct Books {
     options: Options,
     nodes: NodeBook,
     sharing: Sharing,
+    priorities: Priorities,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -184,6 +208,8 @@ pub struct Books {
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
     vacant: BTreeSet<(Timestamp, MemberId)>,
+    /// Ranks whose pods have other devices than those that were chosen, until the engine is told.
+    moved: BTreeMap<MemberId, DeviceMask>,
     /// The first lists are complete.
     has_begun: bool,
     facts: Vec<Input>,
@@ -211,9 +237,10 @@ impl Books {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
+            nodes: NodeBook::new(options.nodes),
             options,
-            nodes: NodeBook::default(),
             sharing: Sharing::default(),
+            priorities: Priorities::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
@@ -225,6 +252,7 @@ impl Books {
             changed: BTreeSet::new(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
+            moved: BTreeMap::new(),
             has_begun: false,
             facts: Vec::new(),
             calls: Vec::new(),
@@ -243,8 +271,9 @@ impl Books {
             Event::Queue(queue) => self.sharing.queue_seen(*queue),
             Event::QueueGone(name) => self.sharing.queue_gone(&name),
             Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
+            Event::Fabric(fabric) => self.nodes.see_fabric(|book| book.see(fabric.map(|fabric| *fabric))),
             Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
-            Event::Found { node, machine } => self.nodes.found(&node, machine),
+            Event::Found { node, found } => self.nodes.found(&node, found),
             Event::Bound { member, result } => self.bound(member, result),
         }
     }
@@ -284,7 +313,8 @@ impl Books {
             return Vec::new();
         }
         self.end_vacancies(now);
-        if self.nodes.has_news() || self.sharing.has_news() {
+        self.settle_moved();
+        if self.nodes.has_news() | self.sharing.has_news() | self.priorities.take_news() {
             self.reconsider();
         }
         let mut facts = std::mem::take(&mut self.facts);
@@ -302,6 +332,7 @@ impl Books {
 
     /// Calls that are to be made now.
     pub fn calls(&mut self) -> Vec<Call> {
+        self.calls.extend(self.nodes.fabric_calls());
         std::mem::take(&mut self.calls)
     }
 
@@ -434,6 +465,7 @@ impl Books {
                 value: pod.spec.priority.unwrap_or(0),
                 is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
             },
+            class: recognise::names::PRIORITY_LABELS.iter().find_map(|key| pod.label(key)).map(Into::into),
             barred: bad.or(gated).or(unsupported).map(Into::into),
         }
     }

@@ -4,23 +4,21 @@
 //! are one drawing of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use phalanx_model::{
-    DeviceMask, DomainName, ForeignUse, Input, LevelName, Levels, Machine, Node, NodeName, NodeSet,
+    Admin, DeviceMask, DomainName, ForeignUse, Input, LevelCost, LevelName, Levels, Node, NodeName, NodeSet,
     ResourceName,
 };
 use phalanx_shell::cost;
 
+use super::fabric::FabricBook;
 use super::machines::{self, Machines};
-use super::needs;
 use super::strays::Stray;
+use super::{Call, needs};
 use crate::api;
-use crate::gang::topology;
+use crate::gang::NodesUsed;
+use crate::gang::topology::{self, ROOT};
 use crate::judge::{Capacity, Held, NodeTerms, Requirements};
-
-/// Every cluster has this level, around all that its labels tell.
-const ROOT: &str = "cluster";
 
 /// The level of single nodes.
 const NODE: &str = "node";
@@ -31,6 +29,7 @@ const NOWHERE: &str = "unlabelled";
 /// What is known of the nodes.
 #[derive(Default)]
 pub(crate) struct NodeBook {
+    used: NodesUsed,
     nodes: BTreeMap<NodeName, Entry>,
     machines: Machines,
     /// What is held on nodes: a pod may be heard of before its node is.
@@ -40,8 +39,11 @@ pub(crate) struct NodeBook {
     /// Host ports that pods ask for. Each is a resource of which every node has one.
     ports: BTreeSet<ResourceName>,
     fabric: Option<topology::Levels>,
+    /// Where the levels come from.
+    said: FabricBook,
     /// As the engine knows them.
     levels: Option<Levels>,
+    level_costs: Option<BTreeMap<LevelName, LevelCost>>,
     changed: BTreeSet<NodeName>,
     is_fabric_stale: bool,
 }
@@ -63,6 +65,10 @@ struct Holds {
 }
 
 impl NodeBook {
+    pub(crate) fn new(used: NodesUsed) -> Self {
+        Self { used, ..Self::default() }
+    }
+
     pub(crate) fn observe(&mut self, node: api::Node) {
         let Ok(name) = NodeName::new(node.name()) else { return };
         self.is_fabric_stale |= match self.nodes.get(&name) {
@@ -114,6 +120,18 @@ impl NodeBook {
         self.other(stray.node.as_str(), &stray.requirements, is_there);
     }
 
+    /// Devices that gangs of ours hold on a node, all of them.
+    pub(crate) fn ours_are(&mut self, node: &NodeName, devices: DeviceMask) {
+        self.held.entry(node.clone()).or_default().ours = devices;
+        self.changed.insert(node.clone());
+    }
+
+    /// The devices of a node as the engine knows it.
+    pub(crate) fn devices(&self, node: &NodeName) -> DeviceMask {
+        let told = self.nodes.get(node).and_then(|entry| entry.told.as_ref());
+        told.map_or(DeviceMask::EMPTY, |node| node.machine.device_mask())
+    }
+
     /// From now on every node says whether it is in this set.
     pub(crate) fn want_set(&mut self, terms: &NodeTerms) -> NodeSet {
         let (set, count) = self.terms.entry(terms.clone()).or_insert_with(|| {
@@ -141,12 +159,22 @@ impl NodeBook {
     }
 
     /// The machine that the node agent found on a node, or nothing any more.
-    pub(crate) fn found(&mut self, node: &str, machine: Option<Arc<Machine>>) {
+    pub(crate) fn found(&mut self, node: &str, found: Option<machines::Found>) {
         let Ok(name) = NodeName::new(node) else { return };
-        self.machines.found(name.clone(), machine);
+        self.machines.found(name.clone(), found);
         if self.nodes.contains_key(&name) {
             self.changed.insert(name);
         }
+    }
+
+    /// What was said of the fabric changed.
+    pub(crate) fn see_fabric(&mut self, see: impl FnOnce(&mut FabricBook) -> bool) {
+        self.is_fabric_stale |= see(&mut self.said);
+    }
+
+    /// What is to be written of the fabric.
+    pub(crate) fn fabric_calls(&mut self) -> Vec<Call> {
+        self.said.calls()
     }
 
     /// Something is to be told.
@@ -166,9 +194,11 @@ impl NodeBook {
 
     /// What changed since the last time, as facts; what each node is reached by stays its name.
     pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
-        if std::mem::take(&mut self.is_fabric_stale) {
+        let is_drawn = std::mem::take(&mut self.is_fabric_stale);
+        if is_drawn {
             self.draw_fabric(facts);
         }
+        let level_costs = self.said.level_costs();
         let changed = std::mem::take(&mut self.changed);
         let mut news = Vec::new();
         let mut is_new_shape = false;
@@ -182,16 +212,23 @@ impl NodeBook {
                 news.push(Input::NodeObserved { node: Box::new(node) });
             }
         }
-        if is_new_shape && self.machines.learn(news.iter().filter_map(observed)) {
-            let table = cost::compile(self.machines.samples(), &BTreeMap::new());
+        let is_new_shape = is_new_shape && self.machines.learn(news.iter().filter_map(observed));
+        let is_new_link = is_drawn && self.level_costs.as_ref() != Some(&level_costs);
+        if is_new_shape || is_new_link {
+            let mut table = cost::compile(self.machines.samples(), &level_costs);
+            if let Ok(root) = DomainName::new(ROOT) {
+                self.said.add_domain_costs(&root, &mut table);
+            }
             facts.push(Input::CostsCompiled { table });
+            self.level_costs = Some(level_costs);
         }
         facts.extend(news);
     }
 
     /// Where every node stands by its labels; levels that changed are told before the nodes.
     fn draw_fabric(&mut self, facts: &mut Vec<Input>) {
-        let fabric = topology::Levels::by_labels(self.nodes.values().map(|entry| &entry.node), None);
+        let fabric = self.said.levels(self.nodes.values().map(|entry| &entry.node), self.fabric.take());
+        self.said.report(&fabric, self.nodes.keys());
         let above: Vec<LevelName> = [ROOT]
             .into_iter()
             .filter_map(|name| LevelName::new(name).ok())
@@ -244,8 +281,9 @@ impl NodeBook {
         // Of strays it is known which devices they hold.
         let strays = strays.and(machine.device_mask());
         let unknown = machines::devices_held(others).saturating_sub(strays.count());
-        let foreign =
-            machines::highest(machine.device_mask().minus(*ours).minus(strays), unknown).union(strays);
+        let lost = self.machines.lost(name, &machine);
+        let open = machine.device_mask().minus(*ours).minus(strays).minus(lost);
+        let foreign = machines::highest(open, unknown).union(strays).union(lost);
         let mut sets: Vec<NodeSet> = self
             .terms
             .iter()
@@ -254,7 +292,14 @@ impl NodeBook {
             .collect();
         sets.sort();
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
-        Some(Node { foreign, foreign_use, sets, ..Node::new(name.clone(), entry.path.clone(), machine) })
+        let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
+        Some(Node {
+            admin,
+            foreign,
+            foreign_use,
+            sets,
+            ..Node::new(name.clone(), entry.path.clone(), machine)
+        })
     }
 }
 

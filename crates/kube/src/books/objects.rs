@@ -35,6 +35,9 @@ pub(super) struct Above {
 impl Books {
     /// An owner or a group as it is now: what it says of its gangs, and pods whose place depends on it.
     pub(super) fn see_object(&mut self, now: Timestamp, object: &DynamicObject, is_gone: bool) {
+        if self.see_of_cluster(object, is_gone) {
+            return;
+        }
         self.see_above(object, is_gone);
         let Some(key) = key_of(object) else { return };
         let above = recognise::owner_wanted(object).map(|above| (above.kind, above.namespace, above.name));

@@ -10,7 +10,7 @@ use super::gang::{Gang, Member, Run, Stop, Submitted};
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
 use super::{Books, Call, Tidings, Unbound};
-use crate::gang::{GangKey, ObjectRef};
+use crate::gang::{GangKey, ObjectRef, Source};
 
 impl Books {
     /// Takes an order of the engine. `cause` is why a gang stops, where it does.
@@ -90,6 +90,7 @@ impl Books {
     }
 
     pub(super) fn explain(&mut self, key: &GangKey, why: &str) {
+        self.tell_groups(key, false, why);
         let Some(gang) = self.gangs.get(key) else { return };
         let unbound = gang.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
         let pods: Vec<PodRef> = unbound.filter_map(|(name, _)| gang.pod_ref(name)).collect();
@@ -108,6 +109,20 @@ impl Books {
         }
         let tidings = Tidings { about, reason: "Waiting", is_warning: false, note: why.to_owned() };
         self.calls.push(Call::Tell(Box::new(tidings)));
+    }
+
+    /// Says on upstream's group, or on the one that the owner made for its pods, whether it is scheduled.
+    pub(super) fn tell_groups(&mut self, key: &GangKey, is_scheduled: bool, message: &str) {
+        let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
+        let made = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
+        let groups = made.chain([key]).filter(|group| group.source == Source::PodGroup);
+        let specs = groups.filter_map(|group| self.told(group)?.specs.as_ref().ok()?.first());
+        let message: Arc<str> = message.into();
+        let calls: Vec<Call> = specs
+            .filter_map(|spec| spec.object.clone())
+            .map(|about| Call::Group { about, is_scheduled, message: Arc::clone(&message) })
+            .collect();
+        self.calls.extend(calls);
     }
 
     fn end_run(&mut self, run: Option<&Run>) {
@@ -206,7 +221,8 @@ impl Books {
     fn release(&mut self, id: GangId) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get_mut(&key) else { return };
-        let is_alone = submitted.seats.len() == 1;
+        let size = submitted.seats.len();
+        let is_alone = size == 1;
         let Some(run) = submitted.run.as_mut() else { return };
         run.is_released = true;
         for ((rank, seat), member) in (0..).zip(&submitted.seats).zip(&mut run.members) {
@@ -220,6 +236,7 @@ impl Books {
                 self.facts.push(Input::MemberReleased { member: id });
             }
         }
+        self.tell_groups(&key, true, &format!("{size} pods are bound"));
     }
 
     /// What became of a binding.
@@ -323,6 +340,13 @@ impl Books {
         if !is_there {
             let detail = format!("was bound to {node} by somebody else");
             return self.exit(id, Exit::failed(FailureClass::Infrastructure, detail));
+        }
+        let noted = pod.known.noted.as_ref().filter(|note| note.attempt == run.attempt);
+        let chosen = run.placement.slots.get(rank).map(|slot| slot.devices);
+        if let Some(note) = noted.filter(|note| Some(note.devices) != chosen) {
+            self.moved.insert(id, note.devices);
+        } else {
+            self.moved.remove(&id);
         }
         if *member == Member::Spared {
             *member = Member::Running;

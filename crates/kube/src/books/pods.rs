@@ -42,6 +42,8 @@ pub(crate) struct Known {
     pub(crate) has_owner: bool,
     pub(crate) noted: Option<Note>,
     pub(crate) priority: Priority,
+    /// The class that a label of it names, as Kueue and KAI have them.
+    pub(crate) class: Option<Arc<str>>,
     /// Why it is not to start, whatever is free.
     pub(crate) barred: Option<Arc<str>>,
 }
@@ -86,10 +88,11 @@ impl Known {
         matches!(self.state, State::Over(_))
     }
 
-    /// Whether it is bound to that node, with those devices.
+    /// Whether it is bound to that node with those devices, or was: the kubelet may have given it others.
     pub(crate) fn is_at(&self, slot: &Slot) -> bool {
-        let has = self.noted.as_ref().is_some_and(|note| note.devices == slot.devices);
-        has && self.node.as_ref() == Some(&slot.node)
+        let was_given = |note: &Note| note.chosen().is_none_or(|chosen| chosen == slot.devices);
+        let has = |note: &Note| note.devices == slot.devices || was_given(note);
+        self.node.as_ref() == Some(&slot.node) && self.noted.as_ref().is_some_and(has)
     }
 }
 
@@ -139,6 +142,11 @@ impl Note {
             Some(Slot { rank, node, devices, part: None })
         };
         (0..).zip(self.placement.as_ref()?.split(';')).map(slot).collect()
+    }
+
+    /// The devices that were chosen for it, as far as it says.
+    fn chosen(&self) -> Option<DeviceMask> {
+        self.slots()?.get(self.rank as usize).map(|slot| slot.devices)
     }
 
     /// As it travels with a binding.

@@ -125,7 +125,7 @@ impl Sharing {
     }
 }
 
-fn accepted(refused: Option<&String>) -> Condition {
+pub(super) fn accepted(refused: Option<&String>) -> Condition {
     Condition {
         r#type: "Accepted".to_owned(),
         status: if refused.is_some() { "False" } else { "True" }.to_owned(),

@@ -9,7 +9,8 @@ use phalanx_model::{
 };
 
 use super::again::{self, Before};
-use super::gang::{Seat, Submitted};
+use super::gang::{Gang, Seat, Submitted};
+use super::pods::Priority;
 use super::{Books, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
 use crate::judge::Requirements;
@@ -71,6 +72,8 @@ impl Books {
             return;
         };
         gang.waits = Some(Arc::clone(&why));
+        self.tell_groups(key, false, &why);
+        let Some(gang) = self.gangs.get(key) else { return };
         let pods: Vec<_> = gang.pods.keys().filter_map(|name| gang.pod_ref(name)).collect();
         if !pods.is_empty() {
             self.calls.push(super::Call::Explain { pods, message: why });
@@ -155,7 +158,7 @@ impl Books {
     ) -> Result<(Job, Submitted), String> {
         let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
         let first = gang.pods.values().next();
-        let priority = gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or_default();
+        let priority = self.priority(gang, spec)?;
         let created = if first.is_some() { gang.created() } else { now };
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
@@ -198,6 +201,20 @@ impl Books {
             turn: Turn { class: Some(class), ..Turn::default() },
         };
         Ok((job, Submitted { id, seats, sets, is_held: false, is_cancelled: false, run: None }))
+    }
+
+    /// What the group says, or a label of its pods; otherwise the highest of its pods.
+    fn priority(&self, gang: &Gang, spec: Option<&GangSpec>) -> Result<Priority, String> {
+        let labelled = || gang.pods.values().find_map(|pod| pod.known.class.as_deref());
+        let named = spec.and_then(|spec| spec.priority_class.as_deref()).or_else(labelled);
+        let of_pods = || gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or_default();
+        match named.map(|name| self.priorities.of(name)) {
+            None => Ok(of_pods()),
+            Some(Ok(priority)) => Ok(priority),
+            // What runs is counted, whatever became of its class.
+            Some(Err(_)) if gang.pods.values().any(|pod| pod.known.node.is_some()) => Ok(of_pods()),
+            Some(Err(why)) => Err(why),
+        }
     }
 
     fn role(&mut self, at: u32, pod: &Requirements, size: u32) -> Result<Role, String> {

@@ -1,20 +1,27 @@
-//! What lists tell in any order.
+//! What lists tell in any order; what is said of fabric, priorities and devices.
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Exit, Input, MemberState, Node, Phase, QueueName, Timestamp};
+use phalanx_model::{Admin, DeviceMask, Exit, Input, MemberState, Node, Phase, QueueName, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Books, Call, Event, Options};
+use super::{Books, Call, Event, Found, Options};
+use crate::crd;
+use crate::gang::NodesUsed;
 
 const NOW: Timestamp = Timestamp(1_000);
 
 fn books() -> Books {
+    books_of(NodesUsed::All)
+}
+
+fn books_of(nodes: NodesUsed) -> Books {
     Books::new(Options {
         scheduler_name: "phalanx".to_owned(),
         queue: QueueName::new("default").unwrap(),
         ready_ms: 1_000,
         vacant_ms: 1_000,
+        nodes,
     })
 }
 
@@ -274,4 +281,211 @@ fn workers_whose_launcher_has_not_come_yet_go_on_after_a_restart() {
 fn a_launcher_that_waits_is_bound_after_a_restart() {
     let (mut books, _) = mpi_again(true);
     assert!(binds(&mut books, "m-launcher-0"));
+}
+
+fn labelled(name: &str, labels: &Value) -> Event {
+    let node = json!({
+        "metadata": { "name": name, "labels": labels },
+        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "4" } },
+    });
+    Event::Node(Box::new(serde_json::from_value(node).unwrap()))
+}
+
+/// The domains of a node, as the engine was told of it last.
+fn path(facts: &[Input], name: &str) -> Option<Vec<String>> {
+    facts.iter().rev().find_map(|fact| match fact {
+        Input::NodeObserved { node } if node.name.as_str() == name => {
+            Some(node.path.iter().map(ToString::to_string).collect())
+        }
+        _ => None,
+    })
+}
+
+fn fabric(spec: &Value) -> Event {
+    let object = json!({ "apiVersion": "phalanx.dev/v1alpha1", "kind": "Fabric",
+        "metadata": { "name": "default", "generation": 1 }, "spec": spec });
+    Event::Fabric(Some(Box::new(serde_json::from_value(object).unwrap())))
+}
+
+/// The status that was to be written last, and whether an event told what is wrong.
+fn said(books: &mut Books) -> (Option<crd::FabricStatus>, bool) {
+    let calls = books.calls();
+    let told =
+        calls.iter().any(|call| matches!(call, Call::Tell(tidings) if tidings.reason == "FabricRefused"));
+    let status = calls.into_iter().rev().find_map(|call| match call {
+        Call::FabricStatus { status } => Some(*status),
+        _ => None,
+    });
+    (status, told)
+}
+
+#[test]
+fn the_fabric_says_the_levels_and_what_is_wrong_in_it_leaves_the_last_in_force() {
+    let mut books = books();
+    let zone = "topology.kubernetes.io/zone";
+    books.observe(NOW, labelled("a", &json!({ zone: "z", "example.com/row": "r0" })));
+    books.observe(NOW, labelled("b", &json!({ zone: "z" })));
+    assert_eq!(path(&books.begin(NOW), "a").unwrap(), ["cluster", "z"]);
+    assert_eq!(said(&mut books), (None, false));
+    books.observe(NOW, fabric(&json!({ "levels": [{ "name": "row", "label": "example.com/row" }] })));
+    let facts = books.settle(NOW);
+    assert_eq!(path(&facts, "a").unwrap(), ["cluster", "r0"]);
+    assert_eq!(path(&facts, "b").unwrap(), ["cluster", "unlabelled"]);
+    let status = said(&mut books).0.unwrap();
+    assert_eq!((status.nodes, status.unplaced, status.levels[0].domains), (1, 1, 1));
+    assert_eq!(status.conditions[0].status, "True");
+
+    books.observe(NOW, fabric(&json!({ "topology": "nodes: [" })));
+    assert_eq!(path(&books.settle(NOW), "a"), None, "what was there goes on");
+    let (status, told) = said(&mut books);
+    let condition = &status.unwrap().conditions[0];
+    assert!(
+        condition.status == "False" && condition.message.contains("spec.topology") && told,
+        "{condition:?}"
+    );
+
+    let map = "levels: [cluster, row]\nnodes:\n  - {name: a, devices: {count: 4}, path: {row: r7}}\n";
+    books.observe(NOW, fabric(&json!({ "topology": map })));
+    let facts = books.settle(NOW);
+    let status = said(&mut books).0.unwrap();
+    assert_eq!(status.conditions[0].message, "", "{map}");
+    assert_eq!(path(&facts, "a").unwrap(), ["cluster", "r7"]);
+    // Nobody says it any more: labels again.
+    books.observe(NOW, Event::Fabric(None));
+    assert_eq!(path(&books.settle(NOW), "a").unwrap(), ["cluster", "z"]);
+}
+
+fn object(value: &Value) -> Event {
+    Event::Object(Box::new(serde_json::from_value(value.clone()).unwrap()))
+}
+
+#[test]
+fn hyper_nodes_are_the_levels_where_no_fabric_says_otherwise() {
+    let mut books = books();
+    for name in ["a", "b"] {
+        books.observe(NOW, labelled(name, &json!({ "topology.kubernetes.io/zone": "z" })));
+    }
+    books.observe(NOW, object(&json!({
+        "apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": { "name": "s0" },
+        "spec": { "tier": 1, "members": [{ "type": "Node", "selector": { "exactMatch": { "name": "a" } } }] },
+    })));
+    let facts = books.begin(NOW);
+    assert_eq!(path(&facts, "a").unwrap(), ["cluster", "s0"]);
+    books.observe(NOW, fabric(&json!({ "preset": "auto" })));
+    assert_eq!(path(&books.settle(NOW), "a").unwrap(), ["cluster", "z"]);
+    books.observe(NOW, fabric(&json!({ "hyperNodes": true })));
+    assert_eq!(path(&books.settle(NOW), "a").unwrap(), ["cluster", "s0"]);
+}
+
+/// The class of the job that was handed in last.
+fn class(facts: &[Input]) -> Option<String> {
+    facts.iter().rev().find_map(|fact| match fact {
+        Input::JobSubmitted { job } => job.turn.class.as_ref().map(ToString::to_string),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_class_that_a_label_names_counts_and_one_that_is_not_there_is_waited_for() {
+    let mut books = books();
+    books.observe(NOW, node());
+    books.begin(NOW);
+    let pod = json!({
+        "metadata": { "namespace": "n", "name": "p", "uid": "1", "labels": { "priorityClassName": "train" } },
+        "spec": { "schedulerName": "phalanx", "priority": 7, "containers": [{ "name": "c" }] },
+    });
+    books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    assert_eq!(class(&books.settle(NOW)), None);
+    let why = books.calls().into_iter().find_map(|call| match call {
+        Call::Explain { message, .. } => Some(message.to_string()),
+        _ => None,
+    });
+    assert!(
+        why.as_deref().is_some_and(|why| why.contains("no PriorityClass or WorkloadPriorityClass train")),
+        "{why:?}"
+    );
+    let class_of = |group: &str, kind: &str, value: i32| {
+        object(&json!({ "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": { "name": "train" },
+            "value": value, "preemptionPolicy": "Never" }))
+    };
+    books.observe(NOW, class_of("scheduling.k8s.io", "PriorityClass", 50));
+    assert_eq!(class(&books.settle(NOW)).as_deref(), Some("priority-50-never-preempts"));
+}
+
+#[test]
+fn a_lost_device_is_nobodys_and_the_others_keep_their_numbers() {
+    let machine = |count: u32| {
+        let mut machine = phalanx_model::Machine::bare(phalanx_model::Origin::Found);
+        let device = |at: u32| phalanx_model::Device { name: format!("GPU{at}"), ..Default::default() };
+        machine.devices = (0..count).map(device).collect();
+        phalanx_model::shape::finish(&mut machine);
+        std::sync::Arc::new(machine)
+    };
+    let found = |machine, lost| Event::Found { node: "a".to_owned(), found: Some(Found { machine, lost }) };
+    let mut books = books();
+    books.observe(NOW, node());
+    books.observe(NOW, found(machine(5), DeviceMask::one(1)));
+    // The node offers four of five.
+    let facts = books.begin(NOW);
+    let seen = observed(&facts).unwrap();
+    assert_eq!((seen.machine.device_count(), seen.foreign), (5, DeviceMask::one(1)));
+    // Six are another machine: what the node offers counts.
+    books.observe(NOW, found(machine(6), DeviceMask::EMPTY));
+    let facts = books.settle(NOW);
+    let seen = observed(&facts).unwrap();
+    assert_eq!((seen.machine.device_count(), seen.foreign), (4, DeviceMask::EMPTY));
+}
+
+/// Two pods of the same size on one node, as their bindings say, and what the kubelet made of it.
+#[test]
+fn devices_that_were_exchanged_are_told_together_and_half_an_exchange_is_not() {
+    let bound = |name: &str, devices: &str| {
+        let pod = json!({
+            "metadata": { "namespace": "n", "name": name, "uid": name, "annotations": {
+                super::RANK: "0", super::DEVICES: devices, super::ATTEMPT: "1", super::GANG_SIZE: "1" } },
+            "spec": { "schedulerName": "phalanx", "nodeName": "a",
+                "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+            "status": { "phase": "Running" },
+        });
+        Event::Pod(Box::new(serde_json::from_value(pod).unwrap()))
+    };
+    let moved = |facts: &[Input]| -> Vec<String> {
+        let all = facts.iter().filter_map(|fact| match fact {
+            Input::DevicesObserved { members } => Some(members),
+            _ => None,
+        });
+        all.flatten().map(|(member, devices)| format!("{}: {devices}", member.gang.job)).collect()
+    };
+    let mut books = books();
+    books.observe(NOW, node());
+    books.observe(NOW, bound("x", "0"));
+    books.observe(NOW, bound("y", "1"));
+    books.begin(NOW);
+    books.observe(NOW, bound("x", "1"));
+    assert!(moved(&books.settle(NOW)).is_empty(), "the other one still has it");
+    books.observe(NOW, bound("y", "0"));
+    assert_eq!(moved(&books.settle(NOW)), ["1: 1", "2: 0"]);
+    // Said once; and what was free needs nobody else.
+    books.observe(NOW, bound("y", "0"));
+    assert!(moved(&books.settle(NOW)).is_empty());
+    books.observe(NOW, bound("y", "3"));
+    assert_eq!(moved(&books.settle(NOW)), ["2: 3"]);
+    // A device that the node does not have is no truth.
+    books.observe(NOW, bound("x", "9"));
+    assert!(moved(&books.settle(NOW)).is_empty());
+}
+
+#[test]
+fn a_node_takes_part_as_its_label_says_now() {
+    let is_open = |facts: &[Input]| observed(facts).map(|node| node.admin == Admin::Open);
+    for (used, silent) in [(NodesUsed::All, true), (NodesUsed::Labelled, false)] {
+        let mut books = books_of(used);
+        books.observe(NOW, labelled("a", &json!({})));
+        assert_eq!(is_open(&books.begin(NOW)), Some(silent), "{used:?}");
+        books.observe(NOW, labelled("a", &json!({ "phalanx.dev/schedule": "topology" })));
+        // What is open already is no news.
+        assert_eq!(is_open(&books.settle(NOW)), (!silent).then_some(true), "{used:?}");
+        books.observe(NOW, labelled("a", &json!({ "ack.node.gpu.schedule": "default" })));
+        assert_eq!(is_open(&books.settle(NOW)), Some(false), "{used:?}");
+    }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
 use phalanx_model::{
-    DEVICES_PER_NODE_MAX, Device, DeviceGroup, LevelName, Link, LinkKind, Machine, NameError, Nic, Origin,
-    Port, ResourceName, ShapeName,
+    DEVICES_PER_NODE_MAX, Device, DeviceGroup, DeviceMask, LevelName, Link, LinkKind, Machine, NameError,
+    Nic, Origin, Port, ResourceName, ShapeName,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,9 @@ pub struct DeviceSpec {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub memory_bytes: i64,
+    /// It was there and does not answer any more. It keeps its number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unhealthy: bool,
     /// Cut into slices: such a device has no NVLink.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sliced: bool,
@@ -197,6 +200,7 @@ impl NodeTopologySpec {
             pci_address: device.pci_address.clone(),
             numa: device.numa.map(i64::from),
             memory_bytes: signed(device.memory_bytes),
+            unhealthy: false,
             sliced: device.is_sliced,
         };
         let nic = |nic: &Nic| NicSpec {
@@ -232,6 +236,13 @@ impl NodeTopologySpec {
             resources: machine.named.iter().map(|(name, n)| (name.to_string(), signed(*n))).collect(),
             share_limit_milli: i64::from(machine.share_limit_milli),
         }
+    }
+
+    /// Devices that do not answer any more.
+    #[must_use]
+    pub fn lost(&self) -> DeviceMask {
+        let lost = (0..DEVICES_PER_NODE_MAX).zip(&self.devices).filter(|(_, device)| device.unhealthy);
+        lost.map(|(index, _)| index).collect()
     }
 
     /// The machine that is described.

@@ -2,7 +2,7 @@
 
 /// Our own. On a pod, its template or its owner, as label or annotation.
 pub mod phalanx {
-    /// A node with [`super::OURS`] as the value of this label takes part; see [`crate::gang::is_ours`].
+    /// On a node, [`super::OURS`] or [`super::GIVEN_BACK`]; see [`crate::gang::NodesUsed`].
     pub const NODE: &str = "phalanx.dev/schedule";
     pub const QUEUE: &str = "phalanx.dev/queue";
     /// A level, or the label key of one, inside one domain of which the whole gang must be.
@@ -19,6 +19,11 @@ pub mod phalanx {
 pub const ACK_NODE: &str = "ack.node.gpu.schedule";
 /// The value of it, and of ours, that opts in.
 pub const OURS: &str = "topology";
+/// The value of it, and of ours, that gives a node back.
+pub const GIVEN_BACK: &str = "default";
+
+/// Labels that name the class of a pod's priority: Kueue's, and KAI's.
+pub const PRIORITY_LABELS: [&str; 2] = [kueue::PRIORITY, kai::PRIORITY];
 
 pub(super) mod batch {
     pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use kube::api::DynamicObject;
 use phalanx_discover::objects::nodes::{NodeObject, NodeObjects};
 use phalanx_discover::objects::{ObjectError, Preset, Reading, hyper_nodes, topologies};
-use phalanx_model::{LevelName, NodeName};
-use phalanx_spec::cluster::NODE_LEVEL;
+use phalanx_model::{DomainName, Graph, Host, LevelName, Membership, NodeName};
+use phalanx_spec::cluster::{Cluster, NODE_LEVEL};
 
 use super::spec::LevelRef;
 use crate::api::Node;
@@ -15,12 +15,15 @@ use crate::api::Node;
 /// The label of the node itself, which is the innermost level.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
+/// The level around all nodes, which every cluster has and a map may name.
+pub(crate) const ROOT: &str = "cluster";
+
 /// The domains of all nodes, and what each level is called elsewhere.
 #[derive(Clone, Debug)]
 pub struct Levels {
     /// Hosts with the domain of each level, by name; and what could not be understood.
     pub reading: Reading,
-    /// The preset by whose labels the nodes were read, or `hypernodes`.
+    /// The preset by whose labels the nodes were read, `hypernodes`, or `topology` for a map.
     pub preset: String,
     /// Levels by label key, as far as nodes have them.
     by_key: BTreeMap<String, LevelName>,
@@ -70,6 +73,27 @@ impl Levels {
         tiers.dedup();
         let by_tier = tiers.into_iter().zip(reading.levels.iter().rev().cloned()).collect();
         Ok(Self { reading, preset: "hypernodes".to_owned(), by_key: BTreeMap::new(), by_tier })
+    }
+
+    /// As a map says: nodes by name, each with its domains.
+    #[must_use]
+    pub fn by_map(cluster: &Cluster) -> Self {
+        let named = |level: &&LevelName| level.as_str() != ROOT;
+        let mut graph = Graph::default();
+        for node in &cluster.nodes {
+            let mut host = Host::new(node.name.clone());
+            let pairs = cluster.levels.above.iter().zip(&node.path).filter(|(level, _)| named(level));
+            let membership = |(level, domain): (&LevelName, &DomainName)| Membership {
+                level: level.clone(),
+                domain: domain.clone(),
+            };
+            host.domains = pairs.map(membership).collect();
+            graph.hosts.push(host);
+        }
+        let levels: Vec<LevelName> = cluster.levels.above.iter().filter(named).cloned().collect();
+        let by_tier = (1..).zip(levels.iter().rev().cloned()).collect();
+        let reading = Reading { graph, gaps: Vec::new(), levels };
+        Self { reading, preset: "topology".to_owned(), by_key: BTreeMap::new(), by_tier }
     }
 
     /// The level that is meant, the node itself included.

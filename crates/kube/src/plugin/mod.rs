@@ -20,7 +20,7 @@ mod serve;
 use thiserror::Error;
 
 pub use pods::{Held, held};
-pub use prefer::{DEVICES, Expected, expected_of};
+pub use prefer::{Expected, expected_of};
 pub use register::{Folder, run};
 pub use serve::{Injection, PluginDevice};
 

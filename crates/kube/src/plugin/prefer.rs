@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::Pod;
+use phalanx_model::DeviceMask;
 
-/// On a pod: the devices that were chosen for it, by the name that the vendor gives them, separated by commas.
-pub const DEVICES: &str = "phalanx.dev/devices";
-/// Devices of one pod that are read.
-const DEVICES_MAX: usize = 64;
+use crate::api::Pod;
+use crate::books::DEVICES;
 
 /// A pod that will start here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +16,14 @@ pub struct Expected {
     pub devices: Vec<String>,
 }
 
-/// Pods of a node that still have to start, as their annotations say.
+/// Pods of a node that still have to start, as their bindings say; `names` has the devices of the node by their numbers.
 #[must_use]
-pub fn expected_of<'p>(pods: impl IntoIterator<Item = &'p Pod>) -> Vec<Expected> {
+pub fn expected_of<'p>(pods: impl IntoIterator<Item = &'p Pod>, names: &[String]) -> Vec<Expected> {
     let is_waiting = |pod: &&Pod| !pod.is_over() && pod.status.phase.as_deref() != Some("Running");
     let expected = pods.into_iter().filter(is_waiting).filter_map(|pod| {
-        let listed = pod.annotation(DEVICES)?.split(',').map(str::trim).filter(|device| !device.is_empty());
-        let devices: Vec<String> = listed.take(DEVICES_MAX).map(str::to_owned).collect();
+        let chosen: DeviceMask = pod.annotation(DEVICES)?.parse().ok()?;
+        let devices: Vec<String> =
+            chosen.iter().filter_map(|index| names.get(index as usize).cloned()).collect();
         (!devices.is_empty()).then(|| Expected { pod: pod.path(), devices })
     });
     expected.collect()
@@ -101,8 +100,16 @@ mod tests {
             }))
             .unwrap()
         };
-        let pods = [pod("Pending", "a, b,"), pod("Running", "c"), pod("Failed", "d"), pod("Unknown", " ")];
-        let expected = vec![Expected { pod: "n/Pending".to_owned(), devices: list("a b") }];
-        assert_eq!(expected_of(&pods), expected);
+        let pods = [
+            pod("Pending", "0,2-3"),
+            pod("Running", "1"),
+            pod("Failed", "4"),
+            pod("Unknown", "-"),
+            pod("Odd", "GPU-1"),
+        ];
+        let expected = vec![Expected { pod: "n/Pending".to_owned(), devices: list("a c d") }];
+        assert_eq!(expected_of(&pods, &list("a b c d e")), expected);
+        // A number that no device of the node has is nobody's.
+        assert_eq!(expected_of(&pods, &list("a b c"))[0].devices, list("a c"));
     }
 }

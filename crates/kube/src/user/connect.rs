@@ -6,6 +6,9 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+/// A connection on which nothing comes for so long is dead: lists are in pages, and watches end before.
+pub(crate) const SILENCE: Duration = Duration::from_secs(75);
+
 /// A client, and the namespace of its context. Without a file: what `$KUBECONFIG` or the user's folder has, or what a pod
 /// finds inside. A connection on which nothing comes for as long as `silence` is given up.
 pub(crate) async fn connect(

@@ -21,7 +21,7 @@ use kube::core::gvk::ParseGroupVersionError;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-pub(crate) use connect::connect;
+pub(crate) use connect::{SILENCE, connect};
 pub use view::{EventView, InstanceView, JobView, NodeView};
 
 use crate::submit::{Manifest, Refused, Trainer, Work, indexed, mpi_job, pytorch_job};

@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::books::{DEVICES, RANK, SUSPENDED};
-use crate::gang::names::phalanx::QUEUE;
+use crate::gang::names::phalanx::{self, QUEUE};
+use crate::gang::names::{ACK_NODE, GIVEN_BACK};
 use crate::judge::Amount;
 use crate::submit::{GPU, JOB, TRAINER, Trainer};
 
@@ -80,10 +81,13 @@ pub struct EventView {
 pub struct NodeView {
     pub name: String,
     pub address: String,
-    /// `open`, `cordoned`, `not_ready`.
+    /// `open`, `cordoned`, `given_back`, `not_ready`.
     pub state: &'static str,
     /// Words of the labels `node-role.kubernetes.io/…`.
     pub roles: Vec<String>,
+    /// What the label says by which nodes are given to the scheduler, `topology`, and taken back, `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// What its GPUs are called, where a label says so.
     pub model: String,
     pub gpus: u64,
@@ -280,15 +284,18 @@ impl NodeView {
         let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
         let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
         let amount = status.and_then(|status| status.allocatable.as_ref()?.get(GPU));
+        let schedule = node.labels().get(phalanx::NODE).or_else(|| node.labels().get(ACK_NODE));
         let role = |key: &String| key.strip_prefix("node-role.kubernetes.io/").map(str::to_owned);
         Self {
             name: node.name_any(),
             address: address.map(|address| address.address.clone()).unwrap_or_default(),
             state: match (ready.is_some_and(|ready| ready.status == "True"), is_cordoned) {
                 (_, true) => "cordoned",
-                (true, false) => "open",
                 (false, false) => "not_ready",
+                (true, false) if schedule.is_some_and(|said| said == GIVEN_BACK) => "given_back",
+                (true, false) => "open",
             },
+            schedule: schedule.cloned(),
             roles: node.labels().keys().filter_map(role).collect(),
             model: node.labels().get("nvidia.com/gpu.product").cloned().unwrap_or_default(),
             gpus: amount.and_then(|amount| Amount::of(amount).ok()).map_or(0, Amount::units_up),

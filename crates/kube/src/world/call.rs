@@ -25,7 +25,7 @@ const BINDINGS: usize = 32;
 const OTHERS: usize = 8;
 
 /// Longer nobody waits for an answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
 /// Between two tries.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
@@ -119,6 +119,22 @@ impl Caller {
                             let _ = desk.send(Message::Trouble(format!("status of queue {name}: {error}")));
                         }
                     });
+                }
+                Call::FabricStatus { status } => {
+                    let client = self.client.clone();
+                    let desk = self.desk.clone();
+                    tokio::spawn(async move {
+                        let (group, name) = (crate::crd::GROUP, crate::crd::SINGLETON);
+                        let path = format!("/apis/{group}/v1alpha1/fabrics/{name}/status");
+                        let patch = json!({ "status": *status });
+                        let content = "application/merge-patch+json";
+                        if let Err(error) = repeat(&client, "PATCH", &path, content, &patch).await {
+                            let _ = desk.send(Message::Trouble(format!("status of the fabric: {error}")));
+                        }
+                    });
+                }
+                Call::Group { about, is_scheduled, message } => {
+                    self.explainer.group(about, is_scheduled, message);
                 }
                 Call::Tell(event) => self.explainer.tell(*event),
             }

@@ -84,6 +84,8 @@ impl Desk {
     /// Goes on until it is told to stop.
     pub(super) fn run(&mut self, engine: &Handle) -> String {
         const LONG: Duration = Duration::from_secs(3_600);
+        // What followed from the first lists: in a quiet cluster nothing else comes for long.
+        self.send_calls();
         loop {
             let patience = self.books.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
             let patience =
@@ -106,14 +108,18 @@ impl Desk {
             let (nodes, gangs) = self.books.counts();
             self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
-            for call in self.books.calls() {
-                // Whoever makes the calls lives as long as the process.
-                let _ = self.calls.send(call);
-            }
+            self.send_calls();
             self.is_new |= !facts.is_empty();
             if !facts.is_empty() && engine.report(facts).is_err() {
                 return "the engine has stopped".to_owned();
             }
+        }
+    }
+
+    fn send_calls(&mut self) {
+        for call in self.books.calls() {
+            // Whoever makes the calls lives as long as the process.
+            let _ = self.calls.send(call);
         }
     }
 

@@ -21,5 +21,8 @@ mod run;
 mod serve;
 mod watch;
 
+pub(crate) use call::ANSWER;
 pub use lease::{LeaseSettings, unique_holder as holder};
 pub use run::{SchedulerError, Settings, run};
+pub(crate) use run::{say, told_to_end};
+pub(crate) use serve::serve;

@@ -22,10 +22,10 @@ use super::desk::{Desk, KubeWorld, Message};
 use super::lease::{LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::{lease, watch};
-use crate::books::{Books, Options};
+use crate::books::{Books, Options, is_of_cluster};
 use crate::crd;
 use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
-use crate::user::connect;
+use crate::user::{SILENCE, connect};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -142,21 +142,24 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
 /// Between two looks at what is served.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
 
-/// A connection on which nothing comes for so long is dead: lists are in pages, and watches end before.
-const SILENCE: Duration = Duration::from_secs(75);
-
 /// Why it stopped, where somebody asked it to.
 const TOLD: &str = "told to stop";
 
 /// SIGTERM and SIGINT end the process in order.
 async fn end_in_order(desk: mpsc::Sender<Message>) {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
-    let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return };
+    if told_to_end().await.is_ok() {
+        let _ = desk.send(Message::Stop(TOLD.to_owned()));
+    }
+}
+
+/// Until SIGTERM or SIGINT comes.
+pub(crate) async fn told_to_end() -> std::io::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    let _ = desk.send(Message::Stop(TOLD.to_owned()));
+    Ok(())
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
@@ -181,7 +184,7 @@ async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk:
 
 /// What this cluster serves of what is watched.
 struct Kinds {
-    /// They say which pods are gangs, each in the version that is the most stable.
+    /// They say which pods are gangs, and what such objects name, each in the version that is the most stable.
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
     own: Vec<String>,
@@ -205,7 +208,8 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
     for group in discovery.groups() {
         for (kind, can) in group.resources_by_stability() {
-            let says = Source::of_kind(&kind.group, &kind.kind).is_some();
+            let says =
+                Source::of_kind(&kind.group, &kind.kind).is_some() || is_of_cluster(&kind.group, &kind.kind);
             if (says || is_owner_of_owners(&kind.group, &kind.kind)) && can.supports_operation(verbs::WATCH) {
                 kinds.gangs.push(kind);
             } else if kind.group == crd::GROUP {
@@ -232,6 +236,7 @@ fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, list
         match kind.as_str() {
             "Queue" => begin("queues", watch::queues(client), desk, lists),
             "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, lists),
+            "Fabric" => begin("fabrics", watch::fabrics(client), desk, lists),
             "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, lists),
             _ => {}
         }
@@ -271,6 +276,6 @@ fn begin<K>(
 }
 
 /// For whoever reads the log.
-pub(super) fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     eprintln!("{} {what}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ"));
 }

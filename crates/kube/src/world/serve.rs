@@ -73,7 +73,7 @@ impl Metrics {
 }
 
 /// Serves until the process ends.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     at: SocketAddr,
     registry: Registry,
     is_ready: Arc<AtomicBool>,

@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::desk::Message;
-use crate::books::Event;
+use crate::books::{Event, Found};
 use crate::{api, crd};
 
 /// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
@@ -144,14 +144,26 @@ pub(super) fn policies(client: &Client) -> (Api<crd::SharePolicy>, Convert<crd::
     (Api::all(client.clone()), convert)
 }
 
+pub(super) fn fabrics(client: &Client) -> (Api<crd::Fabric>, Convert<crd::Fabric>) {
+    let convert = Convert {
+        there: Box::new(|fabric| Event::Fabric(Some(Box::new(fabric)))),
+        lost: Box::new(|_, _| Event::Fabric(None)),
+    };
+    (Api::all(client.clone()), convert)
+}
+
 /// A topology that contradicts itself is none: the node is then as its labels say.
 pub(super) fn topologies(client: &Client) -> (Api<crd::NodeTopology>, Convert<crd::NodeTopology>) {
     let convert = Convert {
         there: Box::new(|found: crd::NodeTopology| Event::Found {
             node: found.name_any(),
-            machine: found.spec.machine().ok().map(Arc::new),
+            found: found
+                .spec
+                .machine()
+                .ok()
+                .map(|machine| Found { machine: Arc::new(machine), lost: found.spec.lost() }),
         }),
-        lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), machine: None }),
+        lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), found: None }),
     };
     (Api::all(client.clone()), convert)
 }

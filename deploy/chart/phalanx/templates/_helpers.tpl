@@ -18,3 +18,20 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
+
+{{- define "phalanx.node" -}}
+{{ include "phalanx.scheduler" . | trimSuffix "-scheduler" }}-node
+{{- end }}
+
+{{- define "phalanx.nodeSelector" -}}
+app.kubernetes.io/name: phalanx
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: node
+{{- end }}
+
+{{- define "phalanx.nodeLabels" -}}
+{{ include "phalanx.nodeSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}

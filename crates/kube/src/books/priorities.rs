@@ -1,0 +1,49 @@
+//! Classes of priority by name: upstream's, and those that Kueue has for workloads.
+
+use std::collections::BTreeMap;
+
+use kube::api::DynamicObject;
+
+use super::pods::Priority;
+
+/// What names of classes mean here.
+#[derive(Default)]
+pub(crate) struct Priorities {
+    of_pods: BTreeMap<String, Priority>,
+    of_workloads: BTreeMap<String, Priority>,
+    is_new: bool,
+}
+
+impl Priorities {
+    /// A class as it is now. Both kinds have their fields beside `metadata`.
+    pub(crate) fn see(&mut self, kind: &str, object: &DynamicObject, is_gone: bool) {
+        let classes = if kind == "PriorityClass" { &mut self.of_pods } else { &mut self.of_workloads };
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let value = object.data.get("value").and_then(serde_json::Value::as_i64).unwrap_or(0);
+        let policy = object.data.get("preemptionPolicy").and_then(serde_json::Value::as_str);
+        // The API server keeps them within what fits.
+        let value = i32::try_from(value).unwrap_or(if value < 0 { i32::MIN } else { i32::MAX });
+        let priority = Priority { value, is_patient: policy == Some("Never") };
+        self.is_new = true;
+        if is_gone {
+            classes.remove(&name);
+        } else {
+            classes.insert(name, priority);
+        }
+    }
+
+    /// Whether classes came since this was asked last.
+    pub(crate) const fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.is_new, false)
+    }
+
+    /// What a name means: a class of pods, and otherwise one of Kueue's.
+    pub(crate) fn of(&self, name: &str) -> Result<Priority, String> {
+        let known = self.of_pods.get(name).or_else(|| self.of_workloads.get(name));
+        known.copied().ok_or_else(|| {
+            format!(
+                "there is no PriorityClass or WorkloadPriorityClass {name}; create it, or leave out the name"
+            )
+        })
+    }
+}

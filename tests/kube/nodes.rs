@@ -1,0 +1,241 @@
+//! The node's side: what stands in a node, who really has which devices, and which nodes take part.
+
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use phalanx_kube::crd;
+use phalanx_kube::plugin::RESOURCE;
+use phalanx_kube::plugin::proto::plugin as wire;
+use phalanx_kube::rights::{Right, of_device_plugin, of_node};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::deploy::{audited, create, until_may, uses};
+use crate::kubelet::{Holdings, Kubelet, PATIENCE, allocation, serve_pods};
+use crate::queues;
+use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
+
+const NODE: &str = "node-00000";
+const TOPOLOGY: &str = "/apis/phalanx.dev/v1alpha1/nodetopologies/node-00000";
+const NAMESPACE: &str = "phalanx-device-plugin";
+const AGENT: &str = "phalanx-node";
+
+fn uuid(device: usize) -> String {
+    format!("GPU-0000000{device}-1111-2222-3333-444444444444")
+}
+
+/// A description of a machine with these devices.
+fn describe(path: &Path, devices: impl IntoIterator<Item = usize>) {
+    let devices: Vec<Value> =
+        devices.into_iter().map(|device| json!({"index": device, "uuid": uuid(device)})).collect();
+    let profile = json!({"system": {"nvml_version": "12.560.35"}, "device_defaults": {"name": "NVIDIA H100 80GB HBM3"}, "devices": devices});
+    std::fs::write(path, profile.to_string()).unwrap();
+}
+
+/// The folders of a kubelet, and what a device plugin of ours left there before.
+struct Machine {
+    runtime: Runtime,
+    kubelet: Kubelet,
+    held: Holdings,
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["device-plugins", "pod-resources"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        describe(&folder.path().join("machine.json"), 0..8);
+        let runtime = Runtime::new().unwrap();
+        let (kubelet, held) = {
+            let _inside = runtime.enter();
+            let kubelet = Kubelet::start(&folder.path().join("device-plugins"), None);
+            (kubelet, serve_pods(&folder.path().join("pod-resources/kubelet.sock")))
+        };
+        Self { runtime, kubelet, held, folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("machine.json")
+    }
+
+    /// The kubelet ends and starts anew: it removes the sockets of all plugins.
+    fn restart_kubelet(&mut self) {
+        self.kubelet.server.abort();
+        let folder = self.folder.path().join("device-plugins");
+        std::fs::remove_file(folder.join("phalanx-gpu.sock")).unwrap();
+        let _inside = self.runtime.enter();
+        self.kubelet = Kubelet::start(&folder, None);
+    }
+
+    /// From now on a pod has these devices, whatever was chosen for it.
+    fn gives(&self, pod: &str, devices: impl IntoIterator<Item = usize>) {
+        let mut held = self.held.lock().unwrap();
+        let path = format!("default/{pod}");
+        held.retain(|(of, ..)| *of != path);
+        held.extend(
+            devices
+                .into_iter()
+                .map(|device| (path.clone(), "main".to_owned(), RESOURCE.to_owned(), uuid(device))),
+        );
+    }
+}
+
+fn devices_of(cluster: &Cluster, pod: &str) -> Option<String> {
+    let pod = cluster.api().get(&format!("{PODS}/{pod}")).ok()?;
+    pod["metadata"]["annotations"]["phalanx.dev/devices"].as_str().map(str::to_owned)
+}
+
+fn until_has(cluster: &Cluster, pod: &str, devices: &str) {
+    cluster.until(&format!("{devices} on {pod}"), |cluster| {
+        (devices_of(cluster, pod)? == devices).then_some(())
+    });
+}
+
+/// Pods are told of the devices that they have, and what starts later gets none of them.
+#[test]
+fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
+    let mut cluster = Cluster::with(
+        &phalanx_controlplane::Options {
+            controller_manager: true,
+            kwok: true,
+            audit: true,
+            ..phalanx_controlplane::Options::default()
+        },
+        1,
+    );
+    queues::define(&cluster);
+    let roles = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+    create(cluster.api(), "device-plugin", &roles);
+    let user = format!("system:serviceaccount:{NAMESPACE}:{AGENT}");
+    until_may(&cluster, &user, "", "", "nodes", "get");
+    let kubeconfig = cluster.plane.kubeconfig_of_service_account(NAMESPACE, AGENT).unwrap();
+    let mut machine = Machine::new();
+
+    // The node has devices already, and not from a plugin of ours.
+    cluster.serve_node(&kubeconfig, NODE, &machine.file(), machine.folder.path());
+    assert!(!cluster.until_ended().success());
+    assert!(cluster.log().contains("another device plugin serves nvidia.com/gpu"), "{}", cluster.log());
+
+    std::fs::write(machine.folder.path().join("device-plugins/phalanx-gpu.sock"), "").unwrap();
+    let agent = cluster.serve_node(&kubeconfig, NODE, &machine.file(), machine.folder.path());
+    let written = cluster.until("the topology", |cluster| cluster.api().get(TOPOLOGY).ok());
+    let node = cluster.api().get(&format!("/api/v1/nodes/{NODE}")).unwrap();
+    let owner = &written["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Node"), &node["metadata"]["uid"]), "{written:#}");
+    assert_eq!(written["spec"]["devices"].as_array().map(Vec::len), Some(8), "{written:#}");
+    let spec: crd::NodeTopologySpec = serde_json::from_value(written["spec"].clone()).unwrap();
+    assert_eq!(spec.machine().unwrap().device_count(), 8);
+
+    cluster.schedule(0);
+    for name in ["a", "b"] {
+        cluster.create(PODS, &pod(name, 2));
+    }
+    cluster.until_runs("a", 1);
+    cluster.until_runs("b", 1);
+    let [a, b] = ["a", "b"].map(|name| devices_of(&cluster, name).unwrap());
+    assert_eq!([&*a, &*b], ["0-1", "2-3"]);
+    // The kubelet asks for them by their names.
+    let mut plugin = machine.runtime.block_on(machine.kubelet.plugin());
+    let answer = machine.runtime.block_on(plugin.allocate(allocation(&[&uuid(2), &uuid(3)])));
+    let envs = answer.unwrap().into_inner().container_responses.remove(0).envs;
+    assert_eq!(envs["NVIDIA_VISIBLE_DEVICES"], format!("{},{}", uuid(2), uuid(3)));
+
+    machine.restart_kubelet();
+    let mut plugin = machine.runtime.block_on(machine.kubelet.plugin());
+
+    // The kubelet exchanged them, and then gave one of them others.
+    machine.gives("a", [2, 3]);
+    machine.gives("b", [0, 1]);
+    until_has(&cluster, "a", "2-3");
+    until_has(&cluster, "b", "0-1");
+    machine.gives("a", [4, 5]);
+    until_has(&cluster, "a", "4-5");
+    cluster.create(PODS, &pod("c", 4));
+    cluster.until_runs("c", 1);
+    assert_eq!(devices_of(&cluster, "c").unwrap(), "2-3,6-7");
+    assert_disjoint(&cluster.seats());
+
+    // A device that does not answer any more keeps its number.
+    describe(&machine.file(), (0..8).filter(|device| *device != 6));
+    cluster.until("a device that is lost", |cluster| {
+        let now = cluster.api().get(TOPOLOGY).ok()?;
+        let devices = now["spec"]["devices"].as_array()?;
+        (devices.len() == 8 && devices[6]["unhealthy"] == true).then_some(())
+    });
+
+    let unhealthy = async {
+        let mut lists = plugin.list_and_watch(wire::Empty {}).await.unwrap().into_inner();
+        loop {
+            let now = lists.message().await.unwrap().unwrap().devices;
+            let lost: Vec<String> = now
+                .into_iter()
+                .filter(|device| device.health == "Unhealthy")
+                .map(|device| device.id)
+                .collect();
+            if !lost.is_empty() {
+                return lost;
+            }
+        }
+    };
+    let unhealthy = async { tokio::time::timeout(PATIENCE, unhealthy).await.unwrap() };
+    assert_eq!(machine.runtime.block_on(unhealthy), [uuid(6)]);
+
+    // Who deletes the object has it written again.
+    cluster.api().delete(TOPOLOGY).unwrap();
+    cluster.until("the topology again", |cluster| cluster.api().get(TOPOLOGY).ok());
+
+    let rights: Vec<Right> = of_node().into_iter().chain(of_device_plugin()).collect();
+    let log = cluster.plane.audit_log();
+    let mut needed = uses(&rights);
+    // To apply an object that is not there is judged as its creation, and logged as what it was asked as.
+    assert!(needed.remove(&("phalanx.dev".to_owned(), "nodetopologies".to_owned(), "create".to_owned())));
+    cluster.until("every right in use", |_| needed.is_subset(&audited(&log, &user).0).then_some(()));
+    let (_, denied) = audited(&log, &user);
+    assert!(denied.is_empty(), "denied:\n{}", denied.join("\n"));
+
+    // The process before it is the scheduler: the agent ends in order.
+    kill(Pid::from_raw(i32::try_from(agent).unwrap()), Signal::SIGTERM).unwrap();
+    cluster.until("the end of the agent", |cluster| {
+        cluster.log().contains("node=node-00000 told to stop").then_some(())
+    });
+}
+
+fn label(cluster: &Cluster, node: usize, labels: &Value) {
+    let path = format!("/api/v1/nodes/node-{node:05}");
+    cluster.api().patch(&path, &json!({"metadata": {"labels": labels}})).unwrap();
+}
+
+fn nodes_of(seats: &[Seat]) -> Vec<&str> {
+    let mut nodes: Vec<&str> = seats.iter().filter_map(|seat| seat.node.as_deref()).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+/// By default every node is used but those that are given back, at any time, by either label.
+#[test]
+fn a_node_that_is_given_back_gets_nothing_new_and_keeps_what_runs() {
+    let mut cluster = Cluster::of(2);
+    label(&cluster, 0, &json!({"ack.node.gpu.schedule": "default"}));
+    cluster.schedule(0);
+    cluster.create(JOBS, &job("first", 1, 4, &json!({})));
+    assert_eq!(nodes_of(&cluster.until_runs("first", 1)), ["node-00001"]);
+    // Given the one, taken back the other: what runs there stays, and is counted when it comes again.
+    label(&cluster, 0, &json!({"ack.node.gpu.schedule": "topology"}));
+    label(&cluster, 1, &json!({"phalanx.dev/schedule": "default"}));
+    cluster.create(JOBS, &job("second", 1, 4, &json!({})));
+    assert_eq!(nodes_of(&cluster.until_runs("second", 1)), ["node-00000"]);
+    assert_eq!(nodes_of(&cluster.until_runs("first", 1)), ["node-00001"]);
+    cluster.create(JOBS, &job("third", 1, 4, &json!({})));
+    assert_eq!(nodes_of(&cluster.until_runs("third", 1)), ["node-00000"]);
+    cluster.create(JOBS, &job("fourth", 1, 4, &json!({})));
+    let waits = cluster.until("a pod of fourth", |cluster| {
+        cluster.seats().into_iter().find(|seat| seat.gang == "fourth").map(|seat| seat.name)
+    });
+    cluster.until_explained(&waits, "");
+    label(&cluster, 1, &json!({"phalanx.dev/schedule": null}));
+    assert_eq!(nodes_of(&cluster.until_runs("fourth", 1)), ["node-00001"]);
+    assert_disjoint(&cluster.seats());
+}
