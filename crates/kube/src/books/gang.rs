@@ -8,8 +8,9 @@ use phalanx_model::{JobId, NodeName, Placement, Timestamp};
 use phalanx_model::ids::natural_cmp;
 
 use super::pods::{Known, PodRef};
+use super::sets::{More, Wanted};
 use crate::gang::{GangKey, GangSpec, RoleSpec};
-use crate::judge::{NodeTerms, Requirements};
+use crate::judge::Requirements;
 
 /// Pods that start together, whether the engine knows of them already or not.
 pub(crate) struct Gang {
@@ -34,7 +35,7 @@ pub(crate) struct Submitted {
     pub(crate) id: JobId,
     /// By rank.
     pub(crate) seats: Vec<Seat>,
-    pub(crate) sets: Vec<NodeTerms>,
+    pub(crate) sets: Vec<Wanted>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
     /// The engine was told that nobody wants it any more.
@@ -48,6 +49,8 @@ pub(crate) struct Seat {
     pub(crate) role: Option<Arc<str>>,
     pub(crate) index: Option<u32>,
     pub(crate) requirements: Arc<Requirements>,
+    /// Filled in when the gang is handed in.
+    pub(crate) more: More,
     pub(crate) pod: Option<Arc<str>>,
     /// Its pod comes when the others run; its place is held with theirs.
     pub(crate) is_late: bool,
@@ -170,6 +173,7 @@ impl Gang {
                 role: name.clone(),
                 index,
                 requirements: Arc::clone(&pod.known.requirements),
+                more: More::default(),
                 pod: Some(Arc::clone(pod_name)),
                 is_late,
             };
@@ -183,7 +187,8 @@ impl Gang {
         for (index, free) in (0..).zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
             let absent = || {
                 let requirements = Arc::clone(from_template.as_ref()?);
-                Some(Seat { role: name.clone(), index: Some(index), requirements, pod: None, is_late })
+                let (role, more) = (name.clone(), More::default());
+                Some(Seat { role, index: Some(index), requirements, more, pod: None, is_late })
             };
             *free = rest.next().or_else(absent);
         }

@@ -10,6 +10,7 @@
 //! | `classes` | priorities, as classes of the engine |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
+//! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
 //! | `submit` | a gang as a job of the engine |
 //! | `orders` | starts and stops, and what became of them |
@@ -23,6 +24,7 @@ mod nodes;
 mod objects;
 mod orders;
 mod pods;
+mod sets;
 mod sharing;
 mod submit;
 

@@ -32,7 +32,7 @@ impl Books {
         let Some(key) = self.jobs.remove(&job) else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         if let Some(submitted) = gang.job.take() {
-            submitted.sets.iter().for_each(|terms| self.nodes.drop_set(terms));
+            submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
             self.end_run(submitted.run.as_ref());
         }
         if let Some(why) = refused {

@@ -11,6 +11,7 @@ use phalanx_model::{
 
 use super::gang::{Gang, Member, Run, Seat, Submitted};
 use super::pods::{Note, State};
+use super::sets::More;
 use super::{Books, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
 use crate::judge::Requirements;
@@ -169,6 +170,10 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
+        let mut seats = seats;
+        for seat in &mut seats {
+            seat.more = self.more(key, seat)?;
+        }
         let seats = by_request(seats)?;
         let topology = match spec {
             Some(spec) => self.topology(spec)?,
@@ -176,16 +181,16 @@ impl Books {
         };
         let mut groups = groups(&seats).into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
-        let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(pod, _)| pod));
-        let sets = sets.map(|pod| pod.terms.clone()).collect();
+        let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
+        let sets = sets.map(|(pod, more)| needs::wanted(pod, more)).collect();
         let engine_gang = EngineGang {
             size,
             min: size,
             max: size,
-            needs: needs::needs(&main, &mut self.nodes),
+            needs: needs::needs(&main.0, &main.1, &mut self.nodes),
             roles: groups
                 .zip(1..)
-                .map(|((pod, size), at)| self.role(at, &pod, size))
+                .map(|((ask, size), at)| self.role(at, &ask, size))
                 .collect::<Result<_, _>>()?,
             members_per_node: None,
             topology,
@@ -210,9 +215,14 @@ impl Books {
         Ok((job, Submitted { id, seats, sets, is_held: false, is_cancelled: false, run: None }))
     }
 
-    fn role(&mut self, at: u32, pod: &Requirements, size: u32) -> Result<Role, String> {
+    /// What the pod of a rank asks beside its requirements; or what it waits for.
+    fn more(&mut self, _key: &GangKey, _seat: &Seat) -> Result<More, String> {
+        Ok(More::default())
+    }
+
+    fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {
         let name = RoleName::new(format!("role-{at}")).map_err(|bad| bad.to_string())?;
-        Ok(Role { name, size, needs: needs::needs(pod, &mut self.nodes), program: None })
+        Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), program: None })
     }
 
     /// The queue that it names, or that of its namespace.
@@ -278,12 +288,15 @@ impl Books {
     }
 }
 
+/// What ranks are one request by.
+type Ask = (Arc<Requirements>, More);
+
 /// Ranks that need the same stand together, in the order in which the first of them stood.
 fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
-    let mut order: BTreeMap<Arc<Requirements>, usize> = BTreeMap::new();
+    let mut order: BTreeMap<(&Requirements, &More), usize> = BTreeMap::new();
     for seat in &seats {
         let next = order.len();
-        order.entry(Arc::clone(&seat.requirements)).or_insert(next);
+        order.entry((&seat.requirements, &seat.more)).or_insert(next);
     }
     if order.len() > REQUESTS_MAX {
         return Err(format!(
@@ -291,19 +304,19 @@ fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
             order.len()
         ));
     }
-    let mut seats = seats;
-    if order.len() > 1 {
-        seats.sort_by_key(|seat| order.get(&seat.requirements).copied());
-    }
-    Ok(seats)
+    let places: Vec<Option<usize>> =
+        seats.iter().map(|seat| order.get(&(&*seat.requirements, &seat.more)).copied()).collect();
+    let mut placed: Vec<(Option<usize>, Seat)> = places.into_iter().zip(seats).collect();
+    placed.sort_by_key(|(place, _)| *place);
+    Ok(placed.into_iter().map(|(_, seat)| seat).collect())
 }
 
-fn groups(seats: &[Seat]) -> Vec<(Arc<Requirements>, u32)> {
-    let mut groups: Vec<(Arc<Requirements>, u32)> = Vec::new();
+fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
+    let mut groups: Vec<(Ask, u32)> = Vec::new();
     for seat in seats {
         match groups.last_mut() {
-            Some((pod, count)) if *pod == seat.requirements => *count += 1,
-            _ => groups.push((Arc::clone(&seat.requirements), 1)),
+            Some(((pod, more), count)) if *pod == seat.requirements && *more == seat.more => *count += 1,
+            _ => groups.push(((Arc::clone(&seat.requirements), seat.more.clone()), 1)),
         }
     }
     groups
