@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod between;
 mod crds;
 mod deploy;
 mod differential;
@@ -12,3 +13,4 @@ mod queues;
 mod restarts;
 mod submit;
 mod support;
+mod volumes;

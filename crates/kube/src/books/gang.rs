@@ -7,8 +7,10 @@ use phalanx_model::{JobId, NodeName, Placement, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
+use super::beside::TurnedDown;
 use super::pods::{Known, PodRef};
-use super::sets::{More, Wanted};
+use super::sets::{Condition, More, Wanted};
+use super::volumes::Preparation;
 use crate::gang::{GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
 
@@ -19,6 +21,8 @@ pub(crate) struct Gang {
     pub(crate) job: Option<Submitted>,
     /// Why it is not handed in, or what the engine said when it was.
     pub(crate) waits: Option<Arc<str>>,
+    /// Its last place did not hold.
+    pub(crate) turned_down: Option<TurnedDown>,
     /// The sort of reason that its owner was told last, for want of pods.
     pub(crate) said: Option<Arc<str>>,
 }
@@ -36,6 +40,8 @@ pub(crate) struct Submitted {
     /// By rank.
     pub(crate) seats: Vec<Seat>,
     pub(crate) sets: Vec<Wanted>,
+    /// Those that ask alike are decided one after another.
+    pub(crate) line: Option<Condition>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
     /// The engine was told that nobody wants it any more.
@@ -62,6 +68,8 @@ pub(crate) struct Run {
     pub(crate) placement: Placement,
     pub(crate) members: Vec<Member>,
     pub(crate) ready_by: Timestamp,
+    /// What its volumes still need.
+    pub(crate) preparation: Option<Preparation>,
     pub(crate) stops: Option<Stop>,
     /// Bindings have been asked for.
     pub(crate) has_begun: bool,
@@ -96,7 +104,7 @@ pub(crate) enum Stop {
 
 impl Gang {
     pub(crate) const fn new(key: GangKey) -> Self {
-        Self { key, pods: BTreeMap::new(), job: None, waits: None, said: None }
+        Self { key, pods: BTreeMap::new(), job: None, waits: None, turned_down: None, said: None }
     }
 
     pub(crate) fn pod_ref(&self, name: &Arc<str>) -> Option<PodRef> {

@@ -124,25 +124,27 @@ impl NodeBook {
         self.sets.drop(wanted);
     }
 
-    #[allow(dead_code, reason = "the first condition follows")]
     /// These nodes meet a condition from now on, and no others; see [`Sets`].
     pub(crate) fn meet(&mut self, condition: &Condition, nodes: BTreeSet<NodeName>) {
         let news = self.sets.meet(condition, nodes);
         self.changed.extend(news.into_iter().filter(|name| self.nodes.contains_key(name)));
     }
 
-    #[allow(dead_code, reason = "the first condition follows")]
+    /// Whether a gang asks for it. What nobody asks for is forgotten.
+    pub(crate) fn keeps(&mut self, condition: &Condition) -> bool {
+        self.sets.forget(condition);
+        self.sets.is_wanted(condition)
+    }
+
     /// Whether conditions have to be judged again because nodes are other ones.
     pub(crate) fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.have_moved)
     }
 
-    #[allow(dead_code, reason = "the first condition follows")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeName, &api::Node)> {
         self.nodes.iter().map(|(name, entry)| (name, &entry.node))
     }
 
-    #[allow(dead_code, reason = "the first condition follows")]
     pub(crate) fn get(&self, name: &NodeName) -> Option<&api::Node> {
         self.nodes.get(name).map(|entry| &entry.node)
     }

@@ -1,5 +1,6 @@
 //! Starts and stops: what the engine orders, the calls that follow, and what became of the pods.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use phalanx_model::{
@@ -8,6 +9,7 @@ use phalanx_model::{
 
 use super::gang::{Gang, Member, Run, Stop, Submitted};
 use super::pods::{Note, PodRef, State, written};
+use super::sets::Condition;
 use super::submit::gang_of;
 use super::{Books, Call, Tidings, Unbound};
 use crate::gang::{GangKey, ObjectRef};
@@ -31,13 +33,23 @@ impl Books {
     pub fn job_ended(&mut self, job: JobId, refused: Option<&str>) {
         let Some(key) = self.jobs.remove(&job) else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
+        let mut asked: BTreeSet<Condition> = BTreeSet::new();
         if let Some(submitted) = gang.job.take() {
             submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
             self.end_run(submitted.run.as_ref());
+            self.end_start(&key, &submitted.seats, submitted.run.as_ref());
+            if let Some(line) = &submitted.line {
+                self.beside.lines.leave(line, &key);
+            }
+            self.asks_no_more(&key);
+            asked = submitted.seats.iter().flat_map(|seat| seat.more.conditions.iter().cloned()).collect();
         }
         if let Some(why) = refused {
+            let asked: Vec<&str> = asked.iter().map(|condition| &**condition).collect();
+            let also = if asked.is_empty() { "" } else { "; its nodes depend on " };
+            let why = &format!("{why}{also}{}", asked.join(", "));
             let Some(gang) = self.gangs.get_mut(&key) else { return };
-            gang.waits = Some(why.into());
+            gang.waits = Some(why.as_str().into());
             self.refused.insert(key.clone());
             self.explain(&key, why);
         } else {
@@ -50,8 +62,9 @@ impl Books {
     pub fn gang_waits(&mut self, gang: GangId) {
         let Some(key) = self.jobs.get(&gang.job).cloned() else { return };
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
-        let run = submitted.run.take();
+        let (run, seats) = (submitted.run.take(), submitted.seats.clone());
         self.end_run(run.as_ref());
+        self.end_start(&key, &seats, run.as_ref());
         self.changed.insert(key);
     }
 
@@ -126,6 +139,7 @@ impl Books {
                 placement: placement.clone(),
                 members: vec![Member::Placed; submitted.seats.len()],
                 ready_by: deadline,
+                preparation: None,
                 stops: None,
                 has_begun: false,
                 is_released: false,
@@ -146,17 +160,19 @@ impl Books {
 
     /// Binds all pods of a gang, once all are there: until then none of them holds anything.
     pub(super) fn bind_if_complete(&mut self, key: &GangKey) {
+        let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
+        let Some(run) = submitted.run.as_ref().filter(|run| run.stops.is_none()) else { return };
+        if !(submitted.is_complete() || run.has_begun) || !self.may_bind(key) {
+            return;
+        }
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Gang { pods, job, .. } = gang;
         let Some(submitted) = job else { return };
         let size = u32::try_from(submitted.seats.len()).unwrap_or(u32::MAX);
-        let is_whole = submitted.is_complete();
         let Submitted { id, seats, run, .. } = submitted;
-        let Some(run) = run.as_mut().filter(|run| run.stops.is_none()) else { return };
-        if !is_whole && !run.has_begun {
-            return;
-        }
+        let Some(run) = run.as_mut() else { return };
         run.has_begun = true;
+        run.preparation = None;
         let whole = written(&run.placement);
         let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
         for ((seat, slot), (member, id)) in
@@ -327,6 +343,8 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(pod) = gang.pods.remove(name) else { return };
         self.changed.insert(key.clone());
+        self.unplace_pod(&format!("{}/{name}", key.namespace));
+        let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(submitted) = &mut gang.job else { return };
         let Some(rank) = submitted.rank_of(name) else { return };
         submitted.seats[rank].pod = None;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
 
+use super::crowd::Face;
 use crate::api::Pod;
 use crate::judge::Requirements;
 
@@ -42,6 +43,7 @@ pub(crate) struct Known {
     pub(crate) has_owner: bool,
     pub(crate) noted: Option<Note>,
     pub(crate) priority: Priority,
+    pub(crate) face: Face,
     /// Why it is not to start, whatever is free.
     pub(crate) barred: Option<Arc<str>>,
 }

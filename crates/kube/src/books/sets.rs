@@ -36,42 +36,61 @@ pub(crate) struct Wanted {
 pub(crate) struct Sets {
     /// What the engine calls them, and how many groups of pods ask for them.
     wanted: BTreeMap<Wanted, (NodeSet, u32)>,
-    met: BTreeMap<Condition, BTreeSet<NodeName>>,
+    met: BTreeMap<Condition, Met>,
+}
+
+#[derive(Default)]
+struct Met {
+    nodes: BTreeSet<NodeName>,
+    /// How many sets depend on it.
+    sets: u32,
 }
 
 impl Sets {
     /// From now on every node says whether it is in this set; the second is true where no node has said so yet.
     pub(crate) fn want(&mut self, wanted: &Wanted) -> (NodeSet, bool) {
-        let is_new = !self.wanted.contains_key(wanted);
-        let (set, count) =
-            self.wanted.entry(wanted.clone()).or_insert_with(|| (NodeSet::new(&wanted.name()), 0));
-        *count += 1;
-        (set.clone(), is_new)
+        if let Some((set, count)) = self.wanted.get_mut(wanted) {
+            *count += 1;
+            return (set.clone(), false);
+        }
+        for condition in &wanted.conditions {
+            self.met.entry(Arc::clone(condition)).or_default().sets += 1;
+        }
+        let set = NodeSet::new(&wanted.name());
+        self.wanted.insert(wanted.clone(), (set.clone(), 1));
+        (set, true)
     }
 
     /// One group less asks for it. Nodes go on saying it until they change.
     pub(crate) fn drop(&mut self, wanted: &Wanted) {
         let Some((_, count)) = self.wanted.get_mut(wanted) else { return };
         *count -= 1;
-        if *count == 0 {
-            self.wanted.remove(wanted);
-            for condition in &wanted.conditions {
-                if !self.is_wanted(condition) {
-                    self.met.remove(condition);
-                }
-            }
+        if *count > 0 {
+            return;
+        }
+        self.wanted.remove(wanted);
+        for condition in &wanted.conditions {
+            let Some(met) = self.met.get_mut(condition) else { continue };
+            met.sets -= 1;
+            self.forget(condition);
         }
     }
 
     /// Whether a group of pods asks for it.
     pub(crate) fn is_wanted(&self, condition: &Condition) -> bool {
-        self.wanted.keys().any(|wanted| wanted.conditions.contains(condition))
+        self.met.get(condition).is_some_and(|met| met.sets > 0)
     }
 
-    #[allow(dead_code, reason = "the first condition follows")]
+    /// Lets go of a condition that nobody asks for.
+    pub(crate) fn forget(&mut self, condition: &Condition) {
+        if !self.is_wanted(condition) {
+            self.met.remove(condition);
+        }
+    }
+
     /// Says which nodes meet a condition from now on: those for which that is news.
     pub(crate) fn meet(&mut self, condition: &Condition, nodes: BTreeSet<NodeName>) -> Vec<NodeName> {
-        let before = self.met.entry(Arc::clone(condition)).or_default();
+        let before = &mut self.met.entry(Arc::clone(condition)).or_default().nodes;
         let news = before.symmetric_difference(&nodes).cloned().collect();
         *before = nodes;
         news
@@ -79,7 +98,8 @@ impl Sets {
 
     /// The sets that a node is in.
     pub(crate) fn of(&self, name: &NodeName, node: &api::Node) -> Vec<NodeSet> {
-        let meets = |condition: &Condition| self.met.get(condition).is_some_and(|nodes| nodes.contains(name));
+        let meets =
+            |condition: &Condition| self.met.get(condition).is_some_and(|met| met.nodes.contains(name));
         let is_in =
             |wanted: &Wanted| wanted.conditions.iter().all(meets) && wanted.terms.admits(node).is_ok();
         let mut sets: Vec<NodeSet> =

@@ -9,9 +9,10 @@ use phalanx_model::{
     Retry, Role, RoleName, Segment, Slot, Stop, Timestamp, Topology, Turn,
 };
 
+use super::beside::as_noted;
 use super::gang::{Gang, Member, Run, Seat, Submitted};
 use super::pods::{Note, State};
-use super::sets::More;
+use super::sets::{Condition, More};
 use super::{Books, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
 use crate::judge::Requirements;
@@ -48,9 +49,25 @@ impl Books {
             Ok(seats) => seats,
             Err(why) => return self.wait(key, why),
         };
+        if let Some(why) = self.turned_down(now, key) {
+            return self.wait(key, why);
+        }
         match self.job(now, key, spec.as_ref(), seats) {
             Ok((job, submitted)) => self.submit(key, job, submitted, facts),
-            Err(why) => self.wait(key, why.into()),
+            Err(why) => {
+                self.wait(key, why.into());
+                // Its turn comes, whatever becomes of nodes.
+                if self.beside.lines.has(key) {
+                    self.refused.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Hands in those whose turn has come.
+    pub(super) fn advance_lines(&mut self, now: Timestamp, facts: &mut Vec<Input>) {
+        while let Some(key) = self.beside.lines.next() {
+            self.hand_in(now, &key, facts);
         }
     }
 
@@ -78,6 +95,14 @@ impl Books {
             return;
         }
         let can_start = submitted.is_complete() || self.is_resumable(key);
+        if can_start && self.asks_otherwise(key) {
+            let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
+            if !std::mem::replace(&mut submitted.is_cancelled, true) {
+                let by = "what its pods ask of nodes is another now".to_owned();
+                facts.push(Input::CancelRequested { job, by });
+            }
+            return;
+        }
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
         if can_start == submitted.is_held {
             submitted.is_held = !can_start;
@@ -107,6 +132,7 @@ impl Books {
     }
 
     fn submit(&mut self, key: &GangKey, job: Job, mut submitted: Submitted, facts: &mut Vec<Input>) {
+        self.asks(key, &submitted.seats);
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
@@ -117,6 +143,7 @@ impl Books {
                     members: vec![Member::Placed; submitted.seats.len()],
                     placement,
                     ready_by,
+                    preparation: None,
                     stops: None,
                     has_begun: true,
                     is_released: true,
@@ -170,17 +197,21 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
-        let mut seats = seats;
-        for seat in &mut seats {
-            seat.more = self.more(key, seat)?;
-        }
-        let seats = by_request(seats)?;
-        let topology = match spec {
+        let (seats, line) = self.asked(key, spec, seats)?;
+        let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
         };
+        // Where their own rules want them together, the engine looks for such a place.
+        if let Some(label) = self.shared_domain(key, &seats).filter(|_| topology.required.is_none()) {
+            topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
+        }
+        let name = name_of(key)?;
         let mut groups = groups(&seats).into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
+        if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
+            return Err(format!("{first} has the same rules between pods, and is placed before it"));
+        }
         let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
         let sets = sets.map(|(pod, more)| needs::wanted(pod, more)).collect();
         let engine_gang = EngineGang {
@@ -202,7 +233,7 @@ impl Books {
         self.next_job += 1;
         let job = Job {
             id,
-            name: name_of(key)?,
+            name,
             key: None,
             owner: Owner { uid: 0, gid: 0, name: key.namespace.to_string() },
             queue,
@@ -212,12 +243,30 @@ impl Books {
             policy: self.policy(spec, is_alone),
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        Ok((job, Submitted { id, seats, sets, is_held: false, is_cancelled: false, run: None }))
+        Ok((job, Submitted { id, seats, sets, line, is_held: false, is_cancelled: false, run: None }))
     }
 
-    /// What the pod of a rank asks beside its requirements; or what it waits for.
-    fn more(&mut self, _key: &GangKey, _seat: &Seat) -> Result<More, String> {
-        Ok(More::default())
+    /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands.
+    fn asked(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        mut seats: Vec<Seat>,
+    ) -> Result<(Vec<Seat>, Option<Condition>), String> {
+        let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
+        let bound = gang.pods.iter().filter(|(_, pod)| pod.known.node.is_some());
+        let noted: BTreeMap<Arc<str>, u32> = bound
+            .filter_map(|(name, pod)| Some((Arc::clone(name), pod.known.noted.as_ref()?.rank)))
+            .collect();
+        if !noted.is_empty() {
+            return Ok((as_noted(by_request(seats)?, &noted), None));
+        }
+        let is_alone = seats.len() == 1;
+        let mut line = None;
+        for seat in &mut seats {
+            (seat.more, line) = self.more(key, spec, seat)?;
+        }
+        Ok((by_request(seats)?, line.filter(|_| is_alone)))
     }
 
     fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {

@@ -29,9 +29,7 @@ pub(super) async fn bind(
     let path = format!("{}/binding", path_of(pod));
     let body = binding.to_string().into_bytes();
     let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
-    for step in before {
-        prepare(client, step).await.map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
-    }
+    prepare(client, before).await.map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
     loop {
         let Err(error) = send(client, "POST", &path, "application/json", body.clone()).await else {
             return Ok(());
@@ -67,12 +65,17 @@ async fn is_bound(client: &Client, pod: &PodRef, node: &NodeName) -> bool {
         .is_ok_and(|there| there.uid() == &*pod.uid && there.spec.node_name.as_deref() == Some(node.as_str()))
 }
 
-/// Makes one thing ready for a pod; why that was not possible.
-async fn prepare(client: &Client, step: &Step) -> Result<(), String> {
-    match step {
-        Step::Patch { path, patch } => repeat(client, "PATCH", path, "application/merge-patch+json", patch)
-            .await
-            .map(drop)
-            .map_err(|error| format!("{path}: {error}")),
+/// Gets things ready for a pod or a gang, in this order; why that was not possible.
+pub(super) async fn prepare(client: &Client, steps: &[Step]) -> Result<(), String> {
+    for step in steps {
+        match step {
+            Step::Patch { path, patch } => {
+                repeat(client, "PATCH", path, "application/merge-patch+json", patch)
+                    .await
+                    .map(drop)
+                    .map_err(|error| format!("{path}: {error}"))?
+            }
+        }
     }
+    Ok(())
 }

@@ -21,7 +21,7 @@ use super::desk::{Desk, KubeWorld, Message};
 use super::lease::LeaseSettings;
 use super::serve::{self, Metrics};
 use super::{lease, watch};
-use crate::books::{Books, Options};
+use crate::books::{Books, Options, Stored};
 use crate::crd;
 use crate::gang::{Source, is_owner_of_owners};
 use crate::user::connect;
@@ -207,6 +207,13 @@ fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec
     begin("nodes", watch::nodes(client), desk, &mut lists);
     begin("pods", watch::pods(client), desk, &mut lists);
     begin("namespaces", watch::namespaces(client), desk, &mut lists);
+    begin("persistentvolumeclaims", watch::stored(client, Stored::Claim), desk, &mut lists);
+    begin("persistentvolumes", watch::stored(client, Stored::Volume), desk, &mut lists);
+    begin("storageclasses", watch::stored(client, Stored::Class), desk, &mut lists);
+    begin("csidrivers", watch::stored(client, Stored::Driver), desk, &mut lists);
+    begin("csinodes", watch::stored(client, Stored::Node), desk, &mut lists);
+    begin("csistoragecapacities", watch::stored(client, Stored::Capacity), desk, &mut lists);
+    begin("volumeattachments", watch::stored(client, Stored::Attachment), desk, &mut lists);
     for kind in &kinds.own {
         match kind.as_str() {
             "Queue" => begin("queues", watch::queues(client), desk, &mut lists),
