@@ -10,7 +10,7 @@ use phalanx_kube::rights::{Right, of_cluster, of_lease};
 use serde_json::{Value, json};
 
 use crate::support::{Cluster, JOBS, PODS, job, pod};
-use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, uses, volume};
+use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
 
 const NAMESPACE: &str = "phalanx-system";
 const SCHEDULER: &str = "phalanx-scheduler";
@@ -364,7 +364,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     for name in ["there", "made"] {
         cluster.create(CLAIMS, &claim(name, name));
         let mut user = pod(name, 0);
-        user["spec"]["volumes"] = uses(name);
+        user["spec"]["volumes"] = mounts(name);
         cluster.create(PODS, &user);
     }
     cluster.until_runs("there", 1);

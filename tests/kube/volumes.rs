@@ -40,7 +40,7 @@ pub(crate) fn class(name: &str, provisioner: &str) -> Value {
     })
 }
 
-pub(crate) fn uses(claim: &str) -> Value {
+pub(crate) fn mounts(claim: &str) -> Value {
     json!([{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }])
 }
 
@@ -49,7 +49,7 @@ fn a_gang_goes_where_its_volume_is_and_waits_while_there_is_none() {
     let mut cluster = Cluster::of(4);
     cluster.schedule(0);
     let mut ring = job("ring", 2, 4, &json!({}));
-    ring["spec"]["template"]["spec"]["volumes"] = uses("data");
+    ring["spec"]["template"]["spec"]["volumes"] = mounts("data");
     cluster.create(JOBS, &ring);
     let name = cluster.until("pods of ring", |cluster| {
         cluster.seats().into_iter().find(|seat| seat.gang == "ring").map(|seat| seat.name)
@@ -92,7 +92,7 @@ fn a_provisioner_is_told_the_node_and_the_pod_waits_for_what_it_makes() {
     cluster.create(CLAIMS, &claim("data", "made"));
     cluster.schedule(0);
     let mut user = pod("user", 1);
-    user["spec"]["volumes"] = uses("data");
+    user["spec"]["volumes"] = mounts("data");
     cluster.create(PODS, &user);
     let told = |cluster: &Cluster, other: Option<&str>| {
         cluster.until("a node for the volume", |cluster| {
