@@ -5,14 +5,15 @@
 //! wait until something has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, Timestamp};
+use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, ResourceName, Timestamp};
 
 use super::around::RuleBook;
 use super::crowd::{Crowd, Face, named};
-use super::gang::{Member, Seat};
+use super::gang::{Member, Seat, Submitted};
 use super::lines::Lines;
 use super::sets::{Condition, More};
 use super::submit::gang_of;
@@ -127,8 +128,12 @@ impl Books {
     ) -> Result<(More, Option<Condition>), String> {
         let mut more = More::default();
         let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
+        let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
         let Beside { crowd, volumes, rules, .. } = &mut self.beside;
         let of = |why: String| format!("pod {}: {why}", pod.name());
+        if gang_apart {
+            more.apart.extend(one_per_node(key));
+        }
         let line = rules.ask(&pod, &mut more, &mut self.nodes, crowd).map_err(of)?;
         more.conditions.extend(volumes.condition(&pod, &mut self.nodes, crowd).map_err(of)?);
         Ok((more, line))
@@ -309,7 +314,11 @@ impl Books {
         .into();
         let lost: Vec<usize> = if run.has_begun { ranks.to_vec() } else { (0..count).collect() };
         if !run.has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
-            if broken.is_among_themselves {
+            // First they are looked for one per node: most that cannot be together can be so.
+            if broken.is_among_themselves && gang.apart.is_none() {
+                gang.apart = Some(Arc::clone(&why));
+            } else if broken.is_among_themselves {
+                gang.apart = None;
                 gang.turned_down = Some(TurnedDown { why: Arc::clone(&why), changes, until: None });
             }
             self.facts.push(Input::CancelRequested { job, by: why.to_string() });
@@ -319,6 +328,18 @@ impl Books {
             let member = MemberId { gang: gang_of(job), attempt, rank };
             self.exit(member, Exit::failed(FailureClass::StartUp, why.to_string()));
         }
+    }
+
+    /// The engine finds no place: where the pods of a gang were kept on different nodes, what was wrong without that is why
+    /// it waits.
+    pub(super) fn beside_refused(&mut self, key: &GangKey, why: String) -> String {
+        let changes = self.beside.changes;
+        let Some(gang) = self.gangs.get_mut(key) else { return why };
+        let Some(first) = gang.apart.take() else { return why };
+        gang.turned_down = Some(TurnedDown { why: Arc::clone(&first), changes, until: None });
+        // It sets the time at which it is looked at again.
+        self.changed.insert(key.clone());
+        format!("{first}; on different nodes: {why}")
     }
 
     /// A start is over: pods that were not bound hold nothing, and volumes that were not given are free.
@@ -342,6 +363,21 @@ impl Books {
             self.beside.lines.leave(&line, key);
         }
     }
+}
+
+/// A resource of which every node has one, the same for all pods of a gang.
+fn one_per_node(key: &GangKey) -> Option<ResourceName> {
+    let mut hasher = DefaultHasher::new();
+    key.to_string().hash(&mut hasher);
+    ResourceName::new(format!("apart/gang-{:x}", hasher.finish())).ok()
+}
+
+/// What the nodes of a gang depend on beside themselves, as the end of a sentence.
+pub(super) fn dependent(submitted: &Submitted) -> String {
+    let asked = submitted.seats.iter().flat_map(|seat| &seat.more.conditions);
+    let asked: BTreeSet<&str> = asked.map(|condition| &**condition).collect();
+    let also = if asked.is_empty() { "" } else { "; its nodes depend on " };
+    format!("{also}{}", asked.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// Ranks as bound pods say them: after a restart their requests may have become others.

@@ -21,6 +21,8 @@ pub(crate) struct Gang {
     pub(crate) job: Option<Submitted>,
     /// Why it is not handed in, or what the engine said when it was.
     pub(crate) waits: Option<Arc<str>>,
+    /// Its pods are looked for on different nodes, and why: where they fitted best they could not be together.
+    pub(crate) apart: Option<Arc<str>>,
     /// Its last place did not hold.
     pub(crate) turned_down: Option<TurnedDown>,
     /// The sort of reason that its owner was told last, for want of pods.
@@ -104,7 +106,15 @@ pub(crate) enum Stop {
 
 impl Gang {
     pub(crate) const fn new(key: GangKey) -> Self {
-        Self { key, pods: BTreeMap::new(), job: None, waits: None, turned_down: None, said: None }
+        Self {
+            key,
+            pods: BTreeMap::new(),
+            job: None,
+            waits: None,
+            apart: None,
+            turned_down: None,
+            said: None,
+        }
     }
 
     pub(crate) fn pod_ref(&self, name: &Arc<str>) -> Option<PodRef> {

@@ -1,15 +1,14 @@
 //! Starts and stops: what the engine orders, the calls that follow, and what became of the pods.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use phalanx_model::{
     Exit, FailureClass, GangId, Input, JobId, MemberId, Order, Placement, Signal, StopCause, Timestamp,
 };
 
+use super::beside::dependent;
 use super::gang::{Gang, Member, Run, Stop, Submitted};
 use super::pods::{Note, PodRef, State, written};
-use super::sets::Condition;
 use super::submit::gang_of;
 use super::{Books, Call, Tidings, Unbound};
 use crate::gang::{GangKey, ObjectRef};
@@ -33,8 +32,9 @@ impl Books {
     pub fn job_ended(&mut self, job: JobId, refused: Option<&str>) {
         let Some(key) = self.jobs.remove(&job) else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        let mut asked: BTreeSet<Condition> = BTreeSet::new();
+        let mut also = String::new();
         if let Some(submitted) = gang.job.take() {
+            also = dependent(&submitted);
             submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
             self.end_run(submitted.run.as_ref());
             self.end_start(&key, &submitted.seats, submitted.run.as_ref());
@@ -42,12 +42,9 @@ impl Books {
                 self.beside.lines.leave(line, &key);
             }
             self.asks_no_more(&key);
-            asked = submitted.seats.iter().flat_map(|seat| seat.more.conditions.iter().cloned()).collect();
         }
         if let Some(why) = refused {
-            let asked: Vec<&str> = asked.iter().map(|condition| &**condition).collect();
-            let also = if asked.is_empty() { "" } else { "; its nodes depend on " };
-            let why = &format!("{why}{also}{}", asked.join(", "));
+            let why = &self.beside_refused(&key, format!("{why}{also}"));
             let Some(gang) = self.gangs.get_mut(&key) else { return };
             gang.waits = Some(why.as_str().into());
             self.refused.insert(key.clone());
@@ -97,9 +94,10 @@ impl Books {
 
     /// Why a gang waits, for its pods.
     pub fn explain_job(&mut self, job: JobId, why: &str) {
-        if let Some(key) = self.jobs.get(&job).cloned() {
-            self.explain(&key, why);
-        }
+        let Some(key) = self.jobs.get(&job).cloned() else { return };
+        let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
+        let also = submitted.map_or_else(String::new, dependent);
+        self.explain(&key, &format!("{why}{also}"));
     }
 
     fn explain(&mut self, key: &GangKey, why: &str) {

@@ -293,6 +293,19 @@ fn a_gang_that_cannot_be_where_it_would_be_put_waits_whole_and_names_the_field()
     assert!(why.starts_with("not supported") && why.contains("spec.affinity.podAntiAffinity"), "{why}");
 }
 
+#[test]
+fn a_gang_that_does_not_hold_where_it_fits_best_is_tried_on_different_nodes() {
+    let mut play = Play::of(4);
+    let mut even = spread("even");
+    even["topologySpreadConstraints"][0]["topologyKey"] = json!(HOST);
+    for at in 0..3 {
+        play.member(&format!("even-{at}"), "even", Some(("even", 3)), &even);
+    }
+    play.turn();
+    let nodes: BTreeSet<&str> = play.places("even").into_iter().collect();
+    assert_eq!(nodes.len(), 3, "{:?} {:?}", play.bound, play.reasons);
+}
+
 fn claim(name: &str, volume: Option<&str>) -> Stored {
     let mut claim = json!({
         "metadata": { "name": name, "namespace": "x", "uid": format!("uid-{name}"), "resourceVersion": "7" },
