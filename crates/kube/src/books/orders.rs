@@ -298,7 +298,15 @@ impl Books {
                 let pods = gang.pod_ref(name).into_iter().collect();
                 return self.calls.push(Call::Explain { pods, message });
             };
-            submitted.seats[free].pod = Some(Arc::clone(name));
+            let seat = &mut submitted.seats[free];
+            seat.pod = Some(Arc::clone(name));
+            // Its place was kept and counted as ready, so that the others could start.
+            if let Some(member) = submitted.run.as_mut().and_then(|run| run.members.get_mut(free))
+                && seat.is_late
+                && matches!(member, Member::Bound | Member::Running)
+            {
+                *member = Member::Placed;
+            }
             self.bind_if_complete(key);
             return;
         }

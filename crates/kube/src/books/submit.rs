@@ -157,7 +157,14 @@ impl Books {
             }
             None => facts.push(Input::JobSubmitted { job: Box::new(job) }),
         }
+        let is_unbound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_none());
+        let is_late = |seat: &Seat| seat.is_late && seat.pod.as_ref().is_some_and(is_unbound);
+        let has_late = submitted.run.is_some() && submitted.seats.iter().any(is_late);
         gang.job = Some(submitted);
+        // The engine orders no start of what runs: who came late is bound where its place was kept.
+        if has_late {
+            self.bind_if_complete(key);
+        }
     }
 
     /// The pods that exist of gangs that hold places.

@@ -306,6 +306,45 @@ fn a_gang_that_does_not_hold_where_it_fits_best_is_tried_on_different_nodes() {
     assert_eq!(nodes.len(), 3, "{:?} {:?}", play.bound, play.reasons);
 }
 
+#[test]
+fn a_launcher_that_comes_when_its_workers_run_is_bound_to_the_place_that_was_kept() {
+    let mut play = Play::of(2);
+    let template = json!({ "spec": { "schedulerName": "phalanx",
+        "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] } });
+    let job = json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": { "namespace": "x", "name": "mpi", "uid": "u" },
+        "spec": { "mpiReplicaSpecs": {
+            "Launcher": { "replicas": 1, "template": template }, "Worker": { "replicas": 2, "template": template },
+        } },
+    });
+    play.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job.clone()).unwrap())));
+    let of = |name: &str, role: &str, index: &str| {
+        let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mpi", "uid": "u", "controller": true }]);
+        let labels = json!({ "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/replica-type": role,
+            "training.kubeflow.org/replica-index": index });
+        let metadata = json!({ "namespace": "x", "name": name, "uid": name, "labels": labels, "ownerReferences": owner });
+        json!({ "metadata": metadata, "spec": template["spec"] })
+    };
+    for index in ["0", "1"] {
+        let name = format!("mpi-worker-{index}");
+        play.see(&name, of(&name, "worker", index));
+    }
+    play.turn();
+    assert_eq!(play.places("mpi-worker").len(), 2, "{:?}", play.reasons);
+    let mut next = Play::listing(2);
+    next.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    let mut all = play.pods.clone();
+    all.insert("mpi-launcher".to_owned(), of("mpi-launcher", "launcher", "0"));
+    for (name, pod) in all {
+        next.see(&name, pod);
+    }
+    next.turn();
+    assert_eq!(next.places("mpi-launcher").len(), 1, "a successor does it as well: {:?}", next.reasons);
+    play.see("mpi-launcher", of("mpi-launcher", "launcher", "0"));
+    play.turn();
+    assert_eq!(play.places("mpi-launcher").len(), 1, "{:?}", play.reasons);
+}
+
 fn claim(name: &str, volume: Option<&str>) -> Stored {
     let mut claim = json!({
         "metadata": { "name": name, "namespace": "x", "uid": format!("uid-{name}"), "resourceVersion": "7" },
