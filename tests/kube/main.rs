@@ -4,11 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod between;
+mod conformance;
 mod crds;
+mod deadlines;
 mod deploy;
 mod differential;
+mod discovery;
 mod dra;
+mod faults;
 mod gangs;
+mod operators;
 mod queues;
 mod restarts;
 mod submit;

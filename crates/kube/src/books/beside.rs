@@ -4,7 +4,7 @@
 //! a whole before anything is bound. Gangs whose places do not hold go back; where another search would find the same, they
 //! wait until something has changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -378,21 +378,6 @@ pub(super) fn dependent(submitted: &Submitted) -> String {
     let asked: BTreeSet<&str> = asked.map(|condition| &**condition).collect();
     let also = if asked.is_empty() { "" } else { "; its nodes depend on " };
     format!("{also}{}", asked.into_iter().collect::<Vec<_>>().join(", "))
-}
-
-/// Ranks as bound pods say them: after a restart their requests may have become others.
-pub(super) fn as_noted(seats: Vec<Seat>, noted: &BTreeMap<Arc<str>, u32>) -> Vec<Seat> {
-    let mut ranks: Vec<Option<Seat>> = vec![None; seats.len()];
-    let mut rest = Vec::new();
-    for seat in seats {
-        let rank = seat.pod.as_ref().and_then(|name| noted.get(name));
-        match rank.and_then(|rank| ranks.get_mut(*rank as usize)).filter(|free| free.is_none()) {
-            Some(free) => *free = Some(seat),
-            None => rest.push(seat),
-        }
-    }
-    let mut rest = rest.into_iter();
-    ranks.into_iter().filter_map(|seat| seat.or_else(|| rest.next())).collect()
 }
 
 #[cfg(test)]

@@ -17,10 +17,13 @@
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
-//! | `submit` | a gang as a job of the engine |
+//! | `submit`, `again` | a gang as a job of the engine; one that was started before |
+//! | `spare` | ranks without which a gang goes on |
+//! | `strays` | bound pods that have no place in their gang |
 //! | `orders` | starts and stops, and what became of them |
 //! | `needs` | what pods need, in the engine's words |
 
+mod again;
 mod around;
 mod beside;
 mod classes;
@@ -35,6 +38,8 @@ mod orders;
 mod pods;
 mod sets;
 mod sharing;
+mod spare;
+mod strays;
 mod submit;
 mod volumes;
 
@@ -296,7 +301,7 @@ impl Books {
         self.freshen();
         let mut jobs = Vec::new();
         for key in &all {
-            self.hand_in(now, key, &mut jobs);
+            self.look_at(now, key, &mut jobs);
         }
         self.advance_lines(now, &mut jobs);
         // The sets that jobs ask for.
@@ -307,7 +312,7 @@ impl Books {
         facts.append(&mut jobs);
         facts.push(end(SyncKind::Jobs));
         facts.push(begin(SyncKind::Members));
-        facts.extend(self.members());
+        facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
         facts
     }
@@ -325,7 +330,7 @@ impl Books {
         self.nodes.tell(&mut facts);
         let mut gangs = Vec::new();
         for key in std::mem::take(&mut self.changed) {
-            self.hand_in(now, &key, &mut gangs);
+            self.look_at(now, &key, &mut gangs);
         }
         self.advance_lines(now, &mut gangs);
         self.nodes.tell(&mut facts);
@@ -538,14 +543,9 @@ impl Books {
         while let Some((until, id)) = self.vacant.first().copied().filter(|(until, _)| *until <= now) {
             self.vacant.pop_first();
             let Some(run) = self.run_mut(id) else { continue };
-            if run.members.get(id.rank as usize) == Some(&Member::Vacant { until }) {
-                self.exit(
-                    id,
-                    Exit::failed(
-                        FailureClass::Infrastructure,
-                        "its pod is gone, and no other came in its stead",
-                    ),
-                );
+            if run.members.get(id.rank as usize) == Some(&Member::Vacant { until }) && !self.spare(id) {
+                let why = "its pod is gone, and no other came in its stead";
+                self.exit(id, Exit::failed(FailureClass::Infrastructure, why));
             }
         }
     }

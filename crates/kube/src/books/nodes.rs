@@ -15,6 +15,7 @@ use phalanx_shell::cost;
 use super::machines::{self, Machines};
 use super::needs;
 use super::sets::{Condition, Sets, Wanted};
+use super::strays::Stray;
 use crate::api;
 use crate::gang::topology;
 use crate::judge::{Capacity, Held, Requirements};
@@ -59,6 +60,8 @@ struct Holds {
     others: Held,
     /// Devices that gangs of ours hold.
     ours: DeviceMask,
+    /// Devices that strays hold, who count among the others.
+    strays: DeviceMask,
 }
 
 impl NodeBook {
@@ -108,6 +111,14 @@ impl NodeBook {
         if machines::devices_held(&held.others) > 0 {
             self.changed.insert(node.clone());
         }
+    }
+
+    /// A stray holds what it holds from now on, or no longer.
+    pub(crate) fn stray(&mut self, stray: &Stray, is_there: bool) {
+        let held = self.held.entry(stray.node.clone()).or_default();
+        let devices = stray.devices;
+        held.strays = if is_there { held.strays.union(devices) } else { held.strays.minus(devices) };
+        self.other(stray.node.as_str(), &stray.requirements, is_there);
     }
 
     /// From now on every node says whether it is in this set.
@@ -245,7 +256,7 @@ impl NodeBook {
         let capacity = Capacity::of(&entry.node).ok()?;
         let machine = self.machines.of(name, &entry.node, &capacity, &self.ports);
         let nothing = Holds::default();
-        let Holds { others, ours } = self.held.get(name).unwrap_or(&nothing);
+        let Holds { others, ours, strays } = self.held.get(name).unwrap_or(&nothing);
         let used = &others.amounts;
         let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
         let extended = used.extended.iter().filter(|(name, _)| !machines::is_device(name));
@@ -256,7 +267,11 @@ impl NodeBook {
         );
         let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
         named.extend(taken.map(|port| (port, 1)));
-        let foreign = machines::highest(machine.device_mask().minus(*ours), machines::devices_held(others));
+        // Of strays it is known which devices they hold.
+        let strays = strays.and(machine.device_mask());
+        let unknown = machines::devices_held(others).saturating_sub(strays.count());
+        let foreign =
+            machines::highest(machine.device_mask().minus(*ours).minus(strays), unknown).union(strays);
         let sets = self.sets.of(name, &entry.node);
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
         Some(Node { foreign, foreign_use, sets, ..Node::new(name.clone(), entry.path.clone(), machine) })

@@ -510,7 +510,7 @@ fn a_successor_finds_ranks_where_they_are_though_their_claims_are_bound_by_now()
     let runs: Vec<_> = gangs.filter_map(|job| Some((job, job.run.as_ref()?))).collect();
     let [(job, run)] = runs.as_slice() else { panic!("it is not taken over") };
     for (rank, seat) in job.seats.iter().enumerate() {
-        assert_eq!(run.node(rank).unwrap().as_str(), bound[&**seat.pod.as_ref().unwrap()]);
+        assert_eq!(run.placement.slots[rank].node.as_str(), bound[&**seat.pod.as_ref().unwrap()]);
     }
     assert!(run.stops.is_none());
 }
