@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::fabric::{create_members, group};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
+use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
 
 const NAMESPACE: &str = "phalanx-system";
 const SCHEDULER: &str = "phalanx-scheduler";
@@ -374,6 +375,17 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
         spec["terminationGracePeriodSeconds"] = json!(1);
         object
     };
+    // One claim is given a volume that is there, and for another one is to be made.
+    cluster.create(CLASSES, &class("there", "kubernetes.io/no-provisioner"));
+    cluster.create(CLASSES, &class("made", "disks.example.com"));
+    cluster.create(VOLUMES, &volume("there", "there", "node-00000"));
+    for name in ["there", "made"] {
+        cluster.create(CLAIMS, &claim(name, name));
+        let mut user = pod(name, 0);
+        user["spec"]["volumes"] = mounts(name);
+        cluster.create(PODS, &user);
+    }
+    cluster.until_runs("there", 1);
     // A Job makes way by being suspended, and goes on later.
     cluster.create(JOBS, &of_class(job("low", 2, 4, &json!({})), "low"));
     cluster.until_runs("low", 2);

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod between;
 mod conformance;
 mod crds;
 mod deadlines;
@@ -21,3 +22,4 @@ mod queues;
 mod restarts;
 mod submit;
 mod support;
+mod volumes;

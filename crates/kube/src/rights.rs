@@ -40,6 +40,19 @@ fn right(
 pub fn of_cluster() -> Vec<Right> {
     let mut rights = vec![
         right("", ["namespaces", "nodes", "pods"], WATCH, "what there is, and who uses it"),
+        right("", ["persistentvolumeclaims", "persistentvolumes"], WATCH, "where the volumes of pods are"),
+        right(
+            "storage.k8s.io",
+            ["csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments"],
+            WATCH,
+            "where volumes can be made, and how many a node can have",
+        ),
+        right(
+            "",
+            ["persistentvolumeclaims", "persistentvolumes"],
+            &["patch"],
+            "which volume a claim gets, and on which node one is made",
+        ),
         right(
             crate::crd::GROUP,
             ["fabrics", "nodetopologies", "queues", "sharepolicies"],

@@ -9,6 +9,7 @@ mod oracle;
 mod volumes;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use phalanx_controlplane::{Api, ControlPlane, Error, Options, in_parallel};
 use phalanx_kube::api::{Node, Pod};
@@ -203,8 +204,13 @@ impl World {
         let team = |label: &str| BTreeMap::from([("team".to_owned(), label.to_owned())]);
         let namespaces: Namespaces =
             draw::NAMESPACES.iter().map(|(name, label)| ((*name).to_owned(), team(label))).collect();
-        let all = self.nodes.iter().map(|node| (node, &self.bound[node.name()]));
-        match Surroundings::look(pod, &namespaces, all).unwrap().admits(node) {
+        let mut around = Surroundings::of(Arc::new(pod.clone()), Arc::new(namespaces), &self.nodes).unwrap();
+        for there in &self.nodes {
+            for other in &self.bound[there.name()] {
+                around.add(other, there);
+            }
+        }
+        match around.admits(node) {
             Ok(()) => Ours::Admitted,
             Err(refusal) => Ours::Refused(vec![refusal.to_string()]),
         }

@@ -10,6 +10,7 @@ use phalanx_model::{
 use super::Books;
 use super::gang::{Gang, Member, Pod, Run, Seat};
 use super::pods::{Known, Note, State};
+use super::sets::More;
 use super::submit::gang_of;
 use crate::gang::GangSpec;
 
@@ -29,6 +30,7 @@ impl Before {
             members: vec![Member::Placed; self.placement.slots.len()],
             placement: self.placement,
             ready_by: self.ready_by,
+            preparation: None,
             stops: None,
             has_begun: true,
             is_released: true,
@@ -120,6 +122,7 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
         role: pod.role.clone(),
         index: pod.index,
         requirements: Arc::clone(&pod.known.requirements),
+        more: More::default(),
         pod: Some(Arc::clone(name)),
         is_late: is_late(spec, pod.role.as_ref()),
     };

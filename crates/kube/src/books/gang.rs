@@ -7,10 +7,13 @@ use phalanx_model::{JobId, Placement, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
+use super::beside::TurnedDown;
 use super::pods::{Known, PodRef};
+use super::sets::{Condition, More, Wanted};
 use super::strays::Stray;
+use super::volumes::Preparation;
 use crate::gang::{GangKey, GangSpec, RoleSpec};
-use crate::judge::{NodeTerms, Requirements};
+use crate::judge::Requirements;
 
 /// Pods that start together, whether the engine knows of them already or not.
 pub(crate) struct Gang {
@@ -19,6 +22,10 @@ pub(crate) struct Gang {
     pub(crate) job: Option<Submitted>,
     /// Why it is not handed in, or what the engine said when it was.
     pub(crate) waits: Option<Arc<str>>,
+    /// Its pods are looked for on different nodes, and why: where they fitted best they could not be together.
+    pub(crate) apart: Option<Arc<str>>,
+    /// Its last place did not hold.
+    pub(crate) turned_down: Option<TurnedDown>,
     /// The sort of reason that its owner was told last, for want of pods.
     pub(crate) said: Option<Arc<str>>,
     /// Its bound pods that have no place in it, as they are counted.
@@ -37,7 +44,9 @@ pub(crate) struct Submitted {
     pub(crate) id: JobId,
     /// By rank.
     pub(crate) seats: Vec<Seat>,
-    pub(crate) sets: Vec<NodeTerms>,
+    pub(crate) sets: Vec<Wanted>,
+    /// Those that ask alike are decided one after another.
+    pub(crate) line: Option<Condition>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
     /// The engine was told that nobody wants it any more.
@@ -51,6 +60,8 @@ pub(crate) struct Seat {
     pub(crate) role: Option<Arc<str>>,
     pub(crate) index: Option<u32>,
     pub(crate) requirements: Arc<Requirements>,
+    /// Filled in when the gang is handed in.
+    pub(crate) more: More,
     pub(crate) pod: Option<Arc<str>>,
     /// Its pod comes when the others run; its place is held with theirs.
     pub(crate) is_late: bool,
@@ -62,6 +73,8 @@ pub(crate) struct Run {
     pub(crate) placement: Placement,
     pub(crate) members: Vec<Member>,
     pub(crate) ready_by: Timestamp,
+    /// What its volumes still need.
+    pub(crate) preparation: Option<Preparation>,
     pub(crate) stops: Option<Stop>,
     /// Bindings have been asked for.
     pub(crate) has_begun: bool,
@@ -98,7 +111,16 @@ pub(crate) enum Stop {
 
 impl Gang {
     pub(crate) const fn new(key: GangKey) -> Self {
-        Self { key, pods: BTreeMap::new(), job: None, waits: None, said: None, strays: BTreeMap::new() }
+        Self {
+            key,
+            pods: BTreeMap::new(),
+            job: None,
+            waits: None,
+            apart: None,
+            turned_down: None,
+            said: None,
+            strays: BTreeMap::new(),
+        }
     }
 
     /// Its start, while that lasts.
@@ -180,6 +202,7 @@ impl Gang {
                 role: name.clone(),
                 index,
                 requirements: Arc::clone(&pod.known.requirements),
+                more: More::default(),
                 pod: Some(Arc::clone(pod_name)),
                 is_late,
             };
@@ -193,7 +216,8 @@ impl Gang {
         for (index, free) in (0..).zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
             let absent = || {
                 let requirements = Arc::clone(from_template.as_ref()?);
-                Some(Seat { role: name.clone(), index: Some(index), requirements, pod: None, is_late })
+                let (role, more) = (name.clone(), More::default());
+                Some(Seat { role, index: Some(index), requirements, more, pod: None, is_late })
             };
             *free = rest.next().or_else(absent);
         }

@@ -7,11 +7,17 @@
 //! |---|---|
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
+//! | `beside` | what pods ask beside what nodes are |
+//! | `around` | rules between pods |
+//! | `volumes` | claims and their volumes |
+//! | `crowd` | pods that hold nodes |
+//! | `lines` | pods that are decided one after another |
 //! | `fabric` | where the levels of the network come from |
 //! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
 //! | `cluster` | objects of the cluster as a whole that others define |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
+//! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
 //! | `spare` | ranks without which a gang goes on |
@@ -21,10 +27,14 @@
 //! | `needs` | what pods need, in the engine's words |
 
 mod again;
+mod around;
+mod beside;
 mod classes;
 mod cluster;
+mod crowd;
 mod fabric;
 mod gang;
+mod lines;
 mod machines;
 mod moved;
 mod needs;
@@ -33,24 +43,28 @@ mod objects;
 mod orders;
 mod pods;
 mod priorities;
+mod sets;
 mod sharing;
 mod spare;
 mod strays;
 mod submit;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
 use phalanx_model::{
-    DeviceMask, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport, SyncKind,
-    Timestamp,
+    DeviceMask, Exit, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport,
+    SyncKind, Timestamp,
 };
 
 use crate::gang::{self as recognise, GangKey, Membership, ObjectRef, Source, Suspend};
 use crate::judge::{self, Requirements};
 use crate::{api, crd};
 
+use beside::Beside;
+use crowd::Face;
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
 use objects::{Above, Owner, Told};
@@ -61,6 +75,7 @@ use sharing::Sharing;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use machines::Found;
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
+pub use volumes::Stored;
 
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
 pub const SUSPENDED: &str = "phalanx.dev/suspended";
@@ -105,6 +120,7 @@ pub enum Event {
         name: String,
         labels: Option<BTreeMap<String, String>>,
     },
+    Storage(Stored),
     /// The machine that a node's agent found there, or none any more.
     Found {
         node: String,
@@ -114,6 +130,11 @@ pub enum Event {
     Bound {
         member: MemberId,
         result: Result<(), Unbound>,
+    },
+    /// What a gang needs before its pods are bound could not be had, in words.
+    Unprepared {
+        member: MemberId,
+        detail: String,
     },
 }
 
@@ -134,6 +155,13 @@ pub enum Call {
         /// What has to be ready first, in this order.
         before: Vec<Step>,
         annotations: BTreeMap<String, String>,
+    },
+    /// Gets ready what a gang needs before any of its pods is bound. What becomes of it is to be seen; where it fails, one
+    /// of its members is lost.
+    Prepare {
+        member: MemberId,
+        /// In this order.
+        steps: Vec<Step>,
     },
     /// Takes pods away, or has their owner do it.
     Stop {
@@ -191,6 +219,7 @@ pub struct Books {
     nodes: NodeBook,
     sharing: Sharing,
     priorities: Priorities,
+    beside: Beside,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -241,6 +270,7 @@ impl Books {
             options,
             sharing: Sharing::default(),
             priorities: Priorities::default(),
+            beside: Beside::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
@@ -272,9 +302,16 @@ impl Books {
             Event::QueueGone(name) => self.sharing.queue_gone(&name),
             Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
             Event::Fabric(fabric) => self.nodes.see_fabric(|book| book.see(fabric.map(|fabric| *fabric))),
-            Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
+            Event::Namespace { name, labels } => {
+                self.beside.has_namespaces = true;
+                self.sharing.namespace(name, labels);
+            }
+            Event::Storage(stored) => self.beside.volumes.observe(stored),
             Event::Found { node, found } => self.nodes.found(&node, found),
             Event::Bound { member, result } => self.bound(member, result),
+            Event::Unprepared { member, detail } => {
+                self.exit(member, Exit::failed(FailureClass::StartUp, detail));
+            }
         }
     }
 
@@ -290,10 +327,12 @@ impl Books {
         self.changed.clear();
         let mut facts = vec![begin(SyncKind::Nodes)];
         self.nodes.tell(&mut facts);
+        self.freshen();
         let mut jobs = Vec::new();
         for key in &all {
             self.look_at(now, key, &mut jobs);
         }
+        self.advance_lines(now, &mut jobs);
         // The sets that jobs ask for.
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
@@ -314,7 +353,8 @@ impl Books {
         }
         self.end_vacancies(now);
         self.settle_moved();
-        if self.nodes.has_news() | self.sharing.has_news() | self.priorities.take_news() {
+        let have_moved = self.judge_conditions(now);
+        if have_moved | self.nodes.has_news() | self.sharing.has_news() | self.priorities.take_news() {
             self.reconsider();
         }
         let mut facts = std::mem::take(&mut self.facts);
@@ -323,6 +363,7 @@ impl Books {
         for key in std::mem::take(&mut self.changed) {
             self.look_at(now, &key, &mut gangs);
         }
+        self.advance_lines(now, &mut gangs);
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);
         facts.append(&mut gangs);
@@ -339,7 +380,8 @@ impl Books {
     /// When [`Books::settle`] has to be called at the latest.
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
-        self.vacant.first().map(|(at, _)| *at)
+        let vacant = self.vacant.first().map(|(at, _)| *at);
+        [vacant, self.again()].into_iter().flatten().min()
     }
 
     /// How the queues stand, for their statuses.
@@ -372,7 +414,7 @@ impl Books {
                 Membership::alone(pod)
             }
         };
-        let before = self.pods.insert(path.into(), Whose::Ours(member.gang.clone()));
+        let before = self.pods.insert(path.as_str().into(), Whose::Ours(member.gang.clone()));
         match before {
             Some(Whose::Others { node, requirements }) => {
                 self.count_other(node.as_deref(), &requirements, false)
@@ -387,6 +429,12 @@ impl Books {
         if came_again {
             self.forget_pod(now, &key, &name);
         }
+        match known.node.as_ref().filter(|_| !known.is_over()) {
+            Some(node) => self.place_pod(&path, node, &known.face),
+            // What waits holds a place where it was given one.
+            None if known.is_over() => self.unplace_pod(&path),
+            None => {}
+        }
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
         self.follow(now, &key, &name);
@@ -395,8 +443,12 @@ impl Books {
 
     /// A pod of somebody else: what it holds where it is.
     fn see_other(&mut self, path: &str, pod: &api::Pod) {
-        let Ok(requirements) = Requirements::held(pod) else { return };
         let node = pod.spec.node_name.as_deref().filter(|_| !pod.is_over());
+        match node.and_then(|node| NodeName::new(node).ok()) {
+            Some(node) => self.place_pod(path, &node, &Face::of(pod)),
+            None => self.unplace_pod(path),
+        }
+        let Ok(requirements) = Requirements::held(pod) else { return };
         let requirements = self.share(requirements);
         let now = Whose::Others { node: node.map(Into::into), requirements: Arc::clone(&requirements) };
         if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
@@ -425,6 +477,7 @@ impl Books {
             Some(Whose::Others { .. }) => {
                 let here = self.orphans.iter_mut().filter(|(object, _)| &*object.namespace == namespace);
                 here.for_each(|(_, pods)| drop(pods.remove(name)));
+                self.unplace_pod(&path);
                 if let Some(Whose::Others { node, requirements }) = self.pods.remove(&*path) {
                     self.count_other(node.as_deref(), &requirements, false);
                 }
@@ -446,7 +499,7 @@ impl Books {
             Err(bad) => (Requirements::default(), Some(bad.to_string())),
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
-        let unsupported = judge::unsupported(pod, judge::Also::default());
+        let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
         let claims = (!pod.spec.resource_claims.is_empty()).then(|| {
             "not supported: spec.resourceClaims: claims for devices are not allocated yet".to_owned()
         });
@@ -461,6 +514,7 @@ impl Books {
             is_going: pod.metadata.deletion_timestamp.is_some(),
             has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
             noted: Note::of(pod),
+            face: Face::of(pod),
             priority: pods::Priority {
                 value: pod.spec.priority.unwrap_or(0),
                 is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
@@ -524,7 +578,7 @@ impl Books {
             let Some(run) = self.run_mut(id) else { continue };
             if run.members.get(id.rank as usize) == Some(&Member::Vacant { until }) && !self.spare(id) {
                 let why = "its pod is gone, and no other came in its stead";
-                self.exit(id, phalanx_model::Exit::failed(FailureClass::Infrastructure, why));
+                self.exit(id, Exit::failed(FailureClass::Infrastructure, why));
             }
         }
     }

@@ -8,6 +8,7 @@ use phalanx_model::{Needs, ResourceName};
 
 use super::machines;
 use super::nodes::NodeBook;
+use super::sets::{More, Wanted};
 use crate::api::Pod;
 use crate::gang::PodTemplate;
 use crate::judge::{HostPort, Requirements};
@@ -30,7 +31,7 @@ pub(crate) fn of_template(template: &PodTemplate) -> Result<Arc<Requirements>, A
 }
 
 /// What a member of a gang needs. From now on the nodes say whether they are in the set that it may use.
-pub(crate) fn needs(pod: &Requirements, nodes: &mut NodeBook) -> Needs {
+pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Needs {
     let devices = devices(pod);
     let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
     let extended = pod.amounts.extended.iter().filter(|(name, _)| !machines::is_device(name));
@@ -46,7 +47,11 @@ pub(crate) fn needs(pod: &Requirements, nodes: &mut NodeBook) -> Needs {
         nodes.want_port(&port);
         named.insert(port, 1);
     }
-    let within = Some(nodes.want_set(&pod.terms));
+    for apart in &more.apart {
+        nodes.want_port(apart);
+        named.insert(apart.clone(), 1);
+    }
+    let within = Some(nodes.want_set(&wanted(pod, more)));
     Needs {
         devices,
         cpu_milli: pod.amounts.cpu_milli,
@@ -55,6 +60,11 @@ pub(crate) fn needs(pod: &Requirements, nodes: &mut NodeBook) -> Needs {
         within,
         ..Needs::default()
     }
+}
+
+/// The nodes that a member may have.
+pub(crate) fn wanted(pod: &Requirements, more: &More) -> Wanted {
+    Wanted { terms: pod.terms.clone(), conditions: more.conditions.clone() }
 }
 
 /// A host port as a resource of which each node has one. Of one port on two addresses of a node only one is given away:

@@ -13,12 +13,13 @@ use phalanx_shell::cost;
 
 use super::fabric::FabricBook;
 use super::machines::{self, Machines};
+use super::sets::{Condition, Sets, Wanted};
 use super::strays::Stray;
 use super::{Call, needs};
 use crate::api;
 use crate::gang::NodesUsed;
 use crate::gang::topology::{self, ROOT};
-use crate::judge::{Capacity, Held, NodeTerms, Requirements};
+use crate::judge::{Capacity, Held, Requirements};
 
 /// The level of single nodes.
 const NODE: &str = "node";
@@ -34,9 +35,8 @@ pub(crate) struct NodeBook {
     machines: Machines,
     /// What is held on nodes: a pod may be heard of before its node is.
     held: BTreeMap<NodeName, Holds>,
-    /// The sets of nodes that pods ask for, what the engine calls them, and how many pods do.
-    terms: BTreeMap<NodeTerms, (NodeSet, u32)>,
-    /// Host ports that pods ask for. Each is a resource of which every node has one.
+    sets: Sets,
+    /// Host ports, and whatever else keeps pods apart. Each is a resource of which every node has one.
     ports: BTreeSet<ResourceName>,
     fabric: Option<topology::Levels>,
     /// Where the levels come from.
@@ -46,6 +46,8 @@ pub(crate) struct NodeBook {
     level_costs: Option<BTreeMap<LevelName, LevelCost>>,
     changed: BTreeSet<NodeName>,
     is_fabric_stale: bool,
+    /// Nodes came, went, or are other ones by their labels or taints.
+    have_moved: bool,
 }
 
 struct Entry {
@@ -75,6 +77,10 @@ impl NodeBook {
             Some(known) => known.node.metadata.labels != node.metadata.labels,
             None => true,
         };
+        self.have_moved |= match self.nodes.get(&name) {
+            Some(known) => known.node.metadata.labels != node.metadata.labels || known.node.spec != node.spec,
+            None => true,
+        };
         match self.nodes.get_mut(&name) {
             Some(entry) => entry.node = node,
             None => drop(self.nodes.insert(name.clone(), Entry { node, path: Vec::new(), told: None })),
@@ -86,6 +92,7 @@ impl NodeBook {
     pub(crate) fn remove(&mut self, name: &str, facts: &mut Vec<Input>) {
         let Ok(name) = NodeName::new(name) else { return };
         self.changed.remove(&name);
+        self.have_moved = true;
         if self.nodes.remove(&name).is_some_and(|entry| entry.told.is_some()) {
             facts.push(Input::NodeRemoved { node: name });
         }
@@ -133,23 +140,42 @@ impl NodeBook {
     }
 
     /// From now on every node says whether it is in this set.
-    pub(crate) fn want_set(&mut self, terms: &NodeTerms) -> NodeSet {
-        let (set, count) = self.terms.entry(terms.clone()).or_insert_with(|| {
+    pub(crate) fn want_set(&mut self, wanted: &Wanted) -> NodeSet {
+        let (set, is_new) = self.sets.want(wanted);
+        if is_new {
             self.changed.extend(self.nodes.keys().cloned());
-            (NodeSet::new(&terms.to_string()), 0)
-        });
-        *count += 1;
-        set.clone()
+        }
+        set
     }
 
     /// Nobody asks for it any more. Nodes go on saying it until they change.
-    pub(crate) fn drop_set(&mut self, terms: &NodeTerms) {
-        if let Some((_, count)) = self.terms.get_mut(terms) {
-            *count -= 1;
-            if *count == 0 {
-                self.terms.remove(terms);
-            }
-        }
+    pub(crate) fn drop_set(&mut self, wanted: &Wanted) {
+        self.sets.drop(wanted);
+    }
+
+    /// These nodes meet a condition from now on, and no others; see [`Sets`].
+    pub(crate) fn meet(&mut self, condition: &Condition, nodes: BTreeSet<NodeName>) {
+        let news = self.sets.meet(condition, nodes);
+        self.changed.extend(news.into_iter().filter(|name| self.nodes.contains_key(name)));
+    }
+
+    /// Whether a gang asks for it. What nobody asks for is forgotten.
+    pub(crate) fn keeps(&mut self, condition: &Condition) -> bool {
+        self.sets.forget(condition);
+        self.sets.is_wanted(condition)
+    }
+
+    /// Whether conditions have to be judged again because nodes are other ones.
+    pub(crate) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.have_moved)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeName, &api::Node)> {
+        self.nodes.iter().map(|(name, entry)| (name, &entry.node))
+    }
+
+    pub(crate) fn get(&self, name: &NodeName) -> Option<&api::Node> {
+        self.nodes.get(name).map(|entry| &entry.node)
     }
 
     pub(crate) fn want_port(&mut self, port: &ResourceName) {
@@ -284,13 +310,7 @@ impl NodeBook {
         let lost = self.machines.lost(name, &machine);
         let open = machine.device_mask().minus(*ours).minus(strays).minus(lost);
         let foreign = machines::highest(open, unknown).union(strays).union(lost);
-        let mut sets: Vec<NodeSet> = self
-            .terms
-            .iter()
-            .filter(|(terms, _)| terms.admits(&entry.node).is_ok())
-            .map(|(_, (set, _))| set.clone())
-            .collect();
-        sets.sort();
+        let sets = self.sets.of(name, &entry.node);
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
         let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
         Some(Node {

@@ -6,6 +6,7 @@ use phalanx_model::{
     Exit, FailureClass, GangId, Input, JobId, MemberId, Order, Placement, Signal, StopCause, Timestamp,
 };
 
+use super::beside::dependent;
 use super::gang::{Gang, Member, Run, Stop, Submitted};
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
@@ -31,13 +32,21 @@ impl Books {
     pub fn job_ended(&mut self, job: JobId, refused: Option<&str>) {
         let Some(key) = self.jobs.remove(&job) else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
+        let mut also = String::new();
         if let Some(submitted) = gang.job.take() {
-            submitted.sets.iter().for_each(|terms| self.nodes.drop_set(terms));
+            also = dependent(&submitted);
+            submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
             self.end_run(submitted.run.as_ref());
+            self.end_start(&key, &submitted.seats, submitted.run.as_ref());
+            if let Some(line) = &submitted.line {
+                self.beside.lines.leave(line, &key);
+            }
+            self.asks_no_more(&key);
         }
         if let Some(why) = refused {
+            let why = &self.beside_refused(&key, format!("{why}{also}"));
             let Some(gang) = self.gangs.get_mut(&key) else { return };
-            gang.waits = Some(why.into());
+            gang.waits = Some(why.as_str().into());
             self.refused.insert(key.clone());
             self.explain(&key, why);
         } else {
@@ -50,8 +59,9 @@ impl Books {
     pub fn gang_waits(&mut self, gang: GangId) {
         let Some(key) = self.jobs.get(&gang.job).cloned() else { return };
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
-        let run = submitted.run.take();
+        let (run, seats) = (submitted.run.take(), submitted.seats.clone());
         self.end_run(run.as_ref());
+        self.end_start(&key, &seats, run.as_ref());
         self.changed.insert(key);
     }
 
@@ -84,9 +94,10 @@ impl Books {
 
     /// Why a gang waits, for its pods.
     pub fn explain_job(&mut self, job: JobId, why: &str) {
-        if let Some(key) = self.jobs.get(&job).cloned() {
-            self.explain(&key, why);
-        }
+        let Some(key) = self.jobs.get(&job).cloned() else { return };
+        let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
+        let also = submitted.map_or_else(String::new, dependent);
+        self.explain(&key, &format!("{why}{also}"));
     }
 
     pub(super) fn explain(&mut self, key: &GangKey, why: &str) {
@@ -141,6 +152,7 @@ impl Books {
                 placement: placement.clone(),
                 members: vec![Member::Placed; submitted.seats.len()],
                 ready_by: deadline,
+                preparation: None,
                 stops: None,
                 has_begun: false,
                 is_released: false,
@@ -161,17 +173,19 @@ impl Books {
 
     /// Binds all pods of a gang, once all are there: until then none of them holds anything.
     pub(super) fn bind_if_complete(&mut self, key: &GangKey) {
+        let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
+        let Some(run) = submitted.run.as_ref().filter(|run| run.stops.is_none()) else { return };
+        if !(submitted.is_complete() || run.has_begun) || !self.may_bind(key) {
+            return;
+        }
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Gang { pods, job, .. } = gang;
         let Some(submitted) = job else { return };
         let size = u32::try_from(submitted.seats.len()).unwrap_or(u32::MAX);
-        let is_whole = submitted.is_complete();
         let Submitted { id, seats, run, .. } = submitted;
-        let Some(run) = run.as_mut().filter(|run| run.stops.is_none()) else { return };
-        if !is_whole && !run.has_begun {
-            return;
-        }
+        let Some(run) = run.as_mut() else { return };
         run.has_begun = true;
+        run.preparation = None;
         let whole = written(&run.placement);
         let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
         for ((seat, slot), (member, id)) in
@@ -322,7 +336,15 @@ impl Books {
                 let pods = gang.pod_ref(name).into_iter().collect();
                 return self.calls.push(Call::Explain { pods, message });
             };
-            submitted.seats[free].pod = Some(Arc::clone(name));
+            let seat = &mut submitted.seats[free];
+            seat.pod = Some(Arc::clone(name));
+            // Its place was kept and counted as ready, so that the others could start.
+            if let Some(member) = submitted.run.as_mut().and_then(|run| run.members.get_mut(free))
+                && seat.is_late
+                && matches!(member, Member::Bound | Member::Running)
+            {
+                *member = Member::Placed;
+            }
             self.bind_if_complete(key);
             return;
         }
@@ -375,6 +397,8 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(pod) = gang.pods.remove(name) else { return };
         self.changed.insert(key.clone());
+        self.unplace_pod(&format!("{}/{name}", key.namespace));
+        let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(submitted) = &mut gang.job else { return };
         let Some(rank) = submitted.rank_of(name) else { return };
         submitted.seats[rank].pod = None;

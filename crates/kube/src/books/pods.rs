@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
 
+use super::crowd::Face;
 use crate::api::Pod;
 use crate::judge::Requirements;
 
@@ -44,6 +45,7 @@ pub(crate) struct Known {
     pub(crate) priority: Priority,
     /// The class that a label of it names, as Kueue and KAI have them.
     pub(crate) class: Option<Arc<str>>,
+    pub(crate) face: Face,
     /// Why it is not to start, whatever is free.
     pub(crate) barred: Option<Arc<str>>,
 }

@@ -8,6 +8,7 @@ use phalanx_spec::queues::SharePolicy as Policy;
 use super::Call;
 use super::classes::Classes;
 use crate::crd::{self, Condition, FadedUseStatus, QueueStatus, policy};
+use crate::judge::Namespaces;
 
 /// The objects, and what was made of them.
 #[derive(Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Sharing {
     queues: BTreeMap<String, crd::Queue>,
     policy: Option<crd::SharePolicy>,
     /// Labels of namespaces.
-    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    namespaces: Namespaces,
     told: BTreeMap<QueueName, Queue>,
     settings: Option<Settings>,
     refused: BTreeMap<String, String>,
@@ -48,6 +49,10 @@ impl Sharing {
             Some(labels) => drop(self.namespaces.insert(name, labels)),
             None => drop(self.namespaces.remove(&name)),
         }
+    }
+
+    pub(crate) const fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
     }
 
     pub(crate) fn has_news(&self) -> bool {

@@ -11,6 +11,7 @@ use phalanx_model::{
 use super::again::{self, Before};
 use super::gang::{Gang, Seat, Submitted};
 use super::pods::Priority;
+use super::sets::{Condition, More};
 use super::{Books, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
 use crate::judge::Requirements;
@@ -57,12 +58,32 @@ impl Books {
         let again = before.and_then(|before| Some((again::seats(gang, spec.as_ref(), &before)?, before)));
         let (seats, before) = match again {
             Some((seats, before)) => (Ok(seats), Some(before)),
-            None => (gang.seats(spec.as_ref()).and_then(|seats| by_request(seats).map_err(Into::into)), None),
+            None => (gang.seats(spec.as_ref()), None),
         };
-        let job = seats.and_then(|seats| self.job(now, key, spec.as_ref(), seats).map_err(Into::into));
+        if before.is_none()
+            && let Some(why) = self.turned_down(now, key)
+        {
+            return self.wait(key, why);
+        }
+        let is_again = before.is_some();
+        let job =
+            seats.and_then(|seats| self.job(now, key, spec.as_ref(), seats, is_again).map_err(Into::into));
         match job {
             Ok((job, submitted)) => self.submit(now, key, job, submitted, before, facts),
-            Err(why) => self.wait(key, why),
+            Err(why) => {
+                self.wait(key, why);
+                // Its turn comes, whatever becomes of nodes.
+                if self.beside.lines.has(key) {
+                    self.refused.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Hands in those whose turn has come.
+    pub(super) fn advance_lines(&mut self, now: Timestamp, facts: &mut Vec<Input>) {
+        while let Some(key) = self.beside.lines.next() {
+            self.look_at(now, &key, facts);
         }
     }
 
@@ -95,6 +116,14 @@ impl Books {
         }
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
         let can_start = !has_strays && (submitted.is_complete() || self.is_resumable(key));
+        if can_start && self.asks_otherwise(key) {
+            let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
+            if !std::mem::replace(&mut submitted.is_cancelled, true) {
+                let by = "what its pods ask of nodes is another now".to_owned();
+                facts.push(Input::CancelRequested { job, by });
+            }
+            return;
+        }
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
         if can_start == submitted.is_held {
             submitted.is_held = !can_start;
@@ -132,6 +161,7 @@ impl Books {
         before: Option<Before>,
         facts: &mut Vec<Input>,
     ) {
+        self.asks(key, &submitted.seats);
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
@@ -146,7 +176,14 @@ impl Books {
             }
             None => facts.push(Input::JobSubmitted { job: Box::new(job) }),
         }
+        let is_unbound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_none());
+        let is_late = |seat: &Seat| seat.is_late && seat.pod.as_ref().is_some_and(is_unbound);
+        let has_late = submitted.run.is_some() && submitted.seats.iter().any(is_late);
         gang.job = Some(submitted);
+        // The engine orders no start of what runs: who came late is bound where its place was kept.
+        if has_late {
+            self.bind_if_complete(key);
+        }
     }
 
     fn job(
@@ -155,6 +192,7 @@ impl Books {
         key: &GangKey,
         spec: Option<&GangSpec>,
         seats: Vec<Seat>,
+        is_again: bool,
     ) -> Result<(Job, Submitted), String> {
         let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
         let first = gang.pods.values().next();
@@ -163,22 +201,31 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
-        let topology = match spec {
+        let (seats, line) = if is_again { (seats, None) } else { self.asked(key, spec, seats)? };
+        let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
         };
+        // Where their own rules want them together, the engine looks for such a place.
+        if let Some(label) = self.shared_domain(key, &seats).filter(|_| topology.required.is_none()) {
+            topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
+        }
+        let name = name_of(key)?;
         let mut groups = groups(&seats).into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
-        let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(pod, _)| pod));
-        let sets = sets.map(|pod| pod.terms.clone()).collect();
+        if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
+            return Err(format!("{first} has the same rules between pods, and is placed before it"));
+        }
+        let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
+        let sets = sets.map(|(pod, more)| needs::wanted(pod, more)).collect();
         let engine_gang = EngineGang {
             size,
             min: size,
             max: size,
-            needs: needs::needs(&main, &mut self.nodes),
+            needs: needs::needs(&main.0, &main.1, &mut self.nodes),
             roles: groups
                 .zip(1..)
-                .map(|((pod, size), at)| self.role(at, &pod, size))
+                .map(|((ask, size), at)| self.role(at, &ask, size))
                 .collect::<Result<_, _>>()?,
             members_per_node: None,
             topology,
@@ -190,7 +237,7 @@ impl Books {
         self.next_job += 1;
         let job = Job {
             id,
-            name: name_of(key)?,
+            name,
             key: None,
             owner: Owner { uid: 0, gid: 0, name: key.namespace.to_string() },
             queue,
@@ -200,7 +247,7 @@ impl Books {
             policy: self.policy(spec, is_alone),
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        Ok((job, Submitted { id, seats, sets, is_held: false, is_cancelled: false, run: None }))
+        Ok((job, Submitted { id, seats, sets, line, is_held: false, is_cancelled: false, run: None }))
     }
 
     /// What the group says, or a label of its pods; otherwise the highest of its pods.
@@ -217,9 +264,24 @@ impl Books {
         }
     }
 
-    fn role(&mut self, at: u32, pod: &Requirements, size: u32) -> Result<Role, String> {
+    /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands.
+    fn asked(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        mut seats: Vec<Seat>,
+    ) -> Result<(Vec<Seat>, Option<Condition>), String> {
+        let is_alone = seats.len() == 1;
+        let mut line = None;
+        for seat in &mut seats {
+            (seat.more, line) = self.more(key, spec, seat)?;
+        }
+        Ok((by_request(seats)?, line.filter(|_| is_alone)))
+    }
+
+    fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {
         let name = RoleName::new(format!("role-{at}")).map_err(|bad| bad.to_string())?;
-        Ok(Role { name, size, needs: needs::needs(pod, &mut self.nodes), program: None })
+        Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), program: None })
     }
 
     /// The queue that it names, or that of its namespace.
@@ -285,12 +347,15 @@ impl Books {
     }
 }
 
+/// What ranks are one request by.
+type Ask = (Arc<Requirements>, More);
+
 /// Ranks that need the same stand together, in the order in which the first of them stood.
 pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
-    let mut order: BTreeMap<Arc<Requirements>, usize> = BTreeMap::new();
+    let mut order: BTreeMap<(&Requirements, &More), usize> = BTreeMap::new();
     for seat in &seats {
         let next = order.len();
-        order.entry(Arc::clone(&seat.requirements)).or_insert(next);
+        order.entry((&seat.requirements, &seat.more)).or_insert(next);
     }
     if order.len() > REQUESTS_MAX {
         return Err(format!(
@@ -298,19 +363,19 @@ pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
             order.len()
         ));
     }
-    let mut seats = seats;
-    if order.len() > 1 {
-        seats.sort_by_key(|seat| order.get(&seat.requirements).copied());
-    }
-    Ok(seats)
+    let places: Vec<Option<usize>> =
+        seats.iter().map(|seat| order.get(&(&*seat.requirements, &seat.more)).copied()).collect();
+    let mut placed: Vec<(Option<usize>, Seat)> = places.into_iter().zip(seats).collect();
+    placed.sort_by_key(|(place, _)| *place);
+    Ok(placed.into_iter().map(|(_, seat)| seat).collect())
 }
 
-fn groups(seats: &[Seat]) -> Vec<(Arc<Requirements>, u32)> {
-    let mut groups: Vec<(Arc<Requirements>, u32)> = Vec::new();
+fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
+    let mut groups: Vec<(Ask, u32)> = Vec::new();
     for seat in seats {
         match groups.last_mut() {
-            Some((pod, count)) if *pod == seat.requirements => *count += 1,
-            _ => groups.push((Arc::clone(&seat.requirements), 1)),
+            Some(((pod, more), count)) if *pod == seat.requirements && *more == seat.more => *count += 1,
+            _ => groups.push(((Arc::clone(&seat.requirements), seat.more.clone()), 1)),
         }
     }
     groups

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use thiserror::Error;
@@ -13,6 +14,9 @@ use thiserror::Error;
 use super::labels::{Expression, Selector};
 use super::{NodeTerms, Refusal};
 use crate::api::{Node, Pod};
+
+/// The label of the node itself.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Labels by the name of their namespace.
 pub type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
@@ -35,8 +39,8 @@ pub struct BadSelector {
 }
 
 /// Which pods, and what a domain is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PodTerm {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodTerm {
     pods: Selector,
     namespaces: Box<[Box<str>]>,
     of_namespaces: Selector,
@@ -54,11 +58,11 @@ struct Spread {
 }
 
 /// The counts around one pod.
-#[derive(Debug)]
-pub struct Surroundings<'a> {
-    pod: &'a Pod,
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    pod: Arc<Pod>,
     rules: PodRules,
-    namespaces: &'a Namespaces,
+    namespaces: Arc<Namespaces>,
     /// Pods that meet all terms of affinity.
     with: Counts,
     /// Pods that meet a term of anti-affinity.
@@ -90,42 +94,79 @@ impl PodRules {
     pub fn is_empty(&self) -> bool {
         self.with.is_empty() && self.apart.is_empty() && self.spread.is_empty()
     }
+
+    /// Those that the pod must not be with.
+    #[must_use]
+    pub fn apart(&self) -> &[PodTerm] {
+        &self.apart
+    }
+
+    /// Whether all it asks for is one of a kind on each node: terms of anti-affinity over the name of the node that the
+    /// pod itself meets.
+    #[must_use]
+    pub fn is_one_per_node(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        let is_apart = |term: &PodTerm| term.keeps_alike_apart(pod, namespaces);
+        self.with.is_empty() && self.spread.is_empty() && self.apart.iter().all(is_apart)
+    }
+
+    /// The label whose domain all of these pods must share, where a term of affinity says so.
+    #[must_use]
+    pub fn shared_domain(&self, pods: &[Arc<Pod>], namespaces: &Namespaces) -> Option<&str> {
+        let is_of_all = |term: &&PodTerm| pods.iter().all(|pod| term.matches(pod, namespaces));
+        self.with.iter().find(is_of_all).map(|term| &*term.key)
+    }
+
+    /// Labels of pods that its selectors look at.
+    pub fn label_keys(&self) -> impl Iterator<Item = &str> {
+        let terms = self.with.iter().chain(&self.apart).map(|term| &term.pods);
+        terms.chain(self.spread.iter().map(|rule| &rule.pods)).flat_map(Selector::keys)
+    }
+
+    /// The field that says the first of its rules.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self { with, .. } if !with.is_empty() => "spec.affinity.podAffinity",
+            Self { spread, .. } if !spread.is_empty() => "spec.topologySpreadConstraints",
+            _ => "spec.affinity.podAntiAffinity",
+        }
+    }
 }
 
-impl<'a> Surroundings<'a> {
-    /// `nodes`: every node of the cluster, each with the pods that hold something there.
+impl Surroundings {
+    /// `nodes`: every node of the cluster. The pods that hold something there are added one by one.
     ///
     /// # Errors
     /// Where upstream cannot read a selector of the pod.
-    pub fn look<'n, Pods>(
-        pod: &'a Pod,
-        namespaces: &'a Namespaces,
-        nodes: impl IntoIterator<Item = (&'n Node, Pods)>,
-    ) -> Result<Self, BadSelector>
-    where
-        Pods: IntoIterator<Item = &'n Pod>,
-    {
-        let rules = PodRules::of(pod)?;
+    pub fn of<'n>(
+        pod: Arc<Pod>,
+        namespaces: Arc<Namespaces>,
+        nodes: impl IntoIterator<Item = &'n Node>,
+    ) -> Result<Self, BadSelector> {
+        let rules = PodRules::of(&pod)?;
         let spread = vec![BTreeMap::new(); rules.spread.len()];
         let (with, apart, unwelcome) = (Counts::new(), Counts::new(), Counts::new());
         let mut around = Self { pod, rules, namespaces, with, apart, unwelcome, spread };
-        for (node, pods) in nodes {
+        for node in nodes {
             around.open(node);
-            for other in pods {
-                around.count(other, node, 1);
-            }
         }
         Ok(around)
     }
 
-    /// A pod came to a node.
-    pub fn add(&mut self, other: &Pod, node: &Node) {
-        self.count(other, node, 1);
+    /// Whose surroundings they are.
+    #[must_use]
+    pub const fn pod(&self) -> &Arc<Pod> {
+        &self.pod
     }
 
-    /// A pod that was counted is gone from its node.
-    pub fn remove(&mut self, other: &Pod, node: &Node) {
-        self.count(other, node, -1);
+    /// A pod came to a node; whether it matters here.
+    pub fn add(&mut self, other: &Pod, node: &Node) -> bool {
+        self.count(other, node, 1)
+    }
+
+    /// A pod that was counted is gone from its node; whether it mattered.
+    pub fn remove(&mut self, other: &Pod, node: &Node) -> bool {
+        self.count(other, node, -1)
     }
 
     /// Whether the pod may be on the node.
@@ -171,11 +212,12 @@ impl<'a> Surroundings<'a> {
             return false;
         };
         domains.iter().all(|domain| self.with.contains_key(domain))
-            || (self.with.is_empty() && self.meets_all(self.pod))
+            || (self.with.is_empty() && self.meets_all(&self.pod))
     }
 
     fn meets_all(&self, other: &Pod) -> bool {
-        !self.rules.with.is_empty() && self.rules.with.iter().all(|term| term.matches(other, self.namespaces))
+        !self.rules.with.is_empty()
+            && self.rules.with.iter().all(|term| term.matches(other, &self.namespaces))
     }
 
     /// A node makes its domains count, also while no pod is there.
@@ -186,21 +228,25 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    fn count(&mut self, other: &Pod, node: &Node, by: i64) {
+    fn count(&mut self, other: &Pod, node: &Node, by: i64) -> bool {
+        let mut matters = false;
         if self.meets_all(other) {
             for domain in self.rules.with.iter().filter_map(|term| term.domain(node)) {
                 change(&mut self.with, domain, by);
+                matters = true;
             }
         }
-        let met = self.rules.apart.iter().filter(|term| term.matches(other, self.namespaces));
+        let met = self.rules.apart.iter().filter(|term| term.matches(other, &self.namespaces));
         for domain in met.filter_map(|term| term.domain(node)) {
             change(&mut self.apart, domain, by);
+            matters = true;
         }
         // One that upstream cannot read keeps nobody away.
         let theirs = required_apart(other).unwrap_or_default();
-        let met = theirs.iter().filter(|term| term.matches(self.pod, self.namespaces));
+        let met = theirs.iter().filter(|term| term.matches(&self.pod, &self.namespaces));
         for domain in met.filter_map(|term| term.domain(node)) {
             change(&mut self.unwelcome, domain, by);
+            matters = true;
         }
         if other.namespace() == self.pod.namespace() && other.metadata.deletion_timestamp.is_none() {
             for index in self.rules.counting(node) {
@@ -208,9 +254,11 @@ impl<'a> Surroundings<'a> {
                 if rule.counts(other) {
                     let domain = node.label(&rule.key).unwrap_or_default();
                     *self.spread[index].entry(domain.to_owned()).or_default() += by;
+                    matters = true;
                 }
             }
         }
+        matters
     }
 }
 
@@ -246,7 +294,20 @@ impl PodTerm {
         })
     }
 
-    fn matches(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+    /// Whether no two pods like this one can be on one node.
+    #[must_use]
+    pub fn keeps_alike_apart(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        &*self.key == HOSTNAME && self.matches(pod, namespaces)
+    }
+
+    /// Labels of pods that it looks at.
+    pub fn label_keys(&self) -> impl Iterator<Item = &str> {
+        self.pods.keys()
+    }
+
+    /// Whether it is about this pod.
+    #[must_use]
+    pub fn matches(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         let is_named = self.namespaces.iter().any(|name| **name == *pod.namespace());
         (is_named || self.of_namespaces.matches(namespaces.get(pod.namespace())))
             && self.pods.matches(pod.metadata.labels.as_ref())
@@ -355,11 +416,15 @@ mod tests {
         let on = |node: &Node| {
             there.iter().filter(|(name, _)| *name == node.name()).map(|(_, pod)| pod).collect::<Vec<_>>()
         };
-        let around = Surroundings::look(pod, &namespaces, nodes.iter().map(|node| (node, on(node)))).unwrap();
-        // The same comes out where the others come one after another, and one too many goes again.
-        let mut kept =
-            Surroundings::look(pod, &namespaces, nodes.iter().map(|node| (node, Vec::<&Pod>::new())))
-                .unwrap();
+        let (pod, namespaces) = (Arc::new(pod.clone()), Arc::new(namespaces));
+        let empty = Surroundings::of(pod, namespaces, nodes).unwrap();
+        let (mut around, mut kept) = (empty.clone(), empty);
+        // The same comes out where one too many comes and goes again.
+        for node in nodes {
+            for other in on(node) {
+                around.add(other, node);
+            }
+        }
         for node in nodes {
             let here = on(node);
             for other in here.iter().chain(here.first()) {

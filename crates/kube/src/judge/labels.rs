@@ -119,6 +119,15 @@ impl Selector {
         matches!(self, Self::All(expressions) if expressions.is_empty())
     }
 
+    /// The labels that it looks at.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        let expressions = match self {
+            Self::Nothing => [].as_slice(),
+            Self::All(expressions) => expressions,
+        };
+        expressions.iter().map(|expression| &*expression.key)
+    }
+
     fn all(mut expressions: Vec<Expression>) -> Self {
         expressions.sort();
         expressions.dedup();

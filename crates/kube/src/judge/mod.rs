@@ -25,7 +25,7 @@ mod terms;
 mod unsupported;
 mod volumes;
 
-pub use between::{BadSelector, Namespaces, PodRules, Surroundings};
+pub use between::{BadSelector, Namespaces, PodRules, PodTerm, Surroundings};
 pub use capacity::{Capacity, Held, Lack};
 pub use ports::{HostPort, Protocol};
 pub use quantity::{Amount, BadQuantity};

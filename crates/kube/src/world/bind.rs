@@ -35,9 +35,7 @@ pub(super) async fn bind(
     let path = format!("{}/binding", path_of(pod));
     let body = binding.to_string().into_bytes();
     let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
-    for step in before {
-        prepare(client, step).await.map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
-    }
+    prepare(client, before).await.map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
     loop {
         if term.is_over() {
             return Err(lost(format!("pod {} is not bound: another leads", pod.name)));
@@ -100,12 +98,17 @@ async fn whereabouts(client: &Client, pod: &PodRef, node: &NodeName, until: Inst
     }
 }
 
-/// Makes one thing ready for a pod; why that was not possible.
-async fn prepare(client: &Client, step: &Step) -> Result<(), String> {
-    match step {
-        Step::Patch { path, patch } => repeat(client, "PATCH", path, "application/merge-patch+json", patch)
-            .await
-            .map(drop)
-            .map_err(|error| format!("{path}: {error}")),
+/// Gets things ready for a pod or a gang, in this order; why that was not possible.
+pub(super) async fn prepare(client: &Client, steps: &[Step]) -> Result<(), String> {
+    for step in steps {
+        match step {
+            Step::Patch { path, patch } => {
+                repeat(client, "PATCH", path, "application/merge-patch+json", patch)
+                    .await
+                    .map(drop)
+                    .map_err(|error| format!("{path}: {error}"))?
+            }
+        }
     }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use phalanx_model::MemberId;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::bind::bind;
+use super::bind::{bind, prepare};
 use super::desk::Message;
 use super::explain::Explainer;
 use super::lease::Term;
@@ -84,6 +84,16 @@ impl Caller {
                         drop(permit);
                         metrics.bound(if result.is_ok() { "bound" } else { "failed" }, begun.elapsed());
                         answer(&desk, member, result);
+                    });
+                }
+                Call::Prepare { member, steps } => {
+                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    tokio::spawn(async move {
+                        if let Err(detail) = prepare(&client, &steps).await {
+                            let _ = desk.send(Message::Event(Event::Unprepared { member, detail }));
+                        }
+                        drop(permit);
                     });
                 }
                 Call::Stop { pods, suspend, evict, note } => {

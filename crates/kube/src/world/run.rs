@@ -22,7 +22,7 @@ use super::desk::{Desk, KubeWorld, Message};
 use super::lease::{LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::{lease, watch};
-use crate::books::{Books, Options, is_of_cluster};
+use crate::books::{Books, Options, Stored, is_of_cluster};
 use crate::crd;
 use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
 use crate::user::{SILENCE, connect};
@@ -227,6 +227,13 @@ fn watch_core(client: &Client, desk: &mpsc::Sender<Message>) -> Vec<&'static str
     begin("nodes", watch::nodes(client), desk, &mut lists);
     begin("pods", watch::pods(client), desk, &mut lists);
     begin("namespaces", watch::namespaces(client), desk, &mut lists);
+    begin("persistentvolumeclaims", watch::stored(client, Stored::Claim), desk, &mut lists);
+    begin("persistentvolumes", watch::stored(client, Stored::Volume), desk, &mut lists);
+    begin("storageclasses", watch::stored(client, Stored::Class), desk, &mut lists);
+    begin("csidrivers", watch::stored(client, Stored::Driver), desk, &mut lists);
+    begin("csinodes", watch::stored(client, Stored::Node), desk, &mut lists);
+    begin("csistoragecapacities", watch::stored(client, Stored::Capacity), desk, &mut lists);
+    begin("volumeattachments", watch::stored(client, Stored::Attachment), desk, &mut lists);
     lists
 }
 

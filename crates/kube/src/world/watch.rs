@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::desk::Message;
-use crate::books::{Event, Found};
+use crate::books::{Event, Found, Stored};
 use crate::{api, crd};
 
 /// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
@@ -124,6 +124,26 @@ pub(super) fn namespaces(client: &Client) -> (Api<Namespace>, Convert<Namespace>
             labels: Some(namespace.metadata.labels.unwrap_or_default()),
         }),
         lost: Box::new(|(_, name), _| Event::Namespace { name: name.clone(), labels: None }),
+    };
+    (Api::all(client.clone()), convert)
+}
+
+/// What is known of storage, without who wrote which field.
+pub(super) fn stored<K>(client: &Client, make: fn(String, Option<Box<K>>) -> Stored) -> (Api<K>, Convert<K>)
+where
+    K: Resource<DynamicType = ()> + 'static,
+{
+    let path = |namespace: &str, name: &str| match namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}/{name}"),
+    };
+    let convert = Convert {
+        there: Box::new(move |mut object: K| {
+            object.meta_mut().managed_fields = None;
+            let path = path(&object.namespace().unwrap_or_default(), &object.name_any());
+            Event::Storage(make(path, Some(Box::new(object))))
+        }),
+        lost: Box::new(move |(namespace, name), _| Event::Storage(make(path(namespace, name), None))),
     };
     (Api::all(client.clone()), convert)
 }

@@ -48,13 +48,7 @@ fn limits(storage: &Storage, node: &Node) -> BTreeMap<String, usize> {
 
 /// What the pods of the node have there, as far as their claims are known.
 fn attached_by(storage: &Storage, pod: &Pod) -> Vec<Attached> {
-    let name = |volume: &k8s_openapi::api::core::v1::Volume| match &volume.persistent_volume_claim {
-        Some(source) => Some(source.claim_name.clone()),
-        None => volume.ephemeral.is_some().then(|| format!("{}-{}", pod.name(), volume.name)),
-    };
-    let claims = pod.spec.volumes.iter().filter_map(name);
-    let claims = claims.filter_map(|name| storage.claims.get(&format!("{}/{name}", pod.namespace())));
-    claims.filter_map(|claim| attachment(storage, claim)).collect()
+    storage.claims_of(pod).filter_map(|(_, claim)| attachment(storage, claim)).collect()
 }
 
 /// What else the cluster says is attached there.

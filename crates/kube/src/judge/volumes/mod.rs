@@ -95,6 +95,43 @@ impl Storage {
     }
 }
 
+impl Storage {
+    /// The claims of a pod that are there, as `namespace/name`, in the order of its volumes.
+    pub fn claims_of<'a>(
+        &'a self,
+        pod: &'a Pod,
+    ) -> impl Iterator<Item = (String, &'a PersistentVolumeClaim)> {
+        claim_paths(pod).filter_map(|path| Some((path.clone(), self.claims.get(&path)?)))
+    }
+
+    /// Whether all claims of a pod are there and have their volumes.
+    #[must_use]
+    pub fn are_bound(&self, pod: &Pod) -> bool {
+        claim_paths(pod).all(|path| self.claims.get(&path).is_some_and(rules::is_bound))
+    }
+
+    /// What the claims of a pod ask of a node, whatever they are called: pods of one shape are for the same nodes, but for
+    /// how much a node can attach.
+    #[must_use]
+    pub fn shape(&self, pod: &Pod) -> String {
+        let shapes = claim_paths(pod).map(|path| match self.claims.get(&path) {
+            Some(claim) => rules::shape(claim, self),
+            None => path,
+        });
+        shapes.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The claims of a pod as `namespace/name`; those of ephemeral volumes are called after the pod.
+fn claim_paths(pod: &Pod) -> impl Iterator<Item = String> {
+    let name = |volume: &k8s_openapi::api::core::v1::Volume| match &volume.persistent_volume_claim {
+        Some(source) => Some(source.claim_name.clone()),
+        None => volume.ephemeral.is_some().then(|| format!("{}-{}", pod.name(), volume.name)),
+    };
+    let names = pod.spec.volumes.iter().filter_map(name);
+    names.map(|name| format!("{}/{name}", pod.namespace()))
+}
+
 /// The class of a claim or volume: an old annotation goes before the field.
 fn class<'a>(annotations: Option<&'a BTreeMap<String, String>>, field: Option<&'a String>) -> &'a str {
     let old = annotations.and_then(|all| all.get("volume.beta.kubernetes.io/storage-class"));

@@ -329,6 +329,26 @@ fn is_in_zone(volume: &PersistentVolume, node: &Node) -> bool {
     })
 }
 
+/// See [`Storage::shape`].
+pub(super) fn shape(claim: &PersistentVolumeClaim, storage: &Storage) -> String {
+    // Whether it is in use is about this very claim.
+    let single = has_mode(spec(claim).access_modes.as_ref(), "ReadWriteOncePod").then(|| path(claim));
+    let single = single.unwrap_or_default();
+    let own = || storage.volumes.values().find(|volume| is_for(volume, claim));
+    let volume = match volume_name(claim) {
+        Some(name) => storage.volumes.get(name),
+        None => own(),
+    };
+    let Some(volume) = volume else {
+        let chosen = claim.metadata.annotations.as_ref().and_then(|all| all.get(VolumePlan::SELECTED_NODE));
+        let class = class_of(claim, storage).and_then(|class| class.metadata.name.as_deref());
+        return format!("{single} {class:?} {chosen:?} {:?}", spec(claim));
+    };
+    let zones = ZONES.as_flattened().iter().map(|key| volume.metadata.labels.as_ref()?.get(*key));
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    format!("{single} {} {affinity:?} {:?}", is_bound(claim), zones.collect::<Vec<_>>())
+}
+
 /// Whether the volume is set aside for the claim.
 fn is_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let Some(owner) = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) else { return false };
@@ -337,7 +357,7 @@ fn is_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
         && owner.uid.as_ref().is_none_or(|uid| uid.is_empty() || Some(uid) == claim.metadata.uid.as_ref())
 }
 
-fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     volume_name(claim).is_some()
         && annotations.is_some_and(|all| all.contains_key("pv.kubernetes.io/bind-completed"))

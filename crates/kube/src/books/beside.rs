@@ -1,0 +1,384 @@
+//! What pods ask beside what nodes are: volumes, and rules for the pods around them.
+//!
+//! Both are conditions of the sets that the engine knows ([`super::sets`]), and both are judged once more for a placement as
+//! a whole before anything is bound. Gangs whose places do not hold go back; where another search would find the same, they
+//! wait until something has changed.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, ResourceName, Timestamp};
+
+use super::around::RuleBook;
+use super::crowd::{Crowd, Face, named};
+use super::gang::{Member, Seat, Submitted};
+use super::lines::Lines;
+use super::sets::{Condition, More};
+use super::submit::gang_of;
+use super::volumes::{Broken, VolumeBook, claimant};
+use super::{Books, Call};
+use crate::api::Pod;
+use crate::gang::{GangKey, GangSpec};
+
+/// What is kept for it.
+#[derive(Default)]
+pub(crate) struct Beside {
+    pub(super) crowd: Crowd,
+    pub(super) volumes: VolumeBook,
+    rules: RuleBook,
+    pub(super) lines: Lines,
+    /// Gangs that the engine has, and that ask something.
+    asking: BTreeSet<GangKey>,
+    /// Gangs that have a place and wait for their volumes.
+    awaits: BTreeSet<GangKey>,
+    /// When gangs that were turned down are looked at again.
+    again: BTreeSet<(Timestamp, GangKey)>,
+    /// Grows whenever a place may hold that did not before.
+    changes: u64,
+    pub(super) has_namespaces: bool,
+}
+
+/// A gang whose members cannot be where the engine would put them.
+pub(crate) struct TurnedDown {
+    why: Arc<str>,
+    changes: u64,
+    until: Option<Timestamp>,
+}
+
+/// A gang that was turned down is not looked at again before, whatever changes.
+const PATIENCE_MS: u64 = 5_000;
+
+impl Books {
+    /// A pod holds a node from now on.
+    pub(super) fn place_pod(&mut self, path: &str, node: &NodeName, face: &Face) {
+        if let Some((there, known)) = self.beside.crowd.get(path) {
+            if there == node && known == face {
+                return;
+            }
+            self.unplace_pod(path);
+        }
+        self.count_pod(path, node, face, true);
+        self.beside.crowd.insert(path, node.clone(), face.clone());
+    }
+
+    /// A pod holds no node any more.
+    pub(super) fn unplace_pod(&mut self, path: &str) {
+        let Some((node, face)) = self.beside.crowd.remove(path) else { return };
+        self.count_pod(path, &node, &face, false);
+        self.beside.changes += 1;
+    }
+
+    fn count_pod(&mut self, path: &str, node: &NodeName, face: &Face, is_there: bool) {
+        if self.beside.rules.minds(face) {
+            self.beside.rules.count(&named(path, face), self.nodes.get(node), is_there);
+        }
+        if let Some(pod) = claimant(face) {
+            self.beside.volumes.occupy(pod, is_there);
+        }
+    }
+
+    /// Brings what is counted up to date with the nodes.
+    pub(super) fn freshen(&mut self) {
+        let have_moved = self.nodes.take_moved();
+        let has_namespaces = std::mem::take(&mut self.beside.has_namespaces);
+        if have_moved {
+            self.beside.volumes.nodes_have_moved();
+        }
+        if have_moved || has_namespaces {
+            self.beside.changes += 1;
+            let namespaces = has_namespaces.then(|| self.sharing.namespaces());
+            self.beside.rules.recount(namespaces, &self.nodes, &self.beside.crowd);
+        }
+    }
+
+    /// Judges what may have changed; whether something did.
+    pub(super) fn judge_conditions(&mut self, now: Timestamp) -> bool {
+        self.freshen();
+        let rules = self.beside.rules.judge(&mut self.nodes);
+        let volumes = self.beside.volumes.take_news();
+        if volumes {
+            self.beside.changes += 1;
+            self.beside.volumes.judge(&mut self.nodes, &self.beside.crowd);
+            self.changed.extend(self.beside.asking.iter().cloned());
+            self.follow_volumes();
+        }
+        while let Some((_, key)) = self.beside.again.first().filter(|(at, _)| *at <= now).cloned() {
+            self.beside.again.pop_first();
+            self.changed.insert(key);
+        }
+        rules || volumes
+    }
+
+    /// When the next gang that was turned down is looked at again.
+    pub(super) fn again(&self) -> Option<Timestamp> {
+        self.beside.again.first().map(|(at, _)| *at)
+    }
+
+    /// What the pod of a rank asks beside its requirements, and the line in which it stands.
+    ///
+    /// # Errors
+    /// What it waits for, wherever it is.
+    pub(super) fn more(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seat: &Seat,
+    ) -> Result<(More, Option<Condition>), String> {
+        let mut more = More::default();
+        let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
+        let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
+        let Beside { crowd, volumes, rules, .. } = &mut self.beside;
+        let of = |why: String| format!("pod {}: {why}", pod.name());
+        if gang_apart {
+            more.apart.extend(one_per_node(key));
+        }
+        let line = rules.ask(&pod, &mut more, &mut self.nodes, crowd).map_err(of)?;
+        more.conditions.extend(volumes.condition(&pod, &mut self.nodes, crowd).map_err(of)?);
+        Ok((more, line))
+    }
+
+    /// The pod of a rank, or what its owner will make it of, where it may ask something.
+    fn asker(&self, key: &GangKey, spec: Option<&GangSpec>, seat: &Seat) -> Option<Arc<Pod>> {
+        let all = self.beside.rules.concerns_all();
+        let gang = self.gangs.get(key)?;
+        if let Some((name, pod)) = seat.pod.as_ref().and_then(|name| gang.pods.get_key_value(name)) {
+            let face = &pod.known.face;
+            return (all || face.particular().is_some()).then(|| face.pod(&key.namespace, name));
+        }
+        let is_of = |name: &Arc<str>| seat.role.as_ref().is_none_or(|role| role == name);
+        let template = spec?.roles.iter().find(|role| is_of(&role.name))?.template.as_ref()?;
+        let metadata = ObjectMeta {
+            name: Some(format!("of {}", key.name)),
+            namespace: Some(key.namespace.to_string()),
+            labels: Some(template.metadata.labels.clone()),
+            ..ObjectMeta::default()
+        };
+        let mut spec = template.spec.clone();
+        // Their claims are made with the pods.
+        spec.volumes.retain(|volume| volume.ephemeral.is_none());
+        let face = Face::of(&Pod { metadata, spec, ..Pod::default() });
+        (all || face.particular().is_some()).then(|| face.pod(&key.namespace, "template"))
+    }
+
+    /// The label whose domain all ranks must share by the rules of their pods.
+    pub(super) fn shared_domain(&self, key: &GangKey, seats: &[Seat]) -> Option<String> {
+        let gang = self.gangs.get(key).filter(|_| seats.len() > 1)?;
+        let pod = |seat: &Seat| gang.pods.get(seat.pod.as_ref()?)?.known.face.particular().cloned();
+        let pods: Vec<Arc<Pod>> = seats.iter().map(pod).collect::<Option<_>>()?;
+        self.beside.rules.shared_domain(&pods)
+    }
+
+    /// The engine has it from now on, with what it asks.
+    pub(super) fn asks(&mut self, key: &GangKey, seats: &[Seat]) {
+        if seats.iter().any(|seat| !seat.more.conditions.is_empty()) {
+            self.beside.asking.insert(key.clone());
+        }
+    }
+
+    /// The engine has it no longer.
+    pub(super) fn asks_no_more(&mut self, key: &GangKey) {
+        self.beside.asking.remove(key);
+    }
+
+    /// Whether a gang that waits asks something else than the engine knows.
+    pub(super) fn asks_otherwise(&mut self, key: &GangKey) -> bool {
+        if !self.beside.asking.contains(key) {
+            return false;
+        }
+        let spec = self.spec(key).ok().flatten();
+        let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return false };
+        let seats = submitted.seats.clone();
+        seats
+            .iter()
+            .any(|seat| self.more(key, spec.as_ref(), seat).map(|(more, _)| more).as_ref() != Ok(&seat.more))
+    }
+
+    /// Why a gang is not handed in again yet, if it was turned down.
+    pub(super) fn turned_down(&mut self, now: Timestamp, key: &GangKey) -> Option<Arc<str>> {
+        let changes = self.beside.changes;
+        let gang = self.gangs.get_mut(key)?;
+        let turned = gang.turned_down.as_mut()?;
+        let until = *turned.until.get_or_insert_with(|| now.plus(PATIENCE_MS));
+        if now >= until && turned.changes != changes {
+            gang.turned_down = None;
+            return None;
+        }
+        if now < until {
+            self.beside.again.insert((until, key.clone()));
+        }
+        Some(Arc::clone(&turned.why))
+    }
+
+    /// Whether the pods of a gang that has its places can be bound there now. If they never can, the gang goes back.
+    pub(super) fn may_bind(&mut self, key: &GangKey) -> bool {
+        let Some(gang) = self.gangs.get(key) else { return false };
+        let Some((submitted, run)) = gang.job.as_ref().and_then(|job| Some((job, job.run.as_ref()?))) else {
+            return false;
+        };
+        if let Some(preparation) = &run.preparation
+            && !self.beside.volumes.is_ready(preparation)
+        {
+            return false;
+        }
+        let mut going: Vec<(usize, String, Face, NodeName)> = Vec::new();
+        let places = submitted.seats.iter().zip(&run.placement.slots).zip(&run.members);
+        for (rank, ((seat, slot), member)) in places.enumerate() {
+            let can_bind = matches!(member, Member::Placed | Member::Vacant { .. });
+            let Some(name) = seat.pod.as_ref().filter(|_| can_bind) else { continue };
+            let Some(pod) = gang.pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
+            let path = format!("{}/{name}", key.namespace);
+            if self.beside.crowd.get(&path).is_none() {
+                going.push((rank, path, pod.known.face.clone(), slot.node.clone()));
+            }
+        }
+        let is_particular = |(_, _, face, _): &(usize, String, Face, NodeName)| face.particular().is_some();
+        let mut preparation = None;
+        if self.beside.rules.concerns_all() || going.iter().any(is_particular) {
+            self.freshen();
+            let pods = going.iter().map(|(_, path, face, node)| (named(path, face), node.clone()));
+            let pods: Vec<(Arc<Pod>, NodeName)> = pods.collect();
+            let Beside { crowd, volumes, rules, .. } = &mut self.beside;
+            let held = rules.check(&pods, &self.nodes, crowd);
+            match held.and_then(|()| volumes.prepare(&pods, &self.nodes, crowd)) {
+                Ok(prepared) => preparation = prepared,
+                Err(broken) => {
+                    let ranks: Vec<usize> = going.iter().map(|(rank, ..)| *rank).collect();
+                    self.turn_down(key, &ranks, broken);
+                    return false;
+                }
+            }
+        }
+        for (_, path, face, node) in &going {
+            self.place_pod(path, node, face);
+        }
+        self.leave_line(key);
+        preparation.is_none_or(|preparation| self.begin_volumes(key, preparation))
+    }
+
+    /// Has the volumes of a gang got ready; whether they are.
+    fn begin_volumes(&mut self, key: &GangKey, mut preparation: super::volumes::Preparation) -> bool {
+        let is_ready = self.beside.volumes.is_ready(&preparation);
+        let steps = std::mem::take(&mut preparation.steps);
+        let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else {
+            return false;
+        };
+        let Some(run) = submitted.run.as_mut() else { return false };
+        let member = MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank: 0 };
+        if !steps.is_empty() {
+            self.calls.push(Call::Prepare { member, steps });
+        }
+        if !is_ready {
+            run.preparation = Some(preparation);
+            self.beside.awaits.insert(key.clone());
+        }
+        is_ready
+    }
+
+    /// Looks at the gangs that wait for volumes.
+    fn follow_volumes(&mut self) {
+        for key in self.beside.awaits.clone() {
+            let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
+            let run = submitted.and_then(|job| Some((job.id, job.run.as_ref()?)));
+            let Some((job, attempt, preparation)) =
+                run.and_then(|(job, run)| Some((job, run.attempt, run.preparation.as_ref()?)))
+            else {
+                self.beside.awaits.remove(&key);
+                continue;
+            };
+            if let Some(claim) = self.beside.volumes.given_up(preparation) {
+                self.beside.awaits.remove(&key);
+                let detail = format!("no volume could be made for claim {claim} on the node that was chosen");
+                let member = MemberId { gang: gang_of(job), attempt, rank: 0 };
+                self.exit(member, Exit::failed(FailureClass::StartUp, detail));
+            } else if self.beside.volumes.is_ready(preparation) {
+                self.beside.awaits.remove(&key);
+                self.bind_if_complete(&key);
+            }
+        }
+        self.beside.volumes.forget_given_up();
+    }
+
+    /// A placement that does not hold: before anything is bound the gang goes back, afterwards the ranks are lost.
+    fn turn_down(&mut self, key: &GangKey, ranks: &[usize], broken: Broken) {
+        let changes = self.beside.changes;
+        let Some(gang) = self.gangs.get_mut(key) else { return };
+        let Some(submitted) = gang.job.as_mut() else { return };
+        let Some(run) = submitted.run.as_ref() else { return };
+        let (job, attempt, count) = (submitted.id, run.attempt, run.members.len());
+        let why: Arc<str> = match broken.is_among_themselves {
+            true => format!("not supported: its pods cannot be together where they fit best: {}", broken.why),
+            false => broken.why,
+        }
+        .into();
+        let lost: Vec<usize> = if run.has_begun { ranks.to_vec() } else { (0..count).collect() };
+        if !run.has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
+            // First they are looked for one per node: most that cannot be together can be so.
+            if broken.is_among_themselves && gang.apart.is_none() {
+                gang.apart = Some(Arc::clone(&why));
+            } else if broken.is_among_themselves {
+                gang.apart = None;
+                gang.turned_down = Some(TurnedDown { why: Arc::clone(&why), changes, until: None });
+            }
+            self.facts.push(Input::CancelRequested { job, by: why.to_string() });
+        }
+        for rank in lost {
+            let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+            let member = MemberId { gang: gang_of(job), attempt, rank };
+            self.exit(member, Exit::failed(FailureClass::StartUp, why.to_string()));
+        }
+    }
+
+    /// The engine finds no place: where the pods of a gang were kept on different nodes, what was wrong without that is why
+    /// it waits.
+    pub(super) fn beside_refused(&mut self, key: &GangKey, why: String) -> String {
+        let changes = self.beside.changes;
+        let Some(gang) = self.gangs.get_mut(key) else { return why };
+        let Some(first) = gang.apart.take() else { return why };
+        gang.turned_down = Some(TurnedDown { why: Arc::clone(&first), changes, until: None });
+        // It sets the time at which it is looked at again.
+        self.changed.insert(key.clone());
+        format!("{first}; on different nodes: {why}")
+    }
+
+    /// A start is over: pods that were not bound hold nothing, and volumes that were not given are free.
+    pub(super) fn end_start(&mut self, key: &GangKey, seats: &[Seat], run: Option<&super::gang::Run>) {
+        let Some(run) = run else { return };
+        if let Some(preparation) = &run.preparation {
+            self.beside.volumes.undo(preparation);
+        }
+        self.beside.awaits.remove(key);
+        let Some(gang) = self.gangs.get(key) else { return };
+        let unbound = seats.iter().filter_map(|seat| seat.pod.as_ref());
+        let unbound = unbound.filter(|name| gang.pods.get(*name).is_none_or(|pod| pod.known.node.is_none()));
+        let paths: Vec<String> = unbound.map(|name| format!("{}/{name}", key.namespace)).collect();
+        paths.iter().for_each(|path| self.unplace_pod(path));
+    }
+
+    /// It has its place: the next of those that ask alike may be decided.
+    pub(super) fn leave_line(&mut self, key: &GangKey) {
+        let submitted = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut());
+        if let Some(line) = submitted.and_then(|submitted| submitted.line.take()) {
+            self.beside.lines.leave(&line, key);
+        }
+    }
+}
+
+/// A resource of which every node has one, the same for all pods of a gang.
+fn one_per_node(key: &GangKey) -> Option<ResourceName> {
+    let mut hasher = DefaultHasher::new();
+    key.to_string().hash(&mut hasher);
+    ResourceName::new(format!("apart/gang-{:x}", hasher.finish())).ok()
+}
+
+/// What the nodes of a gang depend on beside themselves, as the end of a sentence.
+pub(super) fn dependent(submitted: &Submitted) -> String {
+    let asked = submitted.seats.iter().flat_map(|seat| &seat.more.conditions);
+    let asked: BTreeSet<&str> = asked.map(|condition| &**condition).collect();
+    let also = if asked.is_empty() { "" } else { "; its nodes depend on " };
+    format!("{also}{}", asked.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,517 @@
+//! Books and engine together, with an API server that does at once what it is asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{Change, Epoch, Input, Outcome, Phase, QueueName, Timestamp};
+use phalanx_shell::{Config, Engine};
+use serde_json::{Value, json};
+
+use super::super::{Books, Call, Event, Options, Step, Stored};
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOST: &str = "kubernetes.io/hostname";
+
+struct Play {
+    books: Books,
+    engine: Engine,
+    now: Timestamp,
+    has_begun: bool,
+    pods: BTreeMap<String, Value>,
+    /// Nodes of pods that were bound.
+    bound: BTreeMap<String, String>,
+    prepared: Vec<Value>,
+    reasons: BTreeMap<String, String>,
+}
+
+impl Play {
+    fn of(nodes: usize) -> Self {
+        let mut play = Self::listing(nodes);
+        play.turn();
+        play
+    }
+
+    /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each.
+    fn listing(nodes: usize) -> Self {
+        let books = Books::new(Options {
+            scheduler_name: "phalanx".to_owned(),
+            queue: QueueName::new("default").unwrap(),
+            ready_ms: 60_000,
+            vacant_ms: 1_000,
+            nodes: crate::gang::NodesUsed::All,
+        });
+        let mut play = Self {
+            books,
+            engine: Engine::new(Epoch(1), Config::default()),
+            now: NOW,
+            has_begun: false,
+            pods: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            prepared: Vec::new(),
+            reasons: BTreeMap::new(),
+        };
+        for at in 0..nodes {
+            let zone = ["a", "b"][at % 2];
+            let name = format!("{zone}{}", at / 2 + 1);
+            let node = json!({
+                "metadata": { "name": name, "labels": { ZONE: zone, HOST: name } },
+                "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "20" } },
+            });
+            play.books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+        }
+        play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
+        play
+    }
+
+    /// A pod with the label `app`, of 1 CPU, and what else its specification says.
+    fn pod(&mut self, name: &str, app: &str, spec: &Value) {
+        self.member(name, app, None, spec);
+    }
+
+    /// One of a gang of so many.
+    fn member(&mut self, name: &str, app: &str, gang: Option<(&str, u32)>, spec: &Value) {
+        let mut labels = json!({ "app": app });
+        if let Some((gang, size)) = gang {
+            labels["pod-group.scheduling.sigs.k8s.io/name"] = json!(gang);
+            labels["pod-group.scheduling.sigs.k8s.io/min-available"] = json!(size.to_string());
+        }
+        let mut whole = json!({
+            "schedulerName": "phalanx",
+            "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }],
+        });
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let metadata = json!({ "namespace": "x", "name": name, "uid": name, "labels": labels });
+        let pod = json!({ "metadata": metadata, "spec": whole });
+        self.see(name, pod);
+    }
+
+    fn see(&mut self, name: &str, pod: Value) {
+        self.pods.insert(name.to_owned(), pod.clone());
+        self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    }
+
+    fn delete(&mut self, name: &str) {
+        self.pods.remove(name);
+        self.bound.remove(name);
+        let (namespace, name, uid) = ("x".to_owned(), name.to_owned(), name.to_owned());
+        self.books.observe(self.now, Event::PodGone { namespace, name, uid });
+    }
+
+    fn store(&mut self, stored: Stored) {
+        self.books.observe(self.now, Event::Storage(stored));
+    }
+
+    /// Until nothing happens any more.
+    fn turn(&mut self) {
+        let mut out = Outcome::default();
+        let mut more = Vec::new();
+        for _ in 0..1_000 {
+            let mut facts = std::mem::take(&mut more);
+            if std::mem::replace(&mut self.has_begun, true) {
+                facts.extend(self.books.settle(self.now));
+            } else {
+                facts.extend(self.books.begin(self.now));
+            }
+            self.answer();
+            if facts.is_empty() {
+                return;
+            }
+            let _ = self.engine.step(self.now, &facts, &mut out);
+            for effect in &out.effects {
+                let phase = self.engine.gang(effect.order.gang()).map(|gang| gang.phase.clone());
+                let cause = match phase {
+                    Some(Phase::Stopping { cause, .. }) => Some(cause),
+                    _ => None,
+                };
+                self.books.carry_out(&effect.order, cause.as_ref());
+                more.push(Input::EffectDone { effect: effect.id });
+            }
+            for change in &out.changes {
+                match change {
+                    Change::JobRejected { job, why } => self.books.job_ended(*job, Some(&why.to_string())),
+                    Change::JobFinished { job, .. } => self.books.job_ended(*job, None),
+                    Change::GangRetrying { gang, .. } => self.books.gang_waits(*gang),
+                    Change::InputRejected { what, why } => panic!("{what}: {why}"),
+                    _ => {}
+                }
+            }
+            self.answer();
+        }
+        panic!("it never comes to rest: {:?}", self.bound);
+    }
+
+    fn answer(&mut self) {
+        for call in self.books.calls() {
+            match call {
+                Call::Bind { pod, node, member, annotations, .. } => {
+                    self.books.observe(self.now, Event::Bound { member, result: Ok(()) });
+                    let name = pod.name.to_string();
+                    let mut object = self.pods[&name].clone();
+                    object["spec"]["nodeName"] = json!(node.as_str());
+                    object["metadata"]["annotations"] = json!(annotations);
+                    object["status"] = json!({ "phase": "Running" });
+                    self.bound.insert(name.clone(), node.to_string());
+                    self.see(&name, object);
+                }
+                Call::Prepare { steps, .. } => {
+                    self.prepared.extend(
+                        steps
+                            .into_iter()
+                            .map(|Step::Patch { path, patch }| json!({ "path": path, "patch": patch })),
+                    );
+                }
+                Call::Explain { pods, message } => {
+                    self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Zones, or nodes, of bound pods whose name begins so.
+    fn places(&self, prefix: &str) -> Vec<&str> {
+        self.bound.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, node)| &**node).collect()
+    }
+
+    fn zones(&self, prefix: &str) -> BTreeMap<&str, usize> {
+        let mut zones = BTreeMap::new();
+        for node in self.places(prefix) {
+            *zones.entry(&node[..1]).or_insert(0) += 1;
+        }
+        zones
+    }
+}
+
+fn rule(kind: &str, app: &str, key: &str) -> Value {
+    let term = json!({ "topologyKey": key, "labelSelector": { "matchLabels": { "app": app } } });
+    json!({ "affinity": { kind: { "requiredDuringSchedulingIgnoredDuringExecution": [term] } } })
+}
+
+fn spread(app: &str) -> Value {
+    let selector = json!({ "matchLabels": { "app": app } });
+    let rule = json!({ "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector });
+    json!({ "topologySpreadConstraints": [rule] })
+}
+
+#[test]
+fn pods_of_one_gang_and_of_many_are_one_per_node_where_they_say_so() {
+    let mut play = Play::of(4);
+    for at in 0..3 {
+        let apart = rule("podAntiAffinity", "ring", HOST);
+        play.member(&format!("ring-{at}"), "ring", Some(("ring", 3)), &apart);
+    }
+    play.turn();
+    let nodes: BTreeSet<&str> = play.places("ring").into_iter().collect();
+    assert_eq!(nodes.len(), 3, "{:?}", play.bound);
+    for at in 0..5 {
+        play.pod(&format!("web-{at}"), "web", &rule("podAntiAffinity", "web", HOST));
+    }
+    play.turn();
+    let nodes: BTreeSet<&str> = play.places("web").into_iter().collect();
+    assert_eq!((nodes.len(), play.places("web").len()), (4, 4), "the fifth waits: {:?}", play.bound);
+    let gone = play.places("web-0").is_empty();
+    let first = if gone { "web-1" } else { "web-0" };
+    let freed = play.bound[first].clone();
+    let waits = (0..5).map(|at| format!("web-{at}")).find(|name| !play.bound.contains_key(name)).unwrap();
+    play.delete(first);
+    play.turn();
+    assert_eq!(play.bound[&waits], freed);
+}
+
+#[test]
+fn pods_created_at_once_spread_over_zones_as_far_as_they_must() {
+    let mut play = Play::of(4);
+    for at in 0..7 {
+        play.pod(&format!("web-{at}"), "web", &spread("web"));
+    }
+    play.turn();
+    let zones = play.zones("web");
+    assert_eq!(zones.values().sum::<usize>(), 7);
+    assert!(zones["a"].abs_diff(zones["b"]) <= 1, "{zones:?}");
+}
+
+#[test]
+fn anti_affinity_over_zones_holds_among_pods_decided_in_one_moment() {
+    let mut play = Play::of(4);
+    for at in 0..3 {
+        play.pod(&format!("db-{at}"), "db", &rule("podAntiAffinity", "db", ZONE));
+    }
+    play.turn();
+    assert_eq!(play.zones("db"), [("a", 1), ("b", 1)].into());
+}
+
+#[test]
+fn nobody_is_put_beside_a_pod_that_does_not_want_it_there() {
+    let mut play = Play::of(4);
+    play.pod("guard", "guard", &rule("podAntiAffinity", "web", ZONE));
+    for at in 0..4 {
+        play.pod(&format!("web-{at}"), "web", &json!({}));
+    }
+    play.turn();
+    let guarded = &play.bound["guard"][..1];
+    let zones = play.zones("web");
+    assert_eq!(zones.values().sum::<usize>(), 4);
+    assert!(!zones.contains_key(guarded), "{:?}", play.bound);
+}
+
+#[test]
+fn pods_that_want_each_other_share_a_zone_whoever_is_first() {
+    let mut play = Play::of(8);
+    for at in 0..6 {
+        play.pod(&format!("near-{at}"), "near", &rule("podAffinity", "near", ZONE));
+    }
+    play.turn();
+    assert_eq!(play.places("near").len(), 6);
+    assert_eq!(play.zones("near").len(), 1, "{:?}", play.bound);
+}
+
+#[test]
+fn a_gang_whose_pods_want_each_other_is_kept_in_one_domain() {
+    // The first zone has three nodes, of which one is full.
+    let mut play = Play::of(6);
+    let full = json!({ "schedulerName": "other", "nodeName": "a1",
+        "containers": [{ "name": "c", "resources": { "requests": { "cpu": "8" } } }] });
+    play.pod("full", "full", &full);
+    let mut near = rule("podAffinity", "near", ZONE);
+    near["containers"] = json!([{ "name": "c", "resources": { "requests": { "cpu": "6" } } }]);
+    for at in 0..3 {
+        play.member(&format!("near-{at}"), "near", Some(("near", 3)), &near);
+    }
+    play.turn();
+    assert_eq!(play.zones("near"), [("b", 3)].into(), "{:?} {:?}", play.bound, play.reasons);
+}
+
+#[test]
+fn a_gang_that_cannot_be_where_it_would_be_put_waits_whole_and_names_the_field() {
+    let mut play = Play::of(4);
+    for at in 0..2 {
+        let apart = rule("podAntiAffinity", "ring", ZONE);
+        play.member(&format!("ring-{at}"), "ring", Some(("ring", 2)), &apart);
+    }
+    play.turn();
+    assert_eq!(play.places("ring"), Vec::<&str>::new());
+    let why = &play.reasons["ring-0"];
+    assert!(why.starts_with("not supported") && why.contains("spec.affinity.podAntiAffinity"), "{why}");
+}
+
+#[test]
+fn a_gang_that_does_not_hold_where_it_fits_best_is_tried_on_different_nodes() {
+    let mut play = Play::of(4);
+    let mut even = spread("even");
+    even["topologySpreadConstraints"][0]["topologyKey"] = json!(HOST);
+    for at in 0..3 {
+        play.member(&format!("even-{at}"), "even", Some(("even", 3)), &even);
+    }
+    play.turn();
+    let nodes: BTreeSet<&str> = play.places("even").into_iter().collect();
+    assert_eq!(nodes.len(), 3, "{:?} {:?}", play.bound, play.reasons);
+}
+
+#[test]
+fn a_launcher_that_comes_when_its_workers_run_is_bound_to_the_place_that_was_kept() {
+    let mut play = Play::of(2);
+    let template = json!({ "spec": { "schedulerName": "phalanx",
+        "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] } });
+    let job = json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": { "namespace": "x", "name": "mpi", "uid": "u" },
+        "spec": { "mpiReplicaSpecs": {
+            "Launcher": { "replicas": 1, "template": template }, "Worker": { "replicas": 2, "template": template },
+        } },
+    });
+    play.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job.clone()).unwrap())));
+    let of = |name: &str, role: &str, index: &str| {
+        let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mpi", "uid": "u", "controller": true }]);
+        let labels = json!({ "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/replica-type": role,
+            "training.kubeflow.org/replica-index": index });
+        let metadata = json!({ "namespace": "x", "name": name, "uid": name, "labels": labels, "ownerReferences": owner });
+        json!({ "metadata": metadata, "spec": template["spec"] })
+    };
+    for index in ["0", "1"] {
+        let name = format!("mpi-worker-{index}");
+        play.see(&name, of(&name, "worker", index));
+    }
+    play.turn();
+    assert_eq!(play.places("mpi-worker").len(), 2, "{:?}", play.reasons);
+    let mut next = Play::listing(2);
+    next.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    let mut all = play.pods.clone();
+    all.insert("mpi-launcher".to_owned(), of("mpi-launcher", "launcher", "0"));
+    for (name, pod) in all {
+        next.see(&name, pod);
+    }
+    next.turn();
+    assert_eq!(next.places("mpi-launcher").len(), 1, "a successor does it as well: {:?}", next.reasons);
+    play.see("mpi-launcher", of("mpi-launcher", "launcher", "0"));
+    play.turn();
+    assert_eq!(play.places("mpi-launcher").len(), 1, "{:?}", play.reasons);
+}
+
+fn claim(name: &str, volume: Option<&str>) -> Stored {
+    let mut claim = json!({
+        "metadata": { "name": name, "namespace": "x", "uid": format!("uid-{name}"), "resourceVersion": "7" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "local",
+            "resources": { "requests": { "storage": "5Gi" } } },
+    });
+    if let Some(volume) = volume {
+        claim["spec"]["volumeName"] = json!(volume);
+        claim["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+    }
+    Stored::Claim(format!("x/{name}"), Some(Box::new(serde_json::from_value(claim).unwrap())))
+}
+
+/// In one zone.
+fn volume(name: &str, zone: &str) -> Stored {
+    let zone = json!({ "key": ZONE, "operator": "In", "values": [zone] });
+    let volume = json!({
+        "metadata": { "name": name, "resourceVersion": "3" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "local", "capacity": { "storage": "10Gi" },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [zone] }] } } },
+        "status": { "phase": "Available" },
+    });
+    Stored::Volume(name.to_owned(), Some(Box::new(serde_json::from_value(volume).unwrap())))
+}
+
+fn class(provisioner: &str) -> Stored {
+    let class = json!({ "metadata": { "name": "local" }, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer" });
+    Stored::Class("local".to_owned(), Some(Box::new(serde_json::from_value(class).unwrap())))
+}
+
+fn uses(claim: &str) -> Value {
+    json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }] })
+}
+
+#[test]
+fn a_pod_waits_for_its_claim_and_goes_where_the_volume_is() {
+    let mut play = Play::of(4);
+    play.pod("user", "user", &uses("data"));
+    play.turn();
+    assert_eq!(play.reasons["user"], "pod user: persistentvolumeclaim \"data\" not found");
+    play.store(volume("pv", "b"));
+    play.store(claim("data", Some("pv")));
+    play.turn();
+    assert_eq!(play.zones("user"), [("b", 1)].into());
+    assert!(play.prepared.is_empty(), "it is bound already");
+}
+
+#[test]
+fn a_volume_is_given_before_any_pod_of_the_gang_is_bound() {
+    let mut play = Play::of(4);
+    play.store(class("kubernetes.io/no-provisioner"));
+    play.store(volume("pv", "b"));
+    play.store(claim("data", None));
+    play.member("ring-0", "ring", Some(("ring", 2)), &uses("data"));
+    play.member("ring-1", "ring", Some(("ring", 2)), &json!({}));
+    play.turn();
+    assert_eq!(play.places("ring"), Vec::<&str>::new(), "the claim is not bound yet");
+    let [patch] = play.prepared.as_slice() else { panic!("{:?}", play.prepared) };
+    assert_eq!(patch["path"], "/api/v1/persistentvolumes/pv");
+    assert_eq!(patch["patch"]["metadata"]["resourceVersion"], "3");
+    assert_eq!(patch["patch"]["spec"]["claimRef"]["uid"], "uid-data");
+    play.store(claim("data", Some("pv")));
+    play.turn();
+    assert_eq!(play.places("ring").len(), 2);
+    assert_eq!(&play.bound["ring-0"][..1], "b");
+}
+
+#[test]
+fn two_claims_of_one_gang_are_not_given_the_same_volume() {
+    let mut play = Play::of(2);
+    play.store(class("kubernetes.io/no-provisioner"));
+    play.store(volume("pv", "b"));
+    for name in ["one", "two"] {
+        play.store(claim(name, None));
+        play.member(name, "ring", Some(("ring", 2)), &uses(name));
+    }
+    play.turn();
+    assert!(play.prepared.is_empty() && play.bound.is_empty());
+    assert!(play.reasons["one"].contains("spec.volumes of two on b1"), "{:?}", play.reasons);
+    play.store(volume("pv-2", "b"));
+    play.now = play.now.plus(super::PATIENCE_MS);
+    play.turn();
+    let paths: BTreeSet<&str> = play.prepared.iter().filter_map(|patch| patch["path"].as_str()).collect();
+    assert_eq!(paths, ["/api/v1/persistentvolumes/pv", "/api/v1/persistentvolumes/pv-2"].into());
+}
+
+#[test]
+fn where_no_volume_could_be_made_another_node_is_tried() {
+    let mut play = Play::of(2);
+    play.store(class("disks"));
+    play.store(claim("data", None));
+    play.pod("user", "user", &uses("data"));
+    play.turn();
+    let node = |patch: &Value| {
+        patch["patch"]["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].clone()
+    };
+    let first = node(play.prepared.first().unwrap());
+    let chosen = |node: &Value| {
+        let Stored::Claim(path, Some(mut of)) = claim("data", None) else { unreachable!() };
+        let text = node.as_str().unwrap().to_owned();
+        of.metadata.annotations = Some([("volume.kubernetes.io/selected-node".to_owned(), text)].into());
+        Stored::Claim(path, Some(of))
+    };
+    play.store(chosen(&first));
+    play.turn();
+    assert_eq!(play.prepared.len(), 1, "it waits");
+    play.store(claim("data", None));
+    play.turn();
+    let second = node(play.prepared.last().unwrap());
+    assert_eq!(play.prepared.len(), 2);
+    assert_ne!(first, second);
+    play.store(chosen(&second));
+    play.store(volume("made", if second == "b1" { "b" } else { "a" }));
+    play.store(claim("data", Some("made")));
+    play.turn();
+    assert_eq!(json!(play.bound["user"]), second);
+}
+
+#[test]
+fn what_was_given_is_free_again_when_the_start_comes_to_nothing() {
+    let mut play = Play::of(2);
+    play.store(class("kubernetes.io/no-provisioner"));
+    play.store(volume("pv", "b"));
+    play.store(claim("data", None));
+    play.pod("user", "user", &uses("data"));
+    play.turn();
+    assert_eq!(play.prepared.len(), 1);
+    play.delete("user");
+    play.turn();
+    play.store(claim("other", None));
+    play.pod("next", "next", &uses("other"));
+    play.turn();
+    assert_eq!(play.prepared.len(), 2);
+    assert_eq!(play.prepared[1]["patch"]["spec"]["claimRef"]["name"], "other");
+}
+
+#[test]
+fn a_successor_finds_ranks_where_they_are_though_their_claims_are_bound_by_now() {
+    let mut play = Play::of(4);
+    play.store(class("kubernetes.io/no-provisioner"));
+    for (name, zone) in [("pv-0", "a"), ("pv-1", "b")] {
+        play.store(volume(name, zone));
+    }
+    // Requests alternate: ranks are not in the order of names.
+    for at in 0..4 {
+        let spec = if at % 2 == 0 { uses("data") } else { json!({}) };
+        play.member(&format!("ring-{at}"), "ring", Some(("ring", 4)), &spec);
+    }
+    play.store(claim("data", None));
+    play.turn();
+    play.store(claim("data", Some("pv-0")));
+    play.turn();
+    assert_eq!(play.places("ring").len(), 4, "{:?}", play.reasons);
+    let (pods, bound) = (play.pods.clone(), play.bound.clone());
+    let mut next = Play::listing(4);
+    for (name, pod) in pods {
+        next.see(&name, pod);
+    }
+    next.store(volume("pv-0", "a"));
+    next.store(claim("data", Some("pv-0")));
+    next.turn();
+    let gangs = next.books.gangs.values().filter_map(|gang| gang.job.as_ref());
+    let runs: Vec<_> = gangs.filter_map(|job| Some((job, job.run.as_ref()?))).collect();
+    let [(job, run)] = runs.as_slice() else { panic!("it is not taken over") };
+    for (rank, seat) in job.seats.iter().enumerate() {
+        assert_eq!(run.placement.slots[rank].node.as_str(), bound[&**seat.pod.as_ref().unwrap()]);
+    }
+    assert!(run.stops.is_none());
+}
