@@ -7,6 +7,7 @@ mod crds;
 mod deploy;
 mod differential;
 mod dra;
+mod dra_gangs;
 mod gangs;
 mod queues;
 mod restarts;

@@ -65,6 +65,8 @@ pub(crate) struct Run {
     pub(crate) stops: Option<Stop>,
     /// Bindings have been asked for.
     pub(crate) has_begun: bool,
+    /// Claims of its pods are still on their way back.
+    pub(crate) awaits_claims: bool,
     /// All are to run.
     pub(crate) is_released: bool,
 }
@@ -134,9 +136,12 @@ impl Gang {
             return Err(format!("{count} of at least {} pods are there", spec.min).into());
         }
         // A stable sort: otherwise in the order in which the object has them.
-        roles.sort_by_key(|seats| {
-            seats.first().is_none_or(|seat| super::needs::devices(&seat.requirements) == 0)
-        });
+        let has_claims = |seat: &Seat| {
+            let pod = seat.pod.as_ref().and_then(|name| self.pods.get(name));
+            pod.is_some_and(|pod| !pod.known.claims.is_empty())
+        };
+        let has_none = |seat: &Seat| super::needs::devices(&seat.requirements) == 0 && !has_claims(seat);
+        roles.sort_by_key(|seats| seats.first().is_none_or(has_none));
         Ok(roles.into_iter().flatten().collect())
     }
 

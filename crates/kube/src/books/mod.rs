@@ -8,6 +8,7 @@
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `classes` | priorities, as classes of the engine |
+//! | `claims`, `devices` | claims for devices: which nodes can serve them, and which devices they get |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
@@ -16,7 +17,9 @@
 //! | `orders` | starts and stops, and what became of them |
 //! | `needs` | what pods need, in the engine's words |
 
+mod claims;
 mod classes;
+mod devices;
 mod gang;
 mod machines;
 mod needs;
@@ -31,6 +34,7 @@ mod submit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use kube::api::DynamicObject;
 use phalanx_model::{
     FadedUse, FailureClass, Input, JobId, Machine, MemberId, NodeName, QueueName, QueueReport, SyncKind,
@@ -41,12 +45,15 @@ use crate::gang::{self as recognise, GangKey, Membership, ObjectRef, Source, Sus
 use crate::judge::{self, Requirements};
 use crate::{api, crd};
 
+use claims::{ClaimBook, Used};
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use pods::{Known, Note, State};
 use sharing::Sharing;
 
+pub use claims::DeviceEvent;
+pub(crate) use claims::consumer;
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
@@ -93,6 +100,8 @@ pub enum Event {
         node: String,
         machine: Option<Arc<Machine>>,
     },
+    /// Something about devices and claims for them.
+    Device(DeviceEvent),
     /// What became of a call.
     Bound {
         member: MemberId,
@@ -125,6 +134,11 @@ pub enum Call {
         evict: bool,
         note: String,
     },
+    /// Gives back what a pod was reserved of a claim, and the devices of it where nobody else uses them.
+    Release {
+        claim: PodRef,
+        pod: PodRef,
+    },
     /// Lets an owner make its pods.
     Resume {
         suspend: Suspend,
@@ -147,6 +161,18 @@ pub enum Call {
 pub enum Step {
     /// A merge patch. With a `resourceVersion` in its metadata it fails where somebody else was faster.
     Patch { path: String, patch: serde_json::Value },
+    /// Writes the devices of a claim, reserves it for the pod, and waits until the devices are ready.
+    Claim(Box<Reservation>),
+}
+
+/// A claim that a pod is to have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reservation {
+    /// As it was seen last.
+    pub claim: Arc<ResourceClaim>,
+    /// What it has to hold; without the time, which is written with it.
+    pub allocation: AllocationResult,
+    pub pod: PodRef,
 }
 
 /// An event of a gang, for people.
@@ -163,6 +189,7 @@ pub struct Tidings {
 pub struct Books {
     options: Options,
     nodes: NodeBook,
+    claims: ClaimBook,
     sharing: Sharing,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
@@ -210,6 +237,7 @@ impl Books {
         Self {
             options,
             nodes: NodeBook::default(),
+            claims: ClaimBook::default(),
             sharing: Sharing::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
@@ -231,8 +259,14 @@ impl Books {
     /// Takes what a watch told. What follows from it comes with [`Books::settle`].
     pub fn observe(&mut self, now: Timestamp, event: Event) {
         match event {
-            Event::Node(node) => self.nodes.observe(*node),
-            Event::NodeGone(name) => self.nodes.remove(&name, &mut self.facts),
+            Event::Node(node) => {
+                self.devices_moved(&node);
+                self.nodes.observe(*node);
+            }
+            Event::NodeGone(name) => {
+                self.nodes.remove(&name, &mut self.facts);
+                self.devices_gone(&name);
+            }
             Event::Pod(pod) => self.see_pod(now, &pod),
             Event::PodGone { namespace, name, uid } => self.lose_pod(now, &namespace, &name, &uid),
             Event::Object(object) => self.see_object(now, &object, false),
@@ -240,7 +274,11 @@ impl Books {
             Event::Queue(queue) => self.sharing.queue_seen(*queue),
             Event::QueueGone(name) => self.sharing.queue_gone(&name),
             Event::Policy(policy) => self.sharing.policy_seen(policy.map(|policy| *policy)),
-            Event::Namespace { name, labels } => self.sharing.namespace(name, labels),
+            Event::Namespace { name, labels } => {
+                self.claims.namespace(&name, labels.as_ref());
+                self.sharing.namespace(name, labels);
+            }
+            Event::Device(event) => self.see_device(event),
             Event::Found { node, machine } => self.nodes.found(&node, machine),
             Event::Bound { member, result } => self.bound(member, result),
         }
@@ -257,12 +295,14 @@ impl Books {
         all.sort_by_cached_key(|key| (self.gangs.get(key).map(Gang::created), key.clone()));
         self.changed.clear();
         let mut facts = vec![begin(SyncKind::Nodes)];
+        self.refresh_devices();
         self.nodes.tell(&mut facts);
         let mut jobs = Vec::new();
         for key in &all {
             self.hand_in(now, key, &mut jobs);
         }
         // The sets that jobs ask for.
+        self.refresh_devices();
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
         self.sharing.tell(&mut facts);
@@ -281,6 +321,7 @@ impl Books {
             return Vec::new();
         }
         self.end_vacancies(now);
+        self.refresh_devices();
         if self.nodes.has_news() || self.sharing.has_news() {
             self.reconsider();
         }
@@ -290,6 +331,7 @@ impl Books {
         for key in std::mem::take(&mut self.changed) {
             self.hand_in(now, &key, &mut gangs);
         }
+        self.refresh_devices();
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);
         facts.append(&mut gangs);
@@ -353,6 +395,7 @@ impl Books {
         if came_again {
             self.forget_pod(now, &key, &name);
         }
+        self.claims.uses(&key, &known.claims);
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
         self.follow(now, &key, &name);
@@ -413,14 +456,12 @@ impl Books {
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
         let unsupported = judge::unsupported(pod, judge::Also::default());
-        let claims = (!pod.spec.resource_claims.is_empty()).then(|| {
-            "not supported: spec.resourceClaims: claims for devices are not allocated yet".to_owned()
-        });
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}")).or(claims);
+        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
             requirements: self.share(requirements),
+            claims: Used::of(pod),
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),

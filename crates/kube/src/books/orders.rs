@@ -33,7 +33,7 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         if let Some(submitted) = gang.job.take() {
             submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
-            self.end_run(submitted.run.as_ref());
+            self.end_run(&key, submitted.run.as_ref());
         }
         if let Some(why) = refused {
             let Some(gang) = self.gangs.get_mut(&key) else { return };
@@ -51,7 +51,7 @@ impl Books {
         let Some(key) = self.jobs.get(&gang.job).cloned() else { return };
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
         let run = submitted.run.take();
-        self.end_run(run.as_ref());
+        self.end_run(&key, run.as_ref());
         self.changed.insert(key);
     }
 
@@ -110,10 +110,11 @@ impl Books {
         self.calls.push(Call::Tell(Box::new(tidings)));
     }
 
-    fn end_run(&mut self, run: Option<&Run>) {
+    fn end_run(&mut self, key: &GangKey, run: Option<&Run>) {
         for slot in run.into_iter().flat_map(|run| &run.placement.slots) {
             self.nodes.ours(&slot.node, slot.devices, false);
         }
+        self.take_back_claims(key);
     }
 
     fn start(&mut self, id: GangId, attempt: u32, placement: &Placement, deadline: Timestamp) {
@@ -128,6 +129,7 @@ impl Books {
                 ready_by: deadline,
                 stops: None,
                 has_begun: false,
+                awaits_claims: false,
                 is_released: false,
             };
             submitted.run = Some(run);
@@ -146,6 +148,7 @@ impl Books {
 
     /// Binds all pods of a gang, once all are there: until then none of them holds anything.
     pub(super) fn bind_if_complete(&mut self, key: &GangKey) {
+        let Some(mut prepared) = self.prepare(key) else { return };
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Gang { pods, job, .. } = gang;
         let Some(submitted) = job else { return };
@@ -172,9 +175,10 @@ impl Books {
                 continue;
             };
             let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
+            let ready = prepared.remove(&id.rank);
             let note = Note {
                 rank: id.rank,
-                devices: slot.devices,
+                devices: ready.as_ref().map_or(slot.devices, |ready| ready.devices),
                 attempt: run.attempt,
                 ready_by: (size > 1).then_some(run.ready_by),
                 placement: whole.clone(),
@@ -190,7 +194,7 @@ impl Books {
                 },
                 node: slot.node.clone(),
                 member: id,
-                before: Vec::new(),
+                before: ready.map(|ready| ready.steps).unwrap_or_default(),
                 annotations: note.annotations(size),
             });
         }
@@ -327,6 +331,8 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(pod) = gang.pods.remove(name) else { return };
         self.changed.insert(key.clone());
+        self.lose_claims(key, name, &pod.known);
+        let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(submitted) = &mut gang.job else { return };
         let Some(rank) = submitted.rank_of(name) else { return };
         submitted.seats[rank].pod = None;

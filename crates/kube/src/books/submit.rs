@@ -119,6 +119,7 @@ impl Books {
                     ready_by,
                     stops: None,
                     has_begun: true,
+                    awaits_claims: false,
                     is_released: true,
                 };
                 let record = record(&job, &run, gang, &submitted.seats);
@@ -130,7 +131,9 @@ impl Books {
             }
             None => facts.push(Input::JobSubmitted { job: Box::new(job) }),
         }
+        let is_restored = submitted.run.is_some();
         gang.job = Some(submitted);
+        self.find_claims(key, is_restored);
     }
 
     /// The pods that exist of gangs that hold places.
@@ -174,6 +177,7 @@ impl Books {
         for seat in &mut seats {
             seat.more = self.more(key, seat)?;
         }
+        self.add_claims(key, spec, &mut seats)?;
         let seats = by_request(seats)?;
         let topology = match spec {
             Some(spec) => self.topology(spec)?,

@@ -8,6 +8,7 @@ use phalanx_model::{FailureClass, NodeName};
 use serde_json::json;
 
 use super::call::{PAUSE, may_pass, path_of, repeat, send};
+use super::claims;
 use crate::api::Pod;
 use crate::books::{PodRef, Step, Unbound};
 
@@ -30,7 +31,9 @@ pub(super) async fn bind(
     let body = binding.to_string().into_bytes();
     let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
     for step in before {
-        prepare(client, step).await.map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
+        prepare(client, step, until)
+            .await
+            .map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
     }
     loop {
         let Err(error) = send(client, "POST", &path, "application/json", body.clone()).await else {
@@ -68,11 +71,12 @@ async fn is_bound(client: &Client, pod: &PodRef, node: &NodeName) -> bool {
 }
 
 /// Makes one thing ready for a pod; why that was not possible.
-async fn prepare(client: &Client, step: &Step) -> Result<(), String> {
+async fn prepare(client: &Client, step: &Step, until: Instant) -> Result<(), String> {
     match step {
         Step::Patch { path, patch } => repeat(client, "PATCH", path, "application/merge-patch+json", patch)
             .await
             .map(drop)
             .map_err(|error| format!("{path}: {error}")),
+        Step::Claim(reservation) => claims::reserve(client, reservation, until).await,
     }
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::bind::bind;
+use super::claims;
 use super::desk::Message;
 use super::explain::Explainer;
 use super::serve::Metrics;
@@ -80,6 +81,19 @@ impl Caller {
                             let _ = desk.send(Message::Trouble(error));
                         }
                         drop(permit);
+                    });
+                }
+                Call::Release { claim, pod } => {
+                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    tokio::spawn(async move {
+                        let result = claims::release(&client, &claim, &pod).await;
+                        drop(permit);
+                        let (released, trouble) = claims::answer(&claim, result);
+                        let _ = desk.send(Message::Event(released));
+                        if let Some(trouble) = trouble {
+                            let _ = desk.send(Message::Trouble(trouble));
+                        }
                     });
                 }
                 Call::Resume { suspend } => {

@@ -1,5 +1,6 @@
 //! The scheduler as a process: it lists, waits for the lease, decides, and stops when the lease is lost.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::call::{self, Caller};
 use super::desk::{Desk, KubeWorld, Message};
 use super::lease::LeaseSettings;
 use super::serve::{self, Metrics};
-use super::{lease, watch};
+use super::{devices, lease, watch};
 use crate::books::{Books, Options};
 use crate::crd;
 use crate::gang::{Source, is_owner_of_owners};
@@ -171,12 +172,15 @@ struct Kinds {
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
     own: Vec<String>,
+    /// Of devices and claims for them.
+    devices: BTreeSet<&'static str>,
 }
 
 async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     let discovery = Discovery::new(client.clone()).run().await?;
-    let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
+    let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new(), devices: BTreeSet::new() };
     for group in discovery.groups() {
+        kinds.devices.extend(devices::served(group));
         for (kind, can) in group.resources_by_stability() {
             let says = Source::of_kind(&kind.group, &kind.kind).is_some();
             if (says || is_owner_of_owners(&kind.group, &kind.kind)) && can.supports_operation(verbs::WATCH) {
@@ -213,6 +217,17 @@ fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec
             "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, &mut lists),
             "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, &mut lists),
             _ => {}
+        }
+    }
+    for kind in &kinds.devices {
+        match *kind {
+            "ResourceSlice" => begin("resourceslices", devices::slices(client), desk, &mut lists),
+            "DeviceClass" => begin("deviceclasses", devices::classes(client), desk, &mut lists),
+            "ResourceClaim" => begin("resourceclaims", devices::claims(client), desk, &mut lists),
+            "ResourceClaimTemplate" => {
+                begin("resourceclaimtemplates", devices::templates(client), desk, &mut lists);
+            }
+            _ => begin("devicetaintrules", devices::rules(client), desk, &mut lists),
         }
     }
     for kind in kinds.gangs {
