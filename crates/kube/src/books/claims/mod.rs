@@ -459,3 +459,6 @@ fn is_ask(claim: &Claim, uid: &str) -> bool {
     let now = claim.now();
     !ask::is_allocated(now) || ask::made_for(now) == Some(uid) || ask::reserved_for(now).next() == Some(uid)
 }
+
+#[cfg(test)]
+mod tests;
