@@ -80,6 +80,12 @@ pub(super) fn create_pods(api: &Api, pods: &[Pod]) -> Result<(), Error> {
     in_parallel(pods.len(), |at| api.post(PODS, &pods[at].object()).map(|_| ()))
 }
 
+/// Pods without a node.
+pub(super) fn unbound(api: &Api) -> Result<usize, Error> {
+    let pods = api.get(&format!("{PODS}?fieldSelector=spec.nodeName%3D"))?;
+    Ok(pods["items"].as_array().map_or(0, Vec::len))
+}
+
 /// Deletes them without waiting for a kubelet.
 pub(super) fn delete_pods(api: &Api, names: &[String]) -> Result<(), Error> {
     in_parallel(names.len(), |at| api.delete_now(&format!("{PODS}/{}", names[at])).map(|_| ()))

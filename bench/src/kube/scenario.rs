@@ -83,7 +83,7 @@ impl Scenario {
         }
     }
 
-    /// Pods that are bound before the scheduler starts, and the names of those that are deleted again.
+    /// Pods that are there before the scheduler starts, and the names of those that are deleted again.
     fn present(self, nodes: usize, seed: u64, scheduler: &'static str) -> (Vec<Pod>, Vec<String>) {
         let filler = |at: usize, gpus: usize, node: usize| Pod {
             name: format!("fill-{at}"),
@@ -101,8 +101,10 @@ impl Scenario {
                 (pods.collect(), deleted.map(|(at, _)| format!("fill-{at}")).collect())
             }
             Self::Service => {
+                // The scheduler itself places it, so that it is its own to preempt.
                 let training = (0..nodes).map(|node| Pod {
                     group: Some(training_group(node / TRAINING.pods)),
+                    bound: None,
                     ..filler(node, TRAINING.gpus, node)
                 });
                 (training.collect(), Vec::new())
@@ -140,6 +142,12 @@ pub(super) fn measure(
     let mut running = runner.start(&mut plane, &arguments.phalanx)?;
     if !is_before {
         quiet(running.pid)?;
+        let unbound = cluster::unbound(plane.api()).map_err(|e| e.to_string())?;
+        if unbound > 0 {
+            return Err(format!(
+                "{unbound} pods of training are not bound, so that there is nothing to preempt"
+            ));
+        }
         began = trace.began.elapsed();
         create(plane.api(), &gangs, &pods, scenario).map_err(|e| e.to_string())?;
     }

@@ -12,7 +12,7 @@ use crate::error::Error;
 pub const GPU: &str = "nvidia.com/gpu";
 
 /// Threads that wait for an answer at the same time.
-const THREADS: usize = 16;
+const THREADS: usize = 32;
 
 /// Equal nodes in racks in blocks. A block's name is the same in every rack of it.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use phalanx_model::{
-    Change, Effect, EffectId, GangId, Input, JobId, Order, Phase, QueueReport, StopCause, Timestamp,
+    Change, Effect, EffectId, Epoch, GangId, Input, JobId, Order, Phase, QueueReport, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
@@ -29,6 +29,8 @@ pub(super) enum Message {
     Trouble(String),
     /// Nothing is decided any more.
     Stop(String),
+    /// This process decides from now on.
+    Leads(Epoch),
 }
 
 /// What a step of the engine meant for a gang.
@@ -52,30 +54,29 @@ pub(super) struct Desk {
     pub(super) is_ready: Arc<AtomicBool>,
     /// Queues are resources here.
     pub(super) has_queues: bool,
+    /// Nothing until this process leads.
+    pub(super) epoch: Option<Epoch>,
     /// Something happened since the queues were reported, and when that was.
     pub(super) is_new: bool,
     pub(super) reported: Instant,
 }
+
+const WATCHES_ENDED: &str = "all watches have ended";
 
 /// Reasons of events.
 const STARTS: &str = "Starting";
 const EVICTED: &str = "Evicted";
 
 impl Desk {
-    /// Takes what comes until all first lists are complete and `may_begin` says so.
-    pub(super) fn gather(&mut self, may_begin: impl Fn() -> bool) -> Result<Vec<Input>, String> {
-        const LOOK: Duration = Duration::from_millis(50);
+    /// Takes what comes until all first lists are complete and this process leads.
+    pub(super) fn gather(&mut self) -> Result<(Epoch, Vec<Input>), String> {
         loop {
-            match self.messages.recv_timeout(LOOK) {
-                Ok(message) => {
-                    self.take(message)?;
-                    self.is_ready.store(self.unlisted.is_empty(), Ordering::Release);
-                }
-                Err(RecvTimeoutError::Timeout) if self.unlisted.is_empty() && may_begin() => {
-                    return Ok(self.books.begin(unix_now()));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err("all watches have ended".to_owned()),
+            let message = self.messages.recv().map_err(|_| WATCHES_ENDED)?;
+            self.take(message)?;
+            let is_listed = self.unlisted.is_empty();
+            self.is_ready.store(is_listed, Ordering::Release);
+            if let Some(epoch) = self.epoch.filter(|_| is_listed) {
+                return Ok((epoch, self.books.begin(unix_now())));
             }
         }
     }
@@ -90,7 +91,7 @@ impl Desk {
             let first = match self.messages.recv_timeout(patience) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return "all watches have ended".to_owned(),
+                Err(RecvTimeoutError::Disconnected) => return WATCHES_ENDED.to_owned(),
             };
             self.report(engine);
             let mut facts = Vec::new();
@@ -177,6 +178,7 @@ impl Desk {
                 super::run::say(&what);
             }
             Message::Stop(why) => return Err(why),
+            Message::Leads(epoch) => self.epoch = Some(epoch),
         }
         Ok(Vec::new())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -68,12 +68,17 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         .map_err(SchedulerError::Config)?
         .0;
     let (sender, messages) = mpsc::channel();
+    // What every cluster has is listed while it says what else it serves.
+    let mut unlisted = {
+        let _inside = runtime.enter();
+        watch_core(&client, &sender)
+    };
     let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
     let has_queues = found.own.iter().any(|kind| kind == "Queue");
-    let unlisted = {
+    {
         let _inside = runtime.enter();
-        watch_all(&client, found, &sender)
-    };
+        watch_found(&client, found, &sender, &mut unlisted);
+    }
     let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
@@ -93,21 +98,14 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         metrics: metrics.clone(),
         is_ready,
         has_queues,
+        epoch: None,
         is_new: false,
         reported: Instant::now(),
     };
-    // 0 until this process leads.
-    let epoch = Arc::new(AtomicU64::new(0));
-    runtime.spawn(lead(
-        client.clone(),
-        settings.lease.clone(),
-        call::ANSWER,
-        Arc::clone(&epoch),
-        sender.clone(),
-    ));
+    runtime.spawn(lead(client.clone(), settings.lease.clone(), call::ANSWER, sender.clone()));
     runtime.spawn(end_in_order(sender.clone()));
-    let facts = match desk.gather(|| epoch.load(Ordering::Acquire) > 0) {
-        Ok(facts) => facts,
+    let (epoch, facts) = match desk.gather() {
+        Ok(begun) => begun,
         Err(why) if why == TOLD => return Ok(()),
         Err(why) => return Err(SchedulerError::Stopped(why)),
     };
@@ -118,7 +116,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         let _inside = runtime.enter();
         tokio::spawn(Caller::new(client.clone(), sender.clone(), settings.binding, metrics).run(receiver));
     }
-    let engine = Engine::new(Epoch(epoch.load(Ordering::Acquire)), EngineConfig::default());
+    let engine = Engine::new(epoch, EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
     pump.begin(&facts).map_err(|error| SchedulerError::Start(error.to_string()))?;
     drop(facts);
@@ -152,16 +150,10 @@ async fn end_in_order(desk: mpsc::Sender<Message>) {
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
-async fn lead(
-    client: Client,
-    settings: Option<LeaseSettings>,
-    calls: Duration,
-    epoch: Arc<AtomicU64>,
-    desk: mpsc::Sender<Message>,
-) {
-    let Some(settings) = settings else { return epoch.store(1, Ordering::Release) };
+async fn lead(client: Client, settings: Option<LeaseSettings>, calls: Duration, desk: mpsc::Sender<Message>) {
+    let Some(settings) = settings else { return drop(desk.send(Message::Leads(Epoch(1)))) };
     let held = lease::acquire(&client, &settings, calls, say).await;
-    epoch.store(held.transitions, Ordering::Release);
+    let _ = desk.send(Message::Leads(Epoch(held.transitions)));
     let why = held.keep(client, settings).await;
     let _ = desk.send(Message::Stop(why));
 }
@@ -177,7 +169,11 @@ struct Kinds {
 }
 
 async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
-    let discovery = Discovery::new(client.clone()).run().await?;
+    // In two calls, where the server can answer so.
+    let discovery = match Discovery::new(client.clone()).run_aggregated().await {
+        Ok(discovery) => discovery,
+        Err(_) => Discovery::new(client.clone()).run().await?,
+    };
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new(), devices: BTreeSet::new() };
     for group in discovery.groups() {
         kinds.devices.extend(devices::served(group));
@@ -194,48 +190,53 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     Ok(kinds)
 }
 
-/// Begins all watches; the names of their first lists.
-fn watch_all(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
-    fn begin<K>(
-        list: &'static str,
-        (api, convert): (Api<K>, watch::Convert<K>),
-        desk: &mpsc::Sender<Message>,
-        lists: &mut Vec<&'static str>,
-    ) where
-        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    {
-        lists.push(list);
-        tokio::spawn(watch::watch(api, list, desk.clone(), convert));
-    }
+/// Begins to watch what every cluster has; the names of the first lists.
+fn watch_core(client: &Client, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
     let mut lists = Vec::new();
     begin("nodes", watch::nodes(client), desk, &mut lists);
     begin("pods", watch::pods(client), desk, &mut lists);
     begin("namespaces", watch::namespaces(client), desk, &mut lists);
+    lists
+}
+
+/// The same for what this one serves.
+fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, lists: &mut Vec<&'static str>) {
     for kind in &kinds.own {
         match kind.as_str() {
-            "Queue" => begin("queues", watch::queues(client), desk, &mut lists),
-            "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, &mut lists),
-            "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, &mut lists),
+            "Queue" => begin("queues", watch::queues(client), desk, lists),
+            "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, lists),
+            "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, lists),
             _ => {}
         }
     }
     for kind in &kinds.devices {
         match *kind {
-            "ResourceSlice" => begin("resourceslices", devices::slices(client), desk, &mut lists),
-            "DeviceClass" => begin("deviceclasses", devices::classes(client), desk, &mut lists),
-            "ResourceClaim" => begin("resourceclaims", devices::claims(client), desk, &mut lists),
+            "ResourceSlice" => begin("resourceslices", devices::slices(client), desk, lists),
+            "DeviceClass" => begin("deviceclasses", devices::classes(client), desk, lists),
+            "ResourceClaim" => begin("resourceclaims", devices::claims(client), desk, lists),
             "ResourceClaimTemplate" => {
-                begin("resourceclaimtemplates", devices::templates(client), desk, &mut lists);
+                begin("resourceclaimtemplates", devices::templates(client), desk, lists);
             }
-            _ => begin("devicetaintrules", devices::rules(client), desk, &mut lists),
+            _ => begin("devicetaintrules", devices::rules(client), desk, lists),
         }
     }
     for kind in kinds.gangs {
         // As many as there are kinds, for as long as the process lives.
         let list: &'static str = format!("{}.{}", kind.plural, kind.group).leak();
-        begin(list, watch::objects(client, &kind), desk, &mut lists);
+        begin(list, watch::objects(client, &kind), desk, lists);
     }
-    lists
+}
+
+fn begin<K>(
+    list: &'static str,
+    (api, convert): (Api<K>, watch::Convert<K>),
+    desk: &mpsc::Sender<Message>,
+    lists: &mut Vec<&'static str>,
+) where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    lists.push(list);
+    tokio::spawn(watch::watch(api, list, desk.clone(), convert));
 }
 
 /// For whoever reads the log.
