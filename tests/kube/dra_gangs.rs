@@ -16,21 +16,31 @@ const DRIVER: &str = "gpu.example.com";
 /// Nodes without a device plugin; a driver publishes 8 GPUs on each, of one product per node.
 fn cluster(products: &[&str]) -> Cluster {
     let cluster = Cluster::of(0);
-    let class = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
-        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]},
-    });
-    cluster.create(&format!("{RESOURCE}/deviceclasses"), &class);
+    define(&cluster);
     for (at, product) in products.iter().enumerate() {
         add_node(&cluster, at, product, &json!({}));
     }
     cluster
 }
 
+/// The class of the driver's devices.
+pub(crate) fn define(cluster: &Cluster) {
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]},
+    });
+    cluster.create(&format!("{RESOURCE}/deviceclasses"), &class);
+}
+
 /// `more` is said of each of its devices too.
 fn add_node(cluster: &Cluster, at: usize, product: &str, more: &Value) {
     let fleet = Fleet { gpus: 0, ..Fleet::new(at + 1) };
     cluster.create("/api/v1/nodes", &fleet.node(at));
+    publish(cluster, at, product, more);
+}
+
+/// What the driver says of a node.
+pub(crate) fn publish(cluster: &Cluster, at: usize, product: &str, more: &Value) {
     let device = |index: u32| {
         let mut device = json!({
             "name": format!("gpu-{index}"),
@@ -63,7 +73,7 @@ fn spec_of(count: u32, selector: Option<&str>) -> Value {
     json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}})
 }
 
-fn template(cluster: &Cluster, name: &str, count: u32, selector: Option<&str>) {
+pub(crate) fn template(cluster: &Cluster, name: &str, count: u32, selector: Option<&str>) {
     let template = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
         "spec": {"spec": spec_of(count, selector)},
@@ -80,7 +90,7 @@ fn claim(cluster: &Cluster, name: &str, count: u32) -> Value {
 }
 
 /// Pods with a claim made from a template, which go at once when they are deleted.
-fn job_of(name: &str, pods: u32, template: &str) -> Value {
+pub(crate) fn job_of(name: &str, pods: u32, template: &str) -> Value {
     let mut job = job(name, pods, 0, &json!({}));
     let spec = &mut job["spec"]["template"]["spec"];
     spec["terminationGracePeriodSeconds"] = json!(0);
@@ -238,6 +248,31 @@ fn a_pod_waits_until_its_devices_are_ready() {
     allocated["status"]["devices"] = device;
     cluster.api().put(&format!("{path}/status"), &allocated).unwrap();
     cluster.until_runs("waits", 1);
+}
+
+/// What makes way has no pods any more, and its claims are known by their template alone.
+#[test]
+fn a_gang_with_claims_makes_way_and_comes_back() {
+    let mut cluster = cluster(&["A100"]);
+    template(&cluster, "four", 4, None);
+    for (name, value) in [("low", 10), ("high", 1_000)] {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
+        });
+        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
+    }
+    cluster.schedule(0);
+    let of_class = |mut job: Value, class: &str| {
+        job["spec"]["template"]["spec"]["priorityClassName"] = json!(class);
+        job
+    };
+    cluster.create(JOBS, &of_class(job_of("low", 2, "four"), "low"));
+    assert_exact(&cluster, &cluster.until_runs("low", 2));
+    cluster.create(JOBS, &of_class(job_of("high", 1, "four"), "high"));
+    assert_exact(&cluster, &cluster.until_runs("high", 1));
+    assert_eq!(cluster.api().get(&format!("{JOBS}/low")).unwrap()["spec"]["suspend"], true);
+    cluster.api().delete(&format!("{JOBS}/high?propagationPolicy=Background")).unwrap();
+    assert_exact(&cluster, &cluster.until_runs("low", 2));
 }
 
 /// Killed at many moments, some of them between an allocation and the binding that it is for.

@@ -1,6 +1,6 @@
 //! Claims for devices among gangs: what seats ask for by them, what pods get at a start, and what goes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{Exit, FailureClass, MemberId, NodeName};
@@ -9,12 +9,13 @@ use super::Books;
 use super::claims::{Asked, ClaimBook, DeviceEvent, Prepared, Unprepared, Used};
 use super::gang::{Gang, Member, Seat};
 use super::machines;
+use super::nodes::NodeBook;
 use super::pods::{Known, PodRef};
 use super::sets::{Claimed, Condition};
 use super::submit::gang_of;
 use crate::api;
 use crate::gang::{GangKey, GangSpec};
-use crate::judge::Requirements;
+use crate::judge::{Capacity, Requirements};
 
 impl Books {
     /// Devices, classes and claims as a watch told them.
@@ -33,8 +34,12 @@ impl Books {
     /// Devices are reached by the labels of nodes.
     pub(super) fn devices_moved(&mut self, node: &api::Node) {
         let Ok(name) = NodeName::new(node.name()) else { return };
-        if self.nodes.get(&name).is_none_or(|known| known.metadata.labels != node.metadata.labels) {
+        let known = self.nodes.get(&name);
+        if known.is_none_or(|known| known.metadata.labels != node.metadata.labels) {
             self.claims.node_moved(&name);
+        }
+        if known.is_none_or(|known| known.status.allocatable != node.status.allocatable) {
+            self.claims.offers_moved();
         }
     }
 
@@ -53,6 +58,12 @@ impl Books {
         }
         for (condition, nodes) in refreshed.conditions {
             self.nodes.meet(&condition, nodes);
+        }
+        for (condition, resource) in self.claims.stale_offers() {
+            if self.nodes.is_wanted(&condition) {
+                let nodes = offering(&self.nodes, &resource);
+                self.nodes.meet(&condition, nodes);
+            }
         }
         if refreshed.is_news {
             self.reconsider();
@@ -120,13 +131,11 @@ impl Books {
     /// Where some nodes have devices for claims alone, pods that ask for them as a resource go where that is offered.
     fn add_offers(&mut self, seat: &mut Seat) {
         for resource in plugin_resources(&seat.requirements) {
-            let condition: Condition = format!("offers {resource}").into();
-            let offers = |node: &api::Node| {
-                node.status.allocatable.get(resource).is_some_and(|amount| amount.0 != "0")
-            };
-            let nodes =
-                self.nodes.iter().filter(|(_, node)| offers(node)).map(|(name, _)| name.clone()).collect();
-            self.nodes.meet(&condition, nodes);
+            let condition = self.claims.offer(resource);
+            if !self.nodes.is_wanted(&condition) {
+                let nodes = offering(&self.nodes, resource);
+                self.nodes.meet(&condition, nodes);
+            }
             seat.more.conditions.insert(condition);
         }
     }
@@ -138,12 +147,12 @@ impl Books {
         for seat in &submitted.seats {
             let Some(pod) = seat.pod.as_ref().and_then(|name| gang.pods.get(name)) else { continue };
             let known = &pod.known;
-            let Some(claimed) = seat.more.claims.as_ref().filter(|_| !known.claims.is_empty()) else {
-                continue;
-            };
-            let Some(pod) = gang.pod_ref(&known.name) else { continue };
+            let Some(pod) = gang.pod_ref(&known.name).filter(|_| !known.claims.is_empty()) else { continue };
+            let claimed = seat.more.claims.as_ref();
+            let condition =
+                claimed.map_or_else(|| Condition::from(""), |claims| Arc::clone(&claims.condition));
             match &known.node {
-                Some(node) => self.claims.adopt(key, &pod, &known.claims, &claimed.condition, node),
+                Some(node) => self.claims.adopt(key, &pod, &known.claims, &condition, node),
                 None if !is_restored => self.claims.release_idle(&pod, &known.claims, &mut self.calls),
                 None => {}
             }
@@ -246,6 +255,12 @@ fn given(claims: &mut ClaimBook, gang: &Gang) -> BTreeMap<Condition, u32> {
         Some((asked.condition, note.devices.count()))
     };
     bound.filter_map(of).collect()
+}
+
+/// The nodes that offer a resource.
+fn offering(nodes: &NodeBook, resource: &str) -> BTreeSet<NodeName> {
+    let amount = |node: &api::Node| Capacity::of(node).ok()?.amounts.extended.get(resource).copied();
+    nodes.iter().filter(|(_, node)| amount(node) > Some(0)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Resources of device plugins that a pod asks for.

@@ -185,7 +185,7 @@ impl ClaimBook {
     pub(crate) fn spoil(&mut self, condition: &Condition, node: &NodeName) {
         if let Some(shape) = self.shapes.get_mut(condition) {
             shape.spoil(node);
-            self.spoiled.insert(Arc::clone(condition));
+            self.reviewed.insert(Arc::clone(condition));
         }
     }
 

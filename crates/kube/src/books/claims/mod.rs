@@ -93,11 +93,12 @@ pub(crate) struct ClaimBook {
     are_all_stale: bool,
     /// Nodes of which claims took or gave back devices.
     touched: BTreeSet<NodeName>,
-    /// Of these, where the API server told it.
-    eased: BTreeSet<NodeName>,
-    /// What was expected of nodes and did not hold.
-    spoiled: BTreeSet<Condition>,
+    /// Asks that other nodes can serve than was told.
+    reviewed: BTreeSet<Condition>,
     is_news: bool,
+    /// Resources of device plugins that pods ask for, and whether nodes offer others than before.
+    offers: BTreeMap<Condition, Box<str>>,
+    are_offers_stale: bool,
 }
 
 /// A claim that exists.
@@ -209,6 +210,25 @@ impl ClaimBook {
     /// Devices are published in this cluster.
     pub(crate) fn has_devices(&self) -> bool {
         !self.inventory.is_empty()
+    }
+
+    /// The condition that a node offers a resource.
+    pub(crate) fn offer(&mut self, resource: &str) -> Condition {
+        let condition: Condition = format!("offers {resource}").into();
+        self.offers.entry(Arc::clone(&condition)).or_insert_with(|| resource.into());
+        condition
+    }
+
+    pub(crate) fn offers_moved(&mut self) {
+        self.are_offers_stale |= !self.offers.is_empty();
+    }
+
+    /// The conditions of resources, where nodes offer others than the last time.
+    pub(crate) fn stale_offers(&mut self) -> Vec<(Condition, Box<str>)> {
+        match std::mem::take(&mut self.are_offers_stale) {
+            true => self.offers.iter().map(|(condition, of)| (Arc::clone(condition), of.clone())).collect(),
+            false => Vec::new(),
+        }
     }
 
     /// A gang has a pod with these claims.
@@ -354,22 +374,18 @@ impl ClaimBook {
         };
         self.stale.clear();
         let mut touched = std::mem::take(&mut self.touched);
-        let eased = std::mem::take(&mut self.eased);
-        let spoiled = std::mem::take(&mut self.spoiled);
+        let reviewed = std::mem::take(&mut self.reviewed);
         let mut refreshed = Refreshed { is_news: std::mem::take(&mut self.is_news), ..Refreshed::default() };
-        if stale.is_empty() && touched.is_empty() && spoiled.is_empty() {
+        if stale.is_empty() && touched.is_empty() && reviewed.is_empty() {
             return refreshed;
         }
         if self.shapes.len() > IDLE_SHAPES_MAX {
             self.shapes.retain(|condition, _| is_wanted(condition));
         }
         for (condition, shape) in &mut self.shapes {
-            let mut is_news = spoiled.contains(condition);
+            let mut is_news = reviewed.contains(condition);
             for name in &stale {
                 is_news |= shape.look(&self.inventory, name, nodes.get(name));
-            }
-            for name in &eased {
-                is_news |= shape.unspoil(name);
             }
             if is_news && shape.counted.is_some() {
                 touched.extend(stale.iter().cloned());
@@ -415,7 +431,11 @@ impl ClaimBook {
     fn hold_as_told(&mut self, path: &Path, claim: Option<Claim>) {
         let before = std::mem::take(&mut self.touched);
         self.hold(path, claim);
-        self.eased.extend(self.touched.iter().cloned());
+        for (condition, shape) in &mut self.shapes {
+            if self.touched.iter().any(|name| shape.unspoil(name)) {
+                self.reviewed.insert(Arc::clone(condition));
+            }
+        }
         self.touched.extend(before);
     }
 
