@@ -6,7 +6,7 @@ use std::sync::Arc;
 use phalanx_model::{Exit, FailureClass, MemberId, NodeName};
 
 use super::Books;
-use super::claims::{Asked, ClaimBook, DeviceEvent, Prepared, Unprepared, Used};
+use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Unprepared, Used};
 use super::gang::{Gang, Member, Seat};
 use super::machines;
 use super::nodes::NodeBook;
@@ -23,11 +23,10 @@ impl Books {
         let Some(path) = self.claims.observe(event) else { return };
         let gangs = &self.gangs;
         for key in self.claims.users(&path, |key| gangs.contains_key(key)) {
-            let run = self.gangs.get(&key).and_then(|gang| gang.job.as_ref()?.run.as_ref());
-            if run.is_some_and(|run| run.awaits_claims) {
-                self.bind_if_complete(&key);
-            }
             self.changed.insert(key);
+        }
+        for key in self.claims.awaiting() {
+            self.bind_if_complete(&key);
         }
     }
 
@@ -168,7 +167,7 @@ impl Books {
         let mut prepared = BTreeMap::new();
         let is_whole = submitted.is_complete();
         let run = submitted.run.as_mut().filter(|run| run.stops.is_none() && (is_whole || run.has_begun))?;
-        run.awaits_claims = false;
+        self.claims.set_awaiting(key, false);
         let attempt = run.attempt;
         let mut failed = None;
         for ((rank, seat), (slot, member)) in
@@ -193,23 +192,30 @@ impl Books {
                 .claims
                 .as_ref()
                 .map_or_else(|| Condition::from(""), |claims| Arc::clone(&claims.condition));
-            let Some(node) = self.nodes.get(&slot.node) else { continue };
+            let Some(node) = self.nodes.get(&slot.node) else {
+                failed = Some((rank, format!("node {} is gone", slot.node)));
+                break;
+            };
             let who = (key, &pod, &*known.claims);
             match self.claims.give(who, &condition, (&slot.node, node), slot.devices, &mut self.calls) {
                 Ok(ready) => drop(prepared.insert(rank, (ready, Arc::clone(&known.uid)))),
                 Err(Unprepared::Waits) => {
-                    run.awaits_claims = true;
+                    self.claims.set_awaiting(key, true);
                     return None;
                 }
                 Err(Unprepared::Impossible(why)) => {
-                    failed = Some((rank, why, condition, slot.node.clone()));
+                    failed = Some((rank, why));
+                    break;
+                }
+                Err(Unprepared::Short(why)) => {
+                    self.claims.spoil(&condition, &slot.node);
+                    failed = Some((rank, why));
                     break;
                 }
             }
         }
         let gang = gang_of(submitted.id);
-        if let Some((rank, why, condition, node)) = failed {
-            self.claims.spoil(&condition, &node);
+        if let Some((rank, why)) = failed {
             let exit = Exit::failed(FailureClass::StartUp, why);
             self.exit(MemberId { gang, attempt, rank }, exit);
             return None;
@@ -223,13 +229,15 @@ impl Books {
     /// A start is over.
     pub(super) fn take_back_claims(&mut self, key: &GangKey) {
         let gang = self.gangs.get(key);
-        let is_waiting = |pod: &PodRef| {
-            let there = gang.and_then(|gang| gang.pods.get(&pod.name));
-            there.is_some_and(|there| {
-                there.known.uid == pod.uid && there.known.node.is_none() && !there.known.is_going
-            })
+        let left = |pod: &PodRef| {
+            let there = gang.and_then(|gang| gang.pods.get(&pod.name)).map(|there| &there.known);
+            match there.filter(|known| known.uid == pod.uid && !known.is_going && !known.is_over()) {
+                Some(known) if known.node.is_none() => Left::Waiting,
+                Some(_) => Left::Bound,
+                None => Left::Nothing,
+            }
         };
-        self.claims.take_back(key, is_waiting, &mut self.calls);
+        self.claims.take_back(key, left, &mut self.calls);
     }
 
     /// A pod is no more.

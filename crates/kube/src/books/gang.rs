@@ -65,8 +65,6 @@ pub(crate) struct Run {
     pub(crate) stops: Option<Stop>,
     /// Bindings have been asked for.
     pub(crate) has_begun: bool,
-    /// Claims of its pods are still on their way back.
-    pub(crate) awaits_claims: bool,
     /// All are to run.
     pub(crate) is_released: bool,
 }

@@ -399,6 +399,9 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
         self.follow(now, &key, &name);
+        if self.claims.is_awaiting(&key) {
+            self.bind_if_complete(&key);
+        }
         self.changed.insert(key);
     }
 

@@ -129,7 +129,6 @@ impl Books {
                 ready_by: deadline,
                 stops: None,
                 has_begun: false,
-                awaits_claims: false,
                 is_released: false,
             };
             submitted.run = Some(run);

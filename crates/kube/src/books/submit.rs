@@ -119,7 +119,6 @@ impl Books {
                     ready_by,
                     stops: None,
                     has_begun: true,
-                    awaits_claims: false,
                     is_released: true,
                 };
                 let record = record(&job, &run, gang, &submitted.seats);

@@ -11,7 +11,7 @@ use super::ask::{hex, is_allocated, reserved_for};
 use super::shapes::devices_of;
 use super::{Claim, ClaimBook, Condition, Path, Used};
 use crate::api;
-use crate::dra::{DeviceId, TRIED_MAX, is_reached_by};
+use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_reached_by};
 use crate::gang::GangKey;
 
 /// What a pod of ours has by its claims.
@@ -25,8 +25,17 @@ pub(crate) struct Given {
     joined: Vec<Path>,
     /// The API server may have been told.
     is_sent: bool,
-    /// The pod is not there any more.
-    is_gone: bool,
+}
+
+/// What is left of a pod when its start is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It is there, and has no node.
+    Waiting,
+    /// It is on its node, and stays there.
+    Bound,
+    /// It has ended, or is gone.
+    Nothing,
 }
 
 /// A pod that can be bound once these steps are done.
@@ -40,10 +49,12 @@ pub(crate) struct Prepared {
 /// Why a pod cannot be bound.
 #[derive(Debug)]
 pub(crate) enum Unprepared {
-    /// Claims are being given back.
+    /// Claims are being made, or given back.
     Waits,
-    /// What its claims ask for is not to be had on its node.
+    /// Its claims cannot be given on its node.
     Impossible(String),
+    /// What its claims ask for is not to be had there, against what was expected of the node.
+    Short(String),
 }
 
 impl ClaimBook {
@@ -62,11 +73,9 @@ impl ClaimBook {
     ) -> Result<Prepared, Unprepared> {
         let mut paths: Vec<Path> = Vec::new();
         for one in used {
+            // A pod that has just come in the place of another may have claims that are not made yet.
             let there = one.object().map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
-            let path = there.filter(|path| self.claims.contains_key(path));
-            let path = path.ok_or_else(|| {
-                Unprepared::Impossible(format!("claim {}: it is not there any more", one.name))
-            })?;
+            let path = there.filter(|path| self.claims.contains_key(path)).ok_or(Unprepared::Waits)?;
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -90,9 +99,9 @@ impl ClaimBook {
             }
             if is_ours { claims.push(path) } else { joined.push(path) }
         }
-        self.allocate(&open, pod, node, place).map_err(|why| match self.is_leaving(gang, name) {
+        self.allocate(&open, pod, node, place).map_err(|why| match self.is_leaving(name) {
             true => Unprepared::Waits,
-            false => Unprepared::Impossible(why),
+            false => Unprepared::Short(why),
         })?;
         let steps = claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
         let devices = self.mask(&claims, node);
@@ -103,7 +112,6 @@ impl ClaimBook {
             claims,
             joined,
             is_sent: false,
-            is_gone: false,
         };
         self.keep(gang, given);
         Ok(Prepared { steps, devices })
@@ -132,24 +140,25 @@ impl ClaimBook {
             .partition(|path| self.claims.get(path).is_some_and(|claim| super::is_ask(claim, &pod.uid)));
         let (condition, node, pod) = (Arc::clone(condition), node.clone(), pod.clone());
         self.touched.insert(node.clone());
-        self.keep(gang, Given { condition, node, pod, claims, joined, is_sent: true, is_gone: false });
+        self.keep(gang, Given { condition, node, pod, claims, joined, is_sent: true });
     }
 
-    /// A pod is no more. Its claims go by themselves, and its place is kept as long as they do not.
+    /// A pod is no more. Its claims go by themselves, and their devices with them.
     pub(crate) fn pod_gone(&mut self, gang: &GangKey, uid: &str) {
-        if let Some(given) = self.given.get_mut(gang).and_then(|pods| pods.get_mut(uid)) {
-            given.is_gone = true;
+        if let Some(given) = self.given.get(gang).and_then(|pods| pods.get(uid)) {
+            let left = given.claims.iter().filter(|path| self.is_allocated(path));
+            self.leaving.extend(left.cloned().collect::<Vec<_>>());
         }
     }
 
-    /// A start is over: what its pods were given and do not use goes back. `is_waiting` says of a pod that it is there and has
-    /// no node.
+    /// A start is over: what its pods were given and do not use goes back.
     pub(crate) fn take_back(
         &mut self,
         gang: &GangKey,
-        is_waiting: impl Fn(&PodRef) -> bool,
+        left: impl Fn(&PodRef) -> Left,
         calls: &mut Vec<Call>,
     ) {
+        self.awaiting.remove(gang);
         for (uid, given) in self.given.remove(gang).unwrap_or_default() {
             if let Some(here) = self.given_on.get_mut(&given.node) {
                 here.remove(&(gang.clone(), uid));
@@ -158,13 +167,17 @@ impl ClaimBook {
                 }
             }
             self.touched.insert(given.node.clone());
+            let left = left(&given.pod);
             for path in given.claims.iter().chain(&given.joined) {
                 let Some(mut claim) = self.claims.remove(path) else { continue };
-                if given.is_sent && is_waiting(&given.pod) && !claim.is_releasing {
+                if given.is_sent && left == Left::Waiting && !claim.is_releasing {
                     release(&mut claim, path, &given.pod, calls);
                 }
+                if left == Left::Nothing && is_allocated(&claim.seen) && given.claims.contains(path) {
+                    self.leaving.insert(path.clone());
+                }
                 claim.decided = None;
-                self.hold(path, Some(claim));
+                self.hold_and_review(path, Some(claim));
             }
         }
     }
@@ -226,12 +239,15 @@ impl ClaimBook {
         Ok(())
     }
 
-    /// Whether claims of pods that are gone still hold what is the gang's on a node.
-    fn is_leaving(&self, gang: &GangKey, node: &NodeName) -> bool {
-        let gone = self.given.get(gang).into_iter().flatten().map(|(_, given)| given);
-        let mut gone =
-            gone.filter(|given| given.is_gone && given.node == *node).flat_map(|given| &given.claims);
-        gone.any(|path| self.claims.get(path).is_some_and(|claim| is_allocated(claim.now())))
+    /// Whether claims on their way back hold something on a node.
+    fn is_leaving(&self, node: &NodeName) -> bool {
+        let goes = |path: &Path| self.claims.get(path).is_some_and(|claim| claim.is_releasing);
+        let leaving = self.leaving.iter().chain(self.claims.keys().filter(|path| goes(path)));
+        let mut nodes = leaving.map(|path| self.inventory.nodes_of_claim(&path.0, &path.1));
+        nodes.any(|nodes| match nodes {
+            Nodes::All => true,
+            Nodes::These(names) => names.contains(node.as_str()),
+        })
     }
 
     fn reservation(&self, path: &Path, pod: &PodRef) -> Option<Step> {

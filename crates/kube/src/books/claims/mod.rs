@@ -35,7 +35,7 @@ use crate::dra::{Inventory, Nodes};
 use crate::gang::GangKey;
 
 pub(crate) use ask::{Asked, Source, Used};
-pub(crate) use give::{Given, Prepared, Unprepared, consumer};
+pub(crate) use give::{Given, Left, Prepared, Unprepared, consumer};
 pub(crate) use published::{Inside, Published};
 
 use shapes::Shape;
@@ -86,6 +86,10 @@ pub(crate) struct ClaimBook {
     /// What pods of ours were given, by gang and UID.
     given: BTreeMap<GangKey, BTreeMap<Arc<str>, Given>>,
     given_on: BTreeMap<NodeName, BTreeSet<(GangKey, Arc<str>)>>,
+    /// Claims of pods that are gone or have ended: Kubernetes takes their devices back.
+    leaving: BTreeSet<Path>,
+    /// Gangs that have their places and wait for claims that are made or go back.
+    awaiting: BTreeSet<GangKey>,
     /// Gangs with pods that use a claim.
     users: BTreeMap<Path, BTreeSet<GangKey>>,
     /// Nodes of which devices, classes or taints changed.
@@ -403,6 +407,23 @@ impl ClaimBook {
         refreshed
     }
 
+    /// A gang has its places and waits for claims, or no longer.
+    pub(crate) fn set_awaiting(&mut self, key: &GangKey, is: bool) {
+        if is {
+            self.awaiting.insert(key.clone());
+        } else {
+            self.awaiting.remove(key);
+        }
+    }
+
+    pub(crate) fn is_awaiting(&self, key: &GangKey) -> bool {
+        self.awaiting.contains(key)
+    }
+
+    pub(crate) fn awaiting(&self) -> Vec<GangKey> {
+        self.awaiting.iter().cloned().collect()
+    }
+
     /// A claim as it is now.
     fn see(&mut self, claim: ResourceClaim) -> Path {
         let of = |text: &Option<String>| -> Arc<str> { text.as_deref().unwrap_or_default().into() };
@@ -418,17 +439,22 @@ impl ClaimBook {
             }
             None => Claim { seen, decided: None, is_releasing: false, carrier: None },
         };
-        self.hold_as_told(&path, Some(claim));
+        if !ask::is_allocated(claim.now()) {
+            self.leaving.remove(&path);
+        }
+        self.hold_and_review(&path, Some(claim));
         path
     }
 
     fn lose(&mut self, namespace: &str, name: &str) -> Path {
         let path: Path = (namespace.into(), name.into());
-        self.hold_as_told(&path, None);
+        self.leaving.remove(&path);
+        self.hold_and_review(&path, None);
         path
     }
 
-    fn hold_as_told(&mut self, path: &Path, claim: Option<Claim>) {
+    /// The same, where it may be what was missing when a node did not serve an ask.
+    fn hold_and_review(&mut self, path: &Path, claim: Option<Claim>) {
         let before = std::mem::take(&mut self.touched);
         self.hold(path, claim);
         for (condition, shape) in &mut self.shapes {

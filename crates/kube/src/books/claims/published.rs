@@ -78,7 +78,7 @@ impl ClaimBook {
         here.filter_map(|(gang, uid)| self.given.get(gang)?.get(uid))
     }
 
-    fn is_allocated(&self, path: &Path) -> bool {
+    pub(super) fn is_allocated(&self, path: &Path) -> bool {
         self.claims.get(path).is_some_and(|claim| is_allocated(claim.now()))
     }
 

@@ -297,6 +297,46 @@ fn what_an_earlier_scheduler_gave_and_did_not_bind_goes_back() {
 }
 
 #[test]
+fn claims_that_are_not_made_yet_are_waited_for_at_a_start() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
+    books.observe(NOW, pod("x", json!({})));
+    let facts = books.begin(NOW);
+    tell(&mut books, DeviceEvent::ClaimGone { namespace: "default".into(), name: "x-c".into() });
+    start(&mut books, jobs(&facts)[0].id, 1, &[("a", "0-3")]);
+    assert_eq!((bound(&books.calls()), failures(&books.settle(NOW))), (vec![], vec![]));
+    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
+    assert_eq!(&*bound(&books.calls())[0].1, "0-3");
+}
+
+#[test]
+fn devices_of_pods_that_are_gone_are_waited_for_at_a_start() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    for name in ["x", "y"] {
+        tell(&mut books, claim(&format!("{name}-c"), 8, None, Some(name), json!({})));
+        books.observe(NOW, pod(name, json!({})));
+    }
+    let facts = books.begin(NOW);
+    let jobs = jobs(&facts);
+    start(&mut books, jobs[0].id, 1, &[("a", "0-7")]);
+    assert_eq!(bound(&books.calls()).len(), 1);
+    tell(&mut books, claim("x-c", 8, None, Some("x"), allocated("a", &[0, 1, 2, 3, 4, 5, 6, 7], &["x"])));
+    let (namespace, name) = ("default".to_owned(), "x".to_owned());
+    books.observe(NOW, Event::PodGone { namespace, name, uid: "uid-x".to_owned() });
+    assert_eq!(failures(&books.settle(NOW)), ["pod x was deleted"]);
+    books.job_ended(jobs[0].id, None);
+    // The pod is gone, and Kubernetes has not taken back its devices.
+    start(&mut books, jobs[1].id, 1, &[("a", "0-7")]);
+    assert_eq!((bound(&books.calls()), failures(&books.settle(NOW))), (vec![], vec![]));
+    tell(&mut books, DeviceEvent::ClaimGone { namespace: "default".into(), name: "x-c".into() });
+    assert_eq!(&*bound(&books.calls())[0].1, "0-7");
+}
+
+#[test]
 fn selected_devices_are_counted_by_themselves() {
     let mut books = books();
     with_class(&mut books);
