@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube kube-up walls fmt deny fuzz clean check-tools wasm-target
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube kube-up kube-demo kube-kills walls fmt deny fuzz clean check-tools wasm-target
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -15,11 +15,12 @@ demo: check-tools ## Build everything and watch a gang job wait, run and survive
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/demo
 
-test: check-tools wasm-target ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, a short demo
+test: check-tools wasm-target ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, short demos
 	$(CARGO) run --quiet -p xtask -- ci
 	$(MAKE) --no-print-directory swarm
 	$(CARGO) build --quiet -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/debug/demo --quick
+	$(TARGET_DIR)/debug/kube-demo
 
 SWARM_STEPS ?= 2000000
 SWARM_SEED ?= 1
@@ -40,6 +41,13 @@ bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and
 NODES ?= 16
 kube-up: check-tools ## A real Kubernetes control plane with NODES (16) fake GPU nodes, until Ctrl-C (needs Go)
 	@$(CARGO) run --quiet -p phalanx-controlplane -- up --nodes $(NODES)
+
+kube-kills: check-tools ## The scheduler killed at fifty points on a real control plane (minutes; needs Go)
+	$(CARGO) test -p phalanx-tests --test kube -- --ignored fifty_kill_points --nocapture
+
+kube-demo: check-tools ## Four workers on two 8-GPU nodes of a real control plane: kube-scheduler beside Phalanx (needs Go)
+	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
+	$(TARGET_DIR)/release/kube-demo
 
 bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 fake nodes, into bench/RESULTS.md (hours; needs Go)
 	$(CARGO) build --release -p phalanx-cli

@@ -3,12 +3,17 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod conformance;
 mod crds;
+mod deadlines;
 mod deploy;
 mod differential;
+mod discovery;
 mod dra;
 mod dra_gangs;
+mod faults;
 mod gangs;
+mod operators;
 mod queues;
 mod restarts;
 mod submit;

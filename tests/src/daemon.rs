@@ -27,13 +27,13 @@ fn main() -> ExitCode {
         }
         [verb] if verb.as_os_str() == "__hold" => hold(),
         [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
-        [verb, kubeconfig, lease_s, namespace] if verb.as_os_str() == "scheduler" => {
-            told(schedule(kubeconfig, lease_s, namespace))
+        [verb, kubeconfig, lease_s, namespace, times @ ..] if verb.as_os_str() == "scheduler" => {
+            told(schedule(kubeconfig, lease_s, namespace, times))
         }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS] | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -58,8 +58,21 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
 }
 
 /// The scheduler of a Kubernetes cluster; a lease of 0 seconds is none.
-fn schedule(kubeconfig: &Path, lease_s: &Path, namespace: &Path) -> Result<(), Box<dyn Error>> {
-    let length = Duration::from_secs(lease_s.to_str().unwrap_or_default().parse()?);
+fn schedule(
+    kubeconfig: &Path,
+    lease_s: &Path,
+    namespace: &Path,
+    times: &[&Path],
+) -> Result<(), Box<dyn Error>> {
+    let seconds = |text: &Path| -> Result<Duration, Box<dyn Error>> {
+        Ok(Duration::from_secs(text.to_str().unwrap_or_default().parse()?))
+    };
+    let length = seconds(lease_s)?;
+    let time = |at: usize, otherwise: u64| {
+        times.get(at).map_or(Ok(Duration::from_secs(otherwise)), |text| seconds(text))
+    };
+    let (binding, ready, vacant) = (time(0, 10)?, time(1, 60)?, time(2, 20)?);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis());
     let lease = (!length.is_zero()).then(|| LeaseSettings {
         namespace: namespace.display().to_string(),
         name: "phalanx-scheduler".to_owned(),
@@ -70,10 +83,9 @@ fn schedule(kubeconfig: &Path, lease_s: &Path, namespace: &Path) -> Result<(), B
     let books = books::Options {
         scheduler_name: "phalanx".to_owned(),
         queue: QueueName::new("default")?,
-        ready_ms: 60_000,
-        vacant_ms: 20_000,
+        ready_ms: milliseconds(ready)?,
+        vacant_ms: milliseconds(vacant)?,
     };
-    let binding = Duration::from_secs(10);
     Ok(world::run(&Settings {
         kubeconfig: Some(kubeconfig.into()),
         context: None,

@@ -26,7 +26,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("testkit", &["model", "spec", "engine", "checker", "scenario"]),
     ("controlplane", &[]),
     ("tests", EVERYTHING),
-    ("examples", EVERYTHING_BELOW_CLI),
+    ("examples", EVERYTHING),
     ("bench", EVERYTHING),
     ("xtask", &[]),
 ];

@@ -1,13 +1,21 @@
 //! A real control plane with fake nodes, and the scheduler as a process of its own.
 
+pub(crate) mod front;
+pub(crate) mod record;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::unistd::Pid;
 use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
 use serde_json::{Value, json};
+
+use front::Front;
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
@@ -16,10 +24,30 @@ pub(crate) const POD_GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces
 /// Far beyond what any of this takes; only what hangs gets there.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Deadlines of a scheduler, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) binding_s: u64,
+    pub(crate) ready_s: u64,
+    pub(crate) vacant_s: u64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { binding_s: 10, ready_s: 60, vacant_s: 20 }
+    }
+}
+
+/// A scheduler, and how it is started again.
+struct Scheduler {
+    child: Child,
+    arguments: Vec<String>,
+}
+
 /// A cluster whose pods run and end as their annotations say.
 pub(crate) struct Cluster {
     pub(crate) plane: ControlPlane,
-    schedulers: Vec<Child>,
+    schedulers: RefCell<Vec<Scheduler>>,
     log: PathBuf,
 }
 
@@ -42,10 +70,15 @@ impl Cluster {
 
     /// The same of a control plane of one's choice.
     pub(crate) fn with(options: &Options, nodes: usize) -> Self {
+        Self::of_fleet(options, &Fleet::new(nodes))
+    }
+
+    /// The same with nodes of one's choice.
+    pub(crate) fn of_fleet(options: &Options, fleet: &Fleet) -> Self {
         let plane = ControlPlane::start(options).unwrap();
-        Fleet::new(nodes).create(plane.api()).unwrap();
+        fleet.create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
-        Self { plane, schedulers: Vec::new(), log }
+        Self { plane, schedulers: RefCell::default(), log }
     }
 
     pub(crate) fn api(&self) -> &Api {
@@ -60,25 +93,72 @@ impl Cluster {
 
     /// The same as somebody, with the lease in a namespace.
     pub(crate) fn schedule_as(&mut self, kubeconfig: &Path, lease_s: u64, namespace: &str) -> usize {
+        self.schedule_with(kubeconfig, lease_s, namespace, Times::default())
+    }
+
+    /// The same by way of a front, with deadlines of one's choice.
+    pub(crate) fn schedule_through(&mut self, front: &Front, lease_s: u64, times: Times) -> usize {
+        self.schedule_with(&front.kubeconfig, lease_s, "kube-system", times)
+    }
+
+    pub(crate) fn schedule_with(
+        &mut self,
+        kubeconfig: &Path,
+        lease_s: u64,
+        namespace: &str,
+        times: Times,
+    ) -> usize {
+        let Times { binding_s, ready_s, vacant_s } = times;
+        let mut arguments = vec!["scheduler".to_owned(), kubeconfig.display().to_string()];
+        arguments.extend([lease_s.to_string(), namespace.to_owned()]);
+        arguments.extend([binding_s, ready_s, vacant_s].map(|seconds| seconds.to_string()));
+        let child = self.spawn(&arguments);
+        let mut schedulers = self.schedulers.borrow_mut();
+        schedulers.push(Scheduler { child, arguments });
+        schedulers.len() - 1
+    }
+
+    fn spawn(&self, arguments: &[String]) -> Child {
         let log = || Stdio::from(File::options().create(true).append(true).open(&self.log).unwrap());
-        let child = Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
-            .arg("scheduler")
-            .arg(kubeconfig)
-            .args([&lease_s.to_string(), namespace])
+        Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(log())
             .stderr(log())
             .spawn()
-            .unwrap();
-        self.schedulers.push(child);
-        self.schedulers.len() - 1
+            .unwrap()
     }
 
     /// Ends a scheduler at once, as a lost machine would.
     pub(crate) fn kill(&mut self, scheduler: usize) {
-        let child = &mut self.schedulers[scheduler];
+        let child = &mut self.schedulers.borrow_mut()[scheduler].child;
         let _ = child.kill();
         child.wait().unwrap();
+    }
+
+    /// The process of a scheduler.
+    pub(crate) fn pid(&self, scheduler: usize) -> Pid {
+        Pid::from_raw(i32::try_from(self.schedulers.borrow()[scheduler].child.id()).unwrap())
+    }
+
+    pub(crate) fn has_ended(&self, scheduler: usize) -> bool {
+        self.schedulers.borrow_mut()[scheduler].child.try_wait().unwrap().is_some()
+    }
+
+    /// What schedulers said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Starts those again that have ended, as a kubelet does. None may have ended by a broken promise.
+    pub(crate) fn keep_alive(&self) {
+        for scheduler in self.schedulers.borrow_mut().iter_mut() {
+            let Some(status) = scheduler.child.try_wait().unwrap() else { continue };
+            // A panic of the main thread is 101, or an abort.
+            assert!(status.signal() == Some(9) || status.code() == Some(1), "{status}:\n{}", self.log());
+            scheduler.child = self.spawn(&scheduler.arguments);
+        }
+        assert!(!self.log().contains("panicked"), "{}", self.log());
     }
 
     pub(crate) fn create(&self, path: &str, object: &Value) -> Value {
@@ -105,14 +185,24 @@ impl Cluster {
     }
 
     /// What `look` gives as soon as it gives something.
-    pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+    pub(crate) fn until<T>(&self, what: &str, look: impl FnMut(&Self) -> Option<T>) -> T {
+        self.until_within(PATIENCE, what, look)
+    }
+
+    /// The same for what takes longer.
+    pub(crate) fn until_within<T>(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> T {
         let began = Instant::now();
         loop {
             if let Some(found) = look(self) {
                 return found;
             }
-            if began.elapsed() > PATIENCE {
-                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            if began.elapsed() > patience {
+                let log = self.log();
                 let seats: Vec<String> = self.seats().iter().map(|seat| format!("{seat:?}")).collect();
                 panic!(
                     "{what} did not happen; the scheduler said:\n{log}\nand pods are\n{}",
@@ -147,9 +237,9 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for child in &mut self.schedulers {
-            let _ = child.kill();
-            let _ = child.wait();
+        for scheduler in self.schedulers.get_mut() {
+            let _ = scheduler.child.kill();
+            let _ = scheduler.child.wait();
         }
     }
 }
@@ -158,7 +248,8 @@ fn seat(pod: &Value) -> Seat {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let annotations = &pod["metadata"]["annotations"];
     let labels = &pod["metadata"]["labels"];
-    let named = text(&labels["gang"]).or_else(|| text(&labels["batch.kubernetes.io/job-name"]));
+    let owners = ["gang", "batch.kubernetes.io/job-name", "training.kubeflow.org/job-name"];
+    let named = owners.iter().find_map(|owner| text(&labels[*owner]));
     let name = text(&pod["metadata"]["name"]).unwrap();
     Seat {
         node: text(&pod["spec"]["nodeName"]),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{Exit, FailureClass, MemberId, NodeName};
+use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
 
 use super::Books;
 use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Unprepared, Used};
@@ -49,9 +49,9 @@ impl Books {
     }
 
     /// What nodes have and can serve, from what was observed and decided since the last time.
-    pub(super) fn refresh_devices(&mut self) {
+    pub(super) fn refresh_devices(&mut self, now: Timestamp) {
         let nodes = &self.nodes;
-        let refreshed = self.claims.refresh(nodes, |condition| nodes.is_wanted(condition));
+        let refreshed = self.claims.refresh(now, nodes, |condition| nodes.is_wanted(condition));
         for (name, published) in refreshed.nodes {
             self.nodes.publish(name, published);
         }
@@ -173,7 +173,9 @@ impl Books {
         for ((rank, seat), (slot, member)) in
             (0_u32..).zip(&submitted.seats).zip(run.placement.slots.iter().zip(&run.members))
         {
-            let can_bind = matches!(member, Member::Placed | Member::Vacant { .. });
+            let is_kept = seat.is_late && matches!(member, Member::Bound | Member::Running);
+            let can_bind =
+                is_kept || matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
             let Some(known) =
                 seat.pod.as_ref().filter(|_| can_bind).and_then(|name| pods.get(name)).map(|pod| &pod.known)
             else {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{JobId, NodeName, Placement, Timestamp};
+use phalanx_model::{JobId, Placement, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
 use super::pods::{Known, PodRef};
 use super::sets::{More, Wanted};
+use super::strays::Stray;
 use crate::gang::{GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
 
@@ -21,6 +22,8 @@ pub(crate) struct Gang {
     pub(crate) waits: Option<Arc<str>>,
     /// The sort of reason that its owner was told last, for want of pods.
     pub(crate) said: Option<Arc<str>>,
+    /// Its bound pods that have no place in it, as they are counted.
+    pub(crate) strays: BTreeMap<Arc<str>, Stray>,
 }
 
 /// A pod and where in its gang it belongs.
@@ -81,6 +84,8 @@ pub(crate) enum Member {
     Vacant {
         until: Timestamp,
     },
+    /// It has no pod that runs, and the others are enough: for the engine it runs as long as they do.
+    Spared,
     Exited,
 }
 
@@ -96,7 +101,12 @@ pub(crate) enum Stop {
 
 impl Gang {
     pub(crate) const fn new(key: GangKey) -> Self {
-        Self { key, pods: BTreeMap::new(), job: None, waits: None, said: None }
+        Self { key, pods: BTreeMap::new(), job: None, waits: None, said: None, strays: BTreeMap::new() }
+    }
+
+    /// Its start, while that lasts.
+    pub(crate) fn run(&self) -> Option<&Run> {
+        self.job.as_ref()?.run.as_ref()
     }
 
     pub(crate) fn pod_ref(&self, name: &Arc<str>) -> Option<PodRef> {
@@ -200,17 +210,21 @@ impl Gang {
 }
 
 impl Submitted {
-    /// The free seat that a pod is for.
+    /// The free seat that a pod is for: one that was kept for the very same request, or else for the same devices. What a
+    /// template says is less than what admission and operators make of it: tolerations, defaults, containers that go first.
     pub(crate) fn seat_for(&self, pod: &Pod) -> Option<usize> {
-        let suits = |seat: &&Seat| {
-            seat.pod.is_none()
-                && (seat.role.is_none() || seat.role == pod.role)
-                // What a template says of tolerations is less than what admission makes of it.
-                && seat.requirements.amounts == pod.known.requirements.amounts
-        };
-        let numbered = |seat: &&Seat| suits(seat) && pod.index.is_some() && seat.index == pod.index;
-        let at = |is_it: &dyn Fn(&&Seat) -> bool| self.seats.iter().position(|seat| is_it(&seat));
-        at(&numbered).or_else(|| at(&|seat| suits(seat) && (pod.index.is_none() || seat.index.is_none())))
+        let requested = &pod.known.requirements.amounts;
+        let is_free = |seat: &Seat| seat.pod.is_none() && (seat.role.is_none() || seat.role == pod.role);
+        let is_same = |seat: &Seat| is_free(seat) && seat.requirements.amounts == *requested;
+        let is_alike =
+            |seat: &Seat| is_free(seat) && seat.requirements.amounts.extended == requested.extended;
+        let numbered = |seat: &Seat| pod.index.is_some() && seat.index == pod.index;
+        let any = |seat: &Seat| pod.index.is_none() || seat.index.is_none();
+        let at = |is_it: &dyn Fn(&Seat) -> bool| self.seats.iter().position(is_it);
+        at(&|seat| is_same(seat) && numbered(seat))
+            .or_else(|| at(&|seat| is_same(seat) && any(seat)))
+            .or_else(|| at(&|seat| is_alike(seat) && numbered(seat)))
+            .or_else(|| at(&|seat| is_alike(seat) && any(seat)))
     }
 
     pub(crate) fn rank_of(&self, pod: &str) -> Option<usize> {
@@ -220,11 +234,5 @@ impl Submitted {
     /// Whether every pod that has to be there before a start is there.
     pub(crate) fn is_complete(&self) -> bool {
         self.seats.iter().all(|seat| seat.pod.is_some() || seat.is_late)
-    }
-}
-
-impl Run {
-    pub(crate) fn node(&self, rank: usize) -> Option<&NodeName> {
-        self.placement.slots.get(rank).map(|slot| &slot.node)
     }
 }

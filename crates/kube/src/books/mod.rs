@@ -13,10 +13,13 @@
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
-//! | `submit` | a gang as a job of the engine |
+//! | `submit`, `again` | a gang as a job of the engine; one that was started before |
+//! | `spare` | ranks without which a gang goes on |
+//! | `strays` | bound pods that have no place in their gang |
 //! | `orders` | starts and stops, and what became of them |
 //! | `needs` | what pods need, in the engine's words |
 
+mod again;
 mod claims;
 mod classes;
 mod devices;
@@ -29,6 +32,8 @@ mod orders;
 mod pods;
 mod sets;
 mod sharing;
+mod spare;
+mod strays;
 mod submit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -295,14 +300,14 @@ impl Books {
         all.sort_by_cached_key(|key| (self.gangs.get(key).map(Gang::created), key.clone()));
         self.changed.clear();
         let mut facts = vec![begin(SyncKind::Nodes)];
-        self.refresh_devices();
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         let mut jobs = Vec::new();
         for key in &all {
-            self.hand_in(now, key, &mut jobs);
+            self.look_at(now, key, &mut jobs);
         }
         // The sets that jobs ask for.
-        self.refresh_devices();
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
         self.sharing.tell(&mut facts);
@@ -310,7 +315,7 @@ impl Books {
         facts.append(&mut jobs);
         facts.push(end(SyncKind::Jobs));
         facts.push(begin(SyncKind::Members));
-        facts.extend(self.members());
+        facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
         facts
     }
@@ -321,7 +326,7 @@ impl Books {
             return Vec::new();
         }
         self.end_vacancies(now);
-        self.refresh_devices();
+        self.refresh_devices(now);
         if self.nodes.has_news() || self.sharing.has_news() {
             self.reconsider();
         }
@@ -329,9 +334,9 @@ impl Books {
         self.nodes.tell(&mut facts);
         let mut gangs = Vec::new();
         for key in std::mem::take(&mut self.changed) {
-            self.hand_in(now, &key, &mut gangs);
+            self.look_at(now, &key, &mut gangs);
         }
-        self.refresh_devices();
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);
         facts.append(&mut gangs);
@@ -347,7 +352,8 @@ impl Books {
     /// When [`Books::settle`] has to be called at the latest.
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
-        self.vacant.first().map(|(at, _)| *at)
+        let vacancy = self.vacant.first().map(|(at, _)| *at);
+        vacancy.into_iter().chain(self.claims.wake()).min()
     }
 
     /// How the queues stand, for their statuses.
@@ -531,14 +537,9 @@ impl Books {
         while let Some((until, id)) = self.vacant.first().copied().filter(|(until, _)| *until <= now) {
             self.vacant.pop_first();
             let Some(run) = self.run_mut(id) else { continue };
-            if run.members.get(id.rank as usize) == Some(&Member::Vacant { until }) {
-                self.exit(
-                    id,
-                    phalanx_model::Exit::failed(
-                        FailureClass::Infrastructure,
-                        "its pod is gone, and no other came in its stead",
-                    ),
-                );
+            if run.members.get(id.rank as usize) == Some(&Member::Vacant { until }) && !self.spare(id) {
+                let why = "its pod is gone, and no other came in its stead";
+                self.exit(id, phalanx_model::Exit::failed(FailureClass::Infrastructure, why));
             }
         }
     }

@@ -16,6 +16,7 @@ use super::claims::{COUNTED_MAX, Published};
 use super::machines::{self, Machines};
 use super::needs;
 use super::sets::{Condition, Sets, Wanted};
+use super::strays::Stray;
 use crate::api;
 use crate::gang::topology;
 use crate::judge::{Capacity, Held, Requirements};
@@ -64,6 +65,8 @@ struct Holds {
     others: Held,
     /// Devices that gangs of ours hold.
     ours: DeviceMask,
+    /// Devices that strays hold, who count among the others.
+    strays: DeviceMask,
 }
 
 impl NodeBook {
@@ -114,6 +117,14 @@ impl NodeBook {
         if is_taken || machines::devices_held(&held.others) > 0 {
             self.changed.insert(node.clone());
         }
+    }
+
+    /// A stray holds what it holds from now on, or no longer.
+    pub(crate) fn stray(&mut self, stray: &Stray, is_there: bool) {
+        let held = self.held.entry(stray.node.clone()).or_default();
+        let devices = stray.devices;
+        held.strays = if is_there { held.strays.union(devices) } else { held.strays.minus(devices) };
+        self.other(stray.node.as_str(), &stray.requirements, is_there);
     }
 
     /// From now on every node says whether it is in this set.
@@ -277,7 +288,7 @@ impl NodeBook {
         let counts = counts.chain(self.counted.iter().map(|resource| (resource, COUNTED_MAX)));
         let machine = self.machines.of(name, &entry.node, &capacity, counts, published);
         let nothing = Holds::default();
-        let Holds { others, ours } = self.held.get(name).unwrap_or(&nothing);
+        let Holds { others, ours, strays } = self.held.get(name).unwrap_or(&nothing);
         let used = &others.amounts;
         let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
         let extended = used.extended.iter().filter(|(name, _)| !machines::is_device(name));
@@ -296,8 +307,12 @@ impl NodeBook {
         named.extend(counted.filter(|(_, used)| *used > 0));
         let by_claims =
             published.map_or(DeviceMask::EMPTY, |node| beside(machine.device_mask(), *ours, node.taken));
-        let rest = machine.device_mask().minus(*ours).minus(by_claims);
-        let foreign = by_claims.union(machines::highest(rest, machines::devices_held(others)));
+        // Of strays and of claims it is known which devices they hold.
+        let strays = strays.and(machine.device_mask());
+        let unknown = machines::devices_held(others).saturating_sub(strays.count());
+        let known = by_claims.union(strays);
+        let rest = machine.device_mask().minus(*ours).minus(known);
+        let foreign = machines::highest(rest, unknown).union(known);
         let sets = self.sets.of(name, &entry.node);
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
         Some(Node { foreign, foreign_use, sets, ..Node::new(name.clone(), entry.path.clone(), machine) })

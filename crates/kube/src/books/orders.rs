@@ -89,7 +89,7 @@ impl Books {
         }
     }
 
-    fn explain(&mut self, key: &GangKey, why: &str) {
+    pub(super) fn explain(&mut self, key: &GangKey, why: &str) {
         let Some(gang) = self.gangs.get(key) else { return };
         let unbound = gang.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
         let pods: Vec<PodRef> = unbound.filter_map(|(name, _)| gang.pod_ref(name)).collect();
@@ -164,7 +164,9 @@ impl Books {
         for ((seat, slot), (member, id)) in
             seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))
         {
-            let can_bind = matches!(member, Member::Placed | Member::Vacant { .. });
+            let is_kept = seat.is_late && matches!(member, Member::Bound | Member::Running);
+            let is_open = matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
+            let can_bind = is_kept || is_open;
             let Some(name) = seat.pod.as_ref().filter(|_| can_bind) else {
                 // Its place is kept: the others need not wait for it.
                 if seat.is_late && *member == Member::Placed && seat.pod.is_none() {
@@ -175,6 +177,10 @@ impl Books {
             };
             let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
             let ready = prepared.remove(&id.rank);
+            // The others may run for long; its own binding is all that is waited for.
+            if is_kept {
+                *member = Member::Vacant { until: Timestamp(u64::MAX) };
+            }
             let note = Note {
                 rank: id.rank,
                 devices: ready.as_ref().map_or(slot.devices, |ready| ready.devices),
@@ -209,9 +215,11 @@ impl Books {
         for ((rank, seat), member) in (0..).zip(&submitted.seats).zip(&mut run.members) {
             let pod = seat.pod.as_ref().and_then(|name| pods.get(name));
             let runs = pod.is_some_and(|pod| pod.known.state == State::Running);
+            let id = MemberId { gang: id, attempt: run.attempt, rank };
             if *member == Member::Bound && (is_alone || runs || seat.is_late) {
                 *member = Member::Running;
-                let id = MemberId { gang: id, attempt: run.attempt, rank };
+                self.facts.push(Input::MemberReleased { member: id });
+            } else if *member == Member::Spared || (seat.is_late && matches!(member, Member::Vacant { .. })) {
                 self.facts.push(Input::MemberReleased { member: id });
             }
         }
@@ -229,7 +237,10 @@ impl Books {
                 }
             }
             Err(Unbound { class, detail }) => {
-                if *member == Member::Binding {
+                let is_awaited = matches!(member, Member::Binding | Member::Vacant { .. });
+                if is_awaited && self.spare(id) {
+                    self.explain_spared(id, &detail);
+                } else if is_awaited {
                     self.exit(id, Exit::failed(class, detail));
                 }
             }
@@ -251,6 +262,7 @@ impl Books {
         run.stops = Some(why);
         let mut going = Vec::new();
         let mut gone = Vec::new();
+        let mut stays = None;
         for ((rank, seat), member) in (0..).zip(&submitted.seats).zip(&run.members) {
             let pod = seat.pod.as_ref().and_then(|name| Some((name, gang.pods.get(name)?)));
             let bound = pod.filter(|(_, pod)| {
@@ -258,7 +270,9 @@ impl Books {
             });
             match bound {
                 // Nobody would make it again.
-                Some((_, pod)) if why == Stop::TakenBack && !pod.known.has_owner => {}
+                Some((name, pod)) if why == Stop::TakenBack && !pod.known.has_owner => {
+                    stays = Some(Arc::clone(name));
+                }
                 Some((name, _)) => going.push(Arc::clone(name)),
                 None if *member != Member::Exited => gone.push(MemberId { gang: id, attempt, rank }),
                 None => {}
@@ -273,6 +287,9 @@ impl Books {
         for member in gone {
             self.exit(member, Exit::failed(FailureClass::Infrastructure, "it had no pod"));
         }
+        if let Some(name) = stays {
+            self.explain_staying(&key, &name);
+        }
     }
 
     /// What a pod's news mean for its rank.
@@ -281,6 +298,10 @@ impl Books {
         let Gang { pods, job, .. } = gang;
         let (Some(submitted), Some(pod)) = (job.as_mut(), pods.get(name)) else { return };
         if submitted.rank_of(name).is_none() && !pod.known.is_going && !pod.known.is_over() {
+            // It has a place, and not here.
+            if pod.known.node.is_some() {
+                return;
+            }
             let Some(free) = submitted.seat_for(pod) else {
                 let message =
                     "not supported: its gang has started, and pods that join later do not start".into();
@@ -299,12 +320,15 @@ impl Books {
             attempt: run.attempt,
             rank: u32::try_from(rank).unwrap_or(u32::MAX),
         };
-        let place = run.node(rank).cloned();
+        let is_there = run.placement.slots.get(rank).is_some_and(|slot| pod.known.is_at(slot));
         let Some(member) = run.members.get_mut(rank) else { return };
         let Some(node) = &pod.known.node else { return };
-        if place.as_ref() != Some(node) {
+        if !is_there {
             let detail = format!("was bound to {node} by somebody else");
             return self.exit(id, Exit::failed(FailureClass::Infrastructure, detail));
+        }
+        if *member == Member::Spared {
+            *member = Member::Running;
         }
         if matches!(member, Member::Placed | Member::Binding) {
             *member = Member::Bound;
@@ -359,6 +383,9 @@ impl Books {
         let Some(run) = self.run_mut(id) else { return };
         let is_stopping = run.stops.is_some();
         let Some(member) = run.members.get_mut(id.rank as usize) else { return };
+        if *member == Member::Spared && !is_stopping {
+            return;
+        }
         if exit.is_success() || is_stopping || !makes_more {
             let is_lost = !exit.is_success() && !makes_more && key.source.has_object();
             self.exit(id, exit);
@@ -383,10 +410,12 @@ impl Books {
         let Some(member) = self.run_mut(id).and_then(|run| run.members.get_mut(id.rank as usize)) else {
             return;
         };
-        if *member != Member::Exited {
-            *member = Member::Exited;
-            self.facts.push(Input::MemberExited { member: id, exit });
+        if *member == Member::Exited {
+            return;
         }
+        *member = Member::Exited;
+        self.facts.push(Input::MemberExited { member: id, exit });
+        self.end_spared(id);
     }
 
     /// The start that a member belongs to, while it lasts.

@@ -88,6 +88,12 @@ impl Known {
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, State::Over(_))
     }
+
+    /// Whether it is bound to that node, with those devices.
+    pub(crate) fn is_at(&self, slot: &Slot) -> bool {
+        let has = self.noted.as_ref().is_some_and(|note| note.devices == slot.devices);
+        has && self.node.as_ref() == Some(&slot.node)
+    }
 }
 
 impl State {

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    FailureClass, Gang as EngineGang, GangId, GangRecord, Input, Job, JobId, JobName, LevelName, MemberId,
-    MemberRecord, MemberState, Owner, Phase, Placement, Policy, Preempt, PreemptMode, Program, QueueName,
-    Retry, Role, RoleName, Segment, Slot, Stop, Timestamp, Topology, Turn,
+    FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, LevelName, Owner, Policy, Preempt,
+    PreemptMode, Program, QueueName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology, Turn,
 };
 
-use super::gang::{Gang, Member, Run, Seat, Submitted};
-use super::pods::{Note, State};
+use super::again::{self, Before};
+use super::gang::{Seat, Submitted};
 use super::sets::More;
 use super::{Books, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
@@ -27,7 +26,17 @@ pub(super) const fn gang_of(job: JobId) -> GangId {
 impl Books {
     /// Looks at a gang again: hands it in where it has become whole, holds it where it no longer is, and lets it go where
     /// nothing of it is left.
-    pub(super) fn hand_in(&mut self, now: Timestamp, key: &GangKey, facts: &mut Vec<Input>) {
+    pub(super) fn look_at(&mut self, now: Timestamp, key: &GangKey, facts: &mut Vec<Input>) {
+        // Before it may be forgotten, and after it may have got its places back.
+        self.count_strays(key);
+        let had_job = self.gangs.get(key).is_some_and(|gang| gang.job.is_some());
+        self.hand_in(now, key, facts);
+        if self.count_strays(key) && !had_job && self.gangs.get(key).is_some_and(|gang| gang.job.is_some()) {
+            self.keep_up(key, facts);
+        }
+    }
+
+    fn hand_in(&mut self, now: Timestamp, key: &GangKey, facts: &mut Vec<Input>) {
         let Some(gang) = self.gangs.get(key) else { return };
         if gang.job.is_some() {
             return self.keep_up(key, facts);
@@ -44,13 +53,17 @@ impl Books {
         if !gang.pods.is_empty() && gang.pods.values().all(is_over) {
             return;
         }
-        let seats = match gang.seats(spec.as_ref()) {
-            Ok(seats) => seats,
-            Err(why) => return self.wait(key, why),
+        let before = again::before(gang);
+        let again = before.and_then(|before| Some((again::seats(gang, spec.as_ref(), &before)?, before)));
+        let (seats, before) = match again {
+            Some((seats, before)) => (Ok(seats), Some(before)),
+            None => (gang.seats(spec.as_ref()).and_then(|seats| by_request(seats).map_err(Into::into)), None),
         };
-        match self.job(now, key, spec.as_ref(), seats) {
-            Ok((job, submitted)) => self.submit(key, job, submitted, facts),
-            Err(why) => self.wait(key, why.into()),
+        let job = seats
+            .and_then(|seats| self.job(now, key, spec.as_ref(), seats, before.is_some()).map_err(Into::into));
+        match job {
+            Ok((job, submitted)) => self.submit(now, key, job, submitted, before, facts),
+            Err(why) => self.wait(key, why),
         }
     }
 
@@ -74,10 +87,13 @@ impl Books {
         if is_gone && !std::mem::replace(&mut submitted.is_cancelled, true) {
             facts.push(Input::CancelRequested { job, by: "its pods are gone".to_owned() });
         }
-        if is_gone || submitted.run.is_some() {
+        let has_run = submitted.run.is_some();
+        let has_strays = self.take_back_strays(key);
+        if is_gone || has_run {
             return;
         }
-        let can_start = submitted.is_complete() || self.is_resumable(key);
+        let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
+        let can_start = !has_strays && (submitted.is_complete() || self.is_resumable(key));
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
         if can_start == submitted.is_held {
             submitted.is_held = !can_start;
@@ -106,22 +122,21 @@ impl Books {
         told.is_resumable || above.is_some_and(|above| above.is_resumable)
     }
 
-    fn submit(&mut self, key: &GangKey, job: Job, mut submitted: Submitted, facts: &mut Vec<Input>) {
+    fn submit(
+        &mut self,
+        now: Timestamp,
+        key: &GangKey,
+        job: Job,
+        mut submitted: Submitted,
+        before: Option<Before>,
+        facts: &mut Vec<Input>,
+    ) {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
-        match restored(gang, &submitted.seats) {
-            Some((attempt, placement, ready_by)) => {
-                let run = Run {
-                    attempt,
-                    members: vec![Member::Placed; submitted.seats.len()],
-                    placement,
-                    ready_by,
-                    stops: None,
-                    has_begun: true,
-                    is_released: true,
-                };
-                let record = record(&job, &run, gang, &submitted.seats);
+        match before.map(Before::run) {
+            Some(run) => {
+                let record = again::record(now, &job, &run, gang, &submitted.seats);
                 for slot in &run.placement.slots {
                     self.nodes.ours(&slot.node, slot.devices, true);
                 }
@@ -135,35 +150,13 @@ impl Books {
         self.find_claims(key, is_restored);
     }
 
-    /// The pods that exist of gangs that hold places.
-    pub(super) fn members(&mut self) -> Vec<Input> {
-        let mut found = Vec::new();
-        for gang in self.gangs.values_mut() {
-            let Some(submitted) = &mut gang.job else { continue };
-            let Some(run) = &mut submitted.run else { continue };
-            for ((rank, seat), member) in (0..).zip(&submitted.seats).zip(&mut run.members) {
-                let pod = seat.pod.as_ref().and_then(|name| gang.pods.get(name));
-                let Some(pod) = pod.filter(|pod| pod.known.node.is_some()) else { continue };
-                let id = MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank };
-                let (now, state) = match &pod.known.state {
-                    State::Over(exit) => (Member::Exited, MemberState::Exited(exit.clone())),
-                    State::Running => (Member::Running, MemberState::Running),
-                    State::Waiting if submitted.seats.len() == 1 => (Member::Running, MemberState::Running),
-                    State::Waiting => (Member::Bound, MemberState::Ready),
-                };
-                *member = now;
-                found.push(Input::MemberObserved { member: id, state });
-            }
-        }
-        found
-    }
-
     fn job(
         &mut self,
         now: Timestamp,
         key: &GangKey,
         spec: Option<&GangSpec>,
         seats: Vec<Seat>,
+        is_again: bool,
     ) -> Result<(Job, Submitted), String> {
         let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
         let first = gang.pods.values().next();
@@ -177,7 +170,8 @@ impl Books {
             seat.more = self.more(key, seat)?;
         }
         self.add_claims(key, spec, &mut seats)?;
-        let seats = by_request(seats)?;
+        // A gang that was started keeps its ranks.
+        let seats = if is_again { seats } else { by_request(seats)? };
         let topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
@@ -295,7 +289,7 @@ impl Books {
 type Ask = (Arc<Requirements>, More);
 
 /// Ranks that need the same stand together, in the order in which the first of them stood.
-fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
+pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
     let mut order: BTreeMap<(&Requirements, &More), usize> = BTreeMap::new();
     for seat in &seats {
         let next = order.len();
@@ -328,52 +322,4 @@ fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
 fn name_of(key: &GangKey) -> Result<JobName, String> {
     let part = key.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
     JobName::new(format!("{}/{}{part}", key.namespace, key.name)).map_err(|bad| format!("{key}: {bad}"))
-}
-
-/// Where a gang is that was started before: what its bound pods say, if they agree.
-fn restored(gang: &Gang, seats: &[Seat]) -> Option<(u32, Placement, Timestamp)> {
-    let bound = seats.iter().filter_map(|seat| gang.pods.get(seat.pod.as_ref()?));
-    let bound: Vec<_> = bound.filter(|pod| pod.known.node.is_some()).collect();
-    let newest = bound.iter().filter_map(|pod| pod.known.noted.as_ref()).max_by_key(|note| note.attempt)?;
-    let attempt = newest.attempt;
-    let level = LevelName::new("cluster").ok()?;
-    let told = bound.iter().filter_map(|pod| pod.known.noted.as_ref()).find_map(Note::slots);
-    let mut slots: Vec<Option<Slot>> = vec![None; seats.len()];
-    for slot in told.into_iter().flatten() {
-        let free = slots.get_mut(slot.rank as usize)?;
-        *free = Some(slot);
-    }
-    for pod in &bound {
-        let (Some(note), Some(node)) = (&pod.known.noted, &pod.known.node) else { continue };
-        if let Some(free) = slots.get_mut(note.rank as usize) {
-            *free = Some(Slot { rank: note.rank, node: node.clone(), devices: note.devices, part: None });
-        }
-    }
-    let slots: Vec<Slot> = slots.into_iter().collect::<Option<_>>()?;
-    Some((attempt, Placement { slots, level }, newest.ready_by.unwrap_or(Timestamp(0))))
-}
-
-/// The same as the engine keeps it.
-fn record(job: &Job, run: &Run, gang: &Gang, seats: &[Seat]) -> GangRecord {
-    let id = gang_of(job.id);
-    let is_up = |seat: &Seat| {
-        let pod = seat.pod.as_ref().and_then(|name| gang.pods.get(name));
-        pod.is_some_and(|pod| {
-            let runs = matches!(pod.known.state, State::Running | State::Over(_));
-            pod.known.node.is_some() && (runs || seats.len() == 1)
-        })
-    };
-    let since = job.submitted_at;
-    let phase = match seats.iter().all(|seat| is_up(seat) || seat.is_late) {
-        true => Phase::Running { since },
-        false => Phase::Starting { deadline: run.ready_by },
-    };
-    GangRecord {
-        phase,
-        attempt: run.attempt,
-        first_started_at: Some(since),
-        placement: Some(run.placement.clone()),
-        members: seats.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect(),
-        ..GangRecord::pending(id, since)
-    }
 }

@@ -1,9 +1,11 @@
 //! What lists tell in any order.
 
-use phalanx_model::{Input, Node, QueueName, Timestamp};
+use std::collections::BTreeMap;
+
+use phalanx_model::{DeviceMask, Exit, Input, MemberState, Node, Phase, QueueName, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Books, Event, Options};
+use super::{Books, Call, Event, Options};
 
 const NOW: Timestamp = Timestamp(1_000);
 
@@ -67,4 +69,209 @@ fn a_pod_that_waits_for_its_group_is_not_lost_with_its_namesake_elsewhere() {
         .map(|(object, _)| &*object.namespace)
         .collect();
     assert_eq!(left, ["y"]);
+}
+
+/// A pod of an indexed Job of the gang `g`, on node `a` by that start where it says so.
+fn member(at: u32, phase: &str, bound: Option<(u32, &str)>) -> Event {
+    let mut pod = json!({
+        "metadata": {
+            "namespace": "x", "name": format!("g-{at}"), "uid": format!("{at}-{phase}"),
+            "labels": { "batch.kubernetes.io/job-name": "g" },
+            "annotations": { "batch.kubernetes.io/job-completion-index": at.to_string() },
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": "g", "controller": true,
+            }],
+        },
+        "spec": {
+            "schedulerName": "phalanx",
+            "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }],
+        },
+        "status": { "phase": phase },
+    });
+    if let Some((device, placement)) = bound {
+        pod["spec"]["nodeName"] = json!("a");
+        let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
+        let said = [
+            ("rank", at.to_string()),
+            ("devices", device.to_string()),
+            ("attempt", "3".to_owned()),
+            ("gang-size", "3".to_owned()),
+            ("ready-by", "1970-01-01T00:00:00.500Z".to_owned()),
+            ("placement", placement.to_owned()),
+        ];
+        annotations.extend(said.map(|(key, text)| (format!("phalanx.dev/{key}"), json!(text))));
+    }
+    Event::Pod(Box::new(serde_json::from_value(pod).unwrap()))
+}
+
+const PLACEMENT: &str = "a 0; a 1; a 2";
+
+/// A Job of three pods, and a node of four devices.
+fn restarted(pods: impl IntoIterator<Item = Event>) -> (Books, Vec<Input>) {
+    let template = json!({
+        "spec": { "schedulerName": "phalanx",
+            "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+    });
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": { "namespace": "x", "name": "g", "uid": "g" },
+        "spec": { "completions": 3, "parallelism": 3, "completionMode": "Indexed", "template": template },
+    });
+    let mut books = books();
+    books.observe(NOW, node());
+    books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    pods.into_iter().for_each(|pod| books.observe(NOW, pod));
+    let facts = books.begin(NOW);
+    (books, facts)
+}
+
+/// The phase in which the only gang comes back, and its members by rank.
+fn again(facts: &[Input]) -> Option<(Phase, BTreeMap<u32, MemberState>)> {
+    let phase = facts.iter().find_map(|fact| match fact {
+        Input::JobObserved { gangs, .. } => Some(gangs.first()?.phase.clone()),
+        _ => None,
+    });
+    let member = |fact: &Input| match fact {
+        Input::MemberObserved { member, state } => Some((member.rank, state.clone())),
+        _ => None,
+    };
+    Some((phase?, facts.iter().filter_map(member).collect()))
+}
+
+/// It was not handed in, for want of pods that live, and what the others hold was given to somebody else.
+#[test]
+fn a_gang_of_which_a_rank_has_ended_well_goes_on_after_a_restart() {
+    let pods = [
+        member(0, "Succeeded", Some((0, PLACEMENT))),
+        member(1, "Running", Some((1, PLACEMENT))),
+        member(2, "Running", Some((2, PLACEMENT))),
+    ];
+    let (_, facts) = restarted(pods);
+    let (phase, members) = again(&facts).unwrap();
+    assert!(matches!(phase, Phase::Running { .. }), "{phase:?}");
+    let exited = MemberState::Exited(Exit::succeeded());
+    let expected = BTreeMap::from([(0, exited), (1, MemberState::Running), (2, MemberState::Running)]);
+    assert_eq!(members, expected);
+}
+
+#[test]
+fn a_gang_that_lost_a_pod_goes_on_after_a_restart_and_binds_the_one_that_comes() {
+    let pods = [member(0, "Running", Some((0, PLACEMENT))), member(2, "Running", Some((2, PLACEMENT)))];
+    let (mut books, facts) = restarted(pods);
+    let (phase, members) = again(&facts).unwrap();
+    assert!(matches!(phase, Phase::Running { .. }), "{phase:?}");
+    assert_eq!(members.len(), 3, "{members:?}");
+    books.observe(NOW, member(1, "Pending", None));
+    books.settle(NOW);
+    let bound: Vec<_> = books.calls().into_iter().filter(|call| matches!(call, Call::Bind { .. })).collect();
+    let [Call::Bind { pod, annotations, .. }] = bound.as_slice() else { panic!("{bound:?}") };
+    assert_eq!((&*pod.name, &*annotations["phalanx.dev/devices"]), ("g-1", "1"));
+}
+
+/// Those that ran already made the engine lose the others.
+#[test]
+fn a_gang_that_was_bound_in_part_is_still_starting_after_a_restart() {
+    let late = |at| {
+        let Event::Pod(mut pod) = member(at, "Running", Some((at, PLACEMENT))) else { panic!() };
+        let annotations = pod.metadata.annotations.as_mut().unwrap();
+        annotations.insert("phalanx.dev/ready-by".to_owned(), "1970-01-01T00:01:00Z".to_owned());
+        Event::Pod(pod)
+    };
+    let (_, facts) = restarted([late(0), member(1, "Pending", None), late(2)]);
+    let (phase, members) = again(&facts).unwrap();
+    assert!(matches!(phase, Phase::Starting { .. }), "{phase:?}");
+    assert_eq!(members, BTreeMap::from([(0, MemberState::Ready), (2, MemberState::Ready)]));
+}
+
+/// Two leaders decided: what is where only one of them wanted it counts until it is gone, and goes.
+#[test]
+fn a_pod_that_is_where_its_gang_is_not_is_counted_and_taken_back() {
+    let pods = [
+        member(0, "Running", Some((0, PLACEMENT))),
+        member(1, "Running", Some((1, PLACEMENT))),
+        member(2, "Running", Some((3, "a 1; a 2; a 3"))),
+    ];
+    let (mut books, facts) = restarted(pods);
+    let (_, members) = again(&facts).unwrap();
+    assert_eq!(members.get(&0), Some(&MemberState::Running));
+    let node = observed(&facts).unwrap();
+    assert_eq!(node.foreign, DeviceMask(0b1000), "the very device");
+    let stops: Vec<_> = books.calls().into_iter().filter(|call| matches!(call, Call::Stop { .. })).collect();
+    let [Call::Stop { pods, evict: false, suspend: None, .. }] = stops.as_slice() else {
+        panic!("{stops:?}")
+    };
+    assert_eq!(&*pods[0].name, "g-2");
+}
+
+/// Two workers that run, by a start that had to be ready long ago, and their launcher where there is one.
+fn mpi_again(has_launcher: bool) -> (Books, Vec<Input>) {
+    let template = |gpus: u32| {
+        let limits = if gpus > 0 { json!({ "nvidia.com/gpu": "1" }) } else { json!({ "cpu": "1" }) };
+        json!({ "spec": { "schedulerName": "phalanx", "containers": [{ "name": "c", "resources": { "limits": limits } }] } })
+    };
+    let job = json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+        "metadata": { "namespace": "x", "name": "m", "uid": "m" },
+        "spec": { "mpiReplicaSpecs": {
+            "Launcher": { "replicas": 1, "template": template(0) },
+            "Worker": { "replicas": 2, "template": template(1) },
+        } },
+    });
+    let mut books = books();
+    books.observe(NOW, node());
+    books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    for at in 0..2 {
+        books.observe(NOW, mpi_pod("worker", at, true));
+    }
+    if has_launcher {
+        books.observe(NOW, mpi_pod("launcher", 0, false));
+    }
+    let facts = books.begin(NOW);
+    (books, facts)
+}
+
+fn mpi_pod(role: &str, at: u32, is_bound: bool) -> Event {
+    let Event::Pod(mut pod) = member(at, "Running", is_bound.then_some((at, "a 0; a 1; a -"))) else {
+        panic!()
+    };
+    pod.metadata.name = Some(format!("m-{role}-{at}"));
+    pod.metadata.uid = pod.metadata.name.clone();
+    let labels =
+        [("job-name", "m".to_owned()), ("replica-type", role.to_owned()), ("replica-index", at.to_string())];
+    pod.metadata.labels =
+        Some(labels.map(|(key, text)| (format!("training.kubeflow.org/{key}"), text)).into());
+    let owner = &mut pod.metadata.owner_references.as_mut().unwrap()[0];
+    (owner.api_version, owner.kind, owner.name) = ("kubeflow.org/v1".into(), "MPIJob".into(), "m".into());
+    if role == "launcher" {
+        pod.status.phase = Some("Pending".to_owned());
+        // As the operator makes it: with a container that goes first and asks for more than the template.
+        let spec = json!({ "schedulerName": "phalanx",
+            "initContainers": [{ "name": "kubectl-delivery", "resources": { "limits": { "ephemeral-storage": "5Gi" } } }],
+            "containers": [{ "name": "c", "resources": { "limits": { "cpu": "1" } } }] });
+        pod.spec = serde_json::from_value(spec).unwrap();
+    }
+    Event::Pod(pod)
+}
+
+fn binds(books: &mut Books, name: &str) -> bool {
+    books.calls().iter().any(|call| matches!(call, Call::Bind { pod, .. } if &*pod.name == name))
+}
+
+/// It was lost with the restart, and the workers with it.
+#[test]
+fn workers_whose_launcher_has_not_come_yet_go_on_after_a_restart() {
+    let (mut books, facts) = mpi_again(false);
+    let (phase, members) = again(&facts).unwrap();
+    assert!(matches!(phase, Phase::Running { .. }), "{phase:?}");
+    assert_eq!(members.get(&2), Some(&MemberState::Running), "{members:?}");
+    // It came when all others ran, was not what its template says, and was never bound.
+    books.observe(NOW, mpi_pod("launcher", 0, false));
+    books.settle(NOW);
+    assert!(binds(&mut books, "m-launcher-0"));
+}
+
+#[test]
+fn a_launcher_that_waits_is_bound_after_a_restart() {
+    let (mut books, _) = mpi_again(true);
+    assert!(binds(&mut books, "m-launcher-0"));
 }

@@ -92,7 +92,7 @@ impl Cluster {
             .build()
             .map_err(|error| UserError::Config(error.to_string()))?;
         let (client, of_context) =
-            runtime.block_on(connect(kubeconfig, context)).map_err(UserError::Config)?;
+            runtime.block_on(connect(kubeconfig, context, None)).map_err(UserError::Config)?;
         Ok(Self { runtime, client, namespace: namespace.map_or(of_context, str::to_owned) })
     }
 

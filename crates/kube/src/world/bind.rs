@@ -1,20 +1,26 @@
 //! One pod to its node: what has to be there first, then the binding.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use phalanx_model::{FailureClass, NodeName};
 use serde_json::json;
 
-use super::call::{PAUSE, may_pass, path_of, repeat, send};
+use super::call::{ANSWER, CallError, PAUSE, may_pass, path_of, repeat, send_within};
 use super::claims;
+use super::lease::Term;
 use crate::api::Pod;
 use crate::books::{PodRef, Step, Unbound};
 
-/// Prepares what a pod needs, then binds it and writes what was decided for it onto it, in one call.
+/// Nobody asks with less time for an answer.
+const ANSWER_MIN: Duration = Duration::from_secs(1);
+
+/// Prepares what a pod needs, then binds it and writes what was decided for it onto it, in one call. Its end is known: a
+/// binding that may have happened is looked at, and tried again where it has not.
 pub(super) async fn bind(
     client: &Client,
+    term: &Term,
     pod: &PodRef,
     node: &NodeName,
     before: &[Step],
@@ -36,38 +42,65 @@ pub(super) async fn bind(
             .map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
     }
     loop {
-        let Err(error) = send(client, "POST", &path, "application/json", body.clone()).await else {
-            return Ok(());
-        };
-        match error.code() {
-            Some(404) => return Err(lost(format!("pod {} is gone", pod.name))),
-            // An earlier try may have been the one that succeeded.
-            Some(409) => {
-                if is_bound(client, pod, node).await {
-                    return Ok(());
-                }
-                return Err(lost(format!("pod {} could not be bound to {node}: {error}", pod.name)));
+        if term.is_over() {
+            return Err(lost(format!("pod {} is not bound: another leads", pod.name)));
+        }
+        let patience = until.saturating_duration_since(Instant::now()).clamp(ANSWER_MIN, ANSWER);
+        let sent = send_within(patience, client, "POST", &path, "application/json", body.clone()).await;
+        let Err(error) = sent else { return Ok(()) };
+        let is_unclear = may_pass(error.code()) || error.code() == Some(409);
+        // An earlier try may have been the one that succeeded.
+        let there =
+            if is_unclear { whereabouts(client, pod, node, until).await } else { Whereabouts::Unknown };
+        let pause = error.pause();
+        match there {
+            Whereabouts::Bound => return Ok(()),
+            Whereabouts::Free | Whereabouts::Unknown if is_unclear && Instant::now() + pause < until => {
+                tokio::time::sleep(pause).await;
             }
-            code if may_pass(code) && Instant::now() + PAUSE < until => {
-                tokio::time::sleep(error.pause()).await
-            }
-            code => {
-                if may_pass(code) && is_bound(client, pod, node).await {
-                    return Ok(());
-                }
-                return Err(lost(format!("pod {} could not be bound to {node}: {error}", pod.name)));
-            }
+            _ => return Err(lost(unbound(pod, node, &there, &error))),
         }
     }
 }
 
-async fn is_bound(client: &Client, pod: &PodRef, node: &NodeName) -> bool {
-    let Ok(text) = send(client, "GET", &path_of(pod), "application/json", Vec::new()).await else {
-        return false;
-    };
-    let there: Result<Pod, _> = serde_json::from_str(&text);
-    there
-        .is_ok_and(|there| there.uid() == &*pod.uid && there.spec.node_name.as_deref() == Some(node.as_str()))
+fn unbound(pod: &PodRef, node: &NodeName, there: &Whereabouts, error: &CallError) -> String {
+    match there {
+        Whereabouts::Gone => format!("pod {} is gone", pod.name),
+        Whereabouts::Elsewhere(other) => format!("pod {} is on {other}, and not on {node}", pod.name),
+        _ => format!("pod {} could not be bound to {node}: {error}", pod.name),
+    }
+}
+
+/// Where a pod is, as the API server says.
+enum Whereabouts {
+    Bound,
+    Elsewhere(String),
+    /// It has no node yet.
+    Free,
+    Gone,
+    Unknown,
+}
+
+async fn whereabouts(client: &Client, pod: &PodRef, node: &NodeName, until: Instant) -> Whereabouts {
+    loop {
+        let asked = send_within(ANSWER, client, "GET", &path_of(pod), "application/json", Vec::new()).await;
+        let text = match asked {
+            Ok(text) => text,
+            Err(error) if error.code() == Some(404) => return Whereabouts::Gone,
+            Err(_) if Instant::now() + PAUSE >= until => return Whereabouts::Unknown,
+            Err(error) => {
+                tokio::time::sleep(error.pause()).await;
+                continue;
+            }
+        };
+        let Ok(there) = serde_json::from_str::<Pod>(&text) else { return Whereabouts::Unknown };
+        return match there.spec.node_name.as_deref() {
+            _ if there.uid() != &*pod.uid || there.metadata.deletion_timestamp.is_some() => Whereabouts::Gone,
+            Some(at) if at == node.as_str() => Whereabouts::Bound,
+            Some(other) => Whereabouts::Elsewhere(other.to_owned()),
+            None => Whereabouts::Free,
+        };
+    }
 }
 
 /// Makes one thing ready for a pod; why that was not possible.

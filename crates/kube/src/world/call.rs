@@ -15,6 +15,7 @@ use super::bind::bind;
 use super::claims;
 use super::desk::Message;
 use super::explain::Explainer;
+use super::lease::Term;
 use super::serve::Metrics;
 use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
 use crate::gang::Suspend;
@@ -29,9 +30,12 @@ pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
 /// Between two tries.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// The same, whatever a server asks for: what waits longer is decided anew.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Caller {
     client: Client,
+    term: Term,
     desk: Sender<Message>,
     /// From the decision to the last try of a binding.
     binding: Duration,
@@ -42,10 +46,17 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(client: Client, desk: Sender<Message>, binding: Duration, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        client: Client,
+        term: Term,
+        desk: Sender<Message>,
+        binding: Duration,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             explainer: Explainer::new(client.clone()),
             client,
+            term,
             desk,
             binding,
             bindings: Arc::new(Semaphore::new(BINDINGS)),
@@ -54,19 +65,23 @@ impl Caller {
         }
     }
 
-    /// Makes calls in the order in which they come, many at once, until nobody sends any more.
+    /// Makes calls in the order in which they come, many at once, until nobody sends any more, or another may lead.
     pub(super) async fn run(self, mut calls: mpsc::UnboundedReceiver<Call>) {
         while let Some(call) = calls.recv().await {
+            if self.term.is_over() {
+                return;
+            }
             match call {
                 Call::Bind { pod, node, member, before, annotations } => {
                     // Waiting here keeps the pods of one gang together.
                     let Ok(permit) = Arc::clone(&self.bindings).acquire_owned().await else { return };
                     self.explainer.forget(&pod);
-                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    let (client, term) = (self.client.clone(), self.term.clone());
+                    let desk = self.desk.clone();
                     let (begun, metrics) = (Instant::now(), self.metrics.clone());
                     let until = begun + self.binding;
                     tokio::spawn(async move {
-                        let result = bind(&client, &pod, &node, &before, annotations, until).await;
+                        let result = bind(&client, &term, &pod, &node, &before, annotations, until).await;
                         drop(permit);
                         metrics.bound(if result.is_ok() { "bound" } else { "failed" }, begun.elapsed());
                         answer(&desk, member, result);
@@ -74,10 +89,11 @@ impl Caller {
                 }
                 Call::Stop { pods, suspend, evict, note } => {
                     let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
-                    let client = self.client.clone();
+                    let (client, term) = (self.client.clone(), self.term.clone());
                     let desk = self.desk.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = stop(&client, &pods, suspend.as_ref(), evict, &note).await {
+                        if let Err(error) = stop(&client, &term, &pods, suspend.as_ref(), evict, &note).await
+                        {
                             let _ = desk.send(Message::Trouble(error));
                         }
                         drop(permit);
@@ -132,6 +148,7 @@ fn answer(desk: &Sender<Message>, member: MemberId, result: Result<(), Unbound>)
 /// Takes the pods of a gang away: by their owner where that costs it nothing, and otherwise one by one.
 async fn stop(
     client: &Client,
+    term: &Term,
     pods: &[PodRef],
     suspend: Option<&Suspend>,
     evict: bool,
@@ -151,6 +168,9 @@ async fn stop(
         }
     }
     for pod in pods {
+        if term.is_over() {
+            return Err(format!("{} stays: another leads", pod.name));
+        }
         take_away(client, pod, evict, false).await.map_err(|error| format!("{} stays: {error}", pod.name))?;
     }
     Ok(())
@@ -245,14 +265,26 @@ impl CallError {
 
     pub(super) fn pause(&self) -> Duration {
         match self {
-            Self::Refused { after: Some(after), .. } => *after,
+            Self::Refused { after: Some(after), .. } => (*after).min(PAUSE_MAX),
             _ => PAUSE,
         }
     }
 }
 
 /// One request. Longer than [`ANSWER`] nobody waits for one.
-pub(super) async fn send(
+async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content: &str,
+    body: Vec<u8>,
+) -> Result<String, CallError> {
+    send_within(ANSWER, client, method, path, content, body).await
+}
+
+/// The same with less patience.
+pub(super) async fn send_within(
+    patience: Duration,
     client: &Client,
     method: &str,
     path: &str,
@@ -272,7 +304,7 @@ pub(super) async fn send(
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if code < 300 { Ok(text) } else { Err(CallError::Refused { code, message: said(&text), after }) }
     };
-    tokio::time::timeout(ANSWER, answer).await.unwrap_or(Err(CallError::Late(ANSWER)))
+    tokio::time::timeout(patience, answer).await.unwrap_or(Err(CallError::Late(patience)))
 }
 
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {

@@ -52,7 +52,7 @@ pub(super) struct Desk {
     pub(super) unlisted: Vec<&'static str>,
     pub(super) metrics: Metrics,
     pub(super) is_ready: Arc<AtomicBool>,
-    /// Queues are resources here.
+    /// Queues are resources here, and there is one that has a status.
     pub(super) has_queues: bool,
     /// Nothing until this process leads.
     pub(super) epoch: Option<Epoch>,
@@ -151,7 +151,10 @@ impl Desk {
 
     fn take(&mut self, message: Message) -> Result<Vec<Input>, String> {
         match message {
-            Message::Event(event) => self.books.observe(unix_now(), event),
+            Message::Event(event) => {
+                self.has_queues |= matches!(event, Event::Queue(_));
+                self.books.observe(unix_now(), event);
+            }
             Message::Listed(list) => self.unlisted.retain(|known| *known != list),
             Message::Orders(orders) => {
                 for (_, order, cause) in &orders {

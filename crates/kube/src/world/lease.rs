@@ -4,6 +4,9 @@
 //! successor takes it when it has not changed for its whole length *by its own clock*, and then waits once more for as
 //! long as a call of the old leader may still be on its way.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -23,26 +26,45 @@ pub struct LeaseSettings {
     pub renew: Duration,
 }
 
-/// Waits until this process leads. What it returns has to be renewed.
-///
-/// `calls`: as long as a call of an old leader may still be on its way.
-pub(super) async fn acquire(
-    client: &Client,
-    settings: &LeaseSettings,
-    calls: Duration,
-    say: impl Fn(&str),
-) -> Held {
+/// For how long a process may begin calls: as long as nobody else can have the lease, by its own clock. A process that was
+/// stopped for a while, or was not told in time that the lease is lost, sees here that it is too late.
+#[derive(Clone)]
+pub(super) struct Term {
+    since: Instant,
+    /// Milliseconds from `since`.
+    until_ms: Arc<AtomicU64>,
+}
+
+impl Term {
+    pub(super) fn endless() -> Self {
+        Self { since: Instant::now(), until_ms: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.since.elapsed().as_millis() >= u128::from(self.until_ms.load(Ordering::Acquire))
+    }
+
+    fn lasts_until(&self, at: Instant) {
+        let until = at.saturating_duration_since(self.since).as_millis();
+        self.until_ms.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
+    }
+}
+
+/// One request about the lease. It is asked again so often that nobody has to wait long for an answer.
+async fn within<T>(patience: Duration, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = |_| Err(Error::Service("no answer in time".into()));
+    tokio::time::timeout(patience, request).await.unwrap_or_else(late)
+}
+
+/// Waits until this process has the lease. What it returns has to be renewed, and before anything is decided, calls of
+/// another may have to run out.
+pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl Fn(&str)) -> Held {
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
     // The version of the lease when it last changed, and when that was seen.
     let mut seen: Option<(String, Instant)> = None;
     loop {
-        match attempt(&api, settings, &mut seen).await {
-            Ok(Some(held)) => {
-                if held.follows_another {
-                    tokio::time::sleep(calls).await;
-                }
-                return held;
-            }
+        match within(settings.length, attempt(&api, settings, &mut seen)).await {
+            Ok(Some(held)) => return held,
             Ok(None) => {}
             // Somebody was quicker.
             Err(Error::Api(status)) if status.code == 409 => {}
@@ -57,38 +79,51 @@ pub(super) struct Held {
     lease: Lease,
     /// Leaders so far, this one included: what an order of an older one is known by.
     pub(super) transitions: u64,
-    follows_another: bool,
+    /// Calls of that one may still be on their way.
+    pub(super) follows_another: bool,
+    /// When it was asked for: it ends so long after that.
+    asked: Instant,
 }
 
 impl Held {
     /// Renews it until that fails for so long that another may lead.
-    pub(super) async fn keep(mut self, client: Client, settings: LeaseSettings) -> String {
+    pub(super) async fn keep(mut self, client: Client, settings: LeaseSettings, term: Term) -> String {
         let api: Api<Lease> = Api::namespaced(client, &settings.namespace);
-        let mut renewed = Instant::now();
         loop {
+            term.lasts_until(self.asked + settings.length);
             tokio::time::sleep(settings.renew).await;
-            let mut next = self.lease.clone();
-            spec(&mut next).renew_time = Some(MicroTime(jiff::Timestamp::now()));
-            let asked = Instant::now();
-            let parameters = PostParams::default();
-            let answer = api.replace(&settings.name, &parameters, &next);
-            let left = settings.length.saturating_sub(renewed.elapsed());
-            match tokio::time::timeout(left, answer).await {
-                Ok(Ok(lease)) => (self.lease, renewed) = (lease, asked),
-                Ok(Err(Error::Api(status))) if status.code == 409 => match api.get(&settings.name).await {
-                    Ok(lease) if holder(&lease) == Some(&*settings.holder) => self.lease = lease,
-                    Ok(lease) => {
-                        let other = holder(&lease).unwrap_or("nobody").to_owned();
-                        return format!("{other} has the lease");
-                    }
-                    Err(_) => {}
-                },
-                Ok(Err(_)) => {}
-                Err(_) => return "the lease could not be renewed in time".to_owned(),
+            let left = settings.length.saturating_sub(self.asked.elapsed());
+            match within(left, self.renew(&api, &settings)).await {
+                Ok(None) => {}
+                Ok(Some(other)) => return format!("{other} has the lease"),
+                Err(_) if self.asked.elapsed() >= settings.length => {
+                    return "the lease could not be renewed in time".to_owned();
+                }
+                // Asked again at once it would be refused again.
+                Err(_) => {}
             }
-            if renewed.elapsed() >= settings.length {
-                return "the lease could not be renewed in time".to_owned();
+        }
+    }
+
+    /// Asks once; who else has it.
+    async fn renew(&mut self, api: &Api<Lease>, settings: &LeaseSettings) -> Result<Option<String>, Error> {
+        let mut next = self.lease.clone();
+        spec(&mut next).renew_time = Some(MicroTime(jiff::Timestamp::now()));
+        let asked = Instant::now();
+        match api.replace(&settings.name, &PostParams::default(), &next).await {
+            Ok(lease) => {
+                (self.lease, self.asked) = (lease, asked);
+                Ok(None)
             }
+            Err(Error::Api(status)) if status.code == 409 => {
+                let lease = api.get(&settings.name).await?;
+                if holder(&lease) != Some(&*settings.holder) {
+                    return Ok(Some(holder(&lease).unwrap_or("nobody").to_owned()));
+                }
+                self.lease = lease;
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -109,12 +144,13 @@ async fn attempt(
     settings: &LeaseSettings,
     seen: &mut Option<(String, Instant)>,
 ) -> Result<Option<Held>, Error> {
+    let asked = Instant::now();
     let Some(lease) = api.get_opt(&settings.name).await? else {
         let metadata = ObjectMeta { name: Some(settings.name.clone()), ..ObjectMeta::default() };
         let mut lease = Lease { metadata, spec: None };
         claim(&mut lease, settings);
         let lease = api.create(&PostParams::default(), &lease).await?;
-        return Ok(Some(Held { lease, transitions: 1, follows_another: false }));
+        return Ok(Some(Held { lease, transitions: 1, follows_another: false, asked }));
     };
     let version = lease.metadata.resource_version.clone().unwrap_or_default();
     if seen.as_ref().is_none_or(|(known, _)| *known != version) {
@@ -125,7 +161,9 @@ async fn attempt(
     let length = held.map_or(settings.length, Duration::from_secs);
     let has_holder = holder(&lease).is_some_and(|holder| !holder.is_empty());
     let is_over = seen.as_ref().is_some_and(|(_, since)| since.elapsed() >= length);
-    if has_holder && !is_over {
+    // An earlier claim may have been the one that succeeded, without an answer.
+    let is_own = holder(&lease) == Some(&*settings.holder);
+    if has_holder && !is_over && !is_own {
         return Ok(None);
     }
     let mut next = lease;
@@ -134,7 +172,7 @@ async fn attempt(
     let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
     let transitions = u64::try_from(transitions).unwrap_or(0).saturating_add(1);
     // One that gave it back may have had calls on their way as well.
-    Ok(Some(Held { lease, transitions, follows_another: true }))
+    Ok(Some(Held { lease, transitions, follows_another: true, asked }))
 }
 
 fn claim(lease: &mut Lease, settings: &LeaseSettings) {
@@ -166,4 +204,20 @@ pub fn unique_holder() -> String {
         .unwrap_or_else(|_| "host".to_owned());
     let now = jiff::Timestamp::now().as_nanosecond();
     format!("{host}_{}_{now:x}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_begin_only_as_long_as_nobody_else_can_lead() {
+        let term = Term::endless();
+        assert!(!term.is_over());
+        let now = Instant::now();
+        term.lasts_until(now + Duration::from_secs(3_600));
+        assert!(!term.is_over());
+        term.lasts_until(now);
+        assert!(term.is_over());
+    }
 }

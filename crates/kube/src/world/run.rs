@@ -19,12 +19,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::call::{self, Caller};
 use super::desk::{Desk, KubeWorld, Message};
-use super::lease::LeaseSettings;
+use super::lease::{LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::{devices, lease, watch};
 use crate::books::{Books, Options};
 use crate::crd;
-use crate::gang::{Source, is_owner_of_owners};
+use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
 use crate::user::connect;
 
 /// How a scheduler is to run.
@@ -61,10 +61,11 @@ pub enum SchedulerError {
 /// When leadership is lost, or something has to be begun anew, see [`SchedulerError`].
 pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let start = |error: std::io::Error| SchedulerError::Start(error.to_string());
+    // One worker does thousands of calls a second; a second one mostly wakes the first.
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(start)?;
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(start)?;
     let client = runtime
-        .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref()))
+        .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref(), Some(SILENCE)))
         .map_err(SchedulerError::Config)?
         .0;
     let (sender, messages) = mpsc::channel();
@@ -74,11 +75,11 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         watch_core(&client, &sender)
     };
     let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
-    let has_queues = found.own.iter().any(|kind| kind == "Queue");
     {
         let _inside = runtime.enter();
         watch_found(&client, found, &sender, &mut unlisted);
     }
+    runtime.spawn(watch_new(client.clone(), sender.clone(), unlisted.clone()));
     let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
@@ -97,12 +98,13 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         unlisted,
         metrics: metrics.clone(),
         is_ready,
-        has_queues,
+        has_queues: false,
         epoch: None,
         is_new: false,
         reported: Instant::now(),
     };
-    runtime.spawn(lead(client.clone(), settings.lease.clone(), call::ANSWER, sender.clone()));
+    let term = Term::endless();
+    runtime.spawn(lead(client.clone(), settings.lease.clone(), term.clone(), sender.clone()));
     runtime.spawn(end_in_order(sender.clone()));
     let (epoch, facts) = match desk.gather() {
         Ok(begun) => begun,
@@ -114,7 +116,9 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
     {
         let _inside = runtime.enter();
-        tokio::spawn(Caller::new(client.clone(), sender.clone(), settings.binding, metrics).run(receiver));
+        tokio::spawn(
+            Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics).run(receiver),
+        );
     }
     let engine = Engine::new(epoch, EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
@@ -135,6 +139,12 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     Ok(())
 }
 
+/// Between two looks at what is served.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+
+/// A connection on which nothing comes for so long is dead: lists are in pages, and watches end before.
+const SILENCE: Duration = Duration::from_secs(75);
+
 /// Why it stopped, where somebody asked it to.
 const TOLD: &str = "told to stop";
 
@@ -150,11 +160,22 @@ async fn end_in_order(desk: mpsc::Sender<Message>) {
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
-async fn lead(client: Client, settings: Option<LeaseSettings>, calls: Duration, desk: mpsc::Sender<Message>) {
+async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk: mpsc::Sender<Message>) {
     let Some(settings) = settings else { return drop(desk.send(Message::Leads(Epoch(1)))) };
-    let held = lease::acquire(&client, &settings, calls, say).await;
-    let _ = desk.send(Message::Leads(Epoch(held.transitions)));
-    let why = held.keep(client, settings).await;
+    let held = lease::acquire(&client, &settings, say).await;
+    let (leaders, follows_another) = (held.transitions, held.follows_another);
+    // It is kept while the calls of an old leader run out.
+    let decides = async {
+        if follows_another {
+            tokio::time::sleep(call::ANSWER).await;
+        }
+        let _ = desk.send(Message::Leads(Epoch(leaders)));
+        std::future::pending::<String>().await
+    };
+    let why = tokio::select! {
+        why = held.keep(client, settings, term) => why,
+        why = decides => why,
+    };
     let _ = desk.send(Message::Stop(why));
 }
 
@@ -169,10 +190,19 @@ struct Kinds {
 }
 
 async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
-    // In two calls, where the server can answer so.
-    let discovery = match Discovery::new(client.clone()).run_aggregated().await {
+    // Not all groups: of those that others serve by servers of their own some are always down.
+    let groups: BTreeSet<&str> = KINDS
+        .iter()
+        .map(|kind| kind.group)
+        .chain(suspendable().map(|(group, _)| group))
+        .chain([crd::GROUP])
+        .collect();
+    let groups: Vec<&str> = groups.into_iter().collect();
+    let discovery = || Discovery::new(client.clone()).filter(&groups);
+    // In one call, where the server can answer so.
+    let discovery = match discovery().run_aggregated().await {
         Ok(discovery) => discovery,
-        Err(_) => Discovery::new(client.clone()).run().await?,
+        Err(_) => discovery().run().await?,
     };
     let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new(), devices: BTreeSet::new() };
     for group in discovery.groups() {
@@ -199,7 +229,7 @@ fn watch_core(client: &Client, desk: &mpsc::Sender<Message>) -> Vec<&'static str
     lists
 }
 
-/// The same for what this one serves.
+/// The same for what this one serves, as far as it is not watched yet.
 fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, lists: &mut Vec<&'static str>) {
     for kind in &kinds.own {
         match kind.as_str() {
@@ -221,9 +251,22 @@ fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, list
         }
     }
     for kind in kinds.gangs {
-        // As many as there are kinds, for as long as the process lives.
-        let list: &'static str = format!("{}.{}", kind.plural, kind.group).leak();
-        begin(list, watch::objects(client, &kind), desk, lists);
+        let list = format!("{}.{}", kind.plural, kind.group);
+        if !lists.contains(&&*list) {
+            // As many as there are kinds, for as long as the process lives.
+            begin(list.leak(), watch::objects(client, &kind), desk, lists);
+        }
+    }
+}
+
+/// What is served only later, because its operator is installed after this process began, is watched from then on.
+async fn watch_new(client: Client, desk: mpsc::Sender<Message>, mut lists: Vec<&'static str>) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match kinds(&client).await {
+            Ok(kinds) => watch_found(&client, kinds, &desk, &mut lists),
+            Err(error) => drop(desk.send(Message::Trouble(format!("kinds that are served: {error}")))),
+        }
     }
 }
 
@@ -235,8 +278,10 @@ fn begin<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    lists.push(list);
-    tokio::spawn(watch::watch(api, list, desk.clone(), convert));
+    if !lists.contains(&list) {
+        lists.push(list);
+        tokio::spawn(watch::watch(api, list, desk.clone(), convert));
+    }
 }
 
 /// For whoever reads the log.

@@ -18,18 +18,30 @@ use crate::{api, crd};
 /// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
 const PAGE: u32 = 500;
 
+/// How long one watch lasts, in seconds. One whose connection died without a word is noticed 5 s after that.
+const WATCH_S: u32 = 60;
+
 /// Watches all objects of one kind until the desk is gone. `list` is told once the first list is complete.
 pub(super) async fn watch<K>(api: Api<K>, list: &'static str, desk: Sender<Message>, convert: Convert<K>)
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let config = watcher::Config::default().page_size(PAGE);
+    let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_S);
     let mut events = watcher(api, config).default_backoff().boxed();
     // By namespace and name, with what tells two of one name apart.
     let mut known: HashMap<Key, String> = HashMap::new();
     let mut seen: Option<HashMap<Key, String>> = None;
     let mut is_listed = false;
     while let Some(event) = events.next().await {
+        // While nobody watched, another may have taken the name of one that went: that one goes first.
+        if let Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) = &event {
+            let (key, uid) = key_of(object);
+            let before = known.insert(key.clone(), uid.clone()).filter(|before| *before != uid);
+            let lost = before.map(|before| Message::Event((convert.lost)(&key, &before)));
+            if lost.is_some_and(|lost| desk.send(lost).is_err()) {
+                return;
+            }
+        }
         let message = match event {
             Ok(watcher::Event::Init) => {
                 seen = Some(HashMap::new());
@@ -42,7 +54,7 @@ where
             }
             Ok(watcher::Event::InitDone) => {
                 let now = seen.take().unwrap_or_default();
-                let gone = known.iter().filter(|(key, uid)| now.get(*key) != Some(*uid));
+                let gone = known.iter().filter(|(key, _)| !now.contains_key(*key));
                 let gone: Vec<Message> =
                     gone.map(|(key, uid)| Message::Event((convert.lost)(key, uid))).collect();
                 known = now;
@@ -54,11 +66,7 @@ where
                 }
                 Message::Listed(list)
             }
-            Ok(watcher::Event::Apply(object)) => {
-                let (key, uid) = key_of(&object);
-                known.insert(key, uid);
-                Message::Event((convert.there)(object))
-            }
+            Ok(watcher::Event::Apply(object)) => Message::Event((convert.there)(object)),
             Ok(watcher::Event::Delete(object)) => {
                 let (key, uid) = key_of(&object);
                 known.remove(&key);
@@ -180,3 +188,64 @@ pub(super) fn objects(client: &Client, kind: &ApiResource) -> (Api<Typed>, Conve
 }
 
 type Typed = DynamicObject;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn list(uid: &str) -> Value {
+        let node = json!({ "metadata": { "name": "a", "uid": uid, "resourceVersion": "1" } });
+        json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [node] })
+    }
+
+    /// Two lists of one node each, by the same name; the watch between them is told that it is too late.
+    fn client() -> Client {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch"));
+            let expired = json!({ "type": "ERROR", "object": {
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
+                "reason": "Expired", "message": "too old",
+            } });
+            let text = match is_watch {
+                true => format!("{expired}\n"),
+                false => {
+                    list(if lists.fetch_add(1, Ordering::SeqCst) == 0 { "old" } else { "new" }).to_string()
+                }
+            };
+            async move { Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(text.into_bytes()))) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// The old one was told as gone after the new one was there, by its name: then there was none.
+    #[test]
+    fn what_came_by_the_same_name_while_nobody_watched_is_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (sender, messages) = std::sync::mpsc::channel();
+        let (api, convert) = nodes(&runtime.block_on(async { client() }));
+        let watching = runtime.spawn(watch(api, "nodes", sender, convert));
+        let mut told = Vec::new();
+        runtime.block_on(async {
+            // Far longer than two lists take.
+            for _ in 0..1_000 {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                told.extend(messages.try_iter().filter_map(|message| match message {
+                    Message::Event(Event::Node(node)) => Some(node.metadata.uid.clone().unwrap_or_default()),
+                    Message::Event(Event::NodeGone(name)) => Some(format!("no {name}")),
+                    _ => None,
+                }));
+                if told.len() >= 3 {
+                    break;
+                }
+            }
+        });
+        watching.abort();
+        assert_eq!(told[..3], ["old", "no a", "new"], "{told:?}");
+    }
+}

@@ -11,8 +11,8 @@ use phalanx_model::{DeviceMask, Placement};
 
 use crate::cluster::Files;
 use crate::daemon::Daemon;
-use crate::stage::Stage;
 use crate::{Check, Settings};
+use phalanx_examples::stage::Stage;
 
 /// One line of the final table.
 struct Line {

@@ -10,7 +10,7 @@ use phalanx_local::{Paths, client};
 use phalanx_model::{JobId, MemberId, Owner, Timestamp};
 use phalanx_spec::{JobFile, SubmitContext};
 
-use crate::stage::Stage;
+use phalanx_examples::stage::Stage;
 
 /// How long anything may take before the demo gives up. Nothing here depends on speed.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -6,7 +6,6 @@
 mod acts;
 mod cluster;
 mod daemon;
-mod stage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +13,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use daemon::Daemon;
-use stage::Stage;
+use phalanx_examples::stage::Stage;
 
 #[derive(Debug, Parser)]
 #[command(name = "demo", version, about = "Phalanx on two declared 8-GPU nodes, with real processes")]
@@ -38,7 +37,7 @@ type Check = Result<(), String>;
 
 fn main() -> ExitCode {
     let settings = Settings::parse();
-    let stage = Stage::new();
+    let stage = Stage::of_stdout();
     match run(&settings, &stage) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

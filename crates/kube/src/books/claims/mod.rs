@@ -27,7 +27,7 @@ use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
-use phalanx_model::{NodeName, ResourceName};
+use phalanx_model::{NodeName, ResourceName, Timestamp};
 
 use super::nodes::NodeBook;
 use super::sets::Condition;
@@ -371,13 +371,23 @@ impl ClaimBook {
     }
 
     /// What follows from all that was observed and decided since the last time.
-    pub(crate) fn refresh(&mut self, nodes: &NodeBook, is_wanted: impl Fn(&Condition) -> bool) -> Refreshed {
+    pub(crate) fn refresh(
+        &mut self,
+        now: Timestamp,
+        nodes: &NodeBook,
+        is_wanted: impl Fn(&Condition) -> bool,
+    ) -> Refreshed {
         let stale: BTreeSet<NodeName> = match std::mem::take(&mut self.are_all_stale) {
             true => nodes.iter().map(|(name, _)| name.clone()).collect(),
             false => std::mem::take(&mut self.stale),
         };
         self.stale.clear();
         let mut touched = std::mem::take(&mut self.touched);
+        for (condition, shape) in &mut self.shapes {
+            if shape.forgive(now) {
+                self.reviewed.insert(Arc::clone(condition));
+            }
+        }
         let reviewed = std::mem::take(&mut self.reviewed);
         let mut refreshed = Refreshed { is_news: std::mem::take(&mut self.is_news), ..Refreshed::default() };
         if stale.is_empty() && touched.is_empty() && reviewed.is_empty() {
@@ -422,6 +432,11 @@ impl ClaimBook {
 
     pub(crate) fn awaiting(&self) -> Vec<GangKey> {
         self.awaiting.iter().cloned().collect()
+    }
+
+    /// When [`ClaimBook::refresh`] is to be called at the latest.
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
+        self.shapes.values().filter_map(Shape::forgives_at).min()
     }
 
     /// A claim as it is now.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
-use phalanx_model::{NodeName, ResourceName};
+use phalanx_model::{NodeName, ResourceName, Timestamp};
 
 use super::ask::{Asked, hex};
 use crate::api;
@@ -12,6 +12,9 @@ use crate::dra::{DeviceId, Inventory, is_reached_by};
 
 /// Devices that are tried on one node before it counts as none that can serve: every node is asked.
 const TRIED_MAX: u32 = 10_000;
+
+/// How long nobody is sent to a node that did not serve as expected, where nothing changes there.
+const SPOILED_MS: u64 = 5_000;
 
 /// Different reasons that are said of an ask that no node can serve.
 const REASONS_MAX: usize = 3;
@@ -24,8 +27,8 @@ pub(crate) struct Shape {
     /// Where counting accelerators is not enough: how many more pods fit is counted under this name.
     pub(crate) counted: Option<ResourceName>,
     fits: BTreeMap<NodeName, Result<Fit, Arc<str>>>,
-    /// Nodes that should have served and did not, until something changes there.
-    spoiled: BTreeSet<NodeName>,
+    /// Nodes that should have served and did not, until then; nothing where that is not known yet.
+    spoiled: BTreeMap<NodeName, Option<Timestamp>>,
 }
 
 /// What a node would give were it free.
@@ -47,7 +50,7 @@ impl Shape {
         nodes: impl Iterator<Item = (&'n NodeName, &'n api::Node)>,
     ) -> Self {
         let fits = nodes.map(|(name, node)| (name.clone(), fit(&asked, inventory, node))).collect();
-        let mut shape = Self { asked, devices: 0, counted: None, fits, spoiled: BTreeSet::new() };
+        let mut shape = Self { asked, devices: 0, counted: None, fits, spoiled: BTreeMap::new() };
         shape.settle();
         shape
     }
@@ -69,7 +72,7 @@ impl Shape {
     /// Looks at a node again; whether that changed anything.
     pub(crate) fn look(&mut self, inventory: &Inventory, name: &NodeName, node: Option<&api::Node>) -> bool {
         let fit = node.map(|node| fit(&self.asked, inventory, node));
-        let is_news = self.fits.get(name) != fit.as_ref() || self.spoiled.remove(name);
+        let is_news = self.fits.get(name) != fit.as_ref() || self.unspoil(name);
         match fit {
             Some(fit) => drop(self.fits.insert(name.clone(), fit)),
             None => drop(self.fits.remove(name)),
@@ -83,18 +86,30 @@ impl Shape {
 
     /// A node did not serve it, against what was to be expected.
     pub(crate) fn spoil(&mut self, name: &NodeName) {
-        self.spoiled.insert(name.clone());
+        self.spoiled.insert(name.clone(), None);
     }
 
     /// Something that claims hold changed there; whether that makes it one that may serve again.
     pub(crate) fn unspoil(&mut self, name: &NodeName) -> bool {
-        self.spoiled.remove(name)
+        self.spoiled.remove(name).is_some()
+    }
+
+    /// Lets nodes serve again that did not a while ago; whether there were such.
+    pub(crate) fn forgive(&mut self, now: Timestamp) -> bool {
+        let before = self.spoiled.len();
+        self.spoiled.retain(|_, until| *until.get_or_insert(now.plus(SPOILED_MS)) > now);
+        self.spoiled.len() < before
+    }
+
+    /// When the first of them may serve again.
+    pub(crate) fn forgives_at(&self) -> Option<Timestamp> {
+        self.spoiled.values().flatten().min().copied()
     }
 
     /// The nodes that can serve it, all in the same way.
     pub(crate) fn nodes(&self) -> BTreeSet<NodeName> {
         let can = |(name, fit): &(&NodeName, &Result<Fit, Arc<str>>)| {
-            fit.as_ref().is_ok_and(|fit| fit.devices == self.devices) && !self.spoiled.contains(*name)
+            fit.as_ref().is_ok_and(|fit| fit.devices == self.devices) && !self.spoiled.contains_key(*name)
         };
         self.fits.iter().filter(can).map(|(name, _)| name.clone()).collect()
     }

@@ -6,35 +6,42 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use owo_colors::{OwoColorize, Stream::Stdout};
 
-pub(crate) struct Stage {
+/// Where a demo speaks: standard output, with colours and a bar where it is a terminal.
+#[derive(Debug)]
+pub struct Stage {
     terminal: bool,
 }
 
 /// Something that is being waited for.
-pub(crate) struct Wait {
+#[derive(Debug)]
+pub struct Wait {
     bar: Option<ProgressBar>,
 }
 
 impl Stage {
-    pub(crate) fn new() -> Self {
+    #[must_use]
+    pub fn of_stdout() -> Self {
         Self { terminal: std::io::stdout().is_terminal() && std::io::stderr().is_terminal() }
     }
 
-    pub(crate) fn title(&self, text: &str) {
+    /// A heading.
+    pub fn title(&self, text: &str) {
         println!("\n{}", text.if_supports_color(Stdout, |t| t.bold()));
         println!("{}", "─".repeat(text.chars().count().min(100)));
     }
 
-    pub(crate) fn say(&self, text: &str) {
+    /// A sentence.
+    pub fn say(&self, text: &str) {
         println!("{text}");
     }
 
     /// A fact that was just checked.
-    pub(crate) fn holds(&self, text: &str) {
+    pub fn holds(&self, text: &str) {
         println!("  {} {text}", "✔".if_supports_color(Stdout, |t| t.green()));
     }
 
-    pub(crate) fn command(&self, line: &str) {
+    /// A command as a user would type it; what it prints follows.
+    pub fn command(&self, line: &str) {
         println!(
             "\n{} {}",
             "$".if_supports_color(Stdout, |t| t.dimmed()),
@@ -42,12 +49,13 @@ impl Stage {
         );
     }
 
-    pub(crate) fn failed(&self, why: &str) {
+    /// Why it did not come out as promised.
+    pub fn failed(&self, why: &str) {
         println!("\n{} {why}", "✘ the demo failed:".if_supports_color(Stdout, |t| t.red()));
     }
 
     /// A bar on a terminal, a plain line elsewhere.
-    pub(crate) fn wait(&self, what: &str, length: Option<u64>) -> Wait {
+    pub fn wait(&self, what: &str, length: Option<u64>) -> Wait {
         if !self.terminal {
             println!("  … {what}");
             return Wait { bar: None };
@@ -66,7 +74,8 @@ impl Stage {
 }
 
 impl Wait {
-    pub(crate) fn at(&self, position: u64) {
+    /// How far it is.
+    pub fn at(&self, position: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(position);
         }

@@ -1,0 +1,65 @@
+//! Gangs that have more pods than they need at least: they go on without one that cannot be bound, or that nobody makes
+//! again.
+
+use std::sync::Arc;
+
+use phalanx_model::{Exit, Input, MemberId};
+
+use super::gang::{Gang, Member};
+use super::{Books, Call};
+
+impl Books {
+    /// Lets the gang of a rank go on without it, if the others are enough: of all, and of its role. Whether they are.
+    ///
+    /// The place stays its own, for a pod that comes later.
+    pub(super) fn spare(&mut self, id: MemberId) -> bool {
+        let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return false };
+        let Ok(Some(spec)) = self.spec(&key) else { return false };
+        let Some(Gang { job: Some(submitted), .. }) = self.gangs.get_mut(&key) else { return false };
+        let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == id.attempt) else { return false };
+        let rank = id.rank as usize;
+        let Some(role) = submitted.seats.get(rank).map(|seat| seat.role.clone()) else { return false };
+        let others = submitted.seats.iter().zip(&run.members).enumerate();
+        let rest = others.filter(|(at, (_, member))| *at != rank && **member != Member::Spared);
+        let (mut of_all, mut of_role) = (0_u32, 0_u32);
+        for (_, (seat, _)) in rest {
+            of_all += 1;
+            of_role += u32::from(seat.role == role);
+        }
+        let role_min = spec.role(role.as_deref().unwrap_or_default()).map_or(spec.min, |role| role.min);
+        if of_all < spec.min || of_role < role_min || run.stops.is_some() {
+            return false;
+        }
+        let Some(member) = run.members.get_mut(rank) else { return false };
+        let was_awaited = matches!(member, Member::Placed | Member::Binding);
+        *member = Member::Spared;
+        if was_awaited {
+            self.facts.push(Input::MemberReady { member: id });
+        }
+        true
+    }
+
+    /// On the pod that its gang goes on without.
+    pub(super) fn explain_spared(&mut self, id: MemberId, why: &str) {
+        let Some(gang) = self.jobs.get(&id.gang.job).and_then(|key| self.gangs.get(key)) else { return };
+        let seat = gang.job.as_ref().and_then(|job| job.seats.get(id.rank as usize));
+        let pods: Vec<_> = seat.and_then(|seat| gang.pod_ref(seat.pod.as_ref()?)).into_iter().collect();
+        let message: Arc<str> = format!("its gang has started without it: {why}").into();
+        self.calls.push(Call::Explain { pods, message });
+    }
+
+    /// Ranks that were spared end with the last of the others.
+    pub(super) fn end_spared(&mut self, id: MemberId) {
+        let Some(run) = self.run_mut(id) else { return };
+        if !run.members.iter().all(|member| matches!(member, Member::Exited | Member::Spared)) {
+            return;
+        }
+        let spared = (0..).zip(&mut run.members).filter_map(|(rank, member)| {
+            let was = std::mem::replace(member, Member::Exited);
+            (was == Member::Spared).then_some(MemberId { rank, ..id })
+        });
+        let spared: Vec<MemberId> = spared.collect();
+        self.facts
+            .extend(spared.into_iter().map(|member| Input::MemberExited { member, exit: Exit::succeeded() }));
+    }
+}

@@ -1,0 +1,98 @@
+//! Pods of ours that are bound where their gang has no place: by a leader whose time was over, or by a call whose answer
+//! came too late. They hold what they hold, and their gang does not start before they are gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use phalanx_model::{DeviceMask, NodeName, Slot};
+
+use super::gang::{Gang, Pod};
+use super::{Books, Call};
+use crate::gang::GangKey;
+use crate::judge::Requirements;
+
+/// What a stray holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stray {
+    pub(crate) node: NodeName,
+    pub(crate) devices: DeviceMask,
+    pub(crate) requirements: Arc<Requirements>,
+}
+
+impl Gang {
+    /// Bound pods that have no rank there.
+    fn strays_now(&self) -> BTreeMap<Arc<str>, Stray> {
+        let submitted = self.job.as_ref();
+        let placed = submitted.and_then(|job| Some((&job.seats, &job.run.as_ref()?.placement.slots)));
+        let at_home: BTreeMap<&Arc<str>, &Slot> = placed
+            .into_iter()
+            .flat_map(|(seats, slots)| seats.iter().zip(slots))
+            .filter_map(|(seat, slot)| Some((seat.pod.as_ref()?, slot)))
+            .collect();
+        let stray = |(name, pod): (&Arc<str>, &Pod)| {
+            let known = &pod.known;
+            let node = known.node.as_ref().filter(|_| !known.is_over())?;
+            if at_home.get(name).is_some_and(|slot| known.is_at(slot)) {
+                return None;
+            }
+            let devices = known.noted.as_ref().map_or(DeviceMask::EMPTY, |note| note.devices);
+            let requirements = Arc::clone(&known.requirements);
+            Some((Arc::clone(name), Stray { node: node.clone(), devices, requirements }))
+        };
+        self.pods.iter().filter_map(stray).collect()
+    }
+}
+
+/// Whether it may be taken away. Pods of a gang too large to say on each where all are may be the whole of it.
+fn is_made_again(pod: &Pod) -> bool {
+    pod.known.has_owner && pod.known.noted.as_ref().is_some_and(|note| note.placement.is_some())
+}
+
+impl Books {
+    /// What the strays of a gang hold is counted from now on, and that of former ones no longer. Whether there are any.
+    pub(super) fn count_strays(&mut self, key: &GangKey) -> bool {
+        let Some(gang) = self.gangs.get_mut(key) else { return false };
+        let now = gang.strays_now();
+        if now == gang.strays {
+            return !now.is_empty();
+        }
+        let before = std::mem::replace(&mut gang.strays, now.clone());
+        before.values().for_each(|stray| self.nodes.stray(stray, false));
+        now.values().for_each(|stray| self.nodes.stray(stray, true));
+        !now.is_empty()
+    }
+
+    /// Takes away the strays of a gang, where somebody makes them again. Whether it has any: one that waits goes on waiting
+    /// then.
+    pub(super) fn take_back_strays(&mut self, key: &GangKey) -> bool {
+        let Some(gang) = self.gangs.get(key).filter(|gang| !gang.strays.is_empty()) else { return false };
+        let (going, staying): (Vec<_>, Vec<_>) = gang
+            .strays
+            .keys()
+            .filter(|name| gang.pods.get(*name).is_some_and(|pod| !pod.known.is_going))
+            .partition(|name| gang.pods.get(*name).is_some_and(is_made_again));
+        let pods: Vec<_> = going.into_iter().filter_map(|name| gang.pod_ref(name)).collect();
+        let first = staying.first().map(|name| Arc::clone(name));
+        if !pods.is_empty() {
+            let note = "it was bound without the rest of its gang".to_owned();
+            self.calls.push(Call::Stop { pods, suspend: None, evict: false, note });
+        }
+        if let Some(name) = first {
+            self.explain_staying(key, &name);
+        }
+        true
+    }
+
+    /// For the pods that wait because of one that is bound, and that nobody would make again.
+    pub(super) fn explain_staying(&mut self, key: &GangKey, name: &str) {
+        let node = self.gangs.get(key).and_then(|gang| gang.pods.get(name)?.known.node.clone());
+        let at = node.map_or(String::new(), |node| format!(" to {node}"));
+        self.explain(
+            key,
+            &format!(
+                "pod {name} is bound{at}, the rest of its gang could not be, and nobody makes it again: it stays; delete \
+                 it, and create it again, for the gang to start whole"
+            ),
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! What the demos share.
+
+pub mod stage;

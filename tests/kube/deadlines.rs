@@ -1,0 +1,139 @@
+//! Gangs that cannot start whole: by when they are given up, and what becomes of what was bound.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::front::{Fault, Front};
+use crate::support::record::Record;
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Times, job, pod};
+
+const TIMES: Times = Times { binding_s: 3, ready_s: 6, vacant_s: 20 };
+
+/// Far beyond the deadlines, and far below what a gang that is forgotten would take.
+const PART: Duration = Duration::from_secs(30);
+
+/// A way to the API server that refuses the bindings of pods whose name begins so, as long as that is set.
+fn refusing(cluster: &Cluster, pods: &'static str) -> (Front, Arc<AtomicBool>) {
+    let refuses = Arc::new(AtomicBool::new(true));
+    let says = Arc::clone(&refuses);
+    let front = Front::of(&cluster.plane, move |asked| {
+        let is_it = asked.is_binding() && asked.path.contains(&format!("/pods/{pods}"));
+        if is_it && says.load(Ordering::Acquire) { Fault::Refuse(500, None) } else { Fault::None }
+    });
+    (front, refuses)
+}
+
+fn uids(cluster: &Cluster, gang: &str) -> BTreeSet<String> {
+    let pods = cluster.api().get(PODS).unwrap();
+    let of_it = pods["items"].as_array().unwrap().iter().filter(|pod| {
+        let labels = &pod["metadata"]["labels"];
+        labels["batch.kubernetes.io/job-name"] == gang || labels["gang"] == gang
+    });
+    of_it.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Pods without an owner.
+fn group(cluster: &Cluster, name: &str, min: u32, pods: u32) {
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": { "name": name },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": min } } },
+    });
+    cluster.create(POD_GROUPS, &group);
+    for at in 0..pods {
+        member(cluster, name, at);
+    }
+}
+
+fn member(cluster: &Cluster, name: &str, at: u32) {
+    let mut member = pod(&format!("{name}-{at}"), 2);
+    member["metadata"]["labels"] = json!({ "gang": name });
+    member["spec"]["schedulingGroup"] = json!({ "podGroupName": name });
+    cluster.create(PODS, &member);
+}
+
+#[test]
+fn a_gang_with_a_pod_that_cannot_be_bound_is_taken_back_and_starts_whole_later() {
+    let mut cluster = Cluster::of(2);
+    let record = Record::begin(cluster.api(), [("torn".to_owned(), 4)]);
+    let (front, refuses) = refusing(&cluster, "torn-2-");
+    cluster.schedule_through(&front, 0, TIMES);
+    cluster.create(JOBS, &job("torn", 4, 2, &json!({})));
+    cluster.until("three bindings", |_| (record.bindings() >= 3).then_some(()));
+    let first = uids(&cluster, "torn");
+    cluster.until("other pods in their stead", |cluster| {
+        let left = uids(cluster, "torn").intersection(&first).count();
+        // The one that was never bound need not go.
+        (left <= 1).then_some(())
+    });
+    refuses.store(false, Ordering::Release);
+    cluster.until_runs("torn", 4);
+    record.judge(PART);
+}
+
+#[test]
+fn above_its_least_size_a_gang_goes_on_without_a_pod_that_cannot_be_bound() {
+    let mut cluster = Cluster::of(1);
+    let (front, _refuses) = refusing(&cluster, "most-3");
+    let record = Record::begin(cluster.api(), [("most".to_owned(), 3)]);
+    group(&cluster, "most", 3, 4);
+    cluster.schedule_through(&front, 0, TIMES);
+    cluster.until_explained("most-3", "without it");
+    // The deadline to be ready is over as well, and they still run.
+    std::thread::sleep(Duration::from_secs(TIMES.ready_s + 2));
+    let seats = cluster.seats();
+    let running = seats.iter().filter(|seat| seat.phase == "Running").count();
+    assert_eq!((seats.len(), running, record.bindings()), (4, 3, 3), "{seats:?}");
+    record.judge(PART);
+}
+
+#[test]
+fn pods_without_an_owner_stay_and_what_to_do_is_said() {
+    let mut cluster = Cluster::of(1);
+    let (front, refuses) = refusing(&cluster, "bare-2");
+    group(&cluster, "bare", 3, 3);
+    cluster.schedule_through(&front, 0, TIMES);
+    let why = cluster.until_explained("bare-2", "nobody makes it again");
+    assert!(why.contains("delete it"), "{why}");
+    let bound = cluster.seats().iter().filter(|seat| seat.node.is_some()).count();
+    assert_eq!(bound, 2, "they stay");
+    // As it says.
+    refuses.store(false, Ordering::Release);
+    for at in 0..2 {
+        cluster.api().delete_now(&format!("{PODS}/bare-{at}")).unwrap();
+    }
+    cluster.until("pods that are gone", |cluster| (cluster.seats().len() == 1).then_some(()));
+    for at in 0..2 {
+        member(&cluster, "bare", at);
+    }
+    cluster.until_runs("bare", 3);
+}
+
+#[test]
+fn a_gang_that_does_not_become_ready_is_taken_back_and_starts_whole_later() {
+    const NEVER: &str = "controlplane.phalanx.dev/never-ready";
+    let mut cluster = Cluster::of(1);
+    cluster.schedule_with(&cluster.plane.kubeconfig(), 0, "kube-system", TIMES);
+    cluster.create(JOBS, &job("stuck", 2, 2, &json!({ NEVER: "" })));
+    let first = cluster.until("two pods that are bound", |cluster| {
+        (cluster.bound().get("stuck") == Some(&(2, 0))).then(|| uids(cluster, "stuck"))
+    });
+    cluster.until("other pods in their stead", |cluster| {
+        let now = uids(cluster, "stuck");
+        (now.len() == 2 && now.is_disjoint(&first)).then_some(())
+    });
+    // Whatever kept them from it is mended.
+    let gone = json!({ "metadata": { "annotations": { NEVER: Value::Null } } });
+    cluster.until("pods that run", |cluster| {
+        for seat in cluster.seats() {
+            // It may be on its way out.
+            let _ = cluster.api().patch(&format!("{PODS}/{}", seat.name), &gone);
+        }
+        (cluster.seats().iter().filter(|seat| seat.phase == "Running").count() == 2).then_some(())
+    });
+}
