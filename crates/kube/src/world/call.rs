@@ -272,7 +272,7 @@ impl CallError {
 }
 
 /// One request. Longer than [`ANSWER`] nobody waits for one.
-async fn send(
+pub(super) async fn send(
     client: &Client,
     method: &str,
     path: &str,
