@@ -11,7 +11,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use super::watch::Convert;
 use crate::books::{DeviceEvent, Event};
 
-const GROUP: &str = "resource.k8s.io";
+pub(super) const GROUP: &str = "resource.k8s.io";
 
 /// The kinds of the group that are watched, in the versions that are read here.
 const KINDS: [(&str, &str); 5] = [

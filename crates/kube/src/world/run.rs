@@ -195,7 +195,7 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
         .iter()
         .map(|kind| kind.group)
         .chain(suspendable().map(|(group, _)| group))
-        .chain([crd::GROUP])
+        .chain([crd::GROUP, devices::GROUP])
         .collect();
     let groups: Vec<&str> = groups.into_iter().collect();
     let discovery = || Discovery::new(client.clone()).filter(&groups);
