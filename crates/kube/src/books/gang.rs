@@ -163,9 +163,12 @@ impl Gang {
             return Err(format!("{count} of at least {} pods are there", spec.min).into());
         }
         // A stable sort: otherwise in the order in which the object has them.
-        roles.sort_by_key(|seats| {
-            seats.first().is_none_or(|seat| super::needs::devices(&seat.requirements) == 0)
-        });
+        let has_claims = |seat: &Seat| {
+            let pod = seat.pod.as_ref().and_then(|name| self.pods.get(name));
+            pod.is_some_and(|pod| !pod.known.claims.is_empty())
+        };
+        let has_none = |seat: &Seat| super::needs::devices(&seat.requirements) == 0 && !has_claims(seat);
+        roles.sort_by_key(|seats| seats.first().is_none_or(has_none));
         Ok(roles.into_iter().flatten().collect())
     }
 

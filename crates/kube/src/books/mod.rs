@@ -15,6 +15,7 @@
 //! | `fabric` | where the levels of the network come from |
 //! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
 //! | `cluster` | objects of the cluster as a whole that others define |
+//! | `claims`, `devices` | claims for devices: which nodes can serve them, and which devices they get |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
@@ -29,9 +30,11 @@
 mod again;
 mod around;
 mod beside;
+mod claims;
 mod classes;
 mod cluster;
 mod crowd;
+mod devices;
 mod fabric;
 mod gang;
 mod lines;
@@ -53,6 +56,7 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use kube::api::DynamicObject;
 use phalanx_model::{
     DeviceMask, Exit, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport,
@@ -64,6 +68,7 @@ use crate::judge::{self, Requirements};
 use crate::{api, crd};
 
 use beside::Beside;
+use claims::{ClaimBook, Used};
 use crowd::Face;
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
@@ -72,6 +77,8 @@ use pods::{Known, Note, State};
 use priorities::Priorities;
 use sharing::Sharing;
 
+pub use claims::DeviceEvent;
+pub(crate) use claims::consumer;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use machines::Found;
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
@@ -126,6 +133,8 @@ pub enum Event {
         node: String,
         found: Option<Found>,
     },
+    /// Something about devices and claims for them.
+    Device(DeviceEvent),
     /// What became of a call.
     Bound {
         member: MemberId,
@@ -170,6 +179,11 @@ pub enum Call {
         evict: bool,
         note: String,
     },
+    /// Gives back what a pod was reserved of a claim, and the devices of it where nobody else uses them.
+    Release {
+        claim: PodRef,
+        pod: PodRef,
+    },
     /// Lets an owner make its pods.
     Resume {
         suspend: Suspend,
@@ -201,6 +215,18 @@ pub enum Call {
 pub enum Step {
     /// A merge patch. With a `resourceVersion` in its metadata it fails where somebody else was faster.
     Patch { path: String, patch: serde_json::Value },
+    /// Writes the devices of a claim, reserves it for the pod, and waits until the devices are ready.
+    Claim(Box<Reservation>),
+}
+
+/// A claim that a pod is to have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reservation {
+    /// As it was seen last.
+    pub claim: Arc<ResourceClaim>,
+    /// What it has to hold; without the time, which is written with it.
+    pub allocation: AllocationResult,
+    pub pod: PodRef,
 }
 
 /// An event of a gang, for people.
@@ -217,6 +243,7 @@ pub struct Tidings {
 pub struct Books {
     options: Options,
     nodes: NodeBook,
+    claims: ClaimBook,
     sharing: Sharing,
     priorities: Priorities,
     beside: Beside,
@@ -268,6 +295,7 @@ impl Books {
         Self {
             nodes: NodeBook::new(options.nodes),
             options,
+            claims: ClaimBook::default(),
             sharing: Sharing::default(),
             priorities: Priorities::default(),
             beside: Beside::default(),
@@ -292,8 +320,14 @@ impl Books {
     /// Takes what a watch told. What follows from it comes with [`Books::settle`].
     pub fn observe(&mut self, now: Timestamp, event: Event) {
         match event {
-            Event::Node(node) => self.nodes.observe(*node),
-            Event::NodeGone(name) => self.nodes.remove(&name, &mut self.facts),
+            Event::Node(node) => {
+                self.devices_moved(&node);
+                self.nodes.observe(*node);
+            }
+            Event::NodeGone(name) => {
+                self.nodes.remove(&name, &mut self.facts);
+                self.devices_gone(&name);
+            }
             Event::Pod(pod) => self.see_pod(now, &pod),
             Event::PodGone { namespace, name, uid } => self.lose_pod(now, &namespace, &name, &uid),
             Event::Object(object) => self.see_object(now, &object, false),
@@ -304,9 +338,11 @@ impl Books {
             Event::Fabric(fabric) => self.nodes.see_fabric(|book| book.see(fabric.map(|fabric| *fabric))),
             Event::Namespace { name, labels } => {
                 self.beside.has_namespaces = true;
+                self.claims.namespace(&name, labels.as_ref());
                 self.sharing.namespace(name, labels);
             }
             Event::Storage(stored) => self.beside.volumes.observe(stored),
+            Event::Device(event) => self.see_device(event),
             Event::Found { node, found } => self.nodes.found(&node, found),
             Event::Bound { member, result } => self.bound(member, result),
             Event::Unprepared { member, detail } => {
@@ -326,6 +362,7 @@ impl Books {
         all.sort_by_cached_key(|key| (self.gangs.get(key).map(Gang::created), key.clone()));
         self.changed.clear();
         let mut facts = vec![begin(SyncKind::Nodes)];
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.freshen();
         let mut jobs = Vec::new();
@@ -334,6 +371,7 @@ impl Books {
         }
         self.advance_lines(now, &mut jobs);
         // The sets that jobs ask for.
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
         self.sharing.tell(&mut facts);
@@ -353,6 +391,7 @@ impl Books {
         }
         self.end_vacancies(now);
         self.settle_moved();
+        self.refresh_devices(now);
         let have_moved = self.judge_conditions(now);
         if have_moved | self.nodes.has_news() | self.sharing.has_news() | self.priorities.take_news() {
             self.reconsider();
@@ -364,6 +403,7 @@ impl Books {
             self.look_at(now, &key, &mut gangs);
         }
         self.advance_lines(now, &mut gangs);
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);
         facts.append(&mut gangs);
@@ -381,7 +421,7 @@ impl Books {
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
         let vacant = self.vacant.first().map(|(at, _)| *at);
-        [vacant, self.again()].into_iter().flatten().min()
+        [vacant, self.again(), self.claims.wake()].into_iter().flatten().min()
     }
 
     /// How the queues stand, for their statuses.
@@ -429,6 +469,7 @@ impl Books {
         if came_again {
             self.forget_pod(now, &key, &name);
         }
+        self.claims.uses(&key, &known.claims);
         match known.node.as_ref().filter(|_| !known.is_over()) {
             Some(node) => self.place_pod(&path, node, &known.face),
             // What waits holds a place where it was given one.
@@ -438,6 +479,9 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
         self.follow(now, &key, &name);
+        if self.claims.is_awaiting(&key) {
+            self.bind_if_complete(&key);
+        }
         self.changed.insert(key);
     }
 
@@ -500,14 +544,12 @@ impl Books {
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
         let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
-        let claims = (!pod.spec.resource_claims.is_empty()).then(|| {
-            "not supported: spec.resourceClaims: claims for devices are not allocated yet".to_owned()
-        });
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}")).or(claims);
+        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
             requirements: self.share(requirements),
+            claims: Used::of(pod),
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),
