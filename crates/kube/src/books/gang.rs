@@ -12,6 +12,7 @@ use super::pods::{Known, PodRef};
 use super::sets::{Condition, More, Wanted};
 use super::strays::Stray;
 use super::volumes::Preparation;
+use crate::api;
 use crate::gang::{GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
 
@@ -37,6 +38,8 @@ pub(crate) struct Pod {
     pub(crate) known: Known,
     pub(crate) role: Option<Arc<str>>,
     pub(crate) index: Option<u32>,
+    /// As it came, where it is the pods that say how large their gang is.
+    pub(crate) signs: Option<Arc<api::Pod>>,
 }
 
 /// A gang that the engine has as a job.

@@ -341,7 +341,8 @@ impl Books {
             None => {}
         }
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
+        let signs = member.gang.source.is_sized_by_pods().then(|| Arc::new(pod.clone()));
+        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index, signs });
         self.follow(now, &key, &name);
         if self.claims.is_awaiting(&key) {
             self.bind_if_complete(&key);
