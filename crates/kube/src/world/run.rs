@@ -22,7 +22,7 @@ use super::desk::{Desk, KubeWorld, Message};
 use super::lease::{LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::{devices, lease, watch};
-use crate::books::{Books, Options, Stored, is_of_cluster};
+use crate::books::{Books, CLUSTER_KINDS, Options, Stored, is_of_cluster};
 use crate::crd;
 use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
 use crate::user::{SILENCE, connect};
@@ -198,6 +198,7 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
         .iter()
         .map(|kind| kind.group)
         .chain(suspendable().map(|(group, _)| group))
+        .chain(CLUSTER_KINDS.iter().map(|(group, ..)| *group))
         .chain([crd::GROUP, devices::GROUP])
         .collect();
     let groups: Vec<&str> = groups.into_iter().collect();
