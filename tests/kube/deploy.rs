@@ -10,6 +10,7 @@ use phalanx_kube::gang::{KINDS, suspendable};
 use phalanx_kube::rights::{Right, of_cluster, of_lease};
 use serde_json::{Value, json};
 
+use crate::dra_gangs;
 use crate::fabric::{create_members, group};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
 use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
@@ -365,6 +366,14 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     // Longer than a busy machine may take to renew it.
     cluster.schedule_as(&kubeconfig, 30, NAMESPACE);
 
+    // Devices by a claim, on a node that offers them as a resource too.
+    dra_gangs::define(&cluster);
+    dra_gangs::publish(&cluster, 0, "A100", &json!({}));
+    dra_gangs::template(&cluster, "two", 2, None);
+    cluster.create(JOBS, &dra_gangs::job_of("claims", 1, "two"));
+    cluster.until_runs("claims", 1);
+    cluster.api().delete(&format!("{JOBS}/claims?propagationPolicy=Background")).unwrap();
+
     let of_class = |mut object: Value, class: &str| {
         let spec = if object["kind"] == "Job" {
             &mut object["spec"]["template"]["spec"]
@@ -412,10 +421,17 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
 
     let mut rights = of_cluster();
     rights.extend(of_lease(SCHEDULER));
-    // Asked only when a binding got no clear answer, which no story can order.
-    let by_chance: Use = (String::new(), "pods".to_owned(), "get".to_owned());
+    // Asked only when a binding got no clear answer, or somebody else wrote to a claim at the same time, which no story
+    // can order; or by the API server itself, when the devices of a claim are written.
+    let unseen = [
+        ("", "pods", "get"),
+        ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceclaims/binding", "patch"),
+    ];
     let mut needed = uses(&rights);
-    assert!(needed.remove(&by_chance));
+    for (group, resource, verb) in unseen {
+        assert!(needed.remove(&(group.to_owned(), resource.to_owned(), verb.to_owned())), "{resource}");
+    }
     for (group, plural) in suspendable() {
         assert!(needed.contains(&(group.to_owned(), plural.to_owned(), "patch".to_owned())), "{plural}");
     }

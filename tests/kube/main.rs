@@ -11,6 +11,7 @@ mod deploy;
 mod differential;
 mod discovery;
 mod dra;
+mod dra_gangs;
 mod fabric;
 mod faults;
 mod gangs;

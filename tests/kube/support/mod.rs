@@ -237,7 +237,13 @@ impl Cluster {
             }
             if began.elapsed() > patience {
                 let log = self.log();
-                let seats: Vec<String> = self.seats().iter().map(|seat| format!("{seat:?}")).collect();
+                let pods = self.api().get("/api/v1/pods").unwrap();
+                let told = pods["items"].as_array().unwrap().iter().map(|pod| {
+                    let conditions = pod["status"]["conditions"].as_array();
+                    let waits = conditions.into_iter().flatten().find(|one| one["type"] == "PodScheduled");
+                    format!("{:?} {}", seat(pod), waits.map_or(&Value::Null, |one| &one["message"]))
+                });
+                let seats: Vec<String> = told.collect();
                 panic!(
                     "{what} did not happen; the scheduler said:\n{log}\nand pods are\n{}",
                     seats.join("\n")

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, ContainerPort, ContainerRestartRule, ContainerStatus, PodCondition, PodSchedulingGate,
-    ResourceRequirements, Toleration, TopologySpreadConstraint, Volume,
+    Affinity, ContainerPort, ContainerRestartRule, ContainerStatus, PodCondition, PodResourceClaimStatus,
+    PodSchedulingGate, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -134,6 +134,9 @@ pub struct PodStatus {
     pub container_statuses: Vec<ContainerStatus>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub init_container_statuses: Vec<ContainerStatus>,
+    /// The claims that were made for it from templates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
     /// What the kubelet gives the pod as a whole, where it has resources of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,

@@ -190,9 +190,10 @@ impl Books {
         let spec = self.spec(key).ok().flatten();
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return false };
         let seats = submitted.seats.clone();
-        seats
-            .iter()
-            .any(|seat| self.more(key, spec.as_ref(), seat).map(|(more, _)| more).as_ref() != Ok(&seat.more))
+        seats.iter().any(|seat| match self.more(key, spec.as_ref(), seat) {
+            Ok((more, _)) => (&more.conditions, &more.apart) != (&seat.more.conditions, &seat.more.apart),
+            Err(_) => true,
+        })
     }
 
     /// Why a gang is not handed in again yet, if it was turned down.

@@ -12,6 +12,7 @@ use super::pods::{Known, PodRef};
 use super::sets::{Condition, More, Wanted};
 use super::strays::Stray;
 use super::volumes::Preparation;
+use crate::api;
 use crate::gang::{GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
 
@@ -37,6 +38,8 @@ pub(crate) struct Pod {
     pub(crate) known: Known,
     pub(crate) role: Option<Arc<str>>,
     pub(crate) index: Option<u32>,
+    /// As it came, where it is the pods that say how large their gang is.
+    pub(crate) signs: Option<Arc<api::Pod>>,
 }
 
 /// A gang that the engine has as a job.
@@ -163,9 +166,12 @@ impl Gang {
             return Err(format!("{count} of at least {} pods are there", spec.min).into());
         }
         // A stable sort: otherwise in the order in which the object has them.
-        roles.sort_by_key(|seats| {
-            seats.first().is_none_or(|seat| super::needs::devices(&seat.requirements) == 0)
-        });
+        let has_claims = |seat: &Seat| {
+            let pod = seat.pod.as_ref().and_then(|name| self.pods.get(name));
+            pod.is_some_and(|pod| !pod.known.claims.is_empty())
+        };
+        let has_none = |seat: &Seat| super::needs::devices(&seat.requirements) == 0 && !has_claims(seat);
+        roles.sort_by_key(|seats| seats.first().is_none_or(has_none));
         Ok(roles.into_iter().flatten().collect())
     }
 

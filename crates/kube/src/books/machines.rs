@@ -1,11 +1,14 @@
 //! What a node's machine is: as its agent found it, or as its labels and resources tell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DeviceMask, Machine, Node, NodeName, Origin, Product, ResourceName, ShapeName, shape};
+use phalanx_model::{
+    DeviceMask, LinkKind, Machine, Node, NodeName, Origin, Port, Product, ResourceName, ShapeName, shape,
+};
 use phalanx_spec::cluster::{DeclaredDevices, DeclaredLinkKind, uniform};
 
+use super::claims::{Inside, Published};
 use crate::api;
 use crate::judge::{Capacity, Held};
 
@@ -46,6 +49,8 @@ struct Make {
     cpu_milli: u64,
     host_bytes: u64,
     named: BTreeMap<ResourceName, u64>,
+    /// Devices as their driver describes them; none where it does not.
+    inside: Vec<Inside>,
     /// The machine that was found, by its address: it outlives its makes.
     found: Option<usize>,
 }
@@ -59,15 +64,19 @@ impl Machines {
         self.built.retain(|make, _| make.found.is_none());
     }
 
-    pub(crate) fn of(
+    pub(crate) fn of<'c>(
         &mut self,
         name: &NodeName,
         node: &api::Node,
         capacity: &Capacity,
-        ports: &BTreeSet<ResourceName>,
+        counts: impl Iterator<Item = (&'c ResourceName, u64)>,
+        published: Option<&Published>,
     ) -> Arc<Machine> {
         let offered = &capacity.amounts.extended;
-        let count = DEVICES.iter().find_map(|resource| offered.get(*resource)).copied().unwrap_or(0);
+        let offered_count = DEVICES.iter().find_map(|resource| offered.get(*resource)).copied().unwrap_or(0);
+        // A node that offers devices in both ways has them once.
+        let inside = published.map(|node| node.devices.clone()).unwrap_or_default();
+        let count = offered_count.max(inside.len() as u64);
         let model = PRODUCTS.iter().find_map(|key| node.label(key)).unwrap_or_default();
         let mib = node.label(MEMORY).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let mut named: BTreeMap<ResourceName, u64> = offered
@@ -77,7 +86,7 @@ impl Machines {
             .collect();
         named.extend(pods().map(|pods| (pods, capacity.pods)));
         named.extend(storage().map(|disk| (disk, capacity.amounts.ephemeral_bytes)));
-        named.extend(ports.iter().map(|port| (port.clone(), 1)));
+        named.extend(counts.map(|(name, count)| (name.clone(), count)));
         let count = u32::try_from(count).unwrap_or(u32::MAX).min(phalanx_model::DEVICES_PER_NODE_MAX);
         let found = self.found.get(name).filter(|found| found.offers(count)).map(|found| &found.machine);
         let make = Make {
@@ -87,6 +96,7 @@ impl Machines {
             cpu_milli: capacity.amounts.cpu_milli,
             host_bytes: capacity.amounts.memory_bytes,
             named,
+            inside,
             found: found.map(|machine| Arc::as_ptr(machine).addr()),
         };
         if let Some(known) = self.built.get(&make) {
@@ -145,14 +155,49 @@ impl Make {
     }
 
     fn declared(&self) -> Machine {
-        let product = Product::of(&self.model);
+        let said =
+            self.inside.first().map(|first| first.product.clone()).filter(|product| !product.is_empty());
+        let model = said.unwrap_or_else(|| self.model.clone());
+        let is_one_product =
+            self.inside.iter().all(|device| device.product.is_empty() || device.product == model);
+        let product = Product::of(&model).filter(|_| is_one_product);
         let is_switched = product.is_some_and(|product| product.has_nvlink_switch);
         let link = if is_switched { DeclaredLinkKind::Nvlink } else { DeclaredLinkKind::Pcie };
-        let (count, model, memory_bytes) = (self.count, self.model.clone(), self.memory_bytes);
+        let (count, memory_bytes) = (self.count, self.memory_bytes);
         let mut machine = uniform(&DeclaredDevices { count, model, memory_bytes, link });
         machine.origin = Origin::Declared;
+        self.describe(&mut machine, is_switched);
         shape::finish(&mut machine);
         machine
+    }
+}
+
+impl Make {
+    /// What the driver says of each device, and how they are joined where nothing better does it.
+    fn describe(&self, machine: &mut Machine, is_switched: bool) {
+        for (device, said) in machine.devices.iter_mut().zip(&self.inside) {
+            if !said.product.is_empty() {
+                device.model.clone_from(&said.product);
+            }
+            if said.memory_bytes > 0 {
+                device.memory_bytes = said.memory_bytes;
+            }
+            device.numa = said.numa;
+        }
+        if is_switched {
+            return;
+        }
+        for link in &mut machine.links {
+            let (Port::Device(a), Port::Device(b)) = (link.a, link.b) else { continue };
+            let (Some(a), Some(b)) = (self.inside.get(a as usize), self.inside.get(b as usize)) else {
+                continue;
+            };
+            link.kind = match (a.root == b.root, a.numa == b.numa) {
+                (true, _) => LinkKind::HostBridge,
+                (false, true) => LinkKind::Numa,
+                (false, false) => LinkKind::Socket,
+            };
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `messages` | what comes in and what goes out |
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `beside` | what pods ask beside what nodes are |
@@ -15,6 +16,7 @@
 //! | `fabric` | where the levels of the network come from |
 //! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
 //! | `cluster` | objects of the cluster as a whole that others define |
+//! | `claims`, `devices` | claims for devices: which nodes can serve them, and which devices they get |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
@@ -29,13 +31,16 @@
 mod again;
 mod around;
 mod beside;
+mod claims;
 mod classes;
 mod cluster;
 mod crowd;
+mod devices;
 mod fabric;
 mod gang;
 mod lines;
 mod machines;
+mod messages;
 mod moved;
 mod needs;
 mod nodes;
@@ -53,17 +58,17 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kube::api::DynamicObject;
 use phalanx_model::{
     DeviceMask, Exit, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport,
     SyncKind, Timestamp,
 };
 
-use crate::gang::{self as recognise, GangKey, Membership, ObjectRef, Source, Suspend};
+use crate::api;
+use crate::gang::{self as recognise, GangKey, Membership, Source};
 use crate::judge::{self, Requirements};
-use crate::{api, crd};
 
 use beside::Beside;
+use claims::{ClaimBook, Used};
 use crowd::Face;
 use gang::{Gang, Member, Pod};
 use nodes::NodeBook;
@@ -72,8 +77,11 @@ use pods::{Known, Note, State};
 use priorities::Priorities;
 use sharing::Sharing;
 
+pub use claims::DeviceEvent;
+pub(crate) use claims::consumer;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use machines::Found;
+pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use volumes::Stored;
 
@@ -95,128 +103,11 @@ pub struct Options {
     pub nodes: recognise::NodesUsed,
 }
 
-/// Something that a watch told.
-#[derive(Clone, Debug)]
-pub enum Event {
-    Node(Box<api::Node>),
-    NodeGone(String),
-    Pod(Box<api::Pod>),
-    PodGone {
-        namespace: String,
-        name: String,
-        uid: String,
-    },
-    /// An owner of pods, or a group.
-    Object(Box<DynamicObject>),
-    ObjectGone(Box<DynamicObject>),
-    Queue(Box<crd::Queue>),
-    QueueGone(String),
-    /// The policy of the cluster, or that there is none any more.
-    Policy(Option<Box<crd::SharePolicy>>),
-    /// How the network is laid out, or that nobody says so any more.
-    Fabric(Option<Box<crd::Fabric>>),
-    /// A namespace with its labels, or that it is gone.
-    Namespace {
-        name: String,
-        labels: Option<BTreeMap<String, String>>,
-    },
-    Storage(Stored),
-    /// The machine that a node's agent found there, or none any more.
-    Found {
-        node: String,
-        found: Option<Found>,
-    },
-    /// What became of a call.
-    Bound {
-        member: MemberId,
-        result: Result<(), Unbound>,
-    },
-    /// What a gang needs before its pods are bound could not be had, in words.
-    Unprepared {
-        member: MemberId,
-        detail: String,
-    },
-}
-
-/// Why a pod was not bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unbound {
-    pub class: FailureClass,
-    pub detail: String,
-}
-
-/// What the API is to be asked for.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Call {
-    Bind {
-        pod: PodRef,
-        node: NodeName,
-        member: MemberId,
-        /// What has to be ready first, in this order.
-        before: Vec<Step>,
-        annotations: BTreeMap<String, String>,
-    },
-    /// Gets ready what a gang needs before any of its pods is bound. What becomes of it is to be seen; where it fails, one
-    /// of its members is lost.
-    Prepare {
-        member: MemberId,
-        /// In this order.
-        steps: Vec<Step>,
-    },
-    /// Takes pods away, or has their owner do it.
-    Stop {
-        pods: Vec<PodRef>,
-        suspend: Option<Suspend>,
-        evict: bool,
-        note: String,
-    },
-    /// Lets an owner make its pods.
-    Resume {
-        suspend: Suspend,
-    },
-    /// Says why a gang waits, on all of its pods.
-    Explain {
-        pods: Vec<PodRef>,
-        message: Arc<str>,
-    },
-    QueueStatus {
-        name: String,
-        status: Box<crd::QueueStatus>,
-    },
-    FabricStatus {
-        status: Box<crd::FabricStatus>,
-    },
-    /// Says on a group of upstream whether it is scheduled.
-    Group {
-        about: ObjectRef,
-        is_scheduled: bool,
-        message: Arc<str>,
-    },
-    /// Says once what happened to a gang, on its object or its first pod.
-    Tell(Box<Tidings>),
-}
-
-/// What a pod needs before it is bound. If one fails the pod is not bound, and its gang is taken back.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// A merge patch. With a `resourceVersion` in its metadata it fails where somebody else was faster.
-    Patch { path: String, patch: serde_json::Value },
-}
-
-/// An event of a gang, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tidings {
-    pub about: ObjectRef,
-    /// In camel case, as reasons of events are.
-    pub reason: &'static str,
-    pub is_warning: bool,
-    pub note: String,
-}
-
 /// See the module.
 pub struct Books {
     options: Options,
     nodes: NodeBook,
+    claims: ClaimBook,
     sharing: Sharing,
     priorities: Priorities,
     beside: Beside,
@@ -268,6 +159,7 @@ impl Books {
         Self {
             nodes: NodeBook::new(options.nodes),
             options,
+            claims: ClaimBook::default(),
             sharing: Sharing::default(),
             priorities: Priorities::default(),
             beside: Beside::default(),
@@ -292,8 +184,14 @@ impl Books {
     /// Takes what a watch told. What follows from it comes with [`Books::settle`].
     pub fn observe(&mut self, now: Timestamp, event: Event) {
         match event {
-            Event::Node(node) => self.nodes.observe(*node),
-            Event::NodeGone(name) => self.nodes.remove(&name, &mut self.facts),
+            Event::Node(node) => {
+                self.devices_moved(&node);
+                self.nodes.observe(*node);
+            }
+            Event::NodeGone(name) => {
+                self.nodes.remove(&name, &mut self.facts);
+                self.devices_gone(&name);
+            }
             Event::Pod(pod) => self.see_pod(now, &pod),
             Event::PodGone { namespace, name, uid } => self.lose_pod(now, &namespace, &name, &uid),
             Event::Object(object) => self.see_object(now, &object, false),
@@ -304,9 +202,11 @@ impl Books {
             Event::Fabric(fabric) => self.nodes.see_fabric(|book| book.see(fabric.map(|fabric| *fabric))),
             Event::Namespace { name, labels } => {
                 self.beside.has_namespaces = true;
+                self.claims.namespace(&name, labels.as_ref());
                 self.sharing.namespace(name, labels);
             }
             Event::Storage(stored) => self.beside.volumes.observe(stored),
+            Event::Device(event) => self.see_device(event),
             Event::Found { node, found } => self.nodes.found(&node, found),
             Event::Bound { member, result } => self.bound(member, result),
             Event::Unprepared { member, detail } => {
@@ -326,6 +226,7 @@ impl Books {
         all.sort_by_cached_key(|key| (self.gangs.get(key).map(Gang::created), key.clone()));
         self.changed.clear();
         let mut facts = vec![begin(SyncKind::Nodes)];
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.freshen();
         let mut jobs = Vec::new();
@@ -334,6 +235,7 @@ impl Books {
         }
         self.advance_lines(now, &mut jobs);
         // The sets that jobs ask for.
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         facts.push(end(SyncKind::Nodes));
         self.sharing.tell(&mut facts);
@@ -353,6 +255,7 @@ impl Books {
         }
         self.end_vacancies(now);
         self.settle_moved();
+        self.refresh_devices(now);
         let have_moved = self.judge_conditions(now);
         if have_moved | self.nodes.has_news() | self.sharing.has_news() | self.priorities.take_news() {
             self.reconsider();
@@ -364,6 +267,7 @@ impl Books {
             self.look_at(now, &key, &mut gangs);
         }
         self.advance_lines(now, &mut gangs);
+        self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);
         facts.append(&mut gangs);
@@ -381,7 +285,7 @@ impl Books {
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
         let vacant = self.vacant.first().map(|(at, _)| *at);
-        [vacant, self.again()].into_iter().flatten().min()
+        [vacant, self.again(), self.claims.wake()].into_iter().flatten().min()
     }
 
     /// How the queues stand, for their statuses.
@@ -429,6 +333,7 @@ impl Books {
         if came_again {
             self.forget_pod(now, &key, &name);
         }
+        self.claims.uses(&key, &known.claims);
         match known.node.as_ref().filter(|_| !known.is_over()) {
             Some(node) => self.place_pod(&path, node, &known.face),
             // What waits holds a place where it was given one.
@@ -436,8 +341,12 @@ impl Books {
             None => {}
         }
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index });
+        let signs = member.gang.source.is_sized_by_pods().then(|| Arc::new(pod.clone()));
+        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index, signs });
         self.follow(now, &key, &name);
+        if self.claims.is_awaiting(&key) {
+            self.bind_if_complete(&key);
+        }
         self.changed.insert(key);
     }
 
@@ -500,14 +409,12 @@ impl Books {
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
         let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
-        let claims = (!pod.spec.resource_claims.is_empty()).then(|| {
-            "not supported: spec.resourceClaims: claims for devices are not allocated yet".to_owned()
-        });
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}")).or(claims);
+        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
             requirements: self.share(requirements),
+            claims: Used::of(pod),
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),

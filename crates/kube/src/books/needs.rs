@@ -8,7 +8,7 @@ use phalanx_model::{Needs, ResourceName};
 
 use super::machines;
 use super::nodes::NodeBook;
-use super::sets::{More, Wanted};
+use super::sets::{Condition, More, Wanted};
 use crate::api::Pod;
 use crate::gang::PodTemplate;
 use crate::judge::{HostPort, Requirements};
@@ -32,7 +32,8 @@ pub(crate) fn of_template(template: &PodTemplate) -> Result<Arc<Requirements>, A
 
 /// What a member of a gang needs. From now on the nodes say whether they are in the set that it may use.
 pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Needs {
-    let devices = devices(pod);
+    let claimed = more.claims.as_ref().map_or(0, |claims| claims.devices);
+    let devices = devices(pod).saturating_add(claimed);
     let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
     let extended = pod.amounts.extended.iter().filter(|(name, _)| !machines::is_device(name));
     named.extend(extended.filter_map(|(name, count)| Some((machines::resource(name)?, *count))));
@@ -51,6 +52,10 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
         nodes.want_port(apart);
         named.insert(apart.clone(), 1);
     }
+    if let Some(counted) = more.claims.as_ref().and_then(|claims| claims.counted.as_ref()) {
+        nodes.want_counted(counted);
+        named.insert(counted.clone(), 1);
+    }
     let within = Some(nodes.want_set(&wanted(pod, more)));
     Needs {
         devices,
@@ -64,7 +69,9 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
 
 /// The nodes that a member may have.
 pub(crate) fn wanted(pod: &Requirements, more: &More) -> Wanted {
-    Wanted { terms: pod.terms.clone(), conditions: more.conditions.clone() }
+    let of_claims = more.claims.as_ref().map(|claims| Condition::clone(&claims.condition));
+    let conditions = more.conditions.iter().chain(&more.offers).cloned().chain(of_claims).collect();
+    Wanted { terms: pod.terms.clone(), conditions }
 }
 
 /// A host port as a resource of which each node has one. Of one port on two addresses of a node only one is given away:

@@ -11,6 +11,7 @@ use phalanx_model::{
 };
 use phalanx_shell::cost;
 
+use super::claims::{COUNTED_MAX, Published};
 use super::fabric::FabricBook;
 use super::machines::{self, Machines};
 use super::sets::{Condition, Sets, Wanted};
@@ -38,6 +39,10 @@ pub(crate) struct NodeBook {
     sets: Sets,
     /// Host ports, and whatever else keeps pods apart. Each is a resource of which every node has one.
     ports: BTreeSet<ResourceName>,
+    /// Resources that count how many pods of some claims fit.
+    counted: BTreeSet<ResourceName>,
+    /// What drivers publish for a node, and claims hold there.
+    published: BTreeMap<NodeName, Published>,
     fabric: Option<topology::Levels>,
     /// Where the levels come from.
     said: FabricBook,
@@ -114,7 +119,8 @@ impl NodeBook {
     pub(crate) fn ours(&mut self, node: &NodeName, devices: DeviceMask, is_there: bool) {
         let held = self.held.entry(node.clone()).or_default();
         held.ours = if is_there { held.ours.union(devices) } else { held.ours.minus(devices) };
-        if machines::devices_held(&held.others) > 0 {
+        let is_taken = self.published.get(node).is_some_and(|published| !published.taken.is_empty());
+        if is_taken || machines::devices_held(&held.others) > 0 {
             self.changed.insert(node.clone());
         }
     }
@@ -182,6 +188,31 @@ impl NodeBook {
         if self.ports.insert(port.clone()) {
             self.changed.extend(self.nodes.keys().cloned());
         }
+    }
+
+    pub(crate) fn want_counted(&mut self, resource: &ResourceName) {
+        if self.counted.insert(resource.clone()) {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// What drivers publish for a node, and claims hold there, from now on.
+    pub(crate) fn publish(&mut self, name: NodeName, published: Option<Published>) {
+        if self.published.get(&name) == published.as_ref() {
+            return;
+        }
+        match published {
+            Some(published) => drop(self.published.insert(name.clone(), published)),
+            None => drop(self.published.remove(&name)),
+        }
+        if self.nodes.contains_key(&name) {
+            self.changed.insert(name);
+        }
+    }
+
+    /// Whether pods ask for a condition.
+    pub(crate) fn is_wanted(&self, condition: &Condition) -> bool {
+        self.sets.is_wanted(condition)
     }
 
     /// The machine that the node agent found on a node, or nothing any more.
@@ -291,7 +322,10 @@ impl NodeBook {
     fn node(&mut self, name: &NodeName) -> Option<Node> {
         let entry = self.nodes.get(name)?;
         let capacity = Capacity::of(&entry.node).ok()?;
-        let machine = self.machines.of(name, &entry.node, &capacity, &self.ports);
+        let published = self.published.get(name);
+        let counts = self.ports.iter().map(|port| (port, 1));
+        let counts = counts.chain(self.counted.iter().map(|resource| (resource, COUNTED_MAX)));
+        let machine = self.machines.of(name, &entry.node, &capacity, counts, published);
         let nothing = Holds::default();
         let Holds { others, ours, strays } = self.held.get(name).unwrap_or(&nothing);
         let used = &others.amounts;
@@ -304,12 +338,20 @@ impl NodeBook {
         );
         let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
         named.extend(taken.map(|port| (port, 1)));
-        // Of strays it is known which devices they hold.
+        let not_there = |resource: &ResourceName| published.and_then(|node| node.used.get(resource)).copied();
+        let counted = self
+            .counted
+            .iter()
+            .map(|resource| (resource.clone(), not_there(resource).unwrap_or(COUNTED_MAX)));
+        named.extend(counted.filter(|(_, used)| *used > 0));
+        let by_claims =
+            published.map_or(DeviceMask::EMPTY, |node| beside(machine.device_mask(), *ours, node.taken));
+        // Of strays and of claims it is known which devices they hold.
         let strays = strays.and(machine.device_mask());
         let unknown = machines::devices_held(others).saturating_sub(strays.count());
-        let lost = self.machines.lost(name, &machine);
-        let open = machine.device_mask().minus(*ours).minus(strays).minus(lost);
-        let foreign = machines::highest(open, unknown).union(strays).union(lost);
+        let known = by_claims.union(strays).union(self.machines.lost(name, &machine));
+        let rest = machine.device_mask().minus(*ours).minus(known);
+        let foreign = machines::highest(rest, unknown).union(known);
         let sets = self.sets.of(name, &entry.node);
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
         let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
@@ -321,6 +363,14 @@ impl NodeBook {
             ..Node::new(name.clone(), entry.path.clone(), machine)
         })
     }
+}
+
+/// Devices that others hold, none of which the engine has given to gangs of ours. Where a gang has other devices than
+/// the engine chose, as many others stand for them.
+fn beside(all: DeviceMask, ours: DeviceMask, taken: DeviceMask) -> DeviceMask {
+    let free = taken.minus(ours);
+    let more = taken.and(ours).count();
+    free.union(machines::highest(all.minus(ours).minus(free), more))
 }
 
 fn observed(fact: &Input) -> Option<&Node> {

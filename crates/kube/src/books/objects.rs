@@ -7,6 +7,7 @@ use phalanx_model::Timestamp;
 
 use super::gang::Gang;
 use super::{Books, SUSPENDED};
+use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Source};
 
 /// What an object says of its gangs.
@@ -114,10 +115,12 @@ impl Books {
         let told = match self.told(key) {
             Some(told) => told,
             None if key.source.has_object() => return Err(format!("{key} is not there")),
-            None => return Ok(None),
+            None => return self.spec_of_pods(key),
         };
         let specs = told.specs.as_ref().map_err(ToString::to_string)?;
-        let Some(mut spec) = specs.iter().find(|spec| spec.key == *key).cloned() else { return Ok(None) };
+        let Some(mut spec) = specs.iter().find(|spec| spec.key == *key).cloned() else {
+            return self.spec_of_pods(key);
+        };
         if let Some(above) = told.above.as_ref().and_then(|above| self.above.get(above)?.object.as_ref()) {
             recognise::add_owner(&mut spec, above).map_err(|refused| refused.to_string())?;
         }
@@ -130,6 +133,16 @@ impl Books {
                 said.map(|group| group.topology.clone()).find(|rule| !rule.is_empty()).unwrap_or_default();
         }
         Ok(Some(spec))
+    }
+
+    /// What its pods say of a gang that has no object.
+    fn spec_of_pods(&self, key: &GangKey) -> Result<Option<GangSpec>, String> {
+        let pods = self.gangs.get(key).into_iter().flat_map(|gang| gang.pods.values());
+        let pods: Vec<&api::Pod> = pods.filter_map(|pod| pod.signs.as_deref()).collect();
+        if pods.is_empty() {
+            return Ok(None);
+        }
+        recognise::spec_of_pods(&pods).map(Some).map_err(|refused| refused.to_string())
     }
 
     pub(super) fn told(&self, key: &GangKey) -> Option<&Told> {

@@ -36,7 +36,7 @@ impl Books {
         if let Some(submitted) = gang.job.take() {
             also = dependent(&submitted);
             submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
-            self.end_run(submitted.run.as_ref());
+            self.end_run(&key, submitted.run.as_ref());
             self.end_start(&key, &submitted.seats, submitted.run.as_ref());
             if let Some(line) = &submitted.line {
                 self.beside.lines.leave(line, &key);
@@ -60,7 +60,7 @@ impl Books {
         let Some(key) = self.jobs.get(&gang.job).cloned() else { return };
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
         let (run, seats) = (submitted.run.take(), submitted.seats.clone());
-        self.end_run(run.as_ref());
+        self.end_run(&key, run.as_ref());
         self.end_start(&key, &seats, run.as_ref());
         self.changed.insert(key);
     }
@@ -136,10 +136,11 @@ impl Books {
         self.calls.extend(calls);
     }
 
-    fn end_run(&mut self, run: Option<&Run>) {
+    fn end_run(&mut self, key: &GangKey, run: Option<&Run>) {
         for slot in run.into_iter().flat_map(|run| &run.placement.slots) {
             self.nodes.ours(&slot.node, slot.devices, false);
         }
+        self.take_back_claims(key);
     }
 
     fn start(&mut self, id: GangId, attempt: u32, placement: &Placement, deadline: Timestamp) {
@@ -178,6 +179,7 @@ impl Books {
         if !(submitted.is_complete() || run.has_begun) || !self.may_bind(key) {
             return;
         }
+        let Some(mut prepared) = self.prepare(key) else { return };
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Gang { pods, job, .. } = gang;
         let Some(submitted) = job else { return };
@@ -203,13 +205,14 @@ impl Books {
                 continue;
             };
             let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
+            let ready = prepared.remove(&id.rank);
             // The others may run for long; its own binding is all that is waited for.
             if is_kept {
                 *member = Member::Vacant { until: Timestamp(u64::MAX) };
             }
             let note = Note {
                 rank: id.rank,
-                devices: slot.devices,
+                devices: ready.as_ref().map_or(slot.devices, |ready| ready.devices),
                 attempt: run.attempt,
                 ready_by: (size > 1).then_some(run.ready_by),
                 placement: whole.clone(),
@@ -225,7 +228,7 @@ impl Books {
                 },
                 node: slot.node.clone(),
                 member: id,
-                before: Vec::new(),
+                before: ready.map(|ready| ready.steps).unwrap_or_default(),
                 annotations: note.annotations(size),
             });
         }
@@ -398,6 +401,7 @@ impl Books {
         let Some(pod) = gang.pods.remove(name) else { return };
         self.changed.insert(key.clone());
         self.unplace_pod(&format!("{}/{name}", key.namespace));
+        self.lose_claims(key, name, &pod.known);
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(submitted) = &mut gang.job else { return };
         let Some(rank) = submitted.rank_of(name) else { return };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
 
+use super::claims::Used;
 use super::crowd::Face;
 use crate::api::Pod;
 use crate::judge::Requirements;
@@ -35,6 +36,8 @@ pub(crate) struct Known {
     pub(crate) name: Arc<str>,
     pub(crate) uid: Arc<str>,
     pub(crate) requirements: Arc<Requirements>,
+    /// Its claims for devices.
+    pub(crate) claims: Box<[Used]>,
     pub(crate) created: Timestamp,
     pub(crate) node: Option<NodeName>,
     pub(crate) state: State,

@@ -22,6 +22,21 @@ pub(crate) struct More {
     pub(crate) conditions: BTreeSet<Condition>,
     /// One of each of these, of which every node has one: pods that ask for the same are never together.
     pub(crate) apart: BTreeSet<ResourceName>,
+    /// What its claims for devices ask for.
+    pub(crate) claims: Option<Claimed>,
+    /// Met by nodes that offer as a resource what it asks for as one.
+    pub(crate) offers: BTreeSet<Condition>,
+}
+
+/// What claims for devices are to the engine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Claimed {
+    /// Met by the nodes that can serve them.
+    pub(crate) condition: Condition,
+    /// Whole accelerators.
+    pub(crate) devices: u32,
+    /// One of this is needed, where accelerators alone do not tell how many pods fit.
+    pub(crate) counted: Option<ResourceName>,
 }
 
 /// Which nodes a pod may have.

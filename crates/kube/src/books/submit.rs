@@ -176,10 +176,12 @@ impl Books {
             }
             None => facts.push(Input::JobSubmitted { job: Box::new(job) }),
         }
+        let is_restored = submitted.run.is_some();
         let is_unbound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_none());
         let is_late = |seat: &Seat| seat.is_late && seat.pod.as_ref().is_some_and(is_unbound);
         let has_late = submitted.run.is_some() && submitted.seats.iter().any(is_late);
         gang.job = Some(submitted);
+        self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.
         if has_late {
             self.bind_if_complete(key);
@@ -201,7 +203,7 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
-        let (seats, line) = if is_again { (seats, None) } else { self.asked(key, spec, seats)? };
+        let (seats, line) = self.asked(key, spec, seats, is_again)?;
         let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
@@ -270,13 +272,17 @@ impl Books {
         key: &GangKey,
         spec: Option<&GangSpec>,
         mut seats: Vec<Seat>,
+        is_again: bool,
     ) -> Result<(Vec<Seat>, Option<Condition>), String> {
         let is_alone = seats.len() == 1;
         let mut line = None;
-        for seat in &mut seats {
+        // What was started is not judged again, and keeps its ranks.
+        for seat in seats.iter_mut().filter(|_| !is_again) {
             (seat.more, line) = self.more(key, spec, seat)?;
         }
-        Ok((by_request(seats)?, line.filter(|_| is_alone)))
+        self.add_claims(key, spec, &mut seats)?;
+        let seats = if is_again { seats } else { by_request(seats)? };
+        Ok((seats, line.filter(|_| is_alone)))
     }
 
     fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {

@@ -78,6 +78,42 @@ fn a_pod_that_waits_for_its_group_is_not_lost_with_its_namesake_elsewhere() {
     assert_eq!(left, ["y"]);
 }
 
+/// Its first pod was started alone.
+#[test]
+fn a_gang_whose_pods_alone_say_its_size_waits_for_all_of_them() {
+    let sized = |name: &str, metadata: Value| {
+        let mut pod = json!({
+            "metadata": { "namespace": "x", "name": name, "uid": name },
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+        });
+        pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        Event::Pod(Box::new(serde_json::from_value(pod).unwrap()))
+    };
+    let kueue = json!({
+        "labels": { "kueue.x-k8s.io/pod-group-name": "g" },
+        "annotations": { "kueue.x-k8s.io/pod-group-total-count": "3" },
+    });
+    let koordinator = json!({ "annotations": {
+        "gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "3",
+    } });
+    for metadata in [kueue, koordinator] {
+        let mut books = books();
+        books.observe(NOW, node());
+        books.begin(NOW);
+        let mut handed_in = |name: &str| {
+            books.observe(NOW, sized(name, metadata.clone()));
+            let facts = books.settle(NOW);
+            let size = |fact: &Input| match fact {
+                Input::JobSubmitted { job } => Some(job.gangs[0].member_count()),
+                _ => None,
+            };
+            facts.iter().find_map(size)
+        };
+        assert_eq!([handed_in("a"), handed_in("b"), handed_in("c")], [None, None, Some(3_u32)], "{metadata}");
+    }
+}
+
 /// A pod of an indexed Job of the gang `g`, on node `a` by that start where it says so.
 fn member(at: u32, phase: &str, bound: Option<(u32, &str)>) -> Event {
     let mut pod = json!({

@@ -31,8 +31,12 @@ pub struct DeviceId {
 }
 
 impl DeviceId {
-    fn of(result: &DeviceRequestAllocationResult) -> Self {
+    pub(crate) fn of(result: &DeviceRequestAllocationResult) -> Self {
         Self { driver: result.driver.clone(), pool: result.pool.clone(), device: result.device.clone() }
+    }
+
+    fn pool_id(&self) -> PoolId {
+        PoolId { driver: self.driver.clone(), pool: self.pool.clone() }
     }
 }
 
@@ -46,6 +50,14 @@ impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.driver, self.pool, self.device)
     }
+}
+
+/// Nodes that something is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// Any node may reach it.
+    All,
+    These(BTreeSet<String>),
 }
 
 /// What a claim holds of one device.
@@ -172,8 +184,41 @@ impl Inventory {
         self.admins.remove(name);
     }
 
-    pub(super) fn grants_admin(&self, namespace: &str) -> bool {
+    pub(crate) fn grants_admin(&self, namespace: &str) -> bool {
         self.admins.contains(namespace)
+    }
+
+    /// Nobody publishes devices.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    /// The nodes that reach the pool of a slice.
+    #[must_use]
+    pub fn nodes_of_slice(&self, name: &str) -> Nodes {
+        self.nodes_of(self.slices.get(name).into_iter())
+    }
+
+    /// The nodes that reach the pools of which a claim holds devices.
+    #[must_use]
+    pub fn nodes_of_claim(&self, namespace: &str, name: &str) -> Nodes {
+        let holdings = self.claims.get(&(namespace.to_owned(), name.to_owned()));
+        let pools: BTreeSet<PoolId> =
+            holdings.into_iter().flatten().map(|holding| holding.device.pool_id()).collect();
+        self.nodes_of(pools.iter())
+    }
+
+    fn nodes_of<'p>(&self, pools: impl Iterator<Item = &'p PoolId>) -> Nodes {
+        let mut names = BTreeSet::new();
+        for slice in pools.filter_map(|pool| self.pools.get(pool)).flat_map(BTreeMap::values) {
+            match &slice.spec.node_name {
+                Some(name) => drop(names.insert(name.clone())),
+                // Slices of counters alone say it too.
+                None => return Nodes::All,
+            }
+        }
+        Nodes::These(names)
     }
 
     /// Whether a claim holds the device alone.

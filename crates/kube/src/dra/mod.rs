@@ -36,7 +36,7 @@ mod view;
 pub use binding::{Binding, binding};
 pub use error::{Shortage, Unallocatable};
 pub use extended::{ExtendedClaim, extended_claim};
-pub use inventory::{DeviceId, Inventory, PoolId};
+pub use inventory::{DeviceId, Inventory, Nodes, PoolId};
 pub use result::is_reached_by;
 pub use search::TRIED_MAX;
 pub use view::{Demand, DraDevice, Eligible, NoView, Wanted, is_one_shape};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceSliceSpec};
 
-use super::inventory::{DeviceId, Inventory, PoolId};
+use super::inventory::{DeviceId, Inventory, PoolId, Shares};
 use super::nodes::reaches;
 use super::quantity::Amount;
 use crate::api::Node;
@@ -22,6 +22,19 @@ pub(super) struct Slot<'a> {
     pub(super) pool: usize,
     /// Of the device and of taint rules.
     pub(super) taints: Vec<Taint<'a>>,
+    /// A claim holds it alone.
+    pub(super) is_taken: bool,
+    /// What claims hold of it together.
+    pub(super) shares: Option<&'a Shares>,
+}
+
+/// Which claims of others count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// All that are allocated.
+    AsItIs,
+    /// None: what would be there if nobody held anything.
+    AsIfFree,
 }
 
 /// A taint, from whichever version of the API it comes.
@@ -47,7 +60,7 @@ pub(super) struct Reach<'a> {
 type Specs<'a> = Vec<&'a ResourceSliceSpec>;
 
 impl Inventory {
-    pub(super) fn reach(&self, node: &Node) -> Reach<'_> {
+    pub(super) fn reach(&self, node: &Node, view: View) -> Reach<'_> {
         let mut reach = Reach::default();
         let mut usable = Vec::new();
         for id in self.pools_of(node.name()) {
@@ -65,7 +78,10 @@ impl Inventory {
         usable.sort_by_key(|(has_conditions, ..)| *has_conditions);
         for (_, id, of_node, counters, newest) in usable {
             let pool = reach.counters.len();
-            reach.counters.push(self.left(id, counters, &newest));
+            reach.counters.push(match view {
+                View::AsItIs => self.left(id, counters, &newest),
+                View::AsIfFree => counters,
+            });
             for slice in of_node {
                 let is_each = slice.per_device_node_selection.unwrap_or(false);
                 for device in slice.devices.iter().flatten() {
@@ -76,7 +92,9 @@ impl Inventory {
                             device: device.name.clone(),
                         };
                         let taints = self.taints(&id, device);
-                        reach.slots.push(Slot { id, device, slice, pool, taints });
+                        let is_taken = view == View::AsItIs && self.is_taken(&id);
+                        let shares = self.shares(&id).filter(|_| view == View::AsItIs);
+                        reach.slots.push(Slot { id, device, slice, pool, taints, is_taken, shares });
                     }
                 }
             }
@@ -185,6 +203,16 @@ pub(super) fn take<'a>(
             *left = change(*left, amount);
         }
     }
+}
+
+/// Whether what a device consumes is left; what holds it has consumed its own.
+pub(super) fn has_counters(reach: &Reach<'_>, slot: &Slot<'_>) -> bool {
+    let left = &reach.counters[slot.pool];
+    let consumed = consumption(slot.device).unwrap_or_default();
+    slot.is_taken
+        || consumed
+            .iter()
+            .all(|(set, name, amount)| left.get(&(*set, *name)).is_none_or(|left| left >= amount))
 }
 
 /// Counter set, counter and amount.

@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use super::capacity;
 use super::error::{Shortage, Unallocatable};
 use super::inventory::{DeviceId, Inventory};
-use super::pools::{self, Counters, Reach, Slot};
+use super::pools::{self, Counters, Reach, Slot, View};
 use super::quantity::Amount;
 use super::request::{Choice, ClaimAsk, RESULTS_MAX};
 use super::result;
@@ -50,9 +50,34 @@ impl Inventory {
         share_id: &mut dyn FnMut() -> String,
         tried_max: u32,
     ) -> Result<Vec<AllocationResult>, Unallocatable> {
+        self.search(claims, node, View::AsItIs, prefer, share_id, tried_max)
+    }
+
+    /// What [`Inventory::allocate`] would give were no device held by any claim. Shares have no identifiers.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn could_allocate(
+        &self,
+        claims: &[&ResourceClaim],
+        node: &Node,
+        tried_max: u32,
+    ) -> Result<Vec<AllocationResult>, Unallocatable> {
+        self.search(claims, node, View::AsIfFree, &|_| false, &mut String::new, tried_max)
+    }
+
+    fn search(
+        &self,
+        claims: &[&ResourceClaim],
+        node: &Node,
+        view: View,
+        prefer: &dyn Fn(&DeviceId) -> bool,
+        share_id: &mut dyn FnMut() -> String,
+        tried_max: u32,
+    ) -> Result<Vec<AllocationResult>, Unallocatable> {
         let asks = self.asks(claims)?;
-        let reach = self.reach(node);
-        let mut search = Search::new(self, &reach, &asks, prefer, tried_max);
+        let reach = self.reach(node, view);
+        let mut search = Search::new(&reach, &asks, prefer, tried_max);
         search.find_all()?;
         if !search.request(0)? {
             return Err(Unallocatable::Short(search.shortages()));
@@ -67,7 +92,6 @@ impl Inventory {
 }
 
 struct Search<'a> {
-    inventory: &'a Inventory,
     reach: &'a Reach<'a>,
     asks: &'a [ClaimAsk<'a>],
     /// Claim and request of each step.
@@ -86,7 +110,6 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(
-        inventory: &'a Inventory,
         reach: &'a Reach<'a>,
         asks: &'a [ClaimAsk<'a>],
         prefer: &dyn Fn(&DeviceId) -> bool,
@@ -99,7 +122,6 @@ impl<'a> Search<'a> {
         let mut order: Vec<usize> = (0..reach.slots.len()).collect();
         order.sort_by_cached_key(|slot| !prefer(&reach.slots[*slot].id));
         Self {
-            inventory,
             reach,
             asks,
             steps: steps.collect(),
@@ -215,13 +237,13 @@ impl<'a> Search<'a> {
     /// shares of it.
     fn is_free(&self, step: usize, choice: usize, slot: usize) -> bool {
         let claim = self.steps[step].0;
-        let Slot { id, device, .. } = &self.reach.slots[slot];
+        let Slot { device, is_taken, shares, .. } = &self.reach.slots[slot];
         let mut here = self.picks.iter().filter(|pick| pick.slot == slot);
         if self.choices(step)[choice].is_admin {
             return !here.any(|pick| pick.claim == claim);
         }
         let is_multiple = device.allow_multiple_allocations.unwrap_or(false);
-        let is_held = self.inventory.is_taken(id) || !is_multiple && self.inventory.shares(id).is_some();
+        let is_held = *is_taken || !is_multiple && shares.is_some();
         !is_held && !here.any(|pick| if pick.is_admin { pick.claim == claim } else { pick.share.is_none() })
     }
 
@@ -237,12 +259,12 @@ impl<'a> Search<'a> {
 
     /// What a choice takes of a device's capacity, if that is there. Admin access takes nothing.
     fn share(&self, choice: &Choice<'_>, slot: usize) -> Option<BTreeMap<String, Amount>> {
-        let Slot { id, device, .. } = &self.reach.slots[slot];
+        let Slot { device, shares, .. } = &self.reach.slots[slot];
         let share = capacity::share(device, &choice.capacity)?;
         if choice.is_admin {
             return Some(BTreeMap::new());
         }
-        let before = self.inventory.shares(id).map(|shares| &shares.consumed);
+        let before = shares.map(|shares| &shares.consumed);
         let here = self.picks.iter().filter(|pick| pick.slot == slot).filter_map(|pick| pick.share.as_ref());
         capacity::fits(device, before.into_iter().chain(here).chain([&share])).then_some(share)
     }
@@ -255,15 +277,14 @@ impl<'a> Search<'a> {
         }
         let (claim, request) = self.steps[step];
         let choice = &self.choices(step)[at];
-        let Slot { id, device, pool, .. } = &self.reach.slots[slot];
+        let Slot { device, pool, shares, .. } = &self.reach.slots[slot];
         if !choice.tolerates(&self.reach.slots[slot]) || !self.is_within_constraints(claim, choice, slot) {
             return Ok(false);
         }
         let Some(share) = self.share(choice, slot) else { return Ok(false) };
         let is_shared = device.allow_multiple_allocations.unwrap_or(false) && !choice.is_admin;
         let is_used = is_shared
-            && (self.inventory.shares(id).is_some()
-                || self.picks.iter().any(|pick| pick.slot == slot && !pick.is_admin));
+            && (shares.is_some() || self.picks.iter().any(|pick| pick.slot == slot && !pick.is_admin));
         // The first share of a device takes its counters, for all that follow.
         let took_counters = !choice.is_admin && !is_used && device.consumes_counters.is_some();
         if took_counters {

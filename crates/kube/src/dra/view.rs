@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::capacity;
 use super::error::Unallocatable;
 use super::inventory::{DeviceId, Inventory};
+use super::pools::{self, View};
 use super::quantity::Amount;
 use super::request;
 use crate::api::Node;
@@ -106,7 +107,7 @@ impl Inventory {
             selectors.push((compiled.map_err(|why| no_view(format!("{field}: {why}")))?, field));
         }
         let mut devices = Vec::new();
-        for slot in self.reach(node).slots {
+        for slot in self.reach(node, View::AsItIs).slots {
             let mut is_selected = true;
             for (selector, field) in &selectors {
                 let selected = selector.selects(&slot.id.driver, slot.device);
@@ -114,18 +115,41 @@ impl Inventory {
                     .map_err(|why| no_view(format!("{field}: {why} (for the device {})", slot.id)))?;
             }
             if is_selected {
-                let is_taken = self.is_taken(&slot.id) || self.shares(&slot.id).is_some();
+                let is_taken = slot.is_taken || slot.shares.is_some();
                 devices.push(DraDevice { is_taken, ..describe(slot.id, slot.device) });
             }
         }
-        devices.sort_by(|a, b| {
-            let place = |device: &DraDevice| (device.pci_address.clone(), device.parent_uuid.is_some());
-            place(a)
-                .cmp(&place(b))
-                .then_with(|| natural_cmp(&a.id.device, &b.id.device))
-                .then_with(|| a.id.cmp(&b.id))
-        });
+        devices.sort_by(in_order);
         Ok(devices)
+    }
+
+    /// The whole accelerators of a node, in the order of [`Inventory::devices_of`]: devices of this node alone, of a
+    /// driver for GPUs or TPUs, that are no part of another and are not shared. Taken is here also one whose counters a
+    /// part of it uses, and one with a taint that keeps claims away.
+    #[must_use]
+    pub fn accelerators(&self, node: &Node) -> Vec<DraDevice> {
+        let reach = self.reach(node, View::AsItIs);
+        let mut devices = Vec::new();
+        for slot in &reach.slots {
+            let is_of_it = match slot.slice.per_device_node_selection {
+                Some(true) => &slot.device.node_name,
+                _ => &slot.slice.node_name,
+            };
+            if is_of_it.as_deref() != Some(node.name())
+                || slot.device.allow_multiple_allocations == Some(true)
+            {
+                continue;
+            }
+            let device = describe(slot.id.clone(), slot.device);
+            if is_accelerator(&device) {
+                let is_tainted =
+                    slot.taints.iter().any(|taint| matches!(taint.effect, "NoSchedule" | "NoExecute"));
+                let is_taken = slot.is_taken || is_tainted || !pools::has_counters(&reach, slot);
+                devices.push(DraDevice { is_taken, ..device });
+            }
+        }
+        devices.sort_by(in_order);
+        devices
     }
 
     /// What claims ask for: how many devices of which class.
@@ -149,6 +173,34 @@ impl Inventory {
         Ok(Demand { wanted, shape })
     }
 
+    /// Whether every request would be content with each of these devices of a node, by class and selectors.
+    ///
+    /// # Errors
+    /// As [`Inventory::eligible`].
+    pub fn selects_all(
+        &self,
+        claims: &[&ResourceClaim],
+        node: &Node,
+        devices: &[DraDevice],
+    ) -> Result<bool, Unallocatable> {
+        let reach = self.reach(node, View::AsItIs);
+        for ask in &self.asks(claims)? {
+            for choice in ask.requests.iter().flat_map(|request| &request.choices) {
+                for device in devices {
+                    let slot = reach.slots.iter().find(|slot| slot.id == device.id);
+                    let is_selected = match slot {
+                        Some(slot) => choice.selects(&ask.name, slot)?,
+                        None => false,
+                    };
+                    if !is_selected {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Which of a node's devices each request could have, were they free: selectors, tolerations and capacity.
     /// A selector that pins a product leaves the devices of that product.
     ///
@@ -160,7 +212,7 @@ impl Inventory {
         node: &Node,
         devices: &[DraDevice],
     ) -> Result<Vec<Eligible>, Unallocatable> {
-        let reach = self.reach(node);
+        let reach = self.reach(node, View::AsItIs);
         let mut eligible = Vec::new();
         for (claim, ask) in self.asks(claims)?.iter().enumerate() {
             for choice in ask.requests.iter().flat_map(|request| &request.choices) {
@@ -178,6 +230,21 @@ impl Inventory {
         }
         Ok(eligible)
     }
+}
+
+/// By PCI address, parent first, then by name.
+fn in_order(a: &DraDevice, b: &DraDevice) -> std::cmp::Ordering {
+    let place = |device: &DraDevice| (device.pci_address.clone(), device.parent_uuid.is_some());
+    let by_name = || natural_cmp(&a.id.device, &b.id.device).then_with(|| a.id.cmp(&b.id));
+    place(a).cmp(&place(b)).then_with(by_name)
+}
+
+/// There is no word for it in the API: drivers are named `gpu.<vendor>`, and say of parts that they are parts.
+fn is_accelerator(device: &DraDevice) -> bool {
+    let is_driver = device.id.driver.split('.').next().is_some_and(|first| matches!(first, "gpu" | "tpu"));
+    let kind = device.kind.to_ascii_lowercase();
+    let is_whole = device.parent_uuid.is_none() && !kind.ends_with("partition");
+    is_whole && (is_driver && !matches!(&*kind, "mig" | "vfio") || kind == "gpu")
 }
 
 /// Whether two nodes have the same devices, each at the same place in its list: products, memory, and which of them

@@ -125,6 +125,13 @@ impl Source {
     pub const fn has_object(self) -> bool {
         !matches!(self, Self::Pod | Self::KueuePodGroup | Self::Koordinator | Self::YuniKorn)
     }
+
+    /// Whether its pods can say themselves how large the gang is. Groups of a `LeaderWorkerSet` that rolls out are not
+    /// what their object says any more.
+    #[must_use]
+    pub const fn is_sized_by_pods(self) -> bool {
+        matches!(self, Self::KueuePodGroup | Self::Koordinator | Self::YuniKorn | Self::LeaderWorkerSet)
+    }
 }
 
 impl fmt::Display for GangKey {

@@ -8,6 +8,7 @@ use phalanx_model::{FailureClass, NodeName};
 use serde_json::json;
 
 use super::call::{ANSWER, CallError, PAUSE, may_pass, path_of, repeat, send_within};
+use super::claims;
 use super::lease::Term;
 use crate::api::Pod;
 use crate::books::{PodRef, Step, Unbound};
@@ -35,7 +36,9 @@ pub(super) async fn bind(
     let path = format!("{}/binding", path_of(pod));
     let body = binding.to_string().into_bytes();
     let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
-    prepare(client, before).await.map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
+    prepare(client, before, until)
+        .await
+        .map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
     loop {
         if term.is_over() {
             return Err(lost(format!("pod {} is not bound: another leads", pod.name)));
@@ -99,7 +102,7 @@ async fn whereabouts(client: &Client, pod: &PodRef, node: &NodeName, until: Inst
 }
 
 /// Gets things ready for a pod or a gang, in this order; why that was not possible.
-pub(super) async fn prepare(client: &Client, steps: &[Step]) -> Result<(), String> {
+pub(super) async fn prepare(client: &Client, steps: &[Step], until: Instant) -> Result<(), String> {
     for step in steps {
         match step {
             Step::Patch { path, patch } => {
@@ -108,6 +111,7 @@ pub(super) async fn prepare(client: &Client, steps: &[Step]) -> Result<(), Strin
                     .map(drop)
                     .map_err(|error| format!("{path}: {error}"))?
             }
+            Step::Claim(reservation) => claims::reserve(client, reservation, until).await?,
         }
     }
     Ok(())

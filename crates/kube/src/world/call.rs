@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::bind::{bind, prepare};
+use super::claims;
 use super::desk::Message;
 use super::explain::Explainer;
 use super::lease::Term;
@@ -89,8 +90,9 @@ impl Caller {
                 Call::Prepare { member, steps } => {
                     let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
                     let (client, desk) = (self.client.clone(), self.desk.clone());
+                    let until = Instant::now() + self.binding;
                     tokio::spawn(async move {
-                        if let Err(detail) = prepare(&client, &steps).await {
+                        if let Err(detail) = prepare(&client, &steps, until).await {
                             let _ = desk.send(Message::Event(Event::Unprepared { member, detail }));
                         }
                         drop(permit);
@@ -106,6 +108,19 @@ impl Caller {
                             let _ = desk.send(Message::Trouble(error));
                         }
                         drop(permit);
+                    });
+                }
+                Call::Release { claim, pod } => {
+                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    tokio::spawn(async move {
+                        let result = claims::release(&client, &claim, &pod).await;
+                        drop(permit);
+                        let (released, trouble) = claims::answer(&claim, result);
+                        let _ = desk.send(Message::Event(released));
+                        if let Some(trouble) = trouble {
+                            let _ = desk.send(Message::Trouble(trouble));
+                        }
                     });
                 }
                 Call::Resume { suspend } => {
@@ -284,7 +299,7 @@ impl CallError {
 }
 
 /// One request. Longer than [`ANSWER`] nobody waits for one.
-async fn send(
+pub(super) async fn send(
     client: &Client,
     method: &str,
     path: &str,

@@ -4,7 +4,9 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `watch` | lists and watches, as events |
+//! | `devices` | the same for claims and devices |
 //! | `bind` | one pod to its node |
+//! | `claims` | claims for devices, given and given back |
 //! | `call` | bindings, evictions, suspensions |
 //! | `explain` | reasons, written slowly and late |
 //! | `lease` | leadership |
@@ -15,7 +17,9 @@
 
 mod bind;
 mod call;
+mod claims;
 mod desk;
+mod devices;
 mod explain;
 mod lease;
 mod once;

@@ -21,7 +21,7 @@ use super::call::{self, Caller};
 use super::desk::{Desk, KubeWorld, Message};
 use super::lease::{LeaseSettings, Term};
 use super::serve::{self, Metrics};
-use super::{lease, watch};
+use super::{devices, lease, watch};
 use crate::books::{Books, Options, Stored, is_of_cluster};
 use crate::crd;
 use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
@@ -190,6 +190,8 @@ pub(super) struct Kinds {
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
     own: Vec<String>,
+    /// Of devices and claims for them.
+    devices: BTreeSet<&'static str>,
 }
 
 pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
@@ -198,7 +200,7 @@ pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
         .iter()
         .map(|kind| kind.group)
         .chain(suspendable().map(|(group, _)| group))
-        .chain([crd::GROUP])
+        .chain([crd::GROUP, devices::GROUP])
         .collect();
     let groups: Vec<&str> = groups.into_iter().collect();
     let discovery = || Discovery::new(client.clone()).filter(&groups);
@@ -207,8 +209,9 @@ pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
         Ok(discovery) => discovery,
         Err(_) => discovery().run().await?,
     };
-    let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new() };
+    let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new(), devices: BTreeSet::new() };
     for group in discovery.groups() {
+        kinds.devices.extend(devices::served(group));
         for (kind, can) in group.resources_by_stability() {
             let says =
                 Source::of_kind(&kind.group, &kind.kind).is_some() || is_of_cluster(&kind.group, &kind.kind);
@@ -277,6 +280,17 @@ pub(super) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
             "Fabric" => sink.read("fabrics", watch::fabrics(client)),
             "NodeTopology" => sink.read("nodetopologies", watch::topologies(client)),
             _ => {}
+        }
+    }
+    for kind in &kinds.devices {
+        match *kind {
+            "ResourceSlice" => begin("resourceslices", devices::slices(client), desk, lists),
+            "DeviceClass" => begin("deviceclasses", devices::classes(client), desk, lists),
+            "ResourceClaim" => begin("resourceclaims", devices::claims(client), desk, lists),
+            "ResourceClaimTemplate" => {
+                begin("resourceclaimtemplates", devices::templates(client), desk, lists);
+            }
+            _ => begin("devicetaintrules", devices::rules(client), desk, lists),
         }
     }
     for kind in kinds.gangs {

@@ -80,7 +80,8 @@ where
     }
 }
 
-type Key = (String, String);
+/// Namespace and name.
+pub(super) type Key = (String, String);
 
 /// By its key, and by what tells it from another of that name.
 type Lost = Box<dyn Fn(&Key, &str) -> Event + Send + Sync>;
@@ -89,6 +90,16 @@ type Lost = Box<dyn Fn(&Key, &str) -> Event + Send + Sync>;
 pub(super) struct Convert<K> {
     pub(super) there: Box<dyn Fn(K) -> Event + Send + Sync>,
     lost: Lost,
+}
+
+impl<K> Convert<K> {
+    /// For objects of which one is told from another by its name alone.
+    pub(super) fn new(
+        there: impl Fn(K) -> Event + Send + Sync + 'static,
+        lost: impl Fn(&Key) -> Event + Send + Sync + 'static,
+    ) -> Self {
+        Self { there: Box::new(there), lost: Box::new(move |key, _| lost(key)) }
+    }
 }
 
 fn key_of<K: Resource>(object: &K) -> (Key, String) {

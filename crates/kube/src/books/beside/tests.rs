@@ -154,11 +154,10 @@ impl Play {
                     self.see(&name, object);
                 }
                 Call::Prepare { steps, .. } => {
-                    self.prepared.extend(
-                        steps
-                            .into_iter()
-                            .map(|Step::Patch { path, patch }| json!({ "path": path, "patch": patch })),
-                    );
+                    self.prepared.extend(steps.into_iter().map(|step| match step {
+                        Step::Patch { path, patch } => json!({ "path": path, "patch": patch }),
+                        Step::Claim(_) => panic!("{step:?}"),
+                    }));
                 }
                 Call::Explain { pods, message } => {
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))

@@ -1,0 +1,190 @@
+//! What the claims of a pod ask for, in a form that is equal for pods that ask for the same.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodResourceClaimStatus;
+use k8s_openapi::api::resource::v1::{
+    DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ring::digest::{SHA256, digest};
+
+use super::super::sets::Condition;
+use crate::api::{Pod, PodSpec};
+
+/// A claim of a pod, as its specification and its status say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// What the pod calls it.
+    pub(crate) name: Box<str>,
+    pub(crate) of: Source,
+}
+
+/// Which object the claim is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Named(Arc<str>),
+    /// Made for the pod alone from a template, or to be made.
+    Made {
+        template: Arc<str>,
+        claim: Option<Arc<str>>,
+    },
+    /// A kind that is not known here.
+    Unknown,
+}
+
+impl Used {
+    /// The claims of a pod; without those of which its status says that it needs none.
+    pub(crate) fn of(pod: &Pod) -> Box<[Self]> {
+        Self::read(&pod.spec, &pod.status.resource_claim_statuses)
+    }
+
+    /// The claims of pods that will be made from a template.
+    pub(crate) fn of_template(spec: &PodSpec) -> Box<[Self]> {
+        Self::read(spec, &[])
+    }
+
+    fn read(spec: &PodSpec, statuses: &[PodResourceClaimStatus]) -> Box<[Self]> {
+        let made = |name: &str| statuses.iter().find(|made| made.name == name);
+        let claims = spec.resource_claims.iter().filter_map(|claim| {
+            let of = match (&claim.resource_claim_name, &claim.resource_claim_template_name) {
+                (Some(name), _) => Source::Named(name.as_str().into()),
+                (None, Some(template)) => {
+                    let claim = match made(&claim.name) {
+                        Some(made) => Some(made.resource_claim_name.as_deref()?.into()),
+                        None => None,
+                    };
+                    Source::Made { template: template.as_str().into(), claim }
+                }
+                (None, None) => Source::Unknown,
+            };
+            Some(Self { name: claim.name.as_str().into(), of })
+        });
+        claims.collect()
+    }
+
+    /// The name of the object, where there is one.
+    pub(crate) const fn object(&self) -> Option<&Arc<str>> {
+        match &self.of {
+            Source::Named(name) | Source::Made { claim: Some(name), .. } => Some(name),
+            Source::Made { claim: None, .. } | Source::Unknown => None,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) condition: Condition,
+    /// Claims that are to be allocated, called as the pod calls them.
+    pub(crate) asks: Vec<ResourceClaim>,
+    /// Claims that are allocated: the pod goes where their devices are reached.
+    pub(crate) pins: Vec<Arc<ResourceClaim>>,
+}
+
+impl Asked {
+    /// Claims by the pod's names for them.
+    pub(crate) fn of(
+        namespace: &str,
+        asks: &[(&str, &ResourceClaimSpec)],
+        pins: Vec<Arc<ResourceClaim>>,
+    ) -> Self {
+        let asks: Vec<ResourceClaim> = asks
+            .iter()
+            .map(|(name, spec)| {
+                let (name, namespace) = (Some((*name).to_owned()), Some(namespace.to_owned()));
+                let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
+                ResourceClaim { metadata, spec: (*spec).clone(), status: None }
+            })
+            .collect();
+        Self { condition: condition(&asks, &pins), asks, pins }
+    }
+
+    /// Whether it asks for whole devices by their class and number, and for nothing else.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.asks.iter().all(|claim| is_plain(&claim.spec))
+    }
+}
+
+fn requests(spec: &ResourceClaimSpec) -> &[DeviceRequest] {
+    spec.devices.as_ref().and_then(|devices| devices.requests.as_deref()).unwrap_or_default()
+}
+
+fn is_plain(spec: &ResourceClaimSpec) -> bool {
+    let constraints =
+        spec.devices.as_ref().and_then(|devices| devices.constraints.as_deref()).unwrap_or_default();
+    let is_exact = |request: &DeviceRequest| {
+        let Some(exactly) = &request.exactly else { return false };
+        let ExactDeviceRequest { admin_access, allocation_mode, capacity, selectors, tolerations, .. } =
+            exactly;
+        allocation_mode.as_deref().is_none_or(|mode| mode == "ExactCount")
+            && !admin_access.unwrap_or(false)
+            && capacity.is_none()
+            && selectors.as_ref().is_none_or(Vec::is_empty)
+            && tolerations.as_ref().is_none_or(Vec::is_empty)
+    };
+    constraints.is_empty() && requests(spec).iter().all(is_exact)
+}
+
+/// What people read, and what tells different asks apart.
+fn condition(asks: &[ResourceClaim], pins: &[Arc<ResourceClaim>]) -> Condition {
+    let name = |claim: &ResourceClaim| claim.metadata.name.clone().unwrap_or_default();
+    let words =
+        asks.iter().map(|claim| format!("devices for claim {}: {}", name(claim), summary(&claim.spec)));
+    let there = pins.iter().map(|claim| format!("the devices of claim {}", name(claim)));
+    let text: Vec<String> = words.chain(there).collect();
+    let text = text.join(", ");
+    if pins.is_empty() && asks.iter().all(|claim| is_plain(&claim.spec)) {
+        return text.into();
+    }
+    // Specifications that read alike may differ, and namespaces have rights.
+    let whole = serde_json::to_vec(&(asks, pins.iter().map(|claim| &claim.metadata.uid).collect::<Vec<_>>()));
+    format!("{text} [{}]", hex(&whole.unwrap_or_default(), 4)).into()
+}
+
+/// So many bytes of a digest.
+pub(super) fn hex(of: &[u8], bytes: usize) -> String {
+    digest(&SHA256, of).as_ref().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn summary(spec: &ResourceClaimSpec) -> String {
+    let amount = |mode: Option<&str>, count: Option<i64>| match mode {
+        Some("All") => "all".to_owned(),
+        _ => count.unwrap_or(1).to_string(),
+    };
+    let one = |request: &DeviceRequest| match &request.exactly {
+        Some(exactly) => {
+            let all = amount(exactly.allocation_mode.as_deref(), exactly.count);
+            let selected = exactly.selectors.as_ref().is_some_and(|selectors| !selectors.is_empty());
+            format!("{all} of {}{}", exactly.device_class_name, if selected { ", selected" } else { "" })
+        }
+        None => {
+            let listed = request.first_available.iter().flatten();
+            let each = listed.map(|sub| {
+                format!("{} of {}", amount(sub.allocation_mode.as_deref(), sub.count), sub.device_class_name)
+            });
+            each.collect::<Vec<_>>().join(" or ")
+        }
+    };
+    requests(spec).iter().map(one).collect::<Vec<_>>().join(" and ")
+}
+
+/// Whether a claim is allocated.
+pub(crate) const fn is_allocated(claim: &ResourceClaim) -> bool {
+    matches!(&claim.status, Some(ResourceClaimStatus { allocation: Some(_), .. }))
+}
+
+/// The pods that a claim is reserved for, by UID; other users than pods by theirs.
+pub(crate) fn reserved_for(claim: &ResourceClaim) -> impl Iterator<Item = &str> {
+    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    users.iter().map(|user| user.uid.as_str())
+}
+
+/// The pod that a claim was made for from a template.
+pub(crate) fn made_for(claim: &ResourceClaim) -> Option<&str> {
+    let owners = claim.metadata.owner_references.as_deref().unwrap_or_default();
+    let pod = |owner: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
+        owner.kind == "Pod" && owner.controller == Some(true)
+    };
+    owners.iter().find(pod).map(|owner| owner.uid.as_str())
+}

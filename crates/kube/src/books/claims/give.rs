@@ -1,0 +1,306 @@
+//! Claims at the start of a gang, and at its end.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
+use phalanx_model::{DeviceMask, NodeName};
+
+use super::super::pods::PodRef;
+use super::super::{Call, Reservation, Step};
+use super::ask::{hex, is_allocated, reserved_for};
+use super::shapes::devices_of;
+use super::{Claim, ClaimBook, Condition, Path, Used};
+use crate::api;
+use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_reached_by};
+use crate::gang::GangKey;
+
+/// What a pod of ours has by its claims.
+pub(crate) struct Given {
+    pub(crate) condition: Condition,
+    node: NodeName,
+    pod: PodRef,
+    /// Claims whose devices are those of the pod's place.
+    pub(super) claims: Vec<Path>,
+    /// Claims that others were given before, and that it uses too.
+    joined: Vec<Path>,
+    /// The API server may have been told.
+    is_sent: bool,
+}
+
+/// What is left of a pod when its start is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It is there, and has no node.
+    Waiting,
+    /// It is on its node, and stays there.
+    Bound,
+    /// It has ended, or is gone.
+    Nothing,
+}
+
+/// A pod that can be bound once these steps are done.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) steps: Vec<Step>,
+    /// What it has of the accelerators of its node.
+    pub(crate) devices: DeviceMask,
+}
+
+/// Why a pod cannot be bound.
+#[derive(Debug)]
+pub(crate) enum Unprepared {
+    /// Claims are being made, or given back.
+    Waits,
+    /// Its claims cannot be given on its node.
+    Impossible(String),
+    /// What its claims ask for is not to be had there, against what was expected of the node.
+    Short(String),
+}
+
+impl ClaimBook {
+    /// Gives a pod of ours what its claims ask for on a node: the devices of its place where these satisfy it, otherwise any.
+    /// A pod that has it already is told so again.
+    ///
+    /// # Errors
+    /// Nothing was changed, but for claims that go back first.
+    pub(crate) fn give(
+        &mut self,
+        (gang, pod, used): (&GangKey, &PodRef, &[Used]),
+        condition: &Condition,
+        (name, node): (&NodeName, &api::Node),
+        place: DeviceMask,
+        calls: &mut Vec<Call>,
+    ) -> Result<Prepared, Unprepared> {
+        let mut paths: Vec<Path> = Vec::new();
+        for one in used {
+            // A pod that has just come in the place of another may have claims that are not made yet.
+            let there = one.object().map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
+            let path = there.filter(|path| self.claims.contains_key(path)).ok_or(Unprepared::Waits)?;
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        let (mut claims, mut joined, mut open) = (Vec::new(), Vec::new(), Vec::new());
+        for path in paths {
+            let Some(claim) = self.claims.get_mut(&path) else { continue };
+            if claim.is_releasing {
+                return Err(Unprepared::Waits);
+            }
+            let is_ours = super::is_ask(claim, &pod.uid);
+            if !is_allocated(claim.now()) {
+                open.push(path.clone());
+            } else if !is_reached_by(claim.now(), node) {
+                if claim.decided.is_none() && is_reserved_for_alone(&claim.seen, &pod.uid) {
+                    release(claim, &path, pod, calls);
+                    return Err(Unprepared::Waits);
+                }
+                let why = format!("claim {} is allocated, and {name} does not reach its devices", path.1);
+                return Err(Unprepared::Impossible(why));
+            }
+            if is_ours { claims.push(path) } else { joined.push(path) }
+        }
+        self.allocate(&open, pod, node, place).map_err(|why| match self.is_leaving(name) {
+            true => Unprepared::Waits,
+            false => Unprepared::Short(why),
+        })?;
+        let steps = claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
+        let devices = self.mask(&claims, node);
+        let given = Given {
+            condition: Arc::clone(condition),
+            node: name.clone(),
+            pod: pod.clone(),
+            claims,
+            joined,
+            is_sent: false,
+        };
+        self.keep(gang, given);
+        Ok(Prepared { steps, devices })
+    }
+
+    /// The steps that give it out are on their way.
+    pub(crate) fn sent(&mut self, gang: &GangKey, uid: &str) {
+        if let Some(given) = self.given.get_mut(gang).and_then(|pods| pods.get_mut(uid)) {
+            given.is_sent = true;
+        }
+    }
+
+    /// A pod that was bound before has what its claims hold.
+    pub(crate) fn adopt(
+        &mut self,
+        gang: &GangKey,
+        pod: &PodRef,
+        used: &[Used],
+        condition: &Condition,
+        node: &NodeName,
+    ) {
+        let objects = used.iter().filter_map(Used::object);
+        let paths = objects.map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
+        let (claims, joined) = paths
+            .filter(|path| self.claims.contains_key(path))
+            .partition(|path| self.claims.get(path).is_some_and(|claim| super::is_ask(claim, &pod.uid)));
+        let (condition, node, pod) = (Arc::clone(condition), node.clone(), pod.clone());
+        self.touched.insert(node.clone());
+        self.keep(gang, Given { condition, node, pod, claims, joined, is_sent: true });
+    }
+
+    /// A pod is no more. Its claims go by themselves, and their devices with them.
+    pub(crate) fn pod_gone(&mut self, gang: &GangKey, uid: &str) {
+        if let Some(given) = self.given.get(gang).and_then(|pods| pods.get(uid)) {
+            let left = given.claims.iter().filter(|path| self.is_allocated(path));
+            self.leaving.extend(left.cloned().collect::<Vec<_>>());
+        }
+    }
+
+    /// A start is over: what its pods were given and do not use goes back.
+    pub(crate) fn take_back(
+        &mut self,
+        gang: &GangKey,
+        left: impl Fn(&PodRef) -> Left,
+        calls: &mut Vec<Call>,
+    ) {
+        self.awaiting.remove(gang);
+        for (uid, given) in self.given.remove(gang).unwrap_or_default() {
+            if let Some(here) = self.given_on.get_mut(&given.node) {
+                here.remove(&(gang.clone(), uid));
+                if here.is_empty() {
+                    self.given_on.remove(&given.node);
+                }
+            }
+            self.touched.insert(given.node.clone());
+            let left = left(&given.pod);
+            for path in given.claims.iter().chain(&given.joined) {
+                let Some(mut claim) = self.claims.remove(path) else { continue };
+                if given.is_sent && left == Left::Waiting && !claim.is_releasing {
+                    release(&mut claim, path, &given.pod, calls);
+                }
+                if left == Left::Nothing && is_allocated(&claim.seen) && given.claims.contains(path) {
+                    self.leaving.insert(path.clone());
+                }
+                claim.decided = None;
+                self.hold_and_review(path, Some(claim));
+            }
+        }
+    }
+
+    /// A pod waits for a place, and has what an earlier start or an earlier scheduler gave it: that goes back first.
+    pub(crate) fn release_idle(&mut self, pod: &PodRef, used: &[Used], calls: &mut Vec<Call>) {
+        for object in used.iter().filter_map(Used::object) {
+            let path = (Arc::clone(&pod.namespace), Arc::clone(object));
+            let Some(claim) = self.claims.get_mut(&path) else { continue };
+            if claim.decided.is_none() && !claim.is_releasing && is_reserved_for_alone(&claim.seen, &pod.uid)
+            {
+                release(claim, &path, pod, calls);
+            }
+        }
+    }
+
+    /// A node did not serve an ask as expected: nobody is sent there until something changes.
+    pub(crate) fn spoil(&mut self, condition: &Condition, node: &NodeName) {
+        if let Some(shape) = self.shapes.get_mut(condition) {
+            shape.spoil(node);
+            self.reviewed.insert(Arc::clone(condition));
+        }
+    }
+
+    fn keep(&mut self, gang: &GangKey, given: Given) {
+        let uid = Arc::clone(&given.pod.uid);
+        self.given_on.entry(given.node.clone()).or_default().insert((gang.clone(), Arc::clone(&uid)));
+        self.given.entry(gang.clone()).or_default().insert(uid, given);
+    }
+
+    fn allocate(
+        &mut self,
+        open: &[Path],
+        pod: &PodRef,
+        node: &api::Node,
+        place: DeviceMask,
+    ) -> Result<(), String> {
+        let claims: Vec<Arc<ResourceClaim>> =
+            open.iter().filter_map(|path| Some(Arc::clone(&self.claims.get(path)?.seen))).collect();
+        let asked: Vec<&ResourceClaim> = claims.iter().map(|claim| &**claim).collect();
+        let accelerators = self.accelerators(node);
+        let preferred = (0..).zip(&accelerators).filter(|(at, _)| place.contains(*at));
+        let preferred: Vec<&DeviceId> = preferred.map(|(_, device)| &device.id).collect();
+        let mut shares = 0_u32;
+        let mut share_id = || {
+            shares += 1;
+            let uid = claims.first().and_then(|claim| claim.metadata.uid.as_deref()).unwrap_or_default();
+            let version = claims.first().and_then(|claim| claim.metadata.resource_version.as_deref());
+            uuid(&format!("{uid} {} {shares}", version.unwrap_or_default()))
+        };
+        let prefer = |id: &DeviceId| preferred.contains(&id);
+        let given = self.inventory.allocate(&asked, node, &prefer, &mut share_id, TRIED_MAX);
+        let given = given.map_err(|why| why.to_string())?;
+        for ((path, claim), allocation) in open.iter().zip(&claims).zip(given) {
+            let Some(mut known) = self.claims.remove(path) else { continue };
+            known.decided = Some(Arc::new(with(claim, allocation, pod)));
+            self.hold(path, Some(known));
+        }
+        Ok(())
+    }
+
+    /// Whether claims on their way back hold something on a node.
+    fn is_leaving(&self, node: &NodeName) -> bool {
+        let goes = |path: &Path| self.claims.get(path).is_some_and(|claim| claim.is_releasing);
+        let leaving = self.leaving.iter().chain(self.claims.keys().filter(|path| goes(path)));
+        let mut nodes = leaving.map(|path| self.inventory.nodes_of_claim(&path.0, &path.1));
+        nodes.any(|nodes| match nodes {
+            Nodes::All => true,
+            Nodes::These(names) => names.contains(node.as_str()),
+        })
+    }
+
+    fn reservation(&self, path: &Path, pod: &PodRef) -> Option<Step> {
+        let claim = self.claims.get(path)?;
+        let allocation = claim.now().status.as_ref()?.allocation.clone()?;
+        let seen = Arc::clone(&claim.seen);
+        Some(Step::Claim(Box::new(Reservation { claim: seen, allocation, pod: pod.clone() })))
+    }
+
+    /// Which accelerators of a node claims hold.
+    fn mask(&self, claims: &[Path], node: &api::Node) -> DeviceMask {
+        let accelerators = self.accelerators(node);
+        let claims = claims.iter().filter_map(|path| self.claims.get(path));
+        let allocations = claims.filter_map(|claim| claim.now().status.as_ref()?.allocation.as_ref());
+        let held: Vec<DeviceId> = allocations.flat_map(devices_of).collect();
+        (0..).zip(&accelerators).filter(|(_, device)| held.contains(&device.id)).map(|(at, _)| at).collect()
+    }
+}
+
+fn with(claim: &ResourceClaim, allocation: AllocationResult, pod: &PodRef) -> ResourceClaim {
+    let mut claim = claim.clone();
+    let status = claim.status.get_or_insert_default();
+    status.allocation = Some(allocation);
+    status.reserved_for = Some(vec![consumer(pod)]);
+    claim
+}
+
+/// A pod as a user of a claim.
+pub(crate) fn consumer(pod: &PodRef) -> ResourceClaimConsumerReference {
+    ResourceClaimConsumerReference {
+        api_group: None,
+        name: pod.name.to_string(),
+        resource: "pods".to_owned(),
+        uid: pod.uid.to_string(),
+    }
+}
+
+fn is_reserved_for_alone(claim: &ResourceClaim, uid: &str) -> bool {
+    let mut users = reserved_for(claim).peekable();
+    is_allocated(claim) && users.peek().is_some() && users.all(|user| user == uid)
+}
+
+fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut Vec<Call>) {
+    claim.is_releasing = true;
+    let uid = claim.seen.metadata.uid.as_deref().unwrap_or_default().into();
+    calls.push(Call::Release {
+        claim: PodRef { namespace: Arc::clone(&path.0), name: Arc::clone(&path.1), uid },
+        pod: pod.clone(),
+    });
+}
+
+/// The identifier of a share: the same for the same claim as it was. Books have no chance.
+fn uuid(seed: &str) -> String {
+    let text = hex(seed.as_bytes(), 16);
+    format!("{}-{}-4{}-8{}-{}", &text[..8], &text[8..12], &text[13..16], &text[17..20], &text[20..])
+}

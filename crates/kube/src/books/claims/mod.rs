@@ -1,0 +1,525 @@
+//! Claims for devices: what pods ask for by them, which nodes can serve that, and which devices they get.
+//!
+//! Pure, like all of the books. The engine counts accelerators of nodes and finds places; what it cannot count (selected
+//! devices, constraints, shares) narrows the nodes to those that can serve, and is counted as a resource of its own. Once
+//! it has decided, the allocator gives each claim the devices of the place, or others of that node that satisfy it.
+//!
+//! A claim is given by an entry here before the API server knows, see [`give`]; from then on nobody else gets its devices.
+//! What a start of ours was given and does not use any more goes back ([`ClaimBook::take_back`]); claims of pods that are
+//! gone are released by Kubernetes itself.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `ask` | what a pod's claims ask for, equal for equal pods |
+//! | `shapes` | which nodes can serve an ask |
+//! | `give` | claims at the start of a gang, and at its end |
+//! | `published` | what a node has for the engine |
+
+mod ask;
+mod give;
+mod published;
+mod shapes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
+};
+use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
+use phalanx_model::{NodeName, ResourceName, Timestamp};
+
+use super::nodes::NodeBook;
+use super::sets::Condition;
+use crate::dra::{Inventory, Nodes};
+use crate::gang::GangKey;
+
+pub(crate) use ask::{Asked, Source, Used};
+pub(crate) use give::{Given, Left, Prepared, Unprepared, consumer};
+pub(crate) use published::{Inside, Published};
+
+use shapes::Shape;
+
+/// Asks that are remembered without pods that have them.
+const IDLE_SHAPES_MAX: usize = 256;
+
+/// More pods of one ask on one node are not counted.
+pub(crate) const COUNTED_MAX: u64 = 64;
+
+/// Something that a watch told of devices.
+#[derive(Clone, Debug)]
+pub enum DeviceEvent {
+    Slice(Arc<ResourceSlice>),
+    SliceGone(String),
+    Class(Arc<DeviceClass>),
+    ClassGone(String),
+    Rule(Box<DeviceTaintRule>),
+    RuleGone(String),
+    Claim(Box<ResourceClaim>),
+    ClaimGone {
+        namespace: String,
+        name: String,
+    },
+    Template(Box<ResourceClaimTemplate>),
+    TemplateGone {
+        namespace: String,
+        name: String,
+    },
+    /// A claim was given back, and is so now; or that came to nothing.
+    Released {
+        namespace: String,
+        name: String,
+        claim: Option<Box<ResourceClaim>>,
+    },
+}
+
+/// Namespace and name.
+pub(crate) type Path = (Arc<str>, Arc<str>);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct ClaimBook {
+    inventory: Inventory,
+    claims: BTreeMap<Path, Claim>,
+    templates: BTreeMap<Path, ResourceClaimSpec>,
+    shapes: BTreeMap<Condition, Shape>,
+    /// What pods of ours were given, by gang and UID.
+    given: BTreeMap<GangKey, BTreeMap<Arc<str>, Given>>,
+    given_on: BTreeMap<NodeName, BTreeSet<(GangKey, Arc<str>)>>,
+    /// Claims of pods that are gone or have ended: Kubernetes takes their devices back.
+    leaving: BTreeSet<Path>,
+    /// Gangs that have their places and wait for claims that are made or go back.
+    awaiting: BTreeSet<GangKey>,
+    /// Gangs with pods that use a claim.
+    users: BTreeMap<Path, BTreeSet<GangKey>>,
+    /// Nodes of which devices, classes or taints changed.
+    stale: BTreeSet<NodeName>,
+    are_all_stale: bool,
+    /// Nodes of which claims took or gave back devices.
+    touched: BTreeSet<NodeName>,
+    /// Asks that other nodes can serve than was told.
+    reviewed: BTreeSet<Condition>,
+    is_news: bool,
+    /// Resources of device plugins that pods ask for, and whether nodes offer others than before.
+    offers: BTreeMap<Condition, Box<str>>,
+    are_offers_stale: bool,
+}
+
+/// A claim that exists.
+struct Claim {
+    /// As the API server told it last.
+    seen: Arc<ResourceClaim>,
+    /// As it will be: a start of ours was given its devices, and the API server has not said so yet.
+    decided: Option<Arc<ResourceClaim>>,
+    /// It is being given back.
+    is_releasing: bool,
+    /// The pod that it is to be allocated with, of several that share it.
+    carrier: Option<(GangKey, Arc<str>)>,
+}
+
+impl Claim {
+    fn now(&self) -> &Arc<ResourceClaim> {
+        self.decided.as_ref().unwrap_or(&self.seen)
+    }
+}
+
+/// What follows from changes: what nodes have now, and which meet the conditions of asks.
+#[derive(Default)]
+pub(crate) struct Refreshed {
+    /// What no node could serve may be possible now.
+    pub(crate) is_news: bool,
+    pub(crate) nodes: Vec<(NodeName, Option<Published>)>,
+    pub(crate) conditions: Vec<(Condition, BTreeSet<NodeName>)>,
+}
+
+/// What the engine has to count for an ask.
+pub(crate) struct Counts {
+    pub(crate) devices: u32,
+    pub(crate) counted: Option<ResourceName>,
+    pub(crate) nodes: BTreeSet<NodeName>,
+}
+
+impl ClaimBook {
+    /// Takes what a watch told; the claim that it is about, whose pods are to be looked at again.
+    pub(crate) fn observe(&mut self, event: DeviceEvent) -> Option<Path> {
+        match event {
+            DeviceEvent::Slice(slice) => {
+                let name = slice.metadata.name.clone().unwrap_or_default();
+                self.mark_slice(&name);
+                self.inventory.slice_applied(slice);
+                self.mark_slice(&name);
+            }
+            DeviceEvent::SliceGone(name) => {
+                self.mark_slice(&name);
+                self.inventory.slice_deleted(&name);
+            }
+            DeviceEvent::Class(class) => {
+                self.inventory.class_applied(class);
+                self.are_all_stale = true;
+            }
+            DeviceEvent::ClassGone(name) => {
+                self.inventory.class_deleted(&name);
+                self.are_all_stale = true;
+            }
+            DeviceEvent::Rule(rule) => {
+                self.inventory.rule_applied(*rule);
+                self.are_all_stale = true;
+            }
+            DeviceEvent::RuleGone(name) => {
+                self.inventory.rule_deleted(&name);
+                self.are_all_stale = true;
+            }
+            DeviceEvent::Claim(claim) => return Some(self.see(*claim)),
+            DeviceEvent::ClaimGone { namespace, name } => return Some(self.lose(&namespace, &name)),
+            DeviceEvent::Template(template) => {
+                let of = |text: Option<String>| -> Arc<str> { text.unwrap_or_default().into() };
+                let path = (of(template.metadata.namespace), of(template.metadata.name));
+                self.templates.insert(path, template.spec.spec);
+                self.is_news = true;
+            }
+            DeviceEvent::TemplateGone { namespace, name } => {
+                self.templates.remove(&(namespace.into(), name.into()));
+            }
+            DeviceEvent::Released { namespace, name, claim } => {
+                let path: Path = (namespace.into(), name.into());
+                if let Some(known) = self.claims.get_mut(&path) {
+                    known.is_releasing = false;
+                }
+                if let Some(claim) = claim {
+                    self.see(*claim);
+                }
+                return Some(path);
+            }
+        }
+        None
+    }
+
+    /// A namespace as it is now, for the right to look at devices of others.
+    pub(crate) fn namespace(&mut self, name: &str, labels: Option<&BTreeMap<String, String>>) {
+        let before = self.inventory.grants_admin(name);
+        match labels {
+            Some(labels) => self.inventory.namespace_applied(name, labels),
+            None => self.inventory.namespace_deleted(name),
+        }
+        self.are_all_stale |= before != self.inventory.grants_admin(name);
+    }
+
+    /// A node came, went, or has other labels.
+    pub(crate) fn node_moved(&mut self, name: &NodeName) {
+        if !self.inventory.is_empty() || !self.shapes.is_empty() {
+            self.stale.insert(name.clone());
+        }
+    }
+
+    /// Devices are published in this cluster.
+    pub(crate) fn has_devices(&self) -> bool {
+        !self.inventory.is_empty()
+    }
+
+    /// The condition that a node offers a resource.
+    pub(crate) fn offer(&mut self, resource: &str) -> Condition {
+        let condition: Condition = format!("offers {resource}").into();
+        self.offers.entry(Arc::clone(&condition)).or_insert_with(|| resource.into());
+        condition
+    }
+
+    pub(crate) fn offers_moved(&mut self) {
+        self.are_offers_stale |= !self.offers.is_empty();
+    }
+
+    /// The conditions of resources, where nodes offer others than the last time.
+    pub(crate) fn stale_offers(&mut self) -> Vec<(Condition, Box<str>)> {
+        match std::mem::take(&mut self.are_offers_stale) {
+            true => self.offers.iter().map(|(condition, of)| (Arc::clone(condition), of.clone())).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// A gang has a pod with these claims.
+    pub(crate) fn uses(&mut self, key: &GangKey, claims: &[Used]) {
+        for name in claims.iter().filter_map(Used::object) {
+            let path = (Arc::clone(&key.namespace), Arc::clone(name));
+            self.users.entry(path).or_default().insert(key.clone());
+        }
+    }
+
+    /// The gangs that use a claim, of those that `are_there`.
+    pub(crate) fn users(&mut self, path: &Path, are_there: impl Fn(&GangKey) -> bool) -> Vec<GangKey> {
+        let Some(users) = self.users.get_mut(path) else { return Vec::new() };
+        users.retain(are_there);
+        let found = users.iter().cloned().collect();
+        if users.is_empty() {
+            self.users.remove(path);
+        }
+        found
+    }
+
+    /// What a pod of a gang asks for by its claims.
+    ///
+    /// # Errors
+    /// What has to be there first, or what is wrong with the claims.
+    pub(crate) fn asked(
+        &mut self,
+        key: &GangKey,
+        pod: &Arc<str>,
+        uid: &str,
+        used: &[Used],
+    ) -> Result<Asked, String> {
+        let mut asks = Vec::new();
+        let mut pins = Vec::new();
+        for one in used {
+            let Used { name, of } = one;
+            let object = match of {
+                Source::Named(object) | Source::Made { claim: Some(object), .. } => object,
+                Source::Made { claim: None, template } => {
+                    return Err(format!("claim {name}: it is not made from template {template} yet"));
+                }
+                Source::Unknown => {
+                    return Err(format!(
+                        "not supported: claim {name}: neither a claim nor a template is named"
+                    ));
+                }
+            };
+            let path = (Arc::clone(&key.namespace), Arc::clone(object));
+            let Some(claim) = self.claims.get_mut(&path) else {
+                return Err(format!("claim {name}: ResourceClaim {object} is not there"));
+            };
+            if claim.seen.metadata.deletion_timestamp.is_some() {
+                return Err(format!("claim {name}: ResourceClaim {object} is being deleted"));
+            }
+            if matches!(of, Source::Made { .. }) && ask::made_for(&claim.seen) != Some(uid) {
+                return Err(format!("claim {name}: ResourceClaim {object} was not made for this pod"));
+            }
+            if !is_ask(claim, uid) {
+                pins.push(Arc::clone(claim.now()));
+                continue;
+            }
+            if matches!(of, Source::Named(_)) {
+                let own = (key.clone(), Arc::clone(pod));
+                match &claim.carrier {
+                    Some(carrier) if *carrier != own && carrier.0 == *key => {
+                        let (_, with) = carrier;
+                        return Err(format!(
+                            "not supported: claim {name}: pods {pod} and {with} of one gang share ResourceClaim {object}, which is not allocated"
+                        ));
+                    }
+                    Some((_, with)) if claim.carrier.as_ref() != Some(&own) => {
+                        return Err(format!(
+                            "claim {name}: ResourceClaim {object} is allocated with pod {with} first"
+                        ));
+                    }
+                    _ => claim.carrier = Some(own),
+                }
+            }
+            asks.push((&**name, Arc::clone(&claim.seen)));
+        }
+        let specs: Vec<(&str, &ResourceClaimSpec)> =
+            asks.iter().map(|(name, claim)| (*name, &claim.spec)).collect();
+        Ok(Asked::of(&key.namespace, &specs, pins))
+    }
+
+    /// What a pod will ask for that is not there yet.
+    ///
+    /// # Errors
+    /// What cannot be known before it is.
+    pub(crate) fn asked_by_template(&self, namespace: &Arc<str>, used: &[Used]) -> Result<Asked, String> {
+        let mut asks = Vec::new();
+        for Used { name, of } in used {
+            let Source::Made { template, .. } = of else {
+                return Err(format!("not supported: claim {name}: pods that are made later share a claim"));
+            };
+            let path = (Arc::clone(namespace), Arc::clone(template));
+            let spec = self.templates.get(&path);
+            let spec =
+                spec.ok_or_else(|| format!("claim {name}: ResourceClaimTemplate {template} is not there"))?;
+            asks.push((&**name, spec));
+        }
+        Ok(Asked::of(namespace, &asks, Vec::new()))
+    }
+
+    /// Pods that share a claim with one that is not there any more need not wait for it.
+    pub(crate) fn free_carriers(&mut self, key: &GangKey, pod: &str) {
+        for claim in self.claims.values_mut() {
+            if claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod) {
+                claim.carrier = None;
+            }
+        }
+    }
+
+    /// What the engine has to count for an ask, and which nodes can serve it.
+    ///
+    /// # Errors
+    /// Why no node can.
+    pub(crate) fn want(&mut self, asked: Asked, nodes: &NodeBook) -> Result<Counts, String> {
+        let condition = Arc::clone(&asked.condition);
+        if !self.shapes.contains_key(&condition) {
+            let shape = Shape::new(asked, &self.inventory, nodes.iter());
+            if shape.counted.is_some() {
+                self.touched.extend(nodes.iter().map(|(name, _)| name.clone()));
+            }
+            self.shapes.insert(Arc::clone(&condition), shape);
+        }
+        let Some(shape) = self.shapes.get(&condition) else {
+            return Err("its claims are forgotten".to_owned());
+        };
+        match shape.refusal() {
+            Some(why) => Err(why),
+            None => {
+                Ok(Counts { devices: shape.devices, counted: shape.counted.clone(), nodes: shape.nodes() })
+            }
+        }
+    }
+
+    /// What follows from all that was observed and decided since the last time.
+    pub(crate) fn refresh(
+        &mut self,
+        now: Timestamp,
+        nodes: &NodeBook,
+        is_wanted: impl Fn(&Condition) -> bool,
+    ) -> Refreshed {
+        let stale: BTreeSet<NodeName> = match std::mem::take(&mut self.are_all_stale) {
+            true => nodes.iter().map(|(name, _)| name.clone()).collect(),
+            false => std::mem::take(&mut self.stale),
+        };
+        self.stale.clear();
+        let mut touched = std::mem::take(&mut self.touched);
+        for (condition, shape) in &mut self.shapes {
+            if shape.forgive(now) {
+                self.reviewed.insert(Arc::clone(condition));
+            }
+        }
+        let reviewed = std::mem::take(&mut self.reviewed);
+        let mut refreshed = Refreshed { is_news: std::mem::take(&mut self.is_news), ..Refreshed::default() };
+        if stale.is_empty() && touched.is_empty() && reviewed.is_empty() {
+            return refreshed;
+        }
+        if self.shapes.len() > IDLE_SHAPES_MAX {
+            self.shapes.retain(|condition, _| is_wanted(condition));
+        }
+        for (condition, shape) in &mut self.shapes {
+            let mut is_news = reviewed.contains(condition);
+            for name in &stale {
+                is_news |= shape.look(&self.inventory, name, nodes.get(name));
+            }
+            if is_news && shape.counted.is_some() {
+                touched.extend(stale.iter().cloned());
+            }
+            refreshed.is_news |= is_news;
+            if is_news && is_wanted(condition) {
+                refreshed.conditions.push((Arc::clone(condition), shape.nodes()));
+            }
+        }
+        touched.extend(stale);
+        for name in touched {
+            let published = nodes.get(&name).and_then(|node| self.published(&name, node));
+            refreshed.nodes.push((name, published));
+        }
+        refreshed
+    }
+
+    /// A gang has its places and waits for claims, or no longer.
+    pub(crate) fn set_awaiting(&mut self, key: &GangKey, is: bool) {
+        if is {
+            self.awaiting.insert(key.clone());
+        } else {
+            self.awaiting.remove(key);
+        }
+    }
+
+    pub(crate) fn is_awaiting(&self, key: &GangKey) -> bool {
+        self.awaiting.contains(key)
+    }
+
+    pub(crate) fn awaiting(&self) -> Vec<GangKey> {
+        self.awaiting.iter().cloned().collect()
+    }
+
+    /// When [`ClaimBook::refresh`] is to be called at the latest.
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
+        self.shapes.values().filter_map(Shape::forgives_at).min()
+    }
+
+    /// A claim as it is now.
+    fn see(&mut self, claim: ResourceClaim) -> Path {
+        let of = |text: &Option<String>| -> Arc<str> { text.as_deref().unwrap_or_default().into() };
+        let path = (of(&claim.metadata.namespace), of(&claim.metadata.name));
+        let seen = Arc::new(claim);
+        let known = self.claims.remove(&path);
+        let same = known.filter(|known| known.seen.metadata.uid == seen.metadata.uid);
+        let claim = match same {
+            // What was decided is on its way until the API server shows it.
+            Some(known) => {
+                let decided = known.decided.filter(|_| !ask::is_allocated(&seen));
+                Claim { seen, decided, ..known }
+            }
+            None => Claim { seen, decided: None, is_releasing: false, carrier: None },
+        };
+        if !ask::is_allocated(claim.now()) {
+            self.leaving.remove(&path);
+        }
+        self.hold_and_review(&path, Some(claim));
+        path
+    }
+
+    fn lose(&mut self, namespace: &str, name: &str) -> Path {
+        let path: Path = (namespace.into(), name.into());
+        self.leaving.remove(&path);
+        self.hold_and_review(&path, None);
+        path
+    }
+
+    /// The same, where it may be what was missing when a node did not serve an ask.
+    fn hold_and_review(&mut self, path: &Path, claim: Option<Claim>) {
+        let before = std::mem::take(&mut self.touched);
+        self.hold(path, claim);
+        for (condition, shape) in &mut self.shapes {
+            if self.touched.iter().any(|name| shape.unspoil(name)) {
+                self.reviewed.insert(Arc::clone(condition));
+            }
+        }
+        self.touched.extend(before);
+    }
+
+    /// What a claim holds from now on.
+    fn hold(&mut self, path: &Path, claim: Option<Claim>) {
+        self.mark_claim(path);
+        match claim {
+            Some(claim) => {
+                self.inventory.claim_applied(claim.now());
+                self.claims.insert(path.clone(), claim);
+            }
+            None => {
+                self.inventory.claim_deleted(&path.0, &path.1);
+                self.claims.remove(path);
+            }
+        }
+        self.mark_claim(path);
+    }
+
+    fn mark_slice(&mut self, name: &str) {
+        match self.inventory.nodes_of_slice(name) {
+            Nodes::All => self.are_all_stale = true,
+            Nodes::These(names) => {
+                self.stale.extend(names.iter().filter_map(|name| NodeName::new(name.as_str()).ok()));
+            }
+        }
+    }
+
+    fn mark_claim(&mut self, path: &Path) {
+        match self.inventory.nodes_of_claim(&path.0, &path.1) {
+            Nodes::All => self.are_all_stale = true,
+            Nodes::These(names) => {
+                self.touched.extend(names.iter().filter_map(|name| NodeName::new(name.as_str()).ok()));
+            }
+        }
+    }
+}
+
+/// Whether a pod is the one that a claim is allocated for: nobody has it, or this pod first.
+fn is_ask(claim: &Claim, uid: &str) -> bool {
+    let now = claim.now();
+    !ask::is_allocated(now) || ask::made_for(now) == Some(uid) || ask::reserved_for(now).next() == Some(uid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,435 @@
+//! Claims among gangs, as watches tell them and the engine decides.
+
+#![allow(clippy::needless_pass_by_value, reason = "`json!` at the place of an argument reads well")]
+
+use phalanx_model::{
+    DeviceMask, GangId, Input, Job, JobId, LevelName, MemberId, Node, NodeName, Order, Placement, QueueName,
+    Slot, Timestamp,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::super::{Books, Call, Event, Options, Reservation, Step, Unbound};
+use super::{COUNTED_MAX, DeviceEvent};
+
+const NOW: Timestamp = Timestamp(1_000);
+const DRIVER: &str = "gpu.example.com";
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn books() -> Books {
+    Books::new(Options {
+        scheduler_name: "phalanx".to_owned(),
+        queue: QueueName::new("default").unwrap(),
+        ready_ms: 1_000,
+        vacant_ms: 1_000,
+        nodes: crate::gang::NodesUsed::All,
+    })
+}
+
+fn tell(books: &mut Books, event: DeviceEvent) {
+    books.observe(NOW, Event::Device(event));
+}
+
+/// A node with 8 GPUs of which the last four are of another color, published by its driver alone.
+fn with_node(books: &mut Books, name: &str, plugin: &str) {
+    let allocatable = json!({ "cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": plugin });
+    let node = json!({ "metadata": { "name": name }, "status": { "allocatable": allocatable } });
+    books.observe(NOW, Event::Node(Box::new(object(node))));
+    let device = |at: u32| {
+        let color = if at < 4 { "red" } else { "blue" };
+        json!({ "name": format!("gpu-{at}"), "attributes": {
+            "type": { "string": "gpu" }, "productName": { "string": "A100" }, "color": { "string": color },
+            "resource.kubernetes.io/numaNode": { "int": at / 4 } } })
+    };
+    let slice = json!({
+        "metadata": { "name": name },
+        "spec": { "driver": DRIVER, "nodeName": name, "devices": (0..8).map(device).collect::<Vec<_>>(),
+            "pool": { "name": name, "generation": 1, "resourceSliceCount": 1 } },
+    });
+    tell(books, DeviceEvent::Slice(object(slice)));
+}
+
+fn with_class(books: &mut Books) {
+    let selector = json!({ "cel": { "expression": format!("device.driver == '{DRIVER}'") } });
+    let class = json!({ "metadata": { "name": "gpu" }, "spec": { "selectors": [selector] } });
+    tell(books, DeviceEvent::Class(object(class)));
+}
+
+/// A claim made for a pod, or one by itself.
+fn claim(name: &str, count: u32, color: Option<&str>, pod: Option<&str>, status: Value) -> DeviceEvent {
+    let mut exactly = json!({ "deviceClassName": "gpu", "count": count });
+    if let Some(color) = color {
+        let selects = format!("device.attributes['{DRIVER}'].color == '{color}'");
+        exactly["selectors"] = json!([{ "cel": { "expression": selects } }]);
+    }
+    let mut metadata =
+        json!({ "name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": "1" });
+    if let Some(pod) = pod {
+        metadata["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": format!("uid-{pod}"), "controller": true }]);
+    }
+    let spec = json!({ "devices": { "requests": [{ "name": "r", "exactly": exactly }] } });
+    DeviceEvent::Claim(object(json!({ "metadata": metadata, "spec": spec, "status": status })))
+}
+
+fn allocated(node: &str, devices: &[u32], users: &[&str]) -> Value {
+    let result =
+        |at: &u32| json!({ "request": "r", "driver": DRIVER, "pool": node, "device": format!("gpu-{at}") });
+    let only = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
+    let user = |name: &&str| json!({ "resource": "pods", "name": name, "uid": format!("uid-{name}") });
+    json!({
+        "allocation": {
+            "devices": { "results": devices.iter().map(result).collect::<Vec<_>>() },
+            "nodeSelector": { "nodeSelectorTerms": [{ "matchFields": [only] }] },
+        },
+        "reservedFor": users.iter().map(user).collect::<Vec<_>>(),
+    })
+}
+
+/// A pod whose claim was made from a template, and is called `<pod>-c`.
+fn pod(name: &str, more: Value) -> Event {
+    let mut pod = json!({
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}") },
+        "spec": { "schedulerName": "phalanx", "containers": [{ "name": "main" }],
+            "resourceClaims": [{ "name": "gpus", "resourceClaimTemplateName": "t" }] },
+        "status": { "resourceClaimStatuses": [{ "name": "gpus", "resourceClaimName": format!("{name}-c") }] },
+    });
+    for (key, value) in more.as_object().unwrap() {
+        pod["spec"][key] = value.clone();
+    }
+    Event::Pod(Box::new(object(pod)))
+}
+
+fn jobs(facts: &[Input]) -> Vec<Job> {
+    let job = |fact: &Input| match fact {
+        Input::JobSubmitted { job } => Some(Job::clone(job)),
+        _ => None,
+    };
+    facts.iter().filter_map(job).collect()
+}
+
+/// A node as the engine was told last.
+fn node(facts: &[Input], name: &str) -> Option<Node> {
+    let told = |fact: &Input| match fact {
+        Input::NodeObserved { node } if node.name.as_str() == name => Some(Node::clone(node)),
+        _ => None,
+    };
+    facts.iter().rev().find_map(told)
+}
+
+fn start(books: &mut Books, job: JobId, attempt: u32, places: &[(&str, &str)]) {
+    let slot = |(rank, (node, devices)): (u32, &(&str, &str))| Slot {
+        rank,
+        node: NodeName::new(*node).unwrap(),
+        devices: devices.parse().unwrap(),
+        part: None,
+    };
+    let slots = (0..).zip(places).map(slot).collect();
+    let placement = Placement { slots, level: LevelName::new("cluster").unwrap() };
+    let gang = GangId { job, index: 0 };
+    let order = Order::StartMembers { gang, attempt, placement, deadline: Timestamp(9_000) };
+    books.carry_out(&order, None);
+}
+
+/// Bindings: pod, devices of its annotation, claims with their devices.
+fn bound(calls: &[Call]) -> Vec<(String, String, Vec<Reservation>)> {
+    let bind = |call: &Call| match call {
+        Call::Bind { pod, annotations, before, .. } => {
+            let reservation = |step: &Step| match step {
+                Step::Claim(reservation) => Some(Reservation::clone(reservation)),
+                Step::Patch { .. } => None,
+            };
+            let claims = before.iter().filter_map(reservation).collect();
+            Some((pod.name.to_string(), annotations["phalanx.dev/devices"].clone(), claims))
+        }
+        _ => None,
+    };
+    calls.iter().filter_map(bind).collect()
+}
+
+fn released(calls: &[Call]) -> Vec<String> {
+    let release = |call: &Call| match call {
+        Call::Release { claim, .. } => Some(claim.name.to_string()),
+        _ => None,
+    };
+    calls.iter().filter_map(release).collect()
+}
+
+fn devices(reservation: &Reservation) -> Vec<&str> {
+    let results = reservation.allocation.devices.as_ref().unwrap().results.as_ref().unwrap();
+    results.iter().map(|result| &*result.device).collect()
+}
+
+fn failures(facts: &[Input]) -> Vec<String> {
+    let exit = |fact: &Input| match fact {
+        Input::MemberExited { exit, .. } => Some(exit.detail.clone()),
+        _ => None,
+    };
+    facts.iter().filter_map(exit).collect()
+}
+
+#[test]
+fn published_devices_are_those_of_the_machine_and_counted_once() {
+    for plugin in ["0", "8"] {
+        let mut books = books();
+        with_class(&mut books);
+        with_node(&mut books, "a", plugin);
+        tell(&mut books, claim("others", 3, None, None, allocated("a", &[1, 2, 6], &["foreign"])));
+        let facts = books.begin(NOW);
+        let node = node(&facts, "a").unwrap();
+        assert_eq!((node.machine.device_count(), node.foreign), (8, "1-2,6".parse().unwrap()));
+        assert_eq!((&*node.machine.devices[0].model, node.machine.devices[7].numa), ("A100", Some(1)));
+    }
+}
+
+#[test]
+fn a_pod_gets_the_devices_of_its_place_and_nobody_else_does() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    for name in ["x", "y"] {
+        tell(&mut books, claim(&format!("{name}-c"), 4, None, Some(name), json!({})));
+        books.observe(NOW, pod(name, json!({})));
+    }
+    let facts = books.begin(NOW);
+    let jobs = jobs(&facts);
+    let needs = &jobs[0].gangs[0].needs;
+    assert_eq!((needs.devices, needs.named.len()), (4, 0), "counting devices is enough");
+    let within = needs.within.clone().unwrap();
+    assert!(within.as_str().contains("devices for claim gpus: 4 of gpu"), "{within}");
+    assert!(node(&facts, "a").unwrap().sets.contains(&within));
+
+    start(&mut books, jobs[0].id, 1, &[("a", "2-5")]);
+    let calls = books.calls();
+    let binding = &bound(&calls)[0];
+    assert_eq!((&*binding.0, &*binding.1), ("x", "2-5"));
+    assert_eq!(devices(&binding.2[0]), ["gpu-2", "gpu-3", "gpu-4", "gpu-5"]);
+    let facts = books.settle(NOW);
+    assert!(
+        node(&facts, "a").is_none_or(|node| node.foreign.is_empty()),
+        "what ours have is no use by others"
+    );
+    // The engine meant devices of which one is gone by now: others of that node do as well.
+    start(&mut books, jobs[1].id, 1, &[("a", "1,5-7")]);
+    let calls = books.calls();
+    let binding = &bound(&calls)[0];
+    assert_eq!((&*binding.0, &*binding.1), ("y", "0-1,6-7"));
+}
+
+#[test]
+fn a_gang_whose_claims_do_not_fit_is_taken_back_before_anything_is_bound() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
+    books.observe(NOW, pod("x", json!({})));
+    let facts = books.begin(NOW);
+    let job = jobs(&facts)[0].id;
+    // Another scheduler was faster, and the engine does not know yet.
+    tell(&mut books, claim("others", 6, None, None, allocated("a", &[0, 1, 2, 3, 4, 5], &["foreign"])));
+    start(&mut books, job, 1, &[("a", "0-3")]);
+    assert_eq!(bound(&books.calls()), []);
+    let facts = books.settle(NOW);
+    let why = failures(&facts);
+    assert!(
+        why[0].contains("claim default/x-c, request r: wants 4 of 8 matching devices, 6 taken"),
+        "{why:?}"
+    );
+    let told = node(&facts, "a").unwrap();
+    assert_eq!(
+        told.foreign,
+        "4-7".parse().unwrap(),
+        "6 beside those that the engine has given away, as far as there are"
+    );
+    assert_eq!(told.sets, [], "nobody is sent there again until something changes");
+    books.gang_waits(GangId { job, index: 0 });
+    assert_eq!(released(&books.calls()), [""; 0], "nothing was written");
+    let facts = books.settle(NOW);
+    assert_eq!(node(&facts, "a").unwrap().foreign, "0-5".parse().unwrap());
+    tell(&mut books, DeviceEvent::ClaimGone { namespace: "default".into(), name: "others".into() });
+    let facts = books.settle(NOW);
+    assert_eq!(node(&facts, "a").unwrap().sets.len(), 1);
+}
+
+#[test]
+fn what_was_given_for_nothing_goes_back_and_is_free_when_it_has() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
+    books.observe(NOW, pod("x", json!({})));
+    let facts = books.begin(NOW);
+    let job = jobs(&facts)[0].id;
+    start(&mut books, job, 1, &[("a", "0-3")]);
+    assert_eq!(bound(&books.calls()).len(), 1);
+    // The claim is written, and the binding fails.
+    tell(&mut books, claim("x-c", 4, None, Some("x"), allocated("a", &[0, 1, 2, 3], &["x"])));
+    let member = MemberId { gang: GangId { job, index: 0 }, attempt: 1, rank: 0 };
+    let lost = Unbound { class: phalanx_model::FailureClass::StartUp, detail: "gone".to_owned() };
+    books.observe(NOW, Event::Bound { member, result: Err(lost) });
+    books.settle(NOW);
+    books.gang_waits(GangId { job, index: 0 });
+    assert_eq!(released(&books.calls()), ["x-c"]);
+    let facts = books.settle(NOW);
+    assert_eq!(node(&facts, "a").unwrap().foreign, "0-3".parse().unwrap(), "until it has gone back");
+    // A start that comes before waits for it.
+    start(&mut books, job, 2, &[("a", "4-7")]);
+    assert_eq!(bound(&books.calls()), []);
+    let DeviceEvent::Claim(now) = claim("x-c", 4, None, Some("x"), json!({})) else { unreachable!() };
+    let back = DeviceEvent::Released { namespace: "default".into(), name: "x-c".into(), claim: Some(now) };
+    tell(&mut books, back);
+    let calls = books.calls();
+    assert_eq!(&*bound(&calls)[0].1, "4-7");
+}
+
+#[test]
+fn what_an_earlier_scheduler_gave_and_did_not_bind_goes_back() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    tell(&mut books, claim("x-c", 8, None, Some("x"), allocated("a", &[0, 1, 2, 3, 4, 5, 6, 7], &["x"])));
+    books.observe(NOW, pod("x", json!({})));
+    let facts = books.begin(NOW);
+    assert_eq!(jobs(&facts)[0].gangs[0].needs.devices, 8);
+    assert_eq!(node(&facts, "a").unwrap().foreign.count(), 8);
+    assert_eq!(released(&books.calls()), ["x-c"], "its own devices would be in its way for ever");
+}
+
+#[test]
+fn claims_that_are_not_made_yet_are_waited_for_at_a_start() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
+    books.observe(NOW, pod("x", json!({})));
+    let facts = books.begin(NOW);
+    tell(&mut books, DeviceEvent::ClaimGone { namespace: "default".into(), name: "x-c".into() });
+    start(&mut books, jobs(&facts)[0].id, 1, &[("a", "0-3")]);
+    assert_eq!((bound(&books.calls()), failures(&books.settle(NOW))), (vec![], vec![]));
+    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
+    assert_eq!(&*bound(&books.calls())[0].1, "0-3");
+}
+
+#[test]
+fn devices_of_pods_that_are_gone_are_waited_for_at_a_start() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    for name in ["x", "y"] {
+        tell(&mut books, claim(&format!("{name}-c"), 8, None, Some(name), json!({})));
+        books.observe(NOW, pod(name, json!({})));
+    }
+    let facts = books.begin(NOW);
+    let jobs = jobs(&facts);
+    start(&mut books, jobs[0].id, 1, &[("a", "0-7")]);
+    assert_eq!(bound(&books.calls()).len(), 1);
+    tell(&mut books, claim("x-c", 8, None, Some("x"), allocated("a", &[0, 1, 2, 3, 4, 5, 6, 7], &["x"])));
+    let (namespace, name) = ("default".to_owned(), "x".to_owned());
+    books.observe(NOW, Event::PodGone { namespace, name, uid: "uid-x".to_owned() });
+    assert_eq!(failures(&books.settle(NOW)), ["pod x was deleted"]);
+    books.job_ended(jobs[0].id, None);
+    // The pod is gone, and Kubernetes has not taken back its devices.
+    start(&mut books, jobs[1].id, 1, &[("a", "0-7")]);
+    assert_eq!((bound(&books.calls()), failures(&books.settle(NOW))), (vec![], vec![]));
+    tell(&mut books, DeviceEvent::ClaimGone { namespace: "default".into(), name: "x-c".into() });
+    assert_eq!(&*bound(&books.calls())[0].1, "0-7");
+}
+
+#[test]
+fn selected_devices_are_counted_by_themselves() {
+    let mut books = books();
+    with_class(&mut books);
+    with_node(&mut books, "a", "0");
+    for name in ["x", "y"] {
+        tell(&mut books, claim(&format!("{name}-c"), 3, Some("blue"), Some(name), json!({})));
+        books.observe(NOW, pod(name, json!({})));
+    }
+    let facts = books.begin(NOW);
+    let jobs = jobs(&facts);
+    let needs = &jobs[0].gangs[0].needs;
+    let (counted, _) = needs.named.iter().find(|(name, _)| name.as_str().starts_with("claims/")).unwrap();
+    let free = |facts: &[Input]| {
+        let node = node(facts, "a").unwrap();
+        node.machine.named[counted] - node.foreign_use.named.get(counted).copied().unwrap_or(0)
+    };
+    assert_eq!((needs.devices, free(&facts)), (3, 1), "4 blue ones hold 3 once");
+    start(&mut books, jobs[0].id, 1, &[("a", "0-2")]);
+    let calls = books.calls();
+    assert_eq!(&*bound(&calls)[0].1, "4-6", "the engine does not know colors");
+    assert!(node(&books.settle(NOW), "a").is_none(), "the engine counts what it has given away itself");
+    // Another claim takes the blue ones of a node that has just come.
+    with_node(&mut books, "b", "0");
+    tell(&mut books, claim("others", 2, None, None, allocated("b", &[4, 5], &["foreign"])));
+    let told = node(&books.settle(NOW), "b").unwrap();
+    assert_eq!((told.machine.named[counted], told.foreign_use.named[counted]), (COUNTED_MAX, COUNTED_MAX));
+}
+
+#[test]
+fn a_claim_is_allocated_with_one_pod_and_the_others_follow() {
+    let shared = json!({ "resourceClaims": [{ "name": "gpus", "resourceClaimName": "s" }] });
+    let mut books = books();
+    with_class(&mut books);
+    for name in ["a", "b"] {
+        with_node(&mut books, name, "0");
+    }
+    tell(&mut books, claim("s", 2, None, None, json!({})));
+    for name in ["x", "y"] {
+        books.observe(NOW, pod(name, shared.clone()));
+    }
+    let facts = books.begin(NOW);
+    let first = jobs(&facts);
+    assert_eq!(first.len(), 1, "the other waits");
+    let waits = books.calls();
+    assert!(
+        matches!(&waits[0], Call::Explain { message, .. } if message.contains("is allocated with pod x first")),
+        "{waits:?}"
+    );
+    start(&mut books, first[0].id, 1, &[("b", "0-1")]);
+    assert_eq!(devices(&bound(&books.calls())[0].2[0]), ["gpu-0", "gpu-1"]);
+    tell(&mut books, claim("s", 2, None, None, allocated("b", &[0, 1], &["x"])));
+    let facts = books.settle(NOW);
+    let second = jobs(&facts);
+    let needs = &second[0].gangs[0].needs;
+    assert_eq!(needs.devices, 0);
+    let within = needs.within.clone().unwrap();
+    let told = node(&facts, "b").unwrap();
+    assert!(told.sets.contains(&within) && told.foreign == DeviceMask::EMPTY, "{told:?}");
+    assert!(node(&facts, "a").is_none_or(|node| !node.sets.contains(&within)));
+    start(&mut books, second[0].id, 1, &[("b", "-")]);
+    let calls = books.calls();
+    let binding = &bound(&calls)[0];
+    assert_eq!((&*binding.1, devices(&binding.2[0])), ("-", vec!["gpu-0", "gpu-1"]));
+}
+
+#[test]
+fn what_nobody_can_serve_is_said_with_claim_and_request() {
+    let mut books = books();
+    with_node(&mut books, "a", "0");
+    tell(&mut books, claim("x-c", 1, None, Some("x"), json!({})));
+    books.observe(NOW, pod("x", json!({})));
+    books.begin(NOW);
+    let said = |books: &mut Books| match books.calls().pop() {
+        Some(Call::Explain { message, .. }) => message.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let why = said(&mut books);
+    assert!(why.contains("claim default/gpus, spec.devices.requests[0].exactly.deviceClassName: there is no device class `gpu`"), "{why}");
+    with_class(&mut books);
+    let facts = books.settle(NOW);
+    assert_eq!(jobs(&facts).len(), 1);
+    // An administrator's look at devices needs the right.
+    let DeviceEvent::Claim(mut admin) = claim("y-c", 1, None, Some("y"), json!({})) else { unreachable!() };
+    let request = &mut admin.spec.devices.as_mut().unwrap().requests.as_mut().unwrap()[0];
+    request.exactly.as_mut().unwrap().admin_access = Some(true);
+    tell(&mut books, DeviceEvent::Claim(admin));
+    books.observe(NOW, pod("y", json!({})));
+    books.settle(NOW);
+    let why = said(&mut books);
+    assert!(why.contains("adminAccess: admin access needs the label"), "{why}");
+    let labels = [("resource.kubernetes.io/admin-access".to_owned(), "true".to_owned())].into();
+    books.observe(NOW, Event::Namespace { name: "default".to_owned(), labels: Some(labels) });
+    let facts = books.settle(NOW);
+    assert_eq!(jobs(&facts)[0].gangs[0].needs.devices, 0, "it takes no device");
+}

@@ -1,0 +1,287 @@
+//! Claims for devices among gangs: what seats ask for by them, what pods get at a start, and what goes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
+
+use super::Books;
+use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Unprepared, Used};
+use super::gang::{Gang, Member, Seat};
+use super::machines;
+use super::nodes::NodeBook;
+use super::pods::{Known, PodRef};
+use super::sets::{Claimed, Condition};
+use super::submit::gang_of;
+use crate::api;
+use crate::gang::{GangKey, GangSpec};
+use crate::judge::{Capacity, Requirements};
+
+impl Books {
+    /// Devices, classes and claims as a watch told them.
+    pub(super) fn see_device(&mut self, event: DeviceEvent) {
+        let Some(path) = self.claims.observe(event) else { return };
+        let gangs = &self.gangs;
+        for key in self.claims.users(&path, |key| gangs.contains_key(key)) {
+            self.changed.insert(key);
+        }
+        for key in self.claims.awaiting() {
+            self.bind_if_complete(&key);
+        }
+    }
+
+    /// Devices are reached by the labels of nodes.
+    pub(super) fn devices_moved(&mut self, node: &api::Node) {
+        let Ok(name) = NodeName::new(node.name()) else { return };
+        let known = self.nodes.get(&name);
+        if known.is_none_or(|known| known.metadata.labels != node.metadata.labels) {
+            self.claims.node_moved(&name);
+        }
+        if known.is_none_or(|known| known.status.allocatable != node.status.allocatable) {
+            self.claims.offers_moved();
+        }
+    }
+
+    pub(super) fn devices_gone(&mut self, name: &str) {
+        if let Ok(name) = NodeName::new(name) {
+            self.claims.node_moved(&name);
+        }
+    }
+
+    /// What nodes have and can serve, from what was observed and decided since the last time.
+    pub(super) fn refresh_devices(&mut self, now: Timestamp) {
+        let nodes = &self.nodes;
+        let refreshed = self.claims.refresh(now, nodes, |condition| nodes.is_wanted(condition));
+        for (name, published) in refreshed.nodes {
+            self.nodes.publish(name, published);
+        }
+        for (condition, nodes) in refreshed.conditions {
+            self.nodes.meet(&condition, nodes);
+        }
+        for (condition, resource) in self.claims.stale_offers() {
+            if self.nodes.is_wanted(&condition) {
+                let nodes = offering(&self.nodes, &resource);
+                self.nodes.meet(&condition, nodes);
+            }
+        }
+        if refreshed.is_news {
+            self.reconsider();
+        }
+    }
+
+    /// What the claims of seats are to the engine.
+    ///
+    /// # Errors
+    /// What has to be there first, or why no node can serve them. A gang that has begun is never turned away.
+    pub(super) fn add_claims(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seats: &mut [Seat],
+    ) -> Result<(), String> {
+        let begun =
+            self.gangs.get(key).filter(|gang| has_begun(gang)).map(|gang| given(&mut self.claims, gang));
+        for seat in &mut *seats {
+            let Some(asked) = self.asked_of(key, spec, seat) else { continue };
+            match asked.and_then(|asked| self.want_claims(asked)) {
+                Ok(claimed) => {
+                    // What was given before a restart is what it has.
+                    let known = begun.as_ref().and_then(|given| given.get(&claimed.condition));
+                    let devices = known.copied().unwrap_or(claimed.devices);
+                    seat.more.claims = Some(Claimed { devices, ..claimed });
+                }
+                Err(_) if begun.is_some() => {}
+                Err(why) => return Err(why),
+            }
+        }
+        if self.claims.has_devices() {
+            for seat in seats {
+                self.add_offers(seat);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the pod of a seat asks for by claims, if by any; or the pod that will be made for it.
+    fn asked_of(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seat: &Seat,
+    ) -> Option<Result<Asked, String>> {
+        let pod = seat.pod.as_ref().and_then(|name| self.gangs.get(key)?.pods.get(name));
+        if let Some(pod) = pod {
+            let Known { name, uid, claims, .. } = &pod.known;
+            return (!claims.is_empty()).then(|| self.claims.asked(key, name, uid, claims));
+        }
+        let used = Used::of_template(&template_of(spec?, seat)?.spec);
+        (!used.is_empty()).then(|| self.claims.asked_by_template(&key.namespace, &used))
+    }
+
+    fn want_claims(&mut self, asked: Asked) -> Result<Claimed, String> {
+        let condition = Arc::clone(&asked.condition);
+        let counts = self.claims.want(asked, &self.nodes)?;
+        if !self.nodes.is_wanted(&condition) {
+            self.nodes.meet(&condition, counts.nodes);
+        }
+        Ok(Claimed { condition, devices: counts.devices, counted: counts.counted })
+    }
+
+    /// Where some nodes have devices for claims alone, pods that ask for them as a resource go where that is offered.
+    fn add_offers(&mut self, seat: &mut Seat) {
+        for resource in plugin_resources(&seat.requirements) {
+            let condition = self.claims.offer(resource);
+            if !self.nodes.is_wanted(&condition) {
+                let nodes = offering(&self.nodes, resource);
+                self.nodes.meet(&condition, nodes);
+            }
+            seat.more.offers.insert(condition);
+        }
+    }
+
+    /// A gang is handed in. What its pods were given is theirs where it has begun, and goes back where it has not.
+    pub(super) fn find_claims(&mut self, key: &GangKey, is_restored: bool) {
+        let Some(gang) = self.gangs.get(key) else { return };
+        let Some(submitted) = &gang.job else { return };
+        for seat in &submitted.seats {
+            let Some(pod) = seat.pod.as_ref().and_then(|name| gang.pods.get(name)) else { continue };
+            let known = &pod.known;
+            let Some(pod) = gang.pod_ref(&known.name).filter(|_| !known.claims.is_empty()) else { continue };
+            let claimed = seat.more.claims.as_ref();
+            let condition =
+                claimed.map_or_else(|| Condition::from(""), |claims| Arc::clone(&claims.condition));
+            match &known.node {
+                Some(node) => self.claims.adopt(key, &pod, &known.claims, &condition, node),
+                None if !is_restored => self.claims.release_idle(&pod, &known.claims, &mut self.calls),
+                None => {}
+            }
+        }
+    }
+
+    /// Gives the pods that are to be bound now what their claims ask for, by rank. Nothing where the gang has to wait, or cannot
+    /// start as it was placed.
+    pub(super) fn prepare(&mut self, key: &GangKey) -> Option<BTreeMap<u32, Prepared>> {
+        let gang = self.gangs.get_mut(key)?;
+        let Gang { pods, job, .. } = gang;
+        let submitted = job.as_mut()?;
+        let mut prepared = BTreeMap::new();
+        let is_whole = submitted.is_complete();
+        let run = submitted.run.as_mut().filter(|run| run.stops.is_none() && (is_whole || run.has_begun))?;
+        self.claims.set_awaiting(key, false);
+        let attempt = run.attempt;
+        let mut failed = None;
+        for ((rank, seat), (slot, member)) in
+            (0_u32..).zip(&submitted.seats).zip(run.placement.slots.iter().zip(&run.members))
+        {
+            let is_kept = seat.is_late && matches!(member, Member::Bound | Member::Running);
+            let can_bind =
+                is_kept || matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
+            let Some(known) =
+                seat.pod.as_ref().filter(|_| can_bind).and_then(|name| pods.get(name)).map(|pod| &pod.known)
+            else {
+                continue;
+            };
+            if known.claims.is_empty() || known.node.is_some() {
+                continue;
+            }
+            let pod = PodRef {
+                namespace: Arc::clone(&key.namespace),
+                name: Arc::clone(&known.name),
+                uid: Arc::clone(&known.uid),
+            };
+            let condition = seat
+                .more
+                .claims
+                .as_ref()
+                .map_or_else(|| Condition::from(""), |claims| Arc::clone(&claims.condition));
+            let Some(node) = self.nodes.get(&slot.node) else {
+                failed = Some((rank, format!("node {} is gone", slot.node)));
+                break;
+            };
+            let who = (key, &pod, &*known.claims);
+            match self.claims.give(who, &condition, (&slot.node, node), slot.devices, &mut self.calls) {
+                Ok(ready) => drop(prepared.insert(rank, (ready, Arc::clone(&known.uid)))),
+                Err(Unprepared::Waits) => {
+                    self.claims.set_awaiting(key, true);
+                    return None;
+                }
+                Err(Unprepared::Impossible(why)) => {
+                    failed = Some((rank, why));
+                    break;
+                }
+                Err(Unprepared::Short(why)) => {
+                    self.claims.spoil(&condition, &slot.node);
+                    failed = Some((rank, why));
+                    break;
+                }
+            }
+        }
+        let gang = gang_of(submitted.id);
+        if let Some((rank, why)) = failed {
+            let exit = Exit::failed(FailureClass::StartUp, why);
+            self.exit(MemberId { gang, attempt, rank }, exit);
+            return None;
+        }
+        for (_, uid) in prepared.values() {
+            self.claims.sent(key, uid);
+        }
+        Some(prepared.into_iter().map(|(rank, (ready, _))| (rank, ready)).collect())
+    }
+
+    /// A start is over.
+    pub(super) fn take_back_claims(&mut self, key: &GangKey) {
+        let gang = self.gangs.get(key);
+        let left = |pod: &PodRef| {
+            let there = gang.and_then(|gang| gang.pods.get(&pod.name)).map(|there| &there.known);
+            match there.filter(|known| known.uid == pod.uid && !known.is_going && !known.is_over()) {
+                Some(known) if known.node.is_none() => Left::Waiting,
+                Some(_) => Left::Bound,
+                None => Left::Nothing,
+            }
+        };
+        self.claims.take_back(key, left, &mut self.calls);
+    }
+
+    /// A pod is no more.
+    pub(super) fn lose_claims(&mut self, key: &GangKey, name: &str, known: &Known) {
+        if !known.claims.is_empty() {
+            self.claims.pod_gone(key, &known.uid);
+            self.claims.free_carriers(key, name);
+        }
+    }
+}
+
+/// Some of its pods are bound, as this scheduler decided.
+fn has_begun(gang: &Gang) -> bool {
+    gang.pods.values().any(|pod| pod.known.node.is_some() && pod.known.noted.is_some())
+}
+
+/// Accelerators that its bound pods have, by what they asked for.
+fn given(claims: &mut ClaimBook, gang: &Gang) -> BTreeMap<Condition, u32> {
+    let bound = gang.pods.values().map(|pod| &pod.known).filter(|known| known.node.is_some());
+    let of = |known: &Known| {
+        let note = known.noted.as_ref().filter(|_| !known.claims.is_empty())?;
+        let asked = claims.asked(&gang.key, &known.name, &known.uid, &known.claims).ok()?;
+        Some((asked.condition, note.devices.count()))
+    };
+    bound.filter_map(of).collect()
+}
+
+/// The nodes that offer a resource.
+fn offering(nodes: &NodeBook, resource: &str) -> BTreeSet<NodeName> {
+    let amount = |node: &api::Node| Capacity::of(node).ok()?.amounts.extended.get(resource).copied();
+    nodes.iter().filter(|(_, node)| amount(node) > Some(0)).map(|(name, _)| name.clone()).collect()
+}
+
+/// Resources of device plugins that a pod asks for.
+fn plugin_resources(pod: &Requirements) -> impl Iterator<Item = &str> {
+    pod.amounts.extended.keys().map(|name| &**name).filter(|name| machines::is_device(name))
+}
+
+/// What a pod of a seat will be made from.
+fn template_of<'s>(spec: &'s GangSpec, seat: &Seat) -> Option<&'s crate::gang::PodTemplate> {
+    let is_of = |role: &&crate::gang::RoleSpec| {
+        spec.roles.len() == 1 || seat.role.as_deref().is_some_and(|name| *name == *role.name)
+    };
+    spec.roles.iter().find(is_of)?.template.as_deref()
+}

@@ -1,0 +1,149 @@
+//! What the books are told, and what they ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use kube::api::DynamicObject;
+use phalanx_model::{FailureClass, MemberId, NodeName};
+
+use super::{DeviceEvent, Found, PodRef, Stored};
+use crate::gang::{ObjectRef, Suspend};
+use crate::{api, crd};
+
+/// Something that a watch told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Node(Box<api::Node>),
+    NodeGone(String),
+    Pod(Box<api::Pod>),
+    PodGone {
+        namespace: String,
+        name: String,
+        uid: String,
+    },
+    /// An owner of pods, or a group.
+    Object(Box<DynamicObject>),
+    ObjectGone(Box<DynamicObject>),
+    Queue(Box<crd::Queue>),
+    QueueGone(String),
+    /// The policy of the cluster, or that there is none any more.
+    Policy(Option<Box<crd::SharePolicy>>),
+    /// How the network is laid out, or that nobody says so any more.
+    Fabric(Option<Box<crd::Fabric>>),
+    /// A namespace with its labels, or that it is gone.
+    Namespace {
+        name: String,
+        labels: Option<BTreeMap<String, String>>,
+    },
+    Storage(Stored),
+    /// The machine that a node's agent found there, or none any more.
+    Found {
+        node: String,
+        found: Option<Found>,
+    },
+    /// Something about devices and claims for them.
+    Device(DeviceEvent),
+    /// What became of a call.
+    Bound {
+        member: MemberId,
+        result: Result<(), Unbound>,
+    },
+    /// What a gang needs before its pods are bound could not be had, in words.
+    Unprepared {
+        member: MemberId,
+        detail: String,
+    },
+}
+
+/// Why a pod was not bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unbound {
+    pub class: FailureClass,
+    pub detail: String,
+}
+
+/// What the API is to be asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    Bind {
+        pod: PodRef,
+        node: NodeName,
+        member: MemberId,
+        /// What has to be ready first, in this order.
+        before: Vec<Step>,
+        annotations: BTreeMap<String, String>,
+    },
+    /// Gets ready what a gang needs before any of its pods is bound. What becomes of it is to be seen; where it fails, one
+    /// of its members is lost.
+    Prepare {
+        member: MemberId,
+        /// In this order.
+        steps: Vec<Step>,
+    },
+    /// Takes pods away, or has their owner do it.
+    Stop {
+        pods: Vec<PodRef>,
+        suspend: Option<Suspend>,
+        evict: bool,
+        note: String,
+    },
+    /// Gives back what a pod was reserved of a claim, and the devices of it where nobody else uses them.
+    Release {
+        claim: PodRef,
+        pod: PodRef,
+    },
+    /// Lets an owner make its pods.
+    Resume {
+        suspend: Suspend,
+    },
+    /// Says why a gang waits, on all of its pods.
+    Explain {
+        pods: Vec<PodRef>,
+        message: Arc<str>,
+    },
+    QueueStatus {
+        name: String,
+        status: Box<crd::QueueStatus>,
+    },
+    FabricStatus {
+        status: Box<crd::FabricStatus>,
+    },
+    /// Says on a group of upstream whether it is scheduled.
+    Group {
+        about: ObjectRef,
+        is_scheduled: bool,
+        message: Arc<str>,
+    },
+    /// Says once what happened to a gang, on its object or its first pod.
+    Tell(Box<Tidings>),
+}
+
+/// What a pod needs before it is bound. If one fails the pod is not bound, and its gang is taken back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A merge patch. With a `resourceVersion` in its metadata it fails where somebody else was faster.
+    Patch { path: String, patch: serde_json::Value },
+    /// Writes the devices of a claim, reserves it for the pod, and waits until the devices are ready.
+    Claim(Box<Reservation>),
+}
+
+/// A claim that a pod is to have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reservation {
+    /// As it was seen last.
+    pub claim: Arc<ResourceClaim>,
+    /// What it has to hold; without the time, which is written with it.
+    pub allocation: AllocationResult,
+    pub pod: PodRef,
+}
+
+/// An event of a gang, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tidings {
+    pub about: ObjectRef,
+    /// In camel case, as reasons of events are.
+    pub reason: &'static str,
+    pub is_warning: bool,
+    pub note: String,
+}
