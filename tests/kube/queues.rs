@@ -1,9 +1,16 @@
 //! Queues as resources: what is guaranteed is taken back, and their status says how they stand.
 
+use std::collections::BTreeSet;
+
+use phalanx_kube::books::Options;
 use phalanx_kube::crd;
+use phalanx_kube::gang::NodesUsed;
+use phalanx_kube::user::{Cluster as UserCluster, UserError};
+use phalanx_model::{GangRecord, Input, QueueName, Snapshot};
+use phalanx_sim::ahead::ahead;
 use serde_json::json;
 
-use crate::support::{Cluster, JOBS, assert_disjoint, job};
+use crate::support::{Cluster, JOBS, PODS, assert_disjoint, job, pod};
 
 pub(crate) const QUEUES: &str = "/apis/phalanx.dev/v1alpha1/queues";
 
@@ -32,7 +39,10 @@ fn in_queue(mut job: serde_json::Value, queue: &str) -> serde_json::Value {
 #[test]
 fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
     let mut cluster = Cluster::of(2);
+    let user = UserCluster::connect(Some(&cluster.plane.kubeconfig()), None, Some("default")).unwrap();
+    assert!(matches!(user.queues(), Err(UserError::NoDefinitions)), "nothing is defined yet");
     define(&cluster);
+    assert_eq!(user.queues().unwrap(), []);
     for name in ["team-a", "team-b"] {
         let queue = json!({
             "apiVersion": "phalanx.dev/v1alpha1",
@@ -56,6 +66,14 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
     });
     assert_eq!(status["running"], 1, "{status:#}");
     assert_eq!(status["conditions"][0]["status"], "True", "{status:#}");
+    // People see the same.
+    let seen = user.queues().unwrap();
+    let names: Vec<_> = seen.iter().map(|queue| queue.name.as_str()).collect();
+    assert_eq!(names, ["team-a", "team-b"]);
+    let gpus = &seen[0].usage["gpus"];
+    assert_eq!((gpus.used.as_str(), gpus.guaranteed.as_str(), gpus.capacity.as_str()), ("8", "8", "16"));
+    assert_eq!((seen[0].running, seen[0].why.as_str()), (1, ""));
+    assert!(matches!(user.queue("nobody"), Err(UserError::NoQueue(_))));
     // Of the borrowers one is left, whole.
     let left = cluster.until("one borrower", |cluster| {
         let bound = cluster.bound();
@@ -70,4 +88,58 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
         cluster.seats().into_iter().find(|seat| seat.gang == "lost").map(|seat| seat.name)
     });
     cluster.until_explained(&pod, "nobody");
+}
+
+/// Jobs of a snapshot, by whether a gang of theirs holds capacity.
+fn holding(snapshot: &Snapshot) -> Vec<(String, bool)> {
+    let job = |fact: &Input| match fact {
+        Input::JobObserved { job, gangs } => {
+            Some((job.name.to_string(), gangs.iter().any(GangRecord::holds_capacity)))
+        }
+        _ => None,
+    };
+    let mut jobs: Vec<_> = snapshot.facts.iter().filter_map(job).collect();
+    jobs.sort();
+    jobs
+}
+
+#[test]
+fn a_snapshot_of_the_cluster_goes_on_in_the_simulator_as_the_cluster_would() {
+    let mut cluster = Cluster::of(2);
+    define(&cluster);
+    cluster.schedule(0);
+    cluster.create(JOBS, &job("runs", 2, 6, &json!({})));
+    let seats = cluster.until_runs("runs", 2);
+    cluster.create(PODS, &pod("waits", 8));
+    cluster.until_explained("waits", "");
+    let user = UserCluster::connect(Some(&cluster.plane.kubeconfig()), None, Some("default")).unwrap();
+    let options = Options {
+        scheduler_name: "phalanx".to_owned(),
+        queue: QueueName::new("default").unwrap(),
+        ready_ms: 60_000,
+        vacant_ms: 20_000,
+        nodes: NodesUsed::All,
+    };
+    let seen = user.snapshot(options).unwrap();
+    assert!(seen.unread.is_empty(), "an administrator may read all: {:?}", seen.unread);
+    let jobs = holding(&seen.snapshot);
+    assert_eq!(jobs.iter().map(|(_, holds)| *holds).collect::<Vec<_>>(), [true, false], "{jobs:?}");
+    // It runs where the cluster has it, with the devices of its pods.
+    let placed = seen.snapshot.facts.iter().find_map(|fact| match fact {
+        Input::JobObserved { gangs, .. } => gangs[0].placement.clone(),
+        _ => None,
+    });
+    let placed = placed.unwrap().slots.into_iter();
+    let placed: BTreeSet<_> = placed.map(|slot| (slot.node.to_string(), slot.devices.to_string())).collect();
+    let bound = seats.into_iter().map(|seat| (seat.node.unwrap(), seat.devices.unwrap())).collect();
+    assert_eq!(placed, bound);
+    // Nobody says when it ends, so within an hour nothing changes; once written, it is read as `whatif` reads it.
+    let text = serde_json::to_vec(&seen.snapshot).unwrap();
+    let read: Snapshot = serde_json::from_slice(&text).unwrap();
+    assert_eq!(read, seen.snapshot);
+    let ahead = ahead(&read, Vec::new(), 3_600_000).unwrap();
+    assert_eq!(ahead.refused, [""; 0]);
+    assert_eq!(ahead.gangs.len(), 2);
+    // What the user looked at is as it was.
+    assert_eq!(cluster.bound()["runs"].0, 2);
 }

@@ -16,9 +16,9 @@ use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
-pub(crate) use cluster::{Arena, Either, Kind, Reach, Top, World};
+pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
 pub(crate) use node::{How, Node};
-pub(crate) use scheduler::{Scheduler, Used};
+pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 
 const EXIT_CODES: &str = "\
@@ -124,11 +124,7 @@ pub(crate) enum Verb {
     /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
     Notice(Notice),
     /// Write down all that rebuilds the scheduler as it is now, for `sim whatif`; without the programs of jobs.
-    Snapshot {
-        /// Where to [default: standard output].
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: Option<PathBuf>,
-    },
+    Snapshot(Either<SnapshotTo>),
     /// Show what happened, decision by decision with reasons, and how things were then: out of the journal.
     Replay(Replay),
     /// Schedule the pods of a Kubernetes cluster.
@@ -379,12 +375,21 @@ pub(crate) struct Get {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct SnapshotTo {
+    /// Where to [default: standard output].
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Queues {
     #[command(subcommand)]
     pub(crate) verb: Option<QueuesVerb>,
     /// Only this one, with every term of the order and what waits in it.
     #[arg(add = ArgValueCompleter::new(complete::queues))]
     pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }
 
 #[derive(Debug, Subcommand)]

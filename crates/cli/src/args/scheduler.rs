@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, Parser, ValueEnum, ValueHint};
 
 #[derive(Debug, Args)]
 pub(crate) struct Scheduler {
@@ -12,24 +12,11 @@ pub(crate) struct Scheduler {
     /// Which context of that file.
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Pods with this `schedulerName` are scheduled.
-    #[arg(long, value_name = "NAME", default_value = "phalanx")]
-    pub(crate) scheduler_name: String,
-    /// Which nodes new gangs go to.
-    #[arg(long, value_enum, default_value = "all")]
-    pub(crate) nodes: Used,
-    /// Queue of gangs that name none.
-    #[arg(long, value_name = "QUEUE", default_value = "default")]
-    pub(crate) queue: String,
-    /// By when all pods of a gang have to run, in seconds after the decision to start it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
-    pub(crate) ready_deadline: u64,
+    #[command(flatten)]
+    pub(crate) deciding: Deciding,
     /// How long a pod is tried to be bound, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(crate) binding_deadline: u64,
-    /// How long the place of a pod that ended is kept for the one that its owner makes in its stead, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub(crate) replacement_deadline: u64,
     /// Namespace of the lease by which one of several schedulers leads.
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     pub(crate) lease_namespace: String,
@@ -44,6 +31,33 @@ pub(crate) struct Scheduler {
     /// Lead without asking: for a cluster that surely has no other.
     #[arg(long)]
     pub(crate) no_lease: bool,
+}
+
+/// What its decisions rest on, beside the cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Deciding {
+    /// Pods with this `schedulerName` are scheduled.
+    #[arg(long, value_name = "NAME", default_value = "phalanx")]
+    pub(crate) scheduler_name: String,
+    /// Which nodes new gangs go to.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) nodes: Used,
+    /// Queue of gangs that name none.
+    #[arg(long, value_name = "QUEUE", default_value = "default")]
+    pub(crate) queue: String,
+    /// By when all pods of a gang have to run, in seconds after the decision to start it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) ready_deadline: u64,
+    /// How long the place of a pod that ended is kept for the one that its owner makes in its stead, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) replacement_deadline: u64,
+}
+
+/// A scheduler that was started without a flag, for whoever looks at a cluster as it does.
+#[derive(Debug, Parser)]
+pub(crate) struct ByDefault {
+    #[command(flatten)]
+    pub(crate) deciding: Deciding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,5 +1,7 @@
 //! Jobs, instances and nodes of a cluster.
 
+pub(crate) mod queues;
+
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;

@@ -3,13 +3,17 @@
 use std::io;
 use std::process::ExitCode;
 
+use clap::Parser as _;
 use phalanx_kube::submit::{Launch, Refused, Trainer, Work, of_job};
 use phalanx_kube::user::{Cluster, JobView, UserError};
+use phalanx_model::Snapshot;
 use serde::Serialize;
 use serde_json::json;
 
 use super::logs::line_of;
-use crate::args::{Arena, Kind, Logs, Ps, Reach, Submit, Top, Verb};
+use super::scheduler::options;
+use super::sim::write as write_snapshot;
+use crate::args::{Arena, ByDefault, Kind, Logs, Ps, Queues, Reach, Submit, Top, Verb};
 use crate::failure::Failure;
 use crate::output::{Items, Output, try_print};
 use crate::show;
@@ -49,12 +53,14 @@ pub(super) fn run(out: &Output, reach: &Reach, verb: Verb) -> Result<ExitCode, F
         Verb::Logs(logs) => follow(&session()?, &logs.verb),
         Verb::Cancel(cancel) => delete(&session()?, &cancel.verb.jobs, trainer(cancel.verb.kind.as_deref())?),
         Verb::Nodes(_) | Verb::Top(Top::Node(_)) => nodes(&session()?),
+        Verb::Snapshot(asked) => write_snapshot(out, &snapshot(out, reach)?, asked.verb.file.as_deref()),
+        Verb::Queues(asked) => queues(&session, &asked),
         Verb::Top(Top::Job(_)) => top_job(&session()?),
         Verb::Cordon(one) => cordon(&session()?, &one.verb.node, true),
         Verb::Uncordon(one) => cordon(&session()?, &one.verb.node, false),
         _ => Err(Failure::usage(
             "this verb does not ask clusters",
-            "those that do: submit, ps, get, why, logs, cancel, nodes, top, cordon, uncordon",
+            "those that do: submit, ps, get, why, logs, cancel, nodes, queues, top, cordon, uncordon, snapshot, sim whatif --live",
         )),
     }
 }
@@ -264,6 +270,39 @@ fn nodes(session: &Session) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The cluster as a scheduler without flags sees it, as far as this user may.
+pub(super) fn snapshot(out: &Output, reach: &Reach) -> Result<Snapshot, Failure> {
+    let cluster = Cluster::connect(None, reach.context.as_deref(), reach.namespace.as_deref())?;
+    let ByDefault { deciding } = ByDefault::parse_from(["phalanx"]);
+    let seen = cluster.snapshot(options(deciding)?)?;
+    if !seen.unread.is_empty() {
+        let lists = seen.unread.join(", ");
+        out.note(&format!("taken as empty, because this user may not list them: {lists}"));
+    }
+    Ok(seen.snapshot)
+}
+
+/// `session` is made when the flags are in order.
+fn queues(session: &dyn Fn() -> Result<Session, Failure>, asked: &Queues) -> Result<ExitCode, Failure> {
+    if asked.verb.is_some() {
+        let hint =
+            "queues of a cluster are objects: write each as one of kind Queue, and `kubectl apply -f FILE`";
+        return Err(Failure::usage("a queue file is not for clusters", hint));
+    }
+    let session = session()?;
+    if let Some(name) = &asked.name {
+        let queue = session.cluster.queue(name)?;
+        let page = |page: &show::Page| show::kubernetes::queues::one(page, &queue);
+        session.out.show("Queue", &queue, page, || vec![queue.name.clone()])?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let queues = session.cluster.queues()?;
+    let names = || queues.iter().map(|queue| queue.name.clone()).collect();
+    let page = |page: &show::Page| show::kubernetes::queues::list(page, &queues);
+    session.out.show("QueueList", Items { items: &queues }, page, names)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn top_job(session: &Session) -> Result<ExitCode, Failure> {
     let jobs: Vec<JobView> = session.cluster.jobs()?.into_iter().filter(|job| !is_over(job)).collect();
     let names = || jobs.iter().map(|job| job.name.clone()).collect();
@@ -289,6 +328,13 @@ impl From<UserError> for Failure {
             UserError::NoJob { .. } => {
                 Self::not_found(message, "`phalanx ps -a --to kubernetes` lists all jobs")
             }
+            UserError::NoDefinitions => {
+                let hint = "`kubectl apply -f deploy/crds` installs their definition; the scheduler finds it within half a minute";
+                Self::not_found(message, hint)
+            }
+            UserError::NoQueue(_) => {
+                Self::not_found(message, "`phalanx queues --to kubernetes` lists all queues")
+            }
             UserError::Refused(refused) => refused.into(),
             UserError::Unreadable(_) => Self::internal(message),
         }
@@ -303,8 +349,6 @@ impl From<Refused> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
     use crate::args::Cli;
 
@@ -312,6 +356,23 @@ mod tests {
         let line = ["phalanx", "submit"].iter().chain(words);
         let Verb::Submit(submit) = Cli::try_parse_from(line).unwrap().verb else { panic!("not submit") };
         arena(submit.kind.unwrap())
+    }
+
+    #[test]
+    fn a_cluster_without_our_definitions_says_how_to_have_them() {
+        let failure = Failure::from(UserError::NoDefinitions);
+        assert_eq!((failure.code, failure.message.as_str()), ("not_found", "the cluster serves no queues"));
+        assert!(failure.hint.contains("kubectl apply -f deploy/crds"), "{}", failure.hint);
+    }
+
+    /// With `PHALANX_TO` in the environment.
+    #[test]
+    fn a_queue_file_is_refused_before_a_cluster_is_asked() {
+        let line = "phalanx queues apply queues.yaml";
+        let Verb::Queues(asked) = Cli::try_parse_from(line.split(' ')).unwrap().verb else { panic!() };
+        let nobody = || -> Result<Session, Failure> { panic!("asked") };
+        let failure = queues(&nobody, &asked).unwrap_err();
+        assert!(failure.hint.contains("kubectl apply"), "{failure:?}");
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
-        Verb::Snapshot { file } => sim::snapshot(&session, file.as_deref()),
+        Verb::Snapshot(asked) => sim::snapshot(&session, asked.verb.file.as_deref()),
         Verb::Node(asked) => node::node(asked),
         Verb::Scheduler(asked) => scheduler::scheduler(asked),
         Verb::Replay(replay) => sim::replay(&session, &replay),
@@ -147,6 +147,8 @@ fn cluster_of(verb: &Verb) -> Option<Reach> {
         Verb::Logs(either) => &either.reach,
         Verb::Cancel(either) => &either.reach,
         Verb::Nodes(reach) => reach,
+        Verb::Queues(queues) => &queues.reach,
+        Verb::Snapshot(either) => &either.reach,
         Verb::Cordon(either) | Verb::Uncordon(either) => &either.reach,
         _ => return None,
     };

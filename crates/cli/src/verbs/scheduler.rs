@@ -3,17 +3,16 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use phalanx_kube::books::Options;
 use phalanx_kube::gang::NodesUsed;
 use phalanx_kube::world::{self, LeaseSettings, SchedulerError, Settings};
 use phalanx_model::QueueName;
 
-use crate::args::{Scheduler, Used};
+use crate::args::{Deciding, Scheduler, Used};
 use crate::failure::Failure;
 
 pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
-    let queue = QueueName::new(&asked.queue)
-        .map_err(|bad| Failure::usage(format!("--queue {:?}: {bad}", asked.queue), "name a queue"))?;
-    if asked.lease_duration == 0 || asked.ready_deadline == 0 || asked.binding_deadline == 0 {
+    if asked.lease_duration == 0 || asked.deciding.ready_deadline == 0 || asked.binding_deadline == 0 {
         return Err(Failure::usage("a duration of 0 seconds", "give at least 1"));
     }
     let seconds = Duration::from_secs;
@@ -28,16 +27,7 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
     let settings = Settings {
         kubeconfig: asked.kubeconfig,
         context: asked.context,
-        books: phalanx_kube::books::Options {
-            scheduler_name: asked.scheduler_name,
-            queue,
-            ready_ms: asked.ready_deadline.saturating_mul(1_000),
-            vacant_ms: asked.replacement_deadline.saturating_mul(1_000),
-            nodes: match asked.nodes {
-                Used::All => NodesUsed::All,
-                Used::Labelled => NodesUsed::Labelled,
-            },
-        },
+        books: options(asked.deciding)?,
         binding,
         lease,
         listen: asked.listen,
@@ -47,4 +37,20 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
         Err(error @ SchedulerError::Config(_)) => Err(Failure::usage(error.to_string(), "")),
         Err(error) => Err(Failure::unavailable(error.to_string(), "start it again; what runs goes on")),
     }
+}
+
+/// What the books are told of it.
+pub(super) fn options(asked: Deciding) -> Result<Options, Failure> {
+    let queue = QueueName::new(&asked.queue)
+        .map_err(|bad| Failure::usage(format!("--queue {:?}: {bad}", asked.queue), "name a queue"))?;
+    Ok(Options {
+        scheduler_name: asked.scheduler_name,
+        queue,
+        ready_ms: asked.ready_deadline.saturating_mul(1_000),
+        vacant_ms: asked.replacement_deadline.saturating_mul(1_000),
+        nodes: match asked.nodes {
+            Used::All => NodesUsed::All,
+            Used::Labelled => NodesUsed::Labelled,
+        },
+    })
 }

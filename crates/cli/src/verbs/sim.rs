@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use std::path::Path;
 
+use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::tz::TimeZone;
 use phalanx_sim::command::{self, COMMANDS, CommandError, Host};
@@ -14,10 +15,10 @@ use phalanx_local::protocol::{Answer, Verb as Ask};
 use phalanx_model::{Input, Snapshot};
 use serde_json::json;
 
-use super::Session;
-use crate::args::Replay;
+use super::{Session, kubernetes};
+use crate::args::{OfReach, Reach, Replay, World};
 use crate::failure::Failure;
-use crate::output::{self, Document, Format};
+use crate::output::{self, Document, Format, Output};
 
 pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -37,10 +38,38 @@ fn run(session: &Session, mut words: Vec<&str>) -> Result<ExitCode, Failure> {
             _ => &[],
         });
     }
-    let mut terminal = Terminal { session, bar: None, begin: Instant::now() };
+    let cluster = cluster_of(&mut words)?;
+    let mut terminal = Terminal { session, cluster, bar: None, begin: Instant::now() };
     let unknown = || Failure::usage(format!("there is no command {:?}", words.join(" ")), HINT);
     command::run(&words, &mut terminal).ok_or_else(unknown)??;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The cluster that `--live` is to ask, if it is one. The simulator knows none, so these words are taken out.
+fn cluster_of(words: &mut Vec<&str>) -> Result<Option<Reach>, Failure> {
+    if words.first() != Some(&"whatif") || !words.contains(&"--live") {
+        return Ok(None);
+    }
+    let mut own = vec!["phalanx"];
+    let mut rest = Vec::new();
+    let mut left = words.iter().copied();
+    while let Some(word) = left.next() {
+        let flag = word.split_once('=').map_or(word, |(flag, _)| flag);
+        if !matches!(flag, "--to" | "--context") {
+            rest.push(word);
+            continue;
+        }
+        own.push(word);
+        own.extend((flag == word).then(|| left.next()).flatten());
+    }
+    let refused = |error: clap::Error| {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        Failure::usage(message, "say --to kubernetes, or --to machine")
+    };
+    let reach = OfReach::try_parse_from(own).map_err(refused)?.reach;
+    *words = rest;
+    Ok((reach.to == World::Kubernetes).then_some(reach))
 }
 
 /// The same as `sim replay`; without a folder the journal of this daemon.
@@ -70,8 +99,12 @@ const HINT: &str =
 
 /// To a file, or to standard output.
 pub(super) fn snapshot(session: &Session, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let snapshot = ask(session)?;
-    let line = Document::new("Snapshot", &snapshot).line()?;
+    write(&session.out, &ask(session)?, file)
+}
+
+/// The same of a snapshot that is there.
+pub(super) fn write(out: &Output, snapshot: &Snapshot, file: Option<&Path>) -> Result<ExitCode, Failure> {
+    let line = Document::new("Snapshot", snapshot).line()?;
     let Some(file) = file else {
         output::print(&line)?;
         return Ok(ExitCode::SUCCESS);
@@ -82,7 +115,7 @@ pub(super) fn snapshot(session: &Session, file: Option<&Path>) -> Result<ExitCod
     let jobs = count(|fact| matches!(fact, Input::JobObserved { .. }));
     let detail = format!("{nodes} nodes and {jobs} jobs are in {}", file.display());
     let body = json!({ "file": file, "nodes": nodes, "jobs": jobs, "taken_at": snapshot.taken_at });
-    session.out.show(
+    out.show(
         "SnapshotWritten",
         body,
         |page| if page.quiet { String::new() } else { detail + "\n" },
@@ -116,13 +149,19 @@ impl From<CommandError> for Failure {
 
 struct Terminal<'a> {
     session: &'a Session,
+    /// Whom `--live` asks, where that is not this machine.
+    cluster: Option<Reach>,
     bar: Option<ProgressBar>,
     begin: Instant,
 }
 
 impl Host for Terminal<'_> {
     fn snapshot(&mut self) -> Result<Vec<u8>, String> {
-        let line = ask(self.session).and_then(|snapshot| Document::new("Snapshot", snapshot).line());
+        let taken = match &self.cluster {
+            Some(reach) => kubernetes::snapshot(&self.session.out, reach),
+            None => ask(self.session),
+        };
+        let line = taken.and_then(|snapshot| Document::new("Snapshot", snapshot).line());
         line.map(String::into_bytes).map_err(|Failure { message, hint, .. }| format!("{message}; {hint}"))
     }
 
@@ -161,5 +200,31 @@ impl Host for Terminal<'_> {
             bar.set_message(what.to_owned());
         }
         bar.set_position(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_world_of_a_live_snapshot_is_read_among_the_words_of_the_simulator() {
+        let taken = |line: &str| {
+            let mut words: Vec<&str> = line.split(' ').collect();
+            let reach = cluster_of(&mut words).map(|reach| reach.map(|reach| reach.context));
+            (reach.map_err(|failure| failure.message), words.join(" "))
+        };
+        let of_cluster = "whatif --live --to kubernetes --drain a --context=test";
+        assert_eq!(
+            taken(of_cluster),
+            (Ok(Some(Some("test".to_owned()))), "whatif --live --drain a".to_owned())
+        );
+        let here = "whatif --live --to=machine --all";
+        assert_eq!(taken(here), (Ok(None), "whatif --live --all".to_owned()));
+        // Without --live they are the simulator's to refuse.
+        let file = "whatif s.json --to kubernetes";
+        assert_eq!(taken(file), (Ok(None), file.to_owned()));
+        let (refused, _) = taken("whatif --live --to mars");
+        assert!(refused.as_ref().is_err_and(|message| message.contains("mars")), "{refused:?}");
     }
 }

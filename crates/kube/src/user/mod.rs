@@ -3,9 +3,11 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `connect` | the way to the API server |
+//! | `queues` | queues and their statuses |
 //! | `view` | jobs, their instances and nodes, as the objects say |
 
 mod connect;
+mod queues;
 mod view;
 
 use std::path::Path;
@@ -21,10 +23,15 @@ use kube::core::gvk::ParseGroupVersionError;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+pub use crate::world::Seen;
 pub(crate) use connect::{SILENCE, connect};
+pub use queues::QueueView;
 pub use view::{EventView, InstanceView, JobView, NodeView};
 
+use crate::books::Options;
+use crate::crd;
 use crate::submit::{Manifest, Refused, Trainer, Work, indexed, mpi_job, pytorch_job};
+use crate::world::see;
 
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
@@ -50,6 +57,10 @@ pub enum UserError {
     Transport(String),
     #[error("no job {name} in namespace {namespace}")]
     NoJob { name: String, namespace: String },
+    #[error("the cluster serves no queues")]
+    NoDefinitions,
+    #[error("no queue {0}")]
+    NoQueue(String),
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error("what the cluster has cannot be read: {0}")]
@@ -186,10 +197,10 @@ impl Cluster {
     /// When the API server does not answer, or this user may not read them.
     pub fn jobs(&self) -> Result<Vec<JobView>, UserError> {
         self.runtime.block_on(async {
-            let pods = self.list(&self.pods_api(), &ListParams::default()).await?;
+            let pods = list(&self.pods_api(), &ListParams::default()).await?;
             let mut jobs = Vec::new();
             for kind in self.kinds().await? {
-                for object in self.list(&self.api(&kind.resource), &ListParams::default()).await? {
+                for object in list(&self.api(&kind.resource), &ListParams::default()).await? {
                     jobs.extend(JobView::of(&kind.resource.kind, &object, &pods));
                 }
             }
@@ -203,7 +214,7 @@ impl Cluster {
     /// # Errors
     /// When there is none, or the API server says no.
     pub fn job(&self, name: &str, trainer: Option<Trainer>) -> Result<JobView, UserError> {
-        let pods = self.runtime.block_on(self.list(&self.pods_api(), &ListParams::default()))?;
+        let pods = self.runtime.block_on(list(&self.pods_api(), &ListParams::default()))?;
         let found =
             self.find(name, trainer, |kind, object| JobView::of(&kind.resource.kind, object, &pods))?;
         Ok(found)
@@ -246,7 +257,7 @@ impl Cluster {
     /// When the API server does not answer, or this user may not read them.
     pub fn events(&self, job: &JobView) -> Result<Vec<EventView>, UserError> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let events = self.runtime.block_on(self.list(&api, &ListParams::default()))?;
+        let events = self.runtime.block_on(list(&api, &ListParams::default()))?;
         let is_of = |event: &Event| {
             let about = event.involved_object.name.as_deref().unwrap_or_default();
             about == job.name || job.instances.iter().any(|instance| instance.name == about)
@@ -263,11 +274,42 @@ impl Cluster {
     /// When the API server does not answer, or this user may not read them.
     pub fn nodes(&self) -> Result<Vec<NodeView>, UserError> {
         self.runtime.block_on(async {
-            let nodes: Vec<Node> = self.list(&Api::all(self.client.clone()), &ListParams::default()).await?;
+            let nodes: Vec<Node> = list(&Api::all(self.client.clone()), &ListParams::default()).await?;
             let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-            let pods: Vec<Pod> = self.list(&Api::all(self.client.clone()), &unfinished).await?;
+            let pods: Vec<Pod> = list(&Api::all(self.client.clone()), &unfinished).await?;
             Ok(view::nodes(&nodes, &pods))
         })
+    }
+
+    /// All queues, each after the one that it is a part of.
+    ///
+    /// # Errors
+    /// [`UserError::NoDefinitions`] where our resources are not served; otherwise when the API server does not answer, or
+    /// this user may not read them.
+    pub fn queues(&self) -> Result<Vec<QueueView>, UserError> {
+        let api: Api<crd::Queue> = Api::all(self.client.clone());
+        match self.runtime.block_on(list(&api, &ListParams::default())) {
+            Ok(queues) => Ok(QueueView::tree(&queues)),
+            Err(UserError::Server { code: 404, .. }) => Err(UserError::NoDefinitions),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One queue.
+    ///
+    /// # Errors
+    /// As [`Self::queues`], and when there is none of this name.
+    pub fn queue(&self, name: &str) -> Result<QueueView, UserError> {
+        let found = self.queues()?.into_iter().find(|queue| queue.name == name);
+        found.ok_or_else(|| UserError::NoQueue(name.to_owned()))
+    }
+
+    /// The whole cluster as a scheduler with these options sees it that begins now, as far as this user may read it.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or this user may not read nodes and the pods of all namespaces.
+    pub fn snapshot(&self, options: Options) -> Result<Seen, UserError> {
+        self.runtime.block_on(see(&self.client, options))
     }
 
     /// The lines of one instance, one after the other; `say` says whether it wants more.
@@ -308,24 +350,24 @@ impl Cluster {
     fn pods_api(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
+}
 
-    /// A whole list, page by page.
-    async fn list<K>(&self, api: &Api<K>, params: &ListParams) -> Result<Vec<K>, UserError>
-    where
-        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-    {
-        let mut all = Vec::new();
-        let mut params = params.clone().limit(PAGE);
-        loop {
-            let page = api.list(&params).await?;
-            all.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) if all.len() < OBJECTS_MAX => params = params.continue_token(&token),
-                Some(_) => {
-                    return Err(UserError::Unreadable(format!("there are more than {OBJECTS_MAX} objects")));
-                }
-                None => return Ok(all),
+/// A whole list, page by page.
+pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Vec<K>, UserError>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let mut all = Vec::new();
+    let mut params = params.clone().limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if all.len() < OBJECTS_MAX => params = params.continue_token(&token),
+            Some(_) => {
+                return Err(UserError::Unreadable(format!("there are more than {OBJECTS_MAX} objects")));
             }
+            None => return Ok(all),
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `lease` | leadership |
 //! | `desk` | the thread that owns the books |
 //! | `serve` | health and metrics |
+//! | `once` | all lists once, for a snapshot |
 //! | `run` | all of it together |
 
 mod bind;
@@ -21,12 +22,15 @@ mod desk;
 mod devices;
 mod explain;
 mod lease;
+mod once;
 mod run;
 mod serve;
 mod watch;
 
 pub(crate) use call::ANSWER;
 pub use lease::{LeaseSettings, unique_holder as holder};
+pub use once::Seen;
+pub(crate) use once::see;
 pub use run::{SchedulerError, Settings, run};
 pub(crate) use run::{say, told_to_end};
 pub(crate) use serve::serve;

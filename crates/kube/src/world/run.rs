@@ -70,16 +70,18 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         .0;
     let (sender, messages) = mpsc::channel();
     // What every cluster has is listed while it says what else it serves.
-    let mut unlisted = {
+    let mut watches = Watches { desk: sender.clone(), lists: Vec::new() };
+    {
         let _inside = runtime.enter();
-        watch_core(&client, &sender)
-    };
+        read_core(&client, &mut watches);
+    }
     let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
     {
         let _inside = runtime.enter();
-        watch_found(&client, found, &sender, &mut unlisted);
+        read_found(&client, found, &mut watches);
     }
-    runtime.spawn(watch_new(client.clone(), sender.clone(), unlisted.clone()));
+    let unlisted = watches.lists.clone();
+    runtime.spawn(watch_new(client.clone(), watches));
     let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
@@ -183,7 +185,7 @@ async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk:
 }
 
 /// What this cluster serves of what is watched.
-struct Kinds {
+pub(super) struct Kinds {
     /// They say which pods are gangs, and what such objects name, each in the version that is the most stable.
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
@@ -192,7 +194,7 @@ struct Kinds {
     devices: BTreeSet<&'static str>,
 }
 
-async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
+pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     // Not all groups: of those that others serve by servers of their own some are always down.
     let groups: BTreeSet<&str> = KINDS
         .iter()
@@ -225,30 +227,59 @@ async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     Ok(kinds)
 }
 
-/// Begins to watch what every cluster has; the names of the first lists.
-fn watch_core(client: &Client, desk: &mpsc::Sender<Message>) -> Vec<&'static str> {
-    let mut lists = Vec::new();
-    begin("nodes", watch::nodes(client), desk, &mut lists);
-    begin("pods", watch::pods(client), desk, &mut lists);
-    begin("namespaces", watch::namespaces(client), desk, &mut lists);
-    begin("persistentvolumeclaims", watch::stored(client, Stored::Claim), desk, &mut lists);
-    begin("persistentvolumes", watch::stored(client, Stored::Volume), desk, &mut lists);
-    begin("storageclasses", watch::stored(client, Stored::Class), desk, &mut lists);
-    begin("csidrivers", watch::stored(client, Stored::Driver), desk, &mut lists);
-    begin("csinodes", watch::stored(client, Stored::Node), desk, &mut lists);
-    begin("csistoragecapacities", watch::stored(client, Stored::Capacity), desk, &mut lists);
-    begin("volumeattachments", watch::stored(client, Stored::Attachment), desk, &mut lists);
-    lists
+/// Where lists go that are to be read.
+pub(super) trait Sink {
+    fn has(&self, list: &str) -> bool;
+    /// Reads a list that it does not have yet.
+    fn read<K>(&mut self, list: &'static str, from: (Api<K>, watch::Convert<K>))
+    where
+        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static;
 }
 
-/// The same for what this one serves, as far as it is not watched yet.
-fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, lists: &mut Vec<&'static str>) {
+/// Lists that are watched, by name, from when they are read on.
+struct Watches {
+    desk: mpsc::Sender<Message>,
+    lists: Vec<&'static str>,
+}
+
+impl Sink for Watches {
+    fn has(&self, list: &str) -> bool {
+        self.lists.contains(&list)
+    }
+
+    fn read<K>(&mut self, list: &'static str, (api, convert): (Api<K>, watch::Convert<K>))
+    where
+        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        if !self.has(list) {
+            self.lists.push(list);
+            tokio::spawn(watch::watch(api, list, self.desk.clone(), convert));
+        }
+    }
+}
+
+/// What every cluster has.
+pub(super) fn read_core(client: &Client, sink: &mut impl Sink) {
+    sink.read("nodes", watch::nodes(client));
+    sink.read("pods", watch::pods(client));
+    sink.read("namespaces", watch::namespaces(client));
+    sink.read("persistentvolumeclaims", watch::stored(client, Stored::Claim));
+    sink.read("persistentvolumes", watch::stored(client, Stored::Volume));
+    sink.read("storageclasses", watch::stored(client, Stored::Class));
+    sink.read("csidrivers", watch::stored(client, Stored::Driver));
+    sink.read("csinodes", watch::stored(client, Stored::Node));
+    sink.read("csistoragecapacities", watch::stored(client, Stored::Capacity));
+    sink.read("volumeattachments", watch::stored(client, Stored::Attachment));
+}
+
+/// What this one serves, as far as it is not read yet.
+pub(super) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
     for kind in &kinds.own {
         match kind.as_str() {
-            "Queue" => begin("queues", watch::queues(client), desk, lists),
-            "SharePolicy" => begin("sharepolicies", watch::policies(client), desk, lists),
-            "Fabric" => begin("fabrics", watch::fabrics(client), desk, lists),
-            "NodeTopology" => begin("nodetopologies", watch::topologies(client), desk, lists),
+            "Queue" => sink.read("queues", watch::queues(client)),
+            "SharePolicy" => sink.read("sharepolicies", watch::policies(client)),
+            "Fabric" => sink.read("fabrics", watch::fabrics(client)),
+            "NodeTopology" => sink.read("nodetopologies", watch::topologies(client)),
             _ => {}
         }
     }
@@ -265,35 +296,23 @@ fn watch_found(client: &Client, kinds: Kinds, desk: &mpsc::Sender<Message>, list
     }
     for kind in kinds.gangs {
         let list = format!("{}.{}", kind.plural, kind.group);
-        if !lists.contains(&&*list) {
+        if !sink.has(&list) {
             // As many as there are kinds, for as long as the process lives.
-            begin(list.leak(), watch::objects(client, &kind), desk, lists);
+            sink.read(list.leak(), watch::objects(client, &kind));
         }
     }
 }
 
 /// What is served only later, because its operator is installed after this process began, is watched from then on.
-async fn watch_new(client: Client, desk: mpsc::Sender<Message>, mut lists: Vec<&'static str>) {
+async fn watch_new(client: Client, mut watches: Watches) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
         match kinds(&client).await {
-            Ok(kinds) => watch_found(&client, kinds, &desk, &mut lists),
-            Err(error) => drop(desk.send(Message::Trouble(format!("kinds that are served: {error}")))),
+            Ok(kinds) => read_found(&client, kinds, &mut watches),
+            Err(error) => {
+                drop(watches.desk.send(Message::Trouble(format!("kinds that are served: {error}"))))
+            }
         }
-    }
-}
-
-fn begin<K>(
-    list: &'static str,
-    (api, convert): (Api<K>, watch::Convert<K>),
-    desk: &mpsc::Sender<Message>,
-    lists: &mut Vec<&'static str>,
-) where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    if !lists.contains(&list) {
-        lists.push(list);
-        tokio::spawn(watch::watch(api, list, desk.clone(), convert));
     }
 }
 

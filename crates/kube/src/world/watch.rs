@@ -88,7 +88,7 @@ type Lost = Box<dyn Fn(&Key, &str) -> Event + Send + Sync>;
 
 /// How objects of one kind become events.
 pub(super) struct Convert<K> {
-    there: Box<dyn Fn(K) -> Event + Send + Sync>,
+    pub(super) there: Box<dyn Fn(K) -> Event + Send + Sync>,
     lost: Lost,
 }
 

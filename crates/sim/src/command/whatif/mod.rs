@@ -31,7 +31,7 @@ What would change: who would start, wait or be evicted, before anybody does it. 
 snapshot twice, as it is and with the changes. Without changes: what is to be expected. Nothing is done to any system.
 
   SNAPSHOT                  a file that `phalanx snapshot` or `replay --snapshot` wrote; `-` is standard input
-  --live                    in its stead: the system that runs here, now
+  --live                    in its stead: the system that runs here, now; with `--to kubernetes` that of the cluster
 The changes, all at once:
   --set PATH=VALUE          a value of the queue file: queues.research.weight=2, queues.research.guaranteed.gpus=8,
                             half_life=3d
