@@ -285,13 +285,13 @@ pub(super) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
     }
     for kind in &kinds.devices {
         match *kind {
-            "ResourceSlice" => begin("resourceslices", devices::slices(client), desk, lists),
-            "DeviceClass" => begin("deviceclasses", devices::classes(client), desk, lists),
-            "ResourceClaim" => begin("resourceclaims", devices::claims(client), desk, lists),
+            "ResourceSlice" => sink.read("resourceslices", devices::slices(client)),
+            "DeviceClass" => sink.read("deviceclasses", devices::classes(client)),
+            "ResourceClaim" => sink.read("resourceclaims", devices::claims(client)),
             "ResourceClaimTemplate" => {
-                begin("resourceclaimtemplates", devices::templates(client), desk, lists);
+                sink.read("resourceclaimtemplates", devices::templates(client));
             }
-            _ => begin("devicetaintrules", devices::rules(client), desk, lists),
+            _ => sink.read("devicetaintrules", devices::rules(client)),
         }
     }
     for kind in kinds.gangs {
