@@ -226,8 +226,7 @@ impl Books {
         let mut going: Vec<(usize, String, Face, NodeName)> = Vec::new();
         let places = submitted.seats.iter().zip(&run.placement.slots).zip(&run.members);
         for (rank, ((seat, slot), member)) in places.enumerate() {
-            let can_bind = matches!(member, Member::Placed | Member::Vacant { .. });
-            let Some(name) = seat.pod.as_ref().filter(|_| can_bind) else { continue };
+            let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else { continue };
             let Some(pod) = gang.pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
             let path = format!("{}/{name}", key.namespace);
             if self.beside.crowd.get(&path).is_none() {

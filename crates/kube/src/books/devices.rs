@@ -7,7 +7,7 @@ use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
 
 use super::Books;
 use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Unprepared, Used};
-use super::gang::{Gang, Member, Seat};
+use super::gang::{Gang, Seat};
 use super::machines;
 use super::nodes::NodeBook;
 use super::pods::{Known, PodRef};
@@ -173,11 +173,12 @@ impl Books {
         for ((rank, seat), (slot, member)) in
             (0_u32..).zip(&submitted.seats).zip(run.placement.slots.iter().zip(&run.members))
         {
-            let is_kept = seat.is_late && matches!(member, Member::Bound | Member::Running);
-            let can_bind =
-                is_kept || matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
-            let Some(known) =
-                seat.pod.as_ref().filter(|_| can_bind).and_then(|name| pods.get(name)).map(|pod| &pod.known)
+            let Some(known) = seat
+                .pod
+                .as_ref()
+                .filter(|_| seat.can_bind(*member))
+                .and_then(|name| pods.get(name))
+                .map(|pod| &pod.known)
             else {
                 continue;
             };

@@ -231,6 +231,18 @@ impl Gang {
     }
 }
 
+impl Seat {
+    /// Whether its place is kept for a pod that comes later than the others.
+    pub(crate) fn is_kept(&self, member: Member) -> bool {
+        self.is_late && matches!(member, Member::Bound | Member::Running)
+    }
+
+    /// Whether a pod may be bound to its place now.
+    pub(crate) fn can_bind(&self, member: Member) -> bool {
+        self.is_kept(member) || matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared)
+    }
+}
+
 impl Submitted {
     /// The free seat that a pod is for: one that was kept for the very same request, or else for the same devices. What a
     /// template says is less than what admission and operators make of it: tolerations, defaults, containers that go first.

@@ -193,10 +193,8 @@ impl Books {
         for ((seat, slot), (member, id)) in
             seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))
         {
-            let is_kept = seat.is_late && matches!(member, Member::Bound | Member::Running);
-            let is_open = matches!(member, Member::Placed | Member::Vacant { .. } | Member::Spared);
-            let can_bind = is_kept || is_open;
-            let Some(name) = seat.pod.as_ref().filter(|_| can_bind) else {
+            let is_kept = seat.is_kept(*member);
+            let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else {
                 // Its place is kept: the others need not wait for it.
                 if seat.is_late && *member == Member::Placed && seat.pod.is_none() {
                     *member = Member::Bound;
