@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use phalanx_controlplane::{Api, ControlPlane, Error, Options};
+use phalanx_controlplane::{Api, ControlPlane, Error, Fleet, Options};
 use phalanx_kube::books::CLUSTER_KINDS;
 use phalanx_kube::gang::{KINDS, suspendable};
 use phalanx_kube::rights::{Right, of_cluster, of_lease};
 use serde_json::{Value, json};
 
+use crate::autoscalers;
 use crate::dra_gangs;
 use crate::fabric::{create_members, group};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
@@ -250,7 +251,12 @@ pub(crate) fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
 
 /// Kinds of others, which take any object. Versions are those in use, as far as the scheduler minds them.
 fn create_foreign_kinds(cluster: &Cluster) {
-    let owners = [("trainer.kubeflow.org", "TrainJob", "trainjobs"), ("ray.io", "RayJob", "rayjobs")];
+    let owners = [
+        ("trainer.kubeflow.org", "TrainJob", "trainjobs"),
+        ("ray.io", "RayJob", "rayjobs"),
+        ("batch.volcano.sh", "Job", "jobs"),
+        ("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests"),
+    ];
     let kinds = KINDS.iter().map(|kind| (kind.group, kind.kind, kind.plural)).chain(owners);
     let scoped = kinds.map(|kind| (kind, true)).chain(CLUSTER_KINDS.into_iter().map(|kind| (kind, false)));
     let foreign = scoped.filter(|((group, ..), _)| !matches!(*group, "batch" | "scheduling.k8s.io"));
@@ -359,6 +365,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
         });
         cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
     }
+    cluster.provisioning_class = Some(autoscalers::CLASS);
     let user = format!("system:serviceaccount:{NAMESPACE}:{SCHEDULER}");
     until_may(&cluster, &user, "", "", "nodes", "list");
     until_may(&cluster, &user, NAMESPACE, "coordination.k8s.io", "leases", "create");
@@ -412,6 +419,16 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     // A group of upstream that waits says so.
     cluster.create(POD_GROUPS, &group("group", 1, Some("low")));
     create_members(&cluster, "group", 1, 8);
+    // A Volcano Job waits for the phase of its group.
+    let (_, group) = crate::volcano::create_job(&cluster, "v1", "v1", "theirs", 1, 1);
+    crate::volcano::until_phase(&cluster, &group, "Inqueue");
+    // Nodes for a gang are asked for, and not any more when it has got them.
+    cluster.create(JOBS, &of_class(job("wide", 2, 8, &json!({})), "high"));
+    cluster.until("nodes that are asked for", |cluster| autoscalers::requests(cluster).pop());
+    cluster.api().delete(&format!("{JOBS}/top?propagationPolicy=Background")).unwrap();
+    cluster.create("/api/v1/nodes", &Fleet::new(2).node(1));
+    cluster.until_runs("wide", 2);
+    cluster.create("/api/v1/nodes", &Fleet::new(3).node(2));
     // What waits is told why; what has had its time is taken away.
     cluster.create(PODS, &of_class(pod("waits", 8), "low"));
     cluster.until_explained("waits", "");
