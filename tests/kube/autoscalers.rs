@@ -78,9 +78,14 @@ fn nodes_for_a_gang_are_asked_for_as_a_whole_and_none_for_one_that_waits_for_its
     }
     cluster.provisioning_class = Some(CLASS);
     cluster.schedule(0);
-    let mut limited = job("limited", 2, 4, &json!({}));
-    limited["metadata"]["labels"] = json!({ "phalanx.dev/queue": "small" });
-    cluster.create(JOBS, &limited);
+    for name in ["first", "limited"] {
+        let mut small = job(name, 2, 2, &json!({}));
+        small["metadata"]["labels"] = json!({ "phalanx.dev/queue": "small" });
+        cluster.create(JOBS, &small);
+        if name == "first" {
+            cluster.until_runs(name, 2);
+        }
+    }
     cluster.create(JOBS, &job("wide", 3, 8, &json!({})));
     let request = cluster.until("a request", |cluster| requests(cluster).pop());
     assert_eq!(request["spec"]["provisioningClassName"], CLASS);
@@ -105,8 +110,8 @@ fn nodes_for_a_gang_are_asked_for_as_a_whole_and_none_for_one_that_waits_for_its
     // Another scheduler goes on with what this one asked for.
     cluster.kill(0);
     cluster.schedule(0);
-    for at in 1..3 {
-        cluster.create("/api/v1/nodes", &Fleet::new(3).node(at));
+    for at in 1..4 {
+        cluster.create("/api/v1/nodes", &Fleet::new(4).node(at));
     }
     cluster.until_runs("wide", 3);
     cluster.until("nothing that is asked for", |cluster| {

@@ -184,7 +184,7 @@ fn only_pods_that_nodes_would_help_look_unschedulable() {
     play.turn();
     play.pod("over-limit", 1, &in_queue("team", "over-limit", 1));
     play.pod("nowhere", 1, &in_queue("nobody", "nowhere", 1));
-    for (name, gpus) in [("huge", 64), ("other-1", 4), ("other-2", 4), ("no-room", 4)] {
+    for (name, gpus) in [("huge", 64), ("other-1", 4), ("other-2", 4), ("other-3", 4)] {
         play.pod(name, gpus, &in_queue("free", name, 1));
     }
     play.pod("incomplete", 1, &in_queue("free", "g", 2));
@@ -192,8 +192,8 @@ fn only_pods_that_nodes_would_help_look_unschedulable() {
     let expected = [
         ("huge", "Unschedulable"),
         ("incomplete", "GangNotReady"),
-        ("no-room", "Unschedulable"),
         ("nowhere", "Refused"),
+        ("other-3", "Unschedulable"),
         ("over-limit", "QueueLimit"),
     ];
     let expected = expected.map(|(pod, reason)| (pod.to_owned(), reason));
