@@ -342,6 +342,20 @@ pub(crate) fn until_may(
     });
 }
 
+/// What the controllers of others are told: Volcano's, and an autoscaler of a Job that needs two nodes, of which one is
+/// held by `other`.
+fn tell_others(cluster: &Cluster, wide: &Value, other: &str) {
+    // A Volcano Job waits for the phase of its group.
+    let (_, group) = crate::volcano::create_job(cluster, "v1", "v1", "theirs", 1, 1);
+    crate::volcano::until_phase(cluster, &group, "Inqueue");
+    // Nodes are asked for, and not any more when it has got them.
+    cluster.create(JOBS, wide);
+    cluster.until("nodes that are asked for", |cluster| autoscalers::requests(cluster).pop());
+    cluster.api().delete(&format!("{JOBS}/{other}?propagationPolicy=Background")).unwrap();
+    cluster.create("/api/v1/nodes", &Fleet::new(2).node(1));
+    cluster.until_runs("wide", 2);
+}
+
 /// The scheduler as the service account of the base, with its roles and no other: all calls of a story are allowed,
 /// and every right of the roles is used.
 #[test]
@@ -419,16 +433,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     // A group of upstream that waits says so.
     cluster.create(POD_GROUPS, &group("group", 1, Some("low")));
     create_members(&cluster, "group", 1, 8);
-    // A Volcano Job waits for the phase of its group.
-    let (_, group) = crate::volcano::create_job(&cluster, "v1", "v1", "theirs", 1, 1);
-    crate::volcano::until_phase(&cluster, &group, "Inqueue");
-    // Nodes for a gang are asked for, and not any more when it has got them.
-    cluster.create(JOBS, &of_class(job("wide", 2, 8, &json!({})), "high"));
-    cluster.until("nodes that are asked for", |cluster| autoscalers::requests(cluster).pop());
-    cluster.api().delete(&format!("{JOBS}/top?propagationPolicy=Background")).unwrap();
-    cluster.create("/api/v1/nodes", &Fleet::new(2).node(1));
-    cluster.until_runs("wide", 2);
-    cluster.create("/api/v1/nodes", &Fleet::new(3).node(2));
+    tell_others(&cluster, &of_class(job("wide", 2, 8, &json!({})), "high"), "top");
     // What waits is told why; what has had its time is taken away.
     cluster.create(PODS, &of_class(pod("waits", 8), "low"));
     cluster.until_explained("waits", "");

@@ -27,8 +27,13 @@ pub(super) fn line(run: &Outcome) -> String {
 
 /// The ratios of all, then each scenario and size with the median run of every runner.
 pub(super) fn tables(runs: &[Outcome]) -> Vec<Table> {
-    let mut settings: Vec<(&str, usize)> = runs.iter().map(|run| (run.scenario, run.nodes)).collect();
-    settings.dedup();
+    let mut settings: Vec<(&str, usize)> = Vec::new();
+    for run in runs {
+        let setting = (&*run.scenario, run.nodes);
+        if !settings.contains(&setting) {
+            settings.push(setting);
+        }
+    }
     let medians: Vec<Vec<&Outcome>> = settings
         .iter()
         .map(|(scenario, nodes)| {
@@ -62,9 +67,9 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
             };
             let (bare, kube) = (of(Runner::Bare), of(Runner::KubeScheduler));
             rows.push(vec![
-                run.scenario.to_owned(),
+                run.scenario.to_string(),
                 number(as_f64(run.nodes), 0),
-                run.runner.to_owned(),
+                run.runner.to_string(),
                 by(bare, |run| run.pods_per_s),
                 by(bare, |run| run.binding_pods_per_s),
                 by(kube, |run| run.pods_per_s),
@@ -101,7 +106,7 @@ fn details(runs: &[&Outcome]) -> Table {
     let measures: [Measure; 18] = [
         ("pods bound", &|run| whole(run.bound_pods)),
         ("whole gangs", &|run| whole(run.whole_gangs)),
-        ("over because", &|run| run.end.to_owned()),
+        ("over because", &|run| run.end.to_string()),
         ("pods/s, start to last bind", &|run| number(run.pods_per_s, 0)),
         ("pods/s, first bind to last", &|run| number(run.binding_pods_per_s, 0)),
         ("first bind after, s", &|run| number(run.first_bind_s, 2)),
@@ -130,7 +135,9 @@ fn details(runs: &[&Outcome]) -> Table {
         let (nodes, pods, gangs) = (whole(run.nodes), whole(run.pods), whole(run.gangs));
         format!("Kubernetes: {}, {nodes} nodes, {pods} pods in {gangs} gangs", run.scenario)
     });
-    let columns = ["measure"].into_iter().chain(runs.iter().map(|run| run.runner)).collect();
+    let names =
+        runs.iter().filter_map(|run| Runner::ALL.iter().map(|of| of.name()).find(|name| *name == run.runner));
+    let columns = ["measure"].into_iter().chain(names).collect();
     Table { title, columns, rows: measures.iter().filter_map(row).collect() }
 }
 
@@ -140,8 +147,8 @@ mod tests {
 
     fn run(runner: &'static str, rate: f64) -> Outcome {
         Outcome {
-            scenario: "gangs",
-            runner,
+            scenario: "gangs".into(),
+            runner: runner.into(),
             nodes: 1_000,
             pods: 100,
             pods_per_s: rate,

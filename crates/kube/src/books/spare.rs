@@ -46,7 +46,7 @@ impl Books {
         let Some(pod) = seat.and_then(|seat| seat.pod.clone()) else { return };
         let key = gang.key.clone();
         let message: Arc<str> = format!("its gang has started without it: {why}").into();
-        self.say(&key, &[pod], WaitsFor::RESTART, message);
+        self.say(&key, &[pod], WaitsFor::GANG, message);
     }
 
     /// Ranks that were spared end with the last of the others.

@@ -26,8 +26,8 @@ impl WaitsFor {
     pub(crate) const PODS: Self = Self::Other("GangNotReady");
     /// It cannot start as it is written.
     pub(crate) const CHANGE: Self = Self::Other("Refused");
-    /// Its gang has started without it.
-    pub(crate) const RESTART: Self = Self::Other("GangStarted");
+    /// Its gang starts, or has started, without it.
+    pub(crate) const GANG: Self = Self::Other("GangStarted");
 
     /// As conditions have it.
     #[must_use]

@@ -21,7 +21,7 @@ use super::lease::Term;
 use super::provision::{Asked, provisioner};
 use super::serve::Metrics;
 use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
-use crate::gang::Suspend;
+use crate::gang::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
 const BINDINGS: usize = 32;
@@ -142,31 +142,9 @@ impl Caller {
                 Call::Explain { pods, reason, message } => {
                     self.explainer.explain(pods, &Stand { reason, message });
                 }
-                Call::QueueStatus { name, status } => {
-                    let client = self.client.clone();
-                    let desk = self.desk.clone();
-                    tokio::spawn(async move {
-                        let path = format!("/apis/{}/v1alpha1/queues/{name}/status", crate::crd::GROUP);
-                        // As a whole: merged, what it does not say any more would stay.
-                        let patch = json!([{ "op": "add", "path": "/status", "value": *status }]);
-                        let content = "application/json-patch+json";
-                        if let Err(error) = repeat(&client, "PATCH", &path, content, &patch).await {
-                            let _ = desk.send(Message::Trouble(format!("status of queue {name}: {error}")));
-                        }
-                    });
-                }
+                Call::QueueStatus { name, status } => self.write_status("queues", name, json!(*status)),
                 Call::FabricStatus { status } => {
-                    let client = self.client.clone();
-                    let desk = self.desk.clone();
-                    tokio::spawn(async move {
-                        let (group, name) = (crate::crd::GROUP, crate::crd::SINGLETON);
-                        let path = format!("/apis/{group}/v1alpha1/fabrics/{name}/status");
-                        let patch = json!({ "status": *status });
-                        let content = "application/merge-patch+json";
-                        if let Err(error) = repeat(&client, "PATCH", &path, content, &patch).await {
-                            let _ = desk.send(Message::Trouble(format!("status of the fabric: {error}")));
-                        }
-                    });
+                    self.write_status("fabrics", crate::crd::SINGLETON.to_owned(), json!(*status));
                 }
                 Call::Group { about, is_scheduled, reason, message } => {
                     let stand = GroupStand::Upstream(is_scheduled, Stand { reason, message });
@@ -175,16 +153,7 @@ impl Caller {
                 Call::VolcanoStatus { about, status } => {
                     self.explainer.group(about, GroupStand::Volcano(status));
                 }
-                Call::Admit { group, job, scheduler } => {
-                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
-                    let (client, desk) = (self.client.clone(), self.desk.clone());
-                    tokio::spawn(async move {
-                        if let Err(error) = groups::admit(&client, &group, &job, &scheduler).await {
-                            let _ = desk.send(Message::Trouble(format!("the phase of {group}: {error}")));
-                        }
-                        drop(permit);
-                    });
-                }
+                Call::Admit { group, job, scheduler } => self.admit(group, job, scheduler),
                 Call::Provision { gang, wanted } => {
                     if let Some(provisioner) = &self.provisioner {
                         let _ = provisioner.send((gang, wanted));
@@ -193,6 +162,28 @@ impl Caller {
                 Call::Tell(event) => self.explainer.tell(*event),
             }
         }
+    }
+
+    /// The status of an object of ours, as a whole: merged, what it does not say any more would stay.
+    fn write_status(&self, plural: &'static str, name: String, status: Value) {
+        let (client, desk) = (self.client.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            let path = format!("/apis/{}/v1alpha1/{plural}/{name}/status", crate::crd::GROUP);
+            let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+            if let Err(error) = repeat(&client, "PATCH", &path, "application/json-patch+json", &patch).await {
+                let _ = desk.send(Message::Trouble(format!("status of {plural}/{name}: {error}")));
+            }
+        });
+    }
+
+    fn admit(&self, group: ObjectRef, job: ObjectRef, scheduler: String) {
+        let (client, desk, others) = (self.client.clone(), self.desk.clone(), Arc::clone(&self.others));
+        tokio::spawn(async move {
+            let Ok(_permit) = others.acquire().await else { return };
+            if let Err(error) = groups::admit(&client, &group, &job, &scheduler).await {
+                let _ = desk.send(Message::Trouble(format!("the phase of {group}: {error}")));
+            }
+        });
     }
 }
 
