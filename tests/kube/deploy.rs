@@ -443,10 +443,9 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
 
     let mut rights = of_cluster();
     rights.extend(of_lease(SCHEDULER));
-    // Asked only when a binding got no clear answer, or somebody else wrote to a claim at the same time, which no story
+    // Asked only when somebody else wrote to a claim at the same time, which no story
     // can order; or by the API server itself, when the devices of a claim are written.
     let unseen = [
-        ("", "pods", "get"),
         ("resource.k8s.io", "resourceclaims", "get"),
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
     ];

@@ -148,6 +148,12 @@ impl Gang {
         self.pods.values().map(|pod| pod.known.created).min().unwrap_or(Timestamp(0))
     }
 
+    /// Its pods that have no node yet.
+    pub(crate) fn unbound(&self) -> Vec<Arc<str>> {
+        let unbound = self.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
+        unbound.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
     /// What keeps one of its pods from starting as it is.
     pub(crate) fn barred(&self) -> Option<Arc<str>> {
         let mut live = self.pods.iter().filter(|(_, pod)| !pod.known.is_going && !pod.known.is_over());

@@ -112,8 +112,7 @@ impl Books {
         self.tell_volcano(key);
         self.provision(key, Some(waits_for));
         let Some(gang) = self.gangs.get(key) else { return };
-        let unbound = gang.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
-        let pods: Vec<Arc<str>> = unbound.map(|(name, _)| Arc::clone(name)).collect();
+        let pods = gang.unbound();
         if !pods.is_empty() {
             return self.say(key, &pods, waits_for, why.into());
         }

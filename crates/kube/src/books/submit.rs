@@ -107,7 +107,7 @@ impl Books {
         let waits = Some(Waiting { what: waits_for, why: Arc::clone(&why) });
         let Some(gang) = self.gangs.get_mut(key).filter(|gang| gang.waits != waits) else { return };
         gang.waits = waits;
-        let pods: Vec<Arc<str>> = gang.pods.keys().cloned().collect();
+        let pods = gang.unbound();
         self.tell_groups(key, Some(waits_for), &why);
         self.say(key, &pods, waits_for, why);
         self.provision(key, Some(waits_for));

@@ -19,7 +19,7 @@ use crate::gang::ObjectRef;
 /// How long a pod waits before it is told why.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pods told in one turn, and the time between two turns. The pods of a gang are told in one turn, however many they are,
-/// so that an autoscaler sees the gang as a whole; the next turn comes the later.
+/// so that an autoscaler sees the gang as a whole; the turns after it have none then.
 const BATCH: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
 /// Events that wait to be written.
@@ -151,13 +151,14 @@ impl Explainer {
 }
 
 async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
-    let mut turns = 1;
+    // Turns without pods, after one that had more than its share.
+    let mut rests = 0_usize;
     loop {
-        tokio::time::sleep(TURN * turns).await;
+        tokio::time::sleep(TURN).await;
         let now = Instant::now();
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-            let pods = notes.due(now);
+            let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
             let groups: Vec<(ObjectRef, GroupStand)> = notes
                 .groups
                 .iter()
@@ -181,7 +182,7 @@ async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
         for event in events {
             post(&client, &event).await;
         }
-        turns = u32::try_from(pods.len().div_ceil(BATCH)).unwrap_or(u32::MAX).max(1);
+        rests = rests.max(pods.len().div_ceil(BATCH)).saturating_sub(1);
         for (pod, Stand { reason, message }) in pods {
             let condition = json!({
                 "type": "PodScheduled", "status": "False", "reason": reason, "message": &*message,
