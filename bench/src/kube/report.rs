@@ -66,6 +66,9 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
                 other.map_or_else(String::new, |other| number(rate(run) / rate(other), 2))
             };
             let (bare, kube) = (of(Runner::Bare), of(Runner::KubeScheduler));
+            if bare.is_none() && kube.is_none() {
+                continue;
+            }
             rows.push(vec![
                 run.scenario.to_string(),
                 number(as_f64(run.nodes), 0),
@@ -110,7 +113,7 @@ type Measure<'a> = (&'static str, &'a dyn Fn(&Outcome) -> String);
 fn details(runs: &[&Outcome]) -> Table {
     let whole = |count: usize| number(as_f64(count), 0);
     let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| number(value, 0));
-    let measures: [Measure; 18] = [
+    let measures: [Measure; 19] = [
         ("pods bound", &|run| whole(run.bound_pods)),
         ("whole gangs", &|run| whole(run.whole_gangs)),
         ("over because", &|run| run.end.to_string()),
@@ -131,6 +134,9 @@ fn details(runs: &[&Outcome]) -> Table {
         ("request to bind p50 / p99, ms", &|run| match (run.latency_p50_ms, run.latency_p99_ms) {
             (Some(p50), Some(p99)) => format!("{} / {}", number(p50, 0), number(p99, 0)),
             _ => String::new(),
+        }),
+        ("the leader killed: bind after the lease and its calls ran out, s", &|run| {
+            run.takeover_s.map_or_else(String::new, |late| number(late, 1))
         }),
     ];
     let row = |(name, cell): &Measure| {
