@@ -49,6 +49,8 @@ pub(super) struct Outcome {
     /// From the request of a pod to its bind.
     pub(super) latency_p50_ms: Option<f64>,
     pub(super) latency_p99_ms: Option<f64>,
+    /// From when a standby may bind, after its leader was killed, to its first bind.
+    pub(super) takeover_s: Option<f64>,
     /// Pods and time from first to last bind of every gang of several pods.
     pub(super) spreads: Vec<(usize, f64)>,
 }

@@ -11,6 +11,7 @@ mod figures;
 mod report;
 mod runner;
 mod scenario;
+mod takeover;
 mod trace;
 mod usage;
 

@@ -66,6 +66,9 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
                 other.map_or_else(String::new, |other| number(rate(run) / rate(other), 2))
             };
             let (bare, kube) = (of(Runner::Bare), of(Runner::KubeScheduler));
+            if bare.is_none() && kube.is_none() {
+                continue;
+            }
             rows.push(vec![
                 run.scenario.to_string(),
                 number(as_f64(run.nodes), 0),
@@ -73,7 +76,8 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
                 by(bare, |run| run.pods_per_s),
                 by(bare, |run| run.binding_pods_per_s),
                 by(kube, |run| run.pods_per_s),
-                bare.map_or_else(String::new, |bare| spread(run, bare)),
+                bare.map_or_else(String::new, |bare| spread(run, bare, 2)),
+                bare.map_or_else(String::new, |bare| spread(run, bare, LARGE)),
             ]);
         }
     }
@@ -85,14 +89,20 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
         "first bind to last by bare",
         "pods/s by kube-scheduler",
         "p99 of a gang's binds by its pods at the bare rate",
+        "the same, gangs of 16 pods and more",
     ];
     Table { title: "Kubernetes: ratios".to_owned(), columns, rows }
 }
 
-/// The time from a gang's first bind to its last, in times of what the bare binder takes for as many pods.
-fn spread(run: &Outcome, bare: &Outcome) -> String {
+/// Gangs whose binds take longer than one that the API server happens to be slow with.
+const LARGE: usize = 16;
+
+/// The time from a gang's first bind to its last, in times of what the bare binder takes for as many pods; over gangs of
+/// so many pods and more.
+fn spread(run: &Outcome, bare: &Outcome, least: usize) -> String {
+    let of = run.spreads.iter().filter(|(pods, _)| *pods >= least);
     let mut times: Vec<f64> =
-        run.spreads.iter().map(|(pods, seconds)| seconds * bare.binding_pods_per_s / as_f64(*pods)).collect();
+        of.map(|(pods, seconds)| seconds * bare.binding_pods_per_s / as_f64(*pods)).collect();
     if times.is_empty() { String::new() } else { number(percentile(&mut times, 99), 2) }
 }
 
@@ -103,7 +113,7 @@ type Measure<'a> = (&'static str, &'a dyn Fn(&Outcome) -> String);
 fn details(runs: &[&Outcome]) -> Table {
     let whole = |count: usize| number(as_f64(count), 0);
     let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| number(value, 0));
-    let measures: [Measure; 18] = [
+    let measures: [Measure; 19] = [
         ("pods bound", &|run| whole(run.bound_pods)),
         ("whole gangs", &|run| whole(run.whole_gangs)),
         ("over because", &|run| run.end.to_string()),
@@ -124,6 +134,9 @@ fn details(runs: &[&Outcome]) -> Table {
         ("request to bind p50 / p99, ms", &|run| match (run.latency_p50_ms, run.latency_p99_ms) {
             (Some(p50), Some(p99)) => format!("{} / {}", number(p50, 0), number(p99, 0)),
             _ => String::new(),
+        }),
+        ("the leader killed: bind after the lease and its calls ran out, s", &|run| {
+            run.takeover_s.map_or_else(String::new, |late| number(late, 1))
         }),
     ];
     let row = |(name, cell): &Measure| {
@@ -170,7 +183,7 @@ mod tests {
         let tables = tables(&runs);
         assert_eq!(tables.len(), 2);
         // 10 pods at the bare rate of 200 take 50 ms, and the gang took ten times as long.
-        assert_eq!(tables[0].rows[1][3..], ["0.25", "0.25", "", "10.00"]);
+        assert_eq!(tables[0].rows[1][3..], ["0.25", "0.25", "", "10.00", ""]);
         assert_eq!(tables[0].rows[2][2..6], ["phalanx", "0.90", "0.90", "3.60"]);
         assert_eq!(tables[1].columns, ["measure", "bare", "kube-scheduler", "phalanx"]);
         let rate = tables[1].rows.iter().find(|row| row[0].starts_with("pods/s, start")).unwrap();
