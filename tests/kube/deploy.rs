@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use phalanx_controlplane::{Api, ControlPlane, Error, Options};
+use phalanx_controlplane::{Api, ControlPlane, Error, Fleet, Options};
 use phalanx_kube::books::CLUSTER_KINDS;
 use phalanx_kube::gang::{KINDS, suspendable};
 use phalanx_kube::rights::{Right, of_cluster, of_lease};
 use serde_json::{Value, json};
 
+use crate::autoscalers;
 use crate::dra_gangs;
 use crate::fabric::{create_members, group};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
@@ -250,7 +251,12 @@ pub(crate) fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
 
 /// Kinds of others, which take any object. Versions are those in use, as far as the scheduler minds them.
 fn create_foreign_kinds(cluster: &Cluster) {
-    let owners = [("trainer.kubeflow.org", "TrainJob", "trainjobs"), ("ray.io", "RayJob", "rayjobs")];
+    let owners = [
+        ("trainer.kubeflow.org", "TrainJob", "trainjobs"),
+        ("ray.io", "RayJob", "rayjobs"),
+        ("batch.volcano.sh", "Job", "jobs"),
+        ("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests"),
+    ];
     let kinds = KINDS.iter().map(|kind| (kind.group, kind.kind, kind.plural)).chain(owners);
     let scoped = kinds.map(|kind| (kind, true)).chain(CLUSTER_KINDS.into_iter().map(|kind| (kind, false)));
     let foreign = scoped.filter(|((group, ..), _)| !matches!(*group, "batch" | "scheduling.k8s.io"));
@@ -336,6 +342,20 @@ pub(crate) fn until_may(
     });
 }
 
+/// What the controllers of others are told: Volcano's, and an autoscaler of a Job that needs two nodes, of which one is
+/// held by `other`.
+fn tell_others(cluster: &Cluster, wide: &Value, other: &str) {
+    // A Volcano Job waits for the phase of its group.
+    let (_, group) = crate::volcano::create_job(cluster, "v1", "v1", "theirs", 1, 1);
+    crate::volcano::until_phase(cluster, &group, "Inqueue");
+    // Nodes are asked for, and not any more when it has got them.
+    cluster.create(JOBS, wide);
+    cluster.until("nodes that are asked for", |cluster| autoscalers::requests(cluster).pop());
+    cluster.api().delete(&format!("{JOBS}/{other}?propagationPolicy=Background")).unwrap();
+    cluster.create("/api/v1/nodes", &Fleet::new(2).node(1));
+    cluster.until_runs("wide", 2);
+}
+
 /// The scheduler as the service account of the base, with its roles and no other: all calls of a story are allowed,
 /// and every right of the roles is used.
 #[test]
@@ -359,6 +379,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
         });
         cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
     }
+    cluster.provisioning_class = Some(autoscalers::CLASS);
     let user = format!("system:serviceaccount:{NAMESPACE}:{SCHEDULER}");
     until_may(&cluster, &user, "", "", "nodes", "list");
     until_may(&cluster, &user, NAMESPACE, "coordination.k8s.io", "leases", "create");
@@ -412,6 +433,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     // A group of upstream that waits says so.
     cluster.create(POD_GROUPS, &group("group", 1, Some("low")));
     create_members(&cluster, "group", 1, 8);
+    tell_others(&cluster, &of_class(job("wide", 2, 8, &json!({})), "high"), "top");
     // What waits is told why; what has had its time is taken away.
     cluster.create(PODS, &of_class(pod("waits", 8), "low"));
     cluster.until_explained("waits", "");
@@ -421,10 +443,9 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
 
     let mut rights = of_cluster();
     rights.extend(of_lease(SCHEDULER));
-    // Asked only when a binding got no clear answer, or somebody else wrote to a claim at the same time, which no story
+    // Asked only when somebody else wrote to a claim at the same time, which no story
     // can order; or by the API server itself, when the devices of a claim are written.
     let unseen = [
-        ("", "pods", "get"),
         ("resource.k8s.io", "resourceclaims", "get"),
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
     ];

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod autoscalers;
 mod between;
 mod conformance;
 mod crds;
@@ -23,4 +24,5 @@ mod queues;
 mod restarts;
 mod submit;
 mod support;
+mod volcano;
 mod volumes;

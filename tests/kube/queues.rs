@@ -88,6 +88,17 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
         cluster.seats().into_iter().find(|seat| seat.gang == "lost").map(|seat| seat.name)
     });
     cluster.until_explained(&pod, "nobody");
+    // The borrower that was stopped waits in its queue, and leaves its status with it.
+    let stopped = if left == "b1" { "b2" } else { "b1" };
+    let waiting = |cluster: &Cluster| {
+        let queue = cluster.api().get(&format!("{QUEUES}/team-b")).unwrap();
+        queue["status"]["waiting"].as_array().cloned().unwrap_or_default()
+    };
+    let named = cluster.until("who waits in team-b", |cluster| waiting(cluster).first().cloned());
+    assert_eq!(named["gang"], format!("Job default/{stopped}"), "{named:#}");
+    assert!(named["since"].is_string() && named["reason"] != "", "{named:#}");
+    cluster.api().delete(&format!("{JOBS}/{stopped}?propagationPolicy=Background")).unwrap();
+    cluster.until("nobody who waits", |cluster| waiting(cluster).is_empty().then_some(()));
 }
 
 /// Jobs of a snapshot, by whether a gang of theirs holds capacity.

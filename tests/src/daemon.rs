@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS] | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [PROVISIONING-CLASS]] | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -100,6 +100,7 @@ fn schedule(
         binding,
         lease,
         listen: None,
+        provisioning_class: times.get(3).map(|class| class.display().to_string()),
     })?)
 }
 

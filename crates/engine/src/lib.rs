@@ -234,6 +234,12 @@ impl Engine {
         reports
     }
 
+    /// All that wait, as they would go.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<GangId> {
+        self.ledger.in_order()
+    }
+
     /// Why a pending gang waits, as things stand.
     #[must_use]
     pub fn reason(&self, gang: GangId) -> Option<Reason> {

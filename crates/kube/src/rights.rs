@@ -86,15 +86,35 @@ pub fn of_cluster() -> Vec<Right> {
         ),
         right(crate::crd::GROUP, ["queues/status"], &["patch"], "how a queue stands"),
         right("events.k8s.io", ["events"], &["create"], "what happened to a gang"),
-        right("", ["pods"], &["get"], "whether a binding that got no clear answer was made"),
+        right(
+            "",
+            ["pods"],
+            &["get"],
+            "whether a binding that got no clear answer was made; what pods are that need nodes",
+        ),
         right("", ["pods"], &["delete"], "pods of a gang that could not start whole, or whose time is over"),
         right("", ["pods/binding"], &["create"], "where a pod runs, with its rank and devices"),
         right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
-        right("", ["pods/status"], &["patch"], "why a pod waits: the condition PodScheduled"),
+        right(
+            "",
+            ["pods/status"],
+            &["patch"],
+            "why a pod waits: the condition PodScheduled; which nodes were asked for",
+        ),
     ];
     let named = "what objects name: classes of priority, domains of nodes";
     rights.extend(CLUSTER_KINDS.iter().map(|(group, _, plural)| right(group, [*plural], WATCH, named)));
     rights.push(right("scheduling.k8s.io", ["podgroups/status"], &["patch"], "whether a group is scheduled"));
+    rights.push(right(
+        "scheduling.volcano.sh",
+        ["podgroups", "podgroups/status"],
+        &["patch"],
+        "the phase of a group, where status is a part of its own and where it is not",
+    ));
+    rights.push(right("batch.volcano.sh", ["jobs"], &["get"], "whose the pods of a group will be"));
+    let asks = "nodes for whole gangs, with --provisioning-class";
+    rights.push(right("autoscaling.x-k8s.io", ["provisioningrequests"], &["list", "create", "delete"], asks));
+    rights.push(right("", ["podtemplates"], &["create", "delete"], asks));
     let by_group = |all: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
         let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (group, plural) in all {

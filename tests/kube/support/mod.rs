@@ -49,6 +49,8 @@ pub(crate) struct Cluster {
     pub(crate) plane: ControlPlane,
     schedulers: RefCell<Vec<Scheduler>>,
     log: PathBuf,
+    /// With which schedulers ask for the nodes of gangs.
+    pub(crate) provisioning_class: Option<&'static str>,
 }
 
 /// Where a pod is.
@@ -78,7 +80,7 @@ impl Cluster {
         let plane = ControlPlane::start(options).unwrap();
         fleet.create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
-        Self { plane, schedulers: RefCell::default(), log }
+        Self { plane, schedulers: RefCell::default(), log, provisioning_class: None }
     }
 
     pub(crate) fn api(&self) -> &Api {
@@ -112,6 +114,7 @@ impl Cluster {
         let mut arguments = vec!["scheduler".to_owned(), kubeconfig.display().to_string()];
         arguments.extend([lease_s.to_string(), namespace.to_owned()]);
         arguments.extend([binding_s, ready_s, vacant_s].map(|seconds| seconds.to_string()));
+        arguments.extend(self.provisioning_class.map(str::to_owned));
         let child = self.spawn(&arguments);
         let mut schedulers = self.schedulers.borrow_mut();
         schedulers.push(Scheduler { child, arguments });

@@ -28,6 +28,10 @@ pub(crate) struct Scheduler {
     /// Where /healthz, /readyz and /metrics are served [default: nowhere].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Ask Cluster Autoscaler for all nodes of a gang at once, by ProvisioningRequests of this class, such as
+    /// best-effort-atomic-scale-up.autoscaling.x-k8s.io [default: it sees pods alone].
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) provisioning_class: Option<String>,
     /// Lead without asking: for a cluster that surely has no other.
     #[arg(long)]
     pub(crate) no_lease: bool,

@@ -31,6 +31,7 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
         binding,
         lease,
         listen: asked.listen,
+        provisioning_class: asked.provisioning_class,
     };
     match world::run(&settings) {
         Ok(()) => Ok(ExitCode::SUCCESS),

@@ -12,6 +12,7 @@ use super::pods::{Known, PodRef};
 use super::sets::{Condition, More, Wanted};
 use super::strays::Stray;
 use super::volumes::Preparation;
+use super::waits::Waiting;
 use crate::api;
 use crate::gang::{GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
@@ -21,8 +22,10 @@ pub(crate) struct Gang {
     pub(crate) key: GangKey,
     pub(crate) pods: BTreeMap<Arc<str>, Pod>,
     pub(crate) job: Option<Submitted>,
-    /// Why it is not handed in, or what the engine said when it was.
-    pub(crate) waits: Option<Arc<str>>,
+    /// Why it is not handed in, or what the engine said since it was.
+    pub(crate) waits: Option<Waiting>,
+    /// Pods whose nodes an autoscaler was asked for; nothing where that is not known.
+    pub(crate) asked: Option<Vec<Vec<PodRef>>>,
     /// Its pods are looked for on different nodes, and why: where they fitted best they could not be together.
     pub(crate) apart: Option<Arc<str>>,
     /// Its last place did not hold.
@@ -121,6 +124,7 @@ impl Gang {
             pods: BTreeMap::new(),
             job: None,
             waits: None,
+            asked: None,
             apart: None,
             turned_down: None,
             said: None,
@@ -144,14 +148,27 @@ impl Gang {
         self.pods.values().map(|pod| pod.known.created).min().unwrap_or(Timestamp(0))
     }
 
+    /// Its pods that have no node yet.
+    pub(crate) fn unbound(&self) -> Vec<Arc<str>> {
+        let unbound = self.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
+        unbound.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// What keeps one of its pods from starting as it is.
+    pub(crate) fn barred(&self) -> Option<Arc<str>> {
+        let mut live = self.pods.iter().filter(|(_, pod)| !pod.known.is_going && !pod.known.is_over());
+        let (name, why) = live.find_map(|(name, pod)| Some((name, pod.known.barred.as_ref()?)))?;
+        Some(format!("pod {name}: {why}").into())
+    }
+
     /// Its ranks, with the pods that are there; or why it cannot be handed in yet.
     ///
     /// Pods that say their number have that one; the others follow in natural order of their names. Roles with devices come
     /// first, so that the rules of topology are about them.
     pub(crate) fn seats(&self, spec: Option<&GangSpec>) -> Result<Vec<Seat>, Arc<str>> {
         let live = || self.pods.iter().filter(|(_, pod)| !pod.known.is_going && !pod.known.is_over());
-        if let Some((name, why)) = live().find_map(|(name, pod)| Some((name, pod.known.barred.as_ref()?))) {
-            return Err(format!("pod {name}: {why}").into());
+        if let Some(why) = self.barred() {
+            return Err(why);
         }
         let Some(spec) = spec else {
             return self.seats_of(None, live().collect(), 0, u32::MAX, false, false);

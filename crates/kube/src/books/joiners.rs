@@ -10,7 +10,7 @@ use phalanx_model::Timestamp;
 
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
-use super::{Books, Call, Whose};
+use super::{Books, WaitsFor, Whose};
 use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Source};
 
@@ -64,15 +64,18 @@ impl Books {
         let Some(gang) = self.gangs.get(key) else { return };
         let pod = gang.pods.get(name);
         let may_grow = spec.is_some_and(|spec| pod.is_some_and(|pod| gang.may_grow(&spec, pod)));
-        let message = match may_grow {
+        let (waits_for, message) = match may_grow {
             true if gang.may_be_joined() => return,
-            true => "its gang goes first: it came when that was complete, and starts when that runs",
-            false => {
-                "not supported: its gang has all its pods; one more than it says starts where one of them is gone"
-            }
+            true => (
+                WaitsFor::GANG,
+                "its gang goes first: it came when that was complete, and starts when that runs",
+            ),
+            false => (
+                WaitsFor::CHANGE,
+                "not supported: its gang has all its pods; one more than it says starts where one of them is gone",
+            ),
         };
-        let pods = gang.pod_ref(name).into_iter().collect();
-        self.calls.push(Call::Explain { pods, message: message.into() });
+        self.say(key, &[Arc::clone(name)], waits_for, message.into());
     }
 
     /// The gang that a pod came to when that ran: as the books know, or as the pod itself says after a restart.

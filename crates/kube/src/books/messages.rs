@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use kube::api::DynamicObject;
 use phalanx_model::{FailureClass, MemberId, NodeName};
 
-use super::{DeviceEvent, Found, PodRef, Stored};
+use super::{DeviceEvent, Found, PodRef, Provision, Stored, VolcanoStatus};
 use crate::gang::{ObjectRef, Suspend};
 use crate::{api, crd};
 
@@ -100,6 +100,8 @@ pub enum Call {
     /// Says why a gang waits, on all of its pods.
     Explain {
         pods: Vec<PodRef>,
+        /// Of the condition: `Unschedulable` where more nodes would help.
+        reason: &'static str,
         message: Arc<str>,
     },
     QueueStatus {
@@ -113,7 +115,25 @@ pub enum Call {
     Group {
         about: ObjectRef,
         is_scheduled: bool,
+        /// Of the condition, while it is not.
+        reason: &'static str,
         message: Arc<str>,
+    },
+    /// Says on a group of Volcano how it stands.
+    VolcanoStatus {
+        about: ObjectRef,
+        status: VolcanoStatus,
+    },
+    /// Lets a Volcano Job make its pods, by the phase of its group, where they are to be of this scheduler.
+    Admit {
+        group: ObjectRef,
+        job: ObjectRef,
+        scheduler: String,
+    },
+    /// Asks an autoscaler for all nodes of a gang at once; for none any more where nothing is wanted.
+    Provision {
+        gang: String,
+        wanted: Option<Provision>,
     },
     /// Says once what happened to a gang, on its object or its first pod.
     Tell(Box<Tidings>),

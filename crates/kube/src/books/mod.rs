@@ -25,6 +25,9 @@
 //! | `joiners` | pods that come to a gang that runs already |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
+//! | `volcano` | the status of Volcano's groups |
+//! | `provision` | what autoscalers are asked for |
+//! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
 //! | `needs` | what pods need, in the engine's words |
@@ -50,12 +53,15 @@ mod objects;
 mod orders;
 mod pods;
 mod priorities;
+mod provision;
 mod sets;
 mod sharing;
 mod spare;
 mod strays;
 mod submit;
+mod volcano;
 mod volumes;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,13 +86,16 @@ use priorities::Priorities;
 use sharing::Sharing;
 
 pub use claims::DeviceEvent;
-pub(crate) use claims::consumer;
+pub(crate) use claims::{consumer, hex};
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
+pub use provision::Provision;
+pub use volcano::VolcanoStatus;
 pub use volumes::Stored;
+pub use waits::{NAMED_MAX, WaitsFor};
 
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
 pub const SUSPENDED: &str = "phalanx.dev/suspended";
@@ -133,6 +142,8 @@ pub struct Books {
     vacant: BTreeSet<(Timestamp, MemberId)>,
     /// Ranks whose pods have other devices than those that were chosen, until the engine is told.
     moved: BTreeMap<MemberId, DeviceMask>,
+    /// Autoscalers are told what gangs need.
+    provisions: bool,
     /// The first lists are complete.
     has_begun: bool,
     facts: Vec<Input>,
@@ -178,6 +189,7 @@ impl Books {
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
             moved: BTreeMap::new(),
+            provisions: false,
             has_begun: false,
             facts: Vec::new(),
             calls: Vec::new(),
@@ -248,6 +260,7 @@ impl Books {
         facts.push(begin(SyncKind::Members));
         facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
+        self.admit_all();
         facts
     }
 
@@ -291,9 +304,10 @@ impl Books {
         [vacant, self.again(), self.claims.wake()].into_iter().flatten().min()
     }
 
-    /// How the queues stand, for their statuses.
-    pub fn report(&mut self, reports: &[(QueueReport, Option<FadedUse>)]) {
-        self.sharing.report(reports, &mut self.calls);
+    /// How the queues stand, and the first that wait in each, as they would go: for the statuses of the queues.
+    pub fn report(&mut self, reports: &[(QueueReport, Option<FadedUse>)], line: &[(QueueName, JobId)]) {
+        let waiting = self.waiting(line);
+        self.sharing.report(reports, waiting, &mut self.calls);
     }
 
     /// Nodes and gangs that are known.

@@ -6,6 +6,7 @@ use kube::api::DynamicObject;
 use phalanx_model::Timestamp;
 
 use super::gang::Gang;
+use super::volcano::Unadmitted;
 use super::{Books, SUSPENDED};
 use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Source};
@@ -19,6 +20,8 @@ pub(super) struct Told {
     pub(super) is_resumable: bool,
     /// It makes no pods any more.
     pub(super) is_over: bool,
+    /// It is Volcano's, and its pods are made only once we say so.
+    pub(super) unadmitted: Option<Unadmitted>,
 }
 
 /// Kind, namespace and name.
@@ -50,6 +53,7 @@ impl Books {
                 above: above.clone(),
                 is_resumable: is_resumable(object),
                 is_over: is_over(object),
+                unadmitted: Unadmitted::of(object),
             };
             self.objects.insert(key.clone(), told)
         };
@@ -67,6 +71,7 @@ impl Books {
                 self.see_pod(now, &pod);
             }
         }
+        self.admit(&key);
         self.look_again(&key);
     }
 

@@ -11,7 +11,8 @@ use super::gang::{Gang, Member, Run, Stop, Submitted};
 use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
-use super::{Books, Call, Tidings, Unbound};
+use super::waits::Waiting;
+use super::{Books, Call, Tidings, Unbound, WaitsFor};
 use crate::gang::{GangKey, ObjectRef, Source};
 
 impl Books {
@@ -30,7 +31,7 @@ impl Books {
     }
 
     /// The engine will not start this job again: it ended, or it was refused.
-    pub fn job_ended(&mut self, job: JobId, refused: Option<&str>) {
+    pub fn job_ended(&mut self, job: JobId, refused: Option<(&str, WaitsFor)>) {
         let Some(key) = self.jobs.remove(&job) else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         let mut also = String::new();
@@ -44,14 +45,13 @@ impl Books {
             }
             self.asks_no_more(&key);
         }
-        if let Some(why) = refused {
+        if let Some((why, waits_for)) = refused {
             let why = &self.beside_refused(&key, format!("{why}{also}"));
-            let Some(gang) = self.gangs.get_mut(&key) else { return };
-            gang.waits = Some(why.as_str().into());
             self.refused.insert(key.clone());
-            self.explain(&key, why);
+            self.explain(&key, waits_for, why);
         } else {
             self.facts.push(Input::JobForgotten { job });
+            self.provision(&key, None);
             self.changed.insert(key);
         }
     }
@@ -68,10 +68,16 @@ impl Books {
 
     /// Says once for all of its pods what happened to a gang.
     pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
-        let Some(key) = self.jobs.get(&job) else { return };
-        let object = self.spec(key).ok().flatten().and_then(|spec| spec.object);
+        let gang = self.jobs.get(&job).and_then(|key| self.gangs.get(key));
+        if let Some(about) = gang.and_then(|gang| self.about(gang)) {
+            self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
+        }
+    }
+
+    /// The object of a gang, or its first pod.
+    pub(super) fn about(&self, gang: &Gang) -> Option<ObjectRef> {
+        let object = self.spec(&gang.key).ok().flatten().and_then(|spec| spec.object);
         let of_pod = || {
-            let gang = self.gangs.get(key)?;
             let pod = gang.pod_ref(gang.pods.keys().next()?)?;
             Some(ObjectRef {
                 api_version: "v1".to_owned(),
@@ -82,9 +88,7 @@ impl Books {
                 any_version: false,
             })
         };
-        if let Some(about) = object.or_else(of_pod) {
-            self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
-        }
+        object.or_else(of_pod)
     }
 
     /// Whether a job is more than one pod: one pod's own status says all there is to say.
@@ -94,21 +98,23 @@ impl Books {
     }
 
     /// Why a gang waits, for its pods.
-    pub fn explain_job(&mut self, job: JobId, why: &str) {
+    pub fn explain_job(&mut self, job: JobId, waits_for: WaitsFor, why: &str) {
         let Some(key) = self.jobs.get(&job).cloned() else { return };
         let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
         let also = submitted.map_or_else(String::new, dependent);
-        self.explain(&key, &format!("{why}{also}"));
+        self.explain(&key, waits_for, &format!("{why}{also}"));
     }
 
-    pub(super) fn explain(&mut self, key: &GangKey, why: &str) {
-        self.tell_groups(key, false, why);
+    pub(super) fn explain(&mut self, key: &GangKey, waits_for: WaitsFor, why: &str) {
+        self.tell_groups(key, Some(waits_for), why);
+        let Some(gang) = self.gangs.get_mut(key) else { return };
+        gang.waits = Some(Waiting { what: waits_for, why: why.into() });
+        self.tell_volcano(key);
+        self.provision(key, Some(waits_for));
         let Some(gang) = self.gangs.get(key) else { return };
-        let unbound = gang.pods.iter().filter(|(_, pod)| pod.known.node.is_none() && !pod.known.is_going);
-        let pods: Vec<PodRef> = unbound.filter_map(|(name, _)| gang.pod_ref(name)).collect();
+        let pods = gang.unbound();
         if !pods.is_empty() {
-            self.calls.push(Call::Explain { pods, message: why.into() });
-            return;
+            return self.say(key, &pods, waits_for, why.into());
         }
         // A suspended owner has no pods that could say it. Once for each sort of reason: the rest of it changes all the time.
         let word = why.split(':').next().unwrap_or_default();
@@ -123,8 +129,9 @@ impl Books {
         self.calls.push(Call::Tell(Box::new(tidings)));
     }
 
-    /// Says on upstream's group, or on the one that the owner made for its pods, whether it is scheduled.
-    pub(super) fn tell_groups(&mut self, key: &GangKey, is_scheduled: bool, message: &str) {
+    /// Says on upstream's group, or on the one that the owner made for its pods, whether it is scheduled: what it waits for,
+    /// where it is not.
+    pub(super) fn tell_groups(&mut self, key: &GangKey, waits_for: Option<WaitsFor>, message: &str) {
         let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
         let made = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
         let groups = made.chain([key]).filter(|group| group.source == Source::PodGroup);
@@ -132,7 +139,12 @@ impl Books {
         let message: Arc<str> = message.into();
         let calls: Vec<Call> = specs
             .filter_map(|spec| spec.object.clone())
-            .map(|about| Call::Group { about, is_scheduled, message: Arc::clone(&message) })
+            .map(|about| Call::Group {
+                about,
+                is_scheduled: waits_for.is_none(),
+                reason: waits_for.map_or("Scheduled", WaitsFor::reason),
+                message: Arc::clone(&message),
+            })
             .collect();
         self.calls.extend(calls);
     }
@@ -146,6 +158,9 @@ impl Books {
 
     fn start(&mut self, id: GangId, attempt: u32, placement: &Placement, deadline: Timestamp) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        gang.waits = None;
+        self.provision(&key, None);
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
         // After a restart an order that was half carried out comes again.
         if submitted.run.as_ref().is_none_or(|run| run.attempt != attempt) {
@@ -256,7 +271,7 @@ impl Books {
         if self.gangs.get(&key).is_some_and(Gang::may_be_joined) {
             self.changed.insert(key.clone());
         }
-        self.tell_groups(&key, true, &format!("{size} pods are bound"));
+        self.tell_groups(&key, None, &format!("{size} pods are bound"));
     }
 
     /// What became of a binding.

@@ -7,7 +7,7 @@ use phalanx_spec::queues::SharePolicy as Policy;
 
 use super::Call;
 use super::classes::Classes;
-use crate::crd::{self, Condition, FadedUseStatus, QueueStatus, policy};
+use crate::crd::{self, Condition, FadedUseStatus, QueueStatus, WaitingStatus, policy};
 use crate::judge::Namespaces;
 
 /// The objects, and what was made of them.
@@ -105,8 +105,19 @@ impl Sharing {
         self.classes.tell(self.settings.as_ref(), facts);
     }
 
+    /// A queue, and those that it stands below.
+    pub(crate) fn upwards(&self, queue: &QueueName) -> impl Iterator<Item = &QueueName> {
+        let above = |of: &&Queue| self.told.get(of.parent.as_ref()?);
+        std::iter::successors(self.told.get(queue), above).map(|of| &of.name)
+    }
+
     /// Statuses that are to be written, given how the queues stand. Equal ones are not written again.
-    pub(crate) fn report(&mut self, reports: &[(QueueReport, Option<FadedUse>)], calls: &mut Vec<Call>) {
+    pub(crate) fn report(
+        &mut self,
+        reports: &[(QueueReport, Option<FadedUse>)],
+        mut waiting: BTreeMap<QueueName, Vec<WaitingStatus>>,
+        calls: &mut Vec<Call>,
+    ) {
         for (report, faded) in reports {
             let name = report.queue.name.as_str();
             let Some(queue) = self.queues.get(name) else { continue };
@@ -114,6 +125,7 @@ impl Sharing {
                 observed_generation: queue.metadata.generation,
                 faded_use: faded.and_then(|faded| FadedUseStatus::of(faded).ok()),
                 conditions: vec![accepted(self.refused.get(&format!("Queue {name}")))],
+                waiting: waiting.remove(&report.queue.name).unwrap_or_default(),
                 ..QueueStatus::default()
             };
             status.set_report(report);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use phalanx_model::{Exit, Input, MemberId};
 
 use super::gang::{Gang, Member};
-use super::{Books, Call};
+use super::{Books, WaitsFor};
 
 impl Books {
     /// Lets the gang of a rank go on without it, if the others are enough: of all, and of its role. Whether they are.
@@ -43,9 +43,10 @@ impl Books {
     pub(super) fn explain_spared(&mut self, id: MemberId, why: &str) {
         let Some(gang) = self.jobs.get(&id.gang.job).and_then(|key| self.gangs.get(key)) else { return };
         let seat = gang.job.as_ref().and_then(|job| job.seats.get(id.rank as usize));
-        let pods: Vec<_> = seat.and_then(|seat| gang.pod_ref(seat.pod.as_ref()?)).into_iter().collect();
+        let Some(pod) = seat.and_then(|seat| seat.pod.clone()) else { return };
+        let key = gang.key.clone();
         let message: Arc<str> = format!("its gang has started without it: {why}").into();
-        self.calls.push(Call::Explain { pods, message });
+        self.say(&key, &[pod], WaitsFor::GANG, message);
     }
 
     /// Ranks that were spared end with the last of the others.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use phalanx_model::{DeviceMask, NodeName, Slot};
 
 use super::gang::{Gang, Pod};
-use super::{Books, Call};
+use super::{Books, Call, WaitsFor};
 use crate::gang::GangKey;
 use crate::judge::Requirements;
 
@@ -89,6 +89,7 @@ impl Books {
         let at = node.map_or(String::new(), |node| format!(" to {node}"));
         self.explain(
             key,
+            WaitsFor::CHANGE,
             &format!(
                 "pod {name} is bound{at}, the rest of its gang could not be, and nobody makes it again: it stays; delete \
                  it, and create it again, for the gang to start whole"

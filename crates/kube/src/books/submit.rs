@@ -12,7 +12,8 @@ use super::again::{self, Before};
 use super::gang::{Gang, Seat, Submitted};
 use super::pods::Priority;
 use super::sets::{Condition, More};
-use super::{Books, needs};
+use super::waits::Waiting;
+use super::{Books, WaitsFor, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
 use crate::judge::Requirements;
 
@@ -39,6 +40,7 @@ impl Books {
         if self.count_strays(key) && !had_job && self.gangs.get(key).is_some_and(|gang| gang.job.is_some()) {
             self.keep_up(key, facts);
         }
+        self.tell_volcano(key);
     }
 
     fn hand_in(&mut self, now: Timestamp, key: &GangKey, facts: &mut Vec<Input>) {
@@ -47,12 +49,13 @@ impl Books {
             return self.keep_up(key, facts);
         }
         if gang.pods.is_empty() && !self.is_resumable(key) {
+            self.provision(key, None);
             self.gangs.remove(key);
             return;
         }
         let spec = match self.spec(key) {
             Ok(spec) => spec,
-            Err(why) => return self.wait(key, why.into()),
+            Err(why) => return self.wait(key, WaitsFor::CHANGE, why.into()),
         };
         let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
         if !gang.pods.is_empty() && gang.pods.values().all(is_over) {
@@ -64,10 +67,12 @@ impl Books {
             Some((seats, before)) => (Ok(seats), Some(before)),
             None => (gang.seats(spec.as_ref()), None),
         };
+        let is_barred = gang.barred().is_some();
+        let is_short = seats.is_err();
         if before.is_none()
             && let Some(why) = self.turned_down(now, key)
         {
-            return self.wait(key, why);
+            return self.wait(key, WaitsFor::Nodes, why);
         }
         let is_again = before.is_some();
         let job =
@@ -75,7 +80,13 @@ impl Books {
         match job {
             Ok((job, submitted)) => self.submit(now, key, job, submitted, before, facts),
             Err(why) => {
-                self.wait(key, why);
+                let waits_for = match (is_barred, is_short) {
+                    (true, _) => WaitsFor::CHANGE,
+                    (_, true) => WaitsFor::PODS,
+                    _ if self.stands_nowhere(key, spec.as_ref()) => WaitsFor::CHANGE,
+                    _ => WaitsFor::Nodes,
+                };
+                self.wait(key, waits_for, why);
                 // Its turn comes, whatever becomes of nodes.
                 if self.beside.lines.has(key) {
                     self.refused.remove(key);
@@ -91,18 +102,15 @@ impl Books {
         }
     }
 
-    fn wait(&mut self, key: &GangKey, why: Arc<str>) {
+    fn wait(&mut self, key: &GangKey, waits_for: WaitsFor, why: Arc<str>) {
         self.refused.insert(key.clone());
-        let Some(gang) = self.gangs.get_mut(key).filter(|gang| gang.waits.as_ref() != Some(&why)) else {
-            return;
-        };
-        gang.waits = Some(Arc::clone(&why));
-        self.tell_groups(key, false, &why);
-        let Some(gang) = self.gangs.get(key) else { return };
-        let pods: Vec<_> = gang.pods.keys().filter_map(|name| gang.pod_ref(name)).collect();
-        if !pods.is_empty() {
-            self.calls.push(super::Call::Explain { pods, message: why });
-        }
+        let waits = Some(Waiting { what: waits_for, why: Arc::clone(&why) });
+        let Some(gang) = self.gangs.get_mut(key).filter(|gang| gang.waits != waits) else { return };
+        gang.waits = waits;
+        let pods = gang.unbound();
+        self.tell_groups(key, Some(waits_for), &why);
+        self.say(key, &pods, waits_for, why);
+        self.provision(key, Some(waits_for));
     }
 
     /// A gang that the engine has: its job is held while pods are missing, and cancelled where nothing is left of it.
@@ -185,6 +193,9 @@ impl Books {
         let is_late = |seat: &Seat| seat.is_late && seat.pod.as_ref().is_some_and(is_unbound);
         let has_late = submitted.run.is_some() && submitted.seats.iter().any(is_late);
         gang.job = Some(submitted);
+        if is_restored {
+            self.provision(key, None);
+        }
         self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.
         if has_late {
@@ -294,6 +305,14 @@ impl Books {
     fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {
         let name = RoleName::new(format!("role-{at}")).map_err(|bad| bad.to_string())?;
         Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), program: None })
+    }
+
+    /// Whether its queue or its class of priority is not there: whatever nodes come, it does not start.
+    fn stands_nowhere(&self, key: &GangKey, spec: Option<&GangSpec>) -> bool {
+        let Some(gang) = self.gangs.get(key) else { return false };
+        let joined = self.spec_joined(gang);
+        let spec = spec.or(joined.as_ref());
+        self.queue(key, spec).is_err() || self.priority(gang, spec).is_err()
     }
 
     /// The queue that it names, or that of its namespace.

@@ -224,7 +224,7 @@ pub struct QueueStatus {
     /// The places that it is guaranteed, and where each is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceStatus>,
-    /// The first that wait, and for what.
+    /// The first that wait, those of the queues below included, as they would go, and for what.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub waiting: Vec<WaitingStatus>,

@@ -89,6 +89,8 @@ pub(super) mod kueue {
 
 pub(super) mod volcano {
     pub(crate) const GROUP: &str = "scheduling.volcano.sh";
+    /// Of Volcano's own Jobs.
+    pub(crate) const JOBS: &str = "batch.volcano.sh";
     /// Best first; the second is what kube-batch called it.
     pub(crate) const GROUP_NAMES: [&str; 2] =
         ["scheduling.volcano.sh/group-name", "scheduling.k8s.io/group-name"];

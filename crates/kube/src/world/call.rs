@@ -9,16 +9,19 @@ use kube::Client;
 use kube::client::Body;
 use phalanx_model::MemberId;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::bind::{bind, prepare};
 use super::claims;
 use super::desk::Message;
-use super::explain::Explainer;
+use super::explain::{Explainer, Stand};
+use super::groups::{self, GroupStand};
 use super::lease::Term;
+use super::provision::{Asked, provisioner};
 use super::serve::Metrics;
 use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
-use crate::gang::Suspend;
+use crate::gang::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
 const BINDINGS: usize = 32;
@@ -42,6 +45,8 @@ pub(super) struct Caller {
     bindings: Arc<Semaphore>,
     others: Arc<Semaphore>,
     explainer: Explainer,
+    /// Nothing where no autoscaler is asked.
+    provisioner: Option<UnboundedSender<Asked>>,
     metrics: Metrics,
 }
 
@@ -52,9 +57,12 @@ impl Caller {
         desk: Sender<Message>,
         binding: Duration,
         metrics: Metrics,
+        provisioning_class: Option<String>,
     ) -> Self {
+        let provisioner = provisioning_class.map(|class| provisioner(client.clone(), class, desk.clone()));
         Self {
             explainer: Explainer::new(client.clone()),
+            provisioner,
             client,
             term,
             desk,
@@ -131,39 +139,51 @@ impl Caller {
                         }
                     });
                 }
-                Call::Explain { pods, message } => self.explainer.explain(pods, &message),
-                Call::QueueStatus { name, status } => {
-                    let client = self.client.clone();
-                    let desk = self.desk.clone();
-                    tokio::spawn(async move {
-                        let path = format!("/apis/{}/v1alpha1/queues/{name}/status", crate::crd::GROUP);
-                        let patch = json!({ "status": *status });
-                        if let Err(error) =
-                            repeat(&client, "PATCH", &path, "application/merge-patch+json", &patch).await
-                        {
-                            let _ = desk.send(Message::Trouble(format!("status of queue {name}: {error}")));
-                        }
-                    });
+                Call::Explain { pods, reason, message } => {
+                    self.explainer.explain(pods, &Stand { reason, message });
                 }
+                Call::QueueStatus { name, status } => self.write_status("queues", name, json!(*status)),
                 Call::FabricStatus { status } => {
-                    let client = self.client.clone();
-                    let desk = self.desk.clone();
-                    tokio::spawn(async move {
-                        let (group, name) = (crate::crd::GROUP, crate::crd::SINGLETON);
-                        let path = format!("/apis/{group}/v1alpha1/fabrics/{name}/status");
-                        let patch = json!({ "status": *status });
-                        let content = "application/merge-patch+json";
-                        if let Err(error) = repeat(&client, "PATCH", &path, content, &patch).await {
-                            let _ = desk.send(Message::Trouble(format!("status of the fabric: {error}")));
-                        }
-                    });
+                    self.write_status("fabrics", crate::crd::SINGLETON.to_owned(), json!(*status));
                 }
-                Call::Group { about, is_scheduled, message } => {
-                    self.explainer.group(about, is_scheduled, message);
+                Call::Group { about, is_scheduled, reason, message } => {
+                    let stand = GroupStand::Upstream(is_scheduled, Stand { reason, message });
+                    self.explainer.group(about, stand);
+                }
+                Call::VolcanoStatus { about, status } => {
+                    self.explainer.group(about, GroupStand::Volcano(status));
+                }
+                Call::Admit { group, job, scheduler } => self.admit(group, job, scheduler),
+                Call::Provision { gang, wanted } => {
+                    if let Some(provisioner) = &self.provisioner {
+                        let _ = provisioner.send((gang, wanted));
+                    }
                 }
                 Call::Tell(event) => self.explainer.tell(*event),
             }
         }
+    }
+
+    /// The status of an object of ours, as a whole: merged, what it does not say any more would stay.
+    fn write_status(&self, plural: &'static str, name: String, status: Value) {
+        let (client, desk) = (self.client.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            let path = format!("/apis/{}/v1alpha1/{plural}/{name}/status", crate::crd::GROUP);
+            let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+            if let Err(error) = repeat(&client, "PATCH", &path, "application/json-patch+json", &patch).await {
+                let _ = desk.send(Message::Trouble(format!("status of {plural}/{name}: {error}")));
+            }
+        });
+    }
+
+    fn admit(&self, group: ObjectRef, job: ObjectRef, scheduler: String) {
+        let (client, desk, others) = (self.client.clone(), self.desk.clone(), Arc::clone(&self.others));
+        tokio::spawn(async move {
+            let Ok(_permit) = others.acquire().await else { return };
+            if let Err(error) = groups::admit(&client, &group, &job, &scheduler).await {
+                let _ = desk.send(Message::Trouble(format!("the phase of {group}: {error}")));
+            }
+        });
     }
 }
 
@@ -242,7 +262,7 @@ async fn set_suspended(
     repeat(client, "PATCH", &path, "application/merge-patch+json", &patch).await.map(drop)
 }
 
-/// The same until it is no use any more.
+/// The same until it is no use any more; nothing is sent along where there is no body.
 pub(super) async fn repeat(
     client: &Client,
     method: &str,
@@ -251,7 +271,7 @@ pub(super) async fn repeat(
     body: &Value,
 ) -> Result<String, CallError> {
     const TRIES: u32 = 20;
-    let bytes = body.to_string().into_bytes();
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let mut tries = 0;
     loop {
         tries += 1;

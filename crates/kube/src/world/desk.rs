@@ -7,13 +7,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use phalanx_model::{
-    Change, Effect, EffectId, Epoch, GangId, Input, JobId, Order, Phase, QueueReport, StopCause, Timestamp,
+    Change, Effect, EffectId, Epoch, GangId, Input, JobId, Order, Phase, QueueName, QueueReport, StopCause,
+    Timestamp,
 };
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::serve::Metrics;
-use crate::books::{Books, Call, Event};
+use crate::books::{Books, Call, Event, NAMED_MAX, WaitsFor};
 
 /// Messages taken before facts are told.
 const BATCH_MAX: usize = 4_096;
@@ -35,10 +36,10 @@ pub(super) enum Message {
 
 /// What a step of the engine meant for a gang.
 pub(super) enum News {
-    Refused(JobId, String),
+    Refused(JobId, WaitsFor, String),
     Ended(JobId),
     Waits(GangId),
-    Explained(JobId, String),
+    Explained(JobId, WaitsFor, String),
     /// A reason, as those of events are, whether it is a warning, and a note.
     Told(JobId, &'static str, bool, String),
 }
@@ -136,10 +137,10 @@ impl Desk {
                 let past = past.get(&report.queue.name).copied();
                 (report, past)
             };
-            engine.queues().into_iter().map(with).collect::<Vec<_>>()
+            (engine.queues().into_iter().map(with).collect::<Vec<_>>(), first_in_line(engine))
         };
-        if let Ok(reports) = engine.look(look) {
-            self.books.report(&reports);
+        if let Ok((reports, line)) = engine.look(look) {
+            self.books.report(&reports, &line);
         }
     }
 
@@ -169,15 +170,19 @@ impl Desk {
                 return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
             }
             Message::News(news) => {
+                // Reasons stand in the statuses of queues.
+                self.is_new = true;
                 for one in news {
                     match one {
-                        News::Refused(job, why) => {
+                        News::Refused(job, waits_for, why) => {
                             self.metrics.refusals.inc();
-                            self.books.job_ended(job, Some(&why));
+                            self.books.job_ended(job, Some((&why, waits_for)));
                         }
                         News::Ended(job) => self.books.job_ended(job, None),
                         News::Waits(gang) => self.books.gang_waits(gang),
-                        News::Explained(job, why) => self.books.explain_job(job, &why),
+                        News::Explained(job, waits_for, why) => {
+                            self.books.explain_job(job, waits_for, &why);
+                        }
                         News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
                     }
                 }
@@ -226,6 +231,18 @@ impl World for KubeWorld {
     }
 }
 
+/// As they would go, as many of each queue as its status names.
+fn first_in_line(engine: &Engine) -> Vec<(QueueName, JobId)> {
+    let mut named: BTreeMap<&QueueName, usize> = BTreeMap::new();
+    let jobs = engine.in_order().into_iter().filter_map(|gang| engine.job(gang.job));
+    let first = jobs.filter(|job| {
+        let count = named.entry(&job.queue).or_default();
+        *count += 1;
+        *count <= NAMED_MAX
+    });
+    first.map(|job| (job.queue.clone(), job.id)).collect()
+}
+
 fn told(
     now: Timestamp,
     change: &Change,
@@ -246,7 +263,7 @@ fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
 
 fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
     Some(match change {
-        Change::JobRejected { job, why } => News::Refused(*job, why.to_string()),
+        Change::JobRejected { job, why } => News::Refused(*job, WaitsFor::of_rejection(why), why.to_string()),
         Change::JobFinished { job, .. } => News::Ended(*job),
         Change::GangRetrying { gang, .. } => News::Waits(*gang),
         Change::GangPlaced { .. } => told(now, change, engine, STARTS, false)?,
@@ -256,10 +273,11 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
         Change::GangStopping { cause: StopCause::Failure { .. } | StopCause::Displaced { .. }, .. } => {
             told(now, change, engine, "Stopping", true)?
         }
-        Change::ReasonChanged { gang, .. } => {
+        Change::ReasonChanged { gang, reason } => {
             let (job, what, detail) = sentences::change(now, change, engine)?;
             debug_assert_eq!(job, gang.job, "a reason is about its gang");
-            News::Explained(job, if detail.is_empty() { what.to_owned() } else { detail })
+            let why = if detail.is_empty() { what.to_owned() } else { detail };
+            News::Explained(job, WaitsFor::of(reason), why)
         }
         _ => return None,
     })

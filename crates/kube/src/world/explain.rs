@@ -3,20 +3,23 @@
 //! Reasons are written late and slowly. A pod that starts soon needs none, and ten thousand that wait must not keep the
 //! API server from binding. The same holds for events: one for a gang and a change.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::call::{path_of, repeat};
+use super::groups::{self, GroupStand};
 use crate::books::{PodRef, Tidings};
 use crate::gang::ObjectRef;
 
 /// How long a pod waits before it is told why.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pods told in one turn, and the time between two turns.
+/// Pods told in one turn, and the time between two turns. The pods of a gang are told in one turn, however many they are,
+/// so that an autoscaler sees the gang as a whole; the turns after it have none then.
 const BATCH: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
 /// Events that wait to be written.
@@ -31,21 +34,73 @@ pub(super) struct Explainer {
 
 #[derive(Default)]
 struct Notes {
-    waiting: HashMap<PodRef, (Arc<str>, tokio::time::Instant)>,
-    written: HashMap<PodRef, Arc<str>>,
+    waiting: HashMap<PodRef, (Stand, At)>,
+    /// Pods that were explained together, by when they are told. Those that have another time by now are told then.
+    turns: BTreeMap<At, Vec<PodRef>>,
+    next: u64,
+    written: HashMap<PodRef, Stand>,
     events: VecDeque<Tidings>,
-    groups: HashMap<ObjectRef, (Stand, tokio::time::Instant)>,
-    told: HashMap<ObjectRef, Stand>,
+    groups: HashMap<ObjectRef, (GroupStand, Instant)>,
+    told: HashMap<ObjectRef, GroupStand>,
 }
 
-/// Whether a group is scheduled, and why not.
-type Stand = (bool, Arc<str>);
+/// When something is told, and in which order what is due at once.
+type At = (Instant, u64);
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stand {
+    pub(super) reason: &'static str,
+    pub(super) message: Arc<str>,
+}
 
 /// What is written in one turn.
 struct Turn {
-    pods: Vec<(PodRef, Arc<str>)>,
+    pods: Vec<(PodRef, Stand)>,
     events: Vec<Tidings>,
-    groups: Vec<(ObjectRef, Stand)>,
+    groups: Vec<(ObjectRef, GroupStand)>,
+}
+
+impl Notes {
+    fn explain(&mut self, now: Instant, pods: Vec<PodRef>, stand: &Stand) {
+        let is_news = |pod: &PodRef| match self.waiting.get(pod) {
+            Some((waiting, _)) => waiting != stand,
+            None => self.written.get(pod) != Some(stand),
+        };
+        let pods: Vec<PodRef> = pods.into_iter().filter(is_news).collect();
+        if pods.is_empty() || self.waiting.len() + pods.len() > KNOWN_MAX {
+            return;
+        }
+        // A reason that changes all the time does not put off that any is told.
+        let since = pods.iter().filter_map(|pod| Some(self.waiting.get(pod)?.1.0)).min();
+        let at = (since.unwrap_or(now + PATIENCE), self.next);
+        self.next += 1;
+        for pod in &pods {
+            self.waiting.insert(pod.clone(), (stand.clone(), at));
+        }
+        self.turns.insert(at, pods);
+    }
+
+    /// Pods that are to be told now: whole gangs.
+    fn due(&mut self, now: Instant) -> Vec<(PodRef, Stand)> {
+        let mut due = Vec::new();
+        while due.len() < BATCH
+            && let Some((&at, _)) = self.turns.first_key_value().filter(|((due, _), _)| *due <= now)
+        {
+            for pod in self.turns.remove(&at).unwrap_or_default() {
+                if self.waiting.get(&pod).is_some_and(|(_, of)| *of == at)
+                    && let Some((stand, _)) = self.waiting.remove(&pod)
+                {
+                    due.push((pod, stand));
+                }
+            }
+        }
+        if self.written.len() > KNOWN_MAX {
+            self.written.clear();
+        }
+        self.written.extend(due.iter().cloned());
+        due
+    }
 }
 
 impl Explainer {
@@ -55,32 +110,25 @@ impl Explainer {
         Self { notes }
     }
 
-    pub(super) fn explain(&self, pods: Vec<PodRef>, message: &Arc<str>) {
+    pub(super) fn explain(&self, pods: Vec<PodRef>, stand: &Stand) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = tokio::time::Instant::now() + PATIENCE;
-        for pod in pods {
-            if notes.written.get(&pod) != Some(message) && notes.waiting.len() < KNOWN_MAX {
-                notes
-                    .waiting
-                    .entry(pod)
-                    .and_modify(|(old, _)| *old = Arc::clone(message))
-                    .or_insert((Arc::clone(message), due));
-            }
-        }
+        notes.explain(Instant::now(), pods, stand);
     }
 
-    /// How upstream's group stands. What is scheduled is said at once, why something waits as late as it is to pods.
-    pub(super) fn group(&self, about: ObjectRef, is_scheduled: bool, message: Arc<str>) {
+    /// How a group stands. What is good is said at once, why something waits as late as it is to pods.
+    pub(super) fn group(&self, about: ObjectRef, stand: GroupStand) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let stand = (is_scheduled, message);
         let told = notes.told.get(&about);
-        // Of later versions the condition is about the first time, which stays.
-        let is_final = !is_scheduled && !can_fall_back(&about) && told.is_some_and(|(was, _)| *was);
-        if is_final || told == Some(&stand) || notes.groups.len() >= KNOWN_MAX {
+        if told == Some(&stand) {
+            // Whatever else was to be said is not so any more.
+            notes.groups.remove(&about);
             return;
         }
-        let wait = if is_scheduled { Duration::ZERO } else { PATIENCE };
-        let due = tokio::time::Instant::now() + wait;
+        if told.is_some_and(|told| told.is_final_before(&stand, &about)) || notes.groups.len() >= KNOWN_MAX {
+            return;
+        }
+        let wait = if stand.waits() { PATIENCE } else { Duration::ZERO };
+        let due = Instant::now() + wait;
         let due = notes.groups.get(&about).map_or(due, |(_, at)| due.min(*at));
         notes.groups.insert(about, (stand, due));
     }
@@ -103,26 +151,15 @@ impl Explainer {
 }
 
 async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
+    // Turns without pods, after one that had more than its share.
+    let mut rests = 0_usize;
     loop {
         tokio::time::sleep(TURN).await;
-        let now = tokio::time::Instant::now();
+        let now = Instant::now();
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-            let due: Vec<_> = notes
-                .waiting
-                .iter()
-                .filter(|(_, (_, at))| *at <= now)
-                .take(BATCH)
-                .map(|(pod, (message, _))| (pod.clone(), Arc::clone(message)))
-                .collect();
-            if notes.written.len() > KNOWN_MAX {
-                notes.written.clear();
-            }
-            for (pod, message) in &due {
-                notes.waiting.remove(pod);
-                notes.written.insert(pod.clone(), Arc::clone(message));
-            }
-            let groups: Vec<(ObjectRef, Stand)> = notes
+            let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
+            let groups: Vec<(ObjectRef, GroupStand)> = notes
                 .groups
                 .iter()
                 .filter(|(_, (_, at))| *at <= now)
@@ -137,17 +174,18 @@ async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
                 notes.told.insert(about.clone(), stand.clone());
             }
             let count = notes.events.len().min(BATCH);
-            Turn { pods: due, events: notes.events.drain(..count).collect(), groups }
+            Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
         for (about, stand) in groups {
-            write_group(&client, &about, &stand).await;
+            groups::write(&client, &about, &stand).await;
         }
         for event in events {
             post(&client, &event).await;
         }
-        for (pod, message) in pods {
+        rests = rests.max(pods.len().div_ceil(BATCH)).saturating_sub(1);
+        for (pod, Stand { reason, message }) in pods {
             let condition = json!({
-                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": &*message,
+                "type": "PodScheduled", "status": "False", "reason": reason, "message": &*message,
                 "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             });
             let patch = json!({ "metadata": { "uid": &*pod.uid }, "status": { "conditions": [condition] } });
@@ -156,26 +194,6 @@ async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
             let _ = repeat(&client, "PATCH", &path, "application/strategic-merge-patch+json", &patch).await;
         }
     }
-}
-
-/// Whether the condition of a group may become false again: it is about now, and not about the first time.
-fn can_fall_back(group: &ObjectRef) -> bool {
-    group.api_version.ends_with("/v1alpha2")
-}
-
-/// The condition of upstream's `PodGroup`. Where it cannot be written, its pods say the same.
-async fn write_group(client: &Client, about: &ObjectRef, (is_scheduled, message): &Stand) {
-    let condition = json!({
-        "type": if can_fall_back(about) { "PodGroupScheduled" } else { "PodGroupInitiallyScheduled" },
-        "status": if *is_scheduled { "True" } else { "False" },
-        "reason": if *is_scheduled { "Scheduled" } else { "Unschedulable" },
-        "message": &**message,
-        "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    });
-    let patch = json!({ "metadata": { "uid": about.uid }, "status": { "conditions": [condition] } });
-    let ObjectRef { api_version, namespace, name, .. } = about;
-    let path = format!("/apis/{api_version}/namespaces/{namespace}/podgroups/{name}/status");
-    let _ = repeat(client, "PATCH", &path, "application/strategic-merge-patch+json", &patch).await;
 }
 
 /// One event. Where it cannot be written the condition of the pods says the same.
@@ -207,3 +225,57 @@ async fn post(client: &Client, event: &Tidings) {
 
 /// The API takes notes of up to 1 KiB.
 const NOTE_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gang(name: &str, pods: usize) -> Vec<PodRef> {
+        let pod = |at| PodRef {
+            namespace: "x".into(),
+            name: format!("{name}-{at}").into(),
+            uid: format!("{name}-{at}").into(),
+        };
+        (0..pods).map(pod).collect()
+    }
+
+    fn stand(message: &str) -> Stand {
+        Stand { reason: "Unschedulable", message: message.into() }
+    }
+
+    fn names(due: &[(PodRef, Stand)]) -> Vec<&str> {
+        due.iter().map(|(pod, _)| &*pod.name).collect()
+    }
+
+    /// Autoscalers look at pods that they see together: of a gang told in parts they would buy nodes for parts.
+    #[test]
+    fn all_pods_of_a_gang_are_told_in_one_turn_and_each_gang_once() {
+        let (mut notes, begun) = (Notes::default(), Instant::now());
+        for name in ["a", "b", "c"] {
+            notes.explain(begun, gang(name, 15), &stand("full"));
+        }
+        assert_eq!(notes.due(begun), []);
+        let later = begun + PATIENCE;
+        let first = notes.due(later);
+        assert_eq!(first.len(), 30);
+        assert!(names(&first).iter().all(|name| !name.starts_with('c')), "{first:?}");
+        assert_eq!(notes.due(later).len(), 15);
+        notes.explain(later, gang("a", 15), &stand("full"));
+        assert_eq!(notes.due(later + PATIENCE), [], "they were told that");
+        assert!(notes.waiting.is_empty() && notes.turns.is_empty());
+    }
+
+    #[test]
+    fn a_reason_that_changes_meanwhile_is_told_as_it_is_then_at_the_time_of_the_first() {
+        let (mut notes, begun) = (Notes::default(), Instant::now());
+        notes.explain(begun, gang("a", 2), &stand("one"));
+        notes.explain(begun + PATIENCE / 2, gang("a", 2), &stand("two"));
+        let due = notes.due(begun + PATIENCE);
+        assert_eq!(due.iter().map(|(_, stand)| &*stand.message).collect::<Vec<_>>(), ["two", "two"]);
+        // Back to what it was before it is told otherwise.
+        notes.explain(begun + PATIENCE, gang("a", 2), &stand("three"));
+        notes.explain(begun + PATIENCE, gang("a", 2), &stand("two"));
+        let due = notes.due(begun + 3 * PATIENCE);
+        assert!(due.iter().all(|(_, stand)| &*stand.message == "two"), "{due:?}");
+    }
+}

@@ -9,6 +9,8 @@
 //! | `claims` | claims for devices, given and given back |
 //! | `call` | bindings, evictions, suspensions |
 //! | `explain` | reasons, written slowly and late |
+//! | `groups` | conditions and phases of groups |
+//! | `provision` | nodes that autoscalers are asked for |
 //! | `lease` | leadership |
 //! | `desk` | the thread that owns the books |
 //! | `serve` | health and metrics |
@@ -21,8 +23,10 @@ mod claims;
 mod desk;
 mod devices;
 mod explain;
+mod groups;
 mod lease;
 mod once;
+mod provision;
 mod run;
 mod serve;
 mod watch;

@@ -40,6 +40,9 @@ pub struct Settings {
     pub lease: Option<LeaseSettings>,
     /// Where health and metrics are served; nothing: nowhere.
     pub listen: Option<SocketAddr>,
+    /// The class of the `ProvisioningRequest`s with which autoscalers are asked for the nodes of whole gangs; nothing: they
+    /// are not asked.
+    pub provisioning_class: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +96,10 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         });
     }
     let (calls, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let books = Books::new(settings.books.clone());
+    let books = if settings.provisioning_class.is_some() { books.provisioning() } else { books };
     let mut desk = Desk {
-        books: Books::new(settings.books.clone()),
+        books,
         messages,
         calls,
         unlisted,
@@ -118,9 +123,9 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
     {
         let _inside = runtime.enter();
-        tokio::spawn(
-            Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics).run(receiver),
-        );
+        let class = settings.provisioning_class.clone();
+        let caller = Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics, class);
+        tokio::spawn(caller.run(receiver));
     }
     let engine = Engine::new(epoch, EngineConfig::default());
     let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });

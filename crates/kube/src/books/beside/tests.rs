@@ -6,7 +6,7 @@ use phalanx_model::{Change, Epoch, Input, Outcome, Phase, QueueName, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
-use super::super::{Books, Call, Event, Options, Step, Stored};
+use super::super::{Books, Call, Event, Options, Step, Stored, WaitsFor};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -133,7 +133,10 @@ impl Play {
             }
             for change in &out.changes {
                 match change {
-                    Change::JobRejected { job, why } => self.books.job_ended(*job, Some(&why.to_string())),
+                    Change::JobRejected { job, why } => {
+                        let waits_for = WaitsFor::of_rejection(why);
+                        self.books.job_ended(*job, Some((&why.to_string(), waits_for)));
+                    }
                     Change::JobFinished { job, .. } => self.books.job_ended(*job, None),
                     Change::GangRetrying { gang, .. } => self.books.gang_waits(*gang),
                     Change::InputRejected { what, why } => panic!("{what}: {why}"),
@@ -164,7 +167,7 @@ impl Play {
                         Step::Claim(_) => panic!("{step:?}"),
                     }));
                 }
-                Call::Explain { pods, message } => {
+                Call::Explain { pods, message, .. } => {
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
                 }
                 _ => {}

@@ -143,7 +143,7 @@ fn condition(asks: &[ResourceClaim], pins: &[Arc<ResourceClaim>]) -> Condition {
 }
 
 /// So many bytes of a digest.
-pub(super) fn hex(of: &[u8], bytes: usize) -> String {
+pub(crate) fn hex(of: &[u8], bytes: usize) -> String {
     digest(&SHA256, of).as_ref().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -34,6 +34,7 @@ use super::sets::Condition;
 use crate::dra::{Inventory, Nodes};
 use crate::gang::GangKey;
 
+pub(crate) use ask::hex;
 pub(crate) use ask::{Asked, Source, Used};
 pub(crate) use give::{Given, Left, Prepared, Unprepared, consumer};
 pub(crate) use published::{Inside, Published};

@@ -7,6 +7,8 @@ mod volcano;
 
 use kube::api::DynamicObject;
 
+pub use volcano::volcano_job;
+
 use super::asks::Signs;
 use super::key::{GangKey, ObjectRef, Refused, Source};
 use super::names::{self, SCHEDULING};

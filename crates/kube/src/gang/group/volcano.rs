@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::Group;
-use crate::gang::key::{Refused, Source};
+use kube::api::DynamicObject;
+
+use super::{Group, names};
+use crate::gang::key::{ObjectRef, Refused, Source, controller};
 use crate::gang::spec::{GangSpec, LevelRef, RoleSpec, SegmentRule, TopologyRule};
 
 #[derive(Deserialize)]
@@ -35,6 +37,16 @@ struct SubGroup {
     name: String,
     network_topology: Option<NetworkTopology>,
     sub_group_size: Option<i64>,
+}
+
+/// The Volcano Job whose controller made a group for its pods.
+#[must_use]
+pub fn volcano_job(group: &DynamicObject) -> Option<ObjectRef> {
+    let is_group = group.types.as_ref().is_some_and(|types| {
+        types.kind == "PodGroup"
+            && types.api_version.split_once('/').is_some_and(|(of, _)| of == names::volcano::GROUP)
+    });
+    controller(&group.metadata).filter(|owner| is_group && owner.is(names::volcano::JOBS, "Job"))
 }
 
 pub(super) fn spec_of(group: &Group<'_>) -> Result<Vec<GangSpec>, Refused> {

@@ -1,0 +1,138 @@
+//! What gangs wait for: for the conditions of their pods, and for the statuses of queues.
+//!
+//! Autoscalers buy nodes for pods whose condition has the reason `Unschedulable`. So only those have it that nodes would
+//! help; all others have a word of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use phalanx_model::{JobId, QueueName, Reason, Rejection};
+
+use super::{Books, Call};
+use crate::crd::WaitingStatus;
+use crate::gang::GangKey;
+
+/// What would let it start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Room on nodes: more of them would help.
+    Nodes,
+    /// Something that no node brings, as one word in camel case.
+    Other(&'static str),
+}
+
+impl WaitsFor {
+    /// Pods are missing, or are not to run yet.
+    pub(crate) const PODS: Self = Self::Other("GangNotReady");
+    /// It cannot start as it is written.
+    pub(crate) const CHANGE: Self = Self::Other("Refused");
+    /// Its gang starts, or has started, without it.
+    pub(crate) const GANG: Self = Self::Other("GangStarted");
+
+    /// As conditions have it.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Nodes => "Unschedulable",
+            Self::Other(word) => word,
+        }
+    }
+
+    /// What a gang that the engine has waits for.
+    #[must_use]
+    pub const fn of(reason: &Reason) -> Self {
+        match reason {
+            Reason::Resources { .. }
+            | Reason::Topology { .. }
+            | Reason::Nodes { .. }
+            | Reason::Shape { .. }
+            | Reason::Priority { .. }
+            | Reason::Window { .. }
+            | Reason::NodeNotAvailable { .. }
+            | Reason::BadConstraints { .. } => Self::Nodes,
+            // It has a share, a time or a place that is to become free, or others decide; nodes do not change that.
+            Reason::None
+            | Reason::PreferredWait { .. }
+            | Reason::Preempting { .. }
+            | Reason::QueueLimit(_)
+            | Reason::Held { .. }
+            | Reason::Dependency { .. }
+            | Reason::ArrayLimit { .. }
+            | Reason::Resting { .. }
+            | Reason::BeginTime { .. }
+            | Reason::BackOff { .. }
+            | Reason::BudgetExhausted { .. } => Self::Other(reason.word()),
+        }
+    }
+
+    /// What one that the engine refused waits for.
+    #[must_use]
+    pub const fn of_rejection(why: &Rejection) -> Self {
+        match why {
+            // Nodes of a level that nobody has yet may be bought.
+            Rejection::LargerThanCluster { .. } | Rejection::UnknownLevel { .. } => Self::Nodes,
+            Rejection::DuplicateKey { .. }
+            | Rejection::DuplicateId { .. }
+            | Rejection::UnknownQueue { .. }
+            | Rejection::BadField { .. } => Self::CHANGE,
+        }
+    }
+}
+
+/// Why a gang waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) what: WaitsFor,
+    /// In a sentence.
+    pub(crate) why: Arc<str>,
+}
+
+/// Gangs that a queue's status names, of all that wait there.
+pub const NAMED_MAX: usize = 10;
+/// Characters of a reason in there.
+const REASON_MAX: usize = 300;
+
+impl Books {
+    /// Why a gang waits, on these pods of it.
+    pub(super) fn say(&mut self, key: &GangKey, pods: &[Arc<str>], waits_for: WaitsFor, message: Arc<str>) {
+        let Some(gang) = self.gangs.get(key) else { return };
+        let pods: Vec<_> = pods.iter().filter_map(|name| gang.pod_ref(name)).collect();
+        if !pods.is_empty() {
+            self.calls.push(Call::Explain { pods, reason: waits_for.reason(), message });
+        }
+    }
+
+    /// The first gangs of `line` of each queue and of those below it, and why they wait.
+    pub(super) fn waiting(&self, line: &[(QueueName, JobId)]) -> BTreeMap<QueueName, Vec<WaitingStatus>> {
+        let mut of_queues: BTreeMap<QueueName, Vec<WaitingStatus>> = BTreeMap::new();
+        for (queue, job) in line {
+            let Some(gang) = self.jobs.get(job).and_then(|key| self.gangs.get(key)) else { continue };
+            let mut status = None;
+            for queue in self.sharing.upwards(queue) {
+                let of_it = of_queues.entry(queue.clone()).or_default();
+                if of_it.len() < NAMED_MAX {
+                    of_it.push(status.get_or_insert_with(|| gang.waiting()).clone());
+                }
+            }
+        }
+        of_queues
+    }
+}
+
+impl super::Gang {
+    fn waiting(&self) -> WaitingStatus {
+        let since = i64::try_from(self.created().0).ok().and_then(|ms| {
+            let at = jiff::Timestamp::from_millisecond(ms).ok()?;
+            Some(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        });
+        let reason = self.waits.as_ref().map_or("it was not looked at yet", |waits| &*waits.why);
+        WaitingStatus {
+            gang: self.key.to_string(),
+            since: since.unwrap_or_default(),
+            reason: reason.chars().take(REASON_MAX).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! What waiting gangs are said to wait for: to people, to autoscalers, and to Volcano.
+
+use phalanx_model::{Change, Epoch, Outcome, Timestamp};
+use phalanx_shell::{Config, Engine};
+use serde_json::{Value, json};
+
+use super::super::{Call, Event, Options, Provision, VolcanoStatus};
+use super::*;
+use crate::crd::{self, QueueStatus};
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+/// Books and an engine.
+struct Play {
+    books: Books,
+    engine: Engine,
+    /// What was asked of the API.
+    calls: Vec<Call>,
+}
+
+impl Play {
+    fn of(nodes: usize, queues: &[Value]) -> Self {
+        let books = Books::new(Options {
+            scheduler_name: "phalanx".to_owned(),
+            queue: QueueName::new("default").unwrap(),
+            ready_ms: 60_000,
+            vacant_ms: 1_000,
+            nodes: crate::gang::NodesUsed::All,
+        });
+        let engine = Engine::new(Epoch(1), Config::default());
+        let mut play = Self { books: books.provisioning(), engine, calls: Vec::new() };
+        (0..nodes).for_each(|at| play.node(at));
+        for queue in queues {
+            let queue: crd::Queue = serde_json::from_value(queue.clone()).unwrap();
+            play.books.observe(NOW, Event::Queue(Box::new(queue)));
+        }
+        let facts = play.books.begin(NOW);
+        play.step(facts);
+        play
+    }
+
+    /// Of 4 GPUs.
+    fn node(&mut self, at: usize) {
+        let allocatable = json!({ "cpu": "64", "memory": "64Gi", "pods": "20", "nvidia.com/gpu": "4" });
+        let node =
+            json!({ "metadata": { "name": format!("n{at}") }, "status": { "allocatable": allocatable } });
+        self.books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+    }
+
+    fn pod(&mut self, name: &str, gpus: u32, metadata: &Value) {
+        let mut pod = json!({
+            "metadata": { "namespace": "x", "name": name, "uid": name, "labels": {} },
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } } }] },
+        });
+        pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        self.books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    }
+
+    fn object(&mut self, object: &Value) {
+        self.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(object.clone()).unwrap())));
+    }
+
+    /// What was asked for since the last time, when all is quiet.
+    fn turn(&mut self) -> Vec<Call> {
+        for _ in 0..20 {
+            let facts = self.books.settle(NOW);
+            if facts.is_empty() {
+                break;
+            }
+            self.step(facts);
+        }
+        self.calls.extend(self.books.calls());
+        std::mem::take(&mut self.calls)
+    }
+
+    fn step(&mut self, mut facts: Vec<phalanx_model::Input>) {
+        let mut out = Outcome::default();
+        while !facts.is_empty() {
+            let _ = self.engine.step(NOW, &facts, &mut out);
+            facts.clear();
+            for effect in &out.effects {
+                self.books.carry_out(&effect.order, None);
+                facts.push(phalanx_model::Input::EffectDone { effect: effect.id });
+            }
+            for change in &out.changes {
+                match change {
+                    Change::JobRejected { job, why } => {
+                        self.books.job_ended(*job, Some((&why.to_string(), WaitsFor::of_rejection(why))));
+                    }
+                    Change::ReasonChanged { gang, reason } => {
+                        self.books.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());
+                    }
+                    _ => {}
+                }
+            }
+            for call in self.books.calls() {
+                if let Call::Bind { member, .. } = &call {
+                    self.books.observe(NOW, Event::Bound { member: *member, result: Ok(()) });
+                }
+                self.calls.push(call);
+            }
+        }
+    }
+
+    /// Statuses of queues that are to be written.
+    fn statuses(&mut self) -> BTreeMap<String, QueueStatus> {
+        let reports: Vec<_> = self.engine.queues().into_iter().map(|report| (report, None)).collect();
+        let jobs = self.engine.in_order().into_iter().filter_map(|gang| self.engine.job(gang.job));
+        let line: Vec<_> = jobs.map(|job| (job.queue.clone(), job.id)).collect();
+        self.books.report(&reports, &line);
+        let status = |call| match call {
+            Call::QueueStatus { name, status } => Some((name, *status)),
+            _ => None,
+        };
+        self.books.calls().into_iter().filter_map(status).collect()
+    }
+}
+
+fn queue(name: &str, spec: &Value) -> Value {
+    json!({ "apiVersion": "phalanx.dev/v1alpha1", "kind": "Queue", "metadata": { "name": name }, "spec": spec })
+}
+
+/// One of a gang of so many, in a queue.
+fn in_queue(queue: &str, gang: &str, size: u32) -> Value {
+    let mut metadata = of_gang(gang, size);
+    metadata["labels"]["phalanx.dev/queue"] = json!(queue);
+    metadata
+}
+
+/// One of a gang of so many.
+fn of_gang(name: &str, size: u32) -> Value {
+    json!({ "labels": {
+        "pod-group.scheduling.sigs.k8s.io/name": name,
+        "pod-group.scheduling.sigs.k8s.io/min-available": size.to_string(),
+    } })
+}
+
+/// The last reason of each pod.
+fn reasons(calls: &[Call]) -> BTreeMap<String, &'static str> {
+    let told = calls.iter().filter_map(|call| match call {
+        Call::Explain { pods, reason, .. } => Some((pods, *reason)),
+        _ => None,
+    });
+    told.flat_map(|(pods, reason)| pods.iter().map(move |pod| (pod.name.to_string(), reason))).collect()
+}
+
+#[test]
+fn the_status_of_a_queue_names_the_first_that_wait_and_why_and_is_written_when_that_changes() {
+    let queues =
+        [queue("org", &json!({})), queue("team", &json!({ "parent": "org" })), queue("other", &json!({}))];
+    let mut play = Play::of(1, &queues);
+    for at in 0..13 {
+        let created = format!("2026-01-01T00:00:{at:02}Z");
+        // The youngest has the first name.
+        let name = format!("p{:02}", 50 - at);
+        let mut metadata = in_queue("team", &name, 1);
+        metadata["creationTimestamp"] = json!(created);
+        play.pod(&name, 4, &metadata);
+    }
+    play.turn();
+    let statuses = play.statuses();
+    let team = &statuses["team"];
+    assert_eq!((team.pending, team.running, team.waiting.len()), (12, 1, NAMED_MAX));
+    let first = &team.waiting[0];
+    assert_eq!((&*first.gang, &*first.since), ("Koordinator gang x/p49", "2026-01-01T00:00:01Z"));
+    assert!(first.reason.contains("and 0 fit now"), "{first:?}");
+    assert_eq!(team.waiting.last().unwrap().gang, "Koordinator gang x/p40");
+    assert_eq!(statuses["org"].waiting, team.waiting, "those of the queues below are counted too");
+    assert_eq!(statuses["other"].waiting, []);
+    assert!(play.statuses().is_empty(), "nothing is new");
+    // One more node, and one less waits.
+    play.node(1);
+    play.turn();
+    assert_eq!(play.statuses()["team"].waiting[0].gang, "Koordinator gang x/p48");
+}
+
+/// Pods that wait for the share of their queue looked `Unschedulable`: an autoscaler bought nodes that they may not use.
+#[test]
+fn only_pods_that_nodes_would_help_look_unschedulable() {
+    let queues = [queue("team", &json!({ "limit": { "gpus": 4 } })), queue("free", &json!({}))];
+    let mut play = Play::of(3, &queues);
+    play.pod("runs", 4, &in_queue("team", "runs", 1));
+    play.turn();
+    play.pod("over-limit", 1, &in_queue("team", "over-limit", 1));
+    play.pod("nowhere", 1, &in_queue("nobody", "nowhere", 1));
+    for (name, gpus) in [("huge", 64), ("other-1", 4), ("other-2", 4), ("other-3", 4)] {
+        play.pod(name, gpus, &in_queue("free", name, 1));
+    }
+    play.pod("incomplete", 1, &in_queue("free", "g", 2));
+    let calls = play.turn();
+    let expected = [
+        ("huge", "Unschedulable"),
+        ("incomplete", "GangNotReady"),
+        ("nowhere", "Refused"),
+        ("other-3", "Unschedulable"),
+        ("over-limit", "QueueLimit"),
+    ];
+    let expected = expected.map(|(pod, reason)| (pod.to_owned(), reason));
+    assert_eq!(reasons(&calls), expected.into_iter().collect());
+}
+
+#[test]
+fn nodes_of_a_gang_are_asked_for_at_once_and_no_more_when_it_has_its_places() {
+    let queues = [queue("default", &json!({})), queue("team", &json!({ "limit": { "gpus": 1 } }))];
+    let mut play = Play::of(1, &queues);
+    let asked = |calls: &[Call]| {
+        let asked = calls.iter().filter_map(|call| match call {
+            Call::Provision { gang, wanted } => Some((gang.clone(), wanted.clone())),
+            _ => None,
+        });
+        asked.collect::<Vec<_>>()
+    };
+    let sizes = |wanted: &Option<Provision>| {
+        let mut sizes: Vec<usize> = wanted.iter().flat_map(|it| &it.sets).map(Vec::len).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    play.pod("a", 4, &of_gang("g", 3));
+    play.pod("b", 4, &of_gang("g", 3));
+    assert_eq!(asked(&play.turn()).iter().flat_map(|(_, wanted)| sizes(wanted)).count(), 0, "not complete");
+    play.pod("c", 1, &of_gang("g", 3));
+    // One by itself, and one that may not have more.
+    play.pod("alone", 16, &json!({}));
+    for name in ["d", "e"] {
+        play.pod(name, 1, &in_queue("team", "limited", 2));
+    }
+    let calls = asked(&play.turn());
+    let (whole, wanted): (Vec<_>, Vec<_>) = calls.into_iter().filter(|(_, wanted)| wanted.is_some()).unzip();
+    assert_eq!(whole, ["Koordinator gang x/g"], "{wanted:?}");
+    assert_eq!(sizes(&wanted[0]), [1, 2]);
+    assert_eq!(
+        wanted[0].as_ref().unwrap().about.name,
+        "a",
+        "it goes with its first pod, for want of an object"
+    );
+    // Still not enough: it has asked already.
+    play.node(1);
+    assert_eq!(asked(&play.turn()), []);
+    play.node(2);
+    let calls = asked(&play.turn());
+    assert_eq!(calls, [("Koordinator gang x/g".to_owned(), None)]);
+}
+
+fn volcano(calls: &[Call]) -> Option<VolcanoStatus> {
+    let status = |call: &Call| match call {
+        Call::VolcanoStatus { status, .. } => Some(status.clone()),
+        _ => None,
+    };
+    calls.iter().rev().find_map(status)
+}
+
+fn group(name: &str, owner: Option<&str>, phase: &str) -> Value {
+    let mut group = json!({
+        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        "metadata": { "namespace": "x", "name": name, "uid": name },
+        "spec": { "minMember": 2 }, "status": { "phase": phase },
+    });
+    if let Some(version) = owner {
+        group["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": version, "kind": "Job", "name": "j", "uid": "j", "controller": true }]);
+    }
+    group
+}
+
+#[test]
+fn a_group_of_volcano_has_the_phase_counts_and_condition_of_its_gang() {
+    let mut play = Play::of(1, &[]);
+    play.object(&group("g", None, "Pending"));
+    let member = json!({ "annotations": { "scheduling.volcano.sh/group-name": "g" } });
+    play.pod("a", 4, &member);
+    let status = volcano(&play.turn()).unwrap();
+    assert_eq!(status.phase, "Inqueue");
+    let (of, reason, why) = status.condition.unwrap();
+    assert_eq!((of, reason, &*why), ("Unschedulable", "NotEnoughTasks", "1 of 2 pods are there"));
+    play.pod("b", 4, &member);
+    let status = volcano(&play.turn()).unwrap();
+    assert_eq!((status.phase, status.condition.unwrap().1), ("Inqueue", "NotEnoughResources"));
+    play.node(1);
+    let binds = play.turn().into_iter().filter_map(|call| match call {
+        Call::Bind { pod, node, annotations, .. } => Some((pod, node, annotations)),
+        _ => None,
+    });
+    let binds: Vec<_> = binds.collect();
+    assert_eq!(binds.len(), 2);
+    for (phase, expected) in
+        [("Pending", ("Running", 0, 0)), ("Running", ("Running", 2, 0)), ("Succeeded", ("Completed", 0, 2))]
+    {
+        for (pod, node, annotations) in &binds {
+            let mut annotations = json!(annotations);
+            annotations["scheduling.volcano.sh/group-name"] = json!("g");
+            let pod = json!({
+                "metadata": { "namespace": "x", "name": pod.name, "uid": pod.uid, "annotations": annotations },
+                "spec": { "schedulerName": "phalanx", "nodeName": node,
+                    "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "4" } } }] },
+                "status": { "phase": phase },
+            });
+            play.books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+        }
+        let status = volcano(&play.turn()).unwrap();
+        assert_eq!((status.phase, status.running, status.succeeded), expected, "{phase}");
+        assert_eq!(status.condition.map(|(of, ..)| of), Some("Scheduled"));
+    }
+}
+
+#[test]
+fn a_volcano_job_is_let_make_its_pods_once_and_other_groups_are_left_alone() {
+    let admits = |calls: Vec<Call>| {
+        let job = |call| match call {
+            Call::Admit { group, job, scheduler } => Some((group.name, job.name, scheduler)),
+            _ => None,
+        };
+        calls.into_iter().filter_map(job).collect::<Vec<_>>()
+    };
+    let mut play = Play::of(0, &[]);
+    let theirs = Some("batch.volcano.sh/v1alpha1");
+    play.object(&group("ours", theirs, "Pending"));
+    play.object(&group("queued", theirs, "Inqueue"));
+    play.object(&group("plain", None, "Pending"));
+    play.object(&group("of-a-job", Some("batch/v1"), ""));
+    assert_eq!(admits(play.turn()), [("ours".to_owned(), "j".to_owned(), "phalanx".to_owned())]);
+    play.object(&group("ours", theirs, "Inqueue"));
+    assert_eq!(admits(play.turn()), []);
+    // What was there before this process decides is let go then.
+    let mut books = Play::of(0, &[]).books;
+    books.has_begun = false;
+    let object = serde_json::from_value(group("early", theirs, "")).unwrap();
+    books.observe(NOW, Event::Object(Box::new(object)));
+    assert_eq!(admits(books.calls()), []);
+    books.begin(NOW);
+    assert_eq!(admits(books.calls()).len(), 1);
+}

@@ -1,0 +1,140 @@
+//! How groups stand, on the group objects of others. Where it cannot be written, their pods say the same.
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::call::{CallError, repeat};
+use super::explain::Stand;
+use crate::books::VolcanoStatus;
+use crate::gang::ObjectRef;
+
+/// What is said on a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GroupStand {
+    /// Upstream's: whether it is scheduled, and why not.
+    Upstream(bool, Stand),
+    Volcano(VolcanoStatus),
+}
+
+impl GroupStand {
+    /// Whether it says why the group waits.
+    pub(super) fn waits(&self) -> bool {
+        match self {
+            Self::Upstream(is_scheduled, _) => !is_scheduled,
+            Self::Volcano(status) => status.condition.as_ref().is_some_and(|(of, ..)| *of == "Unschedulable"),
+        }
+    }
+
+    /// Whether it stays as it is, whatever comes: from 1.37 on the condition is about the first time.
+    pub(super) fn is_final_before(&self, next: &Self, group: &ObjectRef) -> bool {
+        matches!((self, next), (Self::Upstream(true, _), Self::Upstream(false, _))) && !can_fall_back(group)
+    }
+}
+
+/// Whether the condition of a group may become false again: it is about now, and not about the first time.
+fn can_fall_back(group: &ObjectRef) -> bool {
+    group.api_version.ends_with("/v1alpha2")
+}
+
+pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand) {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    match stand {
+        GroupStand::Upstream(is_scheduled, Stand { reason, message }) => {
+            let condition = json!({
+                "type": if can_fall_back(about) { "PodGroupScheduled" } else { "PodGroupInitiallyScheduled" },
+                "status": if *is_scheduled { "True" } else { "False" },
+                "reason": reason,
+                "message": &**message,
+                "lastTransitionTime": now,
+            });
+            let patch = json!({ "metadata": { "uid": about.uid }, "status": { "conditions": [condition] } });
+            let path = format!("{}/status", path_of(about));
+            let _ = repeat(client, "PATCH", &path, "application/strategic-merge-patch+json", &patch).await;
+        }
+        GroupStand::Volcano(VolcanoStatus { phase, running, succeeded, failed, condition }) => {
+            let condition = condition.as_ref().map(|(of, reason, message)| {
+                json!({
+                    "type": of, "status": "True", "reason": reason, "message": &**message,
+                    "lastTransitionTime": now,
+                })
+            });
+            // Its controller tells of a condition `Unschedulable` whatever its status: of two the false one goes.
+            let conditions: Vec<Value> = condition.into_iter().collect();
+            let status = json!({
+                "phase": phase, "running": running, "succeeded": succeeded, "failed": failed,
+                "conditions": conditions,
+            });
+            let _ = patch_volcano(client, about, status).await;
+        }
+    }
+}
+
+/// Lets a Volcano Job make its pods where all of them are to be of this scheduler.
+pub(super) async fn admit(
+    client: &Client,
+    group: &ObjectRef,
+    job: &ObjectRef,
+    scheduler: &str,
+) -> Result<(), CallError> {
+    let path = format!("/apis/{}/namespaces/{}/jobs/{}", job.api_version, job.namespace, job.name);
+    let text = match repeat(client, "GET", &path, "application/json", &Value::Null).await {
+        Err(error) if error.code() == Some(404) => return Ok(()),
+        other => other?,
+    };
+    let job: Value = serde_json::from_str(&text).unwrap_or_default();
+    if !is_for(&job, scheduler) {
+        return Ok(());
+    }
+    match patch_volcano(client, group, json!({ "phase": "Inqueue" })).await {
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether the pods of all tasks are for a scheduler: a template's own goes before that of the Job.
+fn is_for(job: &Value, scheduler: &str) -> bool {
+    let of_job = &job["spec"]["schedulerName"];
+    let tasks = job["spec"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_ours = |task: &Value| match &task["template"]["spec"]["schedulerName"] {
+        Value::String(name) if !name.is_empty() => name == scheduler,
+        _ => of_job == scheduler,
+    };
+    !tasks.is_empty() && tasks.iter().all(is_ours)
+}
+
+/// Volcano releases differ in whether the status is a part of its own.
+async fn patch_volcano(client: &Client, group: &ObjectRef, status: Value) -> Result<(), CallError> {
+    const CONTENT: &str = "application/merge-patch+json";
+    let patch = json!({ "metadata": { "uid": group.uid }, "status": status });
+    let path = path_of(group);
+    match repeat(client, "PATCH", &format!("{path}/status"), CONTENT, &patch).await {
+        Err(error) if error.code() == Some(404) => {
+            repeat(client, "PATCH", &path, CONTENT, &patch).await.map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+fn path_of(group: &ObjectRef) -> String {
+    let ObjectRef { api_version, namespace, name, .. } = group;
+    format!("/apis/{api_version}/namespaces/{namespace}/podgroups/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volcano_job_is_ours_where_all_of_its_tasks_are() {
+        let job = |of_job: &str, of_tasks: &[&str]| {
+            let task = |name: &&str| json!({ "template": { "spec": { "schedulerName": name } } });
+            json!({ "spec": { "schedulerName": of_job, "tasks": of_tasks.iter().map(task).collect::<Vec<_>>() } })
+        };
+        assert!(is_for(&job("phalanx", &["", ""]), "phalanx"));
+        assert!(is_for(&job("volcano", &["phalanx"]), "phalanx"));
+        assert!(!is_for(&job("volcano", &["phalanx", ""]), "phalanx"));
+        assert!(!is_for(&job("phalanx", &["volcano"]), "phalanx"));
+        assert!(!is_for(&job("phalanx", &[]), "phalanx"));
+        assert!(!is_for(&json!({}), "phalanx"));
+    }
+}
