@@ -80,6 +80,12 @@ pub fn of_cluster() -> Vec<Right> {
         ),
         right(
             "resource.k8s.io",
+            ["resourceclaims"],
+            &["create", "delete"],
+            "claims for pods that ask for devices as extended resources",
+        ),
+        right(
+            "resource.k8s.io",
             ["resourceclaims/binding", "resourceclaims/status"],
             &["patch"],
             "the devices of a claim, and the pods that it is for",

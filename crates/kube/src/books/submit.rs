@@ -116,7 +116,7 @@ impl Books {
         }
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
         let can_start = !has_strays && (submitted.is_complete() || self.is_resumable(key));
-        if can_start && self.asks_otherwise(key) {
+        if can_start && (self.asks_otherwise(key) || self.asks_for_devices(key)) {
             let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
             if !std::mem::replace(&mut submitted.is_cancelled, true) {
                 let by = "what its pods ask of nodes is another now".to_owned();

@@ -35,7 +35,7 @@ mod view;
 
 pub use binding::{Binding, binding};
 pub use error::{Shortage, Unallocatable};
-pub use extended::{ExtendedClaim, extended_claim};
+pub use extended::{ExtendedAsk, ExtendedClaim, extended_prefix, is_extended, is_offered};
 pub use inventory::{DeviceId, Inventory, Nodes, PoolId};
 pub use result::is_reached_by;
 pub use search::TRIED_MAX;

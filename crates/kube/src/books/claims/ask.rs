@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ring::digest::{SHA256, digest};
 
 use super::super::sets::Condition;
-use crate::api::{Pod, PodSpec};
+use crate::api::{Node, Pod, PodSpec};
+use crate::dra::{ExtendedAsk, Inventory};
 
 /// A claim of a pod, as its specification and its status say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,12 @@ pub(crate) enum Source {
         template: Arc<str>,
         claim: Option<Arc<str>>,
     },
+    /// Extended resources, for which one is made where the node serves them by claims.
+    Extended {
+        ask: Arc<ExtendedAsk>,
+        /// The status of the pod names one.
+        is_told: bool,
+    },
     /// A kind that is not known here.
     Unknown,
 }
@@ -37,6 +44,11 @@ impl Used {
     /// The claims of a pod; without those of which its status says that it needs none.
     pub(crate) fn of(pod: &Pod) -> Box<[Self]> {
         Self::read(&pod.spec, &pod.status.resource_claim_statuses)
+    }
+
+    /// What a pod asks for as extended resources.
+    pub(crate) fn extended(ask: &Arc<ExtendedAsk>, is_told: bool) -> Self {
+        Self { name: "extended-resources".into(), of: Source::Extended { ask: Arc::clone(ask), is_told } }
     }
 
     /// The claims of pods that will be made from a template.
@@ -67,7 +79,7 @@ impl Used {
     pub(crate) const fn object(&self) -> Option<&Arc<str>> {
         match &self.of {
             Source::Named(name) | Source::Made { claim: Some(name), .. } => Some(name),
-            Source::Made { claim: None, .. } | Source::Unknown => None,
+            Source::Made { claim: None, .. } | Source::Extended { .. } | Source::Unknown => None,
         }
     }
 }
@@ -80,6 +92,9 @@ pub(crate) struct Asked {
     pub(crate) asks: Vec<ResourceClaim>,
     /// Claims that are allocated: the pod goes where their devices are reached.
     pub(crate) pins: Vec<Arc<ResourceClaim>>,
+    /// What no claim asks for that is there: device plugins serve it, or one claim more.
+    pub(crate) extended: Option<Arc<ExtendedAsk>>,
+    namespace: Box<str>,
 }
 
 impl Asked {
@@ -88,6 +103,7 @@ impl Asked {
         namespace: &str,
         asks: &[(&str, &ResourceClaimSpec)],
         pins: Vec<Arc<ResourceClaim>>,
+        extended: Option<Arc<ExtendedAsk>>,
     ) -> Self {
         let asks: Vec<ResourceClaim> = asks
             .iter()
@@ -97,7 +113,18 @@ impl Asked {
                 ResourceClaim { metadata, spec: (*spec).clone(), status: None }
             })
             .collect();
-        Self { condition: condition(&asks, &pins), asks, pins }
+        let condition = condition(&asks, &pins, extended.as_deref());
+        Self { condition, asks, pins, extended, namespace: namespace.into() }
+    }
+
+    /// The claims that are to be allocated on a node.
+    ///
+    /// # Errors
+    /// Why the node cannot serve it, whatever is free.
+    pub(crate) fn on(&self, inventory: &Inventory, node: &Node) -> Result<Vec<ResourceClaim>, String> {
+        let more = self.extended.as_ref().map(|ask| ask.claim(inventory, node)).transpose()?.flatten();
+        let more = more.map(|claim| claim.made_for(&self.namespace, "", "", "extended-resources"));
+        Ok(self.asks.iter().cloned().chain(more).collect())
     }
 
     /// Whether it asks for whole devices by their class and number, and for nothing else.
@@ -127,12 +154,19 @@ fn is_plain(spec: &ResourceClaimSpec) -> bool {
 }
 
 /// What people read, and what tells different asks apart.
-fn condition(asks: &[ResourceClaim], pins: &[Arc<ResourceClaim>]) -> Condition {
+fn condition(
+    asks: &[ResourceClaim],
+    pins: &[Arc<ResourceClaim>],
+    extended: Option<&ExtendedAsk>,
+) -> Condition {
     let name = |claim: &ResourceClaim| claim.metadata.name.clone().unwrap_or_default();
     let words =
         asks.iter().map(|claim| format!("devices for claim {}: {}", name(claim), summary(&claim.spec)));
     let there = pins.iter().map(|claim| format!("the devices of claim {}", name(claim)));
-    let text: Vec<String> = words.chain(there).collect();
+    let totals = extended.map(ExtendedAsk::totals).unwrap_or_default();
+    let resources =
+        totals.iter().map(|(resource, count)| format!("{count} of {resource} by a device plugin or a claim"));
+    let text: Vec<String> = words.chain(there).chain(resources).collect();
     let text = text.join(", ");
     if pins.is_empty() && asks.iter().all(|claim| is_plain(&claim.spec)) {
         return text.into();

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use phalanx_model::{DeviceMask, NodeName};
 
+use super::super::machines;
 use super::super::pods::PodRef;
 use super::super::{Call, Reservation, Step};
 use super::ask::{hex, is_allocated, reserved_for};
+use super::extended::by_plugin;
 use super::shapes::devices_of;
-use super::{Claim, ClaimBook, Condition, Path, Used};
+use super::{Claim, ClaimBook, Condition, Path, Source, Used};
 use crate::api;
-use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_reached_by};
+use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_extended, is_reached_by};
 use crate::gang::GangKey;
 
 /// What a pod of ours has by its claims.
@@ -49,7 +51,7 @@ pub(crate) struct Prepared {
 /// Why a pod cannot be bound.
 #[derive(Debug)]
 pub(crate) enum Unprepared {
-    /// Claims are being made, or given back.
+    /// Claims are being made, given back, or deleted.
     Waits,
     /// Its claims cannot be given on its node.
     Impossible(String),
@@ -72,7 +74,7 @@ impl ClaimBook {
         calls: &mut Vec<Call>,
     ) -> Result<Prepared, Unprepared> {
         let mut paths: Vec<Path> = Vec::new();
-        for one in used {
+        for one in used.iter().filter(|one| !matches!(one.of, Source::Extended { .. })) {
             // A pod that has just come in the place of another may have claims that are not made yet.
             let there = one.object().map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
             let path = there.filter(|path| self.claims.contains_key(path)).ok_or(Unprepared::Waits)?;
@@ -99,12 +101,34 @@ impl ClaimBook {
             }
             if is_ours { claims.push(path) } else { joined.push(path) }
         }
-        self.allocate(&open, pod, node, place).map_err(|why| match self.is_leaving(name) {
-            true => Unprepared::Waits,
-            false => Unprepared::Short(why),
-        })?;
-        let steps = claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
-        let devices = self.mask(&claims, node);
+        let extended = used.iter().find_map(|one| match &one.of {
+            Source::Extended { ask, is_told } => Some((ask, *is_told)),
+            _ => None,
+        });
+        let served = extended.map(|(ask, _)| self.serve(ask, pod, node, calls)).transpose()?;
+        let made = served.as_ref().and_then(|served| served.claim.as_ref());
+        if let Some(path) = made {
+            if !self.is_allocated(path) {
+                open.push(path.clone());
+            }
+            claims.push(path.clone());
+        }
+        let allocated = self.allocate(&open, pod, node, place);
+        if let Err(why) = allocated {
+            if let Some(path) = made.filter(|_| served.as_ref().is_some_and(|served| served.is_new)) {
+                self.claims.remove(path);
+            }
+            return Err(match self.is_leaving(name) {
+                true => Unprepared::Waits,
+                false => Unprepared::Short(why),
+            });
+        }
+        let mut steps: Vec<Step> =
+            claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
+        steps.extend(served.zip(extended).and_then(|(served, (_, is_told))| served.step(pod, is_told)));
+        let held = self.mask(&claims, node);
+        let plugged = extended.map_or(0, |(ask, _)| by_plugin(ask, node, machines::is_device)) as usize;
+        let devices = held.union(place.minus(held).iter().take(plugged).collect());
         let given = Given {
             condition: Arc::clone(condition),
             node: name.clone(),
@@ -133,9 +157,9 @@ impl ClaimBook {
         condition: &Condition,
         node: &NodeName,
     ) {
-        let objects = used.iter().filter_map(Used::object);
-        let paths = objects.map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
-        let (claims, joined) = paths
+        let (claims, joined) = self
+            .paths_of(pod, used)
+            .into_iter()
             .filter(|path| self.claims.contains_key(path))
             .partition(|path| self.claims.get(path).is_some_and(|claim| super::is_ask(claim, &pod.uid)));
         let (condition, node, pod) = (Arc::clone(condition), node.clone(), pod.clone());
@@ -177,21 +201,34 @@ impl ClaimBook {
                     self.leaving.insert(path.clone());
                 }
                 claim.decided = None;
-                self.hold_and_review(path, Some(claim));
+                // One that may have been made goes once the API server has said what became of it.
+                let is_there = !claim.is_to_be_made() || claim.is_releasing;
+                if !is_there {
+                    self.leaving.remove(path);
+                }
+                self.hold_and_review(path, is_there.then_some(claim));
             }
         }
     }
 
     /// A pod waits for a place, and has what an earlier start or an earlier scheduler gave it: that goes back first.
     pub(crate) fn release_idle(&mut self, pod: &PodRef, used: &[Used], calls: &mut Vec<Call>) {
-        for object in used.iter().filter_map(Used::object) {
-            let path = (Arc::clone(&pod.namespace), Arc::clone(object));
+        for path in self.paths_of(pod, used) {
             let Some(claim) = self.claims.get_mut(&path) else { continue };
-            if claim.decided.is_none() && !claim.is_releasing && is_reserved_for_alone(&claim.seen, &pod.uid)
-            {
+            let is_of_pod = is_extended(&claim.seen) || is_reserved_for_alone(&claim.seen, &pod.uid);
+            if claim.decided.is_none() && !claim.is_releasing && is_of_pod {
                 release(claim, &path, pod, calls);
             }
         }
+    }
+
+    /// The objects that a pod uses, those that were made for its extended resources among them.
+    fn paths_of(&self, pod: &PodRef, used: &[Used]) -> Vec<Path> {
+        let objects = used.iter().filter_map(Used::object);
+        let objects = objects.map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
+        let is_extended = used.iter().any(|one| matches!(one.of, Source::Extended { .. }));
+        let made = if is_extended { self.extended_of(pod) } else { Vec::new() };
+        objects.chain(made).collect()
     }
 
     /// A node did not serve an ask as expected: nobody is sent there until something changes.
@@ -290,12 +327,14 @@ fn is_reserved_for_alone(claim: &ResourceClaim, uid: &str) -> bool {
     is_allocated(claim) && users.peek().is_some() && users.all(|user| user == uid)
 }
 
-fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut Vec<Call>) {
+/// Gives back what a pod has of a claim. One that was made for its extended resources is deleted.
+pub(super) fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut Vec<Call>) {
     claim.is_releasing = true;
     let uid = claim.seen.metadata.uid.as_deref().unwrap_or_default().into();
     calls.push(Call::Release {
         claim: PodRef { namespace: Arc::clone(&path.0), name: Arc::clone(&path.1), uid },
         pod: pod.clone(),
+        is_deleted: is_extended(&claim.seen),
     });
 }
 

@@ -13,9 +13,11 @@
 //! | `ask` | what a pod's claims ask for, equal for equal pods |
 //! | `shapes` | which nodes can serve an ask |
 //! | `give` | claims at the start of a gang, and at its end |
+//! | `extended` | claims that are made for extended resources |
 //! | `published` | what a node has for the engine |
 
 mod ask;
+mod extended;
 mod give;
 mod published;
 mod shapes;
@@ -65,11 +67,12 @@ pub enum DeviceEvent {
         namespace: String,
         name: String,
     },
-    /// A claim was given back, and is so now; or that came to nothing.
+    /// A claim was given back, and is so now or is no more; or that came to nothing.
     Released {
         namespace: String,
         name: String,
         claim: Option<Box<ResourceClaim>>,
+        is_gone: bool,
     },
 }
 
@@ -100,9 +103,8 @@ pub(crate) struct ClaimBook {
     /// Asks that other nodes can serve than was told.
     reviewed: BTreeSet<Condition>,
     is_news: bool,
-    /// Resources of device plugins that pods ask for, and whether nodes offer others than before.
-    offers: BTreeMap<Condition, Box<str>>,
-    are_offers_stale: bool,
+    /// How many claims were made for extended resources.
+    made: u64,
 }
 
 /// A claim that exists.
@@ -118,6 +120,23 @@ struct Claim {
 }
 
 impl Claim {
+    const fn new(seen: Arc<ResourceClaim>) -> Self {
+        Self { seen, decided: None, is_releasing: false, carrier: None }
+    }
+
+    /// It is made with a binding, and the API server has not shown it yet.
+    fn is_to_be_made(&self) -> bool {
+        self.seen.metadata.uid.is_none()
+    }
+
+    /// Whether this is what the API server shows by its name now.
+    fn is_seen_as(&self, seen: &ResourceClaim) -> bool {
+        match self.is_to_be_made() {
+            true => ask::made_for(&self.seen) == ask::made_for(seen),
+            false => self.seen.metadata.uid == seen.metadata.uid,
+        }
+    }
+
     fn now(&self) -> &Arc<ResourceClaim> {
         self.decided.as_ref().unwrap_or(&self.seen)
     }
@@ -180,9 +199,14 @@ impl ClaimBook {
             DeviceEvent::TemplateGone { namespace, name } => {
                 self.templates.remove(&(namespace.into(), name.into()));
             }
-            DeviceEvent::Released { namespace, name, claim } => {
+            DeviceEvent::Released { namespace, name, claim, is_gone } => {
                 let path: Path = (namespace.into(), name.into());
-                if let Some(known) = self.claims.get_mut(&path) {
+                let known = self.claims.get_mut(&path);
+                if is_gone && known.as_ref().is_some_and(|known| known.is_to_be_made()) {
+                    return Some(self.lose(&path.0, &path.1));
+                }
+                // What is gone goes on being so until the watch says it.
+                if let Some(known) = known.filter(|_| !is_gone) {
                     known.is_releasing = false;
                 }
                 if let Some(claim) = claim {
@@ -214,25 +238,6 @@ impl ClaimBook {
     /// Devices are published in this cluster.
     pub(crate) fn has_devices(&self) -> bool {
         !self.inventory.is_empty()
-    }
-
-    /// The condition that a node offers a resource.
-    pub(crate) fn offer(&mut self, resource: &str) -> Condition {
-        let condition: Condition = format!("offers {resource}").into();
-        self.offers.entry(Arc::clone(&condition)).or_insert_with(|| resource.into());
-        condition
-    }
-
-    pub(crate) fn offers_moved(&mut self) {
-        self.are_offers_stale |= !self.offers.is_empty();
-    }
-
-    /// The conditions of resources, where nodes offer others than the last time.
-    pub(crate) fn stale_offers(&mut self) -> Vec<(Condition, Box<str>)> {
-        match std::mem::take(&mut self.are_offers_stale) {
-            true => self.offers.iter().map(|(condition, of)| (Arc::clone(condition), of.clone())).collect(),
-            false => Vec::new(),
-        }
     }
 
     /// A gang has a pod with these claims.
@@ -267,9 +272,14 @@ impl ClaimBook {
     ) -> Result<Asked, String> {
         let mut asks = Vec::new();
         let mut pins = Vec::new();
+        let mut extended = None;
         for one in used {
             let Used { name, of } = one;
             let object = match of {
+                Source::Extended { ask, .. } => {
+                    extended = Some(Arc::clone(ask));
+                    continue;
+                }
                 Source::Named(object) | Source::Made { claim: Some(object), .. } => object,
                 Source::Made { claim: None, template } => {
                     return Err(format!("claim {name}: it is not made from template {template} yet"));
@@ -315,7 +325,7 @@ impl ClaimBook {
         }
         let specs: Vec<(&str, &ResourceClaimSpec)> =
             asks.iter().map(|(name, claim)| (*name, &claim.spec)).collect();
-        Ok(Asked::of(&key.namespace, &specs, pins))
+        Ok(Asked::of(&key.namespace, &specs, pins, extended))
     }
 
     /// What a pod will ask for that is not there yet.
@@ -324,9 +334,19 @@ impl ClaimBook {
     /// What cannot be known before it is.
     pub(crate) fn asked_by_template(&self, namespace: &Arc<str>, used: &[Used]) -> Result<Asked, String> {
         let mut asks = Vec::new();
+        let mut extended = None;
         for Used { name, of } in used {
-            let Source::Made { template, .. } = of else {
-                return Err(format!("not supported: claim {name}: pods that are made later share a claim"));
+            let template = match of {
+                Source::Made { template, .. } => template,
+                Source::Extended { ask, .. } => {
+                    extended = Some(Arc::clone(ask));
+                    continue;
+                }
+                Source::Named(_) | Source::Unknown => {
+                    return Err(format!(
+                        "not supported: claim {name}: pods that are made later share a claim"
+                    ));
+                }
             };
             let path = (Arc::clone(namespace), Arc::clone(template));
             let spec = self.templates.get(&path);
@@ -334,7 +354,7 @@ impl ClaimBook {
                 spec.ok_or_else(|| format!("claim {name}: ResourceClaimTemplate {template} is not there"))?;
             asks.push((&**name, spec));
         }
-        Ok(Asked::of(namespace, &asks, Vec::new()))
+        Ok(Asked::of(namespace, &asks, Vec::new(), extended))
     }
 
     /// Pods that share a claim with one that is not there any more need not wait for it.
@@ -445,14 +465,14 @@ impl ClaimBook {
         let path = (of(&claim.metadata.namespace), of(&claim.metadata.name));
         let seen = Arc::new(claim);
         let known = self.claims.remove(&path);
-        let same = known.filter(|known| known.seen.metadata.uid == seen.metadata.uid);
+        let same = known.filter(|known| known.is_seen_as(&seen));
         let claim = match same {
             // What was decided is on its way until the API server shows it.
             Some(known) => {
                 let decided = known.decided.filter(|_| !ask::is_allocated(&seen));
                 Claim { seen, decided, ..known }
             }
-            None => Claim { seen, decided: None, is_releasing: false, carrier: None },
+            None => Claim::new(seen),
         };
         if !ask::is_allocated(claim.now()) {
             self.leaving.remove(&path);

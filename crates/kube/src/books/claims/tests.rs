@@ -278,7 +278,12 @@ fn what_was_given_for_nothing_goes_back_and_is_free_when_it_has() {
     start(&mut books, job, 2, &[("a", "4-7")]);
     assert_eq!(bound(&books.calls()), []);
     let DeviceEvent::Claim(now) = claim("x-c", 4, None, Some("x"), json!({})) else { unreachable!() };
-    let back = DeviceEvent::Released { namespace: "default".into(), name: "x-c".into(), claim: Some(now) };
+    let back = DeviceEvent::Released {
+        namespace: "default".into(),
+        name: "x-c".into(),
+        claim: Some(now),
+        is_gone: false,
+    };
     tell(&mut books, back);
     let calls = books.calls();
     assert_eq!(&*bound(&calls)[0].1, "4-7");
