@@ -372,6 +372,13 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     dra_gangs::template(&cluster, "two", 2, None);
     cluster.create(JOBS, &dra_gangs::job_of("claims", 1, "two"));
     cluster.until_runs("claims", 1);
+    // The same without one: it is made.
+    let mut extended = pod("extended", 0);
+    extended["spec"]["containers"][0]["resources"]["limits"]["deviceclass.resource.kubernetes.io/gpu"] =
+        json!("1");
+    cluster.create(PODS, &extended);
+    cluster.until_runs("extended", 1);
+    cluster.api().delete(&format!("{PODS}/extended?gracePeriodSeconds=0")).unwrap();
     cluster.api().delete(&format!("{JOBS}/claims?propagationPolicy=Background")).unwrap();
 
     let of_class = |mut object: Value, class: &str| {
@@ -422,10 +429,12 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     let mut rights = of_cluster();
     rights.extend(of_lease(SCHEDULER));
     // Asked only when a binding got no clear answer, or somebody else wrote to a claim at the same time, which no story
-    // can order; or by the API server itself, when the devices of a claim are written.
+    // can order; or by the API server itself, when the devices of a claim are written; or when a start came to nothing for
+    // which a claim had been made.
     let unseen = [
         ("", "pods", "get"),
         ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceclaims", "delete"),
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
     ];
     let mut needed = uses(&rights);

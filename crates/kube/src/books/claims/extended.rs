@@ -81,11 +81,12 @@ impl ClaimBook {
         named.filter(|(_, claim)| is_its(claim)).map(|(path, _)| path.clone()).collect()
     }
 
-    /// No name comes twice, also not after a claim is gone: news of it may come late.
+    /// No name comes twice, also not after a claim is gone or after a restart: news of it may come late.
     fn unused_name(&mut self, pod: &PodRef) -> Path {
         loop {
             self.made += 1;
-            let number = hex(format!("{} {}", pod.uid, self.made).as_bytes(), 5);
+            let seed = format!("{} {:?} {}", pod.uid, self.begun, self.made);
+            let number = hex(seed.as_bytes(), 5);
             let path = (Arc::clone(&pod.namespace), format!("{}{number}", extended_prefix(&pod.name)).into());
             if !self.claims.contains_key(&path) {
                 return path;

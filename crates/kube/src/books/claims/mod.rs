@@ -103,7 +103,8 @@ pub(crate) struct ClaimBook {
     /// Asks that other nodes can serve than was told.
     reviewed: BTreeSet<Condition>,
     is_news: bool,
-    /// How many claims were made for extended resources.
+    /// When these books began, and how many claims they made for extended resources.
+    begun: Option<Timestamp>,
     made: u64,
 }
 
@@ -397,6 +398,7 @@ impl ClaimBook {
         nodes: &NodeBook,
         is_wanted: impl Fn(&Condition) -> bool,
     ) -> Refreshed {
+        self.begun.get_or_insert(now);
         let stale: BTreeSet<NodeName> = match std::mem::take(&mut self.are_all_stale) {
             true => nodes.iter().map(|(name, _)| name.clone()).collect(),
             false => std::mem::take(&mut self.stale),
