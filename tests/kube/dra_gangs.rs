@@ -240,6 +240,26 @@ fn devices_that_others_hold_are_left_alone_one_by_one() {
     assert_eq!(held(&foreign), [(Fleet::name(0), 1), (Fleet::name(0), 6)]);
 }
 
+/// It is allocated once, with all of them on the node of its devices, and each has it before it is bound.
+#[test]
+fn a_gang_that_shares_a_claim_is_where_its_devices_are() {
+    let mut cluster = cluster(&["A100", "A100"]);
+    claim(&cluster, "shared", 8);
+    cluster.schedule(0);
+    let mut job = job_of("team", 5, "none");
+    job["spec"]["template"]["spec"]["resourceClaims"] =
+        json!([{"name": "gpus", "resourceClaimName": "shared"}]);
+    cluster.create(JOBS, &job);
+    let seats = cluster.until_runs("team", 5);
+    let shared = cluster.api().get(&format!("{CLAIMS}/shared")).unwrap();
+    let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
+    let of_devices: BTreeSet<_> = held(&shared).into_iter().map(|(node, _)| node).collect();
+    assert_eq!((nodes.len(), &nodes), (1, &of_devices), "{seats:?}");
+    assert_eq!(shared["status"]["reservedFor"].as_array().unwrap().len(), 5, "{shared:#}");
+    let devices: BTreeSet<_> = seats.iter().filter_map(|seat| seat.devices.as_deref()).collect();
+    assert_eq!(devices, ["-", "0-7"].into(), "they are counted once");
+}
+
 #[test]
 fn a_pod_waits_until_its_devices_are_ready() {
     let mut cluster = cluster(&[]);

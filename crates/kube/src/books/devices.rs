@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
 
 use super::Books;
-use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Unprepared, Used};
+use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Shared, Unprepared, Used};
 use super::gang::{Gang, Seat};
 use super::pods::{Known, PodRef};
 use super::sets::{Claimed, Condition};
@@ -67,7 +68,7 @@ impl Books {
         }
     }
 
-    /// What the claims of seats are to the engine.
+    /// What the claims of seats are to the engine; whether all of them have to be on one node.
     ///
     /// # Errors
     /// What has to be there first, or why no node can serve them. A gang that has begun is never turned away.
@@ -76,11 +77,18 @@ impl Books {
         key: &GangKey,
         spec: Option<&GangSpec>,
         seats: &mut [Seat],
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
+        let mut shared = Shared::default();
+        let size = seats.len();
         let begun =
             self.gangs.get(key).filter(|gang| has_begun(gang)).map(|gang| given(&mut self.claims, gang));
-        for seat in &mut *seats {
+        for seat in seats {
             let Some(asked) = self.asked_of(key, spec, seat) else { continue };
+            let asked = asked.inspect(|asked| shared.add(asked));
+            // What it shares another asks for.
+            if asked.as_ref().is_ok_and(Asked::is_empty) {
+                continue;
+            }
             match asked.and_then(|asked| self.want_claims(asked)) {
                 Ok(claimed) => {
                     // What was given before a restart is what it has.
@@ -92,7 +100,10 @@ impl Books {
                 Err(why) => return Err(why),
             }
         }
-        Ok(())
+        match shared.is_one_node(size) {
+            Err(_) if begun.is_some() => Ok(false),
+            is_one_node => is_one_node,
+        }
     }
 
     /// What the pod of a seat asks for by claims, if by any; or the pod that will be made for it.
@@ -105,7 +116,8 @@ impl Books {
         let pod = seat.pod.as_ref().and_then(|name| self.gangs.get(key)?.pods.get(name));
         if let Some(pod) = pod {
             let (name, uid, used) = (&pod.known.name, &pod.known.uid, used_by(&self.claims, &pod.known));
-            return (!used.is_empty()).then(|| self.claims.asked(key, name, uid, &used));
+            let gang = self.gangs.get(key)?;
+            return (!used.is_empty()).then(|| self.claims.asked(key, name, uid, &used, &waits(gang)));
         }
         let template = &template_of(spec?, seat)?.spec;
         let mut used = Used::of_template(template).into_vec();
@@ -148,7 +160,9 @@ impl Books {
                 claimed.map_or_else(|| Condition::from(""), |claims| Arc::clone(&claims.condition));
             match &known.node {
                 Some(node) => self.claims.adopt(key, &pod, &used, &condition, node),
-                None if !is_restored => self.claims.release_idle(&pod, &used, &mut self.calls),
+                None if !is_restored => {
+                    self.claims.release_idle(&pod, &used, &waits(gang), &mut self.calls);
+                }
                 None => {}
             }
         }
@@ -166,22 +180,18 @@ impl Books {
         self.claims.set_awaiting(key, false);
         let attempt = run.attempt;
         let mut failed = None;
-        for ((rank, seat), (slot, member)) in
-            (0_u32..).zip(&submitted.seats).zip(run.placement.slots.iter().zip(&run.members))
-        {
-            let Some(known) = seat
-                .pod
-                .as_ref()
-                .filter(|_| seat.can_bind(*member))
-                .and_then(|name| pods.get(name))
-                .map(|pod| &pod.known)
-            else {
-                continue;
-            };
-            let used = used_by(&self.claims, known);
-            if used.is_empty() || known.node.is_some() {
-                continue;
-            }
+        let members = run.placement.slots.iter().zip(&run.members);
+        let claimants =
+            (0_u32..).zip(&submitted.seats).zip(members).filter_map(|((rank, seat), (slot, member))| {
+                let name = seat.pod.as_ref().filter(|_| seat.can_bind(*member))?;
+                let known = pods.get(name).map(|pod| &pod.known).filter(|known| known.node.is_none())?;
+                let used = used_by(&self.claims, known);
+                (!used.is_empty()).then_some((rank, seat, slot, known, used))
+            });
+        let mut claimants: Vec<_> = claimants.collect();
+        // What is shared is allocated with the place of the pod that asked for it.
+        claimants.sort_by_key(|(_, _, _, known, used)| !self.claims.carries(key, &known.name, used));
+        for (rank, seat, slot, known, used) in claimants {
             let pod = PodRef {
                 namespace: Arc::clone(&key.namespace),
                 name: Arc::clone(&known.name),
@@ -249,6 +259,14 @@ impl Books {
     }
 }
 
+/// Whether a user of a claim is a pod of this gang that has no node.
+fn waits(gang: &Gang) -> impl Fn(&ResourceClaimConsumerReference) -> bool {
+    |user| {
+        let pod = gang.pods.get(&*user.name).filter(|pod| *pod.known.uid == *user.uid);
+        pod.is_some_and(|pod| pod.known.node.is_none())
+    }
+}
+
 /// Some of its pods are bound, as this scheduler decided.
 fn has_begun(gang: &Gang) -> bool {
     gang.pods.values().any(|pod| pod.known.node.is_some() && pod.known.noted.is_some())
@@ -260,7 +278,7 @@ fn given(claims: &mut ClaimBook, gang: &Gang) -> BTreeMap<Condition, u32> {
     let mut of = |known: &Known| {
         let used = used_by(claims, known);
         let note = known.noted.as_ref().filter(|_| !used.is_empty())?;
-        let asked = claims.asked(&gang.key, &known.name, &known.uid, &used).ok()?;
+        let asked = claims.asked(&gang.key, &known.name, &known.uid, &used, &|_| false).ok()?;
         Some((asked.condition, note.devices.count()))
     };
     bound.filter_map(&mut of).collect()

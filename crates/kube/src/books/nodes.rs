@@ -23,7 +23,7 @@ use crate::gang::topology::{self, ROOT};
 use crate::judge::{Capacity, Held, Requirements};
 
 /// The level of single nodes.
-const NODE: &str = "node";
+pub(crate) const NODE: &str = "node";
 
 /// More of a resource than all pods of a node ever ask for.
 const CLAIMABLE: u64 = u32::MAX as u64;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodResourceClaimStatus;
 use k8s_openapi::api::resource::v1::{
-    DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
+    DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec,
+    ResourceClaimStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ring::digest::{SHA256, digest};
@@ -94,6 +95,8 @@ pub(crate) struct Asked {
     pub(crate) pins: Vec<Arc<ResourceClaim>>,
     /// What no claim asks for that is there: device plugins serve it, or one claim more.
     pub(crate) extended: Option<Arc<ExtendedAsk>>,
+    /// Claims by name that are not allocated, as the pod calls them and as they are called: others may share them.
+    pub(crate) shared: Vec<(Box<str>, Arc<str>)>,
     namespace: Box<str>,
 }
 
@@ -114,7 +117,12 @@ impl Asked {
             })
             .collect();
         let condition = condition(&asks, &pins, extended.as_deref());
-        Self { condition, asks, pins, extended, namespace: namespace.into() }
+        Self { condition, asks, pins, extended, shared: Vec::new(), namespace: namespace.into() }
+    }
+
+    /// Whether any node will do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asks.is_empty() && self.pins.is_empty() && self.extended.is_none()
     }
 
     /// The claims that are to be allocated on a node.
@@ -208,10 +216,14 @@ pub(crate) const fn is_allocated(claim: &ResourceClaim) -> bool {
     matches!(&claim.status, Some(ResourceClaimStatus { allocation: Some(_), .. }))
 }
 
-/// The pods that a claim is reserved for, by UID; other users than pods by theirs.
+/// What a claim is reserved for, most often pods.
+pub(crate) fn users(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
+    claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default()
+}
+
+/// The same by UID.
 pub(crate) fn reserved_for(claim: &ResourceClaim) -> impl Iterator<Item = &str> {
-    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
-    users.iter().map(|user| user.uid.as_str())
+    users(claim).iter().map(|user| user.uid.as_str())
 }
 
 /// The pod that a claim was made for from a template.

@@ -44,7 +44,7 @@ impl ClaimBook {
         let mut is_alone = true;
         for path in self.extended_of(pod) {
             let Some(claim) = self.claims.get_mut(&path) else { continue };
-            let is_going = claim.is_releasing || claim.seen.metadata.deletion_timestamp.is_some();
+            let is_going = claim.is_releasing() || claim.seen.metadata.deletion_timestamp.is_some();
             let is_it = wanted.as_ref().is_some_and(|wanted| wanted.spec == claim.seen.spec)
                 && (!is_allocated(claim.now()) || is_reached_by(claim.now(), node));
             if is_it && !is_going && found.is_none() {

@@ -11,7 +11,7 @@ use super::super::{Call, Reservation, Step};
 use super::ask::{hex, is_allocated, reserved_for};
 use super::extended::by_plugin;
 use super::shapes::devices_of;
-use super::{Claim, ClaimBook, Condition, Path, Source, Used};
+use super::{Claim, ClaimBook, Condition, Path, Source, Used, Waits, is_idle};
 use crate::api;
 use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_extended, is_reached_by};
 use crate::gang::GangKey;
@@ -85,7 +85,7 @@ impl ClaimBook {
         let (mut claims, mut joined, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for path in paths {
             let Some(claim) = self.claims.get_mut(&path) else { continue };
-            if claim.is_releasing {
+            if claim.is_releasing() {
                 return Err(Unprepared::Waits);
             }
             let is_ours = super::is_ask(claim, &pod.uid);
@@ -194,7 +194,7 @@ impl ClaimBook {
             let left = left(&given.pod);
             for path in given.claims.iter().chain(&given.joined) {
                 let Some(mut claim) = self.claims.remove(path) else { continue };
-                if given.is_sent && left == Left::Waiting && !claim.is_releasing {
+                if given.is_sent && left == Left::Waiting {
                     release(&mut claim, path, &given.pod, calls);
                 }
                 if left == Left::Nothing && is_allocated(&claim.seen) && given.claims.contains(path) {
@@ -202,7 +202,7 @@ impl ClaimBook {
                 }
                 claim.decided = None;
                 // One that may have been made goes once the API server has said what became of it.
-                let is_there = !claim.is_to_be_made() || claim.is_releasing;
+                let is_there = !claim.is_to_be_made() || claim.is_releasing();
                 if !is_there {
                     self.leaving.remove(path);
                 }
@@ -211,12 +211,20 @@ impl ClaimBook {
         }
     }
 
-    /// A pod waits for a place, and has what an earlier start or an earlier scheduler gave it: that goes back first.
-    pub(crate) fn release_idle(&mut self, pod: &PodRef, used: &[Used], calls: &mut Vec<Call>) {
+    /// A pod waits for a place, and has what an earlier start or an earlier scheduler gave it, or it and others of its gang:
+    /// that goes back first.
+    pub(crate) fn release_idle(
+        &mut self,
+        pod: &PodRef,
+        used: &[Used],
+        waits: &Waits<'_>,
+        calls: &mut Vec<Call>,
+    ) {
         for path in self.paths_of(pod, used) {
             let Some(claim) = self.claims.get_mut(&path) else { continue };
-            let is_of_pod = is_extended(&claim.seen) || is_reserved_for_alone(&claim.seen, &pod.uid);
-            if claim.decided.is_none() && !claim.is_releasing && is_of_pod {
+            let is_of_pod = is_extended(&claim.seen) && !claim.is_releasing();
+            let is_its = reserved_for(&claim.seen).any(|uid| *uid == *pod.uid) && is_idle(claim, waits);
+            if claim.decided.is_none() && (is_of_pod || is_its) {
                 release(claim, &path, pod, calls);
             }
         }
@@ -278,7 +286,7 @@ impl ClaimBook {
 
     /// Whether claims on their way back hold something on a node.
     fn is_leaving(&self, node: &NodeName) -> bool {
-        let goes = |path: &Path| self.claims.get(path).is_some_and(|claim| claim.is_releasing);
+        let goes = |path: &Path| self.claims.get(path).is_some_and(Claim::is_releasing);
         let leaving = self.leaving.iter().chain(self.claims.keys().filter(|path| goes(path)));
         let mut nodes = leaving.map(|path| self.inventory.nodes_of_claim(&path.0, &path.1));
         nodes.any(|nodes| match nodes {
@@ -329,7 +337,7 @@ fn is_reserved_for_alone(claim: &ResourceClaim, uid: &str) -> bool {
 
 /// Gives back what a pod has of a claim. One that was made for its extended resources is deleted.
 pub(super) fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut Vec<Call>) {
-    claim.is_releasing = true;
+    claim.releasing += 1;
     let uid = claim.seen.metadata.uid.as_deref().unwrap_or_default().into();
     calls.push(Call::Release {
         claim: PodRef { namespace: Arc::clone(&path.0), name: Arc::clone(&path.1), uid },

@@ -14,6 +14,7 @@
 //! | `shapes` | which nodes can serve an ask |
 //! | `give` | claims at the start of a gang, and at its end |
 //! | `extended` | claims that are made for extended resources |
+//! | `shared` | claims that several pods of a gang have together |
 //! | `published` | what a node has for the engine |
 
 mod ask;
@@ -21,12 +22,14 @@ mod extended;
 mod give;
 mod published;
 mod shapes;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{
-    DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
+    DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec, ResourceClaimTemplate,
+    ResourceSlice,
 };
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use phalanx_model::{NodeName, ResourceName, Timestamp};
@@ -39,6 +42,7 @@ use crate::gang::GangKey;
 pub(crate) use ask::{Asked, Source, Used};
 pub(crate) use give::{Given, Left, Prepared, Unprepared, consumer};
 pub(crate) use published::{Inside, Published};
+pub(crate) use shared::Shared;
 
 use shapes::Shape;
 
@@ -47,6 +51,9 @@ const IDLE_SHAPES_MAX: usize = 256;
 
 /// More pods of one ask on one node are not counted.
 pub(crate) const COUNTED_MAX: u64 = 64;
+
+/// Whether a user of a claim is a pod of the gang, and has no node.
+pub(crate) type Waits<'w> = dyn Fn(&ResourceClaimConsumerReference) -> bool + 'w;
 
 /// Something that a watch told of devices.
 #[derive(Clone, Debug)]
@@ -114,15 +121,15 @@ struct Claim {
     seen: Arc<ResourceClaim>,
     /// As it will be: a start of ours was given its devices, and the API server has not said so yet.
     decided: Option<Arc<ResourceClaim>>,
-    /// It is being given back.
-    is_releasing: bool,
+    /// For how many pods it is being given back.
+    releasing: u32,
     /// The pod that it is to be allocated with, of several that share it.
     carrier: Option<(GangKey, Arc<str>)>,
 }
 
 impl Claim {
     const fn new(seen: Arc<ResourceClaim>) -> Self {
-        Self { seen, decided: None, is_releasing: false, carrier: None }
+        Self { seen, decided: None, releasing: 0, carrier: None }
     }
 
     /// It is made with a binding, and the API server has not shown it yet.
@@ -136,6 +143,10 @@ impl Claim {
             true => ask::made_for(&self.seen) == ask::made_for(seen),
             false => self.seen.metadata.uid == seen.metadata.uid,
         }
+    }
+
+    fn is_releasing(&self) -> bool {
+        self.releasing > 0
     }
 
     fn now(&self) -> &Arc<ResourceClaim> {
@@ -208,7 +219,7 @@ impl ClaimBook {
                 }
                 // What is gone goes on being so until the watch says it.
                 if let Some(known) = known.filter(|_| !is_gone) {
-                    known.is_releasing = false;
+                    known.releasing = known.releasing.saturating_sub(1);
                 }
                 if let Some(claim) = claim {
                     self.see(*claim);
@@ -270,9 +281,11 @@ impl ClaimBook {
         pod: &Arc<str>,
         uid: &str,
         used: &[Used],
+        waits: &Waits<'_>,
     ) -> Result<Asked, String> {
         let mut asks = Vec::new();
         let mut pins = Vec::new();
+        let mut shared = Vec::new();
         let mut extended = None;
         for one in used {
             let Used { name, of } = one;
@@ -301,19 +314,16 @@ impl ClaimBook {
             if matches!(of, Source::Made { .. }) && ask::made_for(&claim.seen) != Some(uid) {
                 return Err(format!("claim {name}: ResourceClaim {object} was not made for this pod"));
             }
-            if !is_ask(claim, uid) {
+            if !is_ask(claim, uid) && !is_idle(claim, waits) {
                 pins.push(Arc::clone(claim.now()));
                 continue;
             }
             if matches!(of, Source::Named(_)) {
                 let own = (key.clone(), Arc::clone(pod));
+                shared.push((name.clone(), Arc::clone(object)));
                 match &claim.carrier {
-                    Some(carrier) if *carrier != own && carrier.0 == *key => {
-                        let (_, with) = carrier;
-                        return Err(format!(
-                            "not supported: claim {name}: pods {pod} and {with} of one gang share ResourceClaim {object}, which is not allocated"
-                        ));
-                    }
+                    // Its devices are counted once.
+                    Some(carrier) if *carrier != own && carrier.0 == *key => continue,
                     Some((_, with)) if claim.carrier.as_ref() != Some(&own) => {
                         return Err(format!(
                             "claim {name}: ResourceClaim {object} is allocated with pod {with} first"
@@ -326,7 +336,9 @@ impl ClaimBook {
         }
         let specs: Vec<(&str, &ResourceClaimSpec)> =
             asks.iter().map(|(name, claim)| (*name, &claim.spec)).collect();
-        Ok(Asked::of(&key.namespace, &specs, pins, extended))
+        let mut asked = Asked::of(&key.namespace, &specs, pins, extended);
+        asked.shared = shared;
+        Ok(asked)
     }
 
     /// What a pod will ask for that is not there yet.
@@ -356,6 +368,15 @@ impl ClaimBook {
             asks.push((&**name, spec));
         }
         Ok(Asked::of(namespace, &asks, Vec::new(), extended))
+    }
+
+    /// Whether a pod is the one that a claim is allocated with, of those that share it.
+    pub(crate) fn carries(&self, key: &GangKey, pod: &str, used: &[Used]) -> bool {
+        let mut claims = used
+            .iter()
+            .filter_map(Used::object)
+            .filter_map(|object| self.claims.get(&(Arc::clone(&key.namespace), Arc::clone(object))));
+        claims.any(|claim| claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod))
     }
 
     /// Pods that share a claim with one that is not there any more need not wait for it.
@@ -535,6 +556,12 @@ impl ClaimBook {
             }
         }
     }
+}
+
+/// Whether a claim is reserved for pods of one gang alone that wait: it goes back before they start.
+fn is_idle(claim: &Claim, waits: &Waits<'_>) -> bool {
+    let users = ask::users(claim.now());
+    claim.decided.is_none() && ask::is_allocated(&claim.seen) && !users.is_empty() && users.iter().all(waits)
 }
 
 /// Whether a pod is the one that a claim is allocated for: nobody has it, or this pod first.
