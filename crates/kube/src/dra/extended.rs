@@ -15,8 +15,8 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::inventory::Inventory;
-use super::quantity::Amount;
 use crate::api::{Container, Node, PodSpec};
+use crate::quantity::Amount;
 
 const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 const CLAIM_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";

@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use thiserror::Error;
 
-use super::{Amount, BadQuantity, HostPort, NodeTerms};
+use super::{HostPort, NodeTerms};
 use crate::api::{Container, Pod};
+use crate::quantity::{Amount, BadQuantity};
 
 /// What a pod needs: equal for pods that need the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
