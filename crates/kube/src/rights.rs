@@ -96,7 +96,12 @@ pub fn of_cluster() -> Vec<Right> {
         right("", ["pods"], &["delete"], "pods of a gang that could not start whole, or whose time is over"),
         right("", ["pods/binding"], &["create"], "where a pod runs, with its rank and devices"),
         right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
-        right("", ["pods/status"], &["patch"], "why a pod waits: the condition PodScheduled"),
+        right(
+            "",
+            ["pods/status"],
+            &["patch"],
+            "why a pod waits: the condition PodScheduled; which claim was made for it",
+        ),
     ];
     let named = "what objects name: classes of priority, domains of nodes";
     rights.extend(CLUSTER_KINDS.iter().map(|(group, _, plural)| right(group, [*plural], WATCH, named)));

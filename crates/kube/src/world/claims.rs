@@ -342,6 +342,18 @@ mod tests {
         assert!(next(&going, &wanted).unwrap_err().contains("deleted"));
     }
 
+    /// Its number is not known before it is made, and may never be told where the answer was lost.
+    #[test]
+    fn a_claim_that_was_made_is_known_by_its_owner() {
+        let owner = |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": true}]);
+        let made = |uid: &str| claim(&json!({"metadata": {"ownerReferences": owner(uid)}}));
+        let mut asked = made("uid-a");
+        asked.metadata.uid = None;
+        let wanted = Reservation { claim: Arc::new(asked), ..wanted("a") };
+        assert!(next(&made("uid-a"), &wanted).unwrap().is_some());
+        assert!(next(&made("uid-b"), &wanted).unwrap_err().contains("another claim"));
+    }
+
     #[test]
     fn the_last_user_gives_the_devices_back_and_the_protection_with_them() {
         let users = json!([consumer(&pod("a")), consumer(&pod("b"))]);
