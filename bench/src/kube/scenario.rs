@@ -176,7 +176,7 @@ pub(super) fn measure(
         outcome.latency_p99_ms = Some(percentile(&mut latencies, 99));
     }
     (outcome.scenario, outcome.runner, outcome.nodes, outcome.end) =
-        (scenario.name(), runner.name(), nodes, end);
+        (scenario.name().into(), runner.name().into(), nodes, end.into());
     Ok(outcome)
 }
 
