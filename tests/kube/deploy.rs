@@ -336,6 +336,22 @@ pub(crate) fn until_may(
     });
 }
 
+/// Devices by a claim, on a node that offers them as a resource too; and by one that is made for a pod.
+fn use_devices(cluster: &Cluster) {
+    dra_gangs::define(cluster);
+    dra_gangs::publish(cluster, 0, "A100", &json!({}));
+    dra_gangs::template(cluster, "two", 2, None);
+    cluster.create(JOBS, &dra_gangs::job_of("claims", 1, "two"));
+    cluster.until_runs("claims", 1);
+    let mut extended = pod("extended", 0);
+    extended["spec"]["containers"][0]["resources"]["limits"]["deviceclass.resource.kubernetes.io/gpu"] =
+        json!("1");
+    cluster.create(PODS, &extended);
+    cluster.until_runs("extended", 1);
+    cluster.api().delete(&format!("{PODS}/extended?gracePeriodSeconds=0")).unwrap();
+    cluster.api().delete(&format!("{JOBS}/claims?propagationPolicy=Background")).unwrap();
+}
+
 /// The scheduler as the service account of the base, with its roles and no other: all calls of a story are allowed,
 /// and every right of the roles is used.
 #[test]
@@ -366,21 +382,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     // Longer than a busy machine may take to renew it.
     cluster.schedule_as(&kubeconfig, 30, NAMESPACE);
 
-    // Devices by a claim, on a node that offers them as a resource too.
-    dra_gangs::define(&cluster);
-    dra_gangs::publish(&cluster, 0, "A100", &json!({}));
-    dra_gangs::template(&cluster, "two", 2, None);
-    cluster.create(JOBS, &dra_gangs::job_of("claims", 1, "two"));
-    cluster.until_runs("claims", 1);
-    // The same without one: it is made.
-    let mut extended = pod("extended", 0);
-    extended["spec"]["containers"][0]["resources"]["limits"]["deviceclass.resource.kubernetes.io/gpu"] =
-        json!("1");
-    cluster.create(PODS, &extended);
-    cluster.until_runs("extended", 1);
-    cluster.api().delete(&format!("{PODS}/extended?gracePeriodSeconds=0")).unwrap();
-    cluster.api().delete(&format!("{JOBS}/claims?propagationPolicy=Background")).unwrap();
-
+    use_devices(&cluster);
     let of_class = |mut object: Value, class: &str| {
         let spec = if object["kind"] == "Job" {
             &mut object["spec"]["template"]["spec"]
