@@ -356,6 +356,22 @@ fn tell_others(cluster: &Cluster, wide: &Value, other: &str) {
     cluster.until_runs("wide", 2);
 }
 
+/// Devices by a claim, on a node that offers them as a resource too; and by one that is made for a pod.
+fn use_devices(cluster: &Cluster) {
+    dra_gangs::define(cluster);
+    dra_gangs::publish(cluster, 0, "A100", &json!({}));
+    dra_gangs::template(cluster, "two", 2, None);
+    cluster.create(JOBS, &dra_gangs::job_of("claims", 1, "two"));
+    cluster.until_runs("claims", 1);
+    let mut extended = pod("extended", 0);
+    extended["spec"]["containers"][0]["resources"]["limits"]["deviceclass.resource.kubernetes.io/gpu"] =
+        json!("1");
+    cluster.create(PODS, &extended);
+    cluster.until_runs("extended", 1);
+    cluster.api().delete(&format!("{PODS}/extended?gracePeriodSeconds=0")).unwrap();
+    cluster.api().delete(&format!("{JOBS}/claims?propagationPolicy=Background")).unwrap();
+}
+
 /// The scheduler as the service account of the base, with its roles and no other: all calls of a story are allowed,
 /// and every right of the roles is used.
 #[test]
@@ -387,14 +403,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     // Longer than a busy machine may take to renew it.
     cluster.schedule_as(&kubeconfig, 30, NAMESPACE);
 
-    // Devices by a claim, on a node that offers them as a resource too.
-    dra_gangs::define(&cluster);
-    dra_gangs::publish(&cluster, 0, "A100", &json!({}));
-    dra_gangs::template(&cluster, "two", 2, None);
-    cluster.create(JOBS, &dra_gangs::job_of("claims", 1, "two"));
-    cluster.until_runs("claims", 1);
-    cluster.api().delete(&format!("{JOBS}/claims?propagationPolicy=Background")).unwrap();
-
+    use_devices(&cluster);
     let of_class = |mut object: Value, class: &str| {
         let spec = if object["kind"] == "Job" {
             &mut object["spec"]["template"]["spec"]
@@ -443,10 +452,11 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
 
     let mut rights = of_cluster();
     rights.extend(of_lease(SCHEDULER));
-    // Asked only when somebody else wrote to a claim at the same time, which no story
-    // can order; or by the API server itself, when the devices of a claim are written.
+    // Asked only when somebody else wrote to a claim at the same time, which no story can order; or by the API server itself, when the devices of a claim are written; or when a start came to nothing for
+    // which a claim had been made.
     let unseen = [
         ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceclaims", "delete"),
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
     ];
     let mut needed = uses(&rights);

@@ -9,14 +9,19 @@ use serde_json::{Value, json};
 use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
-const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
 const DRIVER: &str = "gpu.example.com";
 
 /// Nodes without a device plugin; a driver publishes 8 GPUs on each, of one product per node.
 fn cluster(products: &[&str]) -> Cluster {
-    let cluster = Cluster::of(0);
+    let cluster = of_products(Cluster::of(0), products);
     define(&cluster);
+    cluster
+}
+
+/// The same without a class.
+pub(crate) fn of_products(cluster: Cluster, products: &[&str]) -> Cluster {
     for (at, product) in products.iter().enumerate() {
         add_node(&cluster, at, product, &json!({}));
     }
@@ -25,9 +30,15 @@ fn cluster(products: &[&str]) -> Cluster {
 
 /// The class of the driver's devices.
 pub(crate) fn define(cluster: &Cluster) {
+    define_as(cluster, None);
+}
+
+/// The same, which stands for a resource.
+pub(crate) fn define_as(cluster: &Cluster, resource: Option<&str>) {
+    let selector = json!({"cel": {"expression": format!("device.driver == '{DRIVER}'")}});
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
-        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]},
+        "spec": {"selectors": [selector], "extendedResourceName": resource},
     });
     cluster.create(&format!("{RESOURCE}/deviceclasses"), &class);
 }
@@ -108,7 +119,7 @@ fn pod_of(name: &str, claim: &str) -> Value {
 }
 
 /// Node and device of each result of a claim.
-fn held(claim: &Value) -> Vec<(String, u32)> {
+pub(crate) fn held(claim: &Value) -> Vec<(String, u32)> {
     let results = claim["status"]["allocation"]["devices"]["results"].as_array();
     let device = |result: &Value| {
         let at = result["device"].as_str().unwrap().strip_prefix("gpu-").unwrap().parse().unwrap();
@@ -117,12 +128,12 @@ fn held(claim: &Value) -> Vec<(String, u32)> {
     results.into_iter().flatten().map(device).collect()
 }
 
-fn claims(cluster: &Cluster) -> Vec<Value> {
+pub(crate) fn claims(cluster: &Cluster) -> Vec<Value> {
     cluster.api().get(CLAIMS).unwrap()["items"].as_array().unwrap().clone()
 }
 
 /// Every pod's claims hold the devices that its annotation says, and no device is in two claims.
-fn assert_exact(cluster: &Cluster, seats: &[Seat]) {
+pub(crate) fn assert_exact(cluster: &Cluster, seats: &[Seat]) {
     assert_disjoint(seats);
     let mut holders: BTreeMap<(String, u32), String> = BTreeMap::new();
     for claim in claims(cluster) {
@@ -135,7 +146,9 @@ fn assert_exact(cluster: &Cluster, seats: &[Seat]) {
     }
     for seat in seats {
         let pod = cluster.api().get(&format!("{PODS}/{}", seat.name)).unwrap();
-        let made = pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().unwrap();
+        let status = &pod["status"];
+        let made = [&status["resourceClaimStatuses"][0], &status["extendedResourceClaimStatus"]];
+        let made = made.iter().find_map(|made| made["resourceClaimName"].as_str()).unwrap();
         let claim = cluster.api().get(&format!("{CLAIMS}/{made}")).unwrap();
         let node = seat.node.clone().unwrap();
         let devices: DeviceMask = seat.devices.as_ref().unwrap().parse().unwrap();
@@ -225,6 +238,26 @@ fn devices_that_others_hold_are_left_alone_one_by_one() {
     cluster.until_runs("beside", 1);
     let foreign = cluster.api().get(&format!("{CLAIMS}/foreign")).unwrap();
     assert_eq!(held(&foreign), [(Fleet::name(0), 1), (Fleet::name(0), 6)]);
+}
+
+/// It is allocated once, with all of them on the node of its devices, and each has it before it is bound.
+#[test]
+fn a_gang_that_shares_a_claim_is_where_its_devices_are() {
+    let mut cluster = cluster(&["A100", "A100"]);
+    claim(&cluster, "shared", 8);
+    cluster.schedule(0);
+    let mut job = job_of("team", 5, "none");
+    job["spec"]["template"]["spec"]["resourceClaims"] =
+        json!([{"name": "gpus", "resourceClaimName": "shared"}]);
+    cluster.create(JOBS, &job);
+    let seats = cluster.until_runs("team", 5);
+    let shared = cluster.api().get(&format!("{CLAIMS}/shared")).unwrap();
+    let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
+    let of_devices: BTreeSet<_> = held(&shared).into_iter().map(|(node, _)| node).collect();
+    assert_eq!((nodes.len(), &nodes), (1, &of_devices), "{seats:?}");
+    assert_eq!(shared["status"]["reservedFor"].as_array().unwrap().len(), 5, "{shared:#}");
+    let devices: BTreeSet<_> = seats.iter().filter_map(|seat| seat.devices.as_deref()).collect();
+    assert_eq!(devices, ["-", "0-7"].into(), "they are counted once");
 }
 
 #[test]

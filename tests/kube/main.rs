@@ -12,6 +12,7 @@ mod deploy;
 mod differential;
 mod discovery;
 mod dra;
+mod dra_extended;
 mod dra_gangs;
 mod fabric;
 mod faults;

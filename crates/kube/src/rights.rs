@@ -80,6 +80,12 @@ pub fn of_cluster() -> Vec<Right> {
         ),
         right(
             "resource.k8s.io",
+            ["resourceclaims"],
+            &["create", "delete"],
+            "claims for pods that ask for devices as extended resources",
+        ),
+        right(
+            "resource.k8s.io",
             ["resourceclaims/binding", "resourceclaims/status"],
             &["patch"],
             "the devices of a claim, and the pods that it is for",
@@ -99,7 +105,7 @@ pub fn of_cluster() -> Vec<Right> {
             "",
             ["pods/status"],
             &["patch"],
-            "why a pod waits: the condition PodScheduled; which nodes were asked for",
+            "why a pod waits: the condition PodScheduled; which claim was made for it, which nodes were asked for",
         ),
     ];
     let named = "what objects name: classes of priority, domains of nodes";

@@ -25,8 +25,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::judge::Amount;
 use crate::plugin::{self, Folder, Injection, PluginError, RESOURCE};
+use crate::quantity::Amount;
 use crate::user::{SILENCE, connect};
 use crate::world::{ANSWER, say, serve, told_to_end};
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Metrics;
 use super::hardware::Inventory;
 use crate::crd::{NodeTopology, NodeTopologySpec};
-use crate::judge::Amount;
+use crate::quantity::Amount;
 use crate::world::{ANSWER, say};
 
 /// Who owns the fields, in server-side apply.

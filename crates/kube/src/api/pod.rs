@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, ContainerPort, ContainerRestartRule, ContainerStatus, PodCondition, PodResourceClaimStatus,
-    PodSchedulingGate, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume,
+    Affinity, ContainerPort, ContainerRestartRule, ContainerStatus, PodCondition,
+    PodExtendedResourceClaimStatus, PodResourceClaimStatus, PodSchedulingGate, ResourceRequirements,
+    Toleration, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -137,6 +138,9 @@ pub struct PodStatus {
     /// The claims that were made for it from templates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
+    /// The claim that was made for its extended resources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extended_resource_claim_status: Option<PodExtendedResourceClaimStatus>,
     /// What the kubelet gives the pod as a whole, where it has resources of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,

@@ -1,26 +1,31 @@
 //! Claims for devices among gangs: what seats ask for by them, what pods get at a start, and what goes back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
 
 use super::Books;
-use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Unprepared, Used};
+use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Shared, Unprepared, Used};
 use super::gang::{Gang, Seat};
-use super::machines;
-use super::nodes::NodeBook;
 use super::pods::{Known, PodRef};
 use super::sets::{Claimed, Condition};
 use super::submit::gang_of;
 use crate::api;
+use crate::dra::ExtendedAsk;
 use crate::gang::{GangKey, GangSpec};
-use crate::judge::{Capacity, Requirements};
 
 impl Books {
     /// Devices, classes and claims as a watch told them.
     pub(super) fn see_device(&mut self, event: DeviceEvent) {
-        let Some(path) = self.claims.observe(event) else { return };
+        let had_devices = self.claims.has_devices();
+        let path = self.claims.observe(event);
+        if !had_devices && self.claims.has_devices() {
+            self.changed.extend(self.gangs.keys().cloned());
+        }
+        let Some(path) = path else { return };
         let gangs = &self.gangs;
         for key in self.claims.users(&path, |key| gangs.contains_key(key)) {
             self.changed.insert(key);
@@ -30,15 +35,15 @@ impl Books {
         }
     }
 
-    /// Devices are reached by the labels of nodes.
+    /// Devices are reached by the labels of nodes, and claims serve what no device plugin has there.
     pub(super) fn devices_moved(&mut self, node: &api::Node) {
         let Ok(name) = NodeName::new(node.name()) else { return };
-        let known = self.nodes.get(&name);
-        if known.is_none_or(|known| known.metadata.labels != node.metadata.labels) {
+        let is_same = |known: &api::Node| {
+            known.metadata.labels == node.metadata.labels
+                && known.status.allocatable == node.status.allocatable
+        };
+        if !self.nodes.get(&name).is_some_and(is_same) {
             self.claims.node_moved(&name);
-        }
-        if known.is_none_or(|known| known.status.allocatable != node.status.allocatable) {
-            self.claims.offers_moved();
         }
     }
 
@@ -58,18 +63,12 @@ impl Books {
         for (condition, nodes) in refreshed.conditions {
             self.nodes.meet(&condition, nodes);
         }
-        for (condition, resource) in self.claims.stale_offers() {
-            if self.nodes.is_wanted(&condition) {
-                let nodes = offering(&self.nodes, &resource);
-                self.nodes.meet(&condition, nodes);
-            }
-        }
         if refreshed.is_news {
             self.reconsider();
         }
     }
 
-    /// What the claims of seats are to the engine.
+    /// What the claims of seats are to the engine; whether all of them have to be on one node.
     ///
     /// # Errors
     /// What has to be there first, or why no node can serve them. A gang that has begun is never turned away.
@@ -78,11 +77,18 @@ impl Books {
         key: &GangKey,
         spec: Option<&GangSpec>,
         seats: &mut [Seat],
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
+        let mut shared = Shared::default();
+        let size = seats.len();
         let begun =
             self.gangs.get(key).filter(|gang| has_begun(gang)).map(|gang| given(&mut self.claims, gang));
-        for seat in &mut *seats {
+        for seat in seats {
             let Some(asked) = self.asked_of(key, spec, seat) else { continue };
+            let asked = asked.inspect(|asked| shared.add(asked));
+            // What it shares another asks for.
+            if asked.as_ref().is_ok_and(Asked::is_empty) {
+                continue;
+            }
             match asked.and_then(|asked| self.want_claims(asked)) {
                 Ok(claimed) => {
                     // What was given before a restart is what it has.
@@ -94,12 +100,10 @@ impl Books {
                 Err(why) => return Err(why),
             }
         }
-        if self.claims.has_devices() {
-            for seat in seats {
-                self.add_offers(seat);
-            }
+        match shared.is_one_node(size) {
+            Err(_) if begun.is_some() => Ok(false),
+            is_one_node => is_one_node,
         }
-        Ok(())
     }
 
     /// What the pod of a seat asks for by claims, if by any; or the pod that will be made for it.
@@ -111,10 +115,15 @@ impl Books {
     ) -> Option<Result<Asked, String>> {
         let pod = seat.pod.as_ref().and_then(|name| self.gangs.get(key)?.pods.get(name));
         if let Some(pod) = pod {
-            let Known { name, uid, claims, .. } = &pod.known;
-            return (!claims.is_empty()).then(|| self.claims.asked(key, name, uid, claims));
+            let (name, uid, used) = (&pod.known.name, &pod.known.uid, used_by(&self.claims, &pod.known));
+            let gang = self.gangs.get(key)?;
+            return (!used.is_empty()).then(|| self.claims.asked(key, name, uid, &used, &waits(gang)));
         }
-        let used = Used::of_template(&template_of(spec?, seat)?.spec);
+        let template = &template_of(spec?, seat)?.spec;
+        let mut used = Used::of_template(template).into_vec();
+        if self.claims.has_devices() || !used.is_empty() {
+            used.extend(ExtendedAsk::of(template).map(|ask| Used::extended(&Arc::new(ask), false)));
+        }
         (!used.is_empty()).then(|| self.claims.asked_by_template(&key.namespace, &used))
     }
 
@@ -127,16 +136,14 @@ impl Books {
         Ok(Claimed { condition, devices: counts.devices, counted: counts.counted })
     }
 
-    /// Where some nodes have devices for claims alone, pods that ask for them as a resource go where that is offered.
-    fn add_offers(&mut self, seat: &mut Seat) {
-        for resource in plugin_resources(&seat.requirements) {
-            let condition = self.claims.offer(resource);
-            if !self.nodes.is_wanted(&condition) {
-                let nodes = offering(&self.nodes, resource);
-                self.nodes.meet(&condition, nodes);
-            }
-            seat.more.offers.insert(condition);
-        }
+    /// Whether a gang that waits was handed in when no devices were published, which may serve it by now.
+    pub(super) fn asks_for_devices(&self, key: &GangKey) -> bool {
+        let Some(gang) = self.gangs.get(key).filter(|_| self.claims.has_devices()) else { return false };
+        let is_asked = |seat: &Seat| {
+            let pod = seat.pod.as_ref().and_then(|name| gang.pods.get(name));
+            seat.more.claims.is_none() && pod.is_some_and(|pod| pod.known.extended.is_some())
+        };
+        gang.job.as_ref().is_some_and(|submitted| submitted.seats.iter().any(is_asked))
     }
 
     /// A gang is handed in. What its pods were given is theirs where it has begun, and goes back where it has not.
@@ -146,13 +153,16 @@ impl Books {
         for seat in &submitted.seats {
             let Some(pod) = seat.pod.as_ref().and_then(|name| gang.pods.get(name)) else { continue };
             let known = &pod.known;
-            let Some(pod) = gang.pod_ref(&known.name).filter(|_| !known.claims.is_empty()) else { continue };
+            let used = used_by(&self.claims, known);
+            let Some(pod) = gang.pod_ref(&known.name).filter(|_| !used.is_empty()) else { continue };
             let claimed = seat.more.claims.as_ref();
             let condition =
                 claimed.map_or_else(|| Condition::from(""), |claims| Arc::clone(&claims.condition));
             match &known.node {
-                Some(node) => self.claims.adopt(key, &pod, &known.claims, &condition, node),
-                None if !is_restored => self.claims.release_idle(&pod, &known.claims, &mut self.calls),
+                Some(node) => self.claims.adopt(key, &pod, &used, &condition, node),
+                None if !is_restored => {
+                    self.claims.release_idle(&pod, &used, &waits(gang), &mut self.calls);
+                }
                 None => {}
             }
         }
@@ -170,21 +180,18 @@ impl Books {
         self.claims.set_awaiting(key, false);
         let attempt = run.attempt;
         let mut failed = None;
-        for ((rank, seat), (slot, member)) in
-            (0_u32..).zip(&submitted.seats).zip(run.placement.slots.iter().zip(&run.members))
-        {
-            let Some(known) = seat
-                .pod
-                .as_ref()
-                .filter(|_| seat.can_bind(*member))
-                .and_then(|name| pods.get(name))
-                .map(|pod| &pod.known)
-            else {
-                continue;
-            };
-            if known.claims.is_empty() || known.node.is_some() {
-                continue;
-            }
+        let members = run.placement.slots.iter().zip(&run.members);
+        let claimants =
+            (0_u32..).zip(&submitted.seats).zip(members).filter_map(|((rank, seat), (slot, member))| {
+                let name = seat.pod.as_ref().filter(|_| seat.can_bind(*member))?;
+                let known = pods.get(name).map(|pod| &pod.known).filter(|known| known.node.is_none())?;
+                let used = used_by(&self.claims, known);
+                (!used.is_empty()).then_some((rank, seat, slot, known, used))
+            });
+        let mut claimants: Vec<_> = claimants.collect();
+        // What is shared is allocated with the place of the pod that asked for it.
+        claimants.sort_by_key(|(_, _, _, known, used)| !self.claims.carries(key, &known.name, used));
+        for (rank, seat, slot, known, used) in claimants {
             let pod = PodRef {
                 namespace: Arc::clone(&key.namespace),
                 name: Arc::clone(&known.name),
@@ -199,7 +206,7 @@ impl Books {
                 failed = Some((rank, format!("node {} is gone", slot.node)));
                 break;
             };
-            let who = (key, &pod, &*known.claims);
+            let who = (key, &pod, &*used);
             match self.claims.give(who, &condition, (&slot.node, node), slot.devices, &mut self.calls) {
                 Ok(ready) => drop(prepared.insert(rank, (ready, Arc::clone(&known.uid)))),
                 Err(Unprepared::Waits) => {
@@ -245,10 +252,18 @@ impl Books {
 
     /// A pod is no more.
     pub(super) fn lose_claims(&mut self, key: &GangKey, name: &str, known: &Known) {
+        self.claims.pod_gone(key, &known.uid);
         if !known.claims.is_empty() {
-            self.claims.pod_gone(key, &known.uid);
             self.claims.free_carriers(key, name);
         }
+    }
+}
+
+/// Whether a user of a claim is a pod of this gang that has no node.
+fn waits(gang: &Gang) -> impl Fn(&ResourceClaimConsumerReference) -> bool {
+    |user| {
+        let pod = gang.pods.get(&*user.name).filter(|pod| *pod.known.uid == *user.uid);
+        pod.is_some_and(|pod| pod.known.node.is_none())
     }
 }
 
@@ -260,23 +275,24 @@ fn has_begun(gang: &Gang) -> bool {
 /// Accelerators that its bound pods have, by what they asked for.
 fn given(claims: &mut ClaimBook, gang: &Gang) -> BTreeMap<Condition, u32> {
     let bound = gang.pods.values().map(|pod| &pod.known).filter(|known| known.node.is_some());
-    let of = |known: &Known| {
-        let note = known.noted.as_ref().filter(|_| !known.claims.is_empty())?;
-        let asked = claims.asked(&gang.key, &known.name, &known.uid, &known.claims).ok()?;
+    let mut of = |known: &Known| {
+        let used = used_by(claims, known);
+        let note = known.noted.as_ref().filter(|_| !used.is_empty())?;
+        let asked = claims.asked(&gang.key, &known.name, &known.uid, &used, &|_| false).ok()?;
         Some((asked.condition, note.devices.count()))
     };
-    bound.filter_map(of).collect()
+    bound.filter_map(&mut of).collect()
 }
 
-/// The nodes that offer a resource.
-fn offering(nodes: &NodeBook, resource: &str) -> BTreeSet<NodeName> {
-    let amount = |node: &api::Node| Capacity::of(node).ok()?.amounts.extended.get(resource).copied();
-    nodes.iter().filter(|(_, node)| amount(node) > Some(0)).map(|(name, _)| name.clone()).collect()
-}
-
-/// Resources of device plugins that a pod asks for.
-fn plugin_resources(pod: &Requirements) -> impl Iterator<Item = &str> {
-    pod.amounts.extended.keys().map(|name| &**name).filter(|name| machines::is_device(name))
+/// The claims of a pod, with what it asks for as extended resources where a claim may serve that.
+fn used_by<'p>(claims: &ClaimBook, known: &'p Known) -> Cow<'p, [Used]> {
+    match &known.extended {
+        Some(ask) if claims.has_devices() || !known.claims.is_empty() => {
+            let extended = Used::extended(ask, known.has_extended_claim);
+            Cow::Owned(known.claims.iter().cloned().chain([extended]).collect())
+        }
+        _ => Cow::Borrowed(&known.claims),
+    }
 }
 
 /// What a pod of a seat will be made from.

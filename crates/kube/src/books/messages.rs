@@ -90,8 +90,11 @@ pub enum Call {
     },
     /// Gives back what a pod was reserved of a claim, and the devices of it where nobody else uses them.
     Release {
+        /// Without a UID where it may have been made, and was not seen yet.
         claim: PodRef,
         pod: PodRef,
+        /// It was made for the pod alone, and goes.
+        is_deleted: bool,
     },
     /// Lets an owner make its pods.
     Resume {
@@ -151,7 +154,7 @@ pub enum Step {
 /// A claim that a pod is to have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reservation {
-    /// As it was seen last.
+    /// As it was seen last; without a UID it is to be made first.
     pub claim: Arc<ResourceClaim>,
     /// What it has to hold; without the time, which is written with it.
     pub allocation: AllocationResult,

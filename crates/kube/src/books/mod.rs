@@ -72,6 +72,7 @@ use phalanx_model::{
 };
 
 use crate::api;
+use crate::dra::ExtendedAsk;
 use crate::gang::{self as recognise, GangKey, Membership, Source};
 use crate::judge::{self, Requirements};
 
@@ -133,6 +134,7 @@ pub struct Books {
     /// Pods by `namespace/name`.
     pods: BTreeMap<Box<str>, Whose>,
     shared: BTreeSet<Arc<Requirements>>,
+    extended: BTreeSet<Arc<ExtendedAsk>>,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     changed: BTreeSet<GangKey>,
@@ -183,6 +185,7 @@ impl Books {
             orphans: BTreeMap::new(),
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
+            extended: BTreeSet::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
             changed: BTreeSet::new(),
@@ -378,7 +381,7 @@ impl Books {
             None => self.unplace_pod(path),
         }
         let Ok(requirements) = Requirements::held(pod) else { return };
-        let requirements = self.share(requirements);
+        let requirements = share(&mut self.shared, requirements);
         let now = Whose::Others { node: node.map(Into::into), requirements: Arc::clone(&requirements) };
         if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
             self.count_other(node.as_deref(), &requirements, false);
@@ -433,8 +436,10 @@ impl Books {
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
-            requirements: self.share(requirements),
+            requirements: share(&mut self.shared, requirements),
             claims: Used::of(pod),
+            extended: ExtendedAsk::of(&pod.spec).map(|ask| share(&mut self.extended, ask)),
+            has_extended_claim: pod.status.extended_resource_claim_status.is_some(),
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),
@@ -488,16 +493,6 @@ impl Books {
         }
     }
 
-    /// Equal requirements are kept once.
-    fn share(&mut self, requirements: Requirements) -> Arc<Requirements> {
-        if let Some(known) = self.shared.get(&requirements) {
-            return Arc::clone(known);
-        }
-        let new = Arc::new(requirements);
-        self.shared.insert(Arc::clone(&new));
-        new
-    }
-
     /// Ranks that stayed without a pod for too long are lost.
     fn end_vacancies(&mut self, now: Timestamp) {
         while let Some((until, id)) = self.vacant.first().copied().filter(|(until, _)| *until <= now) {
@@ -509,6 +504,16 @@ impl Books {
             }
         }
     }
+}
+
+/// What many pods have alike is kept once.
+fn share<T: Ord>(all: &mut BTreeSet<Arc<T>>, one: T) -> Arc<T> {
+    if let Some(known) = all.get(&one) {
+        return Arc::clone(known);
+    }
+    let new = Arc::new(one);
+    all.insert(Arc::clone(&new));
+    new
 }
 
 #[cfg(test)]

@@ -32,8 +32,7 @@ pub(crate) fn of_template(template: &PodTemplate) -> Result<Arc<Requirements>, A
 
 /// What a member of a gang needs. From now on the nodes say whether they are in the set that it may use.
 pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Needs {
-    let claimed = more.claims.as_ref().map_or(0, |claims| claims.devices);
-    let devices = devices(pod).saturating_add(claimed);
+    let devices = more.claims.as_ref().map_or_else(|| devices(pod), |claims| claims.devices);
     let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
     let extended = pod.amounts.extended.iter().filter(|(name, _)| !machines::is_device(name));
     named.extend(extended.filter_map(|(name, count)| Some((machines::resource(name)?, *count))));
@@ -56,6 +55,13 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
         nodes.want_counted(counted);
         named.insert(counted.clone(), 1);
     }
+    // What no device plugin of a node has may be had there by a claim: whether it can is a condition.
+    if more.claims.is_some() {
+        let extended = pod.amounts.extended.keys().filter(|name| !machines::is_device(name));
+        extended
+            .filter_map(|name| machines::resource(name))
+            .for_each(|resource| nodes.want_claimable(&resource));
+    }
     let within = Some(nodes.want_set(&wanted(pod, more)));
     Needs {
         devices,
@@ -70,7 +76,7 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
 /// The nodes that a member may have.
 pub(crate) fn wanted(pod: &Requirements, more: &More) -> Wanted {
     let of_claims = more.claims.as_ref().map(|claims| Condition::clone(&claims.condition));
-    let conditions = more.conditions.iter().chain(&more.offers).cloned().chain(of_claims).collect();
+    let conditions = more.conditions.iter().cloned().chain(of_claims).collect();
     Wanted { terms: pod.terms.clone(), conditions }
 }
 

@@ -23,7 +23,10 @@ use crate::gang::topology::{self, ROOT};
 use crate::judge::{Capacity, Held, Requirements};
 
 /// The level of single nodes.
-const NODE: &str = "node";
+pub(crate) const NODE: &str = "node";
+
+/// More of a resource than all pods of a node ever ask for.
+const CLAIMABLE: u64 = u32::MAX as u64;
 
 /// The domain of a node that does not say where it stands on some level.
 const NOWHERE: &str = "unlabelled";
@@ -41,6 +44,8 @@ pub(crate) struct NodeBook {
     ports: BTreeSet<ResourceName>,
     /// Resources that count how many pods of some claims fit.
     counted: BTreeSet<ResourceName>,
+    /// Resources that claims may serve on nodes that do not offer them.
+    claimable: BTreeSet<ResourceName>,
     /// What drivers publish for a node, and claims hold there.
     published: BTreeMap<NodeName, Published>,
     fabric: Option<topology::Levels>,
@@ -196,6 +201,13 @@ impl NodeBook {
         }
     }
 
+    /// Nodes that do not offer a resource have enough of it from now on: conditions say where a claim can serve it.
+    pub(crate) fn want_claimable(&mut self, resource: &ResourceName) {
+        if self.claimable.insert(resource.clone()) {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
     /// What drivers publish for a node, and claims hold there, from now on.
     pub(crate) fn publish(&mut self, name: NodeName, published: Option<Published>) {
         if self.published.get(&name) == published.as_ref() {
@@ -325,6 +337,9 @@ impl NodeBook {
         let published = self.published.get(name);
         let counts = self.ports.iter().map(|port| (port, 1));
         let counts = counts.chain(self.counted.iter().map(|resource| (resource, COUNTED_MAX)));
+        let offered = &capacity.amounts.extended;
+        let claimable = self.claimable.iter().filter(|resource| !offered.contains_key(resource.as_str()));
+        let counts = counts.chain(claimable.map(|resource| (resource, CLAIMABLE)));
         let machine = self.machines.of(name, &entry.node, &capacity, counts, published);
         let nothing = Holds::default();
         let Holds { others, ours, strays } = self.held.get(name).unwrap_or(&nothing);

@@ -11,6 +11,7 @@ use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, T
 use super::claims::Used;
 use super::crowd::Face;
 use crate::api::Pod;
+use crate::dra::ExtendedAsk;
 use crate::judge::Requirements;
 
 /// The pod's number in its gang, from 0.
@@ -38,6 +39,10 @@ pub(crate) struct Known {
     pub(crate) requirements: Arc<Requirements>,
     /// Its claims for devices.
     pub(crate) claims: Box<[Used]>,
+    /// What it asks for as extended resources, which a claim may serve.
+    pub(crate) extended: Option<Arc<ExtendedAsk>>,
+    /// Its status names a claim that was made for them.
+    pub(crate) has_extended_claim: bool,
     pub(crate) created: Timestamp,
     pub(crate) node: Option<NodeName>,
     pub(crate) state: State,

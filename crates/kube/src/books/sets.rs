@@ -24,8 +24,6 @@ pub(crate) struct More {
     pub(crate) apart: BTreeSet<ResourceName>,
     /// What its claims for devices ask for.
     pub(crate) claims: Option<Claimed>,
-    /// Met by nodes that offer as a resource what it asks for as one.
-    pub(crate) offers: BTreeSet<Condition>,
 }
 
 /// What claims for devices are to the engine.
@@ -33,7 +31,7 @@ pub(crate) struct More {
 pub(crate) struct Claimed {
     /// Met by the nodes that can serve them.
     pub(crate) condition: Condition,
-    /// Whole accelerators.
+    /// Whole accelerators, those that it asks for as a resource among them.
     pub(crate) devices: u32,
     /// One of this is needed, where accelerators alone do not tell how many pods fit.
     pub(crate) counted: Option<ResourceName>,

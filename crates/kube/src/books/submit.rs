@@ -10,6 +10,7 @@ use phalanx_model::{
 
 use super::again::{self, Before};
 use super::gang::{Gang, Seat, Submitted};
+use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
 use super::waits::Waiting;
@@ -128,7 +129,7 @@ impl Books {
         }
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
         let can_start = !has_strays && (submitted.is_complete() || self.is_resumable(key));
-        if can_start && self.asks_otherwise(key) {
+        if can_start && (self.asks_otherwise(key) || self.asks_for_devices(key)) {
             let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
             if !std::mem::replace(&mut submitted.is_cancelled, true) {
                 let by = "what its pods ask of nodes is another now".to_owned();
@@ -220,7 +221,7 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, of_gang)?;
         let class = self.sharing.classes.of(priority)?;
-        let (seats, line) = self.asked(key, spec, seats, is_again)?;
+        let (seats, line, is_one_node) = self.asked(key, spec, seats, is_again)?;
         let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
@@ -228,6 +229,9 @@ impl Books {
         // Where their own rules want them together, the engine looks for such a place.
         if let Some(label) = self.shared_domain(key, &seats).filter(|_| topology.required.is_none()) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
+        }
+        if is_one_node {
+            topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
         }
         let name = name_of(key)?;
         let mut groups = groups(&seats).into_iter();
@@ -283,23 +287,24 @@ impl Books {
         }
     }
 
-    /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands.
+    /// What each rank asks, with ranks in the order of their requests; the line in which a single pod stands; and whether all
+    /// have to be on one node.
     fn asked(
         &mut self,
         key: &GangKey,
         spec: Option<&GangSpec>,
         mut seats: Vec<Seat>,
         is_again: bool,
-    ) -> Result<(Vec<Seat>, Option<Condition>), String> {
+    ) -> Result<(Vec<Seat>, Option<Condition>, bool), String> {
         let is_alone = seats.len() == 1;
         let mut line = None;
         // What was started is not judged again, and keeps its ranks.
         for seat in seats.iter_mut().filter(|_| !is_again) {
             (seat.more, line) = self.more(key, spec, seat)?;
         }
-        self.add_claims(key, spec, &mut seats)?;
+        let is_one_node = self.add_claims(key, spec, &mut seats)?;
         let seats = if is_again { seats } else { by_request(seats)? };
-        Ok((seats, line.filter(|_| is_alone)))
+        Ok((seats, line.filter(|_| is_alone), is_one_node))
     }
 
     fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {

@@ -6,7 +6,7 @@ use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity,
 };
 
-use super::quantity::{Amount, NoQuantity};
+use crate::quantity::{Amount, BadQuantity};
 
 /// What a request takes of each capacity; `None` where it asks for a capacity that the device does not have, or for
 /// an amount that the device's policy does not allow.
@@ -36,7 +36,7 @@ pub(super) fn fits<'s>(device: &Device, shares: impl Iterator<Item = &'s BTreeMa
 }
 
 /// Without a request: the default of the policy, or all of it.
-fn consumed(wanted: Option<Amount>, capacity: &DeviceCapacity) -> Result<Option<Amount>, NoQuantity> {
+fn consumed(wanted: Option<Amount>, capacity: &DeviceCapacity) -> Result<Option<Amount>, BadQuantity> {
     let Some(policy) = &capacity.request_policy else {
         return wanted.map_or_else(|| Amount::of(&capacity.value), Ok).map(Some);
     };
@@ -49,7 +49,7 @@ fn consumed(wanted: Option<Amount>, capacity: &DeviceCapacity) -> Result<Option<
     Ok(is_allowed.then_some(amount))
 }
 
-fn rounded_up(wanted: Amount, policy: &CapacityRequestPolicy) -> Result<Amount, NoQuantity> {
+fn rounded_up(wanted: Amount, policy: &CapacityRequestPolicy) -> Result<Amount, BadQuantity> {
     if let Some(range) = &policy.valid_range {
         let least = Amount::of(&range.min)?;
         if wanted <= least {
@@ -68,7 +68,7 @@ fn rounded_up(wanted: Amount, policy: &CapacityRequestPolicy) -> Result<Amount, 
     Ok(wanted)
 }
 
-fn is_valid(amount: Amount, policy: &CapacityRequestPolicy) -> Result<bool, NoQuantity> {
+fn is_valid(amount: Amount, policy: &CapacityRequestPolicy) -> Result<bool, BadQuantity> {
     if let Some(range) = &policy.valid_range {
         let is_above = range.max.as_ref().map(Amount::of).transpose()?.is_some_and(|most| amount > most);
         let is_between = steps(amount, range)?.is_some_and(|(step, above)| above % step != 0);
@@ -84,7 +84,7 @@ fn is_valid(amount: Amount, policy: &CapacityRequestPolicy) -> Result<bool, NoQu
 
 /// The step of a range and how far above its least an amount is, in whole units as upstream counts them. No step, or
 /// one below a unit, is no rule.
-fn steps(amount: Amount, range: &CapacityRequestPolicyRange) -> Result<Option<(i64, i64)>, NoQuantity> {
+fn steps(amount: Amount, range: &CapacityRequestPolicyRange) -> Result<Option<(i64, i64)>, BadQuantity> {
     let Some(step) = range.step.as_ref().map(Amount::of).transpose()? else { return Ok(None) };
     let above = amount.rounded_up().saturating_sub(Amount::of(&range.min)?.rounded_up());
     Ok((step.rounded_up() > 0).then(|| (step.rounded_up(), above)))

@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 
 use super::cel::Selectors;
-use super::quantity::Amount;
+use crate::quantity::Amount;
 
 /// Grants a namespace claims with admin access.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";

@@ -16,7 +16,7 @@
 //! | `binding` | whether an allocated claim's devices are ready to be bound |
 //! | `view` | a node's devices for the engine, in a stable order, and which of them a claim may have |
 //! | `extended` | pods that ask for `nvidia.com/gpu` and are served by claims |
-//! | `cel`, `quantity`, `nodes` | what these rest on: selectors, exact amounts, node selectors |
+//! | `cel`, `nodes` | what these rest on: selectors of devices and of nodes |
 
 mod binding;
 mod capacity;
@@ -27,7 +27,6 @@ mod extended;
 mod inventory;
 mod nodes;
 mod pools;
-pub mod quantity;
 mod request;
 mod result;
 mod search;
@@ -35,7 +34,7 @@ mod view;
 
 pub use binding::{Binding, binding};
 pub use error::{Shortage, Unallocatable};
-pub use extended::{ExtendedClaim, extended_claim};
+pub use extended::{ExtendedAsk, ExtendedClaim, extended_prefix, is_extended, is_offered};
 pub use inventory::{DeviceId, Inventory, Nodes, PoolId};
 pub use result::is_reached_by;
 pub use search::TRIED_MAX;

@@ -10,8 +10,8 @@ use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceSliceSpec};
 
 use super::inventory::{DeviceId, Inventory, PoolId, Shares};
 use super::nodes::reaches;
-use super::quantity::Amount;
 use crate::api::Node;
+use crate::quantity::Amount;
 
 /// A device that a node reaches.
 pub(super) struct Slot<'a> {

@@ -13,7 +13,7 @@ use super::constraint::Constraint;
 use super::error::Unallocatable;
 use super::inventory::{self, Inventory};
 use super::pools::{Slot, Taint};
-use super::quantity::Amount;
+use crate::quantity::Amount;
 
 /// Devices of one allocation, as the API allows.
 pub(super) const RESULTS_MAX: usize = 32;

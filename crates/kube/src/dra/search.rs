@@ -12,10 +12,10 @@ use super::capacity;
 use super::error::{Shortage, Unallocatable};
 use super::inventory::{DeviceId, Inventory};
 use super::pools::{self, Counters, Reach, Slot, View};
-use super::quantity::Amount;
 use super::request::{Choice, ClaimAsk, RESULTS_MAX};
 use super::result;
 use crate::api::Node;
+use crate::quantity::Amount;
 
 /// Devices that are tried before the search gives up, where the caller knows nothing better.
 pub const TRIED_MAX: u32 = 100_000;

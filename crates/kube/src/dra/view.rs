@@ -8,9 +8,9 @@ use super::capacity;
 use super::error::Unallocatable;
 use super::inventory::{DeviceId, Inventory};
 use super::pools::{self, View};
-use super::quantity::Amount;
 use super::request;
 use crate::api::Node;
+use crate::quantity::Amount;
 
 /// A device as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

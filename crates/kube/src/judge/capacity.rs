@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::requirements::read;
-use super::{Amount, Amounts, BadAmount, Refusal, Requirements};
+use super::{Amounts, BadAmount, Refusal, Requirements};
 use crate::api::Node;
+use crate::quantity::Amount;
 
 /// What a node offers to pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

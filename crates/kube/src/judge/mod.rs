@@ -12,13 +12,12 @@
 //! | `volumes` | can its volumes be there? |
 //! | `unsupported` | what does it ask for that nobody judges yet, and what is only a wish? |
 //!
-//! `quantity` reads amounts and `labels` matches expressions; the others rest on them.
+//! `labels` matches expressions; the others rest on it.
 
 mod between;
 mod capacity;
 mod labels;
 mod ports;
-mod quantity;
 mod refusal;
 mod requirements;
 mod terms;
@@ -28,9 +27,9 @@ mod volumes;
 pub use between::{BadSelector, Namespaces, PodRules, PodTerm, Surroundings};
 pub use capacity::{Capacity, Held, Lack};
 pub use ports::{HostPort, Protocol};
-pub use quantity::{Amount, BadQuantity};
 pub use refusal::Refusal;
 pub use requirements::{Amounts, BadAmount, Requirements};
+pub(crate) use terms::means;
 pub use terms::{NodeTerms, TermsPool};
 pub use unsupported::{Also, SoftRule, Unsupported, is_gated, soft, unsupported};
 pub use volumes::{Storage, VolumePlan, VolumeRules, VolumeWait};

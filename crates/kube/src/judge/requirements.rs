@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use thiserror::Error;
 
-use super::{Amount, BadQuantity, HostPort, NodeTerms};
+use super::{HostPort, NodeTerms};
 use crate::api::{Container, Pod};
+use crate::quantity::{Amount, BadQuantity};
 
 /// What a pod needs: equal for pods that need the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +49,7 @@ impl Requirements {
     }
 
     /// Of a pod that has a node: what it holds there. While it is resized that is the most of what it asks for, what
-    /// was set aside, and what it has.
+    /// was set aside, and what it has. Extended resources that a claim serves are held by the claim.
     ///
     /// # Errors
     /// As [`Requirements::of`].
@@ -57,7 +58,11 @@ impl Requirements {
     }
 
     fn with(pod: &Pod, basis: Basis) -> Result<Self, BadAmount> {
-        let amounts = Amounts::read(&requests(pod, basis)?);
+        let mut amounts = Amounts::read(&requests(pod, basis)?);
+        let by_claim = pod.status.extended_resource_claim_status.iter().filter(|_| basis == Basis::Held);
+        for mapping in by_claim.flat_map(|claim| &claim.request_mappings) {
+            amounts.extended.remove(&*mapping.resource_name);
+        }
         Ok(Self { amounts, ports: HostPort::of(pod), terms: NodeTerms::of(pod) })
     }
 }

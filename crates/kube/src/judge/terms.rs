@@ -173,6 +173,11 @@ impl fmt::Display for NodeTerms {
     }
 }
 
+/// Whether any of these terms means the node; one that upstream cannot read, or without requirements, means none.
+pub(crate) fn means(terms: &[NodeSelectorTerm], node: &Node) -> bool {
+    terms.iter().filter_map(Term::read).any(|term| term.matches(node))
+}
+
 impl Term {
     /// None for terms that match nothing: empty ones, and those that upstream cannot read.
     pub(super) fn read(term: &NodeSelectorTerm) -> Option<Self> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::books::{DEVICES, RANK, SUSPENDED};
 use crate::gang::names::phalanx::{self, QUEUE};
 use crate::gang::names::{ACK_NODE, GIVEN_BACK};
-use crate::judge::Amount;
+use crate::quantity::Amount;
 use crate::submit::{GPU, JOB, TRAINER, Trainer};
 
 /// The labels by which controllers mark the pods of a job.

@@ -118,11 +118,11 @@ impl Caller {
                         drop(permit);
                     });
                 }
-                Call::Release { claim, pod } => {
+                Call::Release { claim, pod, is_deleted } => {
                     let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     tokio::spawn(async move {
-                        let result = claims::release(&client, &claim, &pod).await;
+                        let result = claims::release(&client, &claim, &pod, is_deleted).await;
                         drop(permit);
                         let (released, trouble) = claims::answer(&claim, result);
                         let _ = desk.send(Message::Event(released));

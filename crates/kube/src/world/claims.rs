@@ -21,11 +21,15 @@ const CONFLICTS_MAX: u32 = 20;
 
 const MERGE: &str = "application/merge-patch+json";
 
-/// Allocates a claim if it is not, reserves it for the pod, and waits until its devices are ready.
+/// Makes a claim if it is not there, allocates it if it is not, reserves it for the pod, and waits until its devices are
+/// ready.
 pub(super) async fn reserve(client: &Client, wanted: &Reservation, until: Instant) -> Result<(), String> {
     let path = path_of(&wanted.pod.namespace, &name_of(&wanted.claim));
     let failed = |why: String| format!("claim {}: {why}", name_of(&wanted.claim));
-    let mut claim = ResourceClaim::clone(&wanted.claim);
+    let mut claim = match wanted.claim.metadata.uid {
+        Some(_) => ResourceClaim::clone(&wanted.claim),
+        None => make(client, &wanted.claim).await.map_err(|error| failed(error.to_string()))?,
+    };
     let mut conflicts = 0;
     while let Some(patch) = next(&claim, wanted).map_err(failed)? {
         claim = match write(client, &path, &patch).await {
@@ -52,11 +56,23 @@ pub(super) async fn reserve(client: &Client, wanted: &Reservation, until: Instan
     }
 }
 
-/// Gives back what a pod was reserved of a claim; the claim as it is then, if it is there.
+/// Makes a claim. Where the answer to an earlier try was lost it is there already.
+async fn make(client: &Client, claim: &ResourceClaim) -> Result<ResourceClaim, CallError> {
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    match repeat(client, "POST", &path_of_all(namespace), "application/json", &json!(claim)).await {
+        Ok(text) => parsed(&text),
+        Err(error) if error.code() == Some(409) => read(client, &path_of(namespace, &name_of(claim))).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives back what a pod was reserved of a claim, and deletes the claim where it is to go; the claim as it is then, if it is
+/// there.
 pub(super) async fn release(
     client: &Client,
     claim: &PodRef,
     pod: &PodRef,
+    is_deleted: bool,
 ) -> Result<Option<ResourceClaim>, CallError> {
     let path = path_of(&claim.namespace, &claim.name);
     let mut conflicts = 0;
@@ -66,16 +82,30 @@ pub(super) async fn release(
             Err(error) if error.code() == Some(404) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if there.metadata.uid.as_deref() != Some(&*claim.uid) {
+        if !claim.uid.is_empty() && there.metadata.uid.as_deref() != Some(&*claim.uid) {
             return Ok(Some(there));
         }
-        let Some(patch) = back(&there, pod) else { return Ok(Some(there)) };
+        let Some(patch) = back(&there, pod) else {
+            return if is_deleted { delete(client, &path, &there).await } else { Ok(Some(there)) };
+        };
         match write(client, &path, &patch).await {
             Ok(_) => {}
             Err(error) if error.code() == Some(404) => return Ok(None),
             Err(error) if error.code() == Some(409) && conflicts < CONFLICTS_MAX => conflicts += 1,
             Err(error) => return Err(error),
         }
+    }
+}
+
+async fn delete(
+    client: &Client,
+    path: &str,
+    claim: &ResourceClaim,
+) -> Result<Option<ResourceClaim>, CallError> {
+    let options = json!({ "preconditions": { "uid": claim.metadata.uid } });
+    match repeat(client, "DELETE", path, "application/json", &options).await {
+        Err(error) if !matches!(error.code(), Some(404 | 409)) => Err(error),
+        _ => Ok(None),
     }
 }
 
@@ -87,8 +117,9 @@ pub(super) fn answer(
     let (namespace, name) = (claim.namespace.to_string(), claim.name.to_string());
     let trouble =
         result.as_ref().err().map(|error| format!("claim {namespace}/{name} is not given back: {error}"));
+    let is_gone = matches!(result, Ok(None));
     let claim = result.ok().flatten().map(Box::new);
-    (Event::Device(DeviceEvent::Released { namespace, name, claim }), trouble)
+    (Event::Device(DeviceEvent::Released { namespace, name, claim, is_gone }), trouble)
 }
 
 /// A write to a claim or to its status.
@@ -100,8 +131,11 @@ struct Patch {
 
 /// What is to be written next so that a pod has its claim; nothing where it has.
 fn next(claim: &ResourceClaim, wanted: &Reservation) -> Result<Option<Patch>, String> {
-    let uid = |claim: &ResourceClaim| claim.metadata.uid.clone();
-    if uid(claim) != uid(&wanted.claim) {
+    let is_it = match &wanted.claim.metadata.uid {
+        Some(uid) => claim.metadata.uid.as_ref() == Some(uid),
+        None => claim.metadata.owner_references == wanted.claim.metadata.owner_references,
+    };
+    if !is_it {
         return Err("another claim has its name by now".to_owned());
     }
     if claim.metadata.deletion_timestamp.is_some() {
@@ -222,8 +256,12 @@ fn name_of(claim: &ResourceClaim) -> String {
     claim.metadata.name.clone().unwrap_or_default()
 }
 
+fn path_of_all(namespace: &str) -> String {
+    format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")
+}
+
 fn path_of(namespace: &str, name: &str) -> String {
-    format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
+    format!("{}/{name}", path_of_all(namespace))
 }
 
 #[cfg(test)]
@@ -302,6 +340,18 @@ mod tests {
         assert!(next(&another, &wanted).unwrap_err().contains("another claim"));
         let going = claim(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
         assert!(next(&going, &wanted).unwrap_err().contains("deleted"));
+    }
+
+    /// Its number is not known before it is made, and may never be told where the answer was lost.
+    #[test]
+    fn a_claim_that_was_made_is_known_by_its_owner() {
+        let owner = |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": true}]);
+        let made = |uid: &str| claim(&json!({"metadata": {"ownerReferences": owner(uid)}}));
+        let mut asked = made("uid-a");
+        asked.metadata.uid = None;
+        let wanted = Reservation { claim: Arc::new(asked), ..wanted("a") };
+        assert!(next(&made("uid-a"), &wanted).unwrap().is_some());
+        assert!(next(&made("uid-b"), &wanted).unwrap_err().contains("another claim"));
     }
 
     #[test]

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodResourceClaimStatus;
 use k8s_openapi::api::resource::v1::{
-    DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
+    DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec,
+    ResourceClaimStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ring::digest::{SHA256, digest};
 
 use super::super::sets::Condition;
-use crate::api::{Pod, PodSpec};
+use crate::api::{Node, Pod, PodSpec};
+use crate::dra::{ExtendedAsk, Inventory};
 
 /// A claim of a pod, as its specification and its status say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,12 @@ pub(crate) enum Source {
         template: Arc<str>,
         claim: Option<Arc<str>>,
     },
+    /// Extended resources, for which one is made where the node serves them by claims.
+    Extended {
+        ask: Arc<ExtendedAsk>,
+        /// The status of the pod names one.
+        is_told: bool,
+    },
     /// A kind that is not known here.
     Unknown,
 }
@@ -37,6 +45,11 @@ impl Used {
     /// The claims of a pod; without those of which its status says that it needs none.
     pub(crate) fn of(pod: &Pod) -> Box<[Self]> {
         Self::read(&pod.spec, &pod.status.resource_claim_statuses)
+    }
+
+    /// What a pod asks for as extended resources.
+    pub(crate) fn extended(ask: &Arc<ExtendedAsk>, is_told: bool) -> Self {
+        Self { name: "extended-resources".into(), of: Source::Extended { ask: Arc::clone(ask), is_told } }
     }
 
     /// The claims of pods that will be made from a template.
@@ -67,7 +80,7 @@ impl Used {
     pub(crate) const fn object(&self) -> Option<&Arc<str>> {
         match &self.of {
             Source::Named(name) | Source::Made { claim: Some(name), .. } => Some(name),
-            Source::Made { claim: None, .. } | Source::Unknown => None,
+            Source::Made { claim: None, .. } | Source::Extended { .. } | Source::Unknown => None,
         }
     }
 }
@@ -80,6 +93,11 @@ pub(crate) struct Asked {
     pub(crate) asks: Vec<ResourceClaim>,
     /// Claims that are allocated: the pod goes where their devices are reached.
     pub(crate) pins: Vec<Arc<ResourceClaim>>,
+    /// What no claim asks for that is there: device plugins serve it, or one claim more.
+    pub(crate) extended: Option<Arc<ExtendedAsk>>,
+    /// Claims by name that are not allocated, as the pod calls them and as they are called: others may share them.
+    pub(crate) shared: Vec<(Box<str>, Arc<str>)>,
+    namespace: Box<str>,
 }
 
 impl Asked {
@@ -88,6 +106,7 @@ impl Asked {
         namespace: &str,
         asks: &[(&str, &ResourceClaimSpec)],
         pins: Vec<Arc<ResourceClaim>>,
+        extended: Option<Arc<ExtendedAsk>>,
     ) -> Self {
         let asks: Vec<ResourceClaim> = asks
             .iter()
@@ -97,7 +116,23 @@ impl Asked {
                 ResourceClaim { metadata, spec: (*spec).clone(), status: None }
             })
             .collect();
-        Self { condition: condition(&asks, &pins), asks, pins }
+        let condition = condition(&asks, &pins, extended.as_deref());
+        Self { condition, asks, pins, extended, shared: Vec::new(), namespace: namespace.into() }
+    }
+
+    /// Whether any node will do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asks.is_empty() && self.pins.is_empty() && self.extended.is_none()
+    }
+
+    /// The claims that are to be allocated on a node.
+    ///
+    /// # Errors
+    /// Why the node cannot serve it, whatever is free.
+    pub(crate) fn on(&self, inventory: &Inventory, node: &Node) -> Result<Vec<ResourceClaim>, String> {
+        let more = self.extended.as_ref().map(|ask| ask.claim(inventory, node)).transpose()?.flatten();
+        let more = more.map(|claim| claim.made_for(&self.namespace, "", "", "extended-resources"));
+        Ok(self.asks.iter().cloned().chain(more).collect())
     }
 
     /// Whether it asks for whole devices by their class and number, and for nothing else.
@@ -127,12 +162,19 @@ fn is_plain(spec: &ResourceClaimSpec) -> bool {
 }
 
 /// What people read, and what tells different asks apart.
-fn condition(asks: &[ResourceClaim], pins: &[Arc<ResourceClaim>]) -> Condition {
+fn condition(
+    asks: &[ResourceClaim],
+    pins: &[Arc<ResourceClaim>],
+    extended: Option<&ExtendedAsk>,
+) -> Condition {
     let name = |claim: &ResourceClaim| claim.metadata.name.clone().unwrap_or_default();
     let words =
         asks.iter().map(|claim| format!("devices for claim {}: {}", name(claim), summary(&claim.spec)));
     let there = pins.iter().map(|claim| format!("the devices of claim {}", name(claim)));
-    let text: Vec<String> = words.chain(there).collect();
+    let totals = extended.map(ExtendedAsk::totals).unwrap_or_default();
+    let resources =
+        totals.iter().map(|(resource, count)| format!("{count} of {resource} by a device plugin or a claim"));
+    let text: Vec<String> = words.chain(there).chain(resources).collect();
     let text = text.join(", ");
     if pins.is_empty() && asks.iter().all(|claim| is_plain(&claim.spec)) {
         return text.into();
@@ -174,10 +216,14 @@ pub(crate) const fn is_allocated(claim: &ResourceClaim) -> bool {
     matches!(&claim.status, Some(ResourceClaimStatus { allocation: Some(_), .. }))
 }
 
-/// The pods that a claim is reserved for, by UID; other users than pods by theirs.
+/// What a claim is reserved for, most often pods.
+pub(crate) fn users(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
+    claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default()
+}
+
+/// The same by UID.
 pub(crate) fn reserved_for(claim: &ResourceClaim) -> impl Iterator<Item = &str> {
-    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
-    users.iter().map(|user| user.uid.as_str())
+    users(claim).iter().map(|user| user.uid.as_str())
 }
 
 /// The pod that a claim was made for from a template.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use phalanx_model::{DeviceMask, NodeName};
 
+use super::super::machines;
 use super::super::pods::PodRef;
 use super::super::{Call, Reservation, Step};
 use super::ask::{hex, is_allocated, reserved_for};
+use super::extended::by_plugin;
 use super::shapes::devices_of;
-use super::{Claim, ClaimBook, Condition, Path, Used};
+use super::{Claim, ClaimBook, Condition, Path, Source, Used, Waits, is_idle};
 use crate::api;
-use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_reached_by};
+use crate::dra::{DeviceId, Nodes, TRIED_MAX, is_extended, is_reached_by};
 use crate::gang::GangKey;
 
 /// What a pod of ours has by its claims.
@@ -49,7 +51,7 @@ pub(crate) struct Prepared {
 /// Why a pod cannot be bound.
 #[derive(Debug)]
 pub(crate) enum Unprepared {
-    /// Claims are being made, or given back.
+    /// Claims are being made, given back, or deleted.
     Waits,
     /// Its claims cannot be given on its node.
     Impossible(String),
@@ -72,7 +74,7 @@ impl ClaimBook {
         calls: &mut Vec<Call>,
     ) -> Result<Prepared, Unprepared> {
         let mut paths: Vec<Path> = Vec::new();
-        for one in used {
+        for one in used.iter().filter(|one| !matches!(one.of, Source::Extended { .. })) {
             // A pod that has just come in the place of another may have claims that are not made yet.
             let there = one.object().map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
             let path = there.filter(|path| self.claims.contains_key(path)).ok_or(Unprepared::Waits)?;
@@ -83,7 +85,7 @@ impl ClaimBook {
         let (mut claims, mut joined, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for path in paths {
             let Some(claim) = self.claims.get_mut(&path) else { continue };
-            if claim.is_releasing {
+            if claim.is_releasing() {
                 return Err(Unprepared::Waits);
             }
             let is_ours = super::is_ask(claim, &pod.uid);
@@ -99,12 +101,34 @@ impl ClaimBook {
             }
             if is_ours { claims.push(path) } else { joined.push(path) }
         }
-        self.allocate(&open, pod, node, place).map_err(|why| match self.is_leaving(name) {
-            true => Unprepared::Waits,
-            false => Unprepared::Short(why),
-        })?;
-        let steps = claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
-        let devices = self.mask(&claims, node);
+        let extended = used.iter().find_map(|one| match &one.of {
+            Source::Extended { ask, is_told } => Some((ask, *is_told)),
+            _ => None,
+        });
+        let served = extended.map(|(ask, _)| self.serve(ask, pod, node, calls)).transpose()?;
+        let made = served.as_ref().and_then(|served| served.claim.as_ref());
+        if let Some(path) = made {
+            if !self.is_allocated(path) {
+                open.push(path.clone());
+            }
+            claims.push(path.clone());
+        }
+        let allocated = self.allocate(&open, pod, node, place);
+        if let Err(why) = allocated {
+            if let Some(path) = made.filter(|_| served.as_ref().is_some_and(|served| served.is_new)) {
+                self.claims.remove(path);
+            }
+            return Err(match self.is_leaving(name) {
+                true => Unprepared::Waits,
+                false => Unprepared::Short(why),
+            });
+        }
+        let mut steps: Vec<Step> =
+            claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
+        steps.extend(served.zip(extended).and_then(|(served, (_, is_told))| served.step(pod, is_told)));
+        let held = self.mask(&claims, node);
+        let plugged = extended.map_or(0, |(ask, _)| by_plugin(ask, node, machines::is_device)) as usize;
+        let devices = held.union(place.minus(held).iter().take(plugged).collect());
         let given = Given {
             condition: Arc::clone(condition),
             node: name.clone(),
@@ -133,9 +157,9 @@ impl ClaimBook {
         condition: &Condition,
         node: &NodeName,
     ) {
-        let objects = used.iter().filter_map(Used::object);
-        let paths = objects.map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
-        let (claims, joined) = paths
+        let (claims, joined) = self
+            .paths_of(pod, used)
+            .into_iter()
             .filter(|path| self.claims.contains_key(path))
             .partition(|path| self.claims.get(path).is_some_and(|claim| super::is_ask(claim, &pod.uid)));
         let (condition, node, pod) = (Arc::clone(condition), node.clone(), pod.clone());
@@ -170,28 +194,49 @@ impl ClaimBook {
             let left = left(&given.pod);
             for path in given.claims.iter().chain(&given.joined) {
                 let Some(mut claim) = self.claims.remove(path) else { continue };
-                if given.is_sent && left == Left::Waiting && !claim.is_releasing {
+                if given.is_sent && left == Left::Waiting {
                     release(&mut claim, path, &given.pod, calls);
                 }
                 if left == Left::Nothing && is_allocated(&claim.seen) && given.claims.contains(path) {
                     self.leaving.insert(path.clone());
                 }
                 claim.decided = None;
-                self.hold_and_review(path, Some(claim));
+                // One that may have been made goes once the API server has said what became of it.
+                let is_there = !claim.is_to_be_made() || claim.is_releasing();
+                if !is_there {
+                    self.leaving.remove(path);
+                }
+                self.hold_and_review(path, is_there.then_some(claim));
             }
         }
     }
 
-    /// A pod waits for a place, and has what an earlier start or an earlier scheduler gave it: that goes back first.
-    pub(crate) fn release_idle(&mut self, pod: &PodRef, used: &[Used], calls: &mut Vec<Call>) {
-        for object in used.iter().filter_map(Used::object) {
-            let path = (Arc::clone(&pod.namespace), Arc::clone(object));
+    /// A pod waits for a place, and has what an earlier start or an earlier scheduler gave it, or it and others of its gang:
+    /// that goes back first.
+    pub(crate) fn release_idle(
+        &mut self,
+        pod: &PodRef,
+        used: &[Used],
+        waits: &Waits<'_>,
+        calls: &mut Vec<Call>,
+    ) {
+        for path in self.paths_of(pod, used) {
             let Some(claim) = self.claims.get_mut(&path) else { continue };
-            if claim.decided.is_none() && !claim.is_releasing && is_reserved_for_alone(&claim.seen, &pod.uid)
-            {
+            let is_of_pod = is_extended(&claim.seen) && !claim.is_releasing();
+            let is_its = reserved_for(&claim.seen).any(|uid| *uid == *pod.uid) && is_idle(claim, waits);
+            if claim.decided.is_none() && (is_of_pod || is_its) {
                 release(claim, &path, pod, calls);
             }
         }
+    }
+
+    /// The objects that a pod uses, those that were made for its extended resources among them.
+    fn paths_of(&self, pod: &PodRef, used: &[Used]) -> Vec<Path> {
+        let objects = used.iter().filter_map(Used::object);
+        let objects = objects.map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
+        let is_extended = used.iter().any(|one| matches!(one.of, Source::Extended { .. }));
+        let made = if is_extended { self.extended_of(pod) } else { Vec::new() };
+        objects.chain(made).collect()
     }
 
     /// A node did not serve an ask as expected: nobody is sent there until something changes.
@@ -241,7 +286,7 @@ impl ClaimBook {
 
     /// Whether claims on their way back hold something on a node.
     fn is_leaving(&self, node: &NodeName) -> bool {
-        let goes = |path: &Path| self.claims.get(path).is_some_and(|claim| claim.is_releasing);
+        let goes = |path: &Path| self.claims.get(path).is_some_and(Claim::is_releasing);
         let leaving = self.leaving.iter().chain(self.claims.keys().filter(|path| goes(path)));
         let mut nodes = leaving.map(|path| self.inventory.nodes_of_claim(&path.0, &path.1));
         nodes.any(|nodes| match nodes {
@@ -290,12 +335,14 @@ fn is_reserved_for_alone(claim: &ResourceClaim, uid: &str) -> bool {
     is_allocated(claim) && users.peek().is_some() && users.all(|user| user == uid)
 }
 
-fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut Vec<Call>) {
-    claim.is_releasing = true;
+/// Gives back what a pod has of a claim. One that was made for its extended resources is deleted.
+pub(super) fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut Vec<Call>) {
+    claim.releasing += 1;
     let uid = claim.seen.metadata.uid.as_deref().unwrap_or_default().into();
     calls.push(Call::Release {
         claim: PodRef { namespace: Arc::clone(&path.0), name: Arc::clone(&path.1), uid },
         pod: pod.clone(),
+        is_deleted: is_extended(&claim.seen),
     });
 }
 

@@ -13,18 +13,23 @@
 //! | `ask` | what a pod's claims ask for, equal for equal pods |
 //! | `shapes` | which nodes can serve an ask |
 //! | `give` | claims at the start of a gang, and at its end |
+//! | `extended` | claims that are made for extended resources |
+//! | `shared` | claims that several pods of a gang have together |
 //! | `published` | what a node has for the engine |
 
 mod ask;
+mod extended;
 mod give;
 mod published;
 mod shapes;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{
-    DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
+    DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec, ResourceClaimTemplate,
+    ResourceSlice,
 };
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use phalanx_model::{NodeName, ResourceName, Timestamp};
@@ -38,6 +43,7 @@ pub(crate) use ask::hex;
 pub(crate) use ask::{Asked, Source, Used};
 pub(crate) use give::{Given, Left, Prepared, Unprepared, consumer};
 pub(crate) use published::{Inside, Published};
+pub(crate) use shared::Shared;
 
 use shapes::Shape;
 
@@ -46,6 +52,9 @@ const IDLE_SHAPES_MAX: usize = 256;
 
 /// More pods of one ask on one node are not counted.
 pub(crate) const COUNTED_MAX: u64 = 64;
+
+/// Whether a user of a claim is a pod of the gang, and has no node.
+pub(crate) type Waits<'w> = dyn Fn(&ResourceClaimConsumerReference) -> bool + 'w;
 
 /// Something that a watch told of devices.
 #[derive(Clone, Debug)]
@@ -66,11 +75,12 @@ pub enum DeviceEvent {
         namespace: String,
         name: String,
     },
-    /// A claim was given back, and is so now; or that came to nothing.
+    /// A claim was given back, and is so now or is no more; or that came to nothing.
     Released {
         namespace: String,
         name: String,
         claim: Option<Box<ResourceClaim>>,
+        is_gone: bool,
     },
 }
 
@@ -101,9 +111,9 @@ pub(crate) struct ClaimBook {
     /// Asks that other nodes can serve than was told.
     reviewed: BTreeSet<Condition>,
     is_news: bool,
-    /// Resources of device plugins that pods ask for, and whether nodes offer others than before.
-    offers: BTreeMap<Condition, Box<str>>,
-    are_offers_stale: bool,
+    /// When these books began, and how many claims they made for extended resources.
+    begun: Option<Timestamp>,
+    made: u64,
 }
 
 /// A claim that exists.
@@ -112,13 +122,34 @@ struct Claim {
     seen: Arc<ResourceClaim>,
     /// As it will be: a start of ours was given its devices, and the API server has not said so yet.
     decided: Option<Arc<ResourceClaim>>,
-    /// It is being given back.
-    is_releasing: bool,
+    /// For how many pods it is being given back.
+    releasing: u32,
     /// The pod that it is to be allocated with, of several that share it.
     carrier: Option<(GangKey, Arc<str>)>,
 }
 
 impl Claim {
+    const fn new(seen: Arc<ResourceClaim>) -> Self {
+        Self { seen, decided: None, releasing: 0, carrier: None }
+    }
+
+    /// It is made with a binding, and the API server has not shown it yet.
+    fn is_to_be_made(&self) -> bool {
+        self.seen.metadata.uid.is_none()
+    }
+
+    /// Whether this is what the API server shows by its name now.
+    fn is_seen_as(&self, seen: &ResourceClaim) -> bool {
+        match self.is_to_be_made() {
+            true => ask::made_for(&self.seen) == ask::made_for(seen),
+            false => self.seen.metadata.uid == seen.metadata.uid,
+        }
+    }
+
+    fn is_releasing(&self) -> bool {
+        self.releasing > 0
+    }
+
     fn now(&self) -> &Arc<ResourceClaim> {
         self.decided.as_ref().unwrap_or(&self.seen)
     }
@@ -181,10 +212,15 @@ impl ClaimBook {
             DeviceEvent::TemplateGone { namespace, name } => {
                 self.templates.remove(&(namespace.into(), name.into()));
             }
-            DeviceEvent::Released { namespace, name, claim } => {
+            DeviceEvent::Released { namespace, name, claim, is_gone } => {
                 let path: Path = (namespace.into(), name.into());
-                if let Some(known) = self.claims.get_mut(&path) {
-                    known.is_releasing = false;
+                let known = self.claims.get_mut(&path);
+                if is_gone && known.as_ref().is_some_and(|known| known.is_to_be_made()) {
+                    return Some(self.lose(&path.0, &path.1));
+                }
+                // What is gone goes on being so until the watch says it.
+                if let Some(known) = known.filter(|_| !is_gone) {
+                    known.releasing = known.releasing.saturating_sub(1);
                 }
                 if let Some(claim) = claim {
                     self.see(*claim);
@@ -217,25 +253,6 @@ impl ClaimBook {
         !self.inventory.is_empty()
     }
 
-    /// The condition that a node offers a resource.
-    pub(crate) fn offer(&mut self, resource: &str) -> Condition {
-        let condition: Condition = format!("offers {resource}").into();
-        self.offers.entry(Arc::clone(&condition)).or_insert_with(|| resource.into());
-        condition
-    }
-
-    pub(crate) fn offers_moved(&mut self) {
-        self.are_offers_stale |= !self.offers.is_empty();
-    }
-
-    /// The conditions of resources, where nodes offer others than the last time.
-    pub(crate) fn stale_offers(&mut self) -> Vec<(Condition, Box<str>)> {
-        match std::mem::take(&mut self.are_offers_stale) {
-            true => self.offers.iter().map(|(condition, of)| (Arc::clone(condition), of.clone())).collect(),
-            false => Vec::new(),
-        }
-    }
-
     /// A gang has a pod with these claims.
     pub(crate) fn uses(&mut self, key: &GangKey, claims: &[Used]) {
         for name in claims.iter().filter_map(Used::object) {
@@ -265,12 +282,19 @@ impl ClaimBook {
         pod: &Arc<str>,
         uid: &str,
         used: &[Used],
+        waits: &Waits<'_>,
     ) -> Result<Asked, String> {
         let mut asks = Vec::new();
         let mut pins = Vec::new();
+        let mut shared = Vec::new();
+        let mut extended = None;
         for one in used {
             let Used { name, of } = one;
             let object = match of {
+                Source::Extended { ask, .. } => {
+                    extended = Some(Arc::clone(ask));
+                    continue;
+                }
                 Source::Named(object) | Source::Made { claim: Some(object), .. } => object,
                 Source::Made { claim: None, template } => {
                     return Err(format!("claim {name}: it is not made from template {template} yet"));
@@ -291,19 +315,16 @@ impl ClaimBook {
             if matches!(of, Source::Made { .. }) && ask::made_for(&claim.seen) != Some(uid) {
                 return Err(format!("claim {name}: ResourceClaim {object} was not made for this pod"));
             }
-            if !is_ask(claim, uid) {
+            if !is_ask(claim, uid) && !is_idle(claim, waits) {
                 pins.push(Arc::clone(claim.now()));
                 continue;
             }
             if matches!(of, Source::Named(_)) {
                 let own = (key.clone(), Arc::clone(pod));
+                shared.push((name.clone(), Arc::clone(object)));
                 match &claim.carrier {
-                    Some(carrier) if *carrier != own && carrier.0 == *key => {
-                        let (_, with) = carrier;
-                        return Err(format!(
-                            "not supported: claim {name}: pods {pod} and {with} of one gang share ResourceClaim {object}, which is not allocated"
-                        ));
-                    }
+                    // Its devices are counted once.
+                    Some(carrier) if *carrier != own && carrier.0 == *key => continue,
                     Some((_, with)) if claim.carrier.as_ref() != Some(&own) => {
                         return Err(format!(
                             "claim {name}: ResourceClaim {object} is allocated with pod {with} first"
@@ -316,7 +337,9 @@ impl ClaimBook {
         }
         let specs: Vec<(&str, &ResourceClaimSpec)> =
             asks.iter().map(|(name, claim)| (*name, &claim.spec)).collect();
-        Ok(Asked::of(&key.namespace, &specs, pins))
+        let mut asked = Asked::of(&key.namespace, &specs, pins, extended);
+        asked.shared = shared;
+        Ok(asked)
     }
 
     /// What a pod will ask for that is not there yet.
@@ -325,9 +348,19 @@ impl ClaimBook {
     /// What cannot be known before it is.
     pub(crate) fn asked_by_template(&self, namespace: &Arc<str>, used: &[Used]) -> Result<Asked, String> {
         let mut asks = Vec::new();
+        let mut extended = None;
         for Used { name, of } in used {
-            let Source::Made { template, .. } = of else {
-                return Err(format!("not supported: claim {name}: pods that are made later share a claim"));
+            let template = match of {
+                Source::Made { template, .. } => template,
+                Source::Extended { ask, .. } => {
+                    extended = Some(Arc::clone(ask));
+                    continue;
+                }
+                Source::Named(_) | Source::Unknown => {
+                    return Err(format!(
+                        "not supported: claim {name}: pods that are made later share a claim"
+                    ));
+                }
             };
             let path = (Arc::clone(namespace), Arc::clone(template));
             let spec = self.templates.get(&path);
@@ -335,7 +368,16 @@ impl ClaimBook {
                 spec.ok_or_else(|| format!("claim {name}: ResourceClaimTemplate {template} is not there"))?;
             asks.push((&**name, spec));
         }
-        Ok(Asked::of(namespace, &asks, Vec::new()))
+        Ok(Asked::of(namespace, &asks, Vec::new(), extended))
+    }
+
+    /// Whether a pod is the one that a claim is allocated with, of those that share it.
+    pub(crate) fn carries(&self, key: &GangKey, pod: &str, used: &[Used]) -> bool {
+        let mut claims = used
+            .iter()
+            .filter_map(Used::object)
+            .filter_map(|object| self.claims.get(&(Arc::clone(&key.namespace), Arc::clone(object))));
+        claims.any(|claim| claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod))
     }
 
     /// Pods that share a claim with one that is not there any more need not wait for it.
@@ -378,6 +420,7 @@ impl ClaimBook {
         nodes: &NodeBook,
         is_wanted: impl Fn(&Condition) -> bool,
     ) -> Refreshed {
+        self.begun.get_or_insert(now);
         let stale: BTreeSet<NodeName> = match std::mem::take(&mut self.are_all_stale) {
             true => nodes.iter().map(|(name, _)| name.clone()).collect(),
             false => std::mem::take(&mut self.stale),
@@ -446,14 +489,14 @@ impl ClaimBook {
         let path = (of(&claim.metadata.namespace), of(&claim.metadata.name));
         let seen = Arc::new(claim);
         let known = self.claims.remove(&path);
-        let same = known.filter(|known| known.seen.metadata.uid == seen.metadata.uid);
+        let same = known.filter(|known| known.is_seen_as(&seen));
         let claim = match same {
             // What was decided is on its way until the API server shows it.
             Some(known) => {
                 let decided = known.decided.filter(|_| !ask::is_allocated(&seen));
                 Claim { seen, decided, ..known }
             }
-            None => Claim { seen, decided: None, is_releasing: false, carrier: None },
+            None => Claim::new(seen),
         };
         if !ask::is_allocated(claim.now()) {
             self.leaving.remove(&path);
@@ -514,6 +557,12 @@ impl ClaimBook {
             }
         }
     }
+}
+
+/// Whether a claim is reserved for pods of one gang alone that wait: it goes back before they start.
+fn is_idle(claim: &Claim, waits: &Waits<'_>) -> bool {
+    let users = ask::users(claim.now());
+    claim.decided.is_none() && ask::is_allocated(&claim.seen) && !users.is_empty() && users.iter().all(waits)
 }
 
 /// Whether a pod is the one that a claim is allocated for: nobody has it, or this pod first.

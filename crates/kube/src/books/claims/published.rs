@@ -93,7 +93,10 @@ impl ClaimBook {
     /// How many more pods of an ask a node can serve now, up to `most`.
     fn room(&mut self, condition: &super::Condition, node: &api::Node, most: u64) -> u64 {
         let Some(shape) = self.shapes.get(condition) else { return 0 };
-        let asks = shape.asked.asks.clone();
+        let Ok(asks) = shape.asked.on(&self.inventory, node) else { return 0 };
+        if asks.is_empty() {
+            return most;
+        }
         let claims: Vec<_> = asks.iter().collect();
         let mut held = Vec::new();
         let mut count = 0;

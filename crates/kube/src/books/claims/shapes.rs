@@ -6,7 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use phalanx_model::{NodeName, ResourceName, Timestamp};
 
+use super::super::machines;
 use super::ask::{Asked, hex};
+use super::extended::by_plugin;
 use crate::api;
 use crate::dra::{DeviceId, Inventory, is_reached_by};
 
@@ -22,7 +24,7 @@ const REASONS_MAX: usize = 3;
 /// An ask that pods have, on all nodes.
 pub(crate) struct Shape {
     pub(crate) asked: Asked,
-    /// Whole accelerators of a node that one pod takes.
+    /// Whole accelerators of a node that one pod takes, by claims or from device plugins.
     pub(crate) devices: u32,
     /// Where counting accelerators is not enough: how many more pods fit is counted under this name.
     pub(crate) counted: Option<ResourceName>,
@@ -137,17 +139,22 @@ fn fit(asked: &Asked, inventory: &Inventory, node: &api::Node) -> Result<Fit, Ar
         let name = pin.metadata.name.as_deref().unwrap_or_default();
         return Err(format!("claim {name} is allocated, and its devices are not reached from here").into());
     }
-    if asked.asks.is_empty() {
-        return Ok(Fit { devices: 0, is_exact: true });
+    let offered = asked.extended.as_ref().map_or(0, |ask| by_plugin(ask, node, machines::is_device));
+    let claims = asked.on(inventory, node)?;
+    if claims.is_empty() {
+        return Ok(Fit { devices: offered, is_exact: true });
     }
-    let claims: Vec<&ResourceClaim> = asked.asks.iter().collect();
+    let claims: Vec<&ResourceClaim> = claims.iter().collect();
     let given =
         inventory.could_allocate(&claims, node, TRIED_MAX).map_err(|why| Arc::from(why.to_string()))?;
     let accelerators = inventory.accelerators(node);
-    let taken = given.iter().flat_map(devices_of);
-    let taken = taken.filter(|id| accelerators.iter().any(|device| device.id == *id)).count();
-    let is_exact = asked.is_plain() && inventory.selects_all(&claims, node, &accelerators).unwrap_or(false);
-    Ok(Fit { devices: u32::try_from(taken).unwrap_or(u32::MAX), is_exact })
+    let given: Vec<DeviceId> = given.iter().flat_map(devices_of).collect();
+    let taken = given.iter().filter(|id| accelerators.iter().any(|device| device.id == **id)).count();
+    let is_exact = asked.is_plain()
+        && taken == given.len()
+        && inventory.selects_all(&claims, node, &accelerators).unwrap_or(false);
+    let devices = u32::try_from(taken).unwrap_or(u32::MAX).saturating_add(offered);
+    Ok(Fit { devices, is_exact })
 }
 
 /// The devices of an allocation; without those that are only looked at by an administrator.

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use super::super::{Books, Call, Event, Options, Reservation, Step, Unbound};
 use super::{COUNTED_MAX, DeviceEvent};
 
+mod extended;
+mod shared;
+
 const NOW: Timestamp = Timestamp(1_000);
 const DRIVER: &str = "gpu.example.com";
 
@@ -56,6 +59,24 @@ fn with_class(books: &mut Books) {
     let selector = json!({ "cel": { "expression": format!("device.driver == '{DRIVER}'") } });
     let class = json!({ "metadata": { "name": "gpu" }, "spec": { "selectors": [selector] } });
     tell(books, DeviceEvent::Class(object(class)));
+}
+
+/// Nodes without a device plugin, and the class of their GPUs.
+fn cluster(nodes: &[&str]) -> Books {
+    let mut books = books();
+    with_class(&mut books);
+    for name in nodes {
+        with_node(&mut books, name, "0");
+    }
+    books
+}
+
+/// Pods that ask for so many GPUs each by a claim that was made for them.
+fn with_pods(books: &mut Books, names: &[&str], count: u32, color: Option<&str>) {
+    for name in names {
+        tell(books, claim(&format!("{name}-c"), count, color, Some(name), json!({})));
+        books.observe(NOW, pod(name, json!({})));
+    }
 }
 
 /// A claim made for a pod, or one by itself.
@@ -186,13 +207,8 @@ fn published_devices_are_those_of_the_machine_and_counted_once() {
 
 #[test]
 fn a_pod_gets_the_devices_of_its_place_and_nobody_else_does() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
-    for name in ["x", "y"] {
-        tell(&mut books, claim(&format!("{name}-c"), 4, None, Some(name), json!({})));
-        books.observe(NOW, pod(name, json!({})));
-    }
+    let mut books = cluster(&["a"]);
+    with_pods(&mut books, &["x", "y"], 4, None);
     let facts = books.begin(NOW);
     let jobs = jobs(&facts);
     let needs = &jobs[0].gangs[0].needs;
@@ -220,11 +236,8 @@ fn a_pod_gets_the_devices_of_its_place_and_nobody_else_does() {
 
 #[test]
 fn a_gang_whose_claims_do_not_fit_is_taken_back_before_anything_is_bound() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
-    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
-    books.observe(NOW, pod("x", json!({})));
+    let mut books = cluster(&["a"]);
+    with_pods(&mut books, &["x"], 4, None);
     let facts = books.begin(NOW);
     let job = jobs(&facts)[0].id;
     // Another scheduler was faster, and the engine does not know yet.
@@ -255,11 +268,8 @@ fn a_gang_whose_claims_do_not_fit_is_taken_back_before_anything_is_bound() {
 
 #[test]
 fn what_was_given_for_nothing_goes_back_and_is_free_when_it_has() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
-    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
-    books.observe(NOW, pod("x", json!({})));
+    let mut books = cluster(&["a"]);
+    with_pods(&mut books, &["x"], 4, None);
     let facts = books.begin(NOW);
     let job = jobs(&facts)[0].id;
     start(&mut books, job, 1, &[("a", "0-3")]);
@@ -278,7 +288,12 @@ fn what_was_given_for_nothing_goes_back_and_is_free_when_it_has() {
     start(&mut books, job, 2, &[("a", "4-7")]);
     assert_eq!(bound(&books.calls()), []);
     let DeviceEvent::Claim(now) = claim("x-c", 4, None, Some("x"), json!({})) else { unreachable!() };
-    let back = DeviceEvent::Released { namespace: "default".into(), name: "x-c".into(), claim: Some(now) };
+    let back = DeviceEvent::Released {
+        namespace: "default".into(),
+        name: "x-c".into(),
+        claim: Some(now),
+        is_gone: false,
+    };
     tell(&mut books, back);
     let calls = books.calls();
     assert_eq!(&*bound(&calls)[0].1, "4-7");
@@ -286,9 +301,7 @@ fn what_was_given_for_nothing_goes_back_and_is_free_when_it_has() {
 
 #[test]
 fn what_an_earlier_scheduler_gave_and_did_not_bind_goes_back() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
+    let mut books = cluster(&["a"]);
     tell(&mut books, claim("x-c", 8, None, Some("x"), allocated("a", &[0, 1, 2, 3, 4, 5, 6, 7], &["x"])));
     books.observe(NOW, pod("x", json!({})));
     let facts = books.begin(NOW);
@@ -299,11 +312,8 @@ fn what_an_earlier_scheduler_gave_and_did_not_bind_goes_back() {
 
 #[test]
 fn claims_that_are_not_made_yet_are_waited_for_at_a_start() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
-    tell(&mut books, claim("x-c", 4, None, Some("x"), json!({})));
-    books.observe(NOW, pod("x", json!({})));
+    let mut books = cluster(&["a"]);
+    with_pods(&mut books, &["x"], 4, None);
     let facts = books.begin(NOW);
     tell(&mut books, DeviceEvent::ClaimGone { namespace: "default".into(), name: "x-c".into() });
     start(&mut books, jobs(&facts)[0].id, 1, &[("a", "0-3")]);
@@ -314,13 +324,8 @@ fn claims_that_are_not_made_yet_are_waited_for_at_a_start() {
 
 #[test]
 fn devices_of_pods_that_are_gone_are_waited_for_at_a_start() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
-    for name in ["x", "y"] {
-        tell(&mut books, claim(&format!("{name}-c"), 8, None, Some(name), json!({})));
-        books.observe(NOW, pod(name, json!({})));
-    }
+    let mut books = cluster(&["a"]);
+    with_pods(&mut books, &["x", "y"], 8, None);
     let facts = books.begin(NOW);
     let jobs = jobs(&facts);
     start(&mut books, jobs[0].id, 1, &[("a", "0-7")]);
@@ -339,13 +344,8 @@ fn devices_of_pods_that_are_gone_are_waited_for_at_a_start() {
 
 #[test]
 fn selected_devices_are_counted_by_themselves() {
-    let mut books = books();
-    with_class(&mut books);
-    with_node(&mut books, "a", "0");
-    for name in ["x", "y"] {
-        tell(&mut books, claim(&format!("{name}-c"), 3, Some("blue"), Some(name), json!({})));
-        books.observe(NOW, pod(name, json!({})));
-    }
+    let mut books = cluster(&["a"]);
+    with_pods(&mut books, &["x", "y"], 3, Some("blue"));
     let facts = books.begin(NOW);
     let jobs = jobs(&facts);
     let needs = &jobs[0].gangs[0].needs;
@@ -369,11 +369,7 @@ fn selected_devices_are_counted_by_themselves() {
 #[test]
 fn a_claim_is_allocated_with_one_pod_and_the_others_follow() {
     let shared = json!({ "resourceClaims": [{ "name": "gpus", "resourceClaimName": "s" }] });
-    let mut books = books();
-    with_class(&mut books);
-    for name in ["a", "b"] {
-        with_node(&mut books, name, "0");
-    }
+    let mut books = cluster(&["a", "b"]);
     tell(&mut books, claim("s", 2, None, None, json!({})));
     for name in ["x", "y"] {
         books.observe(NOW, pod(name, shared.clone()));
@@ -407,8 +403,7 @@ fn a_claim_is_allocated_with_one_pod_and_the_others_follow() {
 fn what_nobody_can_serve_is_said_with_claim_and_request() {
     let mut books = books();
     with_node(&mut books, "a", "0");
-    tell(&mut books, claim("x-c", 1, None, Some("x"), json!({})));
-    books.observe(NOW, pod("x", json!({})));
+    with_pods(&mut books, &["x"], 1, None);
     books.begin(NOW);
     let said = |books: &mut Books| match books.calls().pop() {
         Some(Call::Explain { message, .. }) => message.to_string(),

@@ -7,7 +7,7 @@ use cel::parser::{Macro, MacroExprHelper, ParseError};
 use cel::{DeclarationError, Env, ExecutionError, add_member_overload, add_overload};
 
 use super::value::{Quantity, Version};
-use crate::dra::quantity::Amount;
+use crate::quantity::Amount;
 
 /// The most values that `includes` looks through, as upstream.
 const INCLUDES_MAX: i64 = 48;

@@ -9,7 +9,7 @@ use cel::common::types::{CelBool, CelInt, CelList, CelMap, CelMapKey, CelString,
 use cel::common::value::{CowVal, StaticVal, Val};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 
-use crate::dra::quantity::Amount;
+use crate::quantity::Amount;
 
 type Boxed<'v> = Box<dyn Val + 'v>;
 

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::Pod;
-use crate::dra::extended_claim;
+use crate::dra::{ExtendedAsk, ExtendedClaim, extended_prefix, is_extended};
 
 fn with_classes(classes: &[(&str, Option<&str>, &str)]) -> Inventory {
     let mut inventory = inventory(gpus(8));
@@ -26,7 +26,11 @@ fn pod(init: Value, containers: Value) -> Pod {
     }))
 }
 
-fn counts(claim: &ResourceClaim) -> Vec<(String, String, i64)> {
+fn made(inventory: &Inventory, pod: &Pod, node: &Node) -> Option<ExtendedClaim> {
+    ExtendedAsk::of(&pod.spec)?.claim(inventory, node).unwrap()
+}
+
+fn counts(claim: &ExtendedClaim) -> Vec<(String, String, i64)> {
     let requests = claim.spec.devices.as_ref().unwrap().requests.as_ref().unwrap();
     requests
         .iter()
@@ -63,14 +67,16 @@ fn a_pod_that_asks_for_gpus_gets_a_claim_that_can_be_allocated() {
             container("c", json!({"nvidia.com/gpu": "1"})),
         ]),
     );
-    let made = extended_claim(&inventory, &pod, &node("n0")).unwrap();
+    let made = made(&inventory, &pod, &node("n0")).unwrap();
     let expected = [("container-0-request-1", 2), ("container-2-request-0", 1)];
-    assert_eq!(counts(&made.claim), expected.map(|(name, count)| (name.to_owned(), "gpu".to_owned(), count)));
-    let metadata = serde_json::to_value(&made.claim.metadata).unwrap();
+    assert_eq!(counts(&made), expected.map(|(name, count)| (name.to_owned(), "gpu".to_owned(), count)));
+    let claim = made.made_for("default", "p", "u", "p-extended-resources-1");
+    assert!(is_extended(&claim));
+    let metadata = serde_json::to_value(&claim.metadata).unwrap();
     assert_eq!(
         metadata,
         json!({
-            "namespace": "default", "generateName": "p-extended-resources-",
+            "namespace": "default", "name": "p-extended-resources-1", "generateName": "p-extended-resources-",
             "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}],
         })
@@ -83,7 +89,7 @@ fn a_pod_that_asks_for_gpus_gets_a_claim_that_can_be_allocated() {
             {"containerName": "c", "resourceName": "nvidia.com/gpu", "requestName": "container-2-request-0"},
         ]})
     );
-    assert_eq!(names(&allocate(&inventory, &[&made.claim]).unwrap()[0]).len(), 3);
+    assert_eq!(names(&allocate(&inventory, &[&claim]).unwrap()[0]).len(), 3);
 }
 
 #[test]
@@ -93,11 +99,30 @@ fn a_device_plugin_serves_where_there_is_one() {
     let mut node = node("n0");
     for (amount, is_claimed) in [("8", false), ("0", true)] {
         node.status.allocatable = BTreeMap::from([("nvidia.com/gpu".to_owned(), object(json!(amount)))]);
-        assert_eq!(extended_claim(&inventory, &pod, &node).is_some(), is_claimed, "{amount}");
+        assert_eq!(made(&inventory, &pod, &node).is_some(), is_claimed, "{amount}");
     }
     let other =
         super::extended::pod(json!([]), json!([container("a", json!({"cpu": "2", "amd.com/gpu": "1"}))]));
-    assert_eq!(extended_claim(&inventory, &other, &node), None);
+    let why = ExtendedAsk::of(&other.spec).unwrap().claim(&inventory, &node).unwrap_err();
+    assert_eq!(why, "no device plugin offers amd.com/gpu, and no device class stands for it");
+}
+
+#[test]
+fn only_resources_of_device_plugins_and_classes_are_asked_for() {
+    let of = |requests: Value| ExtendedAsk::of(&pod(json!([]), json!([container("a", requests)])).spec);
+    for name in ["cpu", "hugepages-2Mi", "requests.a/b", "node.kubernetes.io/x"] {
+        assert_eq!(of(json!({ name: "2" })), None, "{name}");
+    }
+    assert_eq!(of(json!({"nvidia.com/gpu": "0"})), None);
+    let asked = of(json!({"nvidia.com/gpu": "2", "deviceclass.resource.kubernetes.io/x": "1"})).unwrap();
+    let totals = [("deviceclass.resource.kubernetes.io/x", 1), ("nvidia.com/gpu", 2)];
+    assert_eq!(asked.totals(), BTreeMap::from(totals));
+}
+
+#[test]
+fn the_name_of_a_claim_leaves_room_for_its_number() {
+    assert_eq!(extended_prefix("p"), "p-extended-resources-");
+    assert_eq!(extended_prefix(&"p".repeat(200)).len(), 52);
 }
 
 /// An init container uses the devices of those behind it; what two need beyond is asked for once, as the larger.
@@ -111,11 +136,14 @@ fn init_containers_share_what_they_need_beyond_the_others() {
         json!([container("first", gpus(3)), sidecar, container("second", gpus(5))]),
         json!([container("main", gpus(1))]),
     );
-    let made = extended_claim(&inventory, &pod, &node("n0")).unwrap();
+    let made = made(&inventory, &pod, &node("n0")).unwrap();
     let counts: Vec<(String, i64)> =
-        counts(&made.claim).into_iter().map(|(name, _, count)| (name, count)).collect();
+        counts(&made).into_iter().map(|(name, _, count)| (name, count)).collect();
     let name = |at: usize| format!("container-{at}-request-0");
     assert_eq!(counts, [(name(1), 1), (name(2), 4), (name(3), 1)]);
+    let amounts = crate::judge::Requirements::of(&pod).unwrap().amounts.extended;
+    let asked = ExtendedAsk::of(&pod.spec).unwrap();
+    assert_eq!(asked.totals()["nvidia.com/gpu"], amounts["nvidia.com/gpu"], "as a pod is counted");
     let mappings: Vec<(&str, &str)> =
         made.mappings.iter().map(|one| (one.container_name.as_str(), one.request_name.as_str())).collect();
     assert_eq!(

@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use super::super::Refusal;
 use super::super::labels::{Expression, Selector};
 use super::super::terms::Term;
-use super::super::{Amount, Refusal};
 use super::{Storage, VolumeWait, class, limits};
 use crate::api::{Node, Pod};
+use crate::quantity::Amount;
 
 /// The claims of a pod, sorted by what they ask for.
 #[derive(Clone, Debug)]

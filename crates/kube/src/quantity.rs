@@ -1,4 +1,5 @@
-//! Amounts as Kubernetes writes them: `1500m`, `2Gi`, `1e3`.
+//! Amounts as Kubernetes writes them: `1500m`, `2Gi`, `1e3`. What pods ask for and nodes have, and counters, capacities and
+//! CEL of devices.
 //!
 //! Exact to a billionth. Amounts are added before they are rounded, as upstream does: two containers of `500u` CPU
 //! need 1 milli, not 2.
@@ -32,6 +33,13 @@ pub struct BadQuantity {
 }
 
 impl Amount {
+    pub const ZERO: Self = Self(0);
+
+    #[must_use]
+    pub const fn whole(number: i64) -> Self {
+        Self(number as i128 * NANOS)
+    }
+
     /// # Errors
     /// Where the text is no quantity by the rules of Kubernetes. Amounts out of range are no error: they are capped.
     pub fn parse(text: &str) -> Result<Self, BadQuantity> {
@@ -89,6 +97,36 @@ impl Amount {
         Self((self.0 + other.0).clamp(-MOST, MOST))
     }
 
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.plus(Self(-other.0))
+    }
+
+    /// In whole units, rounded up; negative where the amount is.
+    #[must_use]
+    pub fn rounded_up(self) -> i64 {
+        let whole = self.0.div_euclid(NANOS) + i128::from(self.0.rem_euclid(NANOS) != 0);
+        i64::try_from(whole).unwrap_or(if whole < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// In whole units, if it is a whole number of them.
+    #[must_use]
+    pub fn exactly(self) -> Option<i64> {
+        (self.0 % NANOS == 0).then(|| i64::try_from(self.0 / NANOS).ok()).flatten()
+    }
+
+    #[must_use]
+    pub const fn sign(self) -> i64 {
+        self.0.signum() as i64
+    }
+
+    /// For CEL's `asApproximateFloat`.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "approximate by name")]
+    pub fn approximately(self) -> f64 {
+        self.0 as f64 / NANOS as f64
+    }
+
     fn up(self, nanos: i128) -> u64 {
         let positive = self.0.max(0);
         let parts = positive / nanos + i128::from(positive % nanos > 0);
@@ -96,20 +134,25 @@ impl Amount {
     }
 }
 
-/// The shortest decimal form that reads back as the same amount.
+/// As the API server writes it: with the largest binary suffix that leaves a whole number, else in billionths.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(mut left) = *self;
-        if left == 0 {
-            return f.write_str("0");
+        const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        if self.0 % NANOS != 0 {
+            return write!(f, "{}n", self.0);
         }
-        // The cap is below ten exabytes, so what is whole exabytes is never divided again.
-        let mut suffix = 0;
-        while left % 1_000 == 0 {
-            left /= 1_000;
+        let (mut number, mut suffix) = (self.0 / NANOS, 0);
+        while number != 0 && number % 1024 == 0 && suffix + 1 < SUFFIXES.len() {
+            number /= 1024;
             suffix += 1;
         }
-        write!(f, "{left}{}", ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][suffix])
+        write!(f, "{number}{}", SUFFIXES[suffix])
+    }
+}
+
+impl From<Amount> for Quantity {
+    fn from(amount: Amount) -> Self {
+        Self(amount.to_string())
     }
 }
 
@@ -254,6 +297,37 @@ mod tests {
     fn amounts_are_added_before_they_are_rounded() {
         let half = Amount::parse("500u").unwrap();
         assert_eq!(half.plus(half).milli_up(), 1);
+    }
+
+    #[test]
+    fn amounts_are_exact_to_a_billionth_and_rounded_away_from_zero() {
+        for (text, nanos) in [
+            ("-1.5Ki", -1_536 * NANOS),
+            ("0.1n", 1),
+            ("1.0000000001", NANOS + 1),
+            ("9223372036854775807.000000001", MOST),
+            ("1e-1000000", 1),
+            ("0e1000000", 0),
+        ] {
+            assert_eq!(Amount::parse(text), Ok(Amount(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_written_canonically() {
+        let cases =
+            [("10240Mi", "10Gi"), ("1000", "1000"), ("0", "0"), ("1500m", "1500000000n"), ("1Ei", "1Ei")];
+        for (text, expected) in cases {
+            assert_eq!(Amount::parse(text).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn whole_units_are_rounded_up() {
+        assert_eq!(Amount::parse("1500m").unwrap().rounded_up(), 2);
+        assert_eq!(Amount::parse("-1500m").unwrap().rounded_up(), -1);
+        assert_eq!(Amount::parse("1500m").unwrap().exactly(), None);
+        assert_eq!(Amount::parse("2Ki").unwrap().exactly(), Some(2_048));
     }
 
     proptest! {
