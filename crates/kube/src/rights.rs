@@ -110,7 +110,12 @@ pub fn of_cluster() -> Vec<Right> {
     );
     let suspended = by_group(&mut suspendable());
     rights.extend(suspended.into_iter().map(|(group, plurals)| {
-        right(group, plurals, &["patch"], "to suspend what makes way, and to let it go on")
+        right(
+            group,
+            plurals,
+            &["get", "patch"],
+            "to suspend what makes way or could not start whole, and to let it go on unless its user wants otherwise",
+        )
     }));
     rights
 }

@@ -32,6 +32,7 @@ impl Before {
             ready_by: self.ready_by,
             preparation: None,
             stops: None,
+            staying: 0,
             has_begun: true,
             is_released: true,
         }

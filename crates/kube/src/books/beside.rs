@@ -13,7 +13,7 @@ use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, ResourceName,
 
 use super::around::RuleBook;
 use super::crowd::{Crowd, Face, named};
-use super::gang::{Member, Seat, Submitted};
+use super::gang::{Seat, Submitted};
 use super::lines::Lines;
 use super::sets::{Condition, More};
 use super::submit::gang_of;

@@ -79,6 +79,8 @@ pub(crate) struct Run {
     /// What its volumes still need.
     pub(crate) preparation: Option<Preparation>,
     pub(crate) stops: Option<Stop>,
+    /// Pods of it that were not on their way out yet when it was told to stop last.
+    pub(crate) staying: usize,
     /// Bindings have been asked for.
     pub(crate) has_begun: bool,
     /// All are to run.

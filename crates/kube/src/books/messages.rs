@@ -85,6 +85,7 @@ pub enum Call {
     Stop {
         pods: Vec<PodRef>,
         suspend: Option<Suspend>,
+        /// As disruption budgets allow. Otherwise they are deleted, also where their owner cannot be suspended after all.
         evict: bool,
         note: String,
     },
@@ -93,7 +94,7 @@ pub enum Call {
         claim: PodRef,
         pod: PodRef,
     },
-    /// Lets an owner make its pods.
+    /// Lets an owner make its pods, unless its user wants it suspended.
     Resume {
         suspend: Suspend,
     },

@@ -24,6 +24,7 @@
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
+//! | `suspended` | owners that make no pods for now |
 //! | `orders` | starts and stops, and what became of them |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
 //! | `needs` | what pods need, in the engine's words |
@@ -53,6 +54,7 @@ mod sharing;
 mod spare;
 mod strays;
 mod submit;
+mod suspended;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +87,8 @@ pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use volumes::Stored;
 
-/// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
+/// On an owner: it was suspended so that this scheduler starts it, by who submitted it, by an eviction, or because its gang
+/// could not start whole.
 pub const SUSPENDED: &str = "phalanx.dev/suspended";
 
 /// What an operator may choose.

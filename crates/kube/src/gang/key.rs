@@ -201,7 +201,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    pub(super) fn of(object: &DynamicObject) -> Self {
+    pub(crate) fn of(object: &DynamicObject) -> Self {
         let types = object.types.clone().unwrap_or_default();
         Self {
             api_version: types.api_version,

@@ -17,7 +17,8 @@ use super::desk::Message;
 use super::explain::Explainer;
 use super::lease::Term;
 use super::serve::Metrics;
-use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
+use super::suspend;
+use crate::books::{Call, Event, PodRef, Unbound};
 use crate::gang::Suspend;
 
 /// How many bindings are on their way at once.
@@ -126,7 +127,7 @@ impl Caller {
                 Call::Resume { suspend } => {
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     tokio::spawn(async move {
-                        if let Err(error) = set_suspended(&client, &suspend, false, None).await {
+                        if let Err(error) = suspend::resume(&client, &suspend).await {
                             let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
                         }
                     });
@@ -177,15 +178,20 @@ async fn stop(
     client: &Client,
     term: &Term,
     pods: &[PodRef],
-    suspend: Option<&Suspend>,
+    owner: Option<&Suspend>,
     evict: bool,
     note: &str,
 ) -> Result<(), String> {
-    if let Some(suspend) = suspend {
-        return set_suspended(client, suspend, true, Some(note))
-            .await
-            .map_err(|error| format!("{} is not suspended: {error}", suspend.object));
+    let Some(owner) = owner else { return take_all(client, term, pods, evict).await };
+    let Err(error) = suspend::suspend(client, owner, note).await else { return Ok(()) };
+    // An eviction may wait; what cannot start whole may not stay.
+    if !evict {
+        take_all(client, term, pods, evict).await?;
     }
+    Err(format!("{} is not suspended: {error}", owner.object))
+}
+
+async fn take_all(client: &Client, term: &Term, pods: &[PodRef], evict: bool) -> Result<(), String> {
     if evict {
         // All or none: a budget that forbids one of them forbids the gang.
         for pod in pods {
@@ -226,23 +232,7 @@ async fn take_away(client: &Client, pod: &PodRef, evict: bool, dry_run: bool) ->
     }
 }
 
-async fn set_suspended(
-    client: &Client,
-    suspend: &Suspend,
-    is: bool,
-    note: Option<&str>,
-) -> Result<(), CallError> {
-    let mut patch = suspend.path.iter().rev().fold(json!(is), |inner, field| json!({ *field: inner }));
-    patch["metadata"] = json!({ "annotations": { SUSPENDED: note.filter(|_| is) } });
-    let object = &suspend.object;
-    let path = format!(
-        "/apis/{}/namespaces/{}/{}/{}",
-        object.api_version, object.namespace, suspend.plural, object.name
-    );
-    repeat(client, "PATCH", &path, "application/merge-patch+json", &patch).await.map(drop)
-}
-
-/// The same until it is no use any more.
+/// One request, until it is no use any more.
 pub(super) async fn repeat(
     client: &Client,
     method: &str,
@@ -250,8 +240,22 @@ pub(super) async fn repeat(
     content: &str,
     body: &Value,
 ) -> Result<String, CallError> {
+    repeat_bytes(client, method, path, content, body.to_string().into_bytes()).await
+}
+
+/// An object as it is now.
+pub(super) async fn read(client: &Client, path: &str) -> Result<String, CallError> {
+    repeat_bytes(client, "GET", path, "application/json", Vec::new()).await
+}
+
+async fn repeat_bytes(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content: &str,
+    bytes: Vec<u8>,
+) -> Result<String, CallError> {
     const TRIES: u32 = 20;
-    let bytes = body.to_string().into_bytes();
     let mut tries = 0;
     loop {
         tries += 1;

@@ -7,7 +7,8 @@
 //! | `devices` | the same for claims and devices |
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
-//! | `call` | bindings, evictions, suspensions |
+//! | `call` | bindings, evictions |
+//! | `suspend` | owners that are suspended, and let go on |
 //! | `explain` | reasons, written slowly and late |
 //! | `lease` | leadership |
 //! | `desk` | the thread that owns the books |
@@ -25,6 +26,7 @@ mod lease;
 mod once;
 mod run;
 mod serve;
+mod suspend;
 mod watch;
 
 pub(crate) use call::ANSWER;
