@@ -123,6 +123,39 @@ fn gangs_are_whole_at_fifty_kill_points() {
     gangs_are_whole_after_kills(20_261_122, 50);
 }
 
+/// It waited for ranks that nobody makes again, or for as long as it may take to become ready.
+#[test]
+fn the_rest_of_a_gang_ends_when_what_was_bound_of_it_has_ended_before_a_successor_began() {
+    let mut cluster = Cluster::of(1);
+    let trap = Arc::new(Trap::default());
+    let front = {
+        let trap = Arc::clone(&trap);
+        Front::of(&cluster.plane, move |asked| match asked.is_binding() {
+            true if asked.path.contains("/pods/rest-3-") && trap.is_armed() => Fault::Refuse(500, None),
+            true if asked.path.contains("/pods/rest-2-") => trap.spring(),
+            _ => Fault::None,
+        })
+    };
+    let scheduler = cluster.schedule_through(&front, 0, Times::default());
+    trap.arm(cluster.pid(scheduler), 0, false);
+    let ends = json!({ "controlplane.phalanx.dev/succeed-after": "1s" });
+    cluster.create(JOBS, &job("rest", 4, 1, &ends));
+    cluster.until("a kill", |_| (!trap.is_armed()).then_some(()));
+    cluster.kill(scheduler);
+    cluster.until("the end of what was bound", |cluster| {
+        let seats = cluster.seats();
+        let bound = seats.iter().filter(|seat| seat.node.is_some()).count();
+        let ended = seats.iter().filter(|seat| seat.phase == "Succeeded").count();
+        (bound > 0 && bound == ended).then_some(())
+    });
+    cluster.schedule_through(&front, 0, Times::default());
+    cluster.until("the end of all", |cluster| {
+        let job = cluster.api().get(&format!("{JOBS}/rest")).unwrap();
+        (job["status"]["succeeded"] == 4).then_some(())
+    });
+    assert_eq!(cluster.failures("rest"), 0);
+}
+
 /// Killed with the suspension of an owner whose gang could not start whole, once that is made, or before it lets the owner go
 /// on: what the owner says is all that its successor needs.
 #[test]

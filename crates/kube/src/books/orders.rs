@@ -7,7 +7,7 @@ use phalanx_model::{
 };
 
 use super::beside::dependent;
-use super::gang::{Gang, Member, Run, Stop, Submitted};
+use super::gang::{Gang, Member, Pod, Run, Stop, Submitted};
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
 use super::suspended::owner_suspended;
@@ -313,7 +313,8 @@ impl Books {
             }
         }
         if why == Stop::TakenBack {
-            going.retain(|name| gang.pods.get(name).is_some_and(|pod| !pod.known.is_going));
+            let stays = |pod: &Pod| !pod.known.is_going && !pod.known.is_over();
+            going.retain(|name| gang.pods.get(name).is_some_and(stays));
         }
         // Since the last time none of them went: nobody acts on the suspension.
         let is_stuck = is_again && going.len() == std::mem::replace(&mut run.staying, going.len());

@@ -54,7 +54,7 @@ impl Books {
             Err(why) => return self.wait(key, why.into()),
         };
         let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
-        if !gang.pods.is_empty() && gang.pods.values().all(is_over) {
+        if !gang.pods.is_empty() && gang.pods.values().all(is_over) && !self.is_resumable(key) {
             return;
         }
         let before = again::before(gang);
@@ -125,11 +125,15 @@ impl Books {
         // The pods of a suspended owner are on their way out, or not there yet.
         let may_come = if is_paused { self.is_resumable(key) } else { submitted.is_complete() };
         let can_start = !has_strays && may_come;
-        if can_start && self.asks_otherwise(key) {
+        let is_another = match can_start {
+            true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
+            true if self.asks_otherwise(key) => Some("what its pods ask of nodes is another now"),
+            _ => None,
+        };
+        if let Some(by) = is_another {
             let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
             if !std::mem::replace(&mut submitted.is_cancelled, true) {
-                let by = "what its pods ask of nodes is another now".to_owned();
-                facts.push(Input::CancelRequested { job, by });
+                facts.push(Input::CancelRequested { job, by: by.to_owned() });
             }
             return;
         }
@@ -139,6 +143,13 @@ impl Books {
             let by = if is_paused { OWNER_SUSPENDED } else { "pods are missing" }.to_owned();
             facts.push(if can_start { Input::JobReleased { job, by } } else { Input::JobHeld { job, by } });
         }
+    }
+
+    /// Whether ranks of it have ended in an earlier start: the others start without them.
+    fn has_ended_in_part(&self, key: &GangKey) -> bool {
+        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return false };
+        let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());
+        names.filter_map(|name| pods.get(name)).any(|pod| pod.known.is_done())
     }
 
     /// Whether nothing is left that could make it run: no pod, and nobody who makes some.

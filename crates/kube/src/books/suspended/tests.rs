@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Change, Epoch, FailureClass, Input, Outcome, Phase, QueueName, Timestamp};
+use phalanx_model::{Change, Epoch, FailureClass, Input, MemberId, Outcome, Phase, QueueName, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
@@ -28,6 +28,7 @@ struct Play {
     refused: Option<usize>,
     /// It is not said yet that it cannot be bound.
     is_slow: bool,
+    tried: Vec<MemberId>,
     is_controlled: bool,
 }
 
@@ -56,6 +57,7 @@ impl Play {
             suspensions: 0,
             refused: None,
             is_slow: false,
+            tried: Vec::new(),
             is_controlled: true,
         };
         play.see_node();
@@ -96,7 +98,8 @@ impl Play {
             return;
         }
         if self.is_suspended() {
-            let all: Vec<String> = self.pods.keys().cloned().collect();
+            let is_active = |(_, pod): &(&String, &Value)| pod["status"]["phase"] != "Succeeded";
+            let all: Vec<String> = self.pods.iter().filter(is_active).map(|(name, _)| name.clone()).collect();
             all.iter().for_each(|name| self.lose(name));
             return;
         }
@@ -177,6 +180,7 @@ impl Play {
                 Call::Bind { pod, node, member, annotations, .. } => {
                     let is_refused = self.refused.is_some_and(|at| pod.name.starts_with(&format!("g-{at}-")));
                     if is_refused && self.is_slow {
+                        self.tried.push(member);
                         continue;
                     }
                     let detail = format!("pod {} could not be bound", pod.name);
@@ -226,6 +230,16 @@ impl Play {
         for (name, pod) in self.pods.clone() {
             self.see(&name, pod);
         }
+    }
+
+    /// What was tried for long could not be bound.
+    fn give_up(&mut self) {
+        (self.is_slow, self.refused) = (false, None);
+        for member in std::mem::take(&mut self.tried) {
+            let result = Err(Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned() });
+            self.books.observe(self.now, Event::Bound { member, result });
+        }
+        self.after(0);
     }
 
     fn bound(&self) -> usize {
@@ -286,7 +300,7 @@ fn an_owner_that_its_user_suspends_while_its_gang_is_taken_back_stays_so() {
         assert_eq!((play.bound(), play.is_signed()), if is_before { (3, false) } else { (0, true) });
         by_user(&mut play);
         play.after(0);
-        play.is_slow = false;
+        play.give_up();
         play.refused = None;
         play.after(600_000);
         assert!(play.is_suspended() && !play.is_signed(), "{}", play.job);
@@ -352,4 +366,44 @@ fn what_a_suspended_owner_leaves_is_deleted_when_it_makes_no_headway() {
     assert_eq!((play.bound(), play.deleted), (2, 0), "it is at work");
     play.after(10_000);
     assert_eq!((play.bound(), play.deleted), (0, 2));
+}
+
+/// Of a gang that was bound in part some pods ended before a successor began: it waited for pods that nobody makes again.
+#[test]
+fn the_rest_of_a_gang_starts_when_what_was_bound_of_it_has_ended_well() {
+    for ended in 1..SIZE {
+        let mut play = made();
+        (play.refused, play.is_slow) = (Some(SIZE - 1), true);
+        play.after(0);
+        assert_eq!(play.bound(), SIZE - 1);
+        for pod in play.pods.values_mut().take(ended) {
+            pod["status"]["phase"] = json!("Succeeded");
+        }
+        play.refused = None;
+        play.succeed();
+        for _ in 0..10 {
+            play.after(5_000);
+        }
+        assert_eq!((play.bound(), play.deleted), (SIZE, 0), "{ended} have ended: {}", play.job);
+        assert!(!play.is_suspended(), "{ended} have ended: {}", play.job);
+    }
+}
+
+/// The same without another process: what could not be bound is looked for again, without those that have ended.
+#[test]
+fn the_rest_of_a_gang_starts_when_one_of_it_ended_before_all_were_bound() {
+    let mut play = made();
+    (play.refused, play.is_slow) = (Some(SIZE - 1), true);
+    play.after(0);
+    let first = play.pods.keys().next().unwrap().clone();
+    let mut pod = play.pods[&first].clone();
+    pod["status"]["phase"] = json!("Succeeded");
+    play.see(&first, pod);
+    play.after(0);
+    play.give_up();
+    for _ in 0..10 {
+        play.after(5_000);
+    }
+    assert_eq!((play.bound(), play.deleted), (SIZE, 0), "{}", play.job);
+    assert!(!play.is_suspended(), "{}", play.job);
 }
