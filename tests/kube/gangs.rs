@@ -200,3 +200,34 @@ fn a_gang_whose_node_is_lost_starts_again_as_a_whole() {
     });
     assert_disjoint(&cluster.seats());
 }
+
+/// What was added waited until the gang started anew.
+#[test]
+fn pods_that_come_to_a_group_that_runs_start_by_themselves_also_after_a_restart() {
+    let mut cluster = Cluster::of(2);
+    let scheduler = cluster.schedule(0);
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": { "name": "grows" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 2 } } },
+    });
+    cluster.create(POD_GROUPS, &group);
+    let member = |at: u32| {
+        let mut member = pod(&format!("grows-{at}"), 2);
+        member["metadata"]["labels"] = json!({ "gang": "grows" });
+        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "grows" });
+        member
+    };
+    (0..2).for_each(|at| drop(cluster.create(PODS, &member(at))));
+    cluster.until_runs("grows", 2);
+    cluster.create(PODS, &member(2));
+    cluster.until_runs("grows", 3);
+    cluster.kill(scheduler);
+    cluster.schedule(0);
+    cluster.create(PODS, &member(3));
+    let seats = cluster.until_runs("grows", 4);
+    assert_disjoint(&seats);
+    let ranks: Vec<Option<u32>> = seats.iter().map(|seat| seat.rank).collect();
+    assert_eq!(ranks, [Some(0), Some(1), Some(0), Some(0)], "{seats:?}");
+}

@@ -17,6 +17,8 @@ pub(super) struct Arguments {
     /// The executable of the runner `phalanx`.
     pub(super) phalanx: PathBuf,
     pub(super) is_json: bool,
+    /// Runs that were measured before, a line each as `--json` prints them; nothing is measured then.
+    pub(super) from: Vec<PathBuf>,
     pub(super) into: Option<PathBuf>,
 }
 
@@ -33,6 +35,7 @@ pub(super) fn parse(words: &[String]) -> Result<Arguments, String> {
         limit: Duration::from_secs(600),
         phalanx: beside_this("phalanx")?,
         is_json: false,
+        from: Vec::new(),
         into: None,
     };
     let mut rest = words.iter();
@@ -49,9 +52,11 @@ pub(super) fn parse(words: &[String]) -> Result<Arguments, String> {
                 of.limit = Duration::from_secs(number(word, after("seconds")?, 1..=86_400)? as u64);
             }
             "--phalanx" => of.phalanx = PathBuf::from(after("an executable")?),
+            "--from" => of.from.push(PathBuf::from(after("a file")?)),
             "--into" => of.into = Some(PathBuf::from(after("a file")?)),
             _ => {
-                let all = "--json, --nodes, --only, --runner, --runs, --seed, --limit, --phalanx, --into";
+                let all =
+                    "--json, --nodes, --only, --runner, --runs, --seed, --limit, --phalanx, --from, --into";
                 return Err(format!("unknown argument {word}; known are {all}"));
             }
         }

@@ -1,19 +1,20 @@
 //! What came of one run.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::draw::{GPUS, Gang, NODES_PER_RACK, place};
 use super::trace::{Event, What};
 use super::usage::Usage;
 
 /// One run; times in seconds from the start of the scheduler, unless they say otherwise.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
-    pub(super) scenario: &'static str,
-    pub(super) runner: &'static str,
+    pub(super) scenario: Cow<'static, str>,
+    pub(super) runner: Cow<'static, str>,
     pub(super) nodes: usize,
     pub(super) gangs: usize,
     pub(super) pods: usize,
@@ -21,7 +22,7 @@ pub(super) struct Outcome {
     /// Gangs of which all pods are bound.
     pub(super) whole_gangs: usize,
     /// Why it was over: everything bound, nothing more for a while, or the limit.
-    pub(super) end: &'static str,
+    pub(super) end: Cow<'static, str>,
     pub(super) first_bind_s: f64,
     pub(super) last_bind_s: f64,
     /// Bound pods by the time from the start to the last bind, and by that from the first bind to the last.
@@ -48,8 +49,9 @@ pub(super) struct Outcome {
     /// From the request of a pod to its bind.
     pub(super) latency_p50_ms: Option<f64>,
     pub(super) latency_p99_ms: Option<f64>,
+    /// From when a standby may bind, after its leader was killed, to its first bind.
+    pub(super) takeover_s: Option<f64>,
     /// Pods and time from first to last bind of every gang of several pods.
-    #[serde(skip)]
     pub(super) spreads: Vec<(usize, f64)>,
 }
 

@@ -27,8 +27,13 @@ pub(super) fn line(run: &Outcome) -> String {
 
 /// The ratios of all, then each scenario and size with the median run of every runner.
 pub(super) fn tables(runs: &[Outcome]) -> Vec<Table> {
-    let mut settings: Vec<(&str, usize)> = runs.iter().map(|run| (run.scenario, run.nodes)).collect();
-    settings.dedup();
+    let mut settings: Vec<(&str, usize)> = Vec::new();
+    for run in runs {
+        let setting = (&*run.scenario, run.nodes);
+        if !settings.contains(&setting) {
+            settings.push(setting);
+        }
+    }
     let medians: Vec<Vec<&Outcome>> = settings
         .iter()
         .map(|(scenario, nodes)| {
@@ -61,14 +66,18 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
                 other.map_or_else(String::new, |other| number(rate(run) / rate(other), 2))
             };
             let (bare, kube) = (of(Runner::Bare), of(Runner::KubeScheduler));
+            if bare.is_none() && kube.is_none() {
+                continue;
+            }
             rows.push(vec![
-                run.scenario.to_owned(),
+                run.scenario.to_string(),
                 number(as_f64(run.nodes), 0),
-                run.runner.to_owned(),
+                run.runner.to_string(),
                 by(bare, |run| run.pods_per_s),
                 by(bare, |run| run.binding_pods_per_s),
                 by(kube, |run| run.pods_per_s),
-                bare.map_or_else(String::new, |bare| spread(run, bare)),
+                bare.map_or_else(String::new, |bare| spread(run, bare, 2)),
+                bare.map_or_else(String::new, |bare| spread(run, bare, LARGE)),
             ]);
         }
     }
@@ -80,14 +89,20 @@ fn ratios(medians: &[Vec<&Outcome>]) -> Table {
         "first bind to last by bare",
         "pods/s by kube-scheduler",
         "p99 of a gang's binds by its pods at the bare rate",
+        "the same, gangs of 16 pods and more",
     ];
     Table { title: "Kubernetes: ratios".to_owned(), columns, rows }
 }
 
-/// The time from a gang's first bind to its last, in times of what the bare binder takes for as many pods.
-fn spread(run: &Outcome, bare: &Outcome) -> String {
+/// Gangs whose binds take longer than one that the API server happens to be slow with.
+const LARGE: usize = 16;
+
+/// The time from a gang's first bind to its last, in times of what the bare binder takes for as many pods; over gangs of
+/// so many pods and more.
+fn spread(run: &Outcome, bare: &Outcome, least: usize) -> String {
+    let of = run.spreads.iter().filter(|(pods, _)| *pods >= least);
     let mut times: Vec<f64> =
-        run.spreads.iter().map(|(pods, seconds)| seconds * bare.binding_pods_per_s / as_f64(*pods)).collect();
+        of.map(|(pods, seconds)| seconds * bare.binding_pods_per_s / as_f64(*pods)).collect();
     if times.is_empty() { String::new() } else { number(percentile(&mut times, 99), 2) }
 }
 
@@ -98,10 +113,10 @@ type Measure<'a> = (&'static str, &'a dyn Fn(&Outcome) -> String);
 fn details(runs: &[&Outcome]) -> Table {
     let whole = |count: usize| number(as_f64(count), 0);
     let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| number(value, 0));
-    let measures: [Measure; 18] = [
+    let measures: [Measure; 19] = [
         ("pods bound", &|run| whole(run.bound_pods)),
         ("whole gangs", &|run| whole(run.whole_gangs)),
-        ("over because", &|run| run.end.to_owned()),
+        ("over because", &|run| run.end.to_string()),
         ("pods/s, start to last bind", &|run| number(run.pods_per_s, 0)),
         ("pods/s, first bind to last", &|run| number(run.binding_pods_per_s, 0)),
         ("first bind after, s", &|run| number(run.first_bind_s, 2)),
@@ -120,6 +135,9 @@ fn details(runs: &[&Outcome]) -> Table {
             (Some(p50), Some(p99)) => format!("{} / {}", number(p50, 0), number(p99, 0)),
             _ => String::new(),
         }),
+        ("the leader killed: bind after the lease and its calls ran out, s", &|run| {
+            run.takeover_s.map_or_else(String::new, |late| number(late, 1))
+        }),
     ];
     let row = |(name, cell): &Measure| {
         let cells: Vec<String> = runs.iter().map(|run| cell(run)).collect();
@@ -130,7 +148,9 @@ fn details(runs: &[&Outcome]) -> Table {
         let (nodes, pods, gangs) = (whole(run.nodes), whole(run.pods), whole(run.gangs));
         format!("Kubernetes: {}, {nodes} nodes, {pods} pods in {gangs} gangs", run.scenario)
     });
-    let columns = ["measure"].into_iter().chain(runs.iter().map(|run| run.runner)).collect();
+    let names =
+        runs.iter().filter_map(|run| Runner::ALL.iter().map(|of| of.name()).find(|name| *name == run.runner));
+    let columns = ["measure"].into_iter().chain(names).collect();
     Table { title, columns, rows: measures.iter().filter_map(row).collect() }
 }
 
@@ -140,8 +160,8 @@ mod tests {
 
     fn run(runner: &'static str, rate: f64) -> Outcome {
         Outcome {
-            scenario: "gangs",
-            runner,
+            scenario: "gangs".into(),
+            runner: runner.into(),
             nodes: 1_000,
             pods: 100,
             pods_per_s: rate,
@@ -163,7 +183,7 @@ mod tests {
         let tables = tables(&runs);
         assert_eq!(tables.len(), 2);
         // 10 pods at the bare rate of 200 take 50 ms, and the gang took ten times as long.
-        assert_eq!(tables[0].rows[1][3..], ["0.25", "0.25", "", "10.00"]);
+        assert_eq!(tables[0].rows[1][3..], ["0.25", "0.25", "", "10.00", ""]);
         assert_eq!(tables[0].rows[2][2..6], ["phalanx", "0.90", "0.90", "3.60"]);
         assert_eq!(tables[1].columns, ["measure", "bare", "kube-scheduler", "phalanx"]);
         let rate = tables[1].rows.iter().find(|row| row[0].starts_with("pods/s, start")).unwrap();

@@ -9,6 +9,7 @@ use super::cluster::{self, Pod, SERVING, group_name, pod_name};
 use super::draw::{self, GPUS, Gang};
 use super::figures::{Outcome, percentile};
 use super::runner::{Runner, Running};
+use super::takeover::Takeover;
 use super::trace::{Trace, What};
 use super::usage::Usage;
 
@@ -38,11 +39,20 @@ pub(super) enum Scenario {
     Service,
     /// 8 pods on every node, and nothing that waits.
     Memory,
+    /// The gangs of `Gangs`; the leader is killed when half of them are bound.
+    Restart,
 }
 
 impl Scenario {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Single, Self::Gangs, Self::Twice, Self::Fragmented, Self::Service, Self::Memory];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Single,
+        Self::Gangs,
+        Self::Twice,
+        Self::Fragmented,
+        Self::Service,
+        Self::Memory,
+        Self::Restart,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -52,6 +62,7 @@ impl Scenario {
             Self::Fragmented => "fragmented",
             Self::Service => "service",
             Self::Memory => "memory",
+            Self::Restart => "restart",
         }
     }
 
@@ -59,7 +70,7 @@ impl Scenario {
     pub(super) fn is_for(self, runner: Runner) -> bool {
         match runner {
             Runner::Bare => matches!(self, Self::Single | Self::Gangs),
-            Runner::KubeScheduler => self != Self::Service,
+            Runner::KubeScheduler => !matches!(self, Self::Service | Self::Restart),
             Runner::Phalanx => true,
         }
     }
@@ -68,7 +79,7 @@ impl Scenario {
     fn waiting(self, nodes: usize, seed: u64) -> (Vec<Gang>, Vec<usize>) {
         let empty = vec![GPUS; nodes];
         match self {
-            Self::Single | Self::Gangs => (draw::gangs(nodes, 90, seed), empty),
+            Self::Single | Self::Gangs | Self::Restart => (draw::gangs(nodes, 90, seed), empty),
             Self::Twice => (draw::gangs(nodes, 200, seed), empty),
             Self::Fragmented => {
                 let mut free = empty;
@@ -93,7 +104,7 @@ impl Scenario {
             ..Pod::default()
         };
         match self {
-            Self::Single | Self::Gangs | Self::Twice => (Vec::new(), Vec::new()),
+            Self::Single | Self::Gangs | Self::Twice | Self::Restart => (Vec::new(), Vec::new()),
             Self::Fragmented => {
                 let fragments = draw::fragments(nodes, DELETED_PERCENT, seed);
                 let pods = fragments.iter().enumerate().map(|(at, (node, gpus, _))| filler(at, *gpus, *node));
@@ -151,6 +162,14 @@ pub(super) fn measure(
         began = trace.began.elapsed();
         create(plane.api(), &gangs, &pods, scenario).map_err(|e| e.to_string())?;
     }
+    let takeover = match scenario {
+        Scenario::Restart => {
+            let standby = runner.start(&mut plane, &arguments.phalanx)?;
+            let leader = std::mem::replace(&mut running, standby);
+            Some(Takeover::after(pods.len() / 2, &trace, plane.api(), leader)?)
+        }
+        _ => None,
+    };
     let end = match scenario {
         Scenario::Memory => {
             quiet(running.pid)?;
@@ -166,6 +185,7 @@ pub(super) fn measure(
     if end == "settled" {
         outcome.idle_cpu_percent = Some(idle_percent(running.pid)?);
     }
+    outcome.takeover_s = takeover.and_then(|takeover| takeover.late_s(&trace));
     if scenario == Scenario::Service {
         let mut latencies: Vec<f64> = events
             .iter()
@@ -176,7 +196,7 @@ pub(super) fn measure(
         outcome.latency_p99_ms = Some(percentile(&mut latencies, 99));
     }
     (outcome.scenario, outcome.runner, outcome.nodes, outcome.end) =
-        (scenario.name(), runner.name(), nodes, end);
+        (scenario.name().into(), runner.name().into(), nodes, end.into());
     Ok(outcome)
 }
 
@@ -215,7 +235,7 @@ fn create(
 }
 
 fn has_groups(scenario: Scenario) -> bool {
-    matches!(scenario, Scenario::Gangs | Scenario::Twice | Scenario::Fragmented)
+    matches!(scenario, Scenario::Gangs | Scenario::Twice | Scenario::Fragmented | Scenario::Restart)
 }
 
 fn waiting_pods(gangs: &[Gang], nodes: usize, scenario: Scenario, runner: Runner) -> Vec<Pod> {

@@ -381,4 +381,4 @@ pub(super) fn dependent(submitted: &Submitted) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

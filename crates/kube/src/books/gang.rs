@@ -31,6 +31,8 @@ pub(crate) struct Gang {
     pub(crate) said: Option<Arc<str>>,
     /// Its bound pods that have no place in it, as they are counted.
     pub(crate) strays: BTreeMap<Arc<str>, Stray>,
+    /// Of a pod by itself: the gang that it came to when that ran.
+    pub(crate) joins: Option<GangKey>,
 }
 
 /// A pod and where in its gang it belongs.
@@ -125,6 +127,7 @@ impl Gang {
             turned_down: None,
             said: None,
             strays: BTreeMap::new(),
+            joins: None,
         }
     }
 

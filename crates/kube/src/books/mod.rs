@@ -22,6 +22,7 @@
 //! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
+//! | `joiners` | pods that come to a gang that runs already |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
 //! | `suspended` | owners that make no pods for now |
@@ -39,6 +40,7 @@ mod crowd;
 mod devices;
 mod fabric;
 mod gang;
+mod joiners;
 mod lines;
 mod machines;
 mod messages;
@@ -82,6 +84,7 @@ use sharing::Sharing;
 pub use claims::DeviceEvent;
 pub(crate) use claims::consumer;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
+pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
 pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
@@ -310,7 +313,9 @@ impl Books {
             return self.see_other(&path, pod);
         }
         let mut known = self.known(pod);
+        let joins = self.joined(&path, pod);
         let member = match (self.place(pod), self.placed(&path, pod)) {
+            _ if joins.is_some() => Membership::alone(pod),
             (Ok(Place::In(member)), _) => member,
             // What said so is gone by now; the pod is where it was.
             (_, Some(member)) => member,
@@ -332,6 +337,7 @@ impl Books {
         let key = member.gang.clone();
         let name = Arc::clone(&known.name);
         let gang = self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
+        gang.joins = joins;
         let came_again = gang.pods.get(&name).is_some_and(|before| before.known.uid != known.uid);
         if came_again {
             self.forget_pod(now, &key, &name);

@@ -8,6 +8,7 @@ use phalanx_model::{
 
 use super::beside::dependent;
 use super::gang::{Gang, Member, Pod, Run, Stop, Submitted};
+use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
 use super::suspended::owner_suspended;
@@ -184,7 +185,7 @@ impl Books {
         }
         let Some(mut prepared) = self.prepare(key) else { return };
         let Some(gang) = self.gangs.get_mut(key) else { return };
-        let Gang { pods, job, .. } = gang;
+        let Gang { pods, job, joins, .. } = gang;
         let Some(submitted) = job else { return };
         let size = u32::try_from(submitted.seats.len()).unwrap_or(u32::MAX);
         let Submitted { id, seats, run, .. } = submitted;
@@ -192,6 +193,7 @@ impl Books {
         run.has_begun = true;
         run.preparation = None;
         let whole = written(&run.placement);
+        let joined = joins.as_ref().map(|of| (JOINED.to_owned(), of.name.to_string()));
         let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
         for ((seat, slot), (member, id)) in
             seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))
@@ -230,7 +232,7 @@ impl Books {
                 node: slot.node.clone(),
                 member: id,
                 before: ready.map(|ready| ready.steps).unwrap_or_default(),
-                annotations: note.annotations(size),
+                annotations: note.annotations(size).into_iter().chain(joined.clone()).collect(),
             });
         }
     }
@@ -253,6 +255,9 @@ impl Books {
             } else if *member == Member::Spared || (seat.is_late && matches!(member, Member::Vacant { .. })) {
                 self.facts.push(Input::MemberReleased { member: id });
             }
+        }
+        if self.gangs.get(&key).is_some_and(Gang::may_be_joined) {
+            self.changed.insert(key.clone());
         }
         self.tell_groups(&key, true, &format!("{size} pods are bound"));
     }
@@ -342,12 +347,7 @@ impl Books {
             if pod.known.node.is_some() {
                 return;
             }
-            let Some(free) = submitted.seat_for(pod) else {
-                let message =
-                    "not supported: its gang has started, and pods that join later do not start".into();
-                let pods = gang.pod_ref(name).into_iter().collect();
-                return self.calls.push(Call::Explain { pods, message });
-            };
+            let Some(free) = submitted.seat_for(pod) else { return self.explain_late(key, name) };
             let seat = &mut submitted.seats[free];
             seat.pod = Some(Arc::clone(name));
             // Its place was kept and counted as ready, so that the others could start.

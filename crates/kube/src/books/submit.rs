@@ -34,7 +34,11 @@ impl Books {
         // Before it may be forgotten, and after it may have got its places back.
         self.count_strays(key);
         let had_job = self.gangs.get(key).is_some_and(|gang| gang.job.is_some());
+        self.seat_waiting(now, key);
         self.hand_in(now, key, facts);
+        for newcomer in self.let_join(key) {
+            self.hand_in(now, &newcomer, facts);
+        }
         if self.count_strays(key) && !had_job && self.gangs.get(key).is_some_and(|gang| gang.job.is_some()) {
             self.keep_up(key, facts);
         }
@@ -209,10 +213,12 @@ impl Books {
     ) -> Result<(Job, Submitted), String> {
         let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
         let first = gang.pods.values().next();
-        let priority = self.priority(gang, spec)?;
+        let joined = self.spec_joined(gang);
+        let of_gang = spec.or(joined.as_ref());
+        let priority = self.priority(gang, of_gang)?;
         let created = if first.is_some() { gang.created() } else { now };
         let is_alone = key.source == Source::Pod;
-        let queue = self.queue(key, spec)?;
+        let queue = self.queue(key, of_gang)?;
         let class = self.sharing.classes.of(priority)?;
         let (seats, line) = self.asked(key, spec, seats, is_again)?;
         let mut topology = match spec {

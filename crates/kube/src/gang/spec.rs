@@ -224,6 +224,13 @@ impl GangSpec {
         self.roles.iter().find(|role| &*role.name == name)
     }
 
+    /// Whether a gang that runs with so many pods of a role may have one more of it.
+    #[must_use]
+    pub fn may_grow(&self, role: Option<&str>, ranks: usize) -> bool {
+        let of_role = role.and_then(|name| self.role(name)).or_else(|| self.role(""));
+        self.is_open || of_role.is_some_and(|role| ranks < role.size as usize)
+    }
+
     /// What holds for the only role holds for the gang.
     pub(super) fn lift_topology(&mut self) {
         if let [role] = self.roles.as_mut_slice() {

@@ -14,6 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client, Error};
 
+/// Between two looks of one that waits for the lease: so much later than it could does it see a renewal, and begin.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Whose lease, and for how long.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
@@ -70,7 +73,7 @@ pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl
             Err(Error::Api(status)) if status.code == 409 => {}
             Err(error) => say(&format!("lease {}/{}: {error}", settings.namespace, settings.name)),
         }
-        tokio::time::sleep(settings.renew / 2).await;
+        tokio::time::sleep(LOOK.min(settings.renew / 2)).await;
     }
 }
 

@@ -12,27 +12,27 @@ const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
-struct Play {
+pub(in crate::books) struct Play {
     books: Books,
     engine: Engine,
     now: Timestamp,
     has_begun: bool,
-    pods: BTreeMap<String, Value>,
+    pub(in crate::books) pods: BTreeMap<String, Value>,
     /// Nodes of pods that were bound.
-    bound: BTreeMap<String, String>,
+    pub(in crate::books) bound: BTreeMap<String, String>,
     prepared: Vec<Value>,
-    reasons: BTreeMap<String, String>,
+    pub(in crate::books) reasons: BTreeMap<String, String>,
 }
 
 impl Play {
-    fn of(nodes: usize) -> Self {
+    pub(in crate::books) fn of(nodes: usize) -> Self {
         let mut play = Self::listing(nodes);
         play.turn();
         play
     }
 
     /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each.
-    fn listing(nodes: usize) -> Self {
+    pub(in crate::books) fn listing(nodes: usize) -> Self {
         let books = Books::new(Options {
             scheduler_name: "phalanx".to_owned(),
             queue: QueueName::new("default").unwrap(),
@@ -85,12 +85,17 @@ impl Play {
         self.see(name, pod);
     }
 
-    fn see(&mut self, name: &str, pod: Value) {
+    pub(in crate::books) fn see(&mut self, name: &str, pod: Value) {
         self.pods.insert(name.to_owned(), pod.clone());
         self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
-    fn delete(&mut self, name: &str) {
+    /// An owner or a group.
+    pub(in crate::books) fn object(&mut self, object: Value) {
+        self.books.observe(self.now, Event::Object(Box::new(serde_json::from_value(object).unwrap())));
+    }
+
+    pub(in crate::books) fn delete(&mut self, name: &str) {
         self.pods.remove(name);
         self.bound.remove(name);
         let (namespace, name, uid) = ("x".to_owned(), name.to_owned(), name.to_owned());
@@ -102,7 +107,7 @@ impl Play {
     }
 
     /// Until nothing happens any more.
-    fn turn(&mut self) {
+    pub(in crate::books) fn turn(&mut self) {
         let mut out = Outcome::default();
         let mut more = Vec::new();
         for _ in 0..1_000 {
@@ -317,7 +322,7 @@ fn a_launcher_that_comes_when_its_workers_run_is_bound_to_the_place_that_was_kep
             "Launcher": { "replicas": 1, "template": template }, "Worker": { "replicas": 2, "template": template },
         } },
     });
-    play.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job.clone()).unwrap())));
+    play.object(job.clone());
     let of = |name: &str, role: &str, index: &str| {
         let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mpi", "uid": "u", "controller": true }]);
         let labels = json!({ "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/replica-type": role,
@@ -332,7 +337,7 @@ fn a_launcher_that_comes_when_its_workers_run_is_bound_to_the_place_that_was_kep
     play.turn();
     assert_eq!(play.places("mpi-worker").len(), 2, "{:?}", play.reasons);
     let mut next = Play::listing(2);
-    next.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    next.object(job);
     let mut all = play.pods.clone();
     all.insert("mpi-launcher".to_owned(), of("mpi-launcher", "launcher", "0"));
     for (name, pod) in all {
