@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -72,7 +72,37 @@ fn a_gang_with_a_pod_that_cannot_be_bound_is_taken_back_and_starts_whole_later()
         (left <= 1).then_some(())
     });
     refuses.store(false, Ordering::Release);
+    let began = Instant::now();
     cluster.until_runs("torn", 4);
+    println!("whole again after {:?}", began.elapsed());
+    assert_eq!(cluster.failures("torn"), 0, "its Job was suspended meanwhile: no pod of it failed");
+    record.judge(PART);
+}
+
+#[test]
+fn an_owner_that_its_user_suspends_while_its_gang_is_bound_in_part_stays_suspended() {
+    let mut cluster = Cluster::of(1);
+    let (front, refuses) = refusing(&cluster, "torn-2-");
+    let record = Record::begin(cluster.api(), [("torn".to_owned(), 4)]);
+    cluster.schedule_through(&front, 0, TIMES);
+    cluster.create(JOBS, &job("torn", 4, 2, &json!({})));
+    cluster.until("three bindings", |_| (record.bindings() >= 3).then_some(()));
+    let suspend = |is: bool| {
+        let patch = json!({ "spec": { "suspend": is } });
+        cluster.api().patch(&format!("{JOBS}/torn"), &patch).unwrap();
+    };
+    suspend(true);
+    cluster.until("pods that are gone", |cluster| uids(cluster, "torn").is_empty().then_some(()));
+    refuses.store(false, Ordering::Release);
+    // The deadline to be bound is over as well, and so is the time before a gang is tried again.
+    std::thread::sleep(Duration::from_secs(TIMES.binding_s + 3));
+    let torn = cluster.api().get(&format!("{JOBS}/torn")).unwrap();
+    assert_eq!(torn["spec"]["suspend"], true, "{torn:#}");
+    assert!(torn["metadata"]["annotations"]["phalanx.dev/suspended"].is_null(), "{torn:#}");
+    assert_eq!(record.bindings(), 3);
+    suspend(false);
+    cluster.until_runs("torn", 4);
+    assert_eq!(cluster.failures("torn"), 0);
     record.judge(PART);
 }
 
@@ -136,4 +166,5 @@ fn a_gang_that_does_not_become_ready_is_taken_back_and_starts_whole_later() {
         }
         (cluster.seats().iter().filter(|seat| seat.phase == "Running").count() == 2).then_some(())
     });
+    assert_eq!(cluster.failures("stuck"), 0, "its Job was suspended meanwhile: no pod of it failed");
 }

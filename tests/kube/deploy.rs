@@ -464,7 +464,12 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
         assert!(needed.remove(&(group.to_owned(), resource.to_owned(), verb.to_owned())), "{resource}");
     }
     for (group, plural) in suspendable() {
-        assert!(needed.contains(&(group.to_owned(), plural.to_owned(), "patch".to_owned())), "{plural}");
+        for verb in ["get", "patch"] {
+            assert!(
+                needed.contains(&(group.to_owned(), plural.to_owned(), verb.to_owned())),
+                "{verb} {plural}"
+            );
+        }
     }
     let log = cluster.plane.audit_log();
     let mut told = 0;

@@ -37,16 +37,16 @@ impl Kill {
     }
 }
 
-/// Whom the front kills, and with which binding from now.
+/// Whom the front kills, and with which of its requests from now.
 #[derive(Default)]
 struct Trap {
     armed: Mutex<Option<(Pid, u64, bool)>>,
-    bindings: AtomicU64,
+    before: AtomicU64,
 }
 
 impl Trap {
     fn arm(&self, scheduler: Pid, after: u64, is_made: bool) {
-        self.bindings.store(0, Ordering::Release);
+        self.before.store(0, Ordering::Release);
         *self.armed.lock().unwrap() = Some((scheduler, after, is_made));
     }
 
@@ -54,8 +54,9 @@ impl Trap {
         self.armed.lock().unwrap().is_some()
     }
 
-    fn binding(&self) -> Fault {
-        let before = self.bindings.fetch_add(1, Ordering::AcqRel);
+    /// One of these requests.
+    fn spring(&self) -> Fault {
+        let before = self.before.fetch_add(1, Ordering::AcqRel);
         let mut armed = self.armed.lock().unwrap();
         let Some((scheduler, after, is_made)) = *armed else { return Fault::None };
         if before < after {
@@ -78,7 +79,7 @@ fn gangs_are_whole_after_kills(seed: u64, kills: u32) {
     let trap = Arc::new(Trap::default());
     let front = {
         let trap = Arc::clone(&trap);
-        Front::of(&cluster.plane, move |asked| if asked.is_binding() { trap.binding() } else { Fault::None })
+        Front::of(&cluster.plane, move |asked| if asked.is_binding() { trap.spring() } else { Fault::None })
     };
     let ends = json!({ "controlplane.phalanx.dev/succeed-after": "3s" });
     for gang in 0..kills {
@@ -98,12 +99,15 @@ fn gangs_are_whole_after_kills(seed: u64, kills: u32) {
         cluster.kill(scheduler);
     }
     cluster.schedule_through(&front, 0, Times::default());
+    let began = Instant::now();
     let what = format!("of seed {seed}, the end of all jobs");
     cluster.until_within(Duration::from_secs(240), &what, |cluster| {
         let jobs = cluster.api().get(JOBS).unwrap();
         let done = |job: &serde_json::Value| job["status"]["succeeded"] == job["spec"]["completions"];
         jobs["items"].as_array().unwrap().iter().all(done).then_some(())
     });
+    let failures: u64 = (0..kills).map(|gang| cluster.failures(&name(gang))).sum();
+    println!("all have ended {:?} after the last kill; {failures} pods failed", began.elapsed());
     record.judge(PART);
 }
 
@@ -117,6 +121,73 @@ fn gangs_are_whole_whenever_the_scheduler_is_killed() {
 #[ignore = "minutes: the long form of the one above"]
 fn gangs_are_whole_at_fifty_kill_points() {
     gangs_are_whole_after_kills(20_261_122, 50);
+}
+
+/// It waited for ranks that nobody makes again, or for as long as it may take to become ready.
+#[test]
+fn the_rest_of_a_gang_ends_when_what_was_bound_of_it_has_ended_before_a_successor_began() {
+    let mut cluster = Cluster::of(1);
+    let trap = Arc::new(Trap::default());
+    let front = {
+        let trap = Arc::clone(&trap);
+        Front::of(&cluster.plane, move |asked| match asked.is_binding() {
+            true if asked.path.contains("/pods/rest-3-") && trap.is_armed() => Fault::Refuse(500, None),
+            true if asked.path.contains("/pods/rest-2-") => trap.spring(),
+            _ => Fault::None,
+        })
+    };
+    let scheduler = cluster.schedule_through(&front, 0, Times::default());
+    trap.arm(cluster.pid(scheduler), 0, false);
+    let ends = json!({ "controlplane.phalanx.dev/succeed-after": "1s" });
+    cluster.create(JOBS, &job("rest", 4, 1, &ends));
+    cluster.until("a kill", |_| (!trap.is_armed()).then_some(()));
+    cluster.kill(scheduler);
+    cluster.until("the end of what was bound", |cluster| {
+        let seats = cluster.seats();
+        let bound = seats.iter().filter(|seat| seat.node.is_some()).count();
+        let ended = seats.iter().filter(|seat| seat.phase == "Succeeded").count();
+        (bound > 0 && bound == ended).then_some(())
+    });
+    cluster.schedule_through(&front, 0, Times::default());
+    cluster.until("the end of all", |cluster| {
+        let job = cluster.api().get(&format!("{JOBS}/rest")).unwrap();
+        (job["status"]["succeeded"] == 4).then_some(())
+    });
+    assert_eq!(cluster.failures("rest"), 0);
+}
+
+/// Killed with the suspension of an owner whose gang could not start whole, once that is made, or before it lets the owner go
+/// on: what the owner says is all that its successor needs.
+#[test]
+fn an_owner_is_let_go_on_by_the_successor_of_who_suspended_it() {
+    let mut cluster = Cluster::of(1);
+    let times = Times { binding_s: 3, ..Times::default() };
+    for (name, at, is_made) in [("first", 0, true), ("second", 1, false)] {
+        let trap = Arc::new(Trap::default());
+        let record = Record::begin(cluster.api(), [(name.to_owned(), 4)]);
+        let front = {
+            let trap = Arc::clone(&trap);
+            let job = format!("{JOBS}/{name}");
+            let torn = format!("/pods/{name}-2-");
+            Front::of(&cluster.plane, move |asked| match trap.is_armed() {
+                true if asked.method == "PATCH" && asked.path == job => trap.spring(),
+                true if asked.is_binding() && asked.path.contains(&torn) => Fault::Refuse(500, None),
+                _ => Fault::None,
+            })
+        };
+        let scheduler = cluster.schedule_through(&front, 0, times);
+        trap.arm(cluster.pid(scheduler), at, is_made);
+        cluster.create(JOBS, &job(name, 4, 1, &json!({})));
+        cluster.until("a kill", |_| (!trap.is_armed()).then_some(()));
+        cluster.kill(scheduler);
+        let successor = cluster.schedule_through(&front, 0, times);
+        cluster.until_runs(name, 4);
+        cluster.kill(successor);
+        let job = cluster.api().get(&format!("{JOBS}/{name}")).unwrap();
+        assert!(job["metadata"]["annotations"]["phalanx.dev/suspended"].is_null(), "{job:#}");
+        assert_eq!((&job["spec"]["suspend"], cluster.failures(name)), (&json!(false), 0));
+        record.judge(PART);
+    }
 }
 
 /// Of two schedulers one leads; when it is killed the other goes on.

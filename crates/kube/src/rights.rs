@@ -60,6 +60,56 @@ pub fn of_cluster() -> Vec<Right> {
             "how the cluster is shared and laid out",
         ),
         right(crate::crd::GROUP, ["fabrics/status"], &["patch"], "what was made of the fabric"),
+        right(crate::crd::GROUP, ["queues/status"], &["patch"], "how a queue stands"),
+        right("events.k8s.io", ["events"], &["create"], "what happened to a gang"),
+        right(
+            "",
+            ["pods"],
+            &["get"],
+            "whether a binding that got no clear answer was made; what pods are that need nodes",
+        ),
+        right("", ["pods"], &["delete"], "pods of a gang that could not start whole, or whose time is over"),
+        right("", ["pods/binding"], &["create"], "where a pod runs, with its rank and devices"),
+        right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
+        right(
+            "",
+            ["pods/status"],
+            &["patch"],
+            "why a pod waits: the condition PodScheduled; which claim was made for it, which nodes were asked for",
+        ),
+    ];
+    rights.extend(of_devices());
+    let named = "what objects name: classes of priority, domains of nodes";
+    rights.extend(CLUSTER_KINDS.iter().map(|(group, _, plural)| right(group, [*plural], WATCH, named)));
+    rights.extend(of_others());
+    let by_group = |all: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
+        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (group, plural) in all {
+            groups.entry(group).or_default().push(plural);
+        }
+        groups
+    };
+    let says = KINDS.iter().map(|kind| (kind.group, kind.plural));
+    let owns = suspendable().filter(|of| !says.clone().any(|says| says == *of));
+    let watched = by_group(&mut says.clone().chain(owns));
+    rights.extend(
+        watched.into_iter().map(|(group, plurals)| right(group, plurals, WATCH, "which pods start together")),
+    );
+    let suspended = by_group(&mut suspendable());
+    rights.extend(suspended.into_iter().map(|(group, plurals)| {
+        right(
+            group,
+            plurals,
+            &["get", "patch"],
+            "to suspend what makes way or could not start whole, and to let it go on unless its user wants otherwise",
+        )
+    }));
+    rights
+}
+
+/// Devices, and claims for them.
+fn of_devices() -> Vec<Right> {
+    vec![
         right(
             "resource.k8s.io",
             [
@@ -90,55 +140,24 @@ pub fn of_cluster() -> Vec<Right> {
             &["patch"],
             "the devices of a claim, and the pods that it is for",
         ),
-        right(crate::crd::GROUP, ["queues/status"], &["patch"], "how a queue stands"),
-        right("events.k8s.io", ["events"], &["create"], "what happened to a gang"),
-        right(
-            "",
-            ["pods"],
-            &["get"],
-            "whether a binding that got no clear answer was made; what pods are that need nodes",
-        ),
-        right("", ["pods"], &["delete"], "pods of a gang that could not start whole, or whose time is over"),
-        right("", ["pods/binding"], &["create"], "where a pod runs, with its rank and devices"),
-        right("", ["pods/eviction"], &["create"], "pods that make way, as disruption budgets allow"),
-        right(
-            "",
-            ["pods/status"],
-            &["patch"],
-            "why a pod waits: the condition PodScheduled; which claim was made for it, which nodes were asked for",
-        ),
-    ];
-    let named = "what objects name: classes of priority, domains of nodes";
-    rights.extend(CLUSTER_KINDS.iter().map(|(group, _, plural)| right(group, [*plural], WATCH, named)));
-    rights.push(right("scheduling.k8s.io", ["podgroups/status"], &["patch"], "whether a group is scheduled"));
-    rights.push(right(
-        "scheduling.volcano.sh",
-        ["podgroups", "podgroups/status"],
-        &["patch"],
-        "the phase of a group, where status is a part of its own and where it is not",
-    ));
-    rights.push(right("batch.volcano.sh", ["jobs"], &["get"], "whose the pods of a group will be"));
+    ]
+}
+
+/// What is told to the controllers of others: of groups, and of nodes.
+fn of_others() -> Vec<Right> {
     let asks = "nodes for whole gangs, with --provisioning-class";
-    rights.push(right("autoscaling.x-k8s.io", ["provisioningrequests"], &["list", "create", "delete"], asks));
-    rights.push(right("", ["podtemplates"], &["create", "delete"], asks));
-    let by_group = |all: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
-        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (group, plural) in all {
-            groups.entry(group).or_default().push(plural);
-        }
-        groups
-    };
-    let says = KINDS.iter().map(|kind| (kind.group, kind.plural));
-    let owns = suspendable().filter(|of| !says.clone().any(|says| says == *of));
-    let watched = by_group(&mut says.clone().chain(owns));
-    rights.extend(
-        watched.into_iter().map(|(group, plurals)| right(group, plurals, WATCH, "which pods start together")),
-    );
-    let suspended = by_group(&mut suspendable());
-    rights.extend(suspended.into_iter().map(|(group, plurals)| {
-        right(group, plurals, &["patch"], "to suspend what makes way, and to let it go on")
-    }));
-    rights
+    vec![
+        right("scheduling.k8s.io", ["podgroups/status"], &["patch"], "whether a group is scheduled"),
+        right(
+            "scheduling.volcano.sh",
+            ["podgroups", "podgroups/status"],
+            &["patch"],
+            "the phase of a group, where status is a part of its own and where it is not",
+        ),
+        right("batch.volcano.sh", ["jobs"], &["get"], "whose the pods of a group will be"),
+        right("autoscaling.x-k8s.io", ["provisioningrequests"], &["list", "create", "delete"], asks),
+        right("", ["podtemplates"], &["create", "delete"], asks),
+    ]
 }
 
 /// What is allowed in the namespace of the lease.

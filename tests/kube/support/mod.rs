@@ -221,6 +221,11 @@ impl Cluster {
         gangs
     }
 
+    /// Pods that count against a Job.
+    pub(crate) fn failures(&self, job: &str) -> u64 {
+        self.api().get(&format!("{JOBS}/{job}")).unwrap()["status"]["failed"].as_u64().unwrap_or(0)
+    }
+
     /// What `look` gives as soon as it gives something.
     pub(crate) fn until<T>(&self, what: &str, look: impl FnMut(&Self) -> Option<T>) -> T {
         self.until_within(PATIENCE, what, look)

@@ -60,6 +60,7 @@ impl Record {
         assert!(!pods.has_ended, "the watch has ended: what came after it was not seen");
         assert!(pods.wrong.is_empty(), "{:#?}", pods.wrong);
         assert!(pods.parts.is_empty(), "in part: {:?}\n{:#?}", pods.parts, pods.by_uid);
+        println!("in part for at most {:?}", pods.longest.values().max().copied().unwrap_or_default());
         let long: Vec<_> = pods.longest.iter().filter(|(_, lasted)| **lasted > part).collect();
         assert!(long.is_empty(), "in part for longer than {part:?}: {long:?}");
     }

@@ -32,6 +32,7 @@ impl Before {
             ready_by: self.ready_by,
             preparation: None,
             stops: None,
+            staying: 0,
             has_begun: true,
             is_released: true,
         }
@@ -52,10 +53,13 @@ pub(super) fn before(gang: &Gang) -> Option<Before> {
         return None;
     }
     let notes = || bound().filter_map(|pod| Some((pod.known.noted.as_ref()?, &pod.known)));
-    let attempt = notes().map(|(note, _)| note.attempt).max()?;
+    // What has ended may be of an earlier start.
+    let live = || notes().filter(|(_, pod)| !pod.is_over());
+    let attempt = live().map(|(note, _)| note.attempt).max()?;
     let newest = || notes().filter(|(note, _)| note.attempt == attempt);
     let mut told: BTreeMap<Option<&Arc<str>>, u32> = BTreeMap::new();
-    newest().for_each(|(note, _)| *told.entry(note.placement.as_ref()).or_default() += 1);
+    let of_live = live().filter(|(note, _)| note.attempt == attempt);
+    of_live.for_each(|(note, _)| *told.entry(note.placement.as_ref()).or_default() += 1);
     let (text, _) = told.into_iter().max_by_key(|(_, pods)| *pods)?;
     let of_it = || newest().filter(|(note, _)| note.placement.as_ref() == text);
     let slots = match text {

@@ -1,6 +1,6 @@
 //! One gang: its pods, its ranks, and how far its start has come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{JobId, Placement, Timestamp};
@@ -84,6 +84,8 @@ pub(crate) struct Run {
     /// What its volumes still need.
     pub(crate) preparation: Option<Preparation>,
     pub(crate) stops: Option<Stop>,
+    /// Pods of it that were not on their way out yet when it was told to stop last.
+    pub(crate) staying: usize,
     /// Bindings have been asked for.
     pub(crate) has_begun: bool,
     /// All are to run.
@@ -161,27 +163,31 @@ impl Gang {
         Some(format!("pod {name}: {why}").into())
     }
 
-    /// Its ranks, with the pods that are there; or why it cannot be handed in yet.
+    /// Its ranks, with the pods that are there; or why it cannot be handed in yet. Pods that have ended well have none, and
+    /// nobody waits for others in their stead.
     ///
     /// Pods that say their number have that one; the others follow in natural order of their names. Roles with devices come
     /// first, so that the rules of topology are about them.
     pub(crate) fn seats(&self, spec: Option<&GangSpec>) -> Result<Vec<Seat>, Arc<str>> {
-        let live = || self.pods.iter().filter(|(_, pod)| !pod.known.is_going && !pod.known.is_over());
+        let is_of_now = |pod: &Pod| !pod.known.is_going && (!pod.known.is_over() || pod.known.is_done());
+        let there = || self.pods.iter().filter(|(_, pod)| is_of_now(pod));
+        let live = || there().filter(|(_, pod)| !pod.known.is_over());
         if let Some(why) = self.barred() {
             return Err(why);
         }
         let Some(spec) = spec else {
-            return self.seats_of(None, live().collect(), 0, u32::MAX, false, false);
+            return self.seats_of(None, there().collect(), 0, u32::MAX, false, false);
         };
         let mut roles: Vec<Vec<Seat>> = Vec::with_capacity(spec.roles.len());
         for role in &spec.roles {
             let is_of = |pod: &&Pod| spec.roles.len() == 1 || pod.role.as_deref() == Some(&*role.name);
-            let pods = live().filter(|(_, pod)| is_of(pod)).collect();
+            let pods = there().filter(|(_, pod)| is_of(pod)).collect();
             let is_late = spec.late.contains(&role.name);
             let most = if spec.is_open { u32::MAX } else { role.size };
             roles.push(self.seats_of(Some(role), pods, role.min, most, is_late, spec.is_suspended)?);
         }
-        let count: usize = roles.iter().map(Vec::len).sum();
+        let ended = there().count() - live().count();
+        let count: usize = roles.iter().map(Vec::len).sum::<usize>() + ended;
         if count < spec.min as usize {
             return Err(format!("{count} of at least {} pods are there", spec.min).into());
         }
@@ -199,12 +205,15 @@ impl Gang {
     fn seats_of(
         &self,
         role: Option<&RoleSpec>,
-        mut pods: Vec<(&Arc<str>, &Pod)>,
+        pods: Vec<(&Arc<str>, &Pod)>,
         min: u32,
         most: u32,
         is_late: bool,
         is_suspended: bool,
     ) -> Result<Vec<Seat>, Arc<str>> {
+        let (ended, mut pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|(_, pod)| pod.known.is_done());
+        let less = u32::try_from(ended.len()).unwrap_or(u32::MAX);
+        let (min, most) = (min.saturating_sub(less), most.saturating_sub(less));
         pods.sort_by(|(a, x), (b, y)| x.index.cmp(&y.index).then_with(|| natural_cmp(a, b)));
         let template = role.and_then(|role| role.template.as_ref()).filter(|_| is_late || is_suspended);
         let wanted = if template.is_some() { most } else { min };
@@ -221,6 +230,8 @@ impl Gang {
         };
         let name = role.map(|role| Arc::clone(&role.name)).filter(|name| !name.is_empty());
         let count = there.max(wanted).min(most) as usize;
+        let ended: BTreeSet<u32> = ended.into_iter().filter_map(|(_, pod)| pod.index).collect();
+        let numbers: Vec<u32> = (0..).filter(|number| !ended.contains(number)).take(count).collect();
         let mut seats: Vec<Option<Seat>> = vec![None; count];
         let mut unnumbered = Vec::new();
         for (pod_name, pod) in pods {
@@ -232,14 +243,15 @@ impl Gang {
                 pod: Some(Arc::clone(pod_name)),
                 is_late,
             };
-            let own = pod.index.and_then(|index| seats.get_mut(index as usize)).filter(|seat| seat.is_none());
+            let own = pod.index.and_then(|index| numbers.binary_search(&index).ok());
+            let own = own.and_then(|at| seats.get_mut(at)).filter(|seat| seat.is_none());
             match own {
                 Some(free) => *free = Some(seat(pod.index)),
                 None => unnumbered.push(seat(None)),
             }
         }
         let mut rest = unnumbered.into_iter();
-        for (index, free) in (0..).zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
+        for (index, free) in numbers.into_iter().zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
             let absent = || {
                 let requirements = Arc::clone(from_template.as_ref()?);
                 let (role, more) = (name.clone(), More::default());

@@ -85,6 +85,7 @@ pub enum Call {
     Stop {
         pods: Vec<PodRef>,
         suspend: Option<Suspend>,
+        /// As disruption budgets allow. Otherwise they are deleted, also where their owner cannot be suspended after all.
         evict: bool,
         note: String,
     },
@@ -96,7 +97,7 @@ pub enum Call {
         /// It was made for the pod alone, and goes.
         is_deleted: bool,
     },
-    /// Lets an owner make its pods.
+    /// Lets an owner make its pods, unless its user wants it suspended.
     Resume {
         suspend: Suspend,
     },

@@ -25,6 +25,7 @@
 //! | `joiners` | pods that come to a gang that runs already |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
+//! | `suspended` | owners that make no pods for now |
 //! | `volcano` | the status of Volcano's groups |
 //! | `provision` | what autoscalers are asked for |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
@@ -59,6 +60,7 @@ mod sharing;
 mod spare;
 mod strays;
 mod submit;
+mod suspended;
 mod volcano;
 mod volumes;
 mod waits;
@@ -98,7 +100,8 @@ pub use volcano::VolcanoStatus;
 pub use volumes::Stored;
 pub use waits::{NAMED_MAX, WaitsFor};
 
-/// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
+/// On an owner: it was suspended so that this scheduler starts it, by who submitted it, by an eviction, or because its gang
+/// could not start whole.
 pub const SUSPENDED: &str = "phalanx.dev/suspended";
 
 /// What an operator may choose.

@@ -9,7 +9,7 @@ use super::gang::Gang;
 use super::volcano::Unadmitted;
 use super::{Books, SUSPENDED};
 use crate::api;
-use crate::gang::{self as recognise, GangKey, GangSpec, Source};
+use crate::gang::{self as recognise, GangKey, GangSpec, ObjectRef, Source, Suspend};
 
 /// What an object says of its gangs.
 pub(super) struct Told {
@@ -31,6 +31,9 @@ pub(super) type Owner = (String, String, String);
 #[derive(Default)]
 pub(super) struct Above {
     pub(super) object: Option<DynamicObject>,
+    /// The field that suspends it with what it owns; nothing while it is not there.
+    pub(super) suspend: Option<Suspend>,
+    pub(super) is_suspended: bool,
     pub(super) is_resumable: bool,
     /// Objects that it owns, as gangs without a part.
     pub(super) owned: BTreeSet<GangKey>,
@@ -86,6 +89,8 @@ impl Books {
         let owner = (types.kind.clone(), text(&object.metadata.namespace), text(&object.metadata.name));
         let above = self.above.entry(owner.clone()).or_default();
         above.object = (!is_gone).then(|| slim(object));
+        above.suspend = recognise::suspend_of(&ObjectRef::of(object)).filter(|_| !is_gone);
+        above.is_suspended = above.suspend.as_ref().is_some_and(|field| field.is_set_in(&object.data));
         above.is_resumable = is_resumable(object);
         let owned = above.owned.clone();
         if is_gone && owned.is_empty() {
@@ -98,18 +103,28 @@ impl Books {
 
     /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same.
     pub(super) fn look_again(&mut self, key: &GangKey) {
-        let of_it = self.gangs.range(key.clone()..).map(|(gang, _)| gang);
-        let of_it: Vec<GangKey> = of_it.take_while(|gang| gang.is_of_same_object(key)).cloned().collect();
+        let of_it: Vec<GangKey> = self.gangs_of(key).map(|gang| gang.key.clone()).collect();
         self.changed.extend(of_it);
         let Some(Told { specs: Ok(specs), .. }) = self.objects.get(key) else { return };
         let keys: Vec<GangKey> = specs.iter().map(|spec| spec.key.clone()).collect();
         for key in keys {
+            if !self.is_resumable(&key) {
+                continue;
+            }
             let Ok(Some(spec)) = self.spec(&key) else { continue };
-            if spec.is_suspended && self.is_resumable(&key) && is_for(&spec, &self.options.scheduler_name) {
+            if is_for(&spec, &self.options.scheduler_name) {
                 self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
                 self.changed.insert(key);
             }
         }
+    }
+
+    /// The gangs of an object that are there, by that of its gangs which has no part.
+    pub(super) fn gangs_of(&self, object: &GangKey) -> impl Iterator<Item = &Gang> {
+        self.gangs
+            .range(object.clone()..)
+            .map(|(_, gang)| gang)
+            .take_while(|gang| gang.key.is_of_same_object(object))
     }
 
     /// What is known of a gang as a whole, by its object and the owner of that.

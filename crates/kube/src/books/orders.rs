@@ -7,10 +7,11 @@ use phalanx_model::{
 };
 
 use super::beside::dependent;
-use super::gang::{Gang, Member, Run, Stop, Submitted};
+use super::gang::{Gang, Member, Pod, Run, Stop, Submitted};
 use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
+use super::suspended::owner_suspended;
 use super::waits::Waiting;
 use super::{Books, Call, Tidings, Unbound, WaitsFor};
 use crate::gang::{GangKey, ObjectRef, Source};
@@ -171,6 +172,7 @@ impl Books {
                 ready_by: deadline,
                 preparation: None,
                 stops: None,
+                staying: 0,
                 has_begun: false,
                 is_released: false,
             };
@@ -179,9 +181,10 @@ impl Books {
                 self.nodes.ours(&slot.node, slot.devices, true);
             }
         }
+        self.end_with_owner(&key);
         if self.is_resumable(&key)
-            && let Ok(Some(spec)) = self.spec(&key)
-            && let Some(suspend) = spec.suspend
+            && !self.has_bound(&key)
+            && let Some(suspend) = self.suspend_of(&key)
         {
             self.calls.push(Call::Resume { suspend });
         }
@@ -296,19 +299,21 @@ impl Books {
         }
     }
 
-    /// Stops a start: pods that were bound go, ranks without one are gone already.
+    /// Stops a start: pods that were bound go, ranks without one are gone already. The engine orders it again and again,
+    /// until the last of them is gone.
     fn stop(&mut self, id: GangId, attempt: u32, cause: Option<&StopCause>) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
-        let suspend = self.spec(&key).ok().flatten().and_then(|spec| spec.suspend);
+        let (why, suspend) = match cause {
+            Some(StopCause::Preempted(_) | StopCause::Displaced { .. }) => {
+                (Stop::Evicted, self.suspend_of(&key))
+            }
+            Some(StopCause::Failure { .. }) => (Stop::TakenBack, self.taken_back_by(&key)),
+            _ => (Stop::Ended, None),
+        };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == attempt) else { return };
-        let why = match cause {
-            Some(StopCause::Preempted(_) | StopCause::Displaced { .. }) => Stop::Evicted,
-            Some(StopCause::Failure { .. }) => Stop::TakenBack,
-            _ => Stop::Ended,
-        };
-        run.stops = Some(why);
+        let is_again = run.stops.replace(why).is_some();
         let mut going = Vec::new();
         let mut gone = Vec::new();
         let mut stays = None;
@@ -327,10 +332,16 @@ impl Books {
                 None => {}
             }
         }
+        if why == Stop::TakenBack {
+            let stays = |pod: &Pod| !pod.known.is_going && !pod.known.is_over();
+            going.retain(|name| gang.pods.get(name).is_some_and(stays));
+        }
+        // Since the last time none of them went: nobody acts on the suspension.
+        let is_stuck = is_again && going.len() == std::mem::replace(&mut run.staying, going.len());
+        let suspend = suspend.filter(|_| why == Stop::Evicted || !is_stuck);
         let pods: Vec<PodRef> = going.iter().filter_map(|name| gang.pod_ref(name)).collect();
-        if !pods.is_empty() || suspend.is_some() {
+        if !pods.is_empty() || (why == Stop::Evicted && suspend.is_some()) {
             let note = cause.map_or_else(String::new, stop_note);
-            let suspend = suspend.filter(|_| why == Stop::Evicted);
             self.calls.push(Call::Stop { pods, suspend, evict: why == Stop::Evicted, note });
         }
         for member in gone {
@@ -440,6 +451,7 @@ impl Books {
         let until = now.plus(self.options.vacant_ms);
         let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
         let makes_more = self.makes_pods(&key);
+        let is_paused = self.is_suspended(&key);
         let Some(run) = self.run_mut(id) else { return };
         let is_stopping = run.stops.is_some();
         let Some(member) = run.members.get_mut(id.rank as usize) else { return };
@@ -458,6 +470,9 @@ impl Books {
                 self.facts.push(Input::CancelRequested { job: id.gang.job, by });
             }
             return;
+        }
+        if is_paused {
+            return self.exit(id, owner_suspended());
         }
         if !matches!(member, Member::Vacant { .. } | Member::Exited) {
             *member = Member::Vacant { until };

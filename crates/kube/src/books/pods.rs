@@ -98,6 +98,11 @@ impl Known {
         matches!(self.state, State::Over(_))
     }
 
+    /// Its containers have done what they had to: nobody makes it again.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(&self.state, State::Over(exit) if exit.is_success())
+    }
+
     /// Whether it is bound to that node with those devices, or was: the kubelet may have given it others.
     pub(crate) fn is_at(&self, slot: &Slot) -> bool {
         let was_given = |note: &Note| note.chosen().is_none_or(|chosen| chosen == slot.devices);

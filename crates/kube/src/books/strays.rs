@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, NodeName, Slot};
 
-use super::gang::{Gang, Pod};
+use super::gang::{Gang, Pod, Stop};
 use super::{Books, Call, WaitsFor};
 use crate::gang::GangKey;
 use crate::judge::Requirements;
@@ -73,9 +73,15 @@ impl Books {
             .partition(|name| gang.pods.get(*name).is_some_and(is_made_again));
         let pods: Vec<_> = going.into_iter().filter_map(|name| gang.pod_ref(name)).collect();
         let first = staying.first().map(|name| Arc::clone(name));
-        if !pods.is_empty() {
+        let stops = gang.run().map(|run| run.stops);
+        // Where the others are at home they go on.
+        let suspend = if stops == Some(None) { None } else { self.taken_back_by(key) };
+        let goes_back = matches!(stops, Some(Some(Stop::TakenBack | Stop::Evicted)));
+        // Its owner takes them with all the others.
+        let is_done = suspend.is_some() && (goes_back || self.is_suspended(key));
+        if !pods.is_empty() && !is_done {
             let note = "it was bound without the rest of its gang".to_owned();
-            self.calls.push(Call::Stop { pods, suspend: None, evict: false, note });
+            self.calls.push(Call::Stop { pods, suspend, evict: false, note });
         }
         if let Some(name) = first {
             self.explain_staying(key, &name);

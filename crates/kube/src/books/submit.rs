@@ -21,6 +21,9 @@ use crate::judge::Requirements;
 /// Different requests among the members of one gang: what an engine takes as roles.
 const REQUESTS_MAX: usize = 16;
 
+/// By its user, or by us and not to be seen yet what for.
+const OWNER_SUSPENDED: &str = "its owner is suspended";
+
 /// The engine's gang of a job: here every job has one.
 pub(super) const fn gang_of(job: JobId) -> GangId {
     GangId { job, index: 0 }
@@ -59,7 +62,7 @@ impl Books {
             Err(why) => return self.wait(key, WaitsFor::CHANGE, why.into()),
         };
         let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
-        if !gang.pods.is_empty() && gang.pods.values().all(is_over) {
+        if !gang.pods.is_empty() && gang.pods.values().all(is_over) && !self.is_resumable(key) {
             return;
         }
         let before = again::before(gang);
@@ -70,6 +73,9 @@ impl Books {
         };
         let is_barred = gang.barred().is_some();
         let is_short = seats.is_err();
+        if before.is_none() && self.is_suspended(key) && !self.is_resumable(key) {
+            return self.wait(key, WaitsFor::PODS, OWNER_SUSPENDED.into());
+        }
         if before.is_none()
             && let Some(why) = self.turned_down(now, key)
         {
@@ -118,31 +124,47 @@ impl Books {
     fn keep_up(&mut self, key: &GangKey, facts: &mut Vec<Input>) {
         let is_gone = self.is_gone(key);
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
-        let job = submitted.id;
+        let (job, has_run) = (submitted.id, submitted.run.is_some());
         if is_gone && !std::mem::replace(&mut submitted.is_cancelled, true) {
             facts.push(Input::CancelRequested { job, by: "its pods are gone".to_owned() });
         }
-        let has_run = submitted.run.is_some();
+        self.end_with_owner(key);
         let has_strays = self.take_back_strays(key);
         if is_gone || has_run {
             return;
         }
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
-        let can_start = !has_strays && (submitted.is_complete() || self.is_resumable(key));
-        if can_start && (self.asks_otherwise(key) || self.asks_for_devices(key)) {
+        let is_paused = self.is_suspended(key);
+        // The pods of a suspended owner are on their way out, or not there yet.
+        let may_come = if is_paused { self.is_resumable(key) } else { submitted.is_complete() };
+        let can_start = !has_strays && may_come;
+        let is_another = match can_start {
+            true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
+            true if self.asks_otherwise(key) || self.asks_for_devices(key) => {
+                Some("what its pods ask of nodes is another now")
+            }
+            _ => None,
+        };
+        if let Some(by) = is_another {
             let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
             if !std::mem::replace(&mut submitted.is_cancelled, true) {
-                let by = "what its pods ask of nodes is another now".to_owned();
-                facts.push(Input::CancelRequested { job, by });
+                facts.push(Input::CancelRequested { job, by: by.to_owned() });
             }
             return;
         }
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
         if can_start == submitted.is_held {
             submitted.is_held = !can_start;
-            let by = "pods are missing".to_owned();
+            let by = if is_paused { OWNER_SUSPENDED } else { "pods are missing" }.to_owned();
             facts.push(if can_start { Input::JobReleased { job, by } } else { Input::JobHeld { job, by } });
         }
+    }
+
+    /// Whether ranks of it have ended in an earlier start: the others start without them.
+    fn has_ended_in_part(&self, key: &GangKey) -> bool {
+        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return false };
+        let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());
+        names.filter_map(|name| pods.get(name)).any(|pod| pod.known.is_done())
     }
 
     /// Whether nothing is left that could make it run: no pod, and nobody who makes some.
@@ -154,15 +176,6 @@ impl Books {
     /// Whether somebody makes pods of it, or makes them again.
     pub(super) fn makes_pods(&self, key: &GangKey) -> bool {
         self.told(key).is_some_and(|told| told.specs.is_ok() && !told.is_over)
-    }
-
-    /// Whether its pods come once its owner is let go on. One that its user suspended stays so.
-    pub(super) fn is_resumable(&self, key: &GangKey) -> bool {
-        let is_suspended =
-            matches!(self.spec(key), Ok(Some(spec)) if spec.is_suspended && spec.suspend.is_some());
-        let Some(told) = self.told(key).filter(|_| is_suspended) else { return false };
-        let above = told.above.as_ref().and_then(|above| self.above.get(above));
-        told.is_resumable || above.is_some_and(|above| above.is_resumable)
     }
 
     fn submit(

@@ -31,7 +31,7 @@ pub use group::volcano_job;
 pub use key::{GangKey, KINDS, Kind, Membership, ObjectRef, Refused, Source};
 pub use members::{settle, spec_of_pods};
 pub use opt_in::{NodesUsed, is_ours};
-pub use owner::{add_owner, is_owner_of_owners, owner_wanted, suspendable};
+pub use owner::{add_owner, is_owner_of_owners, owner_wanted, suspend_of, suspendable};
 pub use pod::{membership, membership_by_owner, owners_wanted};
 pub use spec::{
     GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, RoleSpec, SegmentRule, Suspend, TemplateMeta,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::key::{GangKey, ObjectRef};
 use crate::api::PodSpec;
@@ -138,6 +139,21 @@ pub struct Suspend {
     pub plural: &'static str,
     /// Fields from the outermost, the last of them a boolean.
     pub path: &'static [&'static str],
+}
+
+impl Suspend {
+    /// Whether the field is set in an object.
+    #[must_use]
+    pub fn is_set_in(&self, object: &Value) -> bool {
+        let field = self.path.iter().try_fold(object, |value, field| value.get(field));
+        field.and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Whether what it owns is there afterwards: a `RayJob` deletes its cluster, and makes another one.
+    #[must_use]
+    pub fn keeps_what_it_owns(&self) -> bool {
+        self.object.kind != "RayJob"
+    }
 }
 
 impl TopologyRule {

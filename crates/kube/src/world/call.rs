@@ -20,7 +20,8 @@ use super::groups::{self, GroupStand};
 use super::lease::Term;
 use super::provision::{Asked, provisioner};
 use super::serve::Metrics;
-use crate::books::{Call, Event, PodRef, SUSPENDED, Unbound};
+use super::suspend;
+use crate::books::{Call, Event, PodRef, Unbound};
 use crate::gang::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
@@ -134,7 +135,7 @@ impl Caller {
                 Call::Resume { suspend } => {
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     tokio::spawn(async move {
-                        if let Err(error) = set_suspended(&client, &suspend, false, None).await {
+                        if let Err(error) = suspend::resume(&client, &suspend).await {
                             let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
                         }
                     });
@@ -197,15 +198,20 @@ async fn stop(
     client: &Client,
     term: &Term,
     pods: &[PodRef],
-    suspend: Option<&Suspend>,
+    owner: Option<&Suspend>,
     evict: bool,
     note: &str,
 ) -> Result<(), String> {
-    if let Some(suspend) = suspend {
-        return set_suspended(client, suspend, true, Some(note))
-            .await
-            .map_err(|error| format!("{} is not suspended: {error}", suspend.object));
+    let Some(owner) = owner else { return take_all(client, term, pods, evict).await };
+    let Err(error) = suspend::suspend(client, owner, note).await else { return Ok(()) };
+    // An eviction may wait; what cannot start whole may not stay.
+    if !evict {
+        take_all(client, term, pods, evict).await?;
     }
+    Err(format!("{} is not suspended: {error}", owner.object))
+}
+
+async fn take_all(client: &Client, term: &Term, pods: &[PodRef], evict: bool) -> Result<(), String> {
     if evict {
         // All or none: a budget that forbids one of them forbids the gang.
         for pod in pods {
@@ -246,23 +252,12 @@ async fn take_away(client: &Client, pod: &PodRef, evict: bool, dry_run: bool) ->
     }
 }
 
-async fn set_suspended(
-    client: &Client,
-    suspend: &Suspend,
-    is: bool,
-    note: Option<&str>,
-) -> Result<(), CallError> {
-    let mut patch = suspend.path.iter().rev().fold(json!(is), |inner, field| json!({ *field: inner }));
-    patch["metadata"] = json!({ "annotations": { SUSPENDED: note.filter(|_| is) } });
-    let object = &suspend.object;
-    let path = format!(
-        "/apis/{}/namespaces/{}/{}/{}",
-        object.api_version, object.namespace, suspend.plural, object.name
-    );
-    repeat(client, "PATCH", &path, "application/merge-patch+json", &patch).await.map(drop)
+/// An object as it is now.
+pub(super) async fn read(client: &Client, path: &str) -> Result<String, CallError> {
+    repeat(client, "GET", path, "application/json", &Value::Null).await
 }
 
-/// The same until it is no use any more; nothing is sent along where there is no body.
+/// One request, until it is no use any more; nothing is sent along where there is no body.
 pub(super) async fn repeat(
     client: &Client,
     method: &str,

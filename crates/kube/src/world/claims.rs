@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceCl
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::call::{CallError, PAUSE, may_pass, repeat, send};
+use super::call::{self, CallError, PAUSE, repeat};
 use crate::books::{DeviceEvent, Event, PodRef, Reservation, consumer};
 use crate::dra::{Binding, binding};
 
@@ -229,17 +229,7 @@ fn is_same(there: &AllocationResult, wanted: &AllocationResult) -> bool {
 }
 
 async fn read(client: &Client, path: &str) -> Result<ResourceClaim, CallError> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match send(client, "GET", path, "application/json", Vec::new()).await {
-            Ok(text) => return parsed(&text),
-            Err(error) if may_pass(error.code()) && tries < CONFLICTS_MAX => {
-                tokio::time::sleep(error.pause()).await
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    parsed(&call::read(client, path).await?)
 }
 
 async fn write(client: &Client, path: &str, patch: &Patch) -> Result<ResourceClaim, CallError> {

@@ -7,7 +7,8 @@
 //! | `devices` | the same for claims and devices |
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
-//! | `call` | bindings, evictions, suspensions |
+//! | `call` | bindings, evictions |
+//! | `suspend` | owners that are suspended, and let go on |
 //! | `explain` | reasons, written slowly and late |
 //! | `groups` | conditions and phases of groups |
 //! | `provision` | nodes that autoscalers are asked for |
@@ -29,6 +30,7 @@ mod once;
 mod provision;
 mod run;
 mod serve;
+mod suspend;
 mod watch;
 
 pub(crate) use call::ANSWER;

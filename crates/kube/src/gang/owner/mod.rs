@@ -167,7 +167,7 @@ pub fn suspendable() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The field that suspends an object of a known kind.
-fn suspend_of(object: &ObjectRef) -> Option<Suspend> {
+pub fn suspend_of(object: &ObjectRef) -> Option<Suspend> {
     let known = (object.group(), object.kind.as_str());
     let (.., plural, path) =
         SUSPENDABLE.into_iter().find(|(group, kind, ..)| (*group, *kind) == known).or_else(|| {
@@ -198,12 +198,7 @@ pub fn is_owner_of_owners(group: &str, kind: &str) -> bool {
 pub fn add_owner(spec: &mut GangSpec, above: &DynamicObject) -> Result<(), Refused> {
     let owner = Owner::new(above);
     if let Some(suspend) = suspend_of(&owner.object) {
-        let is_suspended = suspend
-            .path
-            .iter()
-            .try_fold(&above.data, |value, field| value.get(field))
-            .and_then(|v| v.as_bool());
-        spec.is_suspended |= is_suspended == Some(true);
+        spec.is_suspended |= suspend.is_set_in(&above.data);
         spec.suspend = Some(suspend);
     }
     let asks = owner.asks()?;

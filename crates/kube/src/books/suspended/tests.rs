@@ -1,0 +1,411 @@
+//! Books and engine together, with an API server that does at once what it is asked for, and the controller of one Job.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{Change, Epoch, FailureClass, Input, MemberId, Outcome, Phase, QueueName, Timestamp};
+use phalanx_shell::{Config, Engine};
+use serde_json::{Value, json};
+
+use crate::books::{Books, Call, Event, Options, SUSPENDED, Unbound, WaitsFor};
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+/// Ranks of the only gang.
+const SIZE: usize = 4;
+
+struct Play {
+    books: Books,
+    engine: Engine,
+    now: Timestamp,
+    has_begun: bool,
+    job: Value,
+    pods: BTreeMap<String, Value>,
+    /// Pods that the controller has made so far.
+    made: usize,
+    /// Pods that were deleted by name, each of which counts against the Job.
+    deleted: usize,
+    suspensions: usize,
+    /// The rank whose pods nobody can bind.
+    refused: Option<usize>,
+    /// It is not said yet that it cannot be bound.
+    is_slow: bool,
+    tried: Vec<MemberId>,
+    is_controlled: bool,
+}
+
+impl Play {
+    /// A node of 4 devices, and a Job that needs all of them.
+    fn begin() -> Self {
+        let template = json!({
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+        });
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": { "namespace": "x", "name": "g", "uid": "g" },
+            "spec": { "completions": SIZE, "parallelism": SIZE, "completionMode": "Indexed", "suspend": false,
+                "template": template },
+        });
+        let mut play = Self {
+            books: books(),
+            engine: Engine::new(Epoch(1), Config::default()),
+            now: NOW,
+            has_begun: false,
+            job,
+            pods: BTreeMap::new(),
+            made: 0,
+            deleted: 0,
+            suspensions: 0,
+            refused: None,
+            is_slow: false,
+            tried: Vec::new(),
+            is_controlled: true,
+        };
+        play.see_node();
+        play
+    }
+
+    fn see_node(&mut self) {
+        let node = json!({
+            "metadata": { "name": "a" },
+            "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "4" } },
+        });
+        self.books.observe(self.now, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+    }
+
+    /// Somebody changed the Job; its controller follows.
+    fn change_job(&mut self, change: impl FnOnce(&mut Value)) {
+        change(&mut self.job);
+        self.see_job();
+        self.control();
+    }
+
+    fn see_job(&mut self) {
+        let job = serde_json::from_value(self.job.clone()).unwrap();
+        self.books.observe(self.now, Event::Object(Box::new(job)));
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.job["spec"]["suspend"] == true
+    }
+
+    fn is_signed(&self) -> bool {
+        self.job["metadata"]["annotations"][SUSPENDED].is_string()
+    }
+
+    /// What the controller of Jobs does.
+    fn control(&mut self) {
+        if !self.is_controlled {
+            return;
+        }
+        if self.is_suspended() {
+            let is_active = |(_, pod): &(&String, &Value)| pod["status"]["phase"] != "Succeeded";
+            let all: Vec<String> = self.pods.iter().filter(is_active).map(|(name, _)| name.clone()).collect();
+            all.iter().for_each(|name| self.lose(name));
+            return;
+        }
+        for at in 0..SIZE {
+            if !self.pods.keys().any(|name| name.starts_with(&format!("g-{at}-"))) {
+                let name = format!("g-{at}-{}", self.made);
+                self.made += 1;
+                let pod = json!({
+                    "metadata": {
+                        "namespace": "x", "name": name, "uid": name,
+                        "labels": { "batch.kubernetes.io/job-name": "g" },
+                        "annotations": { "batch.kubernetes.io/job-completion-index": at.to_string() },
+                        "ownerReferences": [{
+                            "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": "g", "controller": true,
+                        }],
+                    },
+                    "spec": self.job["spec"]["template"]["spec"],
+                });
+                self.see(&name, pod);
+            }
+        }
+    }
+
+    fn see(&mut self, name: &str, pod: Value) {
+        self.pods.insert(name.to_owned(), pod.clone());
+        self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    }
+
+    fn lose(&mut self, name: &str) {
+        self.pods.remove(name);
+        let (namespace, name, uid) = ("x".to_owned(), name.to_owned(), name.to_owned());
+        self.books.observe(self.now, Event::PodGone { namespace, name, uid });
+    }
+
+    /// So much later, until nothing happens any more.
+    fn after(&mut self, ms: u64) {
+        self.now = self.now.plus(ms);
+        let mut out = Outcome::default();
+        let mut more = Vec::new();
+        for turn in 0..1_000 {
+            let mut facts = std::mem::take(&mut more);
+            if std::mem::replace(&mut self.has_begun, true) {
+                facts.extend(self.books.settle(self.now));
+            } else {
+                facts.extend(self.books.begin(self.now));
+            }
+            self.answer();
+            if facts.is_empty() && turn > 0 {
+                return;
+            }
+            let _ = self.engine.step(self.now, &facts, &mut out);
+            for effect in &out.effects {
+                let phase = self.engine.gang(effect.order.gang()).map(|gang| gang.phase.clone());
+                let cause = match phase {
+                    Some(Phase::Stopping { cause, .. }) => Some(cause),
+                    _ => None,
+                };
+                self.books.carry_out(&effect.order, cause.as_ref());
+                more.push(Input::EffectDone { effect: effect.id });
+            }
+            for change in &out.changes {
+                match change {
+                    Change::JobRejected { job, why } => {
+                        self.books.job_ended(*job, Some((&why.to_string(), WaitsFor::of_rejection(why))));
+                    }
+                    Change::JobFinished { job, .. } => self.books.job_ended(*job, None),
+                    Change::GangRetrying { gang, .. } => self.books.gang_waits(*gang),
+                    Change::InputRejected { what, why } => panic!("{what}: {why}"),
+                    _ => {}
+                }
+            }
+            self.answer();
+        }
+        panic!("it never comes to rest: {:?}", self.pods.keys());
+    }
+
+    fn answer(&mut self) {
+        for call in self.books.calls() {
+            match call {
+                Call::Bind { pod, node, member, annotations, .. } => {
+                    let is_refused = self.refused.is_some_and(|at| pod.name.starts_with(&format!("g-{at}-")));
+                    if is_refused && self.is_slow {
+                        self.tried.push(member);
+                        continue;
+                    }
+                    let detail = format!("pod {} could not be bound", pod.name);
+                    let result = match self.pods.get(&*pod.name) {
+                        Some(object) if !is_refused => Ok(object.clone()),
+                        _ => Err(Unbound { class: FailureClass::StartUp, detail }),
+                    };
+                    let bound = result.clone().map(drop);
+                    self.books.observe(self.now, Event::Bound { member, result: bound });
+                    if let Ok(mut object) = result {
+                        object["spec"]["nodeName"] = json!(node.as_str());
+                        for (key, text) in annotations {
+                            object["metadata"]["annotations"][key] = json!(text);
+                        }
+                        object["status"] = json!({ "phase": "Running" });
+                        self.see(&pod.name, object);
+                    }
+                }
+                Call::Stop { suspend: Some(_), note, .. } => {
+                    self.suspensions += 1;
+                    if !self.is_suspended() {
+                        self.change_job(|job| {
+                            job["spec"]["suspend"] = json!(true);
+                            job["metadata"]["annotations"][SUSPENDED] = json!(note);
+                        });
+                    }
+                }
+                Call::Stop { pods, .. } => {
+                    for pod in pods {
+                        self.deleted += 1;
+                        self.lose(&pod.name);
+                    }
+                    self.control();
+                }
+                Call::Resume { .. } if self.is_signed() => self.change_job(let_go),
+                _ => {}
+            }
+        }
+    }
+
+    /// Another process: it knows what the API server has.
+    fn succeed(&mut self) {
+        (self.books, self.engine, self.has_begun) =
+            (books(), Engine::new(Epoch(2), Config::default()), false);
+        self.see_node();
+        self.see_job();
+        for (name, pod) in self.pods.clone() {
+            self.see(&name, pod);
+        }
+    }
+
+    /// What was tried for long could not be bound.
+    fn give_up(&mut self) {
+        (self.is_slow, self.refused) = (false, None);
+        for member in std::mem::take(&mut self.tried) {
+            let result = Err(Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned() });
+            self.books.observe(self.now, Event::Bound { member, result });
+        }
+        self.after(0);
+    }
+
+    fn bound(&self) -> usize {
+        self.pods.values().filter(|pod| pod["spec"]["nodeName"].is_string()).count()
+    }
+}
+
+fn books() -> Books {
+    Books::new(Options {
+        scheduler_name: "phalanx".to_owned(),
+        queue: QueueName::new("default").unwrap(),
+        ready_ms: 60_000,
+        vacant_ms: 20_000,
+        nodes: crate::gang::NodesUsed::All,
+    })
+}
+
+fn let_go(job: &mut Value) {
+    job["spec"]["suspend"] = json!(false);
+    job["metadata"]["annotations"].as_object_mut().map(|all| all.remove(SUSPENDED));
+}
+
+/// Its pods are there, and nothing was decided so far.
+fn made() -> Play {
+    let mut play = Play::begin();
+    play.see_job();
+    play.control();
+    play
+}
+
+#[test]
+fn a_gang_that_cannot_start_whole_is_taken_back_and_brought_again_by_its_owner() {
+    let mut play = made();
+    play.refused = Some(2);
+    play.after(0);
+    assert!(play.is_suspended() && play.is_signed(), "{}", play.job);
+    assert_eq!((play.pods.len(), play.deleted, play.suspensions), (0, 0, 1));
+    play.refused = None;
+    play.after(2_000);
+    assert_eq!((play.bound(), play.deleted, play.suspensions), (SIZE, 0, 1));
+    assert!(!play.is_suspended() && !play.is_signed(), "{}", play.job);
+    assert_eq!(play.made, 2 * SIZE, "all of them anew");
+}
+
+#[test]
+fn an_owner_that_its_user_suspends_while_its_gang_is_taken_back_stays_so() {
+    for is_before in [true, false] {
+        let mut play = made();
+        let by_user = |play: &mut Play| {
+            play.change_job(|job| {
+                let_go(job);
+                job["spec"]["suspend"] = json!(true);
+            });
+        };
+        play.refused = Some(2);
+        play.is_slow = is_before;
+        play.after(0);
+        assert_eq!((play.bound(), play.is_signed()), if is_before { (3, false) } else { (0, true) });
+        by_user(&mut play);
+        play.after(0);
+        play.give_up();
+        play.refused = None;
+        play.after(600_000);
+        assert!(play.is_suspended() && !play.is_signed(), "{}", play.job);
+        assert_eq!((play.pods.len(), play.deleted), (0, 0));
+        play.change_job(let_go);
+        play.after(1_000);
+        assert_eq!((play.bound(), play.deleted), (SIZE, 0));
+    }
+}
+
+/// The user may suspend what runs, too: nothing of it is looked for elsewhere meanwhile.
+#[test]
+fn a_gang_whose_user_suspends_it_gives_its_places_back_and_waits() {
+    let mut play = made();
+    play.after(0);
+    assert_eq!(play.bound(), SIZE);
+    play.change_job(|job| job["spec"]["suspend"] = json!(true));
+    play.after(0);
+    assert_eq!((play.pods.len(), play.deleted), (0, 0));
+    play.after(600_000);
+    assert!(play.is_suspended() && !play.is_signed(), "{}", play.job);
+    play.change_job(let_go);
+    play.after(1_000);
+    assert_eq!((play.bound(), play.deleted), (SIZE, 0));
+}
+
+/// It finished the gang where others of its pods went, or waited for those until their time was over.
+#[test]
+fn a_successor_goes_on_with_a_gang_whose_owner_was_suspended_and_not_let_go() {
+    // Of the pods that were bound so many are left.
+    for left in 0..=SIZE {
+        let mut play = made();
+        play.after(0);
+        play.is_controlled = false;
+        play.change_job(|job| {
+            job["spec"]["suspend"] = json!(true);
+            job["metadata"]["annotations"][SUSPENDED] = json!("it could not start whole");
+        });
+        let names: Vec<String> = play.pods.keys().skip(left).cloned().collect();
+        names.iter().for_each(|name| play.lose(name));
+        play.succeed();
+        play.after(0);
+        play.is_controlled = true;
+        play.control();
+        play.after(0);
+        play.after(2_000);
+        assert_eq!((play.bound(), play.deleted), (SIZE, 0), "{left} were left: {}", play.job);
+        assert!(!play.is_suspended() && !play.is_signed(), "{left} were left: {}", play.job);
+    }
+}
+
+/// Nobody acts on its suspension, or somebody begins to and goes no further: the deadline holds all the same.
+#[test]
+fn what_a_suspended_owner_leaves_is_deleted_when_it_makes_no_headway() {
+    let mut play = made();
+    play.refused = Some(2);
+    play.is_controlled = false;
+    play.after(0);
+    assert_eq!((play.bound(), play.deleted, play.suspensions), (3, 0, 1));
+    let first = play.pods.keys().next().unwrap().clone();
+    play.lose(&first);
+    play.after(10_000);
+    assert_eq!((play.bound(), play.deleted), (2, 0), "it is at work");
+    play.after(10_000);
+    assert_eq!((play.bound(), play.deleted), (0, 2));
+}
+
+/// Of a gang that was bound in part some pods ended before a successor began: it waited for pods that nobody makes again.
+#[test]
+fn the_rest_of_a_gang_starts_when_what_was_bound_of_it_has_ended_well() {
+    for ended in 1..SIZE {
+        let mut play = made();
+        (play.refused, play.is_slow) = (Some(SIZE - 1), true);
+        play.after(0);
+        assert_eq!(play.bound(), SIZE - 1);
+        for pod in play.pods.values_mut().take(ended) {
+            pod["status"]["phase"] = json!("Succeeded");
+        }
+        play.refused = None;
+        play.succeed();
+        for _ in 0..10 {
+            play.after(5_000);
+        }
+        assert_eq!((play.bound(), play.deleted), (SIZE, 0), "{ended} have ended: {}", play.job);
+        assert!(!play.is_suspended(), "{ended} have ended: {}", play.job);
+    }
+}
+
+/// The same without another process: what could not be bound is looked for again, without those that have ended.
+#[test]
+fn the_rest_of_a_gang_starts_when_one_of_it_ended_before_all_were_bound() {
+    let mut play = made();
+    (play.refused, play.is_slow) = (Some(SIZE - 1), true);
+    play.after(0);
+    let first = play.pods.keys().next().unwrap().clone();
+    let mut pod = play.pods[&first].clone();
+    pod["status"]["phase"] = json!("Succeeded");
+    play.see(&first, pod);
+    play.after(0);
+    play.give_up();
+    for _ in 0..10 {
+        play.after(5_000);
+    }
+    assert_eq!((play.bound(), play.deleted), (SIZE, 0), "{}", play.job);
+    assert!(!play.is_suspended(), "{}", play.job);
+}
