@@ -13,7 +13,7 @@ use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, ResourceName,
 
 use super::around::RuleBook;
 use super::crowd::{Crowd, Face, named};
-use super::gang::{Member, Seat, Submitted};
+use super::gang::{Gang, Seat, Submitted};
 use super::lines::Lines;
 use super::sets::{Condition, More};
 use super::submit::gang_of;
@@ -35,6 +35,8 @@ pub(crate) struct Beside {
     awaits: BTreeSet<GangKey>,
     /// When gangs that were turned down are looked at again.
     again: BTreeSet<(Timestamp, GangKey)>,
+    /// Gangs that go on without a pod that could not be where its place is, until a time is set for that.
+    tries: BTreeSet<GangKey>,
     /// Grows whenever a place may hold that did not before.
     changes: u64,
     pub(super) has_namespaces: bool,
@@ -106,8 +108,14 @@ impl Books {
         }
         while let Some((_, key)) = self.beside.again.first().filter(|(at, _)| *at <= now).cloned() {
             self.beside.again.pop_first();
-            self.changed.insert(key);
+            if self.gangs.get(&key).and_then(Gang::run).is_some_and(|run| run.has_begun) {
+                self.bind_if_complete(&key);
+            } else {
+                self.changed.insert(key);
+            }
         }
+        let tries = std::mem::take(&mut self.beside.tries).into_iter();
+        self.beside.again.extend(tries.map(|key| (now.plus(PATIENCE_MS), key)));
         rules || volumes
     }
 
@@ -312,8 +320,9 @@ impl Books {
             false => broken.why,
         }
         .into();
-        let lost: Vec<usize> = if run.has_begun { ranks.to_vec() } else { (0..count).collect() };
-        if !run.has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
+        let has_begun = run.has_begun;
+        let lost: Vec<usize> = if has_begun { ranks.to_vec() } else { (0..count).collect() };
+        if !has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
             // First they are looked for one per node: most that cannot be together can be so.
             if broken.is_among_themselves && gang.apart.is_none() {
                 gang.apart = Some(Arc::clone(&why));
@@ -326,7 +335,13 @@ impl Books {
         for rank in lost {
             let rank = u32::try_from(rank).unwrap_or(u32::MAX);
             let member = MemberId { gang: gang_of(job), attempt, rank };
-            self.exit(member, Exit::failed(FailureClass::StartUp, why.to_string()));
+            // Where the others are enough they go on, and it is tried again.
+            if has_begun && self.spare(member) {
+                self.explain_spared(member, &why);
+                self.beside.tries.insert(key.clone());
+            } else {
+                self.exit(member, Exit::failed(FailureClass::StartUp, why.to_string()));
+            }
         }
     }
 

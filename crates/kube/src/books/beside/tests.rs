@@ -22,6 +22,8 @@ struct Play {
     bound: BTreeMap<String, String>,
     prepared: Vec<Value>,
     reasons: BTreeMap<String, String>,
+    /// Why pods were taken away.
+    stops: Vec<String>,
 }
 
 impl Play {
@@ -49,6 +51,7 @@ impl Play {
             bound: BTreeMap::new(),
             prepared: Vec::new(),
             reasons: BTreeMap::new(),
+            stops: Vec::new(),
         };
         for at in 0..nodes {
             let zone = ["a", "b"][at % 2];
@@ -90,10 +93,16 @@ impl Play {
         self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
+    fn object(&mut self, object: &Value) {
+        let object = serde_json::from_value(object.clone()).unwrap();
+        self.books.observe(self.now, Event::Object(Box::new(object)));
+    }
+
     fn delete(&mut self, name: &str) {
-        self.pods.remove(name);
+        let pod = self.pods.remove(name).unwrap();
         self.bound.remove(name);
-        let (namespace, name, uid) = ("x".to_owned(), name.to_owned(), name.to_owned());
+        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        let (namespace, name) = ("x".to_owned(), name.to_owned());
         self.books.observe(self.now, Event::PodGone { namespace, name, uid });
     }
 
@@ -161,6 +170,10 @@ impl Play {
                 }
                 Call::Explain { pods, message } => {
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
+                }
+                Call::Stop { pods, note, .. } => {
+                    self.stops.push(note);
+                    pods.iter().for_each(|pod| self.delete(&pod.name));
                 }
                 _ => {}
             }
@@ -306,43 +319,136 @@ fn a_gang_that_does_not_hold_where_it_fits_best_is_tried_on_different_nodes() {
     assert_eq!(nodes.len(), 3, "{:?} {:?}", play.bound, play.reasons);
 }
 
+/// A job of Kubeflow whose roles have so many pods of a template each.
+fn kubeflow(kind: &str, replicas: &str, roles: &Value, min: Option<u32>) -> Value {
+    let mut spec = json!({ replicas: roles });
+    if let Some(min) = min {
+        spec["runPolicy"] = json!({ "schedulingPolicy": { "minAvailable": min } });
+    }
+    json!({
+        "apiVersion": "kubeflow.org/v1", "kind": kind,
+        "metadata": { "namespace": "x", "name": "job", "uid": "u" }, "spec": spec,
+    })
+}
+
+/// A pod of such a job; `generation` tells it from those of the same name before it.
+fn of_kubeflow(kind: &str, role: &str, index: u32, generation: u32, spec: &Value) -> (String, Value) {
+    let name = format!("job-{role}-{index}");
+    let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": kind, "name": "job", "uid": "u", "controller": true }]);
+    let labels = json!({ "training.kubeflow.org/job-name": "job", "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": index.to_string(), "app": "job" });
+    let uid = format!("{name}-{generation}");
+    let metadata =
+        json!({ "namespace": "x", "name": name, "uid": uid, "labels": labels, "ownerReferences": owner });
+    (name, json!({ "metadata": metadata, "spec": spec }))
+}
+
+fn asking(cpu: &str, more: &Value) -> Value {
+    let mut spec = json!({ "schedulerName": "phalanx",
+        "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+fn mpi_job(launcher: &Value) -> Value {
+    let worker = json!({ "replicas": 2, "template": { "spec": asking("1", &json!({})) } });
+    let launcher = json!({ "replicas": 1, "template": { "spec": launcher, "metadata": { "labels": { "app": "job" } } } });
+    kubeflow("MPIJob", "mpiReplicaSpecs", &json!({ "Launcher": launcher, "Worker": worker }), None)
+}
+
 #[test]
 fn a_launcher_that_comes_when_its_workers_run_is_bound_to_the_place_that_was_kept() {
     let mut play = Play::of(2);
-    let template = json!({ "spec": { "schedulerName": "phalanx",
-        "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] } });
-    let job = json!({
-        "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": { "namespace": "x", "name": "mpi", "uid": "u" },
-        "spec": { "mpiReplicaSpecs": {
-            "Launcher": { "replicas": 1, "template": template }, "Worker": { "replicas": 2, "template": template },
-        } },
-    });
-    play.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job.clone()).unwrap())));
-    let of = |name: &str, role: &str, index: &str| {
-        let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mpi", "uid": "u", "controller": true }]);
-        let labels = json!({ "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/replica-type": role,
-            "training.kubeflow.org/replica-index": index });
-        let metadata = json!({ "namespace": "x", "name": name, "uid": name, "labels": labels, "ownerReferences": owner });
-        json!({ "metadata": metadata, "spec": template["spec"] })
-    };
-    for index in ["0", "1"] {
-        let name = format!("mpi-worker-{index}");
-        play.see(&name, of(&name, "worker", index));
+    let spec = asking("1", &json!({}));
+    play.object(&mpi_job(&spec));
+    for index in 0..2 {
+        let (name, pod) = of_kubeflow("MPIJob", "worker", index, 1, &spec);
+        play.see(&name, pod);
     }
     play.turn();
-    assert_eq!(play.places("mpi-worker").len(), 2, "{:?}", play.reasons);
+    assert_eq!(play.places("job-worker").len(), 2, "{:?}", play.reasons);
+    let (launcher, pod) = of_kubeflow("MPIJob", "launcher", 0, 1, &spec);
     let mut next = Play::listing(2);
-    next.books.observe(NOW, Event::Object(Box::new(serde_json::from_value(job).unwrap())));
+    next.object(&mpi_job(&spec));
     let mut all = play.pods.clone();
-    all.insert("mpi-launcher".to_owned(), of("mpi-launcher", "launcher", "0"));
+    all.insert(launcher.clone(), pod.clone());
     for (name, pod) in all {
         next.see(&name, pod);
     }
     next.turn();
-    assert_eq!(next.places("mpi-launcher").len(), 1, "a successor does it as well: {:?}", next.reasons);
-    play.see("mpi-launcher", of("mpi-launcher", "launcher", "0"));
+    assert_eq!(next.places(&launcher).len(), 1, "a successor does it as well: {:?}", next.reasons);
+    play.see(&launcher, pod);
     play.turn();
-    assert_eq!(play.places("mpi-launcher").len(), 1, "{:?}", play.reasons);
+    assert_eq!(play.places(&launcher).len(), 1, "{:?}", play.reasons);
+}
+
+/// It was bound beside what it must not be with.
+#[test]
+fn a_launcher_that_may_not_be_where_its_place_was_kept_has_its_gang_start_again_elsewhere() {
+    let mut play = Play::of(2);
+    let launcher = asking("1", &rule("podAntiAffinity", "loud", HOST));
+    play.object(&mpi_job(&launcher));
+    let workers = |play: &mut Play, generation: u32| {
+        for index in 0..2 {
+            let (name, pod) = of_kubeflow("MPIJob", "worker", index, generation, &asking("1", &json!({})));
+            play.see(&name, pod);
+        }
+        play.turn();
+    };
+    workers(&mut play, 1);
+    let kept = play.bound["job-worker-0"].clone();
+    assert_eq!(play.zones("job-worker").values().max(), Some(&2), "all of it is on one node");
+    play.pod("loud", "loud", &json!({ "schedulerName": "other", "nodeName": kept }));
+    let (name, pod) = of_kubeflow("MPIJob", "launcher", 0, 1, &launcher);
+    let mut next = Play::listing(2);
+    next.object(&mpi_job(&launcher));
+    for (name, pod) in play.pods.clone().into_iter().chain([(name.clone(), pod.clone())]) {
+        next.see(&name, pod);
+    }
+    next.bound.clone_from(&play.bound);
+    play.see(&name, pod);
+    for play in [&mut play, &mut next] {
+        play.turn();
+        assert_eq!(play.places("job-launcher"), Vec::<&str>::new());
+        let why = "spec.affinity.podAntiAffinity of job-launcher-0";
+        assert!(play.stops.iter().any(|note| note.contains(why)), "{:?}", play.stops);
+        assert!(play.bound.is_empty(), "it holds nothing that it cannot use: {:?}", play.bound);
+    }
+    play.now = play.now.plus(60_000);
+    workers(&mut play, 2);
+    assert_eq!(play.places("job").len(), 3, "{:?}", play.reasons);
+    assert_ne!(play.bound["job-launcher-0"], kept);
+}
+
+/// It was bound beside what it must not be with.
+#[test]
+fn a_pod_that_comes_to_a_gang_that_goes_on_without_it_waits_until_its_rules_hold() {
+    let mut play = Play::of(2);
+    let spec = asking("1", &rule("podAntiAffinity", "loud", HOST));
+    let role = json!({ "replicas": 3, "template": { "spec": spec } });
+    play.object(&kubeflow("PyTorchJob", "pytorchReplicaSpecs", &json!({ "Worker": role }), Some(2)));
+    for index in 0..3 {
+        let (name, pod) = of_kubeflow("PyTorchJob", "worker", index, 1, &spec);
+        play.see(&name, pod);
+    }
+    play.turn();
+    assert_eq!(play.places("job-worker").len(), 3, "{:?}", play.reasons);
+    let node = play.bound["job-worker-2"].clone();
+    play.delete("job-worker-2");
+    play.turn();
+    play.now = play.now.plus(2_000);
+    play.turn();
+    play.pod("loud", "loud", &json!({ "schedulerName": "other", "nodeName": node }));
+    let (name, pod) = of_kubeflow("PyTorchJob", "worker", 2, 2, &spec);
+    play.see(&name, pod);
+    play.turn();
+    assert_eq!(play.places("job-worker").len(), 2, "the others go on: {:?} {:?}", play.bound, play.stops);
+    let why = &play.reasons["job-worker-2"];
+    assert!(why.contains("spec.affinity.podAntiAffinity of job-worker-2"), "{why}");
+    play.delete("loud");
+    play.now = play.now.plus(super::PATIENCE_MS);
+    play.turn();
+    assert_eq!(play.bound.get("job-worker-2"), Some(&node), "{:?}", play.reasons);
 }
 
 fn claim(name: &str, volume: Option<&str>) -> Stored {
