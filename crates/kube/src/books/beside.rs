@@ -13,6 +13,7 @@ use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, ResourceName,
 
 use super::around::RuleBook;
 use super::crowd::{Crowd, Face, named};
+use super::divide::Room;
 use super::gang::{Gang, Seat, Submitted};
 use super::lines::Lines;
 use super::sets::{Condition, More};
@@ -27,7 +28,7 @@ use crate::gang::{GangKey, GangSpec};
 pub(crate) struct Beside {
     pub(super) crowd: Crowd,
     pub(super) volumes: VolumeBook,
-    rules: RuleBook,
+    pub(super) rules: RuleBook,
     pub(super) lines: Lines,
     /// Gangs that the engine has, and that ask something.
     asking: BTreeSet<GangKey>,
@@ -35,6 +36,12 @@ pub(crate) struct Beside {
     awaits: BTreeSet<GangKey>,
     /// When gangs that were turned down are looked at again.
     again: BTreeSet<(Timestamp, GangKey)>,
+    /// Gangs that are looked at again after the next change.
+    waiting: BTreeSet<GangKey>,
+    /// The last change after which they were.
+    seen: u64,
+    /// What is free by what is known now.
+    pub(super) room: Option<Room>,
     /// Gangs that go on without a pod that could not be where its place is, until a time is set for that.
     tries: BTreeSet<GangKey>,
     /// Grows whenever a place may hold that did not before.
@@ -51,6 +58,13 @@ pub(crate) struct TurnedDown {
 
 /// A gang that was turned down is not looked at again before, whatever changes.
 const PATIENCE_MS: u64 = 5_000;
+
+impl Beside {
+    /// After the next change.
+    pub(super) fn look_again(&mut self, key: &GangKey) {
+        self.waiting.insert(key.clone());
+    }
+}
 
 impl Books {
     /// A pod holds a node from now on.
@@ -98,6 +112,7 @@ impl Books {
     /// Judges what may have changed; whether something did.
     pub(super) fn judge_conditions(&mut self, now: Timestamp) -> bool {
         self.freshen();
+        self.beside.room = None;
         let rules = self.beside.rules.judge(&mut self.nodes);
         let volumes = self.beside.volumes.take_news();
         if volumes {
@@ -114,8 +129,11 @@ impl Books {
                 self.changed.insert(key);
             }
         }
-        let tries = std::mem::take(&mut self.beside.tries).into_iter();
-        self.beside.again.extend(tries.map(|key| (now.plus(PATIENCE_MS), key)));
+        let mut next = std::mem::take(&mut self.beside.tries);
+        if std::mem::replace(&mut self.beside.seen, self.beside.changes) != self.beside.changes {
+            next.append(&mut self.beside.waiting);
+        }
+        self.beside.again.extend(next.into_iter().map(|key| (now.plus(PATIENCE_MS), key)));
         rules || volumes
     }
 
@@ -134,7 +152,7 @@ impl Books {
         spec: Option<&GangSpec>,
         seat: &Seat,
     ) -> Result<(More, Option<Condition>), String> {
-        let mut more = More::default();
+        let mut more = More { domain: seat.more.domain.clone(), ..More::default() };
         let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
         let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
         let Beside { crowd, volumes, rules, .. } = &mut self.beside;
@@ -149,11 +167,21 @@ impl Books {
 
     /// The pod of a rank, or what its owner will make it of, where it may ask something.
     fn asker(&self, key: &GangKey, spec: Option<&GangSpec>, seat: &Seat) -> Option<Arc<Pod>> {
-        let all = self.beside.rules.concerns_all();
+        let (name, face) = self.face(key, spec, seat)?;
+        let is_asking = self.beside.rules.concerns_all() || face.particular().is_some();
+        is_asking.then(|| face.pod(&key.namespace, &name))
+    }
+
+    /// The pod of a rank, or what its owner will make it of.
+    pub(super) fn face(
+        &self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seat: &Seat,
+    ) -> Option<(Arc<str>, Face)> {
         let gang = self.gangs.get(key)?;
         if let Some((name, pod)) = seat.pod.as_ref().and_then(|name| gang.pods.get_key_value(name)) {
-            let face = &pod.known.face;
-            return (all || face.particular().is_some()).then(|| face.pod(&key.namespace, name));
+            return Some((Arc::clone(name), pod.known.face.clone()));
         }
         let is_of = |name: &Arc<str>| seat.role.as_ref().is_none_or(|role| role == name);
         let template = spec?.roles.iter().find(|role| is_of(&role.name))?.template.as_ref()?;
@@ -166,8 +194,7 @@ impl Books {
         let mut spec = template.spec.clone();
         // Their claims are made with the pods.
         spec.volumes.retain(|volume| volume.ephemeral.is_none());
-        let face = Face::of(&Pod { metadata, spec, ..Pod::default() });
-        (all || face.particular().is_some()).then(|| face.pod(&key.namespace, "template"))
+        Some(("template".into(), Face::of(&Pod { metadata, spec, ..Pod::default() })))
     }
 
     /// The label whose domain all ranks must share by the rules of their pods.
@@ -179,9 +206,12 @@ impl Books {
     }
 
     /// The engine has it from now on, with what it asks.
-    pub(super) fn asks(&mut self, key: &GangKey, seats: &[Seat]) {
+    pub(super) fn asks(&mut self, now: Timestamp, key: &GangKey, seats: &[Seat]) {
         if seats.iter().any(|seat| !seat.more.conditions.is_empty()) {
             self.beside.asking.insert(key.clone());
+        }
+        if seats.iter().any(|seat| seat.more.domain.is_some()) {
+            self.beside.again.insert((now.plus(PATIENCE_MS), key.clone()));
         }
     }
 
@@ -198,10 +228,15 @@ impl Books {
         let spec = self.spec(key).ok().flatten();
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return false };
         let seats = submitted.seats.clone();
-        seats.iter().any(|seat| match self.more(key, spec.as_ref(), seat) {
+        let asks_otherwise = seats.iter().any(|seat| match self.more(key, spec.as_ref(), seat) {
             Ok((more, _)) => (&more.conditions, &more.apart) != (&seat.more.conditions, &seat.more.apart),
             Err(_) => true,
-        })
+        });
+        if seats.iter().any(|seat| seat.more.domain.is_some()) {
+            self.beside.look_again(key);
+            return asks_otherwise || self.is_better_divided(key, spec.as_ref(), &seats);
+        }
+        asks_otherwise
     }
 
     /// Why a gang is not handed in again yet, if it was turned down.
@@ -216,6 +251,8 @@ impl Books {
         }
         if now < until {
             self.beside.again.insert((until, key.clone()));
+        } else {
+            self.beside.look_again(key);
         }
         Some(Arc::clone(&turned.why))
     }

@@ -10,6 +10,7 @@
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `beside` | what pods ask beside what nodes are |
 //! | `around` | rules between pods |
+//! | `divide` | gangs whose own pods have to be in different domains |
 //! | `volumes` | claims and their volumes |
 //! | `crowd` | pods that hold nodes |
 //! | `lines` | pods that are decided one after another |
@@ -36,6 +37,7 @@ mod classes;
 mod cluster;
 mod crowd;
 mod devices;
+mod divide;
 mod fabric;
 mod gang;
 mod lines;

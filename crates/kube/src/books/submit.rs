@@ -161,7 +161,7 @@ impl Books {
         before: Option<Before>,
         facts: &mut Vec<Input>,
     ) {
-        self.asks(key, &submitted.seats);
+        self.asks(now, key, &submitted.seats);
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
@@ -203,11 +203,11 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
-        let (seats, line) = self.asked(key, spec, seats, is_again)?;
         let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
         };
+        let (seats, line) = self.asked(key, spec, seats, is_again, &mut topology)?;
         // Where their own rules want them together, the engine looks for such a place.
         if let Some(label) = self.shared_domain(key, &seats).filter(|_| topology.required.is_none()) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
@@ -266,19 +266,27 @@ impl Books {
         }
     }
 
-    /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands.
+    /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands. What all
+    /// of them ask together is added to `topology`.
     fn asked(
         &mut self,
         key: &GangKey,
         spec: Option<&GangSpec>,
         mut seats: Vec<Seat>,
         is_again: bool,
+        topology: &mut Topology,
     ) -> Result<(Vec<Seat>, Option<Condition>), String> {
         let is_alone = seats.len() == 1;
         let mut line = None;
         // What was started is not judged again, and keeps its ranks.
         for seat in seats.iter_mut().filter(|_| !is_again) {
             (seat.more, line) = self.more(key, spec, seat)?;
+        }
+        if !is_again {
+            self.divide(key, spec, &mut seats, topology)?;
+            for seat in seats.iter_mut().filter(|seat| seat.more.domain.is_some()) {
+                (seat.more, _) = self.more(key, spec, seat)?;
+            }
         }
         self.add_claims(key, spec, &mut seats)?;
         let seats = if is_again { seats } else { by_request(seats)? };

@@ -8,9 +8,13 @@ use serde_json::{Value, json};
 
 use super::super::{Books, Call, Event, Options, Step, Stored};
 
+mod divided;
+
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
+/// Not a level of the network, whichever preset is taken.
+const ROOM: &str = "example.com/room";
 
 struct Play {
     books: Books,
@@ -33,7 +37,8 @@ impl Play {
         play
     }
 
-    /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each.
+    /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each, and by turns in one of
+    /// three rooms.
     fn listing(nodes: usize) -> Self {
         let books = Books::new(Options {
             scheduler_name: "phalanx".to_owned(),
@@ -54,13 +59,8 @@ impl Play {
             stops: Vec::new(),
         };
         for at in 0..nodes {
-            let zone = ["a", "b"][at % 2];
-            let name = format!("{zone}{}", at / 2 + 1);
-            let node = json!({
-                "metadata": { "name": name, "labels": { ZONE: zone, HOST: name } },
-                "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "20" } },
-            });
-            play.books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+            let node = serde_json::from_value(node_object(at)).unwrap();
+            play.books.observe(NOW, Event::Node(Box::new(node)));
         }
         play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
         play
@@ -194,6 +194,18 @@ impl Play {
     }
 }
 
+fn node_name(at: usize) -> String {
+    format!("{}{}", ["a", "b"][at % 2], at / 2 + 1)
+}
+
+fn node_object(at: usize) -> Value {
+    let name = node_name(at);
+    json!({
+        "metadata": { "name": name, "labels": { ZONE: name[..1], HOST: name, ROOM: format!("r{}", at % 3) } },
+        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "20" } },
+    })
+}
+
 fn rule(kind: &str, app: &str, key: &str) -> Value {
     let term = json!({ "topologyKey": key, "labelSelector": { "matchLabels": { "app": app } } });
     json!({ "affinity": { kind: { "requiredDuringSchedulingIgnoredDuringExecution": [term] } } })
@@ -291,19 +303,6 @@ fn a_gang_whose_pods_want_each_other_is_kept_in_one_domain() {
     }
     play.turn();
     assert_eq!(play.zones("near"), [("b", 3)].into(), "{:?} {:?}", play.bound, play.reasons);
-}
-
-#[test]
-fn a_gang_that_cannot_be_where_it_would_be_put_waits_whole_and_names_the_field() {
-    let mut play = Play::of(4);
-    for at in 0..2 {
-        let apart = rule("podAntiAffinity", "ring", ZONE);
-        play.member(&format!("ring-{at}"), "ring", Some(("ring", 2)), &apart);
-    }
-    play.turn();
-    assert_eq!(play.places("ring"), Vec::<&str>::new());
-    let why = &play.reasons["ring-0"];
-    assert!(why.starts_with("not supported") && why.contains("spec.affinity.podAntiAffinity"), "{why}");
 }
 
 #[test]
