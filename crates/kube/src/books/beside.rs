@@ -278,6 +278,7 @@ impl Books {
                 going.push((rank, path, pod.known.face.clone(), slot.node.clone()));
             }
         }
+        going.sort_by_key(|(rank, ..)| submitted.seats[*rank].turn);
         let is_particular = |(_, _, face, _): &(usize, String, Face, NodeName)| face.particular().is_some();
         let mut preparation = None;
         if self.beside.rules.concerns_all() || going.iter().any(is_particular) {
@@ -352,7 +353,10 @@ impl Books {
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_ref() else { return };
         let (job, attempt, count) = (submitted.id, run.attempt, run.members.len());
-        let why: Arc<str> = match broken.is_among_themselves {
+        // Those that are dealt to domains may be where none of them could be alone.
+        let is_dealt = submitted.seats.iter().any(|seat| seat.more.domain.is_some());
+        let is_among_themselves = broken.is_among_themselves || is_dealt;
+        let why: Arc<str> = match is_among_themselves {
             true => format!("not supported: its pods cannot be together where they fit best: {}", broken.why),
             false => broken.why,
         }
@@ -361,9 +365,9 @@ impl Books {
         let lost: Vec<usize> = if has_begun { ranks.to_vec() } else { (0..count).collect() };
         if !has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
             // First they are looked for one per node: most that cannot be together can be so.
-            if broken.is_among_themselves && gang.apart.is_none() {
+            if is_among_themselves && gang.apart.is_none() {
                 gang.apart = Some(Arc::clone(&why));
-            } else if broken.is_among_themselves {
+            } else if is_among_themselves {
                 gang.apart = None;
                 gang.turned_down = Some(TurnedDown { why: Arc::clone(&why), changes, until: None });
             }

@@ -88,7 +88,9 @@ impl Books {
             dealt = dealt.or_else(|_| company.deal(seats, &self.nodes, &mut others, Count::Nothing));
         }
         let domains = dealt.inspect_err(|_| self.beside.look_again(key))?;
-        seats.iter_mut().zip(domains).for_each(|(seat, domain)| seat.more.domain = Some(domain));
+        for (seat, (domain, turn)) in seats.iter_mut().zip(domains) {
+            (seat.more.domain, seat.turn) = (Some(domain), turn);
+        }
         Ok(())
     }
 
@@ -134,17 +136,19 @@ impl Books {
         let divides = |around: &Surroundings| {
             around.rules().divides(&sorts, rules.namespaces()).map(str::to_owned).collect::<Vec<_>>()
         };
-        let keys: BTreeSet<String> = around.values().flat_map(divides).collect();
+        let mut keys: BTreeSet<String> = around.values().flat_map(divides).collect();
         let Some(first) = keys.first() else { return Ok(None) };
         let bounds = around.values().map(|around| around.most_in_domain(first, &sorts, pods.len()));
         let bounds: Option<Vec<u32>> = bounds.collect();
-        let most = bounds.filter(|_| keys.len() == 1).and_then(|bounds| bounds.into_iter().min());
+        let is_one = keys.len() == 1;
+        keys.extend(around.values().flat_map(|around| around.rules().gathers()).map(str::to_owned));
+        let most = bounds.filter(|_| is_one && keys.len() == 1).and_then(|bounds| bounds.into_iter().min());
         Ok(Some(Company { pods, shapes, around, keys, most }))
     }
 }
 
 impl Company {
-    /// A domain for each rank, such that all rules hold; a rank that has a domain keeps it. What they get is taken from `room`.
+    /// A domain for each rank and its turn, such that all rules hold; a rank that has a domain keeps it. What they get is taken from `room`.
     ///
     /// # Errors
     /// Who has none, wherever the others are.
@@ -154,7 +158,7 @@ impl Company {
         nodes: &NodeBook,
         room: &mut Room,
         count: Count,
-    ) -> Result<Vec<Domain>, String> {
+    ) -> Result<Vec<(Domain, usize)>, String> {
         let mut table = Table::of(self, nodes, room);
         let orders = self.orders(seats, &table, room, count);
         let mut around = self.around.clone();
@@ -234,18 +238,19 @@ impl Company {
     }
 
     /// Equal ranks that follow each other are together, as far as their domains have them.
-    fn in_order(&self, seats: &[Seat], table: &Table<'_>, dealt: &[Dealt]) -> Vec<Domain> {
-        let mut sites: Vec<usize> = dealt.iter().map(|dealt| dealt.site).collect();
+    fn in_order(&self, seats: &[Seat], table: &Table<'_>, dealt: &[Dealt]) -> Vec<(Domain, usize)> {
+        let turns = dealt.iter().map(|dealt| dealt.site).zip(0..);
+        let mut sites: Vec<(usize, usize)> = turns.collect();
         let mut alike: BTreeMap<(&str, &Requirements), Vec<usize>> = BTreeMap::new();
         for (at, (shape, seat)) in self.shapes.iter().zip(seats).enumerate() {
             alike.entry((shape, &seat.requirements)).or_default().push(at);
         }
         for ranks in alike.into_values() {
-            let mut theirs: Vec<usize> = ranks.iter().map(|at| sites[*at]).collect();
+            let mut theirs: Vec<(usize, usize)> = ranks.iter().map(|at| sites[*at]).collect();
             theirs.sort_unstable();
             ranks.into_iter().zip(theirs).for_each(|(at, site)| sites[at] = site);
         }
-        sites.into_iter().map(|site| Domain::clone(&table.sites[site].domain)).collect()
+        sites.into_iter().map(|(site, turn)| (Domain::clone(&table.sites[site].domain), turn)).collect()
     }
 
     fn is_alike(&self, seats: &[Seat], one: usize, other: usize) -> bool {

@@ -209,7 +209,8 @@ impl Books {
         };
         let (seats, line) = self.asked(key, spec, seats, is_again, &mut topology)?;
         // Where their own rules want them together, the engine looks for such a place.
-        if let Some(label) = self.shared_domain(key, &seats).filter(|_| topology.required.is_none()) {
+        let is_open = topology.required.is_none() && seats.iter().all(|seat| seat.more.domain.is_none());
+        if let Some(label) = self.shared_domain(key, &seats).filter(|_| is_open) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
         }
         let name = name_of(key)?;

@@ -129,6 +129,11 @@ impl PodRules {
         apart.chain(spread).filter(|key| *key != HOSTNAME)
     }
 
+    /// The labels, wider than that of the node, over whose domains it has to be with others.
+    pub fn gathers(&self) -> impl Iterator<Item = &str> {
+        self.with.iter().map(|term| &*term.key).filter(|key| *key != HOSTNAME)
+    }
+
     /// Labels of pods that its selectors look at.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let terms = self.with.iter().chain(&self.apart).map(|term| &term.pods);
@@ -188,17 +193,24 @@ impl Surroundings {
     /// The first rule that speaks against it, in the order in which kube-scheduler asks.
     pub fn admits(&self, node: &Node) -> Result<(), Refusal> {
         self.admits_spread(node)?;
-        self.admits_divided(node)
+        if !self.has_company(node) {
+            return Err(Refusal::PodAffinity);
+        }
+        self.admits_apart(node)
     }
 
-    /// Whether it may be there but for rules of spread, which depend on pods that come with it.
+    /// Whether it may be there but for what pods decide that come with it: spread, and the company of its like.
     ///
     /// # Errors
     /// As [`Surroundings::admits`].
     pub fn admits_divided(&self, node: &Node) -> Result<(), Refusal> {
-        if !self.has_company(node) {
+        if !self.meets_all(&self.pod) && !self.has_company(node) {
             return Err(Refusal::PodAffinity);
         }
+        self.admits_apart(node)
+    }
+
+    fn admits_apart(&self, node: &Node) -> Result<(), Refusal> {
         let is_taken =
             |term: &PodTerm| term.domain(node).is_some_and(|domain| self.apart.contains_key(&domain));
         if self.rules.apart.iter().any(is_taken) {

@@ -180,12 +180,12 @@ fn judged(app: &str, spec: &Value) -> Pod {
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }
 
-/// Whether kube-scheduler could place these pods one after the other, in some order, beside those that are there.
-fn could_be(nodes: &[Node], there: &mut Vec<(Pod, usize)>, left: &[Pod]) -> bool {
+/// Whether kube-scheduler could place these pods one after the other, in this or in any order, beside those that are there.
+fn could_be(nodes: &[Node], there: &mut Vec<(Pod, usize)>, left: &[Pod], any_order: bool) -> bool {
     let namespaces = Arc::new(Namespaces::from([("x".to_owned(), BTreeMap::new())]));
     left.is_empty()
         || left.iter().enumerate().any(|(which, pod)| {
-            if which > 0 && left[..which].contains(pod) {
+            if which > 0 && (!any_order || left[..which].contains(pod)) {
                 return false;
             }
             let mut around = Surroundings::of(Arc::new(pod.clone()), namespaces.clone(), nodes).unwrap();
@@ -196,7 +196,7 @@ fn could_be(nodes: &[Node], there: &mut Vec<(Pod, usize)>, left: &[Pod]) -> bool
             rest.remove(which);
             (0..nodes.len()).filter(|at| around.admits(&nodes[*at]).is_ok()).any(|at| {
                 there.push((pod.clone(), at));
-                let is_possible = could_be(nodes, there, &rest);
+                let is_possible = could_be(nodes, there, &rest, any_order);
                 there.pop();
                 is_possible
             })
@@ -213,17 +213,23 @@ fn rules() -> impl Strategy<Value = Value> {
             both["affinity"] = rule("podAntiAffinity", "own", ROOM)["affinity"].clone();
             both
         }),
+        key().prop_map(|key| {
+            let mut both = spread_over("own", ROOM, 1);
+            both["affinity"] = rule("podAffinity", "own", key)["affinity"].clone();
+            both
+        }),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_gang_is_placed_wherever_its_pods_could_be_one_after_the_other(
         nodes in 2_usize..6,
         first in rules(),
-        second in proptest::option::of(rules()),
+        // Whether pods that wait for the company of others come in time depends on the order.
+        second in proptest::option::of(prop_oneof![Just(json!({})), Just(rule("podAntiAffinity", "own", ROOM))]),
         size in 2_u32..5,
         old in proptest::collection::vec(0_usize..6, 0..3),
     ) {
@@ -233,6 +239,8 @@ proptest! {
             there(&mut play, &format!("old-{at}"), "own", &super::node_name(node), "1");
             beside.push((judged("own", &json!({})), node));
         }
+        let waits_for_others = first["affinity"]["podAffinity"].is_object();
+        let second = second.filter(|_| !waits_for_others);
         let spec = |at: u32| second.as_ref().filter(|_| at % 2 == 1).unwrap_or(&first);
         for at in 0..size {
             play.member(&format!("own-{at}"), "own", Some(("own", size)), spec(at));
@@ -241,7 +249,12 @@ proptest! {
         let objects: Vec<Node> =
             (0..nodes).map(|at| serde_json::from_value(super::node_object(at)).unwrap()).collect();
         let pods: Vec<Pod> = (0..size).map(|at| judged("own", spec(at))).collect();
-        let expected = if could_be(&objects, &mut beside, &pods) { size as usize } else { 0 };
-        prop_assert_eq!(play.places("own").len(), expected, "{:?}", play.reasons);
+        let placed = play.places("own").len();
+        prop_assert!(placed == 0 || placed == pods.len(), "{:?}", play.bound);
+        if placed == 0 {
+            prop_assert!(!could_be(&objects, &mut beside, &pods, false), "it waits: {:?}", play.reasons);
+        } else {
+            prop_assert!(could_be(&objects, &mut beside, &pods, true), "it may not be there: {:?}", play.bound);
+        }
     }
 }
