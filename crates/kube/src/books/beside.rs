@@ -4,7 +4,7 @@
 //! a whole before anything is bound. Gangs whose places do not hold go back; where another search would find the same, they
 //! wait until something has changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use super::volumes::{Broken, VolumeBook, claimant};
 use super::{Books, Call};
 use crate::api::Pod;
 use crate::gang::{GangKey, GangSpec};
+use crate::judge::Requirements;
 
 /// What is kept for it.
 #[derive(Default)]
@@ -36,6 +37,8 @@ pub(crate) struct Beside {
     awaits: BTreeSet<GangKey>,
     /// When gangs that were turned down are looked at again.
     again: BTreeSet<(Timestamp, GangKey)>,
+    /// What pods hold beyond what was counted for their ranks, by `namespace/name`.
+    beyond: BTreeMap<String, (NodeName, Requirements)>,
     /// Gangs that are looked at again after the next change.
     waiting: BTreeSet<GangKey>,
     /// The last change after which they were.
@@ -48,6 +51,9 @@ pub(crate) struct Beside {
     changes: u64,
     pub(super) has_namespaces: bool,
 }
+
+/// A rank whose pod is to be bound: its number, the pod's `namespace/name`, and the node.
+type Going = (usize, String, Face, NodeName);
 
 /// A gang whose members cannot be where the engine would put them.
 pub(crate) struct TurnedDown {
@@ -81,6 +87,9 @@ impl Books {
 
     /// A pod holds no node any more.
     pub(super) fn unplace_pod(&mut self, path: &str) {
+        if let Some((node, more)) = self.beside.beyond.remove(path) {
+            self.nodes.other(node.as_str(), &more, false);
+        }
         let Some((node, face)) = self.beside.crowd.remove(path) else { return };
         self.count_pod(path, &node, &face, false);
         self.beside.changes += 1;
@@ -268,7 +277,7 @@ impl Books {
         {
             return false;
         }
-        let mut going: Vec<(usize, String, Face, NodeName)> = Vec::new();
+        let mut going: Vec<Going> = Vec::new();
         let places = submitted.seats.iter().zip(&run.placement.slots).zip(&run.members);
         for (rank, ((seat, slot), member)) in places.enumerate() {
             let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else { continue };
@@ -279,7 +288,15 @@ impl Books {
             }
         }
         going.sort_by_key(|(rank, ..)| submitted.seats[*rank].turn);
-        let is_particular = |(_, _, face, _): &(usize, String, Face, NodeName)| face.particular().is_some();
+        let beyond = match beyond(gang, submitted, &going, || Room::of(&self.nodes, self.gangs.values())) {
+            Ok(beyond) => beyond,
+            Err(why) => {
+                let ranks: Vec<usize> = going.iter().map(|(rank, ..)| *rank).collect();
+                self.turn_down(key, &ranks, Broken { why, is_among_themselves: false });
+                return false;
+            }
+        };
+        let is_particular = |(_, _, face, _): &Going| face.particular().is_some();
         let mut preparation = None;
         if self.beside.rules.concerns_all() || going.iter().any(is_particular) {
             self.freshen();
@@ -298,6 +315,10 @@ impl Books {
         }
         for (_, path, face, node) in &going {
             self.place_pod(path, node, face);
+        }
+        for (path, node, more) in beyond {
+            self.nodes.other(node.as_str(), &more, true);
+            self.beside.beyond.insert(path, (node, more));
         }
         self.leave_line(key);
         preparation.is_none_or(|preparation| self.begin_volumes(key, preparation))
@@ -419,6 +440,33 @@ impl Books {
             self.beside.lines.leave(&line, key);
         }
     }
+}
+
+/// What pods hold beyond what is counted for their ranks: a template says less than what admission makes of it.
+///
+/// # Errors
+/// Who cannot have that where its place is.
+fn beyond(
+    gang: &Gang,
+    submitted: &Submitted,
+    going: &[Going],
+    room: impl FnOnce() -> Room,
+) -> Result<Vec<(String, NodeName, Requirements)>, String> {
+    let pod = |rank: usize| gang.pods.get(submitted.seats[rank].pod.as_ref()?);
+    let more = |(rank, path, _, node): &Going| {
+        let more = pod(*rank)?.known.requirements.beyond(&submitted.seats[*rank].requirements)?;
+        Some((path.clone(), node.clone(), more))
+    };
+    let all: Vec<(String, NodeName, Requirements)> = going.iter().filter_map(more).collect();
+    if all.is_empty() {
+        return Ok(all);
+    }
+    let mut room = room();
+    for (path, node, more) in &all {
+        room.add(node, more)
+            .map_err(|why| format!("{path} asks for more than its template, and on {node}: {why}"))?;
+    }
+    Ok(all)
 }
 
 /// A resource of which every node has one, the same for all pods of a gang.

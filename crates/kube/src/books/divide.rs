@@ -16,7 +16,7 @@ use super::nodes::NodeBook;
 use super::sets::Domain;
 use crate::api::{Node, Pod};
 use crate::gang::{GangKey, GangSpec, LevelRef};
-use crate::judge::{Capacity, Held, Requirements, Surroundings};
+use crate::judge::{Capacity, Held, Lack, Requirements, Surroundings};
 
 /// Pods held against nodes while one gang is dealt. Beyond that it is said that no division was found.
 const TRIALS_MAX: u32 = 200_000;
@@ -314,7 +314,7 @@ impl Site {
 
 impl Room {
     /// Of nodes, with what these gangs hold there beside others.
-    fn of<'a>(nodes: &NodeBook, gangs: impl IntoIterator<Item = &'a Gang>) -> Self {
+    pub(super) fn of<'a>(nodes: &NodeBook, gangs: impl IntoIterator<Item = &'a Gang>) -> Self {
         let spot = |(name, node, held): (&NodeName, &Node, Held)| {
             Some(Spot { name: name.clone(), capacity: Capacity::of(node).ok()?, held })
         };
@@ -328,6 +328,23 @@ impl Room {
             }
         }
         Self(spots)
+    }
+
+    /// Has a pod that is there hold so much more of its node.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub(super) fn add(&mut self, node: &NodeName, more: &Requirements) -> Result<(), String> {
+        let Some(spot) = self.0.iter_mut().find(|spot| spot.name == *node) else {
+            return Err(format!("{node} is not used any more"));
+        };
+        let mut lacking = spot.capacity.lacking(&spot.held, more);
+        lacking.retain(|lack| *lack != Lack::Pods);
+        if let Some(lack) = lacking.first() {
+            return Err(lack.to_string());
+        }
+        spot.held.add(more);
+        Ok(())
     }
 }
 

@@ -90,6 +90,10 @@ pub use volumes::Stored;
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it or by an eviction.
 pub const SUSPENDED: &str = "phalanx.dev/suspended";
 
+/// Where nothing else is chosen, see [`Options`].
+const READY_MS: u64 = 900_000;
+const VACANT_MS: u64 = 60_000;
+
 /// What an operator may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -103,6 +107,16 @@ pub struct Options {
     pub vacant_ms: u64,
     /// New gangs go to these; on all others what runs is counted and stays.
     pub nodes: recognise::NodesUsed,
+}
+
+impl Options {
+    /// Pods of `phalanx` on all nodes, with this queue for gangs that name none.
+    #[must_use]
+    pub fn of_queue(queue: QueueName) -> Self {
+        let (ready_ms, vacant_ms) = (READY_MS, VACANT_MS);
+        let nodes = recognise::NodesUsed::All;
+        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes }
+    }
 }
 
 /// See the module.

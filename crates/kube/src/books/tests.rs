@@ -17,11 +17,10 @@ fn books() -> Books {
 
 fn books_of(nodes: NodesUsed) -> Books {
     Books::new(Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
         ready_ms: 1_000,
         vacant_ms: 1_000,
         nodes,
+        ..Options::of_queue(QueueName::new("default").unwrap())
     })
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceCl
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::call::{CallError, PAUSE, may_pass, repeat, send};
+use super::call::{ANSWER, CallError, PAUSE, Request, may_pass, repeat, send};
 use crate::books::{DeviceEvent, Event, PodRef, Reservation, consumer};
 use crate::dra::{Binding, binding};
 
@@ -198,7 +198,7 @@ async fn read(client: &Client, path: &str) -> Result<ResourceClaim, CallError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match send(client, "GET", path, "application/json", Vec::new()).await {
+        match send(client, Request::get(path), ANSWER).await {
             Ok(text) => return parsed(&text),
             Err(error) if may_pass(error.code()) && tries < CONFLICTS_MAX => {
                 tokio::time::sleep(error.pause()).await

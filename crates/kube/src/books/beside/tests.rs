@@ -41,11 +41,9 @@ impl Play {
     /// three rooms.
     fn listing(nodes: usize) -> Self {
         let books = Books::new(Options {
-            scheduler_name: "phalanx".to_owned(),
-            queue: QueueName::new("default").unwrap(),
             ready_ms: 60_000,
             vacant_ms: 1_000,
-            nodes: crate::gang::NodesUsed::All,
+            ..Options::of_queue(QueueName::new("default").unwrap())
         });
         let mut play = Self {
             books,
@@ -417,6 +415,49 @@ fn a_launcher_that_may_not_be_where_its_place_was_kept_has_its_gang_start_again_
     workers(&mut play, 2);
     assert_eq!(play.places("job").len(), 3, "{:?}", play.reasons);
     assert_ne!(play.bound["job-launcher-0"], kept);
+}
+
+/// What admission had added to its template was not counted, and it was bound over a full node.
+#[test]
+fn a_launcher_that_asks_for_more_than_its_template_is_counted_with_that() {
+    let more = asking("3", &json!({}));
+    for (beside, is_room) in [("2", true), ("5", false)] {
+        let mut play = Play::of(2);
+        play.object(&mpi_job(&asking("1", &json!({}))));
+        for index in 0..2 {
+            let (name, pod) = of_kubeflow("MPIJob", "worker", index, 1, &asking("1", &json!({})));
+            play.see(&name, pod);
+        }
+        play.turn();
+        let kept = play.bound["job-worker-0"].clone();
+        let mut other = asking(beside, &json!({ "nodeSelector": { HOST: kept } }));
+        play.pod("other", "other", &other);
+        play.turn();
+        assert_eq!(play.bound.get("other"), Some(&kept));
+        let (name, pod) = of_kubeflow("MPIJob", "launcher", 0, 1, &more);
+        play.see(&name, pod);
+        play.turn();
+        if !is_room {
+            assert!(!play.bound.contains_key("job-launcher-0"));
+            assert!(play.stops.iter().any(|note| note.contains("Insufficient cpu")), "{:?}", play.stops);
+            continue;
+        }
+        assert_eq!(play.bound["job-launcher-0"], kept);
+        // Seven of eight are held.
+        for (cpu, fits) in [("2", false), ("1", true)] {
+            other["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+            play.pod(&format!("late-{cpu}"), "other", &other);
+            play.turn();
+            assert_eq!(play.bound.contains_key(&format!("late-{cpu}")), fits, "{:?}", play.reasons);
+        }
+        play.delete("job-launcher-0");
+        play.turn();
+        assert!(
+            play.bound.contains_key("late-2"),
+            "what it held beyond its place is free: {:?}",
+            play.reasons
+        );
+    }
 }
 
 /// It was bound beside what it must not be with.
