@@ -27,7 +27,7 @@ fn books_of(nodes: NodesUsed) -> Books {
 fn node() -> Event {
     let node = json!({
         "metadata": { "name": "a" },
-        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "4" } },
+        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "ephemeral-storage": "20Gi", "nvidia.com/gpu": "4" } },
     });
     Event::Node(Box::new(serde_json::from_value(node).unwrap()))
 }
