@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_controlplane::Fleet;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, PODS, Seat, pod};
+use crate::support::{Cluster, JOBS, PODS, Seat, job, pod};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -102,4 +102,32 @@ fn affinity_anti_affinity_and_spread_over_zones_hold_among_pods_created_at_once(
     let plain = cluster.until_runs("plain", 3);
     let guarded = zones(&guard);
     assert!(zones(&plain).keys().all(|zone| !guarded.contains_key(zone)), "{guard:?} {plain:?}");
+}
+
+/// They waited: where they fit best they may not be.
+#[test]
+fn gangs_whose_own_pods_have_to_be_in_different_zones_are_placed_whole() {
+    let mut cluster = in_zones(4);
+    let constraint = json!({ "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": { "matchLabels": { "batch.kubernetes.io/job-name": "even" } } });
+    let apart = json!({ "topologyKey": ZONE,
+        "labelSelector": { "matchLabels": { "batch.kubernetes.io/job-name": "far" } } });
+    let rules = [
+        ("even", 6, json!({ "topologySpreadConstraints": [constraint] })),
+        (
+            "far",
+            2,
+            json!({ "affinity": { "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [apart] } } }),
+        ),
+    ];
+    for (name, ranks, rule) in &rules {
+        let mut gang = job(name, *ranks, 1, &json!({}));
+        let spec = gang["spec"]["template"]["spec"].as_object_mut().unwrap();
+        spec.extend(rule.as_object().unwrap().clone());
+        cluster.create(JOBS, &gang);
+    }
+    cluster.schedule(0);
+    assert_eq!(zones(&cluster.until_runs("even", 6)), [("z0", 3), ("z1", 3)].into());
+    assert_eq!(zones(&cluster.until_runs("far", 2)), [("z0", 1), ("z1", 1)].into());
 }

@@ -92,13 +92,7 @@ fn model_job(name: &str, queue: &str, ranks: u32) -> Job {
 
 /// Nodes of the same shape as those of the cluster: as the scheduler itself reads them.
 fn facts(fleet: &Fleet) -> Vec<Input> {
-    let options = Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
-        ready_ms: 60_000,
-        vacant_ms: 60_000,
-        nodes: phalanx_kube::gang::NodesUsed::All,
-    };
+    let options = Options::of_queue(QueueName::new("default").unwrap());
     let mut books = Books::new(options);
     for at in 0..fleet.nodes {
         let node = serde_json::from_value(fleet.node(at)).unwrap();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use phalanx_kube::books::Options;
 use phalanx_kube::crd;
-use phalanx_kube::gang::NodesUsed;
 use phalanx_kube::user::{Cluster as UserCluster, UserError};
 use phalanx_model::{GangRecord, Input, QueueName, Snapshot};
 use phalanx_sim::ahead::ahead;
@@ -124,13 +123,7 @@ fn a_snapshot_of_the_cluster_goes_on_in_the_simulator_as_the_cluster_would() {
     cluster.create(PODS, &pod("waits", 8));
     cluster.until_explained("waits", "");
     let user = UserCluster::connect(Some(&cluster.plane.kubeconfig()), None, Some("default")).unwrap();
-    let options = Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
-        ready_ms: 60_000,
-        vacant_ms: 20_000,
-        nodes: NodesUsed::All,
-    };
+    let options = Options::of_queue(QueueName::new("default").unwrap());
     let seen = user.snapshot(options).unwrap();
     assert!(seen.unread.is_empty(), "an administrator may read all: {:?}", seen.unread);
     let jobs = holding(&seen.snapshot);

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::books;
-use phalanx_kube::gang::NodesUsed;
 use phalanx_kube::plugin::Injection;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
@@ -87,11 +86,9 @@ fn schedule(
         renew: length / 5,
     });
     let books = books::Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default")?,
         ready_ms: milliseconds(ready)?,
         vacant_ms: milliseconds(vacant)?,
-        nodes: NodesUsed::All,
+        ..books::Options::of_queue(QueueName::new("default")?)
     };
     Ok(world::run(&Settings {
         kubeconfig: Some(kubeconfig.into()),

@@ -127,6 +127,7 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
         index: pod.index,
         requirements: Arc::clone(&pod.known.requirements),
         more: More::default(),
+        turn: 0,
         pod: Some(Arc::clone(name)),
         is_late: is_late(spec, pod.role.as_ref()),
     };

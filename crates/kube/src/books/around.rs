@@ -21,8 +21,8 @@ use crate::judge::{Namespaces, PodRules, PodTerm, Refusal, Surroundings};
 /// See the module.
 #[derive(Default)]
 pub(crate) struct RuleBook {
-    /// By what is asked.
-    asked: BTreeMap<String, Asked>,
+    /// By what is asked, and whether for a gang that is divided.
+    asked: BTreeMap<(String, bool), Asked>,
     /// Terms of anti-affinity of pods that have a place, and how many pods have them.
     apart: BTreeMap<PodTerm, u32>,
     /// What keeps pods apart that may be decided in the same moment.
@@ -36,6 +36,9 @@ struct Asked {
     around: Surroundings,
     is_stale: bool,
 }
+
+/// What pods ask, pod by pod, and the counts around those that ask so.
+pub(crate) type Around = (Vec<String>, BTreeMap<String, Surroundings>);
 
 /// Pods with their nodes.
 type Members = [(Arc<Pod>, NodeName)];
@@ -88,10 +91,11 @@ impl RuleBook {
     pub(crate) fn judge(&mut self, nodes: &mut NodeBook) -> bool {
         self.asked.retain(|_, asked| nodes.keeps(&asked.condition));
         let mut is_news = false;
-        for asked in self.asked.values_mut().filter(|asked| asked.is_stale) {
+        let stale = self.asked.iter_mut().filter(|(_, asked)| asked.is_stale);
+        for ((_, is_divided), asked) in stale {
             asked.is_stale = false;
             is_news = true;
-            nodes.meet(&asked.condition, admitted(&asked.around, nodes));
+            nodes.meet(&asked.condition, admitted(&asked.around, *is_divided, nodes));
         }
         is_news
     }
@@ -118,6 +122,7 @@ impl RuleBook {
             more.apart.extend(self.resource(term));
         }
         let (shape, alike) = shape(pod, &self.keys([&rules]));
+        let shape = (shape, more.domain.is_some());
         if !self.asked.contains_key(&shape) {
             let around = surroundings(&Arc::new(alike), &self.namespaces, nodes, crowd)
                 .ok_or_else(|| format!("{} cannot be read", rules.field()))?;
@@ -125,7 +130,7 @@ impl RuleBook {
             let whose = if rules.is_empty() { "of others, for" } else { "of" };
             let condition: Condition =
                 format!("{} {whose} {} (#{})", rules.field(), pod.path(), self.next).into();
-            nodes.meet(&condition, admitted(&around, nodes));
+            nodes.meet(&condition, admitted(&around, shape.1, nodes));
             self.asked.insert(shape.clone(), Asked { condition, around, is_stale: false });
         }
         let Some(asked) = self.asked.get(&shape) else { return Ok(None) };
@@ -155,6 +160,36 @@ impl RuleBook {
         own.chain(self.apart.keys().flat_map(PodTerm::label_keys)).collect()
     }
 
+    /// What each of these pods asks, as a text, and the counts around those that ask so.
+    ///
+    /// # Errors
+    /// Where a selector cannot be read.
+    pub(crate) fn around(&self, pods: &[&Pod], nodes: &NodeBook, crowd: &Crowd) -> Result<Around, String> {
+        let rules: Vec<PodRules> = pods.iter().filter_map(|pod| PodRules::of(pod).ok()).collect();
+        let keys = self.keys(&rules);
+        let mut around = BTreeMap::new();
+        let mut shapes = Vec::with_capacity(pods.len());
+        for pod in pods {
+            let (shape, alike) = shape(pod, &keys);
+            if !around.contains_key(&shape) {
+                let known = |is_divided| self.asked.get(&(shape.clone(), is_divided));
+                let counted = match known(false).or_else(|| known(true)) {
+                    Some(asked) => Some(asked.around.clone()),
+                    None => surroundings(&Arc::new(alike), &self.namespaces, nodes, crowd),
+                };
+                let counted = counted.ok_or_else(|| "a selector cannot be read".to_owned())?;
+                around.insert(shape.clone(), counted);
+            }
+            shapes.push(shape);
+        }
+        Ok((shapes, around))
+    }
+
+    /// Labels of namespaces, which rules may go by.
+    pub(crate) fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
     /// Whether these pods can all be where they are to go: one after the other, in some order, as kube-scheduler would let
     /// them.
     pub(crate) fn check(&self, members: &Members, nodes: &NodeBook, crowd: &Crowd) -> Result<(), Broken> {
@@ -163,23 +198,11 @@ impl RuleBook {
         if rules.iter().all(PodRules::is_empty) && !members.iter().any(|(pod, _)| is_met(pod)) {
             return Ok(());
         }
-        let keys = self.keys(&rules);
-        let shapes: Vec<(String, Pod)> = members.iter().map(|(pod, _)| shape(pod, &keys)).collect();
-        let mut around: BTreeMap<&str, Surroundings> = BTreeMap::new();
-        for (shape, alike) in &shapes {
-            if around.contains_key(&**shape) {
-                continue;
-            }
-            let counted = match self.asked.get(shape) {
-                Some(asked) => Some(asked.around.clone()),
-                None => surroundings(&Arc::new(alike.clone()), &self.namespaces, nodes, crowd),
-            };
-            let unreadable = || broken("a selector cannot be read".to_owned(), false);
-            around.insert(shape, counted.ok_or_else(unreadable)?);
-        }
+        let pods: Vec<&Pod> = members.iter().map(|(pod, _)| &**pod).collect();
+        let (shapes, mut around) = self.around(&pods, nodes, crowd).map_err(|why| broken(why, false))?;
         let alone = around.clone();
         let mut left: Vec<(&str, &Pod, &NodeName, &Node)> = Vec::with_capacity(members.len());
-        for ((pod, name), (shape, _)) in members.iter().zip(&shapes) {
+        for ((pod, name), shape) in members.iter().zip(&shapes) {
             let node = nodes.get(name).ok_or_else(|| broken(format!("{name} is gone"), false))?;
             left.push((shape, pod, name, node));
         }
@@ -215,12 +238,14 @@ const fn broken(why: String, is_among_themselves: bool) -> Broken {
     Broken { why, is_among_themselves }
 }
 
-fn verdict(around: &BTreeMap<&str, Surroundings>, shape: &str, node: &Node) -> Result<(), Refusal> {
+fn verdict(around: &BTreeMap<String, Surroundings>, shape: &str, node: &Node) -> Result<(), Refusal> {
     around.get(shape).map_or(Ok(()), |around| around.admits(node))
 }
 
-fn admitted(around: &Surroundings, nodes: &NodeBook) -> BTreeSet<NodeName> {
-    nodes.iter().filter(|(_, node)| around.admits(node).is_ok()).map(|(name, _)| name.clone()).collect()
+/// The nodes where such a pod may be. Of a gang that is divided the others are minded elsewhere.
+fn admitted(around: &Surroundings, is_divided: bool, nodes: &NodeBook) -> BTreeSet<NodeName> {
+    let admits = |node| if is_divided { around.admits_divided(node) } else { around.admits(node) };
+    nodes.iter().filter(|(_, node)| admits(node).is_ok()).map(|(name, _)| name.clone()).collect()
 }
 
 /// The counts around a pod. Nothing where a selector cannot be read.

@@ -4,7 +4,7 @@
 //! a whole before anything is bound. Gangs whose places do not hold go back; where another search would find the same, they
 //! wait until something has changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, ResourceName,
 
 use super::around::RuleBook;
 use super::crowd::{Crowd, Face, named};
-use super::gang::{Seat, Submitted};
+use super::divide::Room;
+use super::gang::{Gang, Seat, Submitted};
 use super::lines::Lines;
 use super::sets::{Condition, More};
 use super::submit::gang_of;
@@ -21,13 +22,14 @@ use super::volumes::{Broken, VolumeBook, claimant};
 use super::{Books, Call};
 use crate::api::Pod;
 use crate::gang::{GangKey, GangSpec};
+use crate::judge::Requirements;
 
 /// What is kept for it.
 #[derive(Default)]
 pub(crate) struct Beside {
     pub(super) crowd: Crowd,
     pub(super) volumes: VolumeBook,
-    rules: RuleBook,
+    pub(super) rules: RuleBook,
     pub(super) lines: Lines,
     /// Gangs that the engine has, and that ask something.
     asking: BTreeSet<GangKey>,
@@ -35,10 +37,23 @@ pub(crate) struct Beside {
     awaits: BTreeSet<GangKey>,
     /// When gangs that were turned down are looked at again.
     again: BTreeSet<(Timestamp, GangKey)>,
+    /// What pods hold beyond what was counted for their ranks, by `namespace/name`.
+    beyond: BTreeMap<String, (NodeName, Requirements)>,
+    /// Gangs that are looked at again after the next change.
+    waiting: BTreeSet<GangKey>,
+    /// The last change after which they were.
+    seen: u64,
+    /// What is free by what is known now.
+    pub(super) room: Option<Room>,
+    /// Gangs that go on without a pod that could not be where its place is, until a time is set for that.
+    tries: BTreeSet<GangKey>,
     /// Grows whenever a place may hold that did not before.
     changes: u64,
     pub(super) has_namespaces: bool,
 }
+
+/// A rank whose pod is to be bound: its number, the pod's `namespace/name`, and the node.
+type Going = (usize, String, Face, NodeName);
 
 /// A gang whose members cannot be where the engine would put them.
 pub(crate) struct TurnedDown {
@@ -49,6 +64,13 @@ pub(crate) struct TurnedDown {
 
 /// A gang that was turned down is not looked at again before, whatever changes.
 const PATIENCE_MS: u64 = 5_000;
+
+impl Beside {
+    /// After the next change.
+    pub(super) fn look_again(&mut self, key: &GangKey) {
+        self.waiting.insert(key.clone());
+    }
+}
 
 impl Books {
     /// A pod holds a node from now on.
@@ -65,6 +87,9 @@ impl Books {
 
     /// A pod holds no node any more.
     pub(super) fn unplace_pod(&mut self, path: &str) {
+        if let Some((node, more)) = self.beside.beyond.remove(path) {
+            self.nodes.other(node.as_str(), &more, false);
+        }
         let Some((node, face)) = self.beside.crowd.remove(path) else { return };
         self.count_pod(path, &node, &face, false);
         self.beside.changes += 1;
@@ -96,6 +121,7 @@ impl Books {
     /// Judges what may have changed; whether something did.
     pub(super) fn judge_conditions(&mut self, now: Timestamp) -> bool {
         self.freshen();
+        self.beside.room = None;
         let rules = self.beside.rules.judge(&mut self.nodes);
         let volumes = self.beside.volumes.take_news();
         if volumes {
@@ -106,8 +132,17 @@ impl Books {
         }
         while let Some((_, key)) = self.beside.again.first().filter(|(at, _)| *at <= now).cloned() {
             self.beside.again.pop_first();
-            self.changed.insert(key);
+            if self.gangs.get(&key).and_then(Gang::run).is_some_and(|run| run.has_begun) {
+                self.bind_if_complete(&key);
+            } else {
+                self.changed.insert(key);
+            }
         }
+        let mut next = std::mem::take(&mut self.beside.tries);
+        if std::mem::replace(&mut self.beside.seen, self.beside.changes) != self.beside.changes {
+            next.append(&mut self.beside.waiting);
+        }
+        self.beside.again.extend(next.into_iter().map(|key| (now.plus(PATIENCE_MS), key)));
         rules || volumes
     }
 
@@ -126,7 +161,7 @@ impl Books {
         spec: Option<&GangSpec>,
         seat: &Seat,
     ) -> Result<(More, Option<Condition>), String> {
-        let mut more = More::default();
+        let mut more = More { domain: seat.more.domain.clone(), ..More::default() };
         let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
         let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
         let Beside { crowd, volumes, rules, .. } = &mut self.beside;
@@ -141,11 +176,21 @@ impl Books {
 
     /// The pod of a rank, or what its owner will make it of, where it may ask something.
     fn asker(&self, key: &GangKey, spec: Option<&GangSpec>, seat: &Seat) -> Option<Arc<Pod>> {
-        let all = self.beside.rules.concerns_all();
+        let (name, face) = self.face(key, spec, seat)?;
+        let is_asking = self.beside.rules.concerns_all() || face.particular().is_some();
+        is_asking.then(|| face.pod(&key.namespace, &name))
+    }
+
+    /// The pod of a rank, or what its owner will make it of.
+    pub(super) fn face(
+        &self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seat: &Seat,
+    ) -> Option<(Arc<str>, Face)> {
         let gang = self.gangs.get(key)?;
         if let Some((name, pod)) = seat.pod.as_ref().and_then(|name| gang.pods.get_key_value(name)) {
-            let face = &pod.known.face;
-            return (all || face.particular().is_some()).then(|| face.pod(&key.namespace, name));
+            return Some((Arc::clone(name), pod.known.face.clone()));
         }
         let is_of = |name: &Arc<str>| seat.role.as_ref().is_none_or(|role| role == name);
         let template = spec?.roles.iter().find(|role| is_of(&role.name))?.template.as_ref()?;
@@ -158,8 +203,7 @@ impl Books {
         let mut spec = template.spec.clone();
         // Their claims are made with the pods.
         spec.volumes.retain(|volume| volume.ephemeral.is_none());
-        let face = Face::of(&Pod { metadata, spec, ..Pod::default() });
-        (all || face.particular().is_some()).then(|| face.pod(&key.namespace, "template"))
+        Some(("template".into(), Face::of(&Pod { metadata, spec, ..Pod::default() })))
     }
 
     /// The label whose domain all ranks must share by the rules of their pods.
@@ -171,9 +215,12 @@ impl Books {
     }
 
     /// The engine has it from now on, with what it asks.
-    pub(super) fn asks(&mut self, key: &GangKey, seats: &[Seat]) {
+    pub(super) fn asks(&mut self, now: Timestamp, key: &GangKey, seats: &[Seat]) {
         if seats.iter().any(|seat| !seat.more.conditions.is_empty()) {
             self.beside.asking.insert(key.clone());
+        }
+        if seats.iter().any(|seat| seat.more.domain.is_some()) {
+            self.beside.again.insert((now.plus(PATIENCE_MS), key.clone()));
         }
     }
 
@@ -190,10 +237,15 @@ impl Books {
         let spec = self.spec(key).ok().flatten();
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return false };
         let seats = submitted.seats.clone();
-        seats.iter().any(|seat| match self.more(key, spec.as_ref(), seat) {
+        let asks_otherwise = seats.iter().any(|seat| match self.more(key, spec.as_ref(), seat) {
             Ok((more, _)) => (&more.conditions, &more.apart) != (&seat.more.conditions, &seat.more.apart),
             Err(_) => true,
-        })
+        });
+        if seats.iter().any(|seat| seat.more.domain.is_some()) {
+            self.beside.look_again(key);
+            return asks_otherwise || self.is_better_divided(key, spec.as_ref(), &seats);
+        }
+        asks_otherwise
     }
 
     /// Why a gang is not handed in again yet, if it was turned down.
@@ -208,6 +260,8 @@ impl Books {
         }
         if now < until {
             self.beside.again.insert((until, key.clone()));
+        } else {
+            self.beside.look_again(key);
         }
         Some(Arc::clone(&turned.why))
     }
@@ -223,7 +277,7 @@ impl Books {
         {
             return false;
         }
-        let mut going: Vec<(usize, String, Face, NodeName)> = Vec::new();
+        let mut going: Vec<Going> = Vec::new();
         let places = submitted.seats.iter().zip(&run.placement.slots).zip(&run.members);
         for (rank, ((seat, slot), member)) in places.enumerate() {
             let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else { continue };
@@ -233,7 +287,16 @@ impl Books {
                 going.push((rank, path, pod.known.face.clone(), slot.node.clone()));
             }
         }
-        let is_particular = |(_, _, face, _): &(usize, String, Face, NodeName)| face.particular().is_some();
+        going.sort_by_key(|(rank, ..)| submitted.seats[*rank].turn);
+        let beyond = match beyond(gang, submitted, &going, || Room::of(&self.nodes, self.gangs.values())) {
+            Ok(beyond) => beyond,
+            Err(why) => {
+                let ranks: Vec<usize> = going.iter().map(|(rank, ..)| *rank).collect();
+                self.turn_down(key, &ranks, Broken { why, is_among_themselves: false });
+                return false;
+            }
+        };
+        let is_particular = |(_, _, face, _): &Going| face.particular().is_some();
         let mut preparation = None;
         if self.beside.rules.concerns_all() || going.iter().any(is_particular) {
             self.freshen();
@@ -252,6 +315,10 @@ impl Books {
         }
         for (_, path, face, node) in &going {
             self.place_pod(path, node, face);
+        }
+        for (path, node, more) in beyond {
+            self.nodes.other(node.as_str(), &more, true);
+            self.beside.beyond.insert(path, (node, more));
         }
         self.leave_line(key);
         preparation.is_none_or(|preparation| self.begin_volumes(key, preparation))
@@ -307,17 +374,21 @@ impl Books {
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_ref() else { return };
         let (job, attempt, count) = (submitted.id, run.attempt, run.members.len());
-        let why: Arc<str> = match broken.is_among_themselves {
+        // Those that are dealt to domains may be where none of them could be alone.
+        let is_dealt = submitted.seats.iter().any(|seat| seat.more.domain.is_some());
+        let is_among_themselves = broken.is_among_themselves || is_dealt;
+        let why: Arc<str> = match is_among_themselves {
             true => format!("not supported: its pods cannot be together where they fit best: {}", broken.why),
             false => broken.why,
         }
         .into();
-        let lost: Vec<usize> = if run.has_begun { ranks.to_vec() } else { (0..count).collect() };
-        if !run.has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
+        let has_begun = run.has_begun;
+        let lost: Vec<usize> = if has_begun { ranks.to_vec() } else { (0..count).collect() };
+        if !has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
             // First they are looked for one per node: most that cannot be together can be so.
-            if broken.is_among_themselves && gang.apart.is_none() {
+            if is_among_themselves && gang.apart.is_none() {
                 gang.apart = Some(Arc::clone(&why));
-            } else if broken.is_among_themselves {
+            } else if is_among_themselves {
                 gang.apart = None;
                 gang.turned_down = Some(TurnedDown { why: Arc::clone(&why), changes, until: None });
             }
@@ -326,7 +397,13 @@ impl Books {
         for rank in lost {
             let rank = u32::try_from(rank).unwrap_or(u32::MAX);
             let member = MemberId { gang: gang_of(job), attempt, rank };
-            self.exit(member, Exit::failed(FailureClass::StartUp, why.to_string()));
+            // Where the others are enough they go on, and it is tried again.
+            if has_begun && self.spare(member) {
+                self.explain_spared(member, &why);
+                self.beside.tries.insert(key.clone());
+            } else {
+                self.exit(member, Exit::failed(FailureClass::StartUp, why.to_string()));
+            }
         }
     }
 
@@ -363,6 +440,33 @@ impl Books {
             self.beside.lines.leave(&line, key);
         }
     }
+}
+
+/// What pods hold beyond what is counted for their ranks: a template says less than what admission makes of it.
+///
+/// # Errors
+/// Who cannot have that where its place is.
+fn beyond(
+    gang: &Gang,
+    submitted: &Submitted,
+    going: &[Going],
+    room: impl FnOnce() -> Room,
+) -> Result<Vec<(String, NodeName, Requirements)>, String> {
+    let pod = |rank: usize| gang.pods.get(submitted.seats[rank].pod.as_ref()?);
+    let more = |(rank, path, _, node): &Going| {
+        let more = pod(*rank)?.known.requirements.beyond(&submitted.seats[*rank].requirements)?;
+        Some((path.clone(), node.clone(), more))
+    };
+    let all: Vec<(String, NodeName, Requirements)> = going.iter().filter_map(more).collect();
+    if all.is_empty() {
+        return Ok(all);
+    }
+    let mut room = room();
+    for (path, node, more) in &all {
+        room.add(node, more)
+            .map_err(|why| format!("{path} asks for more than its template, and on {node}: {why}"))?;
+    }
+    Ok(all)
 }
 
 /// A resource of which every node has one, the same for all pods of a gang.

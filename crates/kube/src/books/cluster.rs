@@ -3,6 +3,7 @@
 use kube::api::DynamicObject;
 
 use super::Books;
+use crate::gang::group_of;
 
 /// Group, kind and plural of what is looked at: Volcano's domains, and classes of priority.
 pub const CLUSTER_KINDS: [(&str, &str, &str); 3] = [
@@ -21,7 +22,7 @@ impl Books {
     /// Takes an object of one of these kinds; whether it was one.
     pub(super) fn see_of_cluster(&mut self, object: &DynamicObject, is_gone: bool) -> bool {
         let Some(types) = &object.types else { return false };
-        let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+        let group = group_of(&types.api_version);
         if !is_of_cluster(group, &types.kind) {
             return false;
         }

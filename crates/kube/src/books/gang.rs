@@ -70,6 +70,8 @@ pub(crate) struct Seat {
     pub(crate) requirements: Arc<Requirements>,
     /// Filled in when the gang is handed in.
     pub(crate) more: More,
+    /// Where its gang is divided, in which order its ranks may come to their domains.
+    pub(crate) turn: usize,
     pub(crate) pod: Option<Arc<str>>,
     /// Its pod comes when the others run; its place is held with theirs.
     pub(crate) is_late: bool,
@@ -240,6 +242,7 @@ impl Gang {
                 index,
                 requirements: Arc::clone(&pod.known.requirements),
                 more: More::default(),
+                turn: 0,
                 pod: Some(Arc::clone(pod_name)),
                 is_late,
             };
@@ -255,7 +258,7 @@ impl Gang {
             let absent = || {
                 let requirements = Arc::clone(from_template.as_ref()?);
                 let (role, more) = (name.clone(), More::default());
-                Some(Seat { role, index: Some(index), requirements, more, pod: None, is_late })
+                Some(Seat { role, index: Some(index), requirements, more, turn: 0, pod: None, is_late })
             };
             *free = rest.next().or_else(absent);
         }

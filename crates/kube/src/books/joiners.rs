@@ -168,7 +168,7 @@ mod tests {
 
     fn started() -> Play {
         let mut play = Play::of(4);
-        play.object(cluster(1));
+        play.object(&cluster(1));
         play.see("head", pod("head", "headgroup"));
         play.see("worker-0", pod("worker-0", "gpus"));
         play.turn();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn workers_that_an_autoscaler_adds_start_by_themselves_also_after_a_restart() {
         let mut play = started();
-        play.object(cluster(3));
+        play.object(&cluster(3));
         play.see("worker-1", pod("worker-1", "gpus"));
         play.turn();
         assert_eq!(play.bound.len(), 3, "{:?}", play.reasons);
@@ -194,7 +194,7 @@ mod tests {
         for (name, pod) in &play.pods {
             next.see(name, pod.clone());
         }
-        next.object(cluster(3));
+        next.object(&cluster(3));
         next.see("worker-2", pod("worker-2", "gpus"));
         next.turn();
         assert_eq!(next.bound.len(), 4, "{:?}", next.reasons);
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_pod_that_comes_for_one_that_goes_takes_its_place() {
         let mut play = started();
-        play.object(cluster(2));
+        play.object(&cluster(2));
         let mut going = play.pods["worker-0"].clone();
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         play.see("worker-0", going);

@@ -10,6 +10,7 @@
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `beside` | what pods ask beside what nodes are |
 //! | `around` | rules between pods |
+//! | `divide` | gangs whose own pods have to be in different domains |
 //! | `volumes` | claims and their volumes |
 //! | `crowd` | pods that hold nodes |
 //! | `lines` | pods that are decided one after another |
@@ -41,6 +42,7 @@ mod classes;
 mod cluster;
 mod crowd;
 mod devices;
+mod divide;
 mod fabric;
 mod gang;
 mod joiners;
@@ -104,6 +106,10 @@ pub use waits::{NAMED_MAX, WaitsFor};
 /// could not start whole.
 pub const SUSPENDED: &str = "phalanx.dev/suspended";
 
+/// Where nothing else is chosen, see [`Options`].
+const READY_MS: u64 = 900_000;
+const VACANT_MS: u64 = 60_000;
+
 /// What an operator may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -117,6 +123,16 @@ pub struct Options {
     pub vacant_ms: u64,
     /// New gangs go to these; on all others what runs is counted and stays.
     pub nodes: recognise::NodesUsed,
+}
+
+impl Options {
+    /// Pods of `phalanx` on all nodes, with this queue for gangs that name none.
+    #[must_use]
+    pub fn of_queue(queue: QueueName) -> Self {
+        let (ready_ms, vacant_ms) = (READY_MS, VACANT_MS);
+        let nodes = recognise::NodesUsed::All;
+        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes }
+    }
 }
 
 /// See the module.

@@ -77,7 +77,8 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
 pub(crate) fn wanted(pod: &Requirements, more: &More) -> Wanted {
     let of_claims = more.claims.as_ref().map(|claims| Condition::clone(&claims.condition));
     let conditions = more.conditions.iter().cloned().chain(of_claims).collect();
-    Wanted { terms: pod.terms.clone(), conditions }
+    let terms = more.domain.as_ref().map_or_else(|| pod.terms.clone(), |domain| pod.terms.within(domain));
+    Wanted { terms, conditions }
 }
 
 /// A host port as a resource of which each node has one. Of one port on two addresses of a node only one is given away:

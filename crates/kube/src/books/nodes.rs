@@ -185,6 +185,14 @@ impl NodeBook {
         self.nodes.iter().map(|(name, entry)| (name, &entry.node))
     }
 
+    /// Nodes that new gangs may go to, with what pods of others hold there.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = (&NodeName, &api::Node, Held)> {
+        let held = |name: &NodeName| self.held.get(name).map(|held| held.others.clone()).unwrap_or_default();
+        self.iter()
+            .filter(|(_, node)| self.used.takes(node))
+            .map(move |(name, node)| (name, node, held(name)))
+    }
+
     pub(crate) fn get(&self, name: &NodeName) -> Option<&api::Node> {
         self.nodes.get(name).map(|entry| &entry.node)
     }

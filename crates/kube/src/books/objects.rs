@@ -81,7 +81,7 @@ impl Books {
     /// An owner whose own gangs, or those of what it owns, are suspended with it.
     pub(super) fn see_above(&mut self, object: &DynamicObject, is_gone: bool) {
         let Some(types) = &object.types else { return };
-        let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+        let group = recognise::group_of(&types.api_version);
         if !recognise::is_owner_of_owners(group, &types.kind) {
             return;
         }
@@ -173,7 +173,7 @@ impl Books {
 /// The gang, without a part, that an object is about.
 fn key_of(object: &DynamicObject) -> Option<GangKey> {
     let types = object.types.as_ref()?;
-    let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+    let group = recognise::group_of(&types.api_version);
     Some(GangKey {
         source: Source::of_kind(group, &types.kind)?,
         namespace: object.metadata.namespace.as_deref()?.into(),

@@ -22,9 +22,14 @@ pub(crate) struct More {
     pub(crate) conditions: BTreeSet<Condition>,
     /// One of each of these, of which every node has one: pods that ask for the same are never together.
     pub(crate) apart: BTreeSet<ResourceName>,
+    /// Where its gang has to be divided: nodes with these labels, or where there is no value without.
+    pub(crate) domain: Option<Domain>,
     /// What its claims for devices ask for.
     pub(crate) claims: Option<Claimed>,
 }
+
+/// Keys of labels with their values.
+pub(crate) type Domain = Arc<[(Box<str>, Option<Box<str>>)]>;
 
 /// What claims for devices are to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -187,7 +187,7 @@ impl Books {
         before: Option<Before>,
         facts: &mut Vec<Input>,
     ) {
-        self.asks(key, &submitted.seats);
+        self.asks(now, key, &submitted.seats);
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
@@ -234,17 +234,15 @@ impl Books {
         let is_alone = key.source == Source::Pod;
         let queue = self.queue(key, of_gang)?;
         let class = self.sharing.classes.of(priority)?;
-        let (seats, line, is_one_node) = self.asked(key, spec, seats, is_again)?;
         let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
             None => Topology::default(),
         };
+        let (seats, line) = self.asked(key, spec, seats, is_again, &mut topology)?;
         // Where their own rules want them together, the engine looks for such a place.
-        if let Some(label) = self.shared_domain(key, &seats).filter(|_| topology.required.is_none()) {
+        let is_open = topology.required.is_none() && seats.iter().all(|seat| seat.more.domain.is_none());
+        if let Some(label) = self.shared_domain(key, &seats).filter(|_| is_open) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
-        }
-        if is_one_node {
-            topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
         }
         let name = name_of(key)?;
         let mut groups = groups(&seats).into_iter();
@@ -300,24 +298,33 @@ impl Books {
         }
     }
 
-    /// What each rank asks, with ranks in the order of their requests; the line in which a single pod stands; and whether all
-    /// have to be on one node.
+    /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands. What all
+    /// of them ask together is added to `topology`.
     fn asked(
         &mut self,
         key: &GangKey,
         spec: Option<&GangSpec>,
         mut seats: Vec<Seat>,
         is_again: bool,
-    ) -> Result<(Vec<Seat>, Option<Condition>, bool), String> {
+        topology: &mut Topology,
+    ) -> Result<(Vec<Seat>, Option<Condition>), String> {
         let is_alone = seats.len() == 1;
         let mut line = None;
         // What was started is not judged again, and keeps its ranks.
         for seat in seats.iter_mut().filter(|_| !is_again) {
             (seat.more, line) = self.more(key, spec, seat)?;
         }
-        let is_one_node = self.add_claims(key, spec, &mut seats)?;
+        if !is_again {
+            self.divide(key, spec, &mut seats, topology)?;
+            for seat in seats.iter_mut().filter(|seat| seat.more.domain.is_some()) {
+                (seat.more, _) = self.more(key, spec, seat)?;
+            }
+        }
+        if self.add_claims(key, spec, &mut seats)? {
+            topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
+        }
         let seats = if is_again { seats } else { by_request(seats)? };
-        Ok((seats, line.filter(|_| is_alone), is_one_node))
+        Ok((seats, line.filter(|_| is_alone)))
     }
 
     fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {

@@ -17,18 +17,17 @@ fn books() -> Books {
 
 fn books_of(nodes: NodesUsed) -> Books {
     Books::new(Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
         ready_ms: 1_000,
         vacant_ms: 1_000,
         nodes,
+        ..Options::of_queue(QueueName::new("default").unwrap())
     })
 }
 
 fn node() -> Event {
     let node = json!({
         "metadata": { "name": "a" },
-        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "4" } },
+        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "ephemeral-storage": "20Gi", "nvidia.com/gpu": "4" } },
     });
     Event::Node(Box::new(serde_json::from_value(node).unwrap()))
 }

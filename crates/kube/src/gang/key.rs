@@ -249,7 +249,7 @@ impl ObjectRef {
     /// The API group; empty for the core.
     #[must_use]
     pub fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        group_of(&self.api_version)
     }
 
     /// Whether this is of the kind in the group, whatever its version.
@@ -257,6 +257,11 @@ impl ObjectRef {
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.kind == kind && self.group() == group
     }
+}
+
+/// The API group of a version; empty for the core.
+pub(crate) fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 impl fmt::Display for ObjectRef {

@@ -28,6 +28,7 @@ pub mod topology;
 use kube::api::DynamicObject;
 
 pub use group::volcano_job;
+pub(crate) use key::group_of;
 pub use key::{GangKey, KINDS, Kind, Membership, ObjectRef, Refused, Source};
 pub use members::{settle, spec_of_pods};
 pub use opt_in::{NodesUsed, is_ours};

@@ -116,6 +116,24 @@ impl PodRules {
         self.with.iter().find(is_of_all).map(|term| &*term.key)
     }
 
+    /// The labels, wider than that of the node, over whose domains it is kept from one of these pods or spread among them.
+    pub fn divides<'a>(
+        &'a self,
+        pods: &'a [&Pod],
+        namespaces: &'a Namespaces,
+    ) -> impl Iterator<Item = &'a str> {
+        let keeps = |term: &&PodTerm| pods.iter().any(|pod| term.matches(pod, namespaces));
+        let apart = self.apart.iter().filter(keeps).map(|term| &*term.key);
+        let spreads = |rule: &&Spread| pods.iter().any(|pod| rule.counts(pod));
+        let spread = self.spread.iter().filter(spreads).map(|rule| &*rule.key);
+        apart.chain(spread).filter(|key| *key != HOSTNAME)
+    }
+
+    /// The labels, wider than that of the node, over whose domains it has to be with others.
+    pub fn gathers(&self) -> impl Iterator<Item = &str> {
+        self.with.iter().map(|term| &*term.key).filter(|key| *key != HOSTNAME)
+    }
+
     /// Labels of pods that its selectors look at.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let terms = self.with.iter().chain(&self.apart).map(|term| &term.pods);
@@ -178,6 +196,21 @@ impl Surroundings {
         if !self.has_company(node) {
             return Err(Refusal::PodAffinity);
         }
+        self.admits_apart(node)
+    }
+
+    /// Whether it may be there but for what pods decide that come with it: spread, and the company of its like.
+    ///
+    /// # Errors
+    /// As [`Surroundings::admits`].
+    pub fn admits_divided(&self, node: &Node) -> Result<(), Refusal> {
+        if !self.meets_all(&self.pod) && !self.has_company(node) {
+            return Err(Refusal::PodAffinity);
+        }
+        self.admits_apart(node)
+    }
+
+    fn admits_apart(&self, node: &Node) -> Result<(), Refusal> {
         let is_taken =
             |term: &PodTerm| term.domain(node).is_some_and(|domain| self.apart.contains_key(&domain));
         if self.rules.apart.iter().any(is_taken) {
@@ -188,6 +221,32 @@ impl Surroundings {
             return Err(Refusal::ExistingAntiAffinity);
         }
         Ok(())
+    }
+
+    /// What it asks of others.
+    #[must_use]
+    pub const fn rules(&self) -> &PodRules {
+        &self.rules
+    }
+
+    /// How many of so many members one domain of the label may have, where no more than that has to be minded. `pods`: one
+    /// of each sort among the members.
+    #[must_use]
+    pub fn most_in_domain(&self, key: &str, pods: &[&Pod], members: usize) -> Option<u32> {
+        let mut spreads = self.rules.spread.iter().zip(&self.spread).filter(|(rule, _)| &*rule.key == key);
+        let is_of_all = |term: &PodTerm| pods.iter().all(|pod| term.matches(pod, &self.namespaces));
+        let mut terms = self.rules.apart.iter().filter(|term| &*term.key == key);
+        let Some((rule, counts)) = spreads.next() else {
+            return terms.any(is_of_all).then_some(1);
+        };
+        if spreads.next().is_some() || terms.next().is_some() || !pods.iter().all(|pod| rule.counts(pod)) {
+            return None;
+        }
+        let vacant = counts.values().filter(|count| **count == 0).count();
+        let most = if vacant == counts.len() { u32::try_from(rule.max_skew).ok()? } else { 1 };
+        // One domain stays without any, so no other has to have more.
+        let stays_vacant = members < vacant || counts.len() < rule.min_domains;
+        if stays_vacant { Some(most) } else { (members == vacant).then_some(1) }
     }
 
     fn admits_spread(&self, node: &Node) -> Result<(), Refusal> {

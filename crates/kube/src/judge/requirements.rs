@@ -57,6 +57,19 @@ impl Requirements {
         Self::with(pod, Basis::Held)
     }
 
+    /// What it needs of CPU, memory and storage beyond another; nothing where that is enough for it.
+    #[must_use]
+    pub fn beyond(&self, other: &Self) -> Option<Self> {
+        let (own, has) = (&self.amounts, &other.amounts);
+        let amounts = Amounts {
+            cpu_milli: own.cpu_milli.saturating_sub(has.cpu_milli),
+            memory_bytes: own.memory_bytes.saturating_sub(has.memory_bytes),
+            ephemeral_bytes: own.ephemeral_bytes.saturating_sub(has.ephemeral_bytes),
+            extended: BTreeMap::new(),
+        };
+        (amounts != Amounts::default()).then(|| Self { amounts, ..Self::default() })
+    }
+
     fn with(pod: &Pod, basis: Basis) -> Result<Self, BadAmount> {
         let mut amounts = Amounts::read(&requests(pod, basis)?);
         let by_claim = pod.status.extended_resource_claim_status.iter().filter(|_| basis == Basis::Held);

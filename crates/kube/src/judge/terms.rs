@@ -107,6 +107,22 @@ impl NodeTerms {
         }))
     }
 
+    /// The same inside a domain: nodes that have these labels, or where there is no value lack them.
+    #[must_use]
+    pub fn within(&self, domain: &[(Box<str>, Option<Box<str>>)]) -> Self {
+        let label = |(key, value): &(Box<str>, Option<Box<str>>)| match value {
+            Some(value) => Expression::equals(key, value),
+            None => Expression { key: key.clone(), test: Test::Absent },
+        };
+        let Terms { selector, affinity, tolerations, features } = &*self.0;
+        Self(Arc::new(Terms {
+            selector: canonical(selector.iter().cloned().chain(domain.iter().map(label))),
+            affinity: affinity.clone(),
+            tolerations: tolerations.clone(),
+            features: features.clone(),
+        }))
+    }
+
     /// Whether the node may have such a pod, as far as the node alone decides it. Soft taints do not count.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use kube::Client;
 use phalanx_model::{FailureClass, NodeName};
 use serde_json::json;
 
-use super::call::{ANSWER, CallError, PAUSE, may_pass, path_of, repeat, send_within};
+use super::call::{ANSWER, CallError, JSON, PAUSE, Request, may_pass, path_of, repeat, send};
 use super::claims;
 use super::lease::Term;
 use crate::api::Pod;
@@ -44,7 +44,8 @@ pub(super) async fn bind(
             return Err(lost(format!("pod {} is not bound: another leads", pod.name)));
         }
         let patience = until.saturating_duration_since(Instant::now()).clamp(ANSWER_MIN, ANSWER);
-        let sent = send_within(patience, client, "POST", &path, "application/json", body.clone()).await;
+        let request = Request { method: "POST", path: &path, content: JSON, body: &body };
+        let sent = send(client, request, patience).await;
         let Err(error) = sent else { return Ok(()) };
         let is_unclear = may_pass(error.code()) || error.code() == Some(409);
         // An earlier try may have been the one that succeeded.
@@ -81,7 +82,7 @@ enum Whereabouts {
 
 async fn whereabouts(client: &Client, pod: &PodRef, node: &NodeName, until: Instant) -> Whereabouts {
     loop {
-        let asked = send_within(ANSWER, client, "GET", &path_of(pod), "application/json", Vec::new()).await;
+        let asked = send(client, Request::get(&path_of(pod)), ANSWER).await;
         let text = match asked {
             Ok(text) => text,
             Err(error) if error.code() == Some(404) => return Whereabouts::Gone,

@@ -32,6 +32,9 @@ const OTHERS: usize = 8;
 /// Longer nobody waits for an answer.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
+/// What requests and answers are written in.
+pub(super) const JSON: &str = "application/json";
+
 /// Between two tries.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// The same, whatever a server asks for: what waits longer is decided anew.
@@ -241,9 +244,9 @@ async fn take_away(client: &Client, pod: &PodRef, evict: bool, dry_run: bool) ->
             "metadata": { "name": &*pod.name, "namespace": &*pod.namespace },
             "deleteOptions": options,
         });
-        repeat(client, "POST", &format!("{}/eviction", path_of(pod)), "application/json", &eviction).await
+        repeat(client, "POST", &format!("{}/eviction", path_of(pod)), JSON, &eviction).await
     } else {
-        repeat(client, "DELETE", &path_of(pod), "application/json", &options).await
+        repeat(client, "DELETE", &path_of(pod), JSON, &options).await
     };
     match result {
         // It went before, or another took its name.
@@ -267,10 +270,11 @@ pub(super) async fn repeat(
 ) -> Result<String, CallError> {
     const TRIES: u32 = 20;
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = Request { method, path, content, body: &bytes };
     let mut tries = 0;
     loop {
         tries += 1;
-        match send(client, method, path, content, bytes.clone()).await {
+        match send(client, request, ANSWER).await {
             Err(error) if may_pass(error.code()) && tries < TRIES => tokio::time::sleep(error.pause()).await,
             other => return other,
         }
@@ -313,28 +317,31 @@ impl CallError {
     }
 }
 
-/// One request. Longer than [`ANSWER`] nobody waits for one.
-pub(super) async fn send(
-    client: &Client,
-    method: &str,
-    path: &str,
-    content: &str,
-    body: Vec<u8>,
-) -> Result<String, CallError> {
-    send_within(ANSWER, client, method, path, content, body).await
+/// A request as it is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) content: &'a str,
+    pub(super) body: &'a [u8],
 }
 
-/// The same with less patience.
-pub(super) async fn send_within(
-    patience: Duration,
+impl<'a> Request<'a> {
+    pub(super) const fn get(path: &'a str) -> Self {
+        Self { method: "GET", path, content: JSON, body: &[] }
+    }
+}
+
+/// Sends it once; longer than `patience` nobody waits for the answer.
+pub(super) async fn send(
     client: &Client,
-    method: &str,
-    path: &str,
-    content: &str,
-    body: Vec<u8>,
+    request: Request<'_>,
+    patience: Duration,
 ) -> Result<String, CallError> {
+    let Request { method, path, content, body } = request;
     let request = http::Request::builder().method(method).uri(path).header("content-type", content);
-    let request = request.body(Body::from(body)).map_err(|error| CallError::Transport(error.to_string()))?;
+    let request =
+        request.body(Body::from(body.to_vec())).map_err(|error| CallError::Transport(error.to_string()))?;
     let answer = async {
         let response = client.send(request).await.map_err(|error| CallError::Transport(error.to_string()))?;
         let (code, after) = (response.status().as_u16(), retry_after(response.headers()));

@@ -83,7 +83,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::gang::NodesUsed;
 
     /// One node of 8 devices and two pods: one that runs on 4 of them, and one that wants all 8. Nothing else is there.
     fn client(forbidden: &'static [&'static str]) -> Client {
@@ -133,13 +132,7 @@ mod tests {
     }
 
     fn seen(forbidden: &'static [&'static str]) -> Result<Seen, UserError> {
-        let options = Options {
-            scheduler_name: "phalanx".to_owned(),
-            queue: QueueName::new("default").unwrap(),
-            ready_ms: 60_000,
-            vacant_ms: 20_000,
-            nodes: NodesUsed::All,
-        };
+        let options = Options::of_queue(QueueName::new("default").unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { see(&client(forbidden), options).await })
     }

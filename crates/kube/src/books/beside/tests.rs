@@ -8,9 +8,13 @@ use serde_json::{Value, json};
 
 use super::super::{Books, Call, Event, Options, Step, Stored, WaitsFor};
 
+mod divided;
+
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
+/// Not a level of the network, whichever preset is taken.
+const ROOM: &str = "example.com/room";
 
 pub(in crate::books) struct Play {
     books: Books,
@@ -22,6 +26,8 @@ pub(in crate::books) struct Play {
     pub(in crate::books) bound: BTreeMap<String, String>,
     prepared: Vec<Value>,
     pub(in crate::books) reasons: BTreeMap<String, String>,
+    /// Why pods were taken away.
+    stops: Vec<String>,
 }
 
 impl Play {
@@ -31,14 +37,13 @@ impl Play {
         play
     }
 
-    /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each.
+    /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each, and by turns in one of
+    /// three rooms.
     pub(in crate::books) fn listing(nodes: usize) -> Self {
         let books = Books::new(Options {
-            scheduler_name: "phalanx".to_owned(),
-            queue: QueueName::new("default").unwrap(),
             ready_ms: 60_000,
             vacant_ms: 1_000,
-            nodes: crate::gang::NodesUsed::All,
+            ..Options::of_queue(QueueName::new("default").unwrap())
         });
         let mut play = Self {
             books,
@@ -49,15 +54,11 @@ impl Play {
             bound: BTreeMap::new(),
             prepared: Vec::new(),
             reasons: BTreeMap::new(),
+            stops: Vec::new(),
         };
         for at in 0..nodes {
-            let zone = ["a", "b"][at % 2];
-            let name = format!("{zone}{}", at / 2 + 1);
-            let node = json!({
-                "metadata": { "name": name, "labels": { ZONE: zone, HOST: name } },
-                "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "20" } },
-            });
-            play.books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+            let node = serde_json::from_value(node_object(at)).unwrap();
+            play.books.observe(NOW, Event::Node(Box::new(node)));
         }
         play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
         play
@@ -91,14 +92,16 @@ impl Play {
     }
 
     /// An owner or a group.
-    pub(in crate::books) fn object(&mut self, object: Value) {
-        self.books.observe(self.now, Event::Object(Box::new(serde_json::from_value(object).unwrap())));
+    pub(in crate::books) fn object(&mut self, object: &Value) {
+        let object = serde_json::from_value(object.clone()).unwrap();
+        self.books.observe(self.now, Event::Object(Box::new(object)));
     }
 
     pub(in crate::books) fn delete(&mut self, name: &str) {
-        self.pods.remove(name);
+        let pod = self.pods.remove(name).unwrap();
         self.bound.remove(name);
-        let (namespace, name, uid) = ("x".to_owned(), name.to_owned(), name.to_owned());
+        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        let (namespace, name) = ("x".to_owned(), name.to_owned());
         self.books.observe(self.now, Event::PodGone { namespace, name, uid });
     }
 
@@ -170,6 +173,10 @@ impl Play {
                 Call::Explain { pods, message, .. } => {
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
                 }
+                Call::Stop { pods, note, .. } => {
+                    self.stops.push(note);
+                    pods.iter().for_each(|pod| self.delete(&pod.name));
+                }
                 _ => {}
             }
         }
@@ -187,6 +194,18 @@ impl Play {
         }
         zones
     }
+}
+
+fn node_name(at: usize) -> String {
+    format!("{}{}", ["a", "b"][at % 2], at / 2 + 1)
+}
+
+fn node_object(at: usize) -> Value {
+    let name = node_name(at);
+    json!({
+        "metadata": { "name": name, "labels": { ZONE: name[..1], HOST: name, ROOM: format!("r{}", at % 3) } },
+        "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "20" } },
+    })
 }
 
 fn rule(kind: &str, app: &str, key: &str) -> Value {
@@ -289,19 +308,6 @@ fn a_gang_whose_pods_want_each_other_is_kept_in_one_domain() {
 }
 
 #[test]
-fn a_gang_that_cannot_be_where_it_would_be_put_waits_whole_and_names_the_field() {
-    let mut play = Play::of(4);
-    for at in 0..2 {
-        let apart = rule("podAntiAffinity", "ring", ZONE);
-        play.member(&format!("ring-{at}"), "ring", Some(("ring", 2)), &apart);
-    }
-    play.turn();
-    assert_eq!(play.places("ring"), Vec::<&str>::new());
-    let why = &play.reasons["ring-0"];
-    assert!(why.starts_with("not supported") && why.contains("spec.affinity.podAntiAffinity"), "{why}");
-}
-
-#[test]
 fn a_gang_that_does_not_hold_where_it_fits_best_is_tried_on_different_nodes() {
     let mut play = Play::of(4);
     let mut even = spread("even");
@@ -314,43 +320,179 @@ fn a_gang_that_does_not_hold_where_it_fits_best_is_tried_on_different_nodes() {
     assert_eq!(nodes.len(), 3, "{:?} {:?}", play.bound, play.reasons);
 }
 
+/// A job of Kubeflow whose roles have so many pods of a template each.
+fn kubeflow(kind: &str, replicas: &str, roles: &Value, min: Option<u32>) -> Value {
+    let mut spec = json!({ replicas: roles });
+    if let Some(min) = min {
+        spec["runPolicy"] = json!({ "schedulingPolicy": { "minAvailable": min } });
+    }
+    json!({
+        "apiVersion": "kubeflow.org/v1", "kind": kind,
+        "metadata": { "namespace": "x", "name": "job", "uid": "u" }, "spec": spec,
+    })
+}
+
+/// A pod of such a job; `generation` tells it from those of the same name before it.
+fn of_kubeflow(kind: &str, role: &str, index: u32, generation: u32, spec: &Value) -> (String, Value) {
+    let name = format!("job-{role}-{index}");
+    let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": kind, "name": "job", "uid": "u", "controller": true }]);
+    let labels = json!({ "training.kubeflow.org/job-name": "job", "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": index.to_string(), "app": "job" });
+    let uid = format!("{name}-{generation}");
+    let metadata =
+        json!({ "namespace": "x", "name": name, "uid": uid, "labels": labels, "ownerReferences": owner });
+    (name, json!({ "metadata": metadata, "spec": spec }))
+}
+
+fn asking(cpu: &str, more: &Value) -> Value {
+    let mut spec = json!({ "schedulerName": "phalanx",
+        "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+fn mpi_job(launcher: &Value) -> Value {
+    let worker = json!({ "replicas": 2, "template": { "spec": asking("1", &json!({})) } });
+    let launcher = json!({ "replicas": 1, "template": { "spec": launcher, "metadata": { "labels": { "app": "job" } } } });
+    kubeflow("MPIJob", "mpiReplicaSpecs", &json!({ "Launcher": launcher, "Worker": worker }), None)
+}
+
 #[test]
 fn a_launcher_that_comes_when_its_workers_run_is_bound_to_the_place_that_was_kept() {
     let mut play = Play::of(2);
-    let template = json!({ "spec": { "schedulerName": "phalanx",
-        "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] } });
-    let job = json!({
-        "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": { "namespace": "x", "name": "mpi", "uid": "u" },
-        "spec": { "mpiReplicaSpecs": {
-            "Launcher": { "replicas": 1, "template": template }, "Worker": { "replicas": 2, "template": template },
-        } },
-    });
-    play.object(job.clone());
-    let of = |name: &str, role: &str, index: &str| {
-        let owner = json!([{ "apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mpi", "uid": "u", "controller": true }]);
-        let labels = json!({ "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/replica-type": role,
-            "training.kubeflow.org/replica-index": index });
-        let metadata = json!({ "namespace": "x", "name": name, "uid": name, "labels": labels, "ownerReferences": owner });
-        json!({ "metadata": metadata, "spec": template["spec"] })
-    };
-    for index in ["0", "1"] {
-        let name = format!("mpi-worker-{index}");
-        play.see(&name, of(&name, "worker", index));
+    let spec = asking("1", &json!({}));
+    play.object(&mpi_job(&spec));
+    for index in 0..2 {
+        let (name, pod) = of_kubeflow("MPIJob", "worker", index, 1, &spec);
+        play.see(&name, pod);
     }
     play.turn();
-    assert_eq!(play.places("mpi-worker").len(), 2, "{:?}", play.reasons);
+    assert_eq!(play.places("job-worker").len(), 2, "{:?}", play.reasons);
+    let (launcher, pod) = of_kubeflow("MPIJob", "launcher", 0, 1, &spec);
     let mut next = Play::listing(2);
-    next.object(job);
+    next.object(&mpi_job(&spec));
     let mut all = play.pods.clone();
-    all.insert("mpi-launcher".to_owned(), of("mpi-launcher", "launcher", "0"));
+    all.insert(launcher.clone(), pod.clone());
     for (name, pod) in all {
         next.see(&name, pod);
     }
     next.turn();
-    assert_eq!(next.places("mpi-launcher").len(), 1, "a successor does it as well: {:?}", next.reasons);
-    play.see("mpi-launcher", of("mpi-launcher", "launcher", "0"));
+    assert_eq!(next.places(&launcher).len(), 1, "a successor does it as well: {:?}", next.reasons);
+    play.see(&launcher, pod);
     play.turn();
-    assert_eq!(play.places("mpi-launcher").len(), 1, "{:?}", play.reasons);
+    assert_eq!(play.places(&launcher).len(), 1, "{:?}", play.reasons);
+}
+
+/// It was bound beside what it must not be with.
+#[test]
+fn a_launcher_that_may_not_be_where_its_place_was_kept_has_its_gang_start_again_elsewhere() {
+    let mut play = Play::of(2);
+    let launcher = asking("1", &rule("podAntiAffinity", "loud", HOST));
+    play.object(&mpi_job(&launcher));
+    let workers = |play: &mut Play, generation: u32| {
+        for index in 0..2 {
+            let (name, pod) = of_kubeflow("MPIJob", "worker", index, generation, &asking("1", &json!({})));
+            play.see(&name, pod);
+        }
+        play.turn();
+    };
+    workers(&mut play, 1);
+    let kept = play.bound["job-worker-0"].clone();
+    assert_eq!(play.zones("job-worker").values().max(), Some(&2), "all of it is on one node");
+    play.pod("loud", "loud", &json!({ "schedulerName": "other", "nodeName": kept }));
+    let (name, pod) = of_kubeflow("MPIJob", "launcher", 0, 1, &launcher);
+    let mut next = Play::listing(2);
+    next.object(&mpi_job(&launcher));
+    for (name, pod) in play.pods.clone().into_iter().chain([(name.clone(), pod.clone())]) {
+        next.see(&name, pod);
+    }
+    next.bound.clone_from(&play.bound);
+    play.see(&name, pod);
+    for play in [&mut play, &mut next] {
+        play.turn();
+        assert_eq!(play.places("job-launcher"), Vec::<&str>::new());
+        let why = "spec.affinity.podAntiAffinity of job-launcher-0";
+        assert!(play.stops.iter().any(|note| note.contains(why)), "{:?}", play.stops);
+        assert!(play.bound.is_empty(), "it holds nothing that it cannot use: {:?}", play.bound);
+    }
+    play.now = play.now.plus(60_000);
+    workers(&mut play, 2);
+    assert_eq!(play.places("job").len(), 3, "{:?}", play.reasons);
+    assert_ne!(play.bound["job-launcher-0"], kept);
+}
+
+/// What admission had added to its template was not counted, and it was bound over a full node.
+#[test]
+fn a_launcher_that_asks_for_more_than_its_template_is_counted_with_that() {
+    let more = asking("3", &json!({}));
+    for (beside, is_room) in [("2", true), ("5", false)] {
+        let mut play = Play::of(2);
+        play.object(&mpi_job(&asking("1", &json!({}))));
+        for index in 0..2 {
+            let (name, pod) = of_kubeflow("MPIJob", "worker", index, 1, &asking("1", &json!({})));
+            play.see(&name, pod);
+        }
+        play.turn();
+        let kept = play.bound["job-worker-0"].clone();
+        let mut other = asking(beside, &json!({ "nodeSelector": { HOST: kept } }));
+        play.pod("other", "other", &other);
+        play.turn();
+        assert_eq!(play.bound.get("other"), Some(&kept));
+        let (name, pod) = of_kubeflow("MPIJob", "launcher", 0, 1, &more);
+        play.see(&name, pod);
+        play.turn();
+        if !is_room {
+            assert!(!play.bound.contains_key("job-launcher-0"));
+            assert!(play.stops.iter().any(|note| note.contains("Insufficient cpu")), "{:?}", play.stops);
+            continue;
+        }
+        assert_eq!(play.bound["job-launcher-0"], kept);
+        // Seven of eight are held.
+        for (cpu, fits) in [("2", false), ("1", true)] {
+            other["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+            play.pod(&format!("late-{cpu}"), "other", &other);
+            play.turn();
+            assert_eq!(play.bound.contains_key(&format!("late-{cpu}")), fits, "{:?}", play.reasons);
+        }
+        play.delete("job-launcher-0");
+        play.turn();
+        assert!(
+            play.bound.contains_key("late-2"),
+            "what it held beyond its place is free: {:?}",
+            play.reasons
+        );
+    }
+}
+
+/// It was bound beside what it must not be with.
+#[test]
+fn a_pod_that_comes_to_a_gang_that_goes_on_without_it_waits_until_its_rules_hold() {
+    let mut play = Play::of(2);
+    let spec = asking("1", &rule("podAntiAffinity", "loud", HOST));
+    let role = json!({ "replicas": 3, "template": { "spec": spec } });
+    play.object(&kubeflow("PyTorchJob", "pytorchReplicaSpecs", &json!({ "Worker": role }), Some(2)));
+    for index in 0..3 {
+        let (name, pod) = of_kubeflow("PyTorchJob", "worker", index, 1, &spec);
+        play.see(&name, pod);
+    }
+    play.turn();
+    assert_eq!(play.places("job-worker").len(), 3, "{:?}", play.reasons);
+    let node = play.bound["job-worker-2"].clone();
+    play.delete("job-worker-2");
+    play.turn();
+    play.now = play.now.plus(2_000);
+    play.turn();
+    play.pod("loud", "loud", &json!({ "schedulerName": "other", "nodeName": node }));
+    let (name, pod) = of_kubeflow("PyTorchJob", "worker", 2, 2, &spec);
+    play.see(&name, pod);
+    play.turn();
+    assert_eq!(play.places("job-worker").len(), 2, "the others go on: {:?} {:?}", play.bound, play.stops);
+    let why = &play.reasons["job-worker-2"];
+    assert!(why.contains("spec.affinity.podAntiAffinity of job-worker-2"), "{why}");
+    play.delete("loud");
+    play.now = play.now.plus(super::PATIENCE_MS);
+    play.turn();
+    assert_eq!(play.bound.get("job-worker-2"), Some(&node), "{:?}", play.reasons);
 }
 
 fn claim(name: &str, volume: Option<&str>) -> Stored {

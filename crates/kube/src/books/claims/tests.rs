@@ -24,11 +24,9 @@ fn object<T: DeserializeOwned>(value: Value) -> T {
 
 fn books() -> Books {
     Books::new(Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
         ready_ms: 1_000,
         vacant_ms: 1_000,
-        nodes: crate::gang::NodesUsed::All,
+        ..Options::of_queue(QueueName::new("default").unwrap())
     })
 }
 
