@@ -7,6 +7,7 @@ use phalanx_model::{JobId, Placement, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
+use super::alone::Kin;
 use super::beside::TurnedDown;
 use super::pods::{Known, PodRef};
 use super::sets::{Condition, More, Wanted};
@@ -34,8 +35,8 @@ pub(crate) struct Gang {
     pub(crate) said: Option<Arc<str>>,
     /// Its bound pods that have no place in it, as they are counted.
     pub(crate) strays: BTreeMap<Arc<str>, Stray>,
-    /// Of a pod by itself: the gang that it came to when that ran.
-    pub(crate) joins: Option<GangKey>,
+    /// Of a pod by itself: what it belongs to.
+    pub(crate) kin: Option<Kin>,
 }
 
 /// A pod and where in its gang it belongs.
@@ -133,7 +134,7 @@ impl Gang {
             turned_down: None,
             said: None,
             strays: BTreeMap::new(),
-            joins: None,
+            kin: None,
         }
     }
 

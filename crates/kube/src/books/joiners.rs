@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use phalanx_model::Timestamp;
 
+use super::alone::Kin;
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
 use super::{Books, WaitsFor, Whose};
@@ -52,7 +53,7 @@ impl Books {
         self.pods.insert(path.into(), Whose::Ours(alone.clone()));
         self.claims.uses(&alone, &pod.known.claims);
         let mut gang = Gang::new(alone.clone());
-        gang.joins = Some(key.clone());
+        gang.kin = Some(Kin::joined(key.clone()));
         gang.pods.insert(Arc::clone(name), Pod { role: None, index: None, signs: None, ..pod });
         self.gangs.insert(alone.clone(), gang);
         Some(alone)
@@ -84,15 +85,10 @@ impl Books {
             && let Some(gang) = self.gangs.get(key)
             && gang.pods.get(pod.name()).is_some_and(|known| &*known.known.uid == pod.uid())
         {
-            return gang.joins.clone();
+            return gang.kin.as_ref().filter(|kin| kin.has_joined).map(|kin| kin.of.clone());
         }
         let is_marked = pod.spec.node_name.is_some() && pod.annotation(JOINED).is_some();
         recognise::membership(pod).ok().filter(|_| is_marked).map(|member| member.gang)
-    }
-
-    /// What is known of the gang that the only pod of this one came to.
-    pub(super) fn spec_joined(&self, gang: &Gang) -> Option<GangSpec> {
-        self.spec(gang.joins.as_ref()?).ok().flatten()
     }
 }
 

@@ -23,6 +23,7 @@
 //! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
+//! | `alone` | pods that start by themselves |
 //! | `joiners` | pods that come to a gang that runs already |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
@@ -35,6 +36,7 @@
 //! | `needs` | what pods need, in the engine's words |
 
 mod again;
+mod alone;
 mod around;
 mod beside;
 mod claims;
@@ -80,6 +82,7 @@ use crate::dra::ExtendedAsk;
 use crate::gang::{self as recognise, GangKey, Membership, Source};
 use crate::judge::{self, Requirements};
 
+use alone::Kin;
 use beside::Beside;
 use claims::{ClaimBook, Used};
 use crowd::Face;
@@ -370,7 +373,12 @@ impl Books {
         let key = member.gang.clone();
         let name = Arc::clone(&known.name);
         let gang = self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
-        gang.joins = joins;
+        gang.kin = match joins {
+            Some(of) => Some(Kin::joined(of)),
+            None if key.source == Source::Pod => Kin::lone(pod),
+            None => None,
+        };
+        let is_bare = key.source == Source::Pod && gang.kin.is_none();
         let came_again = gang.pods.get(&name).is_some_and(|before| before.known.uid != known.uid);
         if came_again {
             self.forget_pod(now, &key, &name);
@@ -383,7 +391,8 @@ impl Books {
             None => {}
         }
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        let signs = member.gang.source.is_sized_by_pods().then(|| Arc::new(pod.clone()));
+        let has_signs = key.source.is_sized_by_pods() || (is_bare && alone::has_signs(pod, &known));
+        let signs = has_signs.then(|| Arc::new(pod.clone()));
         gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index, signs });
         self.follow(now, &key, &name);
         if self.claims.is_awaiting(&key) {

@@ -130,7 +130,7 @@ impl Books {
     /// What is known of a gang as a whole, by its object and the owner of that.
     pub(super) fn spec(&self, key: &GangKey) -> Result<Option<GangSpec>, String> {
         if key.source == Source::Pod {
-            return Ok(None);
+            return self.spec_alone(key);
         }
         let told = match self.told(key) {
             Some(told) => told,
@@ -156,7 +156,7 @@ impl Books {
     }
 
     /// What its pods say of a gang that has no object.
-    fn spec_of_pods(&self, key: &GangKey) -> Result<Option<GangSpec>, String> {
+    pub(super) fn spec_of_pods(&self, key: &GangKey) -> Result<Option<GangSpec>, String> {
         let pods = self.gangs.get(key).into_iter().flat_map(|gang| gang.pods.values());
         let pods: Vec<&api::Pod> = pods.filter_map(|pod| pod.signs.as_deref()).collect();
         if pods.is_empty() {

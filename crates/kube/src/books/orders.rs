@@ -200,7 +200,8 @@ impl Books {
         }
         let Some(mut prepared) = self.prepare(key) else { return };
         let Some(gang) = self.gangs.get_mut(key) else { return };
-        let Gang { pods, job, joins, .. } = gang;
+        let joined = gang.joined().map(|of| (JOINED.to_owned(), of.to_owned()));
+        let Gang { pods, job, .. } = gang;
         let Some(submitted) = job else { return };
         let size = u32::try_from(submitted.seats.len()).unwrap_or(u32::MAX);
         let Submitted { id, seats, run, .. } = submitted;
@@ -208,7 +209,6 @@ impl Books {
         run.has_begun = true;
         run.preparation = None;
         let whole = written(&run.placement);
-        let joined = joins.as_ref().map(|of| (JOINED.to_owned(), of.name.to_string()));
         let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
         for ((seat, slot), (member, id)) in
             seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))

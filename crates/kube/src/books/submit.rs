@@ -227,12 +227,10 @@ impl Books {
     ) -> Result<(Job, Submitted), String> {
         let Some(gang) = self.gangs.get(key) else { return Err("it is gone".to_owned()) };
         let first = gang.pods.values().next();
-        let joined = self.spec_joined(gang);
-        let of_gang = spec.or(joined.as_ref());
-        let priority = self.priority(gang, of_gang)?;
+        let priority = self.priority(gang, spec)?;
         let created = if first.is_some() { gang.created() } else { now };
         let is_alone = key.source == Source::Pod;
-        let queue = self.queue(key, of_gang)?;
+        let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
         let mut topology = match spec {
             Some(spec) => self.topology(spec)?,
@@ -335,8 +333,6 @@ impl Books {
     /// Whether its queue or its class of priority is not there: whatever nodes come, it does not start.
     fn stands_nowhere(&self, key: &GangKey, spec: Option<&GangSpec>) -> bool {
         let Some(gang) = self.gangs.get(key) else { return false };
-        let joined = self.spec_joined(gang);
-        let spec = spec.or(joined.as_ref());
         self.queue(key, spec).is_err() || self.priority(gang, spec).is_err()
     }
 

@@ -213,6 +213,19 @@ impl GangSpec {
         }
     }
 
+    /// What holds for a pod by itself, as it says itself or else what it belongs to. Rules of topology are about several pods,
+    /// and its class of priority is known by its number.
+    #[must_use]
+    pub fn alone(key: GangKey, own: Option<&Self>, of: Option<&Self>) -> Option<Self> {
+        let all = || own.into_iter().chain(of);
+        all().next()?;
+        let mut spec = Self::new(key, None, vec![RoleSpec::new("", 1, None)]);
+        spec.queue = all().find_map(|from| from.queue.clone());
+        spec.time_limit_s = all().find_map(|from| from.time_limit_s);
+        spec.priority_class = of.and_then(|of| of.priority_class.clone());
+        Some(spec)
+    }
+
     /// Pods of all roles.
     #[must_use]
     pub fn size(&self) -> u32 {

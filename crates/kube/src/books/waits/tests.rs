@@ -330,3 +330,30 @@ fn a_volcano_job_is_let_make_its_pods_once_and_other_groups_are_left_alone() {
     books.begin(NOW);
     assert_eq!(admits(books.calls()).len(), 1);
 }
+
+/// They waited in the queue of their namespace, whatever they said.
+#[test]
+fn pods_by_themselves_are_in_the_queue_that_they_or_their_owner_name() {
+    let queues = [queue("team", &json!({ "limit": { "gpus": 1 } })), queue("default", &json!({}))];
+    let mut play = Play::of(2, &queues);
+    play.pod("runs", 1, &json!({ "labels": { "phalanx.dev/queue": "team" } }));
+    play.turn();
+    play.pod("labelled", 1, &json!({ "labels": { "kueue.x-k8s.io/queue-name": "team" } }));
+    // Its pods are no gang.
+    play.object(&json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": { "namespace": "x", "name": "many", "uid": "u", "labels": { "phalanx.dev/queue": "team" } },
+        "spec": { "completions": 5, "parallelism": 2, "template": { "spec": { "schedulerName": "phalanx", "containers": [] } } },
+    }));
+    let owner =
+        json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "many", "uid": "u", "controller": true }]);
+    play.pod(
+        "owned",
+        1,
+        &json!({ "labels": { "batch.kubernetes.io/job-name": "many" }, "ownerReferences": owner }),
+    );
+    play.pod("free", 1, &json!({}));
+    let calls = play.turn();
+    let expected = [("labelled", "QueueLimit"), ("owned", "QueueLimit")];
+    assert_eq!(reasons(&calls), expected.map(|(pod, reason)| (pod.to_owned(), reason)).into_iter().collect());
+}
