@@ -1,7 +1,7 @@
 //! What kube-scheduler said of each pod.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use phalanx_controlplane::Api;
@@ -32,13 +32,15 @@ pub(super) struct Oracle {
 impl Oracle {
     pub(super) fn watch(api: &Api) -> Self {
         let (sender, events) = channel();
-        // It ends with the server, or with whoever listens.
-        let watch = api.watch("/api/v1/pods?watch=true&resourceVersion=0").unwrap();
+        let api = api.clone();
+        // It ends with the server, or with whoever listens. The server ends a watch that is read too slowly; the next
+        // begins with all that is there.
         std::thread::spawn(move || {
-            for event in watch {
-                let Ok(event) = event else { return };
-                if sender.send(event).is_err() {
-                    return;
+            while let Ok(watch) = api.watch("/api/v1/pods?watch=true&resourceVersion=0") {
+                for event in watch.map_while(Result::ok) {
+                    if sender.send(event).is_err() {
+                        return;
+                    }
                 }
             }
         });
@@ -58,8 +60,10 @@ impl Oracle {
                 (patience, began) = (SECOND_THOUGHTS, Instant::now());
             }
             let Some(left) = patience.checked_sub(began.elapsed()) else { return said };
-            if let Ok(event) = self.events.recv_timeout(left) {
-                self.hear(&event);
+            match self.events.recv_timeout(left) {
+                Ok(event) => self.hear(&event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => panic!("pods cannot be watched any more"),
             }
         }
     }
