@@ -9,7 +9,7 @@ use super::cluster::{self, Pod, SERVING, group_name, pod_name};
 use super::draw::{self, GPUS, Gang};
 use super::figures::{Outcome, percentile};
 use super::runner::{Runner, Running};
-use super::takeover::Takeover;
+use super::takeover::{self, Takeover};
 use super::trace::{Trace, What};
 use super::usage::Usage;
 
@@ -164,9 +164,12 @@ pub(super) fn measure(
     }
     let takeover = match scenario {
         Scenario::Restart => {
+            // Whoever comes second waits.
+            takeover::until(1, &trace)?;
             let standby = runner.start(&mut plane, &arguments.phalanx)?;
             let leader = std::mem::replace(&mut running, standby);
-            Some(Takeover::after(pods.len() / 2, &trace, plane.api(), leader)?)
+            takeover::until(pods.len() / 2, &trace)?;
+            Some(Takeover::begin(&trace, plane.api(), leader)?)
         }
         _ => None,
     };

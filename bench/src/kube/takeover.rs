@@ -12,7 +12,7 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/
 /// For so long a successor lets the calls of the old leader run out, see `ANSWER` of the scheduler.
 const CALLS_RUN_OUT: Duration = Duration::from_secs(10);
 
-/// By then the leader has bound what is asked of it.
+/// By then a leader has bound what is waited for.
 const WITHIN: Duration = Duration::from_secs(300);
 
 /// When the lease and the calls of the leader that was killed allow another to bind, in the time of the trace.
@@ -20,16 +20,21 @@ pub(super) struct Takeover {
     allowed: Duration,
 }
 
-impl Takeover {
-    /// Kills the leader once `pods` pods are bound.
-    pub(super) fn after(pods: usize, trace: &Trace, api: &Api, leader: Running) -> Result<Self, String> {
-        let began = trace.began.elapsed();
-        while trace.progress()?.0 < pods {
-            if trace.began.elapsed().saturating_sub(began) > WITHIN {
-                return Err(format!("{pods} pods were not bound in {} s", WITHIN.as_secs()));
-            }
-            std::thread::sleep(Duration::from_millis(2));
+/// Waits until so many pods are bound.
+pub(super) fn until(pods: usize, trace: &Trace) -> Result<(), String> {
+    let began = trace.began.elapsed();
+    while trace.progress()?.0 < pods {
+        if trace.began.elapsed().saturating_sub(began) > WITHIN {
+            return Err(format!("{pods} pods were not bound in {} s", WITHIN.as_secs()));
         }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+impl Takeover {
+    /// Kills the leader.
+    pub(super) fn begin(trace: &Trace, api: &Api, leader: Running) -> Result<Self, String> {
         drop(leader);
         let (now, since) = (jiff::Timestamp::now(), trace.began.elapsed());
         let lease = api.get(LEASE).map_err(|e| e.to_string())?;
