@@ -87,8 +87,10 @@ impl Books {
         {
             return gang.kin.as_ref().filter(|kin| kin.has_joined).map(|kin| kin.of.clone());
         }
-        let is_marked = pod.spec.node_name.is_some() && pod.annotation(JOINED).is_some();
-        recognise::membership(pod).ok().filter(|_| is_marked).map(|member| member.gang)
+        if pod.spec.node_name.is_none() || pod.annotation(JOINED).is_none() {
+            return None;
+        }
+        recognise::membership(pod).ok().map(|member| member.gang)
     }
 }
 

@@ -545,4 +545,7 @@ fn share<T: Ord>(all: &mut BTreeSet<Arc<T>>, one: T) -> Arc<T> {
 }
 
 #[cfg(test)]
+mod turn;
+
+#[cfg(test)]
 mod tests;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Change, Epoch, Input, Outcome, Phase, QueueName, Timestamp};
+use phalanx_model::{Epoch, QueueName, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
-use super::super::{Books, Call, Event, Options, Step, Stored, WaitsFor};
+use super::super::turn::step;
+use super::super::{Books, Call, Event, Options, Step, Stored};
 
 mod divided;
 
@@ -111,7 +112,6 @@ impl Play {
 
     /// Until nothing happens any more.
     pub(in crate::books) fn turn(&mut self) {
-        let mut out = Outcome::default();
         let mut more = Vec::new();
         for _ in 0..1_000 {
             let mut facts = std::mem::take(&mut more);
@@ -124,28 +124,7 @@ impl Play {
             if facts.is_empty() {
                 return;
             }
-            let _ = self.engine.step(self.now, &facts, &mut out);
-            for effect in &out.effects {
-                let phase = self.engine.gang(effect.order.gang()).map(|gang| gang.phase.clone());
-                let cause = match phase {
-                    Some(Phase::Stopping { cause, .. }) => Some(cause),
-                    _ => None,
-                };
-                self.books.carry_out(&effect.order, cause.as_ref());
-                more.push(Input::EffectDone { effect: effect.id });
-            }
-            for change in &out.changes {
-                match change {
-                    Change::JobRejected { job, why } => {
-                        let waits_for = WaitsFor::of_rejection(why);
-                        self.books.job_ended(*job, Some((&why.to_string(), waits_for)));
-                    }
-                    Change::JobFinished { job, .. } => self.books.job_ended(*job, None),
-                    Change::GangRetrying { gang, .. } => self.books.gang_waits(*gang),
-                    Change::InputRejected { what, why } => panic!("{what}: {why}"),
-                    _ => {}
-                }
-            }
+            more = step(&mut self.books, &mut self.engine, self.now, &facts);
             self.answer();
         }
         panic!("it never comes to rest: {:?}", self.bound);

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Change, Epoch, FailureClass, Input, MemberId, Outcome, Phase, QueueName, Timestamp};
+use phalanx_model::{Epoch, FailureClass, MemberId, QueueName, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
-use crate::books::{Books, Call, Event, Options, SUSPENDED, Unbound, WaitsFor};
+use crate::books::turn::step;
+use crate::books::{Books, Call, Event, Options, SUSPENDED, Unbound};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// Ranks of the only gang.
@@ -137,7 +138,6 @@ impl Play {
     /// So much later, until nothing happens any more.
     fn after(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
-        let mut out = Outcome::default();
         let mut more = Vec::new();
         for turn in 0..1_000 {
             let mut facts = std::mem::take(&mut more);
@@ -150,27 +150,7 @@ impl Play {
             if facts.is_empty() && turn > 0 {
                 return;
             }
-            let _ = self.engine.step(self.now, &facts, &mut out);
-            for effect in &out.effects {
-                let phase = self.engine.gang(effect.order.gang()).map(|gang| gang.phase.clone());
-                let cause = match phase {
-                    Some(Phase::Stopping { cause, .. }) => Some(cause),
-                    _ => None,
-                };
-                self.books.carry_out(&effect.order, cause.as_ref());
-                more.push(Input::EffectDone { effect: effect.id });
-            }
-            for change in &out.changes {
-                match change {
-                    Change::JobRejected { job, why } => {
-                        self.books.job_ended(*job, Some((&why.to_string(), WaitsFor::of_rejection(why))));
-                    }
-                    Change::JobFinished { job, .. } => self.books.job_ended(*job, None),
-                    Change::GangRetrying { gang, .. } => self.books.gang_waits(*gang),
-                    Change::InputRejected { what, why } => panic!("{what}: {why}"),
-                    _ => {}
-                }
-            }
+            more = step(&mut self.books, &mut self.engine, self.now, &facts);
             self.answer();
         }
         panic!("it never comes to rest: {:?}", self.pods.keys());

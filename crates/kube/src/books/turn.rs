@@ -1,0 +1,34 @@
+//! Books and engine together, as tests play them.
+
+use phalanx_model::{Change, Input, Outcome, Phase, Timestamp};
+use phalanx_shell::Engine;
+
+use super::{Books, WaitsFor};
+
+/// One step of the engine, and what the books make of it; the facts that follow from it.
+pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts: &[Input]) -> Vec<Input> {
+    let mut out = Outcome::default();
+    let mut more = Vec::new();
+    let _ = engine.step(now, facts, &mut out);
+    for effect in &out.effects {
+        let phase = engine.gang(effect.order.gang()).map(|gang| gang.phase.clone());
+        let cause = match phase {
+            Some(Phase::Stopping { cause, .. }) => Some(cause),
+            _ => None,
+        };
+        books.carry_out(&effect.order, cause.as_ref());
+        more.push(Input::EffectDone { effect: effect.id });
+    }
+    for change in &out.changes {
+        match change {
+            Change::JobRejected { job, why } => {
+                books.job_ended(*job, Some((&why.to_string(), WaitsFor::of_rejection(why))));
+            }
+            Change::JobFinished { job, .. } => books.job_ended(*job, None),
+            Change::GangRetrying { gang, .. } => books.gang_waits(*gang),
+            Change::InputRejected { what, why } => panic!("{what}: {why}"),
+            _ => {}
+        }
+    }
+    more
+}
