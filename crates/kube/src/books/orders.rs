@@ -92,6 +92,12 @@ impl Books {
         object.or_else(of_pod)
     }
 
+    /// Whose job that is.
+    #[must_use]
+    pub fn key_of(&self, job: JobId) -> Option<&GangKey> {
+        self.jobs.get(&job)
+    }
+
     /// Whether a job is more than one pod: one pod's own status says all there is to say.
     #[must_use]
     pub fn is_gang(&self, job: JobId) -> bool {
