@@ -350,7 +350,8 @@ impl Books {
         }
         let mut known = self.known(pod);
         let joins = self.joined(&path, pod);
-        let member = match (self.place(pod), self.placed(&path, pod)) {
+        let own = recognise::membership(pod);
+        let member = match (self.place(pod, &own), self.placed(&path, pod)) {
             _ if joins.is_some() => Membership::alone(pod),
             (Ok(Place::In(member)), _) => member,
             // What said so is gone by now; the pod is where it was.
@@ -375,7 +376,7 @@ impl Books {
         let gang = self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
         gang.kin = match joins {
             Some(of) => Some(Kin::joined(of)),
-            None if key.source == Source::Pod => Kin::lone(pod),
+            None if key.source == Source::Pod => Kin::lone(own.ok()),
             None => None,
         };
         let is_bare = key.source == Source::Pod && gang.kin.is_none();
@@ -494,8 +495,12 @@ impl Books {
     }
 
     /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.
-    fn place(&self, pod: &api::Pod) -> Result<Place, recognise::Refused> {
-        let member = recognise::membership(pod)?;
+    fn place(
+        &self,
+        pod: &api::Pod,
+        own: &Result<Membership, recognise::Refused>,
+    ) -> Result<Place, recognise::Refused> {
+        let member = own.as_ref().map_err(Clone::clone)?;
         let told = self.told(&member.gang);
         let is_made = matches!(member.gang.source, Source::PodGroup | Source::Workload)
             && told.is_some_and(|told| told.above.is_some());
@@ -505,7 +510,7 @@ impl Books {
                 place => return Ok(place),
             }
         }
-        self.settled(pod, &member)
+        self.settled(pod, member)
     }
 
     fn settled(&self, pod: &api::Pod, member: &Membership) -> Result<Place, recognise::Refused> {
