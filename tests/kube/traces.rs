@@ -123,7 +123,7 @@ fn a_collector_sees_how_gangs_came_to_their_places_and_the_rest_when_the_schedul
         ("phalanx.attempt", "1"),
         ("phalanx.gang", "first"),
         ("phalanx.gang.kind", "Job"),
-        ("phalanx.level", "cluster"),
+        ("phalanx.level", "leaf"),
         ("phalanx.nodes", "2"),
         ("phalanx.outcome", "bound"),
         ("phalanx.pods", "4"),
