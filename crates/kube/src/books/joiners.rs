@@ -9,9 +9,10 @@ use std::sync::Arc;
 use phalanx_model::Timestamp;
 
 use super::alone::Kin;
+use super::arrivals::Whose;
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
-use super::{Books, WaitsFor, Whose};
+use super::{Books, WaitsFor};
 use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Source};
 

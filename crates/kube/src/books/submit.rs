@@ -10,7 +10,7 @@ use phalanx_model::{
 };
 
 use super::again::{self, Before};
-use super::gang::{Gang, Seat, Submitted};
+use super::gang::{Gang, Pod, Seat, Submitted};
 use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
@@ -62,7 +62,7 @@ impl Books {
             Ok(spec) => spec,
             Err(why) => return self.wait(key, WaitsFor::CHANGE, why.into()),
         };
-        let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
+        let is_over = |pod: &Pod| pod.known.is_over() || pod.known.is_going;
         if !gang.pods.is_empty() && gang.pods.values().all(is_over) && !self.is_resumable(key) {
             return;
         }
