@@ -291,3 +291,125 @@ fn taken_back(cause: Option<&StopCause>) -> String {
 fn short(why: &str) -> String {
     why.chars().take(WHY_MAX).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
+
+    use opentelemetry::trace::{SpanId, TracerProvider};
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanProcessor};
+    use phalanx_model::{DeviceMask, FailureClass, GangId, LevelName, QueueName, Slot, StopCause, Timestamp};
+    use serde_json::json;
+
+    use super::*;
+    use crate::books::{Event as Seen, Options};
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    #[derive(Clone, Debug, Default)]
+    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+
+    impl Kept {
+        fn take(&self) -> Vec<SpanData> {
+            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
+
+    impl SpanProcessor for Kept {
+        fn on_start(&self, _: &mut opentelemetry_sdk::trace::Span, _: &Context) {}
+
+        fn on_end(&self, span: SpanData) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(span);
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+    }
+
+    /// Books with one pod that has been handed in, and its gang.
+    fn books() -> (Books, Vec<Input>, GangId) {
+        let mut books = Books::new(Options::of_queue(QueueName::new("default").unwrap()));
+        let node =
+            json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "cpu": "8", "pods": "9" } } });
+        books.observe(NOW, Seen::Node(Box::new(serde_json::from_value(node).unwrap())));
+        let pod = json!({
+            "metadata": { "namespace": "x", "name": "one", "uid": "1" },
+            "spec": { "schedulerName": "phalanx", "containers": [{ "name": "c" }] },
+        });
+        books.observe(NOW, Seen::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+        let facts = books.begin(NOW);
+        let job = facts.iter().find_map(|fact| match fact {
+            Input::JobSubmitted { job } => Some(job.id),
+            _ => None,
+        });
+        (books, facts, GangId { job: job.unwrap(), index: 0 })
+    }
+
+    fn start(gang: GangId, attempt: u32) -> Order {
+        let slot =
+            Slot { rank: 0, node: NodeName::new("n").unwrap(), devices: DeviceMask::EMPTY, part: None };
+        let placement = Placement { slots: vec![slot], level: LevelName::new("node").unwrap() };
+        Order::StartMembers { gang, attempt, placement, deadline: NOW }
+    }
+
+    fn events(span: &SpanData) -> Vec<&str> {
+        span.events.iter().map(|event| &*event.name).collect()
+    }
+
+    fn said(span: &SpanData, key: &str) -> String {
+        let value = span.attributes.iter().find(|said| said.key.as_str() == key);
+        value.map(|said| said.value.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn starts_that_are_taken_back_are_in_the_span_and_what_is_evicted_has_another() {
+        let kept = Kept::default();
+        let provider = SdkTracerProvider::builder().with_span_processor(kept.clone()).build();
+        let mut spans = GangSpans::new(provider.tracer("test"), TraceCounts::default());
+        let (books, facts, gang) = books();
+        spans.told(&books, &facts);
+        let member = |attempt| MemberId { gang, attempt, rank: 0 };
+        spans.ordered(&start(gang, 1), None);
+        spans.asked(member(1));
+        let lost = Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned() };
+        spans.answered(member(1), &Err(lost));
+        spans.ordered(&Order::KillMembers { gang, attempt: 1 }, None);
+        spans.ordered(&start(gang, 2), None);
+        spans.asked(member(2));
+        spans.answered(member(1), &Ok(()));
+        spans.answered(member(2), &Ok(()));
+        assert!(kept.take().is_empty(), "it is not bound yet");
+        spans.ordered(&Order::ReleaseMembers { gang, attempt: 2 }, None);
+        let [first, second, whole] = &kept.take()[..] else { panic!("not three spans") };
+        assert_eq!([&*first.name, &*second.name, &*whole.name], ["bind", "bind", "gang"]);
+        assert_eq!((&first.status, &second.status), (&Status::error("no answer"), &Status::Unset));
+        assert_eq!(
+            (first.parent_span_id, whole.parent_span_id),
+            (whole.span_context.span_id(), SpanId::INVALID)
+        );
+        assert_eq!(events(whole), ["queued", "decided", "taken back", "decided", "bound"]);
+        assert_eq!([said(whole, "phalanx.attempt"), said(whole, "phalanx.gang")], ["2", "one"]);
+
+        // What runs has none; it is evicted, and another start is refused.
+        spans.explained(gang.job, WaitsFor::Nodes, "no room");
+        spans.ordered(&Order::KillMembers { gang, attempt: 2 }, Some(&StopCause::TimeLimit));
+        spans.waits(gang.job);
+        spans.explained(gang.job, WaitsFor::Nodes, "no room");
+        spans.explained(gang.job, WaitsFor::Nodes, "still no room");
+        spans.ended(gang.job, Some("never fits"));
+        let [refused] = &kept.take()[..] else { panic!("not one span") };
+        assert_eq!(events(refused), ["queued", "waits"]);
+        assert_eq!(refused.status, Status::error("never fits"));
+        let words = [said(refused, "phalanx.outcome"), said(refused, "phalanx.attempt")];
+        assert_eq!(words, ["refused", ""]);
+        spans.ended(gang.job, None);
+        assert!(kept.take().is_empty(), "it is forgotten");
+    }
+}
