@@ -52,6 +52,29 @@ fn a_launcher_stands_with_its_workers() {
     assert_eq!(placed(&nodes, &inside).unwrap()[1], on(&[("c", 1)]));
 }
 
+/// Prefill in one rack and decode in one, which need not be the same; each group of an inner level inside of one node.
+#[test]
+fn each_role_is_inside_one_domain_of_its_own_level() {
+    let decode = |size: u32| gang(size).devices(1).segment(size, "rack");
+    let own = |size: u32| gang(size).devices(1).segment(size, "rack");
+    // Neither fits beside the other: a rack has eight devices.
+    let two = placed(&racks(), &own(6).role("decode", decode(6)).build()).unwrap();
+    assert_eq!(two, [on(&[("a1", 4), ("a2", 2)]), on(&[("b1", 4), ("b2", 2)])]);
+    // Near the others where they fit there as a whole.
+    let beside = placed(&racks(), &own(6).role("decode", decode(2)).build()).unwrap();
+    assert_eq!(beside, [on(&[("a1", 4), ("a2", 2)]), on(&[("a2", 2)])]);
+    // Without a rule of its own the role takes what is left of both racks.
+    let loose = placed(&racks(), &own(6).role("decode", gang(9).devices(1)).build()).unwrap();
+    assert_eq!(loose[1].values().sum::<u32>(), 9);
+    assert_eq!(placed(&racks(), &own(6).role("decode", decode(9)).build()), None);
+    // In parts of a node each, where it can have no whole rack; and the rule of the gang holds for all.
+    let pairs = |level: &str| gang(6).devices(1).segment(2, level);
+    let in_parts = placed(&racks(), &own(7).role("decode", pairs("node")).build()).unwrap();
+    assert!(in_parts[1].values().all(|members| members % 2 == 0), "{in_parts:?}");
+    assert_eq!(placed(&racks(), &own(6).required("rack").role("decode", decode(6)).build()), None);
+    assert!(placed(&racks(), &own(6).required("rack").role("decode", decode(2)).build()).is_some());
+}
+
 #[test]
 fn parameter_servers_stand_on_the_best_nics() {
     let mut nodes = racks();
@@ -195,6 +218,10 @@ fn roles_are_checked_at_the_door() {
     let large = refused(one().role("ps", gang(5).cpu_milli(16_000)).build());
     assert!(matches!(large, Some(Rejection::LargerThanCluster { asked: 1, largest: 0, .. })), "{large:?}");
     assert_eq!(refused(one().role("ps", gang(3).cpu_milli(16_000)).build()), None);
+    // Parts are whole, and of levels that there are.
+    assert_eq!(field(one().role("ps", gang(3).segment(2, "rack")).build()), "roles.ps.segments");
+    let unknown = refused(one().role("ps", gang(2).segment(2, "pod")).build());
+    assert!(matches!(unknown, Some(Rejection::UnknownLevel { .. })), "{unknown:?}");
 }
 
 /// Every rank of the grid keeps its seat, and the launcher comes after the last.

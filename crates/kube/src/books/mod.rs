@@ -10,6 +10,7 @@
 //! | `pods` | pods, small, and what travels with a binding |
 //! | `beside` | what pods ask beside what nodes are |
 //! | `around` | rules between pods |
+//! | `rules` | rules of topology, as the engine has them |
 //! | `divide` | gangs whose own pods have to be in different domains |
 //! | `volumes` | claims and their volumes |
 //! | `crowd` | pods that hold nodes |
@@ -59,6 +60,7 @@ mod orders;
 mod pods;
 mod priorities;
 mod provision;
+mod rules;
 mod sets;
 mod sharing;
 mod spare;
