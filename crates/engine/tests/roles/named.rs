@@ -75,6 +75,28 @@ fn each_role_is_inside_one_domain_of_its_own_level() {
     assert!(placed(&racks(), &own(6).required("rack").role("decode", decode(2)).build()).is_some());
 }
 
+/// A rack that takes three of the gang counted as one that takes three of a role whose members come in pairs.
+#[test]
+fn parts_of_a_role_stay_whole_where_the_domain_around_them_takes_fewer() {
+    // One of the gang's own leaves one device of its node: too few for a pair.
+    let mut nodes = racks();
+    nodes.truncate(3);
+    let role = gang(4).devices(1).segment(2, "node");
+    let own = || gang(2).devices(3).spread(3, "rack");
+    // Both of its own in one rack leave room for one of a pair, so they are apart.
+    let found = placed(&nodes, &own().role("pairs", role.clone()).build());
+    assert_eq!(
+        found, None,
+        "the only node of the second rack has one device left beside one of the gang's own"
+    );
+    let found = placed(&racks(), &own().role("pairs", role).build()).unwrap();
+    assert!(found[1].values().all(|members| members % 2 == 0), "{found:?}");
+    for rack in ["a", "b"] {
+        let inside = found.iter().flatten().filter(|(node, _)| node.starts_with(rack));
+        assert!(inside.map(|(_, members)| members).sum::<u32>() <= 3, "{found:?}");
+    }
+}
+
 #[test]
 fn parameter_servers_stand_on_the_best_nics() {
     let mut nodes = racks();
