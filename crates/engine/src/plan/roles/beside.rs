@@ -294,7 +294,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         let found = search.picks().iter().map(|pick| Pick { role: role as u16, ..*pick });
         let found: Vec<Pick> = found.collect();
         // The search for it knows nothing of the others that it must not be too many with.
-        let is_spread = board.is_spread(self.picks.iter().chain(&found));
+        let is_spread = board.is_spread(&self.picks, &found);
         if is_spread {
             found.into_iter().for_each(|pick| self.book(pick));
         }
