@@ -30,6 +30,7 @@
 //! | `suspended` | owners that make no pods for now |
 //! | `volcano` | the status of Volcano's groups |
 //! | `provision` | what autoscalers are asked for |
+//! | `wishes` | what gangs would rather have, and nobody weighs |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
@@ -68,6 +69,7 @@ mod suspended;
 mod volcano;
 mod volumes;
 mod waits;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -92,6 +94,7 @@ use objects::{Above, Owner, Told};
 use pods::{Known, Note, State};
 use priorities::Priorities;
 use sharing::Sharing;
+use wishes::{Wish, Wishes};
 
 pub use claims::DeviceEvent;
 pub(crate) use claims::{consumer, hex};
@@ -157,6 +160,7 @@ pub struct Books {
     pods: BTreeMap<Box<str>, Whose>,
     shared: BTreeSet<Arc<Requirements>>,
     extended: BTreeSet<Arc<ExtendedAsk>>,
+    wishes: Wishes,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     changed: BTreeSet<GangKey>,
@@ -208,6 +212,7 @@ impl Books {
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
             extended: BTreeSet::new(),
+            wishes: Wishes::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
             changed: BTreeSet::new(),
@@ -460,7 +465,8 @@ impl Books {
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
         let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
+        let unsupported = unsupported.into_iter().chain(judge::fractions(pod)).next();
+        let unsupported = unsupported.map(|field| format!("not supported: {field}"));
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
@@ -481,6 +487,7 @@ impl Books {
             },
             class: recognise::names::PRIORITY_LABELS.iter().find_map(|key| pod.label(key)).map(Into::into),
             barred: bad.or(gated).or(unsupported).map(Into::into),
+            wish: Wish::of(pod),
         }
     }
 

@@ -209,6 +209,8 @@ impl Books {
         gang.job = Some(submitted);
         if is_restored {
             self.provision(key, None);
+        } else {
+            self.tell_wishes(key);
         }
         self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.
