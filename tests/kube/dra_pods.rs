@@ -174,7 +174,7 @@ fn parts_of_a_device(cluster: &Cluster, case: usize) {
     ask(cluster, "half", &one(case, &json!({ "count": 2 })));
     assert_eq!(names(&until_given(cluster, "half", case)), ["dev-1", "dev-2"], "three and two are too many");
     ask(cluster, "rest", &one(case, &json!({})));
-    until_refused(cluster, "rest", "claim default/rest, request r");
+    until_refused(cluster, "rest", "0 fit now");
     end(cluster, "half");
     assert_eq!(until_given(cluster, "rest", case).len(), 1);
 }
@@ -191,7 +191,7 @@ fn shares_of_a_device(cluster: &Cluster, case: usize) {
     let given = until_given(cluster, "large", case);
     assert_eq!(given[0]["consumedCapacity"]["memory"], "25Gi", "{given:#?}");
     ask(cluster, "too-large", &of("20Gi"));
-    until_refused(cluster, "too-large", "claim default/too-large, request r");
+    until_refused(cluster, "too-large", "0 fit now");
     ask(cluster, "small", &of("15Gi"));
     let beside = until_given(cluster, "small", case);
     assert_eq!(beside[0]["consumedCapacity"]["memory"], "15Gi", "{beside:#?}");

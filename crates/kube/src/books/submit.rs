@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use phalanx_model::ids::NAME_BYTES_MAX;
 use phalanx_model::{
     FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, LevelName, Owner, Policy, Preempt,
     PreemptMode, Program, QueueName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology, Turn,
@@ -14,12 +15,15 @@ use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
 use super::waits::Waiting;
-use super::{Books, WaitsFor, needs};
+use super::{Books, WaitsFor, hex, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, Source};
 use crate::judge::Requirements;
 
 /// Different requests among the members of one gang: what an engine takes as roles.
 const REQUESTS_MAX: usize = 16;
+
+/// What tells names apart that were cut.
+const DIGEST_BYTES: usize = 4;
 
 /// By its user, or by us and not to be seen yet what for.
 const OWNER_SUSPENDED: &str = "its owner is suspended";
@@ -435,7 +439,16 @@ fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
     groups
 }
 
+/// As the engine takes names: those of gangs that were joined and of stages have other characters, and with its namespace a
+/// name may be longer.
 fn name_of(key: &GangKey) -> Result<JobName, String> {
     let part = key.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
-    JobName::new(format!("{}/{}{part}", key.namespace, key.name)).map_err(|bad| format!("{key}: {bad}"))
+    let named = format!("{}/{}{part}", key.namespace, key.name);
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    let mut name: String = named.chars().map(|c| if is_taken(c) { c } else { '-' }).collect();
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate(NAME_BYTES_MAX - 1 - 2 * DIGEST_BYTES);
+        name = format!("{name}-{}", hex(named.as_bytes(), DIGEST_BYTES));
+    }
+    JobName::new(name).map_err(|bad| format!("{key}: {bad}"))
 }
