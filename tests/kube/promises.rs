@@ -121,7 +121,7 @@ fn nodes_that_were_given_are_used_alone_and_by_nobody_else_until_they_are_given_
         cluster.create(PODS, &foreign)
     };
     let linux = json!({ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] });
-    let by_name = json!({ "key": "metadata.name", "operator": "In", "values": ["node-00000", "node-00001"] });
+    let by_name = json!({ "key": "metadata.name", "operator": "In", "values": ["node-00000"] });
     let terms = json!([{ "matchExpressions": [linux] }, { "matchFields": [by_name] }]);
     let required = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } });
     foreign("first", 8, None);
