@@ -28,5 +28,6 @@ mod restarts;
 mod sources;
 mod submit;
 mod support;
+mod traces;
 mod volcano;
 mod volumes;

@@ -100,6 +100,7 @@ fn schedule(
         binding,
         lease,
         listen: None,
+        otlp_endpoint: None,
         provisioning_class: times.get(4).map(|class| class.display().to_string()),
     })?)
 }

@@ -54,6 +54,8 @@ pub(crate) struct Cluster {
     pub(crate) provisioning_class: Option<&'static str>,
     /// Schedulers use the nodes alone that were given to them.
     pub(crate) takes_labelled_nodes: bool,
+    /// Of processes that are started from now on.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 /// Where a pod is.
@@ -94,6 +96,7 @@ impl Cluster {
             log,
             provisioning_class: None,
             takes_labelled_nodes: false,
+            environment: Vec::new(),
         }
     }
 
@@ -140,6 +143,7 @@ impl Cluster {
         let log = || Stdio::from(File::options().create(true).append(true).open(&self.log).unwrap());
         Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
             .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log())
             .stderr(log())
