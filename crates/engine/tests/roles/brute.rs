@@ -296,6 +296,10 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
         let odd: Vec<u32> = of_domains.values().map(|n| n[0] % part.size).filter(|left| *left > 0).collect();
         odd.is_empty() || odd == [rest]
     };
+    let is_on_one_node = |set: &Vec<u32>| {
+        let has_some = |members: &&Vec<u32>| set.iter().any(|party| members[*party as usize] > 0);
+        used.iter().filter(has_some).count() <= 1
+    };
     let is_equal = |each: u32| used.iter().all(|members| [0, each].contains(&members[0]));
     let is_powered = |limit: &DomainLimit| {
         by_domain(cluster, used, &limit.level).values().all(|members| {
@@ -307,6 +311,7 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
     required.into_iter().all(is_together)
         && gang.topology.spread.iter().all(is_spread)
         && gang.topology.segments.iter().all(is_in_parts)
+        && gang.topology.together.iter().all(is_on_one_node)
         && gang.members_per_node.is_none_or(is_equal)
         && cluster.levels.limits.iter().all(is_powered)
 }
