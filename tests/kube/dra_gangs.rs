@@ -308,25 +308,60 @@ fn a_gang_with_claims_makes_way_and_comes_back() {
     assert_exact(&cluster, &cluster.until_runs("low", 2));
 }
 
-/// Killed at many moments, some of them between an allocation and the binding that it is for.
-#[test]
-fn claims_are_whole_whenever_the_scheduler_is_killed() {
+/// Six gangs of four pods start however often the scheduler is killed, at many moments; who has what then.
+pub(crate) fn started_by_many(cluster: &mut Cluster, kills: u64, job: impl Fn(&str) -> Value) -> Vec<Seat> {
     const GANGS: u32 = 6;
-    const KILLS: u64 = 8;
-    let mut cluster = cluster(&["A100"; 6]);
-    template(&cluster, "two", 2, None);
     for gang in 0..GANGS {
-        cluster.create(JOBS, &job_of(&format!("g{gang}"), 4, "two"));
+        cluster.create(JOBS, &job(&format!("g{gang}")));
     }
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let scheduler = cluster.schedule(0);
         std::thread::sleep(std::time::Duration::from_millis(150 + 37 * kill));
         cluster.kill(scheduler);
     }
     cluster.schedule(0);
-    let mut all = Vec::new();
-    for gang in 0..GANGS {
-        all.extend(cluster.until_runs(&format!("g{gang}"), 4));
-    }
+    (0..GANGS).flat_map(|gang| cluster.until_runs(&format!("g{gang}"), 4)).collect()
+}
+
+/// Some of the kills are between an allocation and the binding that it is for.
+#[test]
+fn claims_are_whole_whenever_the_scheduler_is_killed() {
+    let mut cluster = cluster(&["A100"; 6]);
+    template(&cluster, "two", 2, None);
+    let all = started_by_many(&mut cluster, 8, |name| job_of(name, 4, "two"));
     assert_exact(&cluster, &all);
+}
+
+/// Two of four pods share a claim, two another; the fifth has none.
+#[test]
+fn those_of_a_gang_that_share_a_claim_are_where_its_devices_are() {
+    let mut cluster = cluster(&["A100", "A100"]);
+    for name in ["left", "right"] {
+        claim(&cluster, name, 5);
+    }
+    cluster.schedule(0);
+    for (at, claim) in
+        [Some("left"), Some("right"), Some("left"), Some("right"), None].into_iter().enumerate()
+    {
+        let name = format!("team-{at}");
+        let mut pod = claim.map_or_else(|| pod(&name, 0), |claim| pod_of(&name, claim));
+        pod["metadata"]["labels"] = json!({
+            "gang": "team", "pod-group.scheduling.sigs.k8s.io/name": "team",
+            "pod-group.scheduling.sigs.k8s.io/min-available": "5",
+        });
+        cluster.create(PODS, &pod);
+    }
+    let seats = cluster.until_runs("team", 5);
+    let node = |at: usize| {
+        seats.iter().find(|seat| seat.name == format!("team-{at}")).unwrap().node.clone().unwrap()
+    };
+    assert_ne!(node(0), node(1), "10 devices are two nodes");
+    for (name, pods) in [("left", [0, 2]), ("right", [1, 3])] {
+        let claim = cluster.api().get(&format!("{CLAIMS}/{name}")).unwrap();
+        let of_devices: BTreeSet<_> = held(&claim).into_iter().map(|(node, _)| node).collect();
+        assert_eq!(of_devices, pods.map(node).into(), "{seats:?}");
+        let users = claim["status"]["reservedFor"].as_array().unwrap();
+        let users: BTreeSet<_> = users.iter().map(|user| user["name"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(users, pods.map(|at| format!("team-{at}")).into());
+    }
 }

@@ -54,6 +54,7 @@ impl Books {
         }
         if gang.pods.is_empty() && !self.is_resumable(key) {
             self.provision(key, None);
+            self.forget_joiner(key);
             self.gangs.remove(key);
             return;
         }
@@ -140,6 +141,7 @@ impl Books {
         let can_start = !has_strays && may_come;
         let is_another = match can_start {
             true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
+            true if self.has_moved_away(key) => Some("the gang that it joined is elsewhere"),
             true if self.asks_otherwise(key) || self.asks_for_devices(key) => {
                 Some("what its pods ask of nodes is another now")
             }
@@ -242,8 +244,12 @@ impl Books {
         if let Some(label) = self.shared_domain(key, &seats).filter(|_| is_open) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
         }
+        topology.near = if is_again { Vec::new() } else { self.near(key) };
+        let near = topology.near.clone();
         let name = name_of(key)?;
-        let mut groups = groups(&seats).into_iter();
+        let groups = groups(&seats);
+        topology.together = together(&groups);
+        let mut groups = groups.into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
         if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
             return Err(format!("{first} has the same rules between pods, and is placed before it"));
@@ -279,7 +285,7 @@ impl Books {
             policy: self.policy(spec, is_alone),
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        Ok((job, Submitted { id, seats, sets, line, is_held: false, is_cancelled: false, run: None }))
+        Ok((job, Submitted { id, seats, sets, line, near, is_held: false, is_cancelled: false, run: None }))
     }
 
     /// What the group says, or a label of its pods; otherwise the highest of its pods.
@@ -321,6 +327,14 @@ impl Books {
         if self.add_claims(key, spec, &mut seats)? {
             topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
         }
+        let is_divided = !topology.segments.is_empty() || seats.iter().any(|seat| seat.more.domain.is_some());
+        if is_divided && seats.iter().any(|seat| seat.more.together.is_some()) {
+            return Err(
+                "not supported: some of its pods share a ResourceClaim that is not allocated, and they have \
+                        required segments or have to be in different domains"
+                    .to_owned(),
+            );
+        }
         let seats = if is_again { seats } else { by_request(seats)? };
         Ok((seats, line.filter(|_| is_alone)))
     }
@@ -343,7 +357,7 @@ impl Books {
     }
 
     /// The levels that its rules mean.
-    fn topology(&self, spec: &GangSpec) -> Result<Topology, String> {
+    pub(super) fn topology(&self, spec: &GangSpec) -> Result<Topology, String> {
         let level = |asked: &LevelRef| -> Result<LevelName, String> { self.nodes.level(asked) };
         let rule = match spec.roles.as_slice() {
             [only] if spec.topology.is_empty() => &only.topology,
@@ -431,6 +445,17 @@ fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
         }
     }
     groups
+}
+
+/// Which of these have to be on one node, by their places.
+fn together(groups: &[(Ask, u32)]) -> Vec<Vec<u32>> {
+    let mut sets: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (at, ((_, more), _)) in (0..).zip(groups) {
+        if let Some(set) = more.together {
+            sets.entry(set).or_default().push(at);
+        }
+    }
+    sets.into_values().collect()
 }
 
 fn name_of(key: &GangKey) -> Result<JobName, String> {
