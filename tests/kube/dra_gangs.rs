@@ -6,7 +6,7 @@ use phalanx_controlplane::Fleet;
 use phalanx_model::DeviceMask;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Seat, assert_disjoint, job, pod};
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -364,4 +364,39 @@ fn those_of_a_gang_that_share_a_claim_are_where_its_devices_are() {
         let users: BTreeSet<_> = users.iter().map(|user| user["name"].as_str().unwrap().to_owned()).collect();
         assert_eq!(users, pods.map(|at| format!("team-{at}")).into());
     }
+}
+
+/// Made from a template for the group, and reserved for it; also where a scheduler was killed in between.
+#[test]
+fn a_claim_of_a_group_is_made_once_and_reserved_for_the_group() {
+    let mut cluster = cluster(&["A100", "A100"]);
+    template(&cluster, "six", 6, None);
+    let claims_of = json!([{ "name": "gpus", "resourceClaimTemplateName": "six" }]);
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": "team" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } }, "resourceClaims": claims_of },
+    });
+    let group = cluster.create(POD_GROUPS, &group);
+    for at in 0..3 {
+        let mut member = pod_of(&format!("team-{at}"), "none");
+        member["metadata"]["labels"] = json!({ "gang": "team" });
+        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "team" });
+        member["spec"]["resourceClaims"] = claims_of.clone();
+        cluster.create(PODS, &member);
+    }
+    for kill in 0..4 {
+        let scheduler = cluster.schedule(0);
+        std::thread::sleep(std::time::Duration::from_millis(150 + 97 * kill));
+        cluster.kill(scheduler);
+    }
+    cluster.schedule(0);
+    let seats = cluster.until_runs("team", 3);
+    let all = claims(&cluster);
+    assert_eq!(all.len(), 1, "one for all of them: {all:#?}");
+    let users = &all[0]["status"]["reservedFor"];
+    assert_eq!(users.as_array().map(Vec::len), Some(1), "{users:#}");
+    assert_eq!((&users[0]["resource"], &users[0]["uid"]), (&json!("podgroups"), &group["metadata"]["uid"]));
+    let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
+    let of_devices: BTreeSet<_> = held(&all[0]).into_iter().map(|(node, _)| node).collect();
+    assert_eq!((held(&all[0]).len(), &nodes), (6, &of_devices), "{seats:?}");
 }

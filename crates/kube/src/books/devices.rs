@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
 
 use super::Books;
-use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Shared, Unprepared, Used};
+use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Shared, Unprepared, Used, is_group};
 use super::gang::{Gang, Seat};
 use super::pods::{Known, PodRef};
 use super::sets::{Claimed, Condition};
@@ -266,9 +266,12 @@ impl Books {
     }
 }
 
-/// Whether a user of a claim is a pod of this gang that has no node.
+/// Whether a user of a claim is a pod of this gang that has no node, or its group while none of its pods has.
 fn waits(gang: &Gang) -> impl Fn(&ResourceClaimConsumerReference) -> bool {
     |user| {
+        if is_group(user) {
+            return gang.pods.values().all(|pod| pod.known.node.is_none());
+        }
         let pod = gang.pods.get(&*user.name).filter(|pod| *pod.known.uid == *user.uid);
         pod.is_some_and(|pod| pod.known.node.is_none())
     }

@@ -96,7 +96,7 @@ use priorities::Priorities;
 use sharing::Sharing;
 
 pub use claims::DeviceEvent;
-pub(crate) use claims::{consumer, hex};
+pub(crate) use claims::hex;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;

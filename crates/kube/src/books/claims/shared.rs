@@ -7,22 +7,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Asked, ClaimBook, Path};
+use super::ask::Sharing;
+use super::{Asked, ClaimBook, Path, Used};
 use crate::books::nodes::NodeBook;
 use crate::dra::TRIED_MAX;
+use crate::gang::GangKey;
 
 /// Users that the API server lets a claim have.
 const USERS_MAX: usize = 256;
 
-/// See the module. By the name of the claim: what pods call it, and the ranks that have it.
+/// See the module. By the name of the claim.
 #[derive(Default)]
-pub(crate) struct Shared(BTreeMap<Arc<str>, (Box<str>, Vec<usize>)>);
+pub(crate) struct Shared(BTreeMap<Arc<str>, (Sharing, Vec<usize>)>);
 
 impl Shared {
     /// A rank of the gang asks for this.
     pub(crate) fn add(&mut self, rank: usize, asked: &Asked) {
-        for (name, claim) in &asked.shared {
-            let (_, ranks) = self.0.entry(Arc::clone(claim)).or_insert_with(|| (name.clone(), Vec::new()));
+        for sharing in &asked.shared {
+            let new = || (sharing.clone(), Vec::new());
+            let (_, ranks) = self.0.entry(Arc::clone(&sharing.claim)).or_insert_with(new);
             // A pod may call one claim by two names.
             if ranks.last() != Some(&rank) {
                 ranks.push(rank);
@@ -36,8 +39,9 @@ impl Shared {
     /// Where more share one than a claim can be for.
     pub(crate) fn sets(&self, is_of_node: impl Fn(&Arc<str>) -> bool) -> Result<Vec<Vec<usize>>, String> {
         let mut sets: Vec<Vec<usize>> = Vec::new();
-        for (claim, (name, ranks)) in self.0.iter().filter(|(_, (_, ranks))| ranks.len() > 1) {
-            if ranks.len() > USERS_MAX {
+        for (claim, (sharing, ranks)) in self.0.iter().filter(|(_, (_, ranks))| ranks.len() > 1) {
+            if ranks.len() > USERS_MAX && !sharing.is_for_group {
+                let name = &sharing.name;
                 return Err(format!(
                     "spec.resourceClaims[{name}]: {} pods of the gang share ResourceClaim {claim}, at most {USERS_MAX} \
                      can; give each a claim of its own by spec.resourceClaims[].resourceClaimTemplateName",
@@ -61,6 +65,24 @@ impl Shared {
 }
 
 impl ClaimBook {
+    /// Whether a pod is the one that a claim is allocated with, of those that share it.
+    pub(crate) fn carries(&self, key: &GangKey, pod: &str, used: &[Used]) -> bool {
+        let mut claims = used
+            .iter()
+            .filter_map(Used::object)
+            .filter_map(|object| self.claims.get(&(Arc::clone(&key.namespace), Arc::clone(object))));
+        claims.any(|claim| claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod))
+    }
+
+    /// Pods that share a claim with one that is not there any more need not wait for it.
+    pub(crate) fn free_carriers(&mut self, key: &GangKey, pod: &str) {
+        for claim in self.claims.values_mut() {
+            if claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod) {
+                claim.carrier = None;
+            }
+        }
+    }
+
     /// Whether a claim may get devices that not all nodes reach: then pods that share it are on one node.
     pub(crate) fn is_of_node(&self, path: &Path, nodes: &NodeBook) -> bool {
         let Some(claim) = self.claims.get(path) else { return false };
@@ -77,7 +99,9 @@ mod tests {
 
     fn sets(claims: &[&[usize]]) -> Vec<Vec<usize>> {
         let of = |(at, ranks): (usize, &&[usize])| {
-            (Arc::from(format!("claim-{at}")), (Box::from("c"), ranks.to_vec()))
+            let claim: Arc<str> = format!("claim-{at}").into();
+            let sharing = Sharing { name: "c".into(), claim: Arc::clone(&claim), is_for_group: false };
+            (claim, (sharing, ranks.to_vec()))
         };
         Shared(claims.iter().enumerate().map(of).collect()).sets(|_| true).unwrap()
     }

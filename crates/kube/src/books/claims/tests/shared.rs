@@ -102,6 +102,8 @@ fn more_pods_than_a_claim_can_be_for_wait_and_are_told_what_to_do() {
 
 /// Draws clusters, claims, and gangs whose pods share some of them; lets engine and books do what they do.
 mod drawn {
+    #![allow(clippy::cast_possible_truncation, reason = "what is drawn is small")]
+
     use std::collections::BTreeMap;
 
     use phalanx_model::Epoch;
