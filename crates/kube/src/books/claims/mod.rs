@@ -329,7 +329,7 @@ impl ClaimBook {
                 Some(_) => !ask::is_allocated(claim.now()),
                 None => is_ask(claim, uid),
             };
-            if !is_open && !(is_unused && is_idle(claim, group.as_ref(), waits)) {
+            if !(is_open || is_unused && is_idle(claim, group.as_ref(), waits)) {
                 pins.push(Arc::clone(claim.now()));
                 continue;
             }
