@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
 use super::ask::Sharing;
 use super::{Asked, ClaimBook, Path, Used};
 use crate::books::nodes::NodeBook;
@@ -86,8 +88,10 @@ impl ClaimBook {
     /// Whether a claim may get devices that not all nodes reach: then pods that share it are on one node.
     pub(crate) fn is_of_node(&self, path: &Path, nodes: &NodeBook) -> bool {
         let Some(claim) = self.claims.get(path) else { return false };
+        // It may be allocated, and on its way back.
+        let claim = ResourceClaim { status: None, ..(*claim.seen).clone() };
         nodes.iter().any(|(_, node)| {
-            let given = self.inventory.could_allocate(&[&claim.seen], node, TRIED_MAX);
+            let given = self.inventory.could_allocate(&[&claim], node, TRIED_MAX);
             given.is_ok_and(|given| given.iter().any(|allocation| allocation.node_selector.is_some()))
         })
     }
