@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{JobId, NodeName, Placement, Timestamp};
+use phalanx_model::{JobId, NodeName, Placement, ResourceName, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
@@ -54,6 +54,8 @@ pub(crate) struct Submitted {
     /// By rank.
     pub(crate) seats: Vec<Seat>,
     pub(crate) sets: Vec<Wanted>,
+    /// What its members need and each node has one of.
+    pub(crate) ports: BTreeSet<ResourceName>,
     /// Those that ask alike are decided one after another.
     pub(crate) line: Option<Condition>,
     /// The nodes that it is to be near to.

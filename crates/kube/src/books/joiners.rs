@@ -9,9 +9,10 @@ use std::sync::Arc;
 use phalanx_model::Timestamp;
 
 use super::alone::Kin;
+use super::arrivals::Whose;
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
-use super::{Books, WaitsFor, Whose};
+use super::{Books, WaitsFor};
 use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, Source};
 
@@ -34,8 +35,12 @@ impl Books {
     /// Pods for which a gang that runs has no rank are gangs of their own from now on; which they are.
     pub(super) fn let_join(&mut self, key: &GangKey) -> Vec<GangKey> {
         let Some(gang) = self.gangs.get(key).filter(|gang| gang.may_be_joined()) else { return Vec::new() };
-        let Ok(Some(spec)) = self.spec(key) else { return Vec::new() };
         let mut newcomers = gang.without_rank();
+        // Of a gang without an object all pods have to be read for it.
+        if newcomers.is_empty() {
+            return Vec::new();
+        }
+        let Ok(Some(spec)) = self.spec(key) else { return Vec::new() };
         newcomers.retain(|name| gang.pods.get(name).is_some_and(|pod| gang.may_grow(&spec, pod)));
         newcomers.into_iter().filter_map(|name| self.join(key, &name)).collect()
     }

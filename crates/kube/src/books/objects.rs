@@ -39,6 +39,13 @@ pub(super) struct Above {
     pub(super) owned: BTreeSet<GangKey>,
 }
 
+impl Told {
+    /// What it says of one of its gangs.
+    pub(super) fn of(&self, key: &GangKey) -> Option<&GangSpec> {
+        self.specs.as_ref().ok()?.iter().find(|spec| spec.key == *key)
+    }
+}
+
 impl Books {
     /// An owner or a group as it is now: what it says of its gangs, and pods whose place depends on it.
     pub(super) fn see_object(&mut self, now: Timestamp, object: &DynamicObject, is_gone: bool) {
@@ -138,10 +145,8 @@ impl Books {
             None if key.source.has_object() => return Err(format!("{key} is not there")),
             None => return self.spec_of_pods(key),
         };
-        let specs = told.specs.as_ref().map_err(ToString::to_string)?;
-        let Some(mut spec) = specs.iter().find(|spec| spec.key == *key).cloned() else {
-            return self.spec_of_pods(key);
-        };
+        told.specs.as_ref().map_err(ToString::to_string)?;
+        let Some(mut spec) = told.of(key).cloned() else { return self.spec_of_pods(key) };
         if let Some(above) = told.above.as_ref().and_then(|above| self.above.get(above)?.object.as_ref()) {
             recognise::add_owner(&mut spec, above).map_err(|refused| refused.to_string())?;
         }
@@ -164,6 +169,11 @@ impl Books {
             return Ok(None);
         }
         recognise::spec_of_pods(&pods).map(Some).map_err(|refused| refused.to_string())
+    }
+
+    /// What its object itself says of a gang, without what owners and pods add.
+    pub(super) fn said(&self, key: &GangKey) -> Option<&GangSpec> {
+        self.told(key)?.of(key)
     }
 
     pub(super) fn told(&self, key: &GangKey) -> Option<&Told> {
