@@ -136,14 +136,14 @@ mod tests {
         play.fill("b2", "8");
         play.see("worker-1", pod("worker-1", "gpus"));
         play.turn();
-        // Both ranks are gone; those that are made in their stead find room in the other zone alone.
+        // Somebody else is where both ranks were; those that are made in their stead find room in the other zone alone.
+        play.fill("b1", "8");
         for name in ["head", "worker-0"] {
             play.delete(name);
         }
         play.wait(5_000);
         let why = "RayCluster x/ray does not run, and pods that join it have to be in its zone";
         assert_eq!(play.reasons.get("worker-1").map(String::as_str), Some(why));
-        play.fill("b1", "8");
         play.see("head", pod("head", "headgroup"));
         play.see("worker-0", pod("worker-0", "gpus"));
         play.turn();

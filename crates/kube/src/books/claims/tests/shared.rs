@@ -238,7 +238,7 @@ mod drawn {
     #[test]
     fn nothing_wrong_is_allocated_and_all_that_can_start_starts() {
         let (mut started, mut waiting, mut parted) = (0, 0, 0);
-        for seed in 0..1_500 {
+        for seed in 0..500 {
             let mut rng = Rng(seed);
             let drawn = draw(&mut rng);
             let all = play(&mut drawn.books());
@@ -291,7 +291,7 @@ mod drawn {
                 expected > 0 && (0..drawn.claims.len()).any(|at| (2..expected).contains(&shares(at))),
             );
         }
-        assert!(started > 400 && waiting > 200 && parted > 200, "{started} {waiting} {parted}");
+        assert!(started > 130 && waiting > 60 && parted > 60, "{started} {waiting} {parted}");
     }
 }
 
