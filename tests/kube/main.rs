@@ -11,6 +11,7 @@ mod deadlines;
 mod deploy;
 mod differential;
 mod discovery;
+mod domains;
 mod dra;
 mod dra_extended;
 mod dra_gangs;

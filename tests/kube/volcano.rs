@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, PODS, pod};
 
-/// Has a kind of Volcano served as its releases do: the status is a part of its own.
-fn define(cluster: &Cluster, group: &str, version: &str, kind: &str, plural: &str) {
+/// Has a kind served as releases of Volcano and others do: the status is a part of its own.
+pub(crate) fn define(cluster: &Cluster, group: &str, version: &str, kind: &str, plural: &str) {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}") },
+        "metadata": { "name": format!("{plural}.{group}"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" } },
         "spec": {
             "group": group, "scope": "Namespaced",
             "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },

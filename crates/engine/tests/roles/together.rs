@@ -1,5 +1,7 @@
 //! Roles that must be on one node.
 
+use std::collections::BTreeSet;
+
 use phalanx_engine::Placer;
 use phalanx_model::{Change, Gang, Input, JobId, Rejection, Topology};
 use phalanx_testkit::{Watched, costs, gang, job, levels, node};
@@ -19,7 +21,7 @@ fn draw(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
 /// In a small cluster such a gang is placed exactly when there is a place, and every place is what was asked for.
 #[test]
 fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
-    let (mut found, mut none) = (0, 0);
+    let (mut found, mut none, mut both) = (0, 0, 0);
     for seed in 0..20_000 {
         let mut rng = Rng(seed);
         let cluster = brute::cluster(&mut rng);
@@ -28,6 +30,11 @@ fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
         let mut gang = draw(&mut rng, &cluster, roles);
         if roles > 2 {
             gang.roles.iter_mut().for_each(|role| role.size = role.size.min(2));
+        } else if rng.chance(30) {
+            brute::in_parts(&mut rng, &mut gang);
+            let together: BTreeSet<u32> = gang.topology.together.iter().flatten().copied().collect();
+            let others = (1..).zip(&mut gang.roles).filter(|(party, _)| together.contains(party));
+            others.for_each(|(_, role)| role.segments.clear());
         }
         let place = placer.place(&gang);
         if place.is_some() {
@@ -36,12 +43,16 @@ fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
         }
         let expected = is_possible(&cluster, &gang);
         assert_eq!(place.is_some(), expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+        both += u32::from(expected && gang.roles.iter().any(|role| !role.segments.is_empty()));
         let topology = Topology { together: Vec::new(), ..gang.topology.clone() };
         let without = Gang { topology, ..gang };
         found += u32::from(expected);
         none += u32::from(!expected && is_possible(&cluster, &without));
     }
-    assert!(found > 4_000 && none > 1_000, "{found} found, {none} not for that alone");
+    assert!(
+        found > 4_000 && none > 1_000 && both > 400,
+        "{found} found, {none} not for that alone, {both} with parts"
+    );
 }
 
 /// The counts behind a reason say that it fits exactly when it does.
@@ -110,6 +121,10 @@ fn what_is_no_role_is_refused_and_what_no_node_holds_too() {
         matches!(of(two().together([0, 2]).build()), Some(Rejection::BadField { field, .. }) if field == "together")
     );
     assert!(matches!(of(two().together([0]).together([0]).build()), Some(Rejection::BadField { .. })));
+    let in_parts = gang(1).devices(3).role("other", gang(2).devices(1).segment(2, "cluster"));
+    assert!(
+        matches!(of(in_parts.together([0, 1]).build()), Some(Rejection::BadField { field, .. }) if field == "roles.other.segments")
+    );
     let refused = of(two().together([0, 1]).build());
     assert!(
         matches!(&refused, Some(Rejection::LargerThanCluster { where_, .. }) if where_.contains("have to be on one")),

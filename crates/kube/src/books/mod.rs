@@ -11,6 +11,7 @@
 //! | `arrivals` | pods that come and go: whose each is, and what is known of it |
 //! | `beside` | what pods ask beside what nodes are |
 //! | `around` | rules between pods |
+//! | `rules` | rules of topology, as the engine has them |
 //! | `divide` | gangs whose own pods have to be in different domains |
 //! | `volumes` | claims and their volumes |
 //! | `crowd` | pods that hold nodes |
@@ -63,6 +64,7 @@ mod orders;
 mod pods;
 mod priorities;
 mod provision;
+mod rules;
 mod sets;
 mod sharing;
 mod spare;

@@ -35,6 +35,8 @@ pub(super) mod jobset {
     pub(crate) const ROLE: &str = "jobset.sigs.k8s.io/replicatedjob-name";
     pub(crate) const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
     pub(crate) const EXCLUSIVE: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
+    /// Beside it: somebody has labelled nodes with the jobs that they are for, and every pod selects those of its job.
+    pub(crate) const BY_NODE_LABEL: &str = "alpha.jobset.sigs.k8s.io/node-selector";
 }
 
 pub(super) mod lws {
