@@ -352,8 +352,8 @@ impl Books {
             || seats.iter().any(|seat| seat.more.domain.is_some() || is_of_role(seat));
         if is_divided && seats.iter().any(|seat| seat.more.together.is_some()) {
             return Err(
-                "not supported: some of its pods share a ResourceClaim that is not allocated, and they have \
-                        required segments or have to be in different domains"
+                "not supported: some of its pods share a ResourceClaim that is not allocated, and it has required \
+                 segments, roles with rules of their own, or pods that have to be in different domains"
                     .to_owned(),
             );
         }
