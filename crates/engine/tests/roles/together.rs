@@ -22,7 +22,7 @@ fn draw(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
 #[test]
 fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
     let (mut found, mut none, mut both) = (0, 0, 0);
-    for seed in 0..20_000 {
+    for seed in 0..10_000 {
         let mut rng = Rng(seed);
         let cluster = brute::cluster(&mut rng);
         let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
@@ -50,7 +50,7 @@ fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
         none += u32::from(!expected && is_possible(&cluster, &without));
     }
     assert!(
-        found > 4_000 && none > 1_000 && both > 400,
+        found > 2_000 && none > 500 && both > 100,
         "{found} found, {none} not for that alone, {both} with parts"
     );
 }
