@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use phalanx_controlplane::{Fleet, Options};
 use serde_json::{Value, json};
 
+use crate::support::kinds::define;
 use crate::support::{Cluster, PODS, Seat, pod};
-use crate::volcano::define;
 
 const EXCLUSIVE: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
 const JOB_KEY: &str = "jobset.sigs.k8s.io/job-key";

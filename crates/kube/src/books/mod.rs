@@ -33,6 +33,7 @@
 //! | `suspended` | owners that make no pods for now |
 //! | `volcano` | the status of Volcano's groups |
 //! | `provision` | what autoscalers are asked for |
+//! | `wishes` | what gangs would rather have, and nobody weighs |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
@@ -74,6 +75,7 @@ mod suspended;
 mod volcano;
 mod volumes;
 mod waits;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,6 +98,7 @@ use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use priorities::Priorities;
 use sharing::Sharing;
+use wishes::Wishes;
 
 pub use claims::DeviceEvent;
 pub(crate) use claims::hex;
@@ -161,6 +164,7 @@ pub struct Books {
     pods: BTreeMap<Box<str>, Whose>,
     shared: BTreeSet<Arc<Requirements>>,
     extended: BTreeSet<Arc<ExtendedAsk>>,
+    wishes: Wishes,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     changed: BTreeSet<GangKey>,
@@ -197,6 +201,7 @@ impl Books {
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
             extended: BTreeSet::new(),
+            wishes: Wishes::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
             changed: BTreeSet::new(),

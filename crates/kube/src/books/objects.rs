@@ -109,12 +109,14 @@ impl Books {
         }
     }
 
-    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same.
+    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same: with its
+    /// first stage, the others come when those before them have ended.
     pub(super) fn look_again(&mut self, key: &GangKey) {
         let of_it: Vec<GangKey> = self.gangs_of(key).map(|gang| gang.key.clone()).collect();
         self.changed.extend(of_it);
         let Some(Told { specs: Ok(specs), .. }) = self.objects.get(key) else { return };
-        let keys: Vec<GangKey> = specs.iter().map(|spec| spec.key.clone()).collect();
+        let first = specs.iter().filter(|spec| spec.after.is_empty());
+        let keys: Vec<GangKey> = first.map(|spec| spec.key.clone()).collect();
         for key in keys {
             if !self.is_resumable(&key) {
                 continue;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use phalanx_model::ids::NAME_BYTES_MAX;
 use phalanx_model::{
     FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, Owner, Policy, Preempt,
     PreemptMode, Program, QueueName, ResourceName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology,
@@ -15,12 +16,15 @@ use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
 use super::waits::Waiting;
-use super::{Books, WaitsFor, needs};
+use super::{Books, WaitsFor, hex, needs};
 use crate::gang::{GangKey, GangSpec, LevelRef, RoleSpec, Source};
 use crate::judge::Requirements;
 
 /// Different requests among the members of one gang: what an engine takes as roles.
 const REQUESTS_MAX: usize = 16;
+
+/// What tells names apart that were cut.
+const DIGEST_BYTES: usize = 4;
 
 /// By its user, or by us and not to be seen yet what for.
 const OWNER_SUSPENDED: &str = "its owner is suspended";
@@ -212,6 +216,8 @@ impl Books {
         gang.job = Some(submitted);
         if is_restored {
             self.provision(key, None);
+        } else {
+            self.tell_wishes(key);
         }
         self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.
@@ -474,7 +480,16 @@ fn together(groups: &[(Ask, u32)]) -> Vec<Vec<u32>> {
     sets.into_values().collect()
 }
 
+/// As the engine takes names: those of gangs that were joined and of stages have other characters, and with its namespace a
+/// name may be longer.
 fn name_of(key: &GangKey) -> Result<JobName, String> {
     let part = key.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
-    JobName::new(format!("{}/{}{part}", key.namespace, key.name)).map_err(|bad| format!("{key}: {bad}"))
+    let named = format!("{}/{}{part}", key.namespace, key.name);
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    let mut name: String = named.chars().map(|c| if is_taken(c) { c } else { '-' }).collect();
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate(NAME_BYTES_MAX - 1 - 2 * DIGEST_BYTES);
+        name = format!("{name}-{}", hex(named.as_bytes(), DIGEST_BYTES));
+    }
+    JobName::new(name).map_err(|bad| format!("{key}: {bad}"))
 }

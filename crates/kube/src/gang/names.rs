@@ -25,6 +25,16 @@ pub const GIVEN_BACK: &str = "default";
 /// Labels that name the class of a pod's priority: Kueue's, and KAI's.
 pub const PRIORITY_LABELS: [&str; 2] = [kueue::PRIORITY, kai::PRIORITY];
 
+/// What asks other schedulers for a part of a GPU: KAI's annotations, and HAMi's, which are resources there.
+pub const GPU_FRACTIONS: [&str; 6] = [
+    "gpu-fraction",
+    "gpu-fraction-num-devices",
+    "gpu-memory",
+    "nvidia.com/gpucores",
+    "nvidia.com/gpumem",
+    "nvidia.com/gpumem-percentage",
+];
+
 pub(super) mod batch {
     pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 }
