@@ -14,6 +14,7 @@ use crate::autoscalers;
 use crate::dra_gangs;
 use crate::fabric::{create_members, group};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
+use crate::volcano::{VolcanoJob, until_phase};
 use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
 
 const NAMESPACE: &str = "phalanx-system";
@@ -347,8 +348,8 @@ pub(crate) fn until_may(
 /// held by `other`.
 fn tell_others(cluster: &Cluster, wide: &Value, other: &str) {
     // A Volcano Job waits for the phase of its group.
-    let (_, group) = crate::volcano::create_job(cluster, "v1", "v1", "theirs", 1, 1);
-    crate::volcano::until_phase(cluster, &group, "Inqueue");
+    let theirs = VolcanoJob { versions: ["v1", "v1"], ..VolcanoJob::of("theirs", 1, 1) };
+    until_phase(cluster, &theirs.create(cluster), "Inqueue");
     // Nodes are asked for, and not any more when it has got them.
     cluster.create(JOBS, wide);
     cluster.until("nodes that are asked for", |cluster| autoscalers::requests(cluster).pop());

@@ -83,6 +83,22 @@ impl Checker {
         }
     }
 
+    /// Roles that are to be on one node are.
+    pub(crate) fn check_together(start: &Start<'_>, found: &mut Vec<Violation>) {
+        for set in &start.gang.topology.together {
+            let is_in = |slot: &&Slot| {
+                let party = start.gang.role_of(slot.rank).map_or(0, |role| role + 1);
+                set.iter().any(|one| *one as usize == party)
+            };
+            let mut slots = start.placement.slots.iter().filter(is_in);
+            let Some(first) = slots.next() else { continue };
+            if let Some(other) = slots.find(|slot| slot.node != first.node) {
+                let (gang, first, other) = (start.id, first.rank, other.rank);
+                found.push(Violation::RolesApart { gang, first, other });
+            }
+        }
+    }
+
     /// Whether these ranks are inside one domain of a level. Levels are not known before they are configured.
     fn is_together(&self, slots: &[Slot], level: &LevelName) -> bool {
         let Some(levels) = &self.levels else { return true };

@@ -1,5 +1,7 @@
 //! What is refused at the door: a submission that could never run, with the field and the reason.
 
+use std::collections::BTreeSet;
+
 use phalanx_model::{
     DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Role,
     Segment,
@@ -209,6 +211,7 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     }
     check_segments(tree, &gang.topology.segments, gang.needs.devices, gang.members_per_node)?;
     admit_spread(tree, gang)?;
+    admit_together(gang)?;
     if !gang.grid.is_empty() {
         check_grid(tree, gang).map_err(|why| bad("parallelism", why))?;
     }
@@ -304,6 +307,37 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
             gang.member_count()
         );
         return Err(bad("roles", why));
+    }
+    Ok(())
+}
+
+/// Roles that are on one node.
+fn admit_together(gang: &Gang) -> Result<(), Rejection> {
+    let topology = &gang.topology;
+    let mut seen = BTreeSet::new();
+    for party in topology.together.iter().flatten().copied() {
+        if party as usize > gang.roles.len() {
+            return Err(bad("together", format!("there is no role {party}, there are {}", gang.roles.len())));
+        }
+        if !seen.insert(party) {
+            return Err(bad("together", format!("role {party} is said twice")));
+        }
+    }
+    let has_parts = gang.all_needs().any(|needs| needs.part.is_some());
+    if !seen.is_empty() && (has_parts || !gang.grid.is_empty() || topology.slice.is_some()) {
+        return Err(bad(
+            "together",
+            "parts of devices, grids and slices are put on nodes by rules of their own",
+        ));
+    }
+    let roles = gang.roles.iter().zip(1..).filter(|(_, party)| seen.contains(party));
+    if let Some((role, _)) = roles.into_iter().find(|(role, _)| !role.segments.is_empty()) {
+        let why = "are of roles whose members may be on several nodes";
+        return Err(bad(&format!("roles.{}.segments", role.name), why));
+    }
+    if topology.near.len() > NODES_NAMED_MAX {
+        let why = format!("at most {NODES_NAMED_MAX} nodes are named, this names {}", topology.near.len());
+        return Err(bad("near", why));
     }
     Ok(())
 }
@@ -426,6 +460,9 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         }
         n if !n.models.is_empty() && fits_without(|g| g.needs.models.clear()) => {
             "; devices of that model are what is short"
+        }
+        _ if !gang.topology.together.is_empty() && fits_without(|g| g.topology.together.clear()) => {
+            "; single nodes for those that have to be on one are what is short"
         }
         _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => {
             "; what its roles need beside is what is short"

@@ -98,6 +98,7 @@ fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, Sc
         segments: segments.into_iter().map(segment).collect(),
         spread: spread.into_iter().map(|(max, level)| Spread { level, max }).collect(),
         slice: options.take("slice").map(|w| sides(w, words)).transpose()?,
+        ..Topology::default()
     })
 }
 

@@ -173,6 +173,20 @@ impl GangBuilder {
         self
     }
 
+    /// Those of the gang itself (0) and of these roles, counted from 1, on one node.
+    #[must_use]
+    pub fn together<const N: usize>(mut self, parties: [u32; N]) -> Self {
+        self.0.topology.together.push(parties.to_vec());
+        self
+    }
+
+    /// As near to these nodes as it fits.
+    #[must_use]
+    pub fn near<const N: usize>(mut self, nodes: [&str; N]) -> Self {
+        self.0.topology.near = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
+        self
+    }
+
     /// Consecutive members inside one domain; the widest first.
     #[must_use]
     pub fn segment(mut self, size: u32, name: &str) -> Self {

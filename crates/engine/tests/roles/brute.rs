@@ -314,6 +314,10 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
         let odd: Vec<u32> = odd.collect();
         odd.is_empty() || odd == [rest]
     };
+    let is_on_one_node = |set: &Vec<u32>| {
+        let has_some = |members: &&Vec<u32>| set.iter().any(|party| members[*party as usize] > 0);
+        used.iter().filter(has_some).count() <= 1
+    };
     let are_in_parts = |party: usize| {
         let parts = gang.segments_of(party.checked_sub(1));
         parts.iter().all(|part| is_in_parts(party, part))
@@ -329,6 +333,7 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
     required.into_iter().all(is_together)
         && gang.topology.spread.iter().all(is_spread)
         && (0..=gang.roles.len()).all(are_in_parts)
+        && gang.topology.together.iter().all(is_on_one_node)
         && gang.members_per_node.is_none_or(is_equal)
         && cluster.levels.limits.iter().all(is_powered)
 }

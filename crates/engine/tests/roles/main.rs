@@ -4,6 +4,8 @@
 
 mod brute;
 mod named;
+mod near;
+mod together;
 
 use brute::{Rng, best_worth, is_possible, judge, worth};
 use phalanx_engine::Placer;

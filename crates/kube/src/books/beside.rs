@@ -196,6 +196,7 @@ impl Books {
         seat: &Seat,
     ) -> Result<(More, Option<Condition>), String> {
         let mut more = More { domain: seat.more.domain.clone(), ..More::default() };
+        more.conditions.extend(self.domain_of_gang(key)?);
         let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
         let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
         let Beside { crowd, volumes, rules, .. } = &mut self.beside;
@@ -458,6 +459,7 @@ impl Books {
     /// A start is over: pods that were not bound hold nothing, and volumes that were not given are free.
     pub(super) fn end_start(&mut self, key: &GangKey, seats: &[Seat], run: Option<&super::gang::Run>) {
         let Some(run) = run else { return };
+        self.tell_joiners(key);
         if let Some(preparation) = &run.preparation {
             self.beside.volumes.undo(preparation);
         }

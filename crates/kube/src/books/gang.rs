@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{JobId, Placement, ResourceName, Timestamp};
+use phalanx_model::{JobId, NodeName, Placement, ResourceName, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
@@ -58,6 +58,8 @@ pub(crate) struct Submitted {
     pub(crate) ports: BTreeSet<ResourceName>,
     /// Those that ask alike are decided one after another.
     pub(crate) line: Option<Condition>,
+    /// The nodes that it is to be near to.
+    pub(crate) near: Vec<NodeName>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
     /// The engine was told that nobody wants it any more.

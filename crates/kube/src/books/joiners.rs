@@ -1,5 +1,5 @@
 //! Pods that come to a gang which runs already, where it may have more than it began with: workers that Ray's autoscaler
-//! adds, pods of a group above its minimum. Each starts by itself.
+//! adds, pods of a group above its minimum. Each starts by itself, near to the gang ([`super::near`]).
 //!
 //! The gang was whole without them: none of its ranks waits for them, and they wait for none of its ranks. They are in its
 //! queue and of its priority, and stay by themselves when it starts anew.
@@ -61,6 +61,7 @@ impl Books {
         gang.kin = Some(Kin::joined(key.clone()));
         gang.pods.insert(Arc::clone(name), Pod { role: None, index: None, signs: None, ..pod });
         self.gangs.insert(alone.clone(), gang);
+        self.joining.entry(key.clone()).or_default().insert(alone.clone());
         Some(alone)
     }
 
@@ -134,7 +135,7 @@ impl Gang {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::{Value, json};
@@ -148,7 +149,7 @@ mod tests {
     }
 
     /// A cluster whose autoscaler has asked for so many workers.
-    fn cluster(replicas: u32) -> Value {
+    pub(in crate::books) fn cluster(replicas: u32) -> Value {
         json!({
             "apiVersion": "ray.io/v1", "kind": "RayCluster",
             "metadata": { "namespace": "x", "name": "ray", "uid": "u" },
@@ -158,7 +159,7 @@ mod tests {
         })
     }
 
-    fn pod(name: &str, group: &str) -> Value {
+    pub(in crate::books) fn pod(name: &str, group: &str) -> Value {
         json!({
             "metadata": { "namespace": "x", "name": name, "uid": name,
                 "labels": { "ray.io/cluster": "ray", "ray.io/group": group },

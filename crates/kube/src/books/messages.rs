@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::DynamicObject;
 use phalanx_model::{FailureClass, MemberId, NodeName};
 
@@ -160,6 +160,8 @@ pub struct Reservation {
     /// What it has to hold; without the time, which is written with it.
     pub allocation: AllocationResult,
     pub pod: PodRef,
+    /// Whom it is reserved for: the pod, or its group.
+    pub user: ResourceClaimConsumerReference,
 }
 
 /// An event of a gang, for people.

@@ -27,6 +27,7 @@
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
 //! | `alone` | pods that start by themselves |
 //! | `joiners` | pods that come to a gang that runs already |
+//! | `near` | how close to it they are |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
 //! | `suspended` | owners that make no pods for now |
@@ -56,6 +57,7 @@ mod lines;
 mod machines;
 mod messages;
 mod moved;
+mod near;
 mod needs;
 mod nodes;
 mod objects;
@@ -99,7 +101,7 @@ use sharing::Sharing;
 use wishes::Wishes;
 
 pub use claims::DeviceEvent;
-pub(crate) use claims::{consumer, hex};
+pub(crate) use claims::hex;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
@@ -166,6 +168,8 @@ pub struct Books {
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     changed: BTreeSet<GangKey>,
+    /// Pods that came to a gang when that ran, and waited then.
+    joining: BTreeMap<GangKey, BTreeSet<GangKey>>,
     /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
@@ -201,6 +205,7 @@ impl Books {
             jobs: BTreeMap::new(),
             next_job: 1,
             changed: BTreeSet::new(),
+            joining: BTreeMap::new(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
             moved: BTreeMap::new(),

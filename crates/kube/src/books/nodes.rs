@@ -281,6 +281,16 @@ impl NodeBook {
         fabric.level(asked).map_err(|unknown| unknown.to_string())
     }
 
+    /// The nodes inside the domain of a level that a node is in.
+    pub(crate) fn around(&self, node: &NodeName, level: &LevelName) -> BTreeSet<NodeName> {
+        let Some(entry) = self.nodes.get(node) else { return BTreeSet::new() };
+        let above = self.levels.as_ref().map_or(&[][..], |levels| &levels.above);
+        let Some(depth) = above.iter().position(|of| of == level) else { return [node.clone()].into() };
+        let inside = entry.path.get(..=depth);
+        let others = self.nodes.iter().filter(|(_, other)| other.path.get(..=depth) == inside);
+        others.map(|(name, _)| name.clone()).collect()
+    }
+
     /// What changed since the last time, as facts; what each node is reached by stays its name.
     pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
         let is_drawn = std::mem::take(&mut self.is_fabric_stale);

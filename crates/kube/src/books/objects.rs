@@ -53,6 +53,7 @@ impl Books {
             return;
         }
         self.see_above(object, is_gone);
+        self.claims.see_group(object, is_gone);
         let Some(key) = key_of(object) else { return };
         let above = recognise::owner_wanted(object).map(|above| (above.kind, above.namespace, above.name));
         let before = if is_gone {

@@ -187,6 +187,7 @@ impl Books {
             for slot in &placement.slots {
                 self.nodes.ours(&slot.node, slot.devices, true);
             }
+            self.tell_joiners(&key);
         }
         self.end_with_owner(&key);
         if self.is_resumable(&key)

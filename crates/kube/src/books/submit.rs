@@ -59,6 +59,7 @@ impl Books {
         }
         if gang.pods.is_empty() && !self.is_resumable(key) {
             self.provision(key, None);
+            self.forget_joiner(key);
             self.gangs.remove(key);
             return;
         }
@@ -145,6 +146,7 @@ impl Books {
         let can_start = !has_strays && may_come;
         let is_another = match can_start {
             true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
+            true if self.has_moved_away(key) => Some("the gang that it joined is elsewhere"),
             true if self.asks_otherwise(key) || self.asks_for_devices(key) => {
                 Some("what its pods ask of nodes is another now")
             }
@@ -249,10 +251,14 @@ impl Books {
         if let Some(label) = self.shared_domain(key, &seats).filter(|_| is_open) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
         }
+        topology.near = if is_again { Vec::new() } else { self.near(key) };
+        let near = topology.near.clone();
         let name = name_of(key)?;
         let bound = |seat: &Seat| spec.and_then(|spec| spec.role_bound(seat.role.as_deref()));
         let roles: Vec<Option<&RoleSpec>> = first_of_groups(&seats, spec).map(bound).collect();
-        let mut groups = groups(&seats, spec).into_iter();
+        let groups = groups(&seats, spec);
+        topology.together = together(&groups);
+        let mut groups = groups.into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
         if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
             return Err(format!("{first} has the same rules between pods, and is placed before it"));
@@ -304,7 +310,9 @@ impl Books {
             policy: self.policy(spec, is_alone),
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        Ok((job, Submitted { id, seats, sets, ports, line, is_held: false, is_cancelled: false, run: None }))
+        let submitted =
+            Submitted { id, seats, sets, ports, line, near, is_held: false, is_cancelled: false, run: None };
+        Ok((job, submitted))
     }
 
     /// What the group says, or a label of its pods; otherwise the highest of its pods.
@@ -343,6 +351,17 @@ impl Books {
         }
         if self.add_claims(key, spec, &mut seats)? {
             topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
+        }
+        let is_of_role =
+            |seat: &Seat| spec.is_some_and(|spec| spec.role_bound(seat.role.as_deref()).is_some());
+        let is_divided = !topology.segments.is_empty()
+            || seats.iter().any(|seat| seat.more.domain.is_some() || is_of_role(seat));
+        if is_divided && seats.iter().any(|seat| seat.more.together.is_some()) {
+            return Err(
+                "not supported: some of its pods share a ResourceClaim that is not allocated, and it has required \
+                 segments, roles with rules of their own, or pods that have to be in different domains"
+                    .to_owned(),
+            );
         }
         let seats = if is_again { seats } else { by_request(seats, spec)? };
         Ok((seats, line.filter(|_| is_alone)))
@@ -448,6 +467,17 @@ fn first_of_groups<'a>(
     spec: Option<&'a GangSpec>,
 ) -> impl Iterator<Item = &'a Seat> + use<'a> {
     seats.chunk_by(move |a, b| is_one_request(a, b, spec)).filter_map(<[Seat]>::first)
+}
+
+/// Which of these have to be on one node, by their places.
+fn together(groups: &[(Ask, u32)]) -> Vec<Vec<u32>> {
+    let mut sets: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (at, ((_, more), _)) in (0..).zip(groups) {
+        if let Some(set) = more.together {
+            sets.entry(set).or_default().push(at);
+        }
+    }
+    sets.into_values().collect()
 }
 
 /// As the engine takes names: those of gangs that were joined and of stages have other characters, and with its namespace a

@@ -79,10 +79,16 @@ impl<'b, 'a> Beside<'b, 'a> {
             let is_in_parts = self.is_in_parts(*role);
             (is_in_parts, needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
         };
-        order.sort_by_key(|role| (std::cmp::Reverse(needs(role)), *role));
+        let is_free = |role: &usize| self.board.set_of(*role).is_none();
+        order.sort_by_key(|role| (is_free(role), std::cmp::Reverse(needs(role)), *role));
         let own = self.picks.len();
-        for role in order {
-            let is_seated = if self.board.parties[role].request.needs.part.is_some() {
+        for role in &order {
+            let role = *role;
+            let is_seated = if let Some(set) = self.board.set_of(role) {
+                let set: Vec<usize> = order.iter().copied().filter(|role| set.contains(role)).collect();
+                // The first of them has taken all of them along.
+                set.first() != Some(&role) || self.seat_together(&set)
+            } else if self.board.parties[role].request.needs.part.is_some() {
                 self.seat_alone(search, role, self.site)
             } else if self.is_in_parts(role) {
                 self.sites_around().iter().any(|site| self.seat_alone(search, role, site))
@@ -191,6 +197,45 @@ impl<'b, 'a> Beside<'b, 'a> {
             }
         }
         left == 0
+    }
+
+    /// All members of roles that must be on one node: the nearest that has room for them, and is worth least to others.
+    fn seat_together(&mut self, roles: &[usize]) -> bool {
+        let board = self.board;
+        let Some(first) = roles.first() else { return true };
+        let party = &board.parties[*first];
+        let is_with_own = !self.own.is_empty() && board.set_of(*first).is_some_and(|set| set.contains(&0));
+        for distance in 0.. {
+            let Some(nodes) = self.ring(distance).filter(|_| distance == 0 || !is_with_own) else { break };
+            let seat = |node: u32| self.seat_at(party, &party.request, node, distance);
+            let mut ring: Vec<Seat> = nodes.into_iter().filter_map(seat).collect();
+            ring.retain(|seat| seat.room >= party.request.size);
+            ring.sort_by_key(|seat| (seat.breaks, seat.devices.count(), seat.node));
+            if ring.iter().any(|seat| self.take_together(roles, seat)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// All members of these roles on the node of a seat, or none of them.
+    fn take_together(&mut self, roles: &[usize], seat: &Seat) -> bool {
+        let board = self.board;
+        let (used, shared, picks) = (self.used.clone(), self.shared.clone(), self.picks.len());
+        let is_taken = roles.iter().all(|role| {
+            let party = &board.parties[*role];
+            let mut left = party.request.size;
+            let seat = self.seat_at(party, &party.request, seat.node, seat.distance);
+            if let Some(seat) = seat.filter(|seat| seat.room >= left) {
+                self.take(*role, &seat, &mut left);
+            }
+            left == 0
+        });
+        if !is_taken {
+            (self.used, self.shared) = (used, shared);
+            self.picks.truncate(picks);
+        }
+        is_taken
     }
 
     /// As many members as a seat has room for and are left.

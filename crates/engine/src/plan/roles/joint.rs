@@ -237,7 +237,10 @@ impl<'b, 'a> Joint<'b, 'a> {
                 let left = left.checked_sub_unsigned(used).filter(|left| *left >= 0 || used == 0)?;
                 let fits = left.max(0).cast_unsigned().checked_div(each(self.value));
                 let fits = fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX));
-                Some(before.get(counts)?.min(fits))
+                let value = before.get(counts)?;
+                // Of what must be on one node no part is anywhere.
+                let is_whole = self.board.set_of(self.value).is_some();
+                Some(if is_whole && fits < value { 0 } else { value.min(fits) })
             });
             self.spend(capped.states())?;
             table = self.keep(capped);
@@ -309,7 +312,8 @@ impl<'b, 'a> Joint<'b, 'a> {
         for (party, count) in self.counted.iter().zip(counts) {
             all[*party] = *count;
         }
-        node.most(self.board, &all, self.value)
+        let most = node.most(self.board, &all, self.value)?;
+        self.board.whole(&all, self.value, most)
     }
 
     /// Of a domain's table what is made of whole parts, and of the smaller last one.

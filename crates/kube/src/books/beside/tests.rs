@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Epoch, QueueName, Timestamp};
+use phalanx_model::{Epoch, Input, QueueName, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
@@ -96,16 +96,18 @@ impl Play {
         self.books.observe(self.now, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
     }
 
-    /// So much later.
-    pub(in crate::books) fn wait(&mut self, ms: u64) {
-        self.now = self.now.plus(ms);
-        let mut more = step(&mut self.books, &mut self.engine, self.now, &[]);
-        self.answer();
-        while !more.is_empty() {
-            more = step(&mut self.books, &mut self.engine, self.now, &more);
-            self.answer();
-        }
-        self.turn();
+    /// One more node, of those that [`Self::listing`] counts.
+    pub(in crate::books) fn add_node(&mut self, at: usize) {
+        self.node(node_object(at));
+    }
+
+    /// A pod of somebody else takes so many CPUs of a node.
+    pub(in crate::books) fn fill(&mut self, node: &str, cpu: &str) {
+        let resources = json!({ "requests": { "cpu": cpu } });
+        let spec = json!({ "schedulerName": "other", "nodeName": node,
+            "containers": [{ "name": "c", "resources": resources }] });
+        let name = format!("fills-{node}");
+        self.see(&name, json!({ "metadata": { "namespace": "x", "name": name, "uid": name }, "spec": spec }));
     }
 
     /// An owner or a group.
@@ -128,7 +130,18 @@ impl Play {
 
     /// Until nothing happens any more.
     pub(in crate::books) fn turn(&mut self) {
-        let mut more = Vec::new();
+        self.turn_with(Vec::new());
+    }
+
+    /// So much later, until nothing happens any more.
+    pub(in crate::books) fn wait(&mut self, ms: u64) {
+        self.now = self.now.plus(ms);
+        let facts = step(&mut self.books, &mut self.engine, self.now, &[]);
+        self.answer();
+        self.turn_with(facts);
+    }
+
+    fn turn_with(&mut self, mut more: Vec<Input>) {
         for _ in 0..1_000 {
             let mut facts = std::mem::take(&mut more);
             if std::mem::replace(&mut self.has_begun, true) {
