@@ -11,9 +11,9 @@ use phalanx_model::Timestamp;
 use super::alone::Kin;
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
-use super::{Books, WaitsFor, Whose};
+use super::{Books, Place, WaitsFor, Whose};
 use crate::api;
-use crate::gang::{self as recognise, GangKey, GangSpec, Source};
+use crate::gang::{GangKey, GangSpec, Source};
 
 /// On a bound pod: it came to its gang when that ran, and was started by itself.
 pub const JOINED: &str = "phalanx.dev/joined";
@@ -90,7 +90,10 @@ impl Books {
         if pod.spec.node_name.is_none() || pod.annotation(JOINED).is_none() {
             return None;
         }
-        recognise::membership(pod).ok().map(|member| member.gang)
+        match self.place(pod) {
+            Ok(Place::In(member)) => Some(member.gang),
+            _ => None,
+        }
     }
 }
 

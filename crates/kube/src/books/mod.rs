@@ -25,6 +25,7 @@
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
 //! | `alone` | pods that start by themselves |
 //! | `joiners` | pods that come to a gang that runs already |
+//! | `through` | ranks that have done what they had to |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
 //! | `suspended` | owners that make no pods for now |
@@ -65,6 +66,7 @@ mod spare;
 mod strays;
 mod submit;
 mod suspended;
+mod through;
 mod volcano;
 mod volumes;
 mod waits;
@@ -286,6 +288,7 @@ impl Books {
         facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
         self.admit_all();
+        self.take_signs();
         facts
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::{Call, Event, Options, Provision, VolcanoStatus};
 use super::*;
-use crate::crd::{self, QueueStatus};
+use crate::crd::QueueStatus;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -30,10 +30,7 @@ impl Play {
         let engine = Engine::new(Epoch(1), Config::default());
         let mut play = Self { books: books.provisioning(), engine, calls: Vec::new() };
         (0..nodes).for_each(|at| play.node(at));
-        for queue in queues {
-            let queue: crd::Queue = serde_json::from_value(queue.clone()).unwrap();
-            play.books.observe(NOW, Event::Queue(Box::new(queue)));
-        }
+        queues.iter().for_each(|queue| play.queue(queue.clone()));
         let facts = play.books.begin(NOW);
         play.step(facts);
         play
@@ -42,8 +39,9 @@ impl Play {
     /// Of 4 GPUs.
     fn node(&mut self, at: usize) {
         let allocatable = json!({ "cpu": "64", "memory": "64Gi", "pods": "20", "nvidia.com/gpu": "4" });
-        let node =
-            json!({ "metadata": { "name": format!("n{at}") }, "status": { "allocatable": allocatable } });
+        let labels = json!({ "topology.kubernetes.io/zone": "a" });
+        let metadata = json!({ "name": format!("n{at}"), "labels": labels });
+        let node = json!({ "metadata": metadata, "status": { "allocatable": allocatable } });
         self.books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
     }
 
@@ -54,7 +52,15 @@ impl Play {
                 "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } } }] },
         });
         pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        self.see(pod);
+    }
+
+    fn see(&mut self, pod: Value) {
         self.books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    }
+
+    fn queue(&mut self, queue: Value) {
+        self.books.observe(NOW, Event::Queue(Box::new(serde_json::from_value(queue).unwrap())));
     }
 
     fn object(&mut self, object: &Value) {
@@ -198,6 +204,60 @@ fn only_pods_that_nodes_would_help_look_unschedulable() {
     ];
     let expected = expected.map(|(pod, reason)| (pod.to_owned(), reason));
     assert_eq!(reasons(&calls), expected.into_iter().collect());
+}
+
+/// Nodes were bought for pods behind one that waits for the share of its queue.
+#[test]
+fn pods_in_line_look_unschedulable_while_nodes_would_help_the_first() {
+    let limited = |gpus: u32| queue("team", &json!({ "limit": { "gpus": gpus } }));
+    let mut play = Play::of(1, &[limited(4)]);
+    play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
+    play.pod("runs", 4, &in_queue("team", "runs", 1));
+    play.turn();
+    let term = json!({ "topologyKey": "topology.kubernetes.io/zone", "labelSelector": { "matchLabels": { "app": "near" } } });
+    for at in 1..=3 {
+        let name = format!("near-{at}");
+        play.see(json!({
+            "metadata": { "namespace": "x", "name": name, "uid": name,
+                "labels": { "app": "near", "phalanx.dev/queue": "team" } },
+            "spec": { "schedulerName": "phalanx",
+                "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } },
+                "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+        }));
+    }
+    let mut told = reasons(&play.turn());
+    let are = |told: &BTreeMap<String, &'static str>| {
+        let are: Vec<_> =
+            told.iter().filter(|(pod, _)| pod.starts_with("near")).map(|(_, why)| *why).collect();
+        are
+    };
+    assert_eq!(are(&told), ["QueueLimit", "InLine", "InLine"]);
+    // Now it is the only node that is full.
+    play.queue(limited(8));
+    told.extend(reasons(&play.turn()));
+    assert_eq!(are(&told), ["Unschedulable"; 3]);
+    play.queue(limited(4));
+    told.extend(reasons(&play.turn()));
+    assert_eq!(are(&told), ["QueueLimit", "InLine", "InLine"]);
+}
+
+/// Karpenter looks at single pods: of a gang it sees all of them or none, whichever of them would fit as things are.
+#[test]
+fn all_pods_of_a_gang_look_unschedulable_together() {
+    let mut play = Play::of(1, &[]);
+    let mut early = Vec::new();
+    for (name, gpus) in [("small-1", 1), ("small-2", 1), ("large", 4)] {
+        early.extend(play.turn());
+        play.pod(name, gpus, &of_gang("g", 3));
+    }
+    assert!(reasons(&early).values().all(|reason| *reason == "GangNotReady"), "{early:?}");
+    let calls = play.turn();
+    let told = calls.iter().filter_map(|call| match call {
+        Call::Explain { pods, reason, .. } => Some((*reason, pods.iter().map(|pod| &*pod.name).collect())),
+        _ => None,
+    });
+    let told: Vec<(&str, Vec<&str>)> = told.collect();
+    assert_eq!(told, [("Unschedulable", vec!["large", "small-1", "small-2"])]);
 }
 
 #[test]
