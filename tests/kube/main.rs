@@ -25,5 +25,6 @@ mod queues;
 mod restarts;
 mod submit;
 mod support;
+mod traces;
 mod volcano;
 mod volumes;

@@ -97,6 +97,7 @@ fn schedule(
         binding,
         lease,
         listen: None,
+        otlp_endpoint: None,
         provisioning_class: times.get(3).map(|class| class.display().to_string()),
     })?)
 }

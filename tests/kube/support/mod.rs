@@ -51,6 +51,8 @@ pub(crate) struct Cluster {
     log: PathBuf,
     /// With which schedulers ask for the nodes of gangs.
     pub(crate) provisioning_class: Option<&'static str>,
+    /// Of processes that are started from now on.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 /// Where a pod is.
@@ -80,7 +82,7 @@ impl Cluster {
         let plane = ControlPlane::start(options).unwrap();
         fleet.create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
-        Self { plane, schedulers: RefCell::default(), log, provisioning_class: None }
+        Self { plane, schedulers: RefCell::default(), log, provisioning_class: None, environment: Vec::new() }
     }
 
     pub(crate) fn api(&self) -> &Api {
@@ -125,6 +127,7 @@ impl Cluster {
         let log = || Stdio::from(File::options().create(true).append(true).open(&self.log).unwrap());
         Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
             .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log())
             .stderr(log())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{JobId, Placement, Timestamp};
+use phalanx_model::{JobId, Placement, ResourceName, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
@@ -56,6 +56,8 @@ pub(crate) struct Submitted {
     /// By rank.
     pub(crate) seats: Vec<Seat>,
     pub(crate) sets: Vec<Wanted>,
+    /// What its members need and each node has one of.
+    pub(crate) ports: BTreeSet<ResourceName>,
     /// Those that ask alike are decided one after another.
     pub(crate) line: Option<Condition>,
     /// The engine waits for pods that are missing.

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use phalanx_model::Timestamp;
 
 use super::alone::Kin;
+use super::arrivals::{Place, Whose};
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
-use super::{Books, Place, WaitsFor, Whose};
+use super::{Books, WaitsFor};
 use crate::api;
-use crate::gang::{GangKey, GangSpec, Source};
+use crate::gang::{GangKey, GangSpec, Membership, Refused, Source};
 
 /// On a bound pod: it came to its gang when that ran, and was started by itself.
 pub const JOINED: &str = "phalanx.dev/joined";
@@ -34,8 +35,12 @@ impl Books {
     /// Pods for which a gang that runs has no rank are gangs of their own from now on; which they are.
     pub(super) fn let_join(&mut self, key: &GangKey) -> Vec<GangKey> {
         let Some(gang) = self.gangs.get(key).filter(|gang| gang.may_be_joined()) else { return Vec::new() };
-        let Ok(Some(spec)) = self.spec(key) else { return Vec::new() };
         let mut newcomers = gang.without_rank();
+        // Of a gang without an object all pods have to be read for it.
+        if newcomers.is_empty() {
+            return Vec::new();
+        }
+        let Ok(Some(spec)) = self.spec(key) else { return Vec::new() };
         newcomers.retain(|name| gang.pods.get(name).is_some_and(|pod| gang.may_grow(&spec, pod)));
         newcomers.into_iter().filter_map(|name| self.join(key, &name)).collect()
     }
@@ -80,7 +85,12 @@ impl Books {
     }
 
     /// The gang that a pod came to when that ran: as the books know, or as the pod itself says after a restart.
-    pub(super) fn joined(&self, path: &str, pod: &api::Pod) -> Option<GangKey> {
+    pub(super) fn joined(
+        &self,
+        path: &str,
+        pod: &api::Pod,
+        own: &Result<Membership, Refused>,
+    ) -> Option<GangKey> {
         if let Some(Whose::Ours(key)) = self.pods.get(path)
             && let Some(gang) = self.gangs.get(key)
             && gang.pods.get(pod.name()).is_some_and(|known| &*known.known.uid == pod.uid())
@@ -90,7 +100,7 @@ impl Books {
         if pod.spec.node_name.is_none() || pod.annotation(JOINED).is_none() {
             return None;
         }
-        match self.place(pod) {
+        match self.place(pod, own) {
             Ok(Place::In(member)) => Some(member.gang),
             _ => None,
         }

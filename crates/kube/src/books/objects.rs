@@ -57,6 +57,11 @@ impl Told {
         let specs = self.specs.iter().flatten();
         specs.map(|spec| &spec.key).filter(|of| !of.is_of_same_object(key)).cloned().collect()
     }
+
+    /// What it says of one of its gangs.
+    pub(super) fn of(&self, key: &GangKey) -> Option<&GangSpec> {
+        self.specs.as_ref().ok()?.iter().find(|spec| spec.key == *key)
+    }
 }
 
 impl Books {
@@ -167,17 +172,13 @@ impl Books {
             None if key.source.has_object() => return Err(format!("{key} is not there")),
             None => return self.spec_of_pods(key),
         };
-        let specs = told.specs.as_ref().map_err(ToString::to_string)?;
-        let Some(mut spec) = specs.iter().find(|spec| spec.key == *key).cloned() else {
-            return self.spec_of_pods(key);
-        };
+        told.specs.as_ref().map_err(ToString::to_string)?;
+        let Some(mut spec) = told.of(key).cloned() else { return self.spec_of_pods(key) };
         if let Some(above) = told.above.as_ref().and_then(|above| self.above.get(above)?.object.as_ref()) {
             recognise::add_owner(&mut spec, above).map_err(|refused| refused.to_string())?;
         }
         // What it made in turn says how large it is by now.
-        if let Some(made) =
-            self.made_by(key).find_map(|told| told.specs.iter().flatten().find(|of| of.key == *key))
-        {
+        if let Some(made) = self.made_by(key).find_map(|told| told.of(key)) {
             spec.roles.clone_from(&made.roles);
             spec.min = made.min;
         }
@@ -205,7 +206,7 @@ impl Books {
 
     /// Whether somebody makes pods of it, or makes them again. The cluster of a job that has ended may stay.
     pub(super) fn makes_pods(&self, key: &GangKey) -> bool {
-        let has_made = || self.made_by(key).any(|told| told.specs.iter().flatten().any(|of| of.key == *key));
+        let has_made = || self.made_by(key).any(|told| told.of(key).is_some());
         self.told(key).is_some_and(|told| told.specs.is_ok() && (!told.is_over || has_made()))
     }
 
@@ -217,6 +218,11 @@ impl Books {
             return Ok(None);
         }
         recognise::spec_of_pods(&pods).map(Some).map_err(|refused| refused.to_string())
+    }
+
+    /// What its object itself says of a gang, without what owners and pods add.
+    pub(super) fn said(&self, key: &GangKey) -> Option<&GangSpec> {
+        self.told(key)?.of(key)
     }
 
     pub(super) fn told(&self, key: &GangKey) -> Option<&Told> {

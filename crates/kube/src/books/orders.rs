@@ -39,6 +39,7 @@ impl Books {
         if let Some(submitted) = gang.job.take() {
             also = dependent(&submitted);
             submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
+            submitted.ports.iter().for_each(|port| self.nodes.drop_port(port));
             self.end_run(&key, submitted.run.as_ref());
             self.end_start(&key, &submitted.seats, submitted.run.as_ref());
             if let Some(line) = &submitted.line {
@@ -77,7 +78,7 @@ impl Books {
 
     /// The object of a gang, or its first pod.
     pub(super) fn about(&self, gang: &Gang) -> Option<ObjectRef> {
-        let object = self.spec(&gang.key).ok().flatten().and_then(|spec| spec.object);
+        let object = self.said(&gang.key).and_then(|spec| spec.object.clone());
         let of_pod = || {
             let pod = gang.pod_ref(gang.pods.keys().next()?)?;
             Some(ObjectRef {
@@ -90,6 +91,12 @@ impl Books {
             })
         };
         object.or_else(of_pod)
+    }
+
+    /// Whose job that is.
+    #[must_use]
+    pub fn key_of(&self, job: JobId) -> Option<&GangKey> {
+        self.jobs.get(&job)
     }
 
     /// Whether a job is more than one pod: one pod's own status says all there is to say.
@@ -125,7 +132,7 @@ impl Books {
         if !gang.pods.is_empty() || gang.said.as_deref() == Some(word) {
             return;
         }
-        let Some(about) = self.spec(key).ok().flatten().and_then(|spec| spec.object) else { return };
+        let Some(about) = self.said(key).and_then(|spec| spec.object.clone()) else { return };
         if let Some(gang) = self.gangs.get_mut(key) {
             gang.said = Some(word.into());
         }

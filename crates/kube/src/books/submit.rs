@@ -1,15 +1,16 @@
 //! A gang as a job of the engine: when it is handed in, what it asks for, and how it is told after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{
     FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, LevelName, Owner, Policy, Preempt,
-    PreemptMode, Program, QueueName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology, Turn,
+    PreemptMode, Program, QueueName, ResourceName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology,
+    Turn,
 };
 
 use super::again::{self, Before};
-use super::gang::{Gang, Seat, Submitted};
+use super::gang::{Gang, Pod, Seat, Submitted};
 use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
@@ -61,7 +62,7 @@ impl Books {
             Ok(spec) => spec,
             Err(why) => return self.wait(key, WaitsFor::CHANGE, why.into()),
         };
-        let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
+        let is_over = |pod: &Pod| pod.known.is_over() || pod.known.is_going;
         if !gang.pods.is_empty() && gang.pods.values().all(is_over) && !self.is_resumable(key) {
             return;
         }
@@ -239,8 +240,9 @@ impl Books {
         if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
             return Err(format!("{first} has the same rules between pods, and is placed before it"));
         }
-        let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
-        let sets = sets.map(|(pod, more)| needs::wanted(pod, more)).collect();
+        let asks = || std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
+        let sets = asks().map(|(pod, more)| needs::wanted(pod, more)).collect();
+        let ports: BTreeSet<ResourceName> = asks().flat_map(|(pod, more)| needs::ports(pod, more)).collect();
         let engine_gang = EngineGang {
             size,
             min: size,
@@ -256,6 +258,7 @@ impl Books {
             grid: Vec::new(),
             program: Program::default(),
         };
+        ports.iter().for_each(|port| self.nodes.want_port(port));
         let id = JobId(self.next_job);
         self.next_job += 1;
         let job = Job {
@@ -270,7 +273,7 @@ impl Books {
             policy: self.policy(spec, is_alone),
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        Ok((job, Submitted { id, seats, sets, line, is_held: false, is_cancelled: false, run: None }))
+        Ok((job, Submitted { id, seats, sets, ports, line, is_held: false, is_cancelled: false, run: None }))
     }
 
     /// What the group says, or a label of its pods; otherwise the highest of its pods.

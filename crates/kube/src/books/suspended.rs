@@ -66,7 +66,7 @@ impl Books {
     /// What the object of a gang says, of this very gang, and the owner of that object.
     fn owners(&self, key: &GangKey) -> Option<(&Told, &GangSpec, Option<&Above>)> {
         let told = self.told(key)?;
-        let spec = told.specs.as_ref().ok()?.iter().find(|spec| spec.key == *key)?;
+        let spec = told.of(key)?;
         Some((told, spec, told.above.as_ref().and_then(|above| self.above.get(above))))
     }
 

@@ -56,6 +56,47 @@ fn a_pod_of_others_counts_that_was_listed_before_its_node() {
     assert_eq!((node.foreign_use.cpu_milli, node.foreign.count()), (3_000, 1));
 }
 
+/// Jobs that take their ports at random leave nothing behind.
+#[test]
+fn nodes_have_host_ports_only_as_long_as_a_gang_asks_for_them() {
+    let wants = |name: &str| {
+        let ports = json!([{ "containerPort": 80, "hostPort": 80 }]);
+        let spec = json!({ "schedulerName": "phalanx", "containers": [{ "name": "c", "ports": ports }] });
+        pod(name, name, &spec)
+    };
+    let mut books = books();
+    books.observe(NOW, node());
+    books.begin(NOW);
+    let mut has_port = |event: Event| {
+        books.observe(NOW, event);
+        let facts = books.settle(NOW);
+        for fact in &facts {
+            if let Input::CancelRequested { job, .. } = fact {
+                books.job_ended(*job, None);
+            }
+        }
+        observed(&facts).map(|node| node.machine.named.keys().any(|name| name.as_str() == "port/tcp/80"))
+    };
+    assert_eq!(has_port(wants("x")), Some(true));
+    assert_eq!(has_port(wants("y")), None, "they have it already");
+    let gone = |name: &str| Event::PodGone {
+        namespace: name.to_owned(),
+        name: name.to_owned(),
+        uid: name.to_owned(),
+    };
+    has_port(gone("x"));
+    let relabelled = |zone: &str| {
+        let Event::Node(mut node) = node() else { panic!("no node") };
+        node.metadata.labels =
+            Some(BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), zone.to_owned())]));
+        Event::Node(node)
+    };
+    assert_eq!(has_port(relabelled("one")), Some(true), "the other one still asks for it");
+    has_port(gone("y"));
+    assert_eq!(has_port(relabelled("two")), Some(false));
+    assert_eq!(has_port(wants("z")), Some(true));
+}
+
 #[test]
 fn a_pod_that_waits_for_its_group_is_not_lost_with_its_namesake_elsewhere() {
     let spec = json!({

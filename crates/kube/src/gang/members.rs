@@ -36,15 +36,28 @@ pub fn spec_of_pods(members: &[&Pod]) -> Result<GangSpec, Refused> {
     spec.is_open = roles.is_open;
     let mut asks = Asks::default();
     for pod in &pods {
-        let object = ObjectRef::of_pod(pod);
-        let mut of_pod = Signs::of_pod(pod, &object).asks()?;
-        of_pod.priority_class = of_pod.priority_class.or_else(|| pod.spec.priority_class_name.clone());
-        of_pod.time_limit_s = of_pod.time_limit_s.or(pod.spec.active_deadline_seconds);
-        asks = asks.or(of_pod);
+        asks = asks.or(asks_of(pod)?);
     }
     spec.topology = asks.topology.clone();
     asks.apply(&mut spec);
     Ok(spec)
+}
+
+/// What a pod asks for as a whole.
+fn asks_of(pod: &Pod) -> Result<Asks, Refused> {
+    let object = ObjectRef::of_pod(pod);
+    let mut asks = Signs::of_pod(pod, &object).asks()?;
+    asks.priority_class = asks.priority_class.or_else(|| pod.spec.priority_class_name.clone());
+    asks.time_limit_s = asks.time_limit_s.or(pod.spec.active_deadline_seconds);
+    Ok(asks)
+}
+
+/// Whether a pod by itself says anything that [`GangSpec::alone`] takes from it.
+///
+/// # Errors
+/// When what it says cannot be read.
+pub fn says_alone(pod: &Pod) -> Result<bool, Refused> {
+    asks_of(pod).map(|asks| asks.queue.is_some() || asks.time_limit_s.is_some())
 }
 
 /// Where a pod stands among what its object says, and what holds for it there. Nothing holds for pods whose gang has no

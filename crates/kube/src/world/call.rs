@@ -25,7 +25,7 @@ use crate::books::{Call, Event, PodRef, Unbound};
 use crate::gang::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
-const BINDINGS: usize = 32;
+const BINDINGS: usize = 16;
 /// The same for everything else.
 const OTHERS: usize = 8;
 

@@ -14,6 +14,7 @@ use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::serve::Metrics;
+use super::traces::{GangSpans, TurnSpans};
 use crate::books::{Books, Call, Event, NAMED_MAX, WaitsFor};
 
 /// Messages taken before facts are told.
@@ -60,6 +61,8 @@ pub(super) struct Desk {
     /// Something happened since the queues were reported, and when that was.
     pub(super) is_new: bool,
     pub(super) reported: Instant,
+    /// Nothing where no collector is named.
+    pub(super) spans: Option<GangSpans>,
 }
 
 const WATCHES_ENDED: &str = "all watches have ended";
@@ -77,7 +80,9 @@ impl Desk {
             let is_listed = self.unlisted.is_empty();
             self.is_ready.store(is_listed, Ordering::Release);
             if let Some(epoch) = self.epoch.filter(|_| is_listed) {
-                return Ok((epoch, self.books.begin(unix_now())));
+                let facts = self.books.begin(unix_now());
+                self.trace(|spans, books| spans.told(books, &facts));
+                return Ok((epoch, facts));
             }
         }
     }
@@ -105,7 +110,9 @@ impl Desk {
                     Err(why) => return why,
                 }
             }
-            facts.extend(self.books.settle(unix_now()));
+            let news = self.books.settle(unix_now());
+            self.trace(|spans, books| spans.told(books, &news));
+            facts.extend(news);
             let (nodes, gangs) = self.books.counts();
             self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
@@ -119,8 +126,18 @@ impl Desk {
 
     fn send_calls(&mut self) {
         for call in self.books.calls() {
+            if let (Some(spans), Call::Bind { member, .. }) = (&mut self.spans, &call) {
+                spans.asked(*member);
+            }
             // Whoever makes the calls lives as long as the process.
             let _ = self.calls.send(call);
+        }
+    }
+
+    /// Where somebody collects traces.
+    fn trace(&mut self, what: impl FnOnce(&mut GangSpans, &Books)) {
+        if let Some(spans) = &mut self.spans {
+            what(spans, &self.books);
         }
     }
 
@@ -160,11 +177,15 @@ impl Desk {
         match message {
             Message::Event(event) => {
                 self.has_queues |= matches!(event, Event::Queue(_));
+                if let Event::Bound { member, result } = &event {
+                    self.trace(|spans, _| spans.answered(*member, result));
+                }
                 self.books.observe(unix_now(), event);
             }
             Message::Listed(list) => self.unlisted.retain(|known| *known != list),
             Message::Orders(orders) => {
                 for (_, order, cause) in &orders {
+                    self.trace(|spans, _| spans.ordered(order, cause.as_ref()));
                     self.books.carry_out(order, cause.as_ref());
                 }
                 return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
@@ -176,11 +197,19 @@ impl Desk {
                     match one {
                         News::Refused(job, waits_for, why) => {
                             self.metrics.refusals.inc();
+                            self.trace(|spans, _| spans.ended(job, Some(&why)));
                             self.books.job_ended(job, Some((&why, waits_for)));
                         }
-                        News::Ended(job) => self.books.job_ended(job, None),
-                        News::Waits(gang) => self.books.gang_waits(gang),
+                        News::Ended(job) => {
+                            self.trace(|spans, _| spans.ended(job, None));
+                            self.books.job_ended(job, None);
+                        }
+                        News::Waits(gang) => {
+                            self.trace(|spans, _| spans.waits(gang.job));
+                            self.books.gang_waits(gang);
+                        }
                         News::Explained(job, waits_for, why) => {
+                            self.trace(|spans, _| spans.explained(job, waits_for, &why));
                             self.books.explain_job(job, waits_for, &why);
                         }
                         News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
@@ -201,6 +230,8 @@ impl Desk {
 /// The engine's side: everything goes to the desk.
 pub(super) struct KubeWorld {
     pub(super) desk: Sender<Message>,
+    /// Nothing where no collector is named.
+    pub(super) spans: Option<TurnSpans>,
 }
 
 impl World for KubeWorld {
@@ -228,6 +259,12 @@ impl World for KubeWorld {
 
     fn warn(&mut self, message: &str) {
         super::run::say(message);
+    }
+
+    fn stepped(&mut self, took: Duration, facts: usize, orders: usize) {
+        if let Some(spans) = &self.spans {
+            spans.stepped(took, facts, orders);
+        }
     }
 }
 

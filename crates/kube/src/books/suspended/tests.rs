@@ -263,11 +263,9 @@ impl Play {
 
 fn books() -> Books {
     Books::new(Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
         ready_ms: 60_000,
         vacant_ms: 20_000,
-        nodes: crate::gang::NodesUsed::All,
+        ..Options::of_queue(QueueName::new("default").unwrap())
     })
 }
 
