@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use phalanx_controlplane::{Fleet, Options};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
+use crate::support::{self, Cluster, JOBS, PODS, Seat, assert_disjoint, pod};
 
 const MPI_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/mpijobs";
 const PYTORCH_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs";
@@ -130,7 +130,7 @@ fn jobs_of_the_training_operator_start_whole_on_one_rack_make_way_by_suspension_
     assert_eq!(job["spec"]["runPolicy"]["suspend"], true, "{job:#}");
 
     // It makes way in its turn, and goes before the other when there is room.
-    let mut top = job("top", 2, 8, &json!({}));
+    let mut top = support::job("top", 2, 8, &json!({}));
     top["spec"]["template"]["spec"]["priorityClassName"] = json!("top");
     cluster.create(JOBS, &top);
     cluster.until_runs("top", 2);

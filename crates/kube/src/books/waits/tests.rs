@@ -188,44 +188,45 @@ fn only_pods_that_nodes_would_help_look_unschedulable() {
     assert_eq!(reasons(&calls), expected.into_iter().collect());
 }
 
+/// One GPU, near another one of its sort, which asks for the same: they stand in a line.
+fn in_line(name: &str) -> Value {
+    let near = json!({ "matchLabels": { "app": "near" } });
+    let term = json!({ "topologyKey": "topology.kubernetes.io/zone", "labelSelector": near });
+    json!({
+        "metadata": { "namespace": "x", "name": name, "uid": name,
+            "labels": { "app": "near", "phalanx.dev/queue": "team" } },
+        "spec": { "schedulerName": "phalanx",
+            "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } },
+            "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+    })
+}
+
 /// Nodes were bought for pods behind one that waits for the share of its queue.
 #[test]
-fn pods_in_line_look_unschedulable_while_nodes_would_help_the_first() {
-    let limited = |gpus: u32| queue("team", &json!({ "limit": { "gpus": gpus } }));
-    let mut play = Play::of(1, &[limited(4)]);
-    play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
-    play.pod("runs", 4, &in_queue("team", "runs", 1));
-    play.turn();
-    let term = json!({ "topologyKey": "topology.kubernetes.io/zone", "labelSelector": { "matchLabels": { "app": "near" } } });
-    for at in 1..=3 {
-        let name = format!("near-{at}");
-        play.see(json!({
-            "metadata": { "namespace": "x", "name": name, "uid": name,
-                "labels": { "app": "near", "phalanx.dev/queue": "team" } },
-            "spec": { "schedulerName": "phalanx",
-                "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } },
-                "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
-        }));
+fn pods_in_line_look_unschedulable_only_while_nodes_would_help_the_first() {
+    let limited = ["QueueLimit", "InLine", "InLine"];
+    // Where the queue may use more, it is the only node that is full.
+    for (gpus, expected) in [(4, limited), (8, ["Unschedulable"; 3])] {
+        let mut play = Play::of(1, &[queue("team", &json!({ "limit": { "gpus": gpus } }))]);
+        play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
+        play.pod("runs", 4, &in_queue("team", "runs", 1));
+        play.turn();
+        ["near-1", "near-2", "near-3"].iter().for_each(|name| play.see(in_line(name)));
+        let mut told = reasons(&play.turn());
+        let are = |told: &BTreeMap<String, &'static str>| {
+            told.iter().filter(|(pod, _)| pod.starts_with("near")).map(|(_, why)| *why).collect::<Vec<_>>()
+        };
+        assert_eq!(are(&told), expected, "{gpus}");
+        // What the first waits for changes, and changes again.
+        let first = play.engine.in_order()[0].job;
+        for (waits_for, expected) in
+            [(WaitsFor::Other("QueueLimit"), limited), (WaitsFor::Nodes, ["Unschedulable"; 3])]
+        {
+            play.books.explain_job(first, waits_for, "for a test");
+            told.extend(reasons(&play.books.calls()));
+            assert_eq!(are(&told), expected, "{gpus}");
+        }
     }
-    let mut told = reasons(&play.turn());
-    let are = |told: &BTreeMap<String, &'static str>| {
-        let are: Vec<_> =
-            told.iter().filter(|(pod, _)| pod.starts_with("near")).map(|(_, why)| *why).collect();
-        are
-    };
-    assert_eq!(are(&told), ["QueueLimit", "InLine", "InLine"]);
-    // Now it is the only node that is full.
-    play.queue(limited(8));
-    let calls = play.turn();
-    eprintln!("DEBUG {calls:?}");
-    for gang in play.engine.in_order() {
-        eprintln!("DEBUG {gang:?} {:?}", play.engine.gang(gang));
-    }
-    told.extend(reasons(&calls));
-    assert_eq!(are(&told), ["Unschedulable"; 3]);
-    play.queue(limited(4));
-    told.extend(reasons(&play.turn()));
-    assert_eq!(are(&told), ["QueueLimit", "InLine", "InLine"]);
 }
 
 /// Karpenter looks at single pods: of a gang it sees all of them or none, whichever of them would fit as things are.
