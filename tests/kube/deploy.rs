@@ -78,7 +78,7 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
     for folder in ["base", "device-plugin"] {
         create(api, folder, &["Namespace", "ServiceAccount"]);
     }
-    for (text, object) in ["base", "device-plugin", "admission"].into_iter().flat_map(objects) {
+    for (text, object) in ["base", "device-plugin", "admission", "exclusive"].into_iter().flat_map(objects) {
         let kind = object["kind"].as_str().unwrap().to_owned();
         if !matches!(&*kind, "Namespace" | "ServiceAccount") {
             try_out(api, &object, &text).unwrap();
@@ -132,6 +132,7 @@ fn try_pod(api: &Api, object: &Value) {
 fn rendered_chart() -> Vec<(String, Value)> {
     let helm = Command::new("helm")
         .args(["template", "phalanx", "--namespace", NAMESPACE, "--set", "admissionPolicy.enabled=true"])
+        .args(["--set", "exclusiveNodes.enabled=true"])
         .arg(deploy("chart/phalanx"))
         .output();
     let Ok(helm) = helm else { return Vec::new() };

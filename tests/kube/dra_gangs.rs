@@ -10,7 +10,7 @@ use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
 const DRIVER: &str = "gpu.example.com";
 
 /// Nodes without a device plugin; a driver publishes 8 GPUs on each, of one product per node.
@@ -110,7 +110,7 @@ pub(crate) fn job_of(name: &str, pods: u32, template: &str) -> Value {
     job
 }
 
-fn pod_of(name: &str, claim: &str) -> Value {
+pub(crate) fn pod_of(name: &str, claim: &str) -> Value {
     let mut pod = pod(name, 0);
     pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
     pod["spec"]["resourceClaims"] = json!([{"name": "gpus", "resourceClaimName": claim}]);

@@ -2,24 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::support::kinds::define;
 use crate::support::{Cluster, PODS, pod};
-
-/// Has a kind of Volcano served as its releases do: the status is a part of its own.
-fn define(cluster: &Cluster, group: &str, version: &str, kind: &str, plural: &str) {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
-            "versions": [{ "name": version, "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": schema } }],
-        },
-    });
-    cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
-    cluster.until(plural, |cluster| cluster.api().get(&format!("/apis/{group}/{version}/{plural}")).ok());
-}
 
 /// A Volcano Job whose pods are for us, and the group that Volcano's controller makes of it; the paths of both.
 pub(crate) fn create_job(

@@ -142,6 +142,10 @@ pub struct Role {
     pub name: RoleName,
     pub size: u32,
     pub needs: Needs,
+    /// Its own members that must share a lower domain, as [`Topology::segments`] are those of the gang itself. Each size
+    /// divides that of the role: one as large as the role keeps all of it together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
     /// Where it is nothing of its own, what the gang runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
@@ -193,6 +197,12 @@ impl Gang {
     #[must_use]
     pub fn needs_of(&self, role: Option<usize>) -> &Needs {
         role.and_then(|role| self.roles.get(role)).map_or(&self.needs, |role| &role.needs)
+    }
+
+    /// The parts in which the members of a role come, see [`Self::role_of`].
+    #[must_use]
+    pub fn segments_of(&self, role: Option<usize>) -> &[Segment] {
+        role.and_then(|role| self.roles.get(role)).map_or(&self.topology.segments, |role| &role.segments)
     }
 
     /// What the members of the gang itself need, then role by role.

@@ -170,6 +170,7 @@ fn role(word: Word<'_>, words: &Words<'_>) -> Result<Role, ScenarioError> {
         name: words.name(name)?,
         size: words.number(size)?,
         needs: needs(&mut options, words)?,
+        segments: Vec::new(),
         program: None,
     };
     options.end(words)?;

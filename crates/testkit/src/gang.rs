@@ -126,11 +126,12 @@ impl GangBuilder {
         self
     }
 
-    /// Members beside the others, with what the members of another gang need.
+    /// Members beside the others, with what the members of another gang need, and in its segments.
     #[must_use]
     pub fn role(mut self, name: &str, like: Self) -> Self {
-        let Gang { size, needs, .. } = like.0;
-        self.0.roles.push(Role { name: RoleName::new(name).unwrap(), size, needs, program: None });
+        let Gang { size, needs, topology, .. } = like.0;
+        let name = RoleName::new(name).unwrap();
+        self.0.roles.push(Role { name, size, needs, segments: topology.segments, program: None });
         self
     }
 

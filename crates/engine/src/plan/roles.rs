@@ -153,7 +153,7 @@ fn others(gang: &Gang) -> Vec<Other> {
             needs: Needs { is_exclusive: gang.needs.is_exclusive, ..role.needs.clone() },
             roles: Vec::new(),
             members_per_node: None,
-            topology: Topology::default(),
+            topology: Topology { segments: role.segments.clone(), ..Topology::default() },
             traffic: Some(silent),
             grid: Vec::new(),
             program: Program::default(),
@@ -383,7 +383,7 @@ impl<'a> Board<'a> {
             return Some(Place { found, picks, order });
         }
         let place = Place { found, picks: own.into_iter().chain(roles).collect(), order };
-        self.is_spread(&place.picks).then_some(place)
+        self.is_spread(&place.picks, &[]).then_some(place)
     }
 
     /// A place that was solved, as it is.
@@ -396,14 +396,17 @@ impl<'a> Board<'a> {
     }
 
     /// Whether no domain has more members than may be together: that of all roles no search keeps.
-    fn is_spread(&self, picks: &[Pick]) -> bool {
+    fn is_spread(&self, picks: &[Pick], more: &[Pick]) -> bool {
         self.gang.topology.spread.iter().all(|rule| {
             let domain = |pick: &Pick| match self.tree.level_at(&rule.level) {
                 Some(LevelAt::Above(level)) => self.tree.domain_of(pick.node as usize, level),
                 _ => pick.node as usize,
             };
             let mut members: BTreeMap<usize, u32> = BTreeMap::new();
-            picks.iter().for_each(|pick| *members.entry(domain(pick)).or_default() += pick.members);
+            picks
+                .iter()
+                .chain(more)
+                .for_each(|pick| *members.entry(domain(pick)).or_default() += pick.members);
             members.values().all(|members| *members <= rule.max)
         })
     }

@@ -12,6 +12,7 @@ use super::crowd::Face;
 use super::gang::{Gang, Pod};
 use super::objects::Told;
 use super::pods::{self, Known, Note, State};
+use super::wishes::Wish;
 use crate::api;
 use crate::dra::ExtendedAsk;
 use crate::gang::{self as recognise, GangKey, Membership, Source};
@@ -155,7 +156,8 @@ impl Books {
         };
         let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
         let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
+        let unsupported = unsupported.into_iter().chain(judge::fractions(pod)).next();
+        let unsupported = unsupported.map(|field| format!("not supported: {field}"));
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
@@ -176,6 +178,7 @@ impl Books {
             },
             class: recognise::names::PRIORITY_LABELS.iter().find_map(|key| pod.label(key)).map(Into::into),
             barred: bad.or(gated).or(unsupported).map(Into::into),
+            wish: Wish::of(pod),
         }
     }
 

@@ -15,7 +15,7 @@ use super::strays::Stray;
 use super::volumes::Preparation;
 use super::waits::Waiting;
 use crate::api;
-use crate::gang::{GangKey, GangSpec, RoleSpec};
+use crate::gang::{Coming, GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
 
 /// Pods that start together, whether the engine knows of them already or not.
@@ -78,8 +78,8 @@ pub(crate) struct Seat {
     /// Where its gang is divided, in which order its ranks may come to their domains.
     pub(crate) turn: usize,
     pub(crate) pod: Option<Arc<str>>,
-    /// Its pod comes when the others run; its place is held with theirs.
-    pub(crate) is_late: bool,
+    /// Where its pod comes after others, its place is held with theirs.
+    pub(crate) coming: Coming,
 }
 
 /// One start of a gang.
@@ -183,17 +183,15 @@ impl Gang {
             return Err(why);
         }
         let Some(spec) = spec else {
-            return self.seats_of(None, there().collect(), 0, u32::MAX, false, false).map(|(seats, _)| seats);
+            return self.seats_of(None, there().collect(), 0, u32::MAX).map(|(seats, _)| seats);
         };
         let mut roles: Vec<Vec<Seat>> = Vec::with_capacity(spec.roles.len());
         let mut through = 0;
         for role in &spec.roles {
             let is_of = |pod: &&Pod| spec.roles.len() == 1 || pod.role.as_deref() == Some(&*role.name);
             let pods = there().filter(|(_, pod)| is_of(pod)).collect();
-            let is_late = spec.late.contains(&role.name);
             let most = if spec.is_open { u32::MAX } else { role.size };
-            let (seats, ended) =
-                self.seats_of(Some(role), pods, role.min, most, is_late, spec.is_suspended)?;
+            let (seats, ended) = self.seats_of(Some((spec, role)), pods, role.min, most)?;
             roles.push(seats);
             through += ended;
         }
@@ -214,13 +212,18 @@ impl Gang {
     /// The ranks of one role: as many as there are pods, and at least `min`; and how many have ended well.
     fn seats_of(
         &self,
-        role: Option<&RoleSpec>,
+        of: Option<(&GangSpec, &RoleSpec)>,
         pods: Vec<(&Arc<str>, &Pod)>,
         min: u32,
         most: u32,
-        is_late: bool,
-        is_suspended: bool,
     ) -> Result<(Vec<Seat>, usize), Arc<str>> {
+        let role = of.map(|(_, role)| role);
+        let coming = |index: Option<u32>| {
+            of.map_or(Coming::AtOnce, |(spec, role)| spec.coming(Some(&role.name), index))
+        };
+        let is_suspended = of.is_some_and(|(spec, _)| spec.is_suspended);
+        let leads = role.is_some_and(|role| role.leads);
+        let is_late = leads || coming(None) != Coming::AtOnce;
         let (ended, mut pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|(_, pod)| pod.known.is_done());
         let number = |(_, pod): &(&Arc<str>, &Pod)| pod.index;
         let live: BTreeSet<u32> = pods.iter().filter_map(number).collect();
@@ -244,14 +247,28 @@ impl Gang {
                 .map_or(String::new(), |role| format!(" of {}", role.name));
             return Err(format!("{there} of {wanted} pods{of} are there").into());
         }
-        let from_template = match template {
-            Some(template) => Some(super::needs::of_template(template)?),
-            None => None,
+        // Those that follow are made like the one that they follow, of which admission may have made more than the template.
+        let first = pods.iter().find(|(_, pod)| leads && coming(pod.index) == Coming::AtOnce);
+        let from_template = match (template, first) {
+            (Some(_), Some((_, pod))) => Some(Arc::clone(&pod.known.requirements)),
+            (Some(template), None) => Some(super::needs::of_template(template)?),
+            (None, _) => None,
         };
         let name = role.map(|role| Arc::clone(&role.name)).filter(|name| !name.is_empty());
         let count = there.max(wanted).min(most) as usize;
         let numbers: Vec<u32> =
             (0..).filter(|number| !numbers_through.contains(number)).take(count).collect();
+        if leads && !is_suspended {
+            let first = |number: Option<u32>| number.is_some() && coming(number) == Coming::AtOnce;
+            let wanted = numbers.iter().filter(|number| first(Some(**number))).count();
+            let there = pods.iter().filter(|(_, pod)| first(pod.index)).count();
+            if there < wanted {
+                let of = role.map_or("", |role| &role.name);
+                return Err(
+                    format!("{there} of the {wanted} first pods of each job of {of} are there").into()
+                );
+            }
+        }
         let mut seats: Vec<Option<Seat>> = vec![None; count];
         let mut unnumbered = Vec::new();
         for (pod_name, pod) in pods {
@@ -262,7 +279,7 @@ impl Gang {
                 more: More::default(),
                 turn: 0,
                 pod: Some(Arc::clone(pod_name)),
-                is_late,
+                coming: coming(index),
             };
             let own = pod.index.and_then(|index| numbers.binary_search(&index).ok());
             let own = own.and_then(|at| seats.get_mut(at)).filter(|seat| seat.is_none());
@@ -275,8 +292,8 @@ impl Gang {
         for (index, free) in numbers.into_iter().zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
             let absent = || {
                 let requirements = Arc::clone(from_template.as_ref()?);
-                let (role, more) = (name.clone(), More::default());
-                Some(Seat { role, index: Some(index), requirements, more, turn: 0, pod: None, is_late })
+                let (role, more, coming) = (name.clone(), More::default(), coming(Some(index)));
+                Some(Seat { role, index: Some(index), requirements, more, turn: 0, pod: None, coming })
             };
             *free = rest.next().or_else(absent);
         }
@@ -285,9 +302,19 @@ impl Gang {
 }
 
 impl Seat {
+    /// Whether its pod comes after others, for which its place is kept.
+    pub(crate) fn is_late(&self) -> bool {
+        self.coming != Coming::AtOnce
+    }
+
+    /// Whether the gang is whole only when its pod runs.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.coming != Coming::Late
+    }
+
     /// Whether its place is kept for a pod that comes later than the others.
     pub(crate) fn is_kept(&self, member: Member) -> bool {
-        self.is_late && matches!(member, Member::Bound | Member::Running)
+        self.is_late() && matches!(member, Member::Bound | Member::Running)
     }
 
     /// Whether a pod may be bound to its place now.
@@ -326,6 +353,6 @@ impl Submitted {
     /// The same without these ranks.
     pub(crate) fn is_complete_but(&self, ranks: &BTreeSet<usize>) -> bool {
         let mut seats = self.seats.iter().enumerate();
-        seats.all(|(rank, seat)| seat.pod.is_some() || seat.is_late || ranks.contains(&rank))
+        seats.all(|(rank, seat)| seat.pod.is_some() || seat.is_late() || ranks.contains(&rank))
     }
 }

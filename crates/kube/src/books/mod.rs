@@ -11,6 +11,7 @@
 //! | `arrivals` | pods that come and go: whose each is, and what is known of it |
 //! | `beside` | what pods ask beside what nodes are |
 //! | `around` | rules between pods |
+//! | `rules` | rules of topology, as the engine has them |
 //! | `divide` | gangs whose own pods have to be in different domains |
 //! | `volumes` | claims and their volumes |
 //! | `crowd` | pods that hold nodes |
@@ -32,6 +33,7 @@
 //! | `suspended` | owners that make no pods for now |
 //! | `volcano` | the status of Volcano's groups |
 //! | `provision` | what autoscalers are asked for |
+//! | `wishes` | what gangs would rather have, and nobody weighs |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
@@ -62,6 +64,7 @@ mod orders;
 mod pods;
 mod priorities;
 mod provision;
+mod rules;
 mod sets;
 mod sharing;
 mod spare;
@@ -72,6 +75,7 @@ mod through;
 mod volcano;
 mod volumes;
 mod waits;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,6 +98,7 @@ use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use priorities::Priorities;
 use sharing::Sharing;
+use wishes::Wishes;
 
 pub use claims::DeviceEvent;
 pub(crate) use claims::{consumer, hex};
@@ -159,6 +164,7 @@ pub struct Books {
     pods: BTreeMap<Box<str>, Whose>,
     shared: BTreeSet<Arc<Requirements>>,
     extended: BTreeSet<Arc<ExtendedAsk>>,
+    wishes: Wishes,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     changed: BTreeSet<GangKey>,
@@ -193,6 +199,7 @@ impl Books {
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
             extended: BTreeSet::new(),
+            wishes: Wishes::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
             changed: BTreeSet::new(),

@@ -134,7 +134,8 @@ impl Books {
         self.above.get(&name_of(object, &object.types.as_ref()?.kind))
     }
 
-    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same.
+    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same: with the
+    /// stage that goes on, the others come when those before them have ended.
     pub(super) fn look_again(&mut self, key: &GangKey) {
         let of_it: Vec<GangKey> = self.gangs_of(key).map(|gang| gang.key.clone()).collect();
         self.changed.extend(of_it);

@@ -226,7 +226,7 @@ impl Books {
             let is_kept = seat.is_kept(*member);
             let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else {
                 // Its place is kept: the others need not wait for it.
-                if seat.is_late && *member == Member::Placed && seat.pod.is_none() {
+                if seat.is_late() && *member == Member::Placed && seat.pod.is_none() {
                     *member = Member::Bound;
                     self.facts.push(Input::MemberReady { member: id });
                 }
@@ -235,8 +235,10 @@ impl Books {
             let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
             let ready = prepared.remove(&id.rank);
             // The others may run for long; its own binding is all that is waited for.
-            if is_kept {
-                *member = Member::Vacant { until: Timestamp(u64::MAX) };
+            match is_kept {
+                true if seat.is_awaited() => *member = Member::Binding,
+                true => *member = Member::Vacant { until: Timestamp(u64::MAX) },
+                false => {}
             }
             let note = Note {
                 rank: id.rank,
@@ -274,10 +276,11 @@ impl Books {
             let pod = seat.pod.as_ref().and_then(|name| pods.get(name));
             let runs = pod.is_some_and(|pod| pod.known.state == State::Running);
             let id = MemberId { gang: id, attempt: run.attempt, rank };
-            if *member == Member::Bound && (is_alone || runs || seat.is_late) {
+            if *member == Member::Bound && (is_alone || runs || !seat.is_awaited()) {
                 *member = Member::Running;
                 self.facts.push(Input::MemberReleased { member: id });
-            } else if *member == Member::Spared || (seat.is_late && matches!(member, Member::Vacant { .. })) {
+            } else if *member == Member::Spared || (seat.is_late() && matches!(member, Member::Vacant { .. }))
+            {
                 self.facts.push(Input::MemberReleased { member: id });
             }
         }
@@ -378,7 +381,7 @@ impl Books {
             seat.pod = Some(Arc::clone(name));
             // Its place was kept and counted as ready, so that the others could start.
             if let Some(member) = submitted.run.as_mut().and_then(|run| run.members.get_mut(free))
-                && seat.is_late
+                && seat.is_late()
                 && matches!(member, Member::Bound | Member::Running)
             {
                 *member = Member::Placed;

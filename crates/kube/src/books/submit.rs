@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use phalanx_model::ids::NAME_BYTES_MAX;
 use phalanx_model::{
-    FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, LevelName, Owner, Policy, Preempt,
+    FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, Owner, Policy, Preempt,
     PreemptMode, Program, QueueName, ResourceName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology,
     Turn,
 };
@@ -15,12 +16,15 @@ use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
 use super::waits::Waiting;
-use super::{Books, WaitsFor, needs};
-use crate::gang::{GangKey, GangSpec, LevelRef, Source};
+use super::{Books, WaitsFor, hex, needs};
+use crate::gang::{GangKey, GangSpec, LevelRef, RoleSpec, Source};
 use crate::judge::Requirements;
 
 /// Different requests among the members of one gang: what an engine takes as roles.
 const REQUESTS_MAX: usize = 16;
+
+/// What tells names apart that were cut.
+const DIGEST_BYTES: usize = 4;
 
 /// By its user, or by us and not to be seen yet what for.
 const OWNER_SUSPENDED: &str = "its owner is suspended";
@@ -196,11 +200,13 @@ impl Books {
         }
         let is_restored = submitted.run.is_some();
         let is_unbound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_none());
-        let is_late = |seat: &Seat| seat.is_late && seat.pod.as_ref().is_some_and(is_unbound);
+        let is_late = |seat: &Seat| seat.is_late() && seat.pod.as_ref().is_some_and(is_unbound);
         let has_late = submitted.run.is_some() && submitted.seats.iter().any(is_late);
         gang.job = Some(submitted);
         if is_restored {
             self.provision(key, None);
+        } else {
+            self.tell_wishes(key);
         }
         self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.
@@ -235,7 +241,9 @@ impl Books {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
         }
         let name = name_of(key)?;
-        let mut groups = groups(&seats).into_iter();
+        let bound = |seat: &Seat| spec.and_then(|spec| spec.role_bound(seat.role.as_deref()));
+        let roles: Vec<Option<&RoleSpec>> = first_of_groups(&seats, spec).map(bound).collect();
+        let mut groups = groups(&seats, spec).into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
         if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
             return Err(format!("{first} has the same rules between pods, and is placed before it"));
@@ -243,15 +251,29 @@ impl Books {
         let asks = || std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
         let sets = asks().map(|(pod, more)| needs::wanted(pod, more)).collect();
         let ports: BTreeSet<ResourceName> = asks().flat_map(|(pod, more)| needs::ports(pod, more)).collect();
+        let mut segments = Vec::with_capacity(roles.len());
+        let sizes = std::iter::once(size).chain(groups.as_slice().iter().map(|(_, size)| *size));
+        for (size, role) in sizes.zip(&roles) {
+            segments.push(match role.map(|role| self.segments_of(role, &seats, size)) {
+                // What runs is counted, whatever became of its pods.
+                Some(Err(_)) if is_again => Some(Vec::new()),
+                segments => segments.transpose()?,
+            });
+        }
+        let mut segments = segments.into_iter();
+        if let Some(Some(of_main)) = segments.next() {
+            topology.segments = of_main;
+        }
+        let mut others = Vec::with_capacity(roles.len());
+        for ((at, (ask, size)), segments) in (1..).zip(groups).zip(segments) {
+            others.push(self.role(at, &ask, size, segments.unwrap_or_default())?);
+        }
         let engine_gang = EngineGang {
             size,
             min: size,
             max: size,
             needs: needs::needs(&main.0, &main.1, &mut self.nodes),
-            roles: groups
-                .zip(1..)
-                .map(|((ask, size), at)| self.role(at, &ask, size))
-                .collect::<Result<_, _>>()?,
+            roles: others,
             members_per_node: None,
             topology,
             traffic: None,
@@ -303,10 +325,8 @@ impl Books {
         let is_alone = seats.len() == 1;
         let mut line = None;
         // What was started is not judged again, and keeps its ranks.
-        for seat in seats.iter_mut().filter(|_| !is_again) {
-            (seat.more, line) = self.more(key, spec, seat)?;
-        }
         if !is_again {
+            line = self.ask_more(key, spec, &mut seats)?;
             self.divide(key, spec, &mut seats, topology)?;
             for seat in seats.iter_mut().filter(|seat| seat.more.domain.is_some()) {
                 (seat.more, _) = self.more(key, spec, seat)?;
@@ -315,13 +335,19 @@ impl Books {
         if self.add_claims(key, spec, &mut seats)? {
             topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
         }
-        let seats = if is_again { seats } else { by_request(seats)? };
+        let seats = if is_again { seats } else { by_request(seats, spec)? };
         Ok((seats, line.filter(|_| is_alone)))
     }
 
-    fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {
+    fn role(
+        &mut self,
+        at: u32,
+        (pod, more): &Ask,
+        size: u32,
+        segments: Vec<Segment>,
+    ) -> Result<Role, String> {
         let name = RoleName::new(format!("role-{at}")).map_err(|bad| bad.to_string())?;
-        Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), program: None })
+        Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), segments, program: None })
     }
 
     /// Whether its queue or its class of priority is not there: whatever nodes come, it does not start.
@@ -334,36 +360,6 @@ impl Books {
     fn queue(&self, key: &GangKey, spec: Option<&GangSpec>) -> Result<QueueName, String> {
         let asked = spec.and_then(|spec| spec.queue.as_deref());
         self.sharing.queue_of(asked, &key.namespace, &self.options.queue)
-    }
-
-    /// The levels that its rules mean.
-    fn topology(&self, spec: &GangSpec) -> Result<Topology, String> {
-        let level = |asked: &LevelRef| -> Result<LevelName, String> { self.nodes.level(asked) };
-        let rule = match spec.roles.as_slice() {
-            [only] if spec.topology.is_empty() => &only.topology,
-            roles => {
-                if let Some(role) = roles.iter().find(|role| !role.topology.is_empty() && roles.len() > 1) {
-                    return Err(format!("not supported: rules of topology for {} alone", role.name));
-                }
-                &spec.topology
-            }
-        };
-        if rule.segments.iter().any(|segment| segment.is_exclusive) {
-            return Err("not supported: segments with a domain for themselves alone".to_owned());
-        }
-        if let Some(exclusive) = rule.exclusive.as_ref() {
-            return Err(format!("not supported: a {exclusive} for itself alone"));
-        }
-        let mut segments = Vec::new();
-        for segment in rule.segments.iter().filter(|segment| segment.is_required) {
-            segments.push(Segment { size: segment.size, level: level(&segment.level)? });
-        }
-        Ok(Topology {
-            required: rule.required.as_ref().map(level).transpose()?,
-            preferred: rule.preferred.as_ref().map(level).transpose()?,
-            segments,
-            ..Topology::default()
-        })
     }
 
     fn policy(&self, spec: Option<&GangSpec>, is_alone: bool) -> Policy {
@@ -396,12 +392,18 @@ impl Books {
 /// What ranks are one request by.
 type Ask = (Arc<Requirements>, More);
 
-/// Ranks that need the same stand together, in the order in which the first of them stood.
-pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
-    let mut order: BTreeMap<(&Requirements, &More), usize> = BTreeMap::new();
+/// The role of a rank, where that is a request of its own.
+fn role_of<'a>(seat: &Seat, spec: Option<&'a GangSpec>) -> Option<&'a str> {
+    Some(&*spec?.role_bound(seat.role.as_deref())?.name)
+}
+
+/// Ranks that need the same stand together, in the order in which the first of them stood. Those of a role with rules of its own
+/// are not taken together with others.
+pub(super) fn by_request(seats: Vec<Seat>, spec: Option<&GangSpec>) -> Result<Vec<Seat>, String> {
+    let mut order: BTreeMap<(&Requirements, &More, Option<&str>), usize> = BTreeMap::new();
     for seat in &seats {
         let next = order.len();
-        order.entry((&seat.requirements, &seat.more)).or_insert(next);
+        order.entry((&seat.requirements, &seat.more, role_of(seat, spec))).or_insert(next);
     }
     if order.len() > REQUESTS_MAX {
         return Err(format!(
@@ -409,25 +411,46 @@ pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
             order.len()
         ));
     }
-    let places: Vec<Option<usize>> =
-        seats.iter().map(|seat| order.get(&(&*seat.requirements, &seat.more)).copied()).collect();
+    let place = |seat: &Seat| order.get(&(&*seat.requirements, &seat.more, role_of(seat, spec))).copied();
+    let places: Vec<Option<usize>> = seats.iter().map(place).collect();
     let mut placed: Vec<(Option<usize>, Seat)> = places.into_iter().zip(seats).collect();
     placed.sort_by_key(|(place, _)| *place);
     Ok(placed.into_iter().map(|(_, seat)| seat).collect())
 }
 
-fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
-    let mut groups: Vec<(Ask, u32)> = Vec::new();
-    for seat in seats {
-        match groups.last_mut() {
-            Some(((pod, more), count)) if *pod == seat.requirements && *more == seat.more => *count += 1,
-            _ => groups.push(((Arc::clone(&seat.requirements), seat.more.clone()), 1)),
-        }
-    }
-    groups
+fn is_one_request(a: &Seat, b: &Seat, spec: Option<&GangSpec>) -> bool {
+    a.requirements == b.requirements && a.more == b.more && role_of(a, spec) == role_of(b, spec)
 }
 
+/// The requests in the order of ranks, with how many ranks each has.
+fn groups(seats: &[Seat], spec: Option<&GangSpec>) -> Vec<(Ask, u32)> {
+    let groups = seats.chunk_by(|a, b| is_one_request(a, b, spec));
+    let group = |seats: &[Seat]| {
+        let first = seats.first()?;
+        let size = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        Some(((Arc::clone(&first.requirements), first.more.clone()), size))
+    };
+    groups.filter_map(group).collect()
+}
+
+/// The first rank of each.
+fn first_of_groups<'a>(
+    seats: &'a [Seat],
+    spec: Option<&'a GangSpec>,
+) -> impl Iterator<Item = &'a Seat> + use<'a> {
+    seats.chunk_by(move |a, b| is_one_request(a, b, spec)).filter_map(<[Seat]>::first)
+}
+
+/// As the engine takes names: those of gangs that were joined and of stages have other characters, and with its namespace a
+/// name may be longer.
 fn name_of(key: &GangKey) -> Result<JobName, String> {
     let part = key.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
-    JobName::new(format!("{}/{}{part}", key.namespace, key.name)).map_err(|bad| format!("{key}: {bad}"))
+    let named = format!("{}/{}{part}", key.namespace, key.name);
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    let mut name: String = named.chars().map(|c| if is_taken(c) { c } else { '-' }).collect();
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate(NAME_BYTES_MAX - 1 - 2 * DIGEST_BYTES);
+        name = format!("{name}-{}", hex(named.as_bytes(), DIGEST_BYTES));
+    }
+    JobName::new(name).map_err(|bad| format!("{key}: {bad}"))
 }

@@ -65,7 +65,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         beside
     }
 
-    /// Every role, those with the most devices first: they have the fewest places to choose from.
+    /// Every role, those in parts and then those with the most devices first: they have the fewest places to choose from.
     pub(super) fn all(self, search: &mut Search) -> Option<Vec<Pick>> {
         let roles: Vec<usize> = (1..self.board.parties.len()).collect();
         self.some(search, &roles)
@@ -76,13 +76,16 @@ impl<'b, 'a> Beside<'b, 'a> {
         let mut order = roles.to_vec();
         let needs = |role: &usize| {
             let needs = self.board.parties[*role].request.needs;
-            (needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
+            let is_in_parts = self.is_in_parts(*role);
+            (is_in_parts, needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
         };
         order.sort_by_key(|role| (std::cmp::Reverse(needs(role)), *role));
         let own = self.picks.len();
         for role in order {
             let is_seated = if self.board.parties[role].request.needs.part.is_some() {
-                self.seat_parts(search, role)
+                self.seat_alone(search, role, self.site)
+            } else if self.is_in_parts(role) {
+                self.sites_around().iter().any(|site| self.seat_alone(search, role, site))
             } else {
                 self.seat_as_wished(role)
             };
@@ -260,18 +263,42 @@ impl<'b, 'a> Beside<'b, 'a> {
         Some(nodes.filter(|node| !is_inside(node)).map(|node| node as u32).collect())
     }
 
-    /// A role that needs parts of devices: a gang of its own in what is left.
-    fn seat_parts(&mut self, search: &mut Search, role: usize) -> bool {
+    /// Whether members of a role have to be together.
+    fn is_in_parts(&self, role: usize) -> bool {
+        !self.board.parties[role].gang.topology.segments.is_empty()
+    }
+
+    /// The domains around the gang's own members, from the narrowest that holds them all to the site.
+    fn sites_around(&self) -> Vec<Site> {
+        let tree = self.board.tree;
+        let (Some(first), LevelAt::Above(ceiling)) = (self.own.first(), self.board.ceiling) else {
+            return vec![self.site.clone()];
+        };
+        let around = |level: usize| {
+            let domain = tree.domain_of(*first as usize, level);
+            let holds_all = self.own.iter().all(|node| tree.domain_of(*node as usize, level) == domain);
+            let nodes = tree.domains[level][domain].nodes.clone();
+            holds_all.then_some(Site { nodes, devices: self.site.devices })
+        };
+        (ceiling..tree.depth()).rev().filter_map(around).collect()
+    }
+
+    /// A role as a gang of its own in what is left of a site: one that needs parts of devices, or is in parts itself.
+    fn seat_alone(&mut self, search: &mut Search, role: usize, site: &Site) -> bool {
         let board = self.board;
-        let space = board.within(self.site, &self.picks);
+        let space = board.within(site, &self.picks);
         let gang = board.shared_gang(board.parties[role].gang);
         if search.place(board.tree, &space, &gang, Ceiling(LevelAt::Above(0))).is_none() {
             return false;
         }
-        for pick in search.picks() {
-            self.book(Pick { role: role as u16, ..*pick });
+        let found = search.picks().iter().map(|pick| Pick { role: role as u16, ..*pick });
+        let found: Vec<Pick> = found.collect();
+        // The search for it knows nothing of the others that it must not be too many with.
+        let is_spread = board.is_spread(&self.picks, &found);
+        if is_spread {
+            found.into_iter().for_each(|pick| self.book(pick));
         }
-        true
+        is_spread
     }
 }
 

@@ -28,7 +28,7 @@ pub(in crate::books) struct Play {
     prepared: Vec<Value>,
     pub(in crate::books) reasons: BTreeMap<String, String>,
     /// Why pods were taken away.
-    stops: Vec<String>,
+    pub(in crate::books) stops: Vec<String>,
 }
 
 impl Play {
@@ -92,6 +92,22 @@ impl Play {
         self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
+    pub(in crate::books) fn node(&mut self, node: Value) {
+        self.books.observe(self.now, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+    }
+
+    /// So much later.
+    pub(in crate::books) fn wait(&mut self, ms: u64) {
+        self.now = self.now.plus(ms);
+        let mut more = step(&mut self.books, &mut self.engine, self.now, &[]);
+        self.answer();
+        while !more.is_empty() {
+            more = step(&mut self.books, &mut self.engine, self.now, &more);
+            self.answer();
+        }
+        self.turn();
+    }
+
     /// An owner or a group.
     pub(in crate::books) fn object(&mut self, object: &Value) {
         let object = serde_json::from_value(object.clone()).unwrap();
@@ -120,8 +136,9 @@ impl Play {
             } else {
                 facts.extend(self.books.begin(self.now));
             }
-            self.answer();
-            if facts.is_empty() {
+            // What was answered may be news.
+            let has_answered = self.answer();
+            if facts.is_empty() && !has_answered {
                 return;
             }
             more = step(&mut self.books, &mut self.engine, self.now, &facts);
@@ -130,8 +147,11 @@ impl Play {
         panic!("it never comes to rest: {:?}", self.bound);
     }
 
-    fn answer(&mut self) {
-        for call in self.books.calls() {
+    /// Whether there was something to do.
+    fn answer(&mut self) -> bool {
+        let calls = self.books.calls();
+        let has_calls = !calls.is_empty();
+        for call in calls {
             match call {
                 Call::Bind { pod, node, member, annotations, .. } => {
                     self.books.observe(self.now, Event::Bound { member, result: Ok(()) });
@@ -159,6 +179,7 @@ impl Play {
                 _ => {}
             }
         }
+        has_calls
     }
 
     /// Zones, or nodes, of bound pods whose name begins so.

@@ -151,6 +151,7 @@ fn role(owner: &Owner<'_>, field: &str, job: &ReplicatedJob) -> Result<RoleSpec,
     role.per_copy = each;
     role.topology = signs.asks()?.topology;
     let exclusive = signs.exclusive_job(each).or_else(|| owner.signs().exclusive_job(each));
+    role.leads = exclusive.is_some() && each > 1;
     if role.topology.segments.is_empty() {
         role.topology.segments.extend(exclusive);
     }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use super::asks::{Asks, Signs};
+use super::asks::{Asks, Signs, shown};
 use super::key::{GangKey, ObjectRef, Refused, Source, controller};
+use super::names::kueue::PODSET_GROUP;
 use super::names::{jobset as jobset_names, kubeflow as kubeflow_names, lws as lws_names, ray as ray_names};
 use super::spec::{GangSpec, MEMBERS_MAX, PodTemplate, Suspend};
 
@@ -127,7 +128,14 @@ impl<'a> Owner<'a> {
             asks = asks.or(of_role);
         }
         spec.topology = std::mem::take(&mut spec.topology).or(own.topology);
-        if together.len() > 1 && together.iter().all(|name| name.is_some() && *name == together[0]) {
+        let mut named: Vec<&String> = together.iter().flatten().collect();
+        named.sort_unstable();
+        let is_of_all = named.len() == together.len() && named.first() == named.last();
+        if let Some(twice) = named.windows(2).find(|two| two[0] == two[1]).filter(|_| !is_of_all) {
+            let problem = format!("is {:?} for some of several roles", shown(twice[0]));
+            return Err(self.refused(PODSET_GROUP, problem, "write it on all of them, or on none"));
+        }
+        if together.len() > 1 && is_of_all {
             let first = spec.roles.iter().find(|role| role.topology.required.is_some());
             spec.topology.required =
                 spec.topology.required.take().or_else(|| first?.topology.required.clone());
