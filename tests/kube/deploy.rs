@@ -255,7 +255,6 @@ pub(crate) fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
 fn create_foreign_kinds(cluster: &Cluster) {
     let owners = [
         ("trainer.kubeflow.org", "TrainJob", "trainjobs"),
-        ("ray.io", "RayJob", "rayjobs"),
         ("batch.volcano.sh", "Job", "jobs"),
         ("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests"),
     ];
@@ -321,8 +320,8 @@ fn create_suspended(cluster: &Cluster) {
         create("trainer.kubeflow.org", "TrainJob", "trainjobs", "above", None, json!({"suspend": true}));
     create("jobset.x-k8s.io", "JobSet", "jobsets", "owned", Some(&above), set());
     create("ray.io", "RayCluster", "rayclusters", "alone", None, ray());
-    let above = create("ray.io", "RayJob", "rayjobs", "above", None, json!({"suspend": true}));
-    create("ray.io", "RayCluster", "rayclusters", "owned", Some(&above), ray());
+    let job = json!({"suspend": true, "shutdownAfterJobFinishes": true, "rayClusterSpec": ray()});
+    create("ray.io", "RayJob", "rayjobs", "alone", None, job);
 }
 
 /// Waits until somebody may do something. Asked as somebody else: what was denied is looked for later.

@@ -7,7 +7,7 @@ use phalanx_kube::submit::{Trainer, Work};
 use phalanx_kube::user::Cluster as UserCluster;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, PODS, Seat, assert_disjoint, pod};
+use crate::support::{self, Cluster, JOBS, PODS, Seat, assert_disjoint, pod};
 
 const MPI_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/mpijobs";
 const TF_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/tfjobs";
@@ -142,7 +142,7 @@ fn jobs_of_the_training_operator_start_whole_on_one_rack_make_way_by_suspension_
         Options { controller_manager: true, kwok: true, training_operator: true, ..Options::default() };
     let fleet = Fleet { nodes_per_rack: 2, ..Fleet::new(4) };
     let mut cluster = Cluster::of_fleet(&options, &fleet);
-    for (name, value) in [("low", 10), ("high", 1_000)] {
+    for (name, value) in [("low", 10), ("high", 1_000), ("top", 10_000)] {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name }, "value": value,
         });
@@ -165,6 +165,20 @@ fn jobs_of_the_training_operator_start_whole_on_one_rack_make_way_by_suspension_
     assert_disjoint(&cluster.seats());
     let job = cluster.api().get(&format!("{MPI_JOBS}/tensorflow-benchmarks")).unwrap();
     assert_eq!(job["spec"]["runPolicy"]["suspend"], true, "{job:#}");
+
+    // It makes way in its turn, and goes before the other when there is room.
+    let mut top = support::job("top", 2, 8, &json!({}));
+    top["spec"]["template"]["spec"]["priorityClassName"] = json!("top");
+    cluster.create(JOBS, &top);
+    cluster.until_runs("top", 2);
+    let job = cluster.api().get(&format!("{PYTORCH_JOBS}/pytorch-simple")).unwrap();
+    assert_eq!(job["spec"]["runPolicy"]["suspend"], true, "{job:#}");
+    assert!(job["metadata"]["annotations"]["phalanx.dev/suspended"].is_string(), "{job:#}");
+    cluster.api().delete(&format!("{JOBS}/top?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("pytorch-simple", 2);
+    let job = cluster.api().get(&format!("{PYTORCH_JOBS}/pytorch-simple")).unwrap();
+    assert_eq!(job["spec"]["runPolicy"]["suspend"], false, "{job:#}");
+    assert!(job["metadata"]["annotations"]["phalanx.dev/suspended"].is_null(), "{job:#}");
 
     end(&cluster, &["pytorch-simple-master-0", "pytorch-simple-worker-0"]);
     until_succeeded(&cluster, PYTORCH_JOBS, "pytorch-simple");

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    GangRecord, Input, Job, LevelName, MemberId, MemberRecord, MemberState, Phase, Placement, Slot, Timestamp,
+    Exit, GangRecord, Input, Job, LevelName, MemberId, MemberRecord, MemberState, Phase, Placement, Slot,
+    Timestamp,
 };
 
-use super::Books;
 use super::gang::{Gang, Member, Pod, Run, Seat};
 use super::pods::{Known, Note, State};
 use super::sets::More;
 use super::submit::gang_of;
+use super::{Books, through};
 use crate::gang::{Coming, GangSpec};
 use crate::judge::Requirements;
 
@@ -155,6 +156,7 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
             None => Seat { index: None, pod: None, ..beside.clone() },
         });
     }
+    through::number(spec, &mut seats);
     as_asked(&mut seats, spec);
     Some(seats)
 }
@@ -227,12 +229,16 @@ impl Books {
         for key in keys {
             let makes_pods = self.makes_pods(&key);
             let until = now.plus(self.options.vacant_ms);
+            let through = self.through(&key);
             let Some(gang) = self.gangs.get_mut(&key) else { continue };
             let Gang { pods, job: Some(submitted), .. } = gang else { continue };
             let (seats, size) = (&submitted.seats, submitted.seats.len());
             let Some(run) = &mut submitted.run else { continue };
             let pod_of = |seat: &Seat| pods.get(seat.pod.as_ref()?).filter(|pod| pod.known.node.is_some());
-            let is_whole = seats.iter().all(|seat| seat.is_late() || pod_of(seat).is_some());
+            let is_through = |rank: u32| through.contains(&(rank as usize));
+            let is_there =
+                |(rank, seat): (u32, &Seat)| seat.is_late() || pod_of(seat).is_some() || is_through(rank);
+            let is_whole = (0..).zip(seats).all(is_there);
             let is_due = run.ready_by <= now && size > 1;
             for ((rank, seat), member) in (0..).zip(seats).zip(&mut run.members) {
                 let id = MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank };
@@ -241,6 +247,7 @@ impl Books {
                     Some(State::Over(exit)) if exit.is_success() || !makes_pods => {
                         (Member::Exited, MemberState::Exited(exit.clone()))
                     }
+                    None if is_through(rank) => (Member::Exited, MemberState::Exited(Exit::succeeded())),
                     // Its pod comes when the others run.
                     None if !seat.is_awaited() && (is_whole || is_due) => {
                         (Member::Running, MemberState::Running)

@@ -19,7 +19,7 @@ use crate::gang::{self as recognise, GangKey, Membership, Source};
 use crate::judge::{self, Requirements};
 
 /// Where a pod belongs.
-enum Place {
+pub(super) enum Place {
     In(Membership),
     /// That depends on an object that has not been seen.
     Waits(GangKey),
@@ -44,8 +44,8 @@ impl Books {
             return self.see_other(&path, pod);
         }
         let mut known = self.known(pod);
-        let joins = self.joined(&path, pod);
         let own = recognise::membership(pod);
+        let joins = self.joined(&path, pod, &own);
         let member = match (self.place(pod, &own), self.placed(&path, pod)) {
             _ if joins.is_some() => Membership::alone(pod),
             (Ok(Place::In(member)), _) => member,
@@ -192,7 +192,7 @@ impl Books {
     }
 
     /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.
-    fn place(
+    pub(super) fn place(
         &self,
         pod: &api::Pod,
         own: &Result<Membership, recognise::Refused>,

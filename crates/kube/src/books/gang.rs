@@ -37,6 +37,8 @@ pub(crate) struct Gang {
     pub(crate) strays: BTreeMap<Arc<str>, Stray>,
     /// Of a pod by itself: what it belongs to.
     pub(crate) kin: Option<Kin>,
+    /// Pods that have ended well and are gone, with their roles: nobody makes them again.
+    pub(crate) through: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }
 
 /// A pod and where in its gang it belongs.
@@ -139,6 +141,7 @@ impl Gang {
             said: None,
             strays: BTreeMap::new(),
             kin: None,
+            through: BTreeMap::new(),
         }
     }
 
@@ -178,22 +181,23 @@ impl Gang {
     pub(crate) fn seats(&self, spec: Option<&GangSpec>) -> Result<Vec<Seat>, Arc<str>> {
         let is_of_now = |pod: &Pod| !pod.known.is_going && (!pod.known.is_over() || pod.known.is_done());
         let there = || self.pods.iter().filter(|(_, pod)| is_of_now(pod));
-        let live = || there().filter(|(_, pod)| !pod.known.is_over());
         if let Some(why) = self.barred() {
             return Err(why);
         }
         let Some(spec) = spec else {
-            return self.seats_of(None, there().collect(), 0, u32::MAX);
+            return self.seats_of(None, there().collect(), 0, u32::MAX).map(|(seats, _)| seats);
         };
         let mut roles: Vec<Vec<Seat>> = Vec::with_capacity(spec.roles.len());
+        let mut through = 0;
         for role in &spec.roles {
             let is_of = |pod: &&Pod| spec.roles.len() == 1 || pod.role.as_deref() == Some(&*role.name);
             let pods = there().filter(|(_, pod)| is_of(pod)).collect();
             let most = if spec.is_open { u32::MAX } else { role.size };
-            roles.push(self.seats_of(Some((spec, role)), pods, role.min, most)?);
+            let (seats, ended) = self.seats_of(Some((spec, role)), pods, role.min, most)?;
+            roles.push(seats);
+            through += ended;
         }
-        let ended = there().count() - live().count();
-        let count: usize = roles.iter().map(Vec::len).sum::<usize>() + ended;
+        let count: usize = roles.iter().map(Vec::len).sum::<usize>() + through;
         if count < spec.min as usize {
             return Err(format!("{count} of at least {} pods are there", spec.min).into());
         }
@@ -207,14 +211,14 @@ impl Gang {
         Ok(roles.into_iter().flatten().collect())
     }
 
-    /// The ranks of one role: as many as there are pods, and at least `min`.
+    /// The ranks of one role: as many as there are pods, and at least `min`; and how many have ended well.
     fn seats_of(
         &self,
         of: Option<(&GangSpec, &RoleSpec)>,
         pods: Vec<(&Arc<str>, &Pod)>,
         min: u32,
         most: u32,
-    ) -> Result<Vec<Seat>, Arc<str>> {
+    ) -> Result<(Vec<Seat>, usize), Arc<str>> {
         let role = of.map(|(_, role)| role);
         let coming = |index: Option<u32>| {
             of.map_or(Coming::AtOnce, |(spec, role)| spec.coming(Some(&role.name), index))
@@ -223,7 +227,17 @@ impl Gang {
         let leads = role.is_some_and(|role| role.leads);
         let is_late = leads || coming(None) != Coming::AtOnce;
         let (ended, mut pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|(_, pod)| pod.known.is_done());
-        let less = u32::try_from(ended.len()).unwrap_or(u32::MAX);
+        let number = |(_, pod): &(&Arc<str>, &Pod)| pod.index;
+        let live: BTreeSet<u32> = pods.iter().filter_map(number).collect();
+        let mut numbers_through: BTreeSet<u32> = ended.iter().filter_map(number).collect();
+        let ended = ended.len() - numbers_through.len();
+        numbers_through.extend(role.iter().flat_map(|role| role.completed.difference(&live)));
+        let there = ended + numbers_through.len() + pods.len();
+        let gone = self.seen_through(role.map(|role| &*role.name).filter(|name| !name.is_empty()));
+        // Others may have come in their stead.
+        let gone = gone.min((most as usize).saturating_sub(there));
+        let through = ended + numbers_through.len() + gone;
+        let less = u32::try_from(through).unwrap_or(u32::MAX);
         let (min, most) = (min.saturating_sub(less), most.saturating_sub(less));
         pods.sort_by(|(a, x), (b, y)| x.index.cmp(&y.index).then_with(|| natural_cmp(a, b)));
         let template = role.and_then(|role| role.template.as_ref()).filter(|_| is_late || is_suspended);
@@ -244,8 +258,8 @@ impl Gang {
         };
         let name = role.map(|role| Arc::clone(&role.name)).filter(|name| !name.is_empty());
         let count = there.max(wanted).min(most) as usize;
-        let ended: BTreeSet<u32> = ended.into_iter().filter_map(|(_, pod)| pod.index).collect();
-        let numbers: Vec<u32> = (0..).filter(|number| !ended.contains(number)).take(count).collect();
+        let numbers: Vec<u32> =
+            (0..).filter(|number| !numbers_through.contains(number)).take(count).collect();
         if leads && !is_suspended {
             let first = |number: Option<u32>| number.is_some() && coming(number) == Coming::AtOnce;
             let wanted = numbers.iter().filter(|number| first(Some(**number))).count();
@@ -285,7 +299,7 @@ impl Gang {
             };
             *free = rest.next().or_else(absent);
         }
-        Ok(seats.into_iter().flatten().collect())
+        Ok((seats.into_iter().flatten().collect(), through))
     }
 }
 
@@ -335,6 +349,12 @@ impl Submitted {
 
     /// Whether every pod that has to be there before a start is there.
     pub(crate) fn is_complete(&self) -> bool {
-        self.seats.iter().all(|seat| seat.pod.is_some() || seat.is_late())
+        self.is_complete_but(&BTreeSet::new())
+    }
+
+    /// The same without these ranks.
+    pub(crate) fn is_complete_but(&self, ranks: &BTreeSet<usize>) -> bool {
+        let mut seats = self.seats.iter().enumerate();
+        seats.all(|(rank, seat)| seat.pod.is_some() || seat.is_late() || ranks.contains(&rank))
     }
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use phalanx_model::Timestamp;
 
 use super::alone::Kin;
-use super::arrivals::Whose;
+use super::arrivals::{Place, Whose};
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
 use super::{Books, WaitsFor};
 use crate::api;
-use crate::gang::{self as recognise, GangKey, GangSpec, Source};
+use crate::gang::{GangKey, GangSpec, Membership, Refused, Source};
 
 /// On a bound pod: it came to its gang when that ran, and was started by itself.
 pub const JOINED: &str = "phalanx.dev/joined";
@@ -86,7 +86,12 @@ impl Books {
     }
 
     /// The gang that a pod came to when that ran: as the books know, or as the pod itself says after a restart.
-    pub(super) fn joined(&self, path: &str, pod: &api::Pod) -> Option<GangKey> {
+    pub(super) fn joined(
+        &self,
+        path: &str,
+        pod: &api::Pod,
+        own: &Result<Membership, Refused>,
+    ) -> Option<GangKey> {
         if let Some(Whose::Ours(key)) = self.pods.get(path)
             && let Some(gang) = self.gangs.get(key)
             && gang.pods.get(pod.name()).is_some_and(|known| &*known.known.uid == pod.uid())
@@ -96,7 +101,10 @@ impl Books {
         if pod.spec.node_name.is_none() || pod.annotation(JOINED).is_none() {
             return None;
         }
-        recognise::membership(pod).ok().map(|member| member.gang)
+        match self.place(pod, own) {
+            Ok(Place::In(member)) => Some(member.gang),
+            _ => None,
+        }
     }
 }
 

@@ -101,6 +101,12 @@ pub enum Call {
     Resume {
         suspend: Suspend,
     },
+    /// Takes from an owner that it was suspended by this scheduler, unless it has changed since.
+    TakeSign {
+        owner: Suspend,
+        /// Of the owner as it was seen.
+        version: String,
+    },
     /// Says why a gang waits, on all of its pods.
     Explain {
         pods: Vec<PodRef>,

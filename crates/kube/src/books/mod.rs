@@ -28,6 +28,7 @@
 //! | `alone` | pods that start by themselves |
 //! | `joiners` | pods that come to a gang that runs already |
 //! | `near` | how close to it they are |
+//! | `through` | ranks that have done what they had to |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
 //! | `suspended` | owners that make no pods for now |
@@ -72,6 +73,7 @@ mod spare;
 mod strays;
 mod submit;
 mod suspended;
+mod through;
 mod volcano;
 mod volumes;
 mod waits;
@@ -281,6 +283,7 @@ impl Books {
         facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
         self.admit_all();
+        self.take_signs();
         facts
     }
 

@@ -116,7 +116,10 @@ impl Books {
     pub(super) fn explain(&mut self, key: &GangKey, waits_for: WaitsFor, why: &str) {
         self.tell_groups(key, Some(waits_for), why);
         let Some(gang) = self.gangs.get_mut(key) else { return };
-        gang.waits = Some(Waiting { what: waits_for, why: why.into() });
+        let before = gang.waits.replace(Waiting { what: waits_for, why: why.into() });
+        if before.is_none_or(|before| before.what != waits_for) {
+            self.tell_behind(key);
+        }
         self.tell_volcano(key);
         self.provision(key, Some(waits_for));
         let Some(gang) = self.gangs.get(key) else { return };
@@ -192,7 +195,7 @@ impl Books {
         self.end_with_owner(&key);
         if self.is_resumable(&key)
             && !self.has_bound(&key)
-            && let Some(suspend) = self.suspend_of(&key)
+            && let Some(suspend) = self.resumed_by(&key)
         {
             self.calls.push(Call::Resume { suspend });
         }
@@ -353,6 +356,7 @@ impl Books {
         let pods: Vec<PodRef> = going.iter().filter_map(|name| gang.pod_ref(name)).collect();
         if !pods.is_empty() || (why == Stop::Evicted && suspend.is_some()) {
             let note = cause.map_or_else(String::new, stop_note);
+            suspend.iter().for_each(|owner| self.signs(owner));
             self.calls.push(Call::Stop { pods, suspend, evict: why == Stop::Evicted, note });
         }
         for member in gone {
@@ -433,7 +437,9 @@ impl Books {
     /// A pod is no more: its rank is lost, or waits for another.
     pub(super) fn forget_pod(&mut self, now: Timestamp, key: &GangKey, name: &str) {
         let Some(gang) = self.gangs.get_mut(key) else { return };
-        let Some(pod) = gang.pods.remove(name) else { return };
+        let Some((name, pod)) = gang.pods.remove_entry(name) else { return };
+        gang.remember(&name, &pod);
+        let name = &*name;
         self.changed.insert(key.clone());
         self.unplace_pod(&format!("{}/{name}", key.namespace));
         self.lose_claims(key, name, &pod.known);

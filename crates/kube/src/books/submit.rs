@@ -93,15 +93,17 @@ impl Books {
         match job {
             Ok((job, submitted)) => self.submit(now, key, job, submitted, before, facts),
             Err(why) => {
-                let waits_for = match (is_barred, is_short) {
-                    (true, _) => WaitsFor::CHANGE,
-                    (_, true) => WaitsFor::PODS,
+                let behind = self.beside.lines.before(key).map(|first| self.waits_behind(first));
+                let waits_for = match (is_barred, is_short, behind) {
+                    (true, ..) => WaitsFor::CHANGE,
+                    (_, true, _) => WaitsFor::PODS,
+                    (.., Some(behind)) => behind,
                     _ if self.stands_nowhere(key, spec.as_ref()) => WaitsFor::CHANGE,
                     _ => WaitsFor::Nodes,
                 };
                 self.wait(key, waits_for, why);
                 // Its turn comes, whatever becomes of nodes.
-                if self.beside.lines.has(key) {
+                if behind.is_some() {
                     self.refused.remove(key);
                 }
             }
@@ -139,10 +141,11 @@ impl Books {
         if is_gone || has_run {
             return;
         }
+        let through = self.through(key);
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
         let is_paused = self.is_suspended(key);
         // The pods of a suspended owner are on their way out, or not there yet.
-        let may_come = if is_paused { self.is_resumable(key) } else { submitted.is_complete() };
+        let may_come = if is_paused { self.is_resumable(key) } else { submitted.is_complete_but(&through) };
         let can_start = !has_strays && may_come;
         let is_another = match can_start {
             true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
@@ -167,22 +170,10 @@ impl Books {
         }
     }
 
-    /// Whether ranks of it have ended in an earlier start: the others start without them.
-    fn has_ended_in_part(&self, key: &GangKey) -> bool {
-        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return false };
-        let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());
-        names.filter_map(|name| pods.get(name)).any(|pod| pod.known.is_done())
-    }
-
     /// Whether nothing is left that could make it run: no pod, and nobody who makes some.
     fn is_gone(&self, key: &GangKey) -> bool {
         let has_pods = self.gangs.get(key).is_some_and(|gang| !gang.pods.is_empty());
         !has_pods && !self.makes_pods(key)
-    }
-
-    /// Whether somebody makes pods of it, or makes them again.
-    pub(super) fn makes_pods(&self, key: &GangKey) -> bool {
-        self.told(key).is_some_and(|told| told.specs.is_ok() && !told.is_over)
     }
 
     fn submit(

@@ -72,7 +72,7 @@ pub fn settle<'a>(
     member: &Membership,
     specs: &'a [GangSpec],
 ) -> Result<(Membership, Option<&'a GangSpec>), Refused> {
-    let mut of_object = specs.iter().filter(|spec| spec.key.is_of_same_object(&member.gang)).peekable();
+    let mut of_object = specs.iter().filter(|spec| is_of(spec, &member.gang)).peekable();
     if of_object.peek().is_none() {
         return if member.gang.source.has_object() {
             Err(absent(pod, &member.gang))
@@ -88,7 +88,9 @@ pub fn settle<'a>(
         return Ok((Membership::alone(pod), Some(spec)));
     }
     let mut settled = member.clone();
-    if settled.gang.part.is_none() {
+    if !spec.key.is_of_same_object(&member.gang) {
+        settled.gang = spec.key.clone();
+    } else if settled.gang.part.is_none() {
         settled.gang.part.clone_from(&spec.key.part);
     }
     if let Some(role) = member.role.as_deref().and_then(|name| spec.role(name)) {
@@ -96,6 +98,15 @@ pub fn settle<'a>(
         settled.index = within.map(|index| member.copy.saturating_mul(role.per_copy).saturating_add(index));
     }
     Ok((settled, Some(spec)))
+}
+
+/// Whether the object that a pod names says this: of its own gang, or of the one of who made it.
+fn is_of(spec: &GangSpec, named: &GangKey) -> bool {
+    let is_it = |object: &ObjectRef| {
+        Source::of_kind(object.group(), &object.kind) == Some(named.source)
+            && (&*object.namespace, &*object.name) == (&*named.namespace, &*named.name)
+    };
+    spec.key.is_of_same_object(named) || spec.object.as_ref().is_some_and(is_it)
 }
 
 /// Whether the gang is the pod's.

@@ -32,6 +32,7 @@ pub(crate) use key::group_of;
 pub use key::{GangKey, KINDS, Kind, Membership, ObjectRef, Refused, Source};
 pub use members::{says_alone, settle, spec_of_pods};
 pub use opt_in::{NodesUsed, is_ours};
+pub(crate) use owner::{Completed, ray_job_has_ended};
 pub use owner::{add_owner, is_owner_of_owners, owner_wanted, suspend_of, suspendable};
 pub use pod::{membership, membership_by_owner, owners_wanted};
 pub use spec::{

@@ -78,6 +78,8 @@ pub(super) mod kubeflow {
 
 pub(super) mod ray {
     pub(crate) const GROUP: &str = "ray.io";
+    pub(crate) const CLUSTER: &str = "RayCluster";
+    pub(crate) const JOB: &str = "RayJob";
     pub(crate) const WORKER_GROUP: &str = "ray.io/group";
     pub(crate) const HEAD: &str = "headgroup";
 }

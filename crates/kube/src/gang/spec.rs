@@ -1,6 +1,6 @@
 //! What a gang as a whole asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,6 +43,8 @@ pub struct GangSpec {
     /// Gangs of the same object whose jobs complete first. The object's controller creates the pods only then, so nobody
     /// has to hold them; it says that both never need their places at once.
     pub after: Vec<GangKey>,
+    /// Gangs that go before it are through, and it is not: its pods come when its object is let go on.
+    pub is_next: bool,
 }
 
 /// Equal members of a gang.
@@ -65,6 +67,8 @@ pub struct RoleSpec {
     pub topology: TopologyRule,
     /// What its pods will be; nothing where only pods themselves tell.
     pub template: Option<Arc<PodTemplate>>,
+    /// Numbers of members that have done what they had to. Nobody makes pods of these again, also where they are gone.
+    pub completed: BTreeSet<u32>,
 }
 
 /// Pods that do not exist yet.
@@ -164,10 +168,13 @@ impl Suspend {
         field.and_then(Value::as_bool) == Some(true)
     }
 
-    /// Whether what it owns is there afterwards: a `RayJob` deletes its cluster, and makes another one.
+    /// Whether both suspend the same object, whichever version of it they name.
     #[must_use]
-    pub fn keeps_what_it_owns(&self) -> bool {
-        self.object.kind != "RayJob"
+    pub fn is_same(&self, other: &Self) -> bool {
+        let of = |it: &Self| {
+            (it.plural, it.object.group().to_owned(), it.object.namespace.clone(), it.object.name.clone())
+        };
+        of(self) == of(other)
     }
 }
 
@@ -209,6 +216,7 @@ impl RoleSpec {
             leads: false,
             topology: TopologyRule::default(),
             template,
+            completed: BTreeSet::new(),
         }
     }
 }
@@ -233,6 +241,7 @@ impl GangSpec {
             late: Vec::new(),
             follow: Vec::new(),
             after: Vec::new(),
+            is_next: true,
         }
     }
 
@@ -247,6 +256,12 @@ impl GangSpec {
         spec.time_limit_s = all().find_map(|from| from.time_limit_s);
         spec.priority_class = of.and_then(|of| of.priority_class.clone());
         Some(spec)
+    }
+
+    /// Whether its object alone says what its pods ask for, so that it can wait without them.
+    #[must_use]
+    pub fn has_templates(&self) -> bool {
+        self.roles.iter().all(|role| role.template.is_some())
     }
 
     /// Pods of all roles.

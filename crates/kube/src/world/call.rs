@@ -143,6 +143,14 @@ impl Caller {
                         }
                     });
                 }
+                Call::TakeSign { owner, version } => {
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    tokio::spawn(async move {
+                        if let Err(error) = suspend::take_sign(&client, &owner, &version).await {
+                            let _ = desk.send(Message::Trouble(format!("{}: {error}", owner.object)));
+                        }
+                    });
+                }
                 Call::Explain { pods, reason, message } => {
                     self.explainer.explain(pods, &Stand { reason, message });
                 }
