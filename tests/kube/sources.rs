@@ -202,9 +202,9 @@ fn joined_gangs() -> Case {
 fn owners(cluster: &Cluster) -> Vec<Case> {
     let template = |gpus: u32| json!({ "spec": spec_of("group", gpus) });
     let workers = json!({ "groupName": "gpus", "replicas": 2, "minReplicas": 0, "maxReplicas": 4, "template": template(1) });
-    let ray_job =
-        object(cluster, "RayJob.ray.io", "sweep", None, &json!({ "entrypoint": "python sweep.py" }));
     let spec = json!({ "headGroupSpec": { "template": template(0) }, "workerGroupSpecs": [workers] });
+    let sweep = json!({ "entrypoint": "python sweep.py", "rayClusterSpec": spec });
+    let ray_job = object(cluster, "RayJob.ray.io", "sweep", None, &sweep);
     let pool = object(cluster, "RayCluster.ray.io", "ray", Some(&ray_job), &spec);
     let of_ray = |group: &str, at: u32, gpus: u32| {
         let node_type = if group == "headgroup" { "head" } else { "worker" };

@@ -175,6 +175,9 @@ fn a_collector_sees_how_gangs_came_to_their_places_and_the_rest_when_the_schedul
     let scheduler = cluster.schedule(0);
     cluster.create(JOBS, &job("small", 1, 0, &json!({})));
     cluster.until_runs("small", 1);
+    // When the next one runs, all is told of the one before.
+    cluster.create(JOBS, &job("next", 1, 0, &json!({})));
+    cluster.until_runs("next", 1);
     assert!(collector.of_gang("small").is_none(), "it waits for an hour");
     kill(cluster.pid(scheduler), Signal::SIGTERM).unwrap();
     assert!(cluster.until_ended().success());
@@ -192,7 +195,7 @@ fn waiting_pod(cluster: &Cluster, gang: &str) -> String {
 fn a_collector_that_never_answers_disturbs_no_gang_and_a_misspelled_one_is_refused() {
     // Connections are taken, and nothing is ever read from them.
     let silent = StdListener::bind(("127.0.0.1", 0)).unwrap();
-    let mut cluster = Cluster::of(2);
+    let mut cluster = Cluster::of(3);
     cluster.environment = vec![
         ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", silent.local_addr().unwrap())),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "200".to_owned()),
