@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use phalanx_engine::Placer;
 use phalanx_model::{
     Admin, CostTable, Device, DeviceMask, DomainLimit, DomainName, Gang, LevelCost, LevelName, Levels,
     Machine, Needs, Node, NodeName, Origin, Pattern, Placement, Program, ResourceName, Role, RoleName,
@@ -239,6 +240,31 @@ fn deals(taken: DeviceMask, wanted: &[(DeviceMask, u32)]) -> bool {
         }
         set = (set - 1) & free.0;
     }
+}
+
+/// Whether the engine has a place for the gang, which is what was asked for.
+pub(crate) fn is_placed(cluster: &Cluster, placer: &mut Placer, gang: &Gang, seed: u64) -> bool {
+    let is_placed = placer.place(gang).is_some();
+    if is_placed {
+        let placement = placer.placement(gang).unwrap();
+        judge(cluster, gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
+    }
+    is_placed
+}
+
+/// The engine has a place, which is what was asked for, exactly when there is one; whether there is.
+pub(crate) fn agrees(cluster: &Cluster, placer: &mut Placer, gang: &Gang, seed: u64) -> bool {
+    let is_placed = is_placed(cluster, placer, gang, seed);
+    let expected = is_possible(cluster, gang);
+    assert_eq!(is_placed, expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+    expected
+}
+
+/// The counts behind a reason say that the gang fits exactly when it does.
+pub(crate) fn counts_agree(cluster: &Cluster, gang: &Gang, seed: u64) {
+    let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+    let fits = placer.most_that_fits(gang, 0);
+    assert_eq!(fits >= gang.size, placer.place(gang).is_some(), "{seed}: {fits} of {gang:?}");
 }
 
 /// Whether there is a place for the whole gang.

@@ -7,7 +7,7 @@ mod named;
 mod near;
 mod together;
 
-use brute::{Rng, best_worth, is_possible, judge, worth};
+use brute::{Rng, agrees, best_worth, counts_agree, is_possible, judge, worth};
 use phalanx_engine::Placer;
 
 /// In a small cluster a gang with roles is placed exactly when there is a place, and every place is what was asked for.
@@ -24,12 +24,7 @@ fn a_place_for_all_roles_is_found_whenever_there_is_one() {
             gang.roles.iter_mut().for_each(|role| role.size = 1);
         }
         let place = placer.place(&gang);
-        if place.is_some() {
-            let placement = placer.placement(&gang).unwrap();
-            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
-        }
-        let expected = is_possible(&cluster, &gang);
-        assert_eq!(place.is_some(), expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+        let expected = agrees(&cluster, &mut placer, &gang, seed);
         found += u32::from(expected);
         none += u32::from(!expected);
         assert_eq!(placer.place(&gang), place, "{seed}");
@@ -49,12 +44,7 @@ fn a_place_for_roles_in_parts_is_found_whenever_there_is_one() {
         let mut gang = brute::gang(&mut rng, &cluster, roles);
         brute::in_parts(&mut rng, &mut gang);
         let place = placer.place(&gang);
-        if place.is_some() {
-            let placement = placer.placement(&gang).unwrap();
-            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
-        }
-        let expected = is_possible(&cluster, &gang);
-        assert_eq!(place.is_some(), expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+        let expected = agrees(&cluster, &mut placer, &gang, seed);
         found += u32::from(expected);
         none += u32::from(!expected);
         let mut loose = gang.clone();
@@ -101,9 +91,7 @@ fn counts_agree_with_places() {
         let cluster = brute::cluster(&mut rng);
         let mut gang = brute::gang(&mut rng, &cluster, 1);
         gang.topology.required = None;
-        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
-        let fits = placer.most_that_fits(&gang, 0);
-        assert_eq!(fits >= gang.size, placer.place(&gang).is_some(), "{seed}: {fits} of {gang:?}");
+        counts_agree(&cluster, &gang, seed);
     }
 }
 

@@ -6,7 +6,7 @@ use phalanx_engine::Placer;
 use phalanx_model::{Change, Gang, Input, JobId, Rejection, Topology};
 use phalanx_testkit::{Watched, costs, gang, job, levels, node};
 
-use super::brute::{self, Cluster, Rng, is_possible, judge};
+use super::brute::{self, Cluster, Rng, agrees, counts_agree, is_placed, is_possible};
 
 /// A gang with roles of which some must be on one node, or two sets of them.
 fn draw(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
@@ -36,13 +36,7 @@ fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
             let others = (1..).zip(&mut gang.roles).filter(|(party, _)| together.contains(party));
             others.for_each(|(_, role)| role.segments.clear());
         }
-        let place = placer.place(&gang);
-        if place.is_some() {
-            let placement = placer.placement(&gang).unwrap();
-            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
-        }
-        let expected = is_possible(&cluster, &gang);
-        assert_eq!(place.is_some(), expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+        let expected = agrees(&cluster, &mut placer, &gang, seed);
         both += u32::from(expected && gang.roles.iter().any(|role| !role.segments.is_empty()));
         let topology = Topology { together: Vec::new(), ..gang.topology.clone() };
         let without = Gang { topology, ..gang };
@@ -63,9 +57,7 @@ fn counts_agree_with_places_of_what_must_be_together() {
         let cluster = brute::cluster(&mut rng);
         let mut gang = draw(&mut rng, &cluster, 1);
         gang.topology.required = None;
-        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
-        let fits = placer.most_that_fits(&gang, 0);
-        assert_eq!(fits >= gang.size, placer.place(&gang).is_some(), "{seed}: {fits} of {gang:?}");
+        counts_agree(&cluster, &gang, seed);
     }
 }
 
@@ -79,11 +71,7 @@ fn many_roles_that_must_be_together_are_where_they_have_to_be() {
         let mut gang = draw(&mut rng, &cluster, 9);
         gang.roles.iter_mut().for_each(|role| role.size = 1);
         let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
-        if placer.place(&gang).is_some() {
-            found += 1;
-            let placement = placer.placement(&gang).unwrap();
-            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
-        }
+        found += u32::from(is_placed(&cluster, &mut placer, &gang, seed));
     }
     assert!(found > 50, "{found}");
 }

@@ -47,11 +47,14 @@ fn nearest(
 ) -> Option<Found> {
     let near = std::mem::take(&mut gang.topology.near);
     let near: Vec<usize> = near.iter().filter_map(|name| tree.index_of(name)).collect();
+    if near.is_empty() {
+        return by_speed(search, tree, space, gang, ceiling);
+    }
     let listed = tree.listed(&gang.needs);
-    let mut inside = vec![false; if near.is_empty() { 0 } else { tree.nodes.len() }];
+    let mut inside = vec![false; tree.nodes.len()];
     let mut known = 0;
     // The nodes themselves, then level by level outwards.
-    for level in (0..=tree.depth()).rev().filter(|_| !near.is_empty()) {
+    for level in (0..=tree.depth()).rev() {
         for at in &near {
             let domain = (level < tree.depth()).then(|| &tree.domains[level][tree.domain_of(*at, level)]);
             inside[domain.map_or(*at..*at + 1, |domain| domain.nodes.clone())].fill(true);
