@@ -266,6 +266,14 @@ fn of_job_set(play: &mut Play, name: &str, role: &str, copy: u32, index: u32, mo
     play.see(&pod, json!({ "metadata": metadata, "spec": spec(more) }));
 }
 
+/// The controller makes the second and third worker of both jobs, where the first of each is.
+fn both_follow(play: &mut Play) {
+    for copy in 0..2 {
+        let there = json!({ "nodeSelector": { ZONE: zone(play, &format!("train-workers-{copy}")) } });
+        (1..3).for_each(|index| of_job_set(play, "train", "workers", copy, index, &there));
+    }
+}
+
 #[test]
 fn jobs_of_a_set_have_a_zone_each_and_their_pods_follow_the_first_of_each() {
     let mut play = zones(4);
@@ -276,19 +284,7 @@ fn jobs_of_a_set_have_a_zone_each_and_their_pods_follow_the_first_of_each() {
     job_set(&mut play, "other", &[("workers", 2, 3)]);
     play.turn();
     assert!(of_zones(&play, "other").is_empty(), "{:?}", play.bound);
-    for copy in 0..2 {
-        let there = zone(&play, &format!("train-workers-{copy}"));
-        for index in 1..3 {
-            of_job_set(
-                &mut play,
-                "train",
-                "workers",
-                copy,
-                index,
-                &json!({ "nodeSelector": { ZONE: there } }),
-            );
-        }
-    }
+    both_follow(&mut play);
     play.turn();
     let jobs = ["train-driver-0", "train-workers-0", "train-workers-1"];
     let zones: BTreeSet<String> = jobs.iter().map(|job| zone(&play, job)).collect();
@@ -335,19 +331,7 @@ fn places_of_pods_that_follow_are_kept_over_a_restart() {
     }
     play.turn();
     assert_eq!(of_zones(&play, "other").values().sum::<usize>(), 2, "{:?}", play.bound);
-    for copy in 0..2 {
-        let there = zone(&play, &format!("train-workers-{copy}"));
-        for index in 1..3 {
-            of_job_set(
-                &mut play,
-                "train",
-                "workers",
-                copy,
-                index,
-                &json!({ "nodeSelector": { ZONE: there } }),
-            );
-        }
-    }
+    both_follow(&mut play);
     play.turn();
     assert_eq!(of_zones(&play, "train").values().sum::<usize>(), 6, "{:?} {:?}", play.bound, play.reasons);
     play.wait(120_000);
