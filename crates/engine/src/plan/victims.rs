@@ -311,6 +311,9 @@ impl Pass<'_> {
             }
             let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
             let Some(placement) = record.placement.as_ref() else { continue };
+            if record.is_protected && self.ledger.guards().stand(Guard::ProtectedStays) {
+                continue;
+            }
             let since = match record.phase {
                 Phase::Running { since } => since,
                 Phase::Starting { .. } if !self.stays_when_started(id) => now,
