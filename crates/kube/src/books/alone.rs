@@ -30,7 +30,9 @@ impl Kin {
 
 /// Whether anything is to be read from a pod by itself: all of them would be much to keep.
 pub(super) fn has_signs(pod: &api::Pod, known: &Known) -> bool {
-    let says = |spec: &GangSpec| spec.queue.is_some() || spec.time_limit_s.is_some();
+    let says = |spec: &GangSpec| {
+        spec.queue.is_some() || spec.time_limit_s.is_some() || spec.checkpoint_grace_s.is_some()
+    };
     known.barred.is_none() && recognise::spec_of_pods(&[pod]).as_ref().map_or(true, says)
 }
 

@@ -15,10 +15,12 @@
 //! | `crowd` | pods that hold nodes |
 //! | `lines` | pods that are decided one after another |
 //! | `fabric` | where the levels of the network come from |
+//! | `budgets` | which gangs may not be disrupted for now |
 //! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
 //! | `cluster` | objects of the cluster as a whole that others define |
 //! | `claims`, `devices` | claims for devices: which nodes can serve them, and which devices they get |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
+//! | `grace` | how much time gangs have that make way |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
@@ -32,6 +34,7 @@
 //! | `provision` | what autoscalers are asked for |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
+//! | `overcommit` | nodes whose pods hold more than there is |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
 //! | `needs` | what pods need, in the engine's words |
 
@@ -39,6 +42,7 @@ mod again;
 mod alone;
 mod around;
 mod beside;
+mod budgets;
 mod claims;
 mod classes;
 mod cluster;
@@ -47,6 +51,7 @@ mod devices;
 mod divide;
 mod fabric;
 mod gang;
+mod grace;
 mod joiners;
 mod lines;
 mod machines;
@@ -56,6 +61,7 @@ mod needs;
 mod nodes;
 mod objects;
 mod orders;
+mod overcommit;
 mod pods;
 mod priorities;
 mod provision;
@@ -84,6 +90,7 @@ use crate::judge::{self, Requirements};
 
 use alone::Kin;
 use beside::Beside;
+use budgets::Budgets;
 use claims::{ClaimBook, Used};
 use crowd::Face;
 use gang::{Gang, Member, Pod};
@@ -99,7 +106,7 @@ pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
-pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
+pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;
 pub use volcano::VolcanoStatus;
 pub use volumes::Stored;
@@ -146,6 +153,7 @@ pub struct Books {
     sharing: Sharing,
     priorities: Priorities,
     beside: Beside,
+    budgets: Budgets,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -159,6 +167,8 @@ pub struct Books {
     extended: BTreeSet<Arc<ExtendedAsk>>,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
+    /// Who leads, see [`EPOCH`].
+    epoch: Option<Arc<str>>,
     changed: BTreeSet<GangKey>,
     /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
@@ -186,6 +196,7 @@ enum Whose {
     Ours(GangKey),
     /// Bound by somebody else, or not ours to understand.
     Others {
+        /// Where it is, or its scheduler made room for it.
         node: Option<Box<str>>,
         requirements: Arc<Requirements>,
     },
@@ -201,6 +212,7 @@ impl Books {
             sharing: Sharing::default(),
             priorities: Priorities::default(),
             beside: Beside::default(),
+            budgets: Budgets::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
@@ -210,6 +222,7 @@ impl Books {
             extended: BTreeSet::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
+            epoch: None,
             changed: BTreeSet::new(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
@@ -245,6 +258,9 @@ impl Books {
                 self.claims.namespace(&name, labels.as_ref());
                 self.sharing.namespace(name, labels);
             }
+            Event::Budget { namespace, name, budget } => {
+                self.budgets.see(&namespace, &name, budget.as_deref());
+            }
             Event::Storage(stored) => self.beside.volumes.observe(stored),
             Event::Device(event) => self.see_device(event),
             Event::Found { node, found } => self.nodes.found(&node, found),
@@ -253,6 +269,19 @@ impl Books {
                 self.exit(member, Exit::failed(FailureClass::StartUp, detail));
             }
         }
+    }
+
+    /// Whose decisions these are from now on, see [`EPOCH`].
+    pub fn lead(&mut self, epoch: &str) {
+        self.epoch = Some(epoch.into());
+    }
+
+    /// Whether a pod was bound by another leader than the one of now.
+    #[must_use]
+    pub fn was_led_before(&self) -> bool {
+        let pods = self.gangs.values().flat_map(|gang| gang.pods.values());
+        let mut epochs = pods.filter_map(|pod| pod.known.noted.as_ref()?.epoch.as_ref());
+        epochs.any(|epoch| self.epoch.as_ref() != Some(epoch))
     }
 
     /// All first lists are complete: everything that is there, as an engine is told that knows nothing.
@@ -308,6 +337,7 @@ impl Books {
             self.look_at(now, &key, &mut gangs);
         }
         self.advance_lines(now, &mut gangs);
+        self.judge_budgets(&mut gangs);
         self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);
@@ -401,20 +431,24 @@ impl Books {
         self.changed.insert(key);
     }
 
-    /// A pod of somebody else: what it holds where it is.
+    /// A pod of somebody else: what it holds where it is, or is to be. Room that its scheduler made for it is not free.
     fn see_other(&mut self, path: &str, pod: &api::Pod) {
+        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
         let node = pod.spec.node_name.as_deref().filter(|_| !pod.is_over());
+        let nominated = || pod.status.nominated_node_name.as_deref().filter(|node| !node.is_empty());
+        let is_waiting = pod.spec.node_name.is_none() && !is_ours && !pod.is_over();
+        let counted = node.or_else(|| nominated().filter(|_| is_waiting));
         match node.and_then(|node| NodeName::new(node).ok()) {
             Some(node) => self.place_pod(path, &node, &Face::of(pod)),
             None => self.unplace_pod(path),
         }
         let Ok(requirements) = Requirements::held(pod) else { return };
         let requirements = share(&mut self.shared, requirements);
-        let now = Whose::Others { node: node.map(Into::into), requirements: Arc::clone(&requirements) };
+        let now = Whose::Others { node: counted.map(Into::into), requirements: Arc::clone(&requirements) };
         if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
             self.count_other(node.as_deref(), &requirements, false);
         }
-        self.count_other(node, &requirements, true);
+        self.count_other(counted, &requirements, true);
     }
 
     fn count_other(&mut self, node: Option<&str>, requirements: &Requirements, is_there: bool) {
@@ -471,6 +505,8 @@ impl Books {
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),
+            grace_s: pod.spec.termination_grace_period_seconds.unwrap_or(pods::GRACE_S).max(0),
+            is_ready: pod.is_ready(),
             is_going: pod.metadata.deletion_timestamp.is_some(),
             has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
             noted: Note::of(pod),

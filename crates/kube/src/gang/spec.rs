@@ -36,6 +36,8 @@ pub struct GangSpec {
     pub suspend: Option<Suspend>,
     pub is_suspended: bool,
     pub time_limit_s: Option<i64>,
+    /// How long before SIGTERM its pods are told that they have to make way.
+    pub checkpoint_grace_s: Option<i64>,
     /// Roles whose pods may come only when the others are ready: their places are held with those of the others.
     pub late: Vec<Arc<str>>,
     /// Gangs of the same object whose jobs complete first. The object's controller creates the pods only then, so nobody
@@ -208,6 +210,7 @@ impl GangSpec {
             suspend: None,
             is_suspended: false,
             time_limit_s: None,
+            checkpoint_grace_s: None,
             late: Vec::new(),
             after: Vec::new(),
         }
@@ -222,6 +225,7 @@ impl GangSpec {
         let mut spec = Self::new(key, None, vec![RoleSpec::new("", 1, None)]);
         spec.queue = all().find_map(|from| from.queue.clone());
         spec.time_limit_s = all().find_map(|from| from.time_limit_s);
+        spec.checkpoint_grace_s = all().find_map(|from| from.checkpoint_grace_s);
         spec.priority_class = of.and_then(|of| of.priority_class.clone());
         Some(spec)
     }
