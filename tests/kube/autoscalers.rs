@@ -107,6 +107,21 @@ fn nodes_for_a_gang_are_asked_for_as_a_whole_and_none_for_one_that_waits_for_its
         (pods(cluster, "limited") == vec![waits.clone(); 2]).then_some(())
     });
     assert_eq!(requests(&cluster).len(), 1);
+    // The autoscaler gives up: another is made in its stead, and its pods are told.
+    let failed = json!({ "status": { "conditions": [{ "type": "Failed", "status": "True", "reason": "NoCapacity",
+        "message": "for a test", "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
+    let path = format!("{REQUESTS}/{}/status", said.1);
+    cluster.api().patch(&path, &failed).unwrap();
+    let next = cluster.until("another request", |cluster| {
+        let mut all = requests(cluster);
+        let is_next = all.len() == 1 && all[0]["metadata"]["name"] != said.1;
+        is_next.then(|| all.remove(0))
+    });
+    assert_eq!(next["metadata"]["annotations"]["phalanx.dev/attempt"], "2", "{next:#}");
+    let said = (said.0, next["metadata"]["name"].as_str().unwrap().to_owned());
+    cluster.until("all pods of the next", |cluster| {
+        (pods(cluster, "wide") == vec![said.clone(); 3]).then_some(())
+    });
     // Another scheduler goes on with what this one asked for.
     cluster.kill(0);
     cluster.schedule(0);

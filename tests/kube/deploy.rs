@@ -14,6 +14,7 @@ use crate::autoscalers;
 use crate::dra_gangs;
 use crate::fabric::{create_members, group};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
+use crate::volcano::{VolcanoJob, until_phase};
 use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
 
 const NAMESPACE: &str = "phalanx-system";
@@ -78,7 +79,7 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
     for folder in ["base", "device-plugin"] {
         create(api, folder, &["Namespace", "ServiceAccount"]);
     }
-    for (text, object) in ["base", "device-plugin", "admission"].into_iter().flat_map(objects) {
+    for (text, object) in ["base", "device-plugin", "admission", "exclusive"].into_iter().flat_map(objects) {
         let kind = object["kind"].as_str().unwrap().to_owned();
         if !matches!(&*kind, "Namespace" | "ServiceAccount") {
             try_out(api, &object, &text).unwrap();
@@ -132,6 +133,7 @@ fn try_pod(api: &Api, object: &Value) {
 fn rendered_chart() -> Vec<(String, Value)> {
     let helm = Command::new("helm")
         .args(["template", "phalanx", "--namespace", NAMESPACE, "--set", "admissionPolicy.enabled=true"])
+        .args(["--set", "exclusiveNodes.enabled=true"])
         .arg(deploy("chart/phalanx"))
         .output();
     let Ok(helm) = helm else { return Vec::new() };
@@ -253,7 +255,6 @@ pub(crate) fn audited(log: &Path, user: &str) -> (BTreeSet<Use>, Vec<String>) {
 fn create_foreign_kinds(cluster: &Cluster) {
     let owners = [
         ("trainer.kubeflow.org", "TrainJob", "trainjobs"),
-        ("ray.io", "RayJob", "rayjobs"),
         ("batch.volcano.sh", "Job", "jobs"),
         ("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests"),
     ];
@@ -319,8 +320,8 @@ fn create_suspended(cluster: &Cluster) {
         create("trainer.kubeflow.org", "TrainJob", "trainjobs", "above", None, json!({"suspend": true}));
     create("jobset.x-k8s.io", "JobSet", "jobsets", "owned", Some(&above), set());
     create("ray.io", "RayCluster", "rayclusters", "alone", None, ray());
-    let above = create("ray.io", "RayJob", "rayjobs", "above", None, json!({"suspend": true}));
-    create("ray.io", "RayCluster", "rayclusters", "owned", Some(&above), ray());
+    let job = json!({"suspend": true, "shutdownAfterJobFinishes": true, "rayClusterSpec": ray()});
+    create("ray.io", "RayJob", "rayjobs", "alone", None, job);
 }
 
 /// Waits until somebody may do something. Asked as somebody else: what was denied is looked for later.
@@ -346,8 +347,8 @@ pub(crate) fn until_may(
 /// held by `other`.
 fn tell_others(cluster: &Cluster, wide: &Value, other: &str) {
     // A Volcano Job waits for the phase of its group.
-    let (_, group) = crate::volcano::create_job(cluster, "v1", "v1", "theirs", 1, 1);
-    crate::volcano::until_phase(cluster, &group, "Inqueue");
+    let theirs = VolcanoJob { versions: ["v1", "v1"], ..VolcanoJob::of("theirs", 1, 1) };
+    until_phase(cluster, &theirs.create(cluster), "Inqueue");
     // Nodes are asked for, and not any more when it has got them.
     cluster.create(JOBS, wide);
     cluster.until("nodes that are asked for", |cluster| autoscalers::requests(cluster).pop());

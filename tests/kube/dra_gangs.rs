@@ -6,11 +6,11 @@ use phalanx_controlplane::Fleet;
 use phalanx_model::DeviceMask;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Seat, assert_disjoint, job, pod};
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
 const DRIVER: &str = "gpu.example.com";
 
 /// Nodes without a device plugin; a driver publishes 8 GPUs on each, of one product per node.
@@ -110,7 +110,7 @@ pub(crate) fn job_of(name: &str, pods: u32, template: &str) -> Value {
     job
 }
 
-fn pod_of(name: &str, claim: &str) -> Value {
+pub(crate) fn pod_of(name: &str, claim: &str) -> Value {
     let mut pod = pod(name, 0);
     pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
     pod["spec"]["resourceClaims"] = json!([{"name": "gpus", "resourceClaimName": claim}]);
@@ -308,25 +308,95 @@ fn a_gang_with_claims_makes_way_and_comes_back() {
     assert_exact(&cluster, &cluster.until_runs("low", 2));
 }
 
-/// Killed at many moments, some of them between an allocation and the binding that it is for.
-#[test]
-fn claims_are_whole_whenever_the_scheduler_is_killed() {
+/// Six gangs of four pods start however often the scheduler is killed, at many moments; who has what then.
+pub(crate) fn started_by_many(cluster: &mut Cluster, kills: u64, job: impl Fn(&str) -> Value) -> Vec<Seat> {
     const GANGS: u32 = 6;
-    const KILLS: u64 = 8;
-    let mut cluster = cluster(&["A100"; 6]);
-    template(&cluster, "two", 2, None);
     for gang in 0..GANGS {
-        cluster.create(JOBS, &job_of(&format!("g{gang}"), 4, "two"));
+        cluster.create(JOBS, &job(&format!("g{gang}")));
     }
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let scheduler = cluster.schedule(0);
         std::thread::sleep(std::time::Duration::from_millis(150 + 37 * kill));
         cluster.kill(scheduler);
     }
     cluster.schedule(0);
-    let mut all = Vec::new();
-    for gang in 0..GANGS {
-        all.extend(cluster.until_runs(&format!("g{gang}"), 4));
-    }
+    (0..GANGS).flat_map(|gang| cluster.until_runs(&format!("g{gang}"), 4)).collect()
+}
+
+/// Some of the kills are between an allocation and the binding that it is for.
+#[test]
+fn claims_are_whole_whenever_the_scheduler_is_killed() {
+    let mut cluster = cluster(&["A100"; 6]);
+    template(&cluster, "two", 2, None);
+    let all = started_by_many(&mut cluster, 8, |name| job_of(name, 4, "two"));
     assert_exact(&cluster, &all);
+}
+
+/// Two of four pods share a claim, two another; the fifth has none.
+#[test]
+fn those_of_a_gang_that_share_a_claim_are_where_its_devices_are() {
+    let mut cluster = cluster(&["A100", "A100"]);
+    for name in ["left", "right"] {
+        claim(&cluster, name, 5);
+    }
+    cluster.schedule(0);
+    for (at, claim) in
+        [Some("left"), Some("right"), Some("left"), Some("right"), None].into_iter().enumerate()
+    {
+        let name = format!("team-{at}");
+        let mut pod = claim.map_or_else(|| pod(&name, 0), |claim| pod_of(&name, claim));
+        pod["metadata"]["labels"] = json!({
+            "gang": "team", "pod-group.scheduling.sigs.k8s.io/name": "team",
+            "pod-group.scheduling.sigs.k8s.io/min-available": "5",
+        });
+        cluster.create(PODS, &pod);
+    }
+    let seats = cluster.until_runs("team", 5);
+    let node = |at: usize| {
+        seats.iter().find(|seat| seat.name == format!("team-{at}")).unwrap().node.clone().unwrap()
+    };
+    assert_ne!(node(0), node(1), "10 devices are two nodes");
+    for (name, pods) in [("left", [0, 2]), ("right", [1, 3])] {
+        let claim = cluster.api().get(&format!("{CLAIMS}/{name}")).unwrap();
+        let of_devices: BTreeSet<_> = held(&claim).into_iter().map(|(node, _)| node).collect();
+        assert_eq!(of_devices, pods.map(node).into(), "{seats:?}");
+        let users = claim["status"]["reservedFor"].as_array().unwrap();
+        let users: BTreeSet<_> = users.iter().map(|user| user["name"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(users, pods.map(|at| format!("team-{at}")).into());
+    }
+}
+
+/// Made from a template for the group, and reserved for it; also where a scheduler was killed in between.
+#[test]
+fn a_claim_of_a_group_is_made_once_and_reserved_for_the_group() {
+    let mut cluster = cluster(&["A100", "A100"]);
+    template(&cluster, "six", 6, None);
+    let claims_of = json!([{ "name": "gpus", "resourceClaimTemplateName": "six" }]);
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": "team" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } }, "resourceClaims": claims_of },
+    });
+    let group = cluster.create(POD_GROUPS, &group);
+    for at in 0..3 {
+        let mut member = pod_of(&format!("team-{at}"), "none");
+        member["metadata"]["labels"] = json!({ "gang": "team" });
+        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "team" });
+        member["spec"]["resourceClaims"] = claims_of.clone();
+        cluster.create(PODS, &member);
+    }
+    for kill in 0..4 {
+        let scheduler = cluster.schedule(0);
+        std::thread::sleep(std::time::Duration::from_millis(150 + 97 * kill));
+        cluster.kill(scheduler);
+    }
+    cluster.schedule(0);
+    let seats = cluster.until_runs("team", 3);
+    let all = claims(&cluster);
+    assert_eq!(all.len(), 1, "one for all of them: {all:#?}");
+    let users = &all[0]["status"]["reservedFor"];
+    assert_eq!(users.as_array().map(Vec::len), Some(1), "{users:#}");
+    assert_eq!((&users[0]["resource"], &users[0]["uid"]), (&json!("podgroups"), &group["metadata"]["uid"]));
+    let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
+    let of_devices: BTreeSet<_> = held(&all[0]).into_iter().map(|(node, _)| node).collect();
+    assert_eq!((held(&all[0]).len(), &nodes), (6, &of_devices), "{seats:?}");
 }

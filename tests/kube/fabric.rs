@@ -14,7 +14,7 @@ pub(crate) fn fabric(spec: &Value) -> Value {
 }
 
 /// The status of the fabric once it is as wanted.
-fn until_status(cluster: &Cluster, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn until_status(cluster: &Cluster, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
     cluster.until(what, |cluster| {
         let status = cluster.api().get(DEFAULT).ok()?["status"].clone();
         is_it(&status).then_some(status)

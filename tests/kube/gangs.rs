@@ -82,17 +82,25 @@ fn a_pod_group_is_kept_inside_the_rack_that_it_requires() {
         taken["spec"]["nodeName"] = json!(Fleet::name(node));
         cluster.create(PODS, &taken);
     }
-    for at in 0..4 {
+    let member = |at: u32| {
         let mut member = pod(&format!("tight-{at}"), 8);
         member["metadata"]["labels"] = json!({ "gang": "tight" });
         member["spec"]["schedulingGroup"] = json!({ "podGroupName": "tight" });
-        cluster.create(PODS, &member);
-    }
+        member
+    };
+    (0..4).for_each(|at| drop(cluster.create(PODS, &member(at))));
     cluster.schedule(0);
     let seats = cluster.until_runs("tight", 4);
     let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
     let second: BTreeSet<_> = (32..36).map(Fleet::name).collect();
     assert_eq!(nodes, second);
+    // What joins has to be there too, and waits for a node of that rack where the other has room.
+    cluster.create(PODS, &member(4));
+    cluster.until_explained("tight-4", "of PodGroup default/tight");
+    cluster.create("/api/v1/nodes", &Fleet::new(37).node(36));
+    let seats = cluster.until_runs("tight", 5);
+    let node = seats.iter().find(|seat| seat.name == "tight-4").and_then(|seat| seat.node.clone());
+    assert_eq!(node, Some(Fleet::name(36)));
 }
 
 #[test]

@@ -183,6 +183,16 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     let unhealthy = async { tokio::time::timeout(PATIENCE, unhealthy).await.unwrap() };
     assert_eq!(machine.runtime.block_on(unhealthy), [uuid(6)]);
 
+    // It is given to nobody: of four devices that nobody holds three are to be had.
+    cluster.api().delete(&format!("{PODS}/c")).unwrap();
+    cluster.until("the end of c", |cluster| devices_of(cluster, "c").is_none().then_some(()));
+    cluster.create(PODS, &pod("d", 3));
+    cluster.until_runs("d", 1);
+    assert_eq!(devices_of(&cluster, "d").unwrap(), "2-3,7");
+    cluster.create(PODS, &pod("e", 1));
+    cluster.until_explained("e", "");
+    assert_eq!(cluster.bound()["e"], (0, 1), "the node still offers eight");
+
     // Who deletes the object has it written again.
     cluster.api().delete(TOPOLOGY).unwrap();
     cluster.until("the topology again", |cluster| cluster.api().get(TOPOLOGY).ok());
@@ -203,12 +213,12 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     });
 }
 
-fn label(cluster: &Cluster, node: usize, labels: &Value) {
+pub(crate) fn label(cluster: &Cluster, node: usize, labels: &Value) {
     let path = format!("/api/v1/nodes/node-{node:05}");
     cluster.api().patch(&path, &json!({"metadata": {"labels": labels}})).unwrap();
 }
 
-fn nodes_of(seats: &[Seat]) -> Vec<&str> {
+pub(crate) fn nodes_of(seats: &[Seat]) -> Vec<&str> {
     let mut nodes: Vec<&str> = seats.iter().filter_map(|seat| seat.node.as_deref()).collect();
     nodes.sort_unstable();
     nodes

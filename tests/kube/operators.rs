@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use phalanx_controlplane::{Fleet, Options};
+use phalanx_kube::submit::{Trainer, Work};
+use phalanx_kube::user::Cluster as UserCluster;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, PODS, Seat, assert_disjoint, pod};
+use crate::support::{self, Cluster, JOBS, PODS, Seat, assert_disjoint, pod};
 
 const MPI_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/mpijobs";
+const TF_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/tfjobs";
 const PYTORCH_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs";
 const SUCCEEDS: &str = "controlplane.phalanx.dev/succeed-after";
 
@@ -70,6 +73,40 @@ spec:
       template: *template
 ";
 
+/// All nodes, and a server of parameters beside them.
+const TF_JOB: &str = "
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: multi-worker
+spec:
+  tfReplicaSpecs:
+    PS:
+      replicas: 1
+      restartPolicy: Never
+      template:
+        spec:
+          schedulerName: phalanx
+          containers:
+          - name: tensorflow
+            image: kubeflow/tf-dist-mnist-test:latest
+            resources: {limits: {cpu: 2, memory: 4Gi}}
+    Chief:
+      replicas: 1
+      restartPolicy: Never
+      template: &template
+        spec:
+          schedulerName: phalanx
+          containers:
+          - name: tensorflow
+            image: kubeflow/tf-dist-mnist-test:latest
+            resources: {limits: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 8}}
+    Worker:
+      replicas: 3
+      restartPolicy: Never
+      template: *template
+";
+
 fn create(cluster: &Cluster, path: &str, document: &str) {
     let object: Value = serde_saphyr::from_str(document).unwrap();
     cluster.until("the kind", |cluster| cluster.api().post(path, &object).ok());
@@ -105,7 +142,7 @@ fn jobs_of_the_training_operator_start_whole_on_one_rack_make_way_by_suspension_
         Options { controller_manager: true, kwok: true, training_operator: true, ..Options::default() };
     let fleet = Fleet { nodes_per_rack: 2, ..Fleet::new(4) };
     let mut cluster = Cluster::of_fleet(&options, &fleet);
-    for (name, value) in [("low", 10), ("high", 1_000)] {
+    for (name, value) in [("low", 10), ("high", 1_000), ("top", 10_000)] {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name }, "value": value,
         });
@@ -129,6 +166,20 @@ fn jobs_of_the_training_operator_start_whole_on_one_rack_make_way_by_suspension_
     let job = cluster.api().get(&format!("{MPI_JOBS}/tensorflow-benchmarks")).unwrap();
     assert_eq!(job["spec"]["runPolicy"]["suspend"], true, "{job:#}");
 
+    // It makes way in its turn, and goes before the other when there is room.
+    let mut top = support::job("top", 2, 8, &json!({}));
+    top["spec"]["template"]["spec"]["priorityClassName"] = json!("top");
+    cluster.create(JOBS, &top);
+    cluster.until_runs("top", 2);
+    let job = cluster.api().get(&format!("{PYTORCH_JOBS}/pytorch-simple")).unwrap();
+    assert_eq!(job["spec"]["runPolicy"]["suspend"], true, "{job:#}");
+    assert!(job["metadata"]["annotations"]["phalanx.dev/suspended"].is_string(), "{job:#}");
+    cluster.api().delete(&format!("{JOBS}/top?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("pytorch-simple", 2);
+    let job = cluster.api().get(&format!("{PYTORCH_JOBS}/pytorch-simple")).unwrap();
+    assert_eq!(job["spec"]["runPolicy"]["suspend"], false, "{job:#}");
+    assert!(job["metadata"]["annotations"]["phalanx.dev/suspended"].is_null(), "{job:#}");
+
     end(&cluster, &["pytorch-simple-master-0", "pytorch-simple-worker-0"]);
     until_succeeded(&cluster, PYTORCH_JOBS, "pytorch-simple");
     let seats = cluster.until_runs("tensorflow-benchmarks", 3);
@@ -140,4 +191,43 @@ fn jobs_of_the_training_operator_start_whole_on_one_rack_make_way_by_suspension_
             cluster.seats().into_iter().filter(|seat| seat.gang != "taken" && seat.phase == "Running");
         (holds.count() == 0).then_some(())
     });
+    a_tf_job_starts_whole(&cluster);
+    what_is_submitted_is_a_job_of_the_operator(&cluster);
+}
+
+/// One of its nodes is another's: not even the part without devices starts.
+fn a_tf_job_starts_whole(cluster: &Cluster) {
+    create(cluster, TF_JOBS, TF_JOB);
+    let of_it = |cluster: &Cluster| {
+        let seats = cluster.seats().into_iter();
+        seats.filter(|seat| seat.gang == "multi-worker").collect::<Vec<_>>()
+    };
+    cluster.until("its five pods", |cluster| (of_it(cluster).len() == 5).then_some(()));
+    cluster.until_explained("multi-worker-ps-0", "");
+    assert!(of_it(cluster).iter().all(|seat| seat.node.is_none()), "{:?}", of_it(cluster));
+    cluster.api().delete_now(&format!("{PODS}/taken")).unwrap();
+    assert_disjoint(&cluster.until_runs("multi-worker", 5));
+    end(cluster, &["multi-worker-chief-0"]);
+    until_succeeded(cluster, TF_JOBS, "multi-worker");
+    cluster.api().delete(&format!("{TF_JOBS}/multi-worker?propagationPolicy=Background")).unwrap();
+    cluster.until("room", |cluster| of_it(cluster).is_empty().then_some(()));
+}
+
+fn what_is_submitted_is_a_job_of_the_operator(cluster: &Cluster) {
+    let user = UserCluster::connect(Some(&cluster.plane.kubeconfig()), None, Some("default")).unwrap();
+    let work = Work {
+        name: "submitted".to_owned(),
+        trainer: Trainer::PyTorch,
+        workers: 2,
+        gpus: 8,
+        image: "none".to_owned(),
+        argv: ["python", "train.py"].map(str::to_owned).to_vec(),
+        ..Work::default()
+    };
+    assert_eq!(user.submit(&work).unwrap(), "PyTorchJob");
+    let seats = cluster.until_runs("submitted", 2);
+    assert_eq!(racks(&seats).len(), 1, "{seats:?}");
+    let job = cluster.api().get(&format!("{PYTORCH_JOBS}/submitted")).unwrap();
+    assert_eq!(job["spec"]["runPolicy"]["suspend"], false, "it was submitted as suspended");
+    assert_eq!(user.job("submitted", Some(Trainer::PyTorch)).unwrap().state, "running");
 }

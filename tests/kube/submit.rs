@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_kube::submit::{Launch, Trainer, Work};
+use phalanx_kube::submit::{Launch, Trainer, Work, of_job};
 use phalanx_kube::user::Cluster as UserCluster;
+use phalanx_model::{JobId, Owner, Timestamp};
+use phalanx_spec::{SubmitContext, SubmitFlags};
 use serde_json::json;
 
-use crate::support::{Cluster, JOBS, PODS, job};
+use crate::support::{Cluster, JOBS, PODS, assert_disjoint, job};
 
 /// Arena's line: `submit mpi --name=tensorflow-topo-4-vgg16 --gpus=1 --workers=4 --gang --gputopology=true`.
 fn arena() -> Work {
@@ -71,4 +73,51 @@ fn arenas_line_waits_suspended_starts_whole_on_one_node_and_is_deleted_with_all_
         let secret = "/api/v1/namespaces/default/secrets/tensorflow-topo-4-vgg16-ssh";
         (of_it(cluster).is_empty() && is_gone(service) && is_gone(secret)).then_some(())
     });
+}
+
+/// The line `submit --to kubernetes -n ranks -G 2 -- python train.py`.
+fn two_gpus() -> Work {
+    let flags = SubmitFlags {
+        name: Some("ranks".to_owned()),
+        gpus: Some("2".to_owned()),
+        argv: ["python", "train.py"].map(str::to_owned).to_vec(),
+        ..SubmitFlags::default()
+    };
+    let context = SubmitContext {
+        id: JobId(0),
+        owner: Owner { uid: 0, gid: 0, name: "somebody".to_owned() },
+        submitted_at: Timestamp(0),
+        default_workdir: String::new(),
+    };
+    of_job(&flags.into_job_file().unwrap().into_job(context).unwrap(), "none").unwrap()
+}
+
+/// Also a job of PyTorch where nobody controls those.
+#[test]
+fn what_no_operator_knows_is_an_indexed_job_that_starts_whole() {
+    let mut cluster = Cluster::of(1);
+    cluster.schedule(0);
+    let user = UserCluster::connect(Some(&cluster.plane.kubeconfig()), None, Some("default")).unwrap();
+    let generic = two_gpus();
+    assert_eq!((generic.workers, generic.gpus), (2, 1));
+    let pytorch = Work {
+        name: "torch".to_owned(),
+        trainer: Trainer::PyTorch,
+        workers: 7,
+        grace_s: Some(1),
+        ..generic.clone()
+    };
+    assert_eq!(user.submit(&pytorch).unwrap(), "Job");
+    assert_disjoint(&cluster.until_runs("torch", 7));
+    // One of two would fit.
+    assert_eq!(user.submit(&generic).unwrap(), "Job");
+    cluster.create(PODS, &crate::support::pod("later", 8));
+    cluster.until_explained("later", "");
+    assert_eq!(user.job("ranks", None).unwrap().state, "pending");
+    assert!(cluster.seats().iter().all(|seat| seat.gang != "ranks"), "{:?}", cluster.seats());
+    cluster.api().delete(&format!("{PODS}/later")).unwrap();
+    user.delete("torch", None).unwrap();
+    let seats = cluster.until_runs("ranks", 2);
+    assert_disjoint(&seats);
+    assert!(seats.iter().all(|seat| seat.devices.as_deref() != Some("-")), "{seats:?}");
 }

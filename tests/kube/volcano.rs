@@ -2,66 +2,47 @@
 
 use serde_json::{Value, json};
 
+use crate::support::kinds::define;
 use crate::support::{Cluster, PODS, pod};
 
-/// Has a kind of Volcano served as its releases do: the status is a part of its own.
-fn define(cluster: &Cluster, group: &str, version: &str, kind: &str, plural: &str) {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
-            "versions": [{ "name": version, "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": schema } }],
-        },
-    });
-    cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
-    cluster.until(plural, |cluster| cluster.api().get(&format!("/apis/{group}/{version}/{plural}")).ok());
+/// A Volcano Job, whose pods are for us unless it says otherwise.
+pub(crate) struct VolcanoJob<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) tasks: u32,
+    pub(crate) gpus: u32,
+    pub(crate) scheduler: &'a str,
+    /// Versions of jobs and of groups, as the cluster serves them.
+    pub(crate) versions: [&'a str; 2],
 }
 
-/// A Volcano Job whose pods are for us, and the group that Volcano's controller makes of it; the paths of both.
-pub(crate) fn create_job(
-    cluster: &Cluster,
-    of_jobs: &str,
-    of_groups: &str,
-    name: &str,
-    tasks: u32,
-    gpus: u32,
-) -> (String, String) {
-    create_job_of(cluster, of_jobs, of_groups, name, tasks, gpus, "phalanx")
-}
+impl<'a> VolcanoJob<'a> {
+    pub(crate) const fn of(name: &'a str, tasks: u32, gpus: u32) -> Self {
+        Self { name, tasks, gpus, scheduler: "phalanx", versions: ["v1alpha1", "v1beta1"] }
+    }
 
-fn create_job_of(
-    cluster: &Cluster,
-    of_jobs: &str,
-    of_groups: &str,
-    name: &str,
-    tasks: u32,
-    gpus: u32,
-    scheduler: &str,
-) -> (String, String) {
-    let mut template = pod("", gpus);
-    template["spec"].as_object_mut().unwrap().remove("schedulerName");
-    let jobs = format!("/apis/batch.volcano.sh/{of_jobs}/namespaces/default/jobs");
-    let job = json!({
-        "apiVersion": format!("batch.volcano.sh/{of_jobs}"), "kind": "Job", "metadata": { "name": name },
-        "spec": { "schedulerName": scheduler, "minAvailable": tasks,
-            "tasks": [{ "name": "worker", "replicas": tasks, "template": { "spec": template["spec"] } }] },
-    });
-    let made = cluster.create(&jobs, &job);
-    let groups = format!("/apis/scheduling.volcano.sh/{of_groups}/namespaces/default/podgroups");
-    let group = json!({
-        "apiVersion": format!("scheduling.volcano.sh/{of_groups}"), "kind": "PodGroup",
-        "metadata": { "name": format!("{name}-group"), "ownerReferences": [{
-            "apiVersion": made["apiVersion"], "kind": "Job", "name": name, "uid": made["metadata"]["uid"],
-            "controller": true,
-        }] },
-        "spec": { "minMember": tasks },
-    });
-    cluster.create(&groups, &group);
-    (format!("{jobs}/{name}"), format!("{groups}/{name}-group"))
+    /// Creates it, and the group that Volcano's controller makes of it; the path of the group.
+    pub(crate) fn create(&self, cluster: &Cluster) -> String {
+        let Self { name, tasks, gpus, scheduler, versions: [of_jobs, of_groups] } = *self;
+        let mut template = pod("", gpus);
+        template["spec"].as_object_mut().unwrap().remove("schedulerName");
+        let job = json!({
+            "apiVersion": format!("batch.volcano.sh/{of_jobs}"), "kind": "Job", "metadata": { "name": name },
+            "spec": { "schedulerName": scheduler, "minAvailable": tasks,
+                "tasks": [{ "name": "worker", "replicas": tasks, "template": { "spec": template["spec"] } }] },
+        });
+        let made = cluster.create(&format!("/apis/batch.volcano.sh/{of_jobs}/namespaces/default/jobs"), &job);
+        let groups = format!("/apis/scheduling.volcano.sh/{of_groups}/namespaces/default/podgroups");
+        let group = json!({
+            "apiVersion": format!("scheduling.volcano.sh/{of_groups}"), "kind": "PodGroup",
+            "metadata": { "name": format!("{name}-group"), "ownerReferences": [{
+                "apiVersion": made["apiVersion"], "kind": "Job", "name": name, "uid": made["metadata"]["uid"],
+                "controller": true,
+            }] },
+            "spec": { "minMember": tasks },
+        });
+        cluster.create(&groups, &group);
+        format!("{groups}/{name}-group")
+    }
 }
 
 pub(crate) fn until_phase(cluster: &Cluster, group: &str, phase: &str) -> Value {
@@ -87,11 +68,11 @@ fn a_volcano_job_gets_its_pods_and_its_group_says_how_it_stands() {
     let mut cluster = Cluster::of(1);
     define(&cluster, "scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups");
     define(&cluster, "batch.volcano.sh", "v1alpha1", "Job", "jobs");
-    let (_, early) = create_job(&cluster, "v1alpha1", "v1beta1", "early", 2, 4);
+    let early = VolcanoJob::of("early", 2, 4).create(&cluster);
     cluster.schedule(0);
     until_phase(&cluster, &early, "Inqueue");
-    let (_, foreign) = create_job_of(&cluster, "v1alpha1", "v1beta1", "foreign", 1, 1, "volcano");
-    let (_, late) = create_job(&cluster, "v1alpha1", "v1beta1", "late", 2, 4);
+    let foreign = VolcanoJob { scheduler: "volcano", ..VolcanoJob::of("foreign", 1, 1) }.create(&cluster);
+    let late = VolcanoJob::of("late", 2, 4).create(&cluster);
     until_phase(&cluster, &late, "Inqueue");
     create_members(&cluster, "early", 2, 4);
     cluster.until_runs("early", 2);

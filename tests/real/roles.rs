@@ -7,7 +7,7 @@ use crate::support::{Bench, NODE_OF_8, TWO_NODES_OF_8, gang, shell};
 fn role(name: &str, size: u32, script: Option<&str>) -> Role {
     let mut job = shell(1, script.unwrap_or_default());
     let program = script.map(|_| std::mem::take(&mut gang(&mut job).program));
-    Role { name: RoleName::new(name).unwrap(), size, needs: Needs::default(), program }
+    Role { name: RoleName::new(name).unwrap(), size, needs: Needs::default(), segments: Vec::new(), program }
 }
 
 /// Lines of all ranks, in order.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::books;
+use phalanx_kube::gang::NodesUsed;
 use phalanx_kube::plugin::Injection;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [PROVISIONING-CLASS]] | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -85,7 +86,9 @@ fn schedule(
         length,
         renew: length / 5,
     });
+    let is_labelled = times.get(3).is_some_and(|nodes| nodes.as_os_str() == "labelled");
     let books = books::Options {
+        nodes: if is_labelled { NodesUsed::Labelled } else { NodesUsed::All },
         ready_ms: milliseconds(ready)?,
         vacant_ms: milliseconds(vacant)?,
         ..books::Options::of_queue(QueueName::new("default")?)
@@ -97,7 +100,8 @@ fn schedule(
         binding,
         lease,
         listen: None,
-        provisioning_class: times.get(3).map(|class| class.display().to_string()),
+        otlp_endpoint: None,
+        provisioning_class: times.get(4).map(|class| class.display().to_string()),
     })?)
 }
 

@@ -20,10 +20,25 @@ impl Checker {
     }
 
     /// Ranks 0..size, size..2×size and so on, each in one domain; the last are fewer where that does not come out.
-    /// Roles have no part in them.
+    /// The members of the gang itself by its own rules, those of each role by the role's.
     pub(crate) fn check_segments(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
-        for Segment { size, level } in &start.gang.topology.segments {
-            let parts = start.main().chunks((*size).max(1) as usize);
+        self.check_parts(start, start.main(), &start.gang.topology.segments, found);
+        for (at, role) in start.gang.roles.iter().enumerate() {
+            let is_of = |slot: &&Slot| start.gang.role_of(slot.rank) == Some(at);
+            let slots: Vec<Slot> = start.placement.slots.iter().filter(is_of).cloned().collect();
+            self.check_parts(start, &slots, &role.segments, found);
+        }
+    }
+
+    fn check_parts(
+        &self,
+        start: &Start<'_>,
+        slots: &[Slot],
+        segments: &[Segment],
+        found: &mut Vec<Violation>,
+    ) {
+        for Segment { size, level } in segments {
+            let parts = slots.chunks((*size).max(1) as usize);
             for part in parts.filter(|part| !self.is_together(part, level)) {
                 let ranks = |slot: Option<&Slot>| slot.map_or(0, |slot| slot.rank);
                 let (first, last) = (ranks(part.first()), ranks(part.last()));
@@ -64,6 +79,22 @@ impl Checker {
             for ((path, _), got) in counts.into_iter().filter(|(_, got)| got > max) {
                 let (gang, level, domain) = (start.id, level.to_string(), path.join("/"));
                 found.push(Violation::NotSpread { gang, level, domain, max: *max, got });
+            }
+        }
+    }
+
+    /// Roles that are to be on one node are.
+    pub(crate) fn check_together(start: &Start<'_>, found: &mut Vec<Violation>) {
+        for set in &start.gang.topology.together {
+            let is_in = |slot: &&Slot| {
+                let party = start.gang.role_of(slot.rank).map_or(0, |role| role + 1);
+                set.iter().any(|one| *one as usize == party)
+            };
+            let mut slots = start.placement.slots.iter().filter(is_in);
+            let Some(first) = slots.next() else { continue };
+            if let Some(other) = slots.find(|slot| slot.node != first.node) {
+                let (gang, first, other) = (start.id, first.rank, other.rank);
+                found.push(Violation::RolesApart { gang, first, other });
             }
         }
     }

@@ -61,6 +61,7 @@ impl Checker {
         self.check_segments(start, found);
         self.check_grid(start, found);
         self.check_spread(start, found);
+        Self::check_together(start, found);
         self.check_box(start, found);
         self.check_neighbours(start, found);
         self.check_amounts(start, found);

@@ -61,6 +61,8 @@ pub enum Violation {
     SegmentApart { gang: GangId, level: String, first: u32, last: u32 },
     #[error("the tensor group of gang {gang} that begins with rank {first} is not on one node")]
     TensorApart { gang: GangId, first: u32 },
+    #[error("ranks {first} and {other} of gang {gang} have roles that must be on one node")]
+    RolesApart { gang: GangId, first: u32, other: u32 },
     #[error("gang {gang} has {got} members in {domain}, and at most {max} may be in one {level}")]
     NotSpread { gang: GangId, level: String, domain: String, max: u32, got: u32 },
     #[error("the devices of gang {gang} are no box of {asked} chips of one torus")]

@@ -103,6 +103,21 @@ fn roles() {
             // Nodes are counted by members of the gang itself, and segments are theirs.
             (vec![(with_launcher().per_node(2), and(slot(2, "b", 0)))], None),
             (vec![(with_launcher().segment(2, "node"), and(slot(2, "b", 0)))], None),
+            // Those of a role are the role's.
+            (
+                vec![(
+                    gang(1).role("ps", gang(2).segment(2, "leaf")),
+                    vec![slot(0, "c", 0), slot(1, "a", 0), slot(2, "b", 0)],
+                )],
+                None,
+            ),
+            (
+                vec![(
+                    gang(1).role("ps", gang(2).segment(2, "leaf")),
+                    vec![slot(0, "a", 0), slot(1, "b", 0), slot(2, "c", 0)],
+                )],
+                sees!(SegmentApart),
+            ),
             // The launcher has no devices, and is inside whichever group the workers are.
             (
                 vec![(

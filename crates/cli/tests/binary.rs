@@ -487,6 +487,15 @@ fn completion_knows_jobs_and_nodes() {
     assert_eq!(fake.run("completion tcsh").code, 64);
 }
 
+/// The tests on a control plane give a `Fabric` what stands there.
+#[test]
+fn a_fabric_is_printed_as_a_cluster_takes_it() {
+    let fabric = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/fabric");
+    let printed = Fake::absent().run(&format!("topo import {}/leaves.conf", fabric.display()));
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    assert_eq!(printed.out, std::fs::read_to_string(fabric.join("leaves.cluster.yaml")).unwrap());
+}
+
 #[test]
 fn a_text_is_imported_into_a_cluster_file() {
     let fake = Fake::absent();

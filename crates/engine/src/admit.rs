@@ -1,7 +1,10 @@
 //! What is refused at the door: a submission that could never run, with the field and the reason.
 
+use std::collections::BTreeSet;
+
 use phalanx_model::{
-    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Segment,
+    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Role,
+    Segment,
 };
 
 use crate::ledger::Ledger;
@@ -206,8 +209,9 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     for level in [&gang.topology.required, &gang.topology.preferred].into_iter().flatten() {
         known_level(tree, level)?;
     }
-    admit_segments(tree, gang)?;
+    check_segments(tree, &gang.topology.segments, gang.needs.devices, gang.members_per_node)?;
     admit_spread(tree, gang)?;
+    admit_together(gang)?;
     if !gang.grid.is_empty() {
         check_grid(tree, gang).map_err(|why| bad("parallelism", why))?;
     }
@@ -291,7 +295,8 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
             let why = "is said of the whole gang, not of one of its roles";
             return Err(bad(&format!("{field}.exclusive"), why));
         }
-        admit_needs(tree, &role.needs).map_err(|why| match why {
+        let of_role = admit_needs(tree, &role.needs).and_then(|()| admit_role_segments(tree, role));
+        of_role.map_err(|why| match why {
             Rejection::BadField { field: of, why } => bad(&format!("{field}.{of}"), why),
             other => other,
         })?;
@@ -304,6 +309,50 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
         return Err(bad("roles", why));
     }
     Ok(())
+}
+
+/// Roles that are on one node.
+fn admit_together(gang: &Gang) -> Result<(), Rejection> {
+    let topology = &gang.topology;
+    let mut seen = BTreeSet::new();
+    for party in topology.together.iter().flatten().copied() {
+        if party as usize > gang.roles.len() {
+            return Err(bad("together", format!("there is no role {party}, there are {}", gang.roles.len())));
+        }
+        if !seen.insert(party) {
+            return Err(bad("together", format!("role {party} is said twice")));
+        }
+    }
+    let has_parts = gang.all_needs().any(|needs| needs.part.is_some());
+    if !seen.is_empty() && (has_parts || !gang.grid.is_empty() || topology.slice.is_some()) {
+        return Err(bad(
+            "together",
+            "parts of devices, grids and slices are put on nodes by rules of their own",
+        ));
+    }
+    let roles = gang.roles.iter().zip(1..).filter(|(_, party)| seen.contains(party));
+    if let Some((role, _)) = roles.into_iter().find(|(role, _)| !role.segments.is_empty()) {
+        let why = "are of roles whose members may be on several nodes";
+        return Err(bad(&format!("roles.{}.segments", role.name), why));
+    }
+    if topology.near.len() > NODES_NAMED_MAX {
+        let why = format!("at most {NODES_NAMED_MAX} nodes are named, this names {}", topology.near.len());
+        return Err(bad("near", why));
+    }
+    Ok(())
+}
+
+/// Parts of a role are whole ones: a smaller last part is possible for the gang's own members alone.
+fn admit_role_segments(tree: &Tree, role: &Role) -> Result<(), Rejection> {
+    if let Some(segment) = role.segments.iter().find(|segment| !role.size.is_multiple_of(segment.size.max(1)))
+    {
+        let why = format!("{} members do not divide into parts of {}", role.size, segment.size);
+        return Err(bad("segments", why));
+    }
+    if role.needs.part.is_some() && !role.segments.is_empty() {
+        return Err(bad("segments", "are of whole devices, and its members have parts of devices"));
+    }
+    check_segments(tree, &role.segments, role.needs.devices, None)
 }
 
 /// Rules that keep members apart.
@@ -335,8 +384,12 @@ fn known_level(tree: &Tree, level: &LevelName) -> Result<LevelAt, Rejection> {
 }
 
 /// Segments nest: each is a whole part of the one before, at a level inside of it.
-fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
-    let segments = &gang.topology.segments;
+fn check_segments(
+    tree: &Tree,
+    segments: &[Segment],
+    devices: u32,
+    members_per_node: Option<u32>,
+) -> Result<(), Rejection> {
     if segments.len() > SEGMENTS_MAX {
         return Err(bad("segments", format!("at most {SEGMENTS_MAX} nest, this has {}", segments.len())));
     }
@@ -346,7 +399,7 @@ fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
         if segment.size == 0 {
             return Err(bad("segments", format!("a segment inside one {} has no members", segment.level)));
         }
-        if matches!(level, LevelAt::Group(_)) && gang.needs.devices == 0 {
+        if matches!(level, LevelAt::Group(_)) && devices == 0 {
             let why =
                 format!("{} is inside the node, and members without devices are in none", segment.level);
             return Err(bad("segments", why));
@@ -361,7 +414,7 @@ fn admit_segments(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
                 return Err(bad("segments", why));
             }
         }
-        if level >= LevelAt::Node && gang.members_per_node.is_some_and(|n| !n.is_multiple_of(segment.size)) {
+        if level >= LevelAt::Node && members_per_node.is_some_and(|n| !n.is_multiple_of(segment.size)) {
             let why = format!("parts of {} do not divide the members of a node", segment.size);
             return Err(bad("segments", why));
         }
@@ -407,6 +460,9 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         }
         n if !n.models.is_empty() && fits_without(|g| g.needs.models.clear()) => {
             "; devices of that model are what is short"
+        }
+        _ if !gang.topology.together.is_empty() && fits_without(|g| g.topology.together.clear()) => {
+            "; single nodes for those that have to be on one are what is short"
         }
         _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => {
             "; what its roles need beside is what is short"

@@ -193,6 +193,7 @@ impl Outlook<'_> {
         // Counted without equal parts and segments: "6 of 8 fit there" says more than "none do".
         let mut loose = Gang { members_per_node: None, ..gang.clone() };
         loose.topology.segments.clear();
+        loose.roles.iter_mut().for_each(|role| role.segments.clear());
         levels
             .into_iter()
             .map(|level| {

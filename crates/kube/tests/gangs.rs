@@ -86,6 +86,9 @@ fn show(spec: &GangSpec) -> String {
         if role.per_copy != role.size {
             write!(text, ", {} in each copy", role.per_copy).unwrap();
         }
+        if role.leads {
+            text.push_str(", the others after the first of each");
+        }
         let template = role.template.as_ref();
         let containers =
             template.map(|t| t.spec.containers.iter().map(|c| c.name.as_str()).collect::<Vec<_>>());
@@ -97,6 +100,7 @@ fn show(spec: &GangSpec) -> String {
     rest.extend(spec.priority_class.iter().map(|class| format!("class {class}")));
     rest.extend(spec.time_limit_s.iter().map(|limit| format!("at most {limit} s")));
     rest.extend(spec.late.iter().map(|role| format!("{role} may come late")));
+    rest.extend(spec.follow.iter().map(|role| format!("{role} comes when the others have nodes")));
     rest.extend(spec.after.iter().map(|gang| format!("after {gang}")));
     if let Some(suspend) = &spec.suspend {
         let word = if spec.is_suspended { "is suspended" } else { "can be suspended" };

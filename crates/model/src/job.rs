@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Axis, ClassName, JobId, JobName, LevelName, Needs, PartNeed, Placement, QueueName, Replicas, RoleName,
-    Slot, Timestamp,
+    Axis, ClassName, JobId, JobName, LevelName, Needs, NodeName, PartNeed, Placement, QueueName, Replicas,
+    RoleName, Slot, Timestamp,
 };
 
 /// Who owns a job: the peer of the control socket. Its processes run as this user.
@@ -142,6 +142,10 @@ pub struct Role {
     pub name: RoleName,
     pub size: u32,
     pub needs: Needs,
+    /// Its own members that must share a lower domain, as [`Topology::segments`] are those of the gang itself. Each size
+    /// divides that of the role: one as large as the role keeps all of it together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
     /// Where it is nothing of its own, what the gang runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
@@ -178,6 +182,19 @@ impl Gang {
         Self { size, ..self.clone() }
     }
 
+    /// Takes one of its roles away, if it has such.
+    pub fn drop_role(&mut self, at: usize) {
+        if at >= self.roles.len() {
+            return;
+        }
+        self.roles.remove(at);
+        for set in &mut self.topology.together {
+            set.retain(|party| *party as usize != at + 1);
+            set.iter_mut().filter(|party| **party as usize > at).for_each(|party| *party -= 1);
+        }
+        self.topology.together.retain(|set| !set.is_empty());
+    }
+
     /// The role of a rank, as an index into [`Self::roles`]; none for the members of the gang itself.
     #[must_use]
     pub fn role_of(&self, rank: u32) -> Option<usize> {
@@ -193,6 +210,12 @@ impl Gang {
     #[must_use]
     pub fn needs_of(&self, role: Option<usize>) -> &Needs {
         role.and_then(|role| self.roles.get(role)).map_or(&self.needs, |role| &role.needs)
+    }
+
+    /// The parts in which the members of a role come, see [`Self::role_of`].
+    #[must_use]
+    pub fn segments_of(&self, role: Option<usize>) -> &[Segment] {
+        role.and_then(|role| self.roles.get(role)).map_or(&self.topology.segments, |role| &role.segments)
     }
 
     /// What the members of the gang itself need, then role by role.
@@ -254,6 +277,14 @@ pub struct Topology {
     /// Chips along x, y, z of a torus, in any rotation: all devices of the gang are such a box of one torus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<[u16; 3]>,
+    /// Sets of which all members are on one node: 0 stands for those of the gang itself, `n` for those of
+    /// `roles[n - 1]`. None is in two sets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Vec<u32>>,
+    /// What it belongs to runs here: the members of the gang itself are on these nodes if they fit there, and otherwise
+    /// inside the innermost domains around them that hold it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub near: Vec<NodeName>,
 }
 
 /// Keeps members apart: a failure of one domain takes at most so many.

@@ -98,6 +98,7 @@ fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, Sc
         segments: segments.into_iter().map(segment).collect(),
         spread: spread.into_iter().map(|(max, level)| Spread { level, max }).collect(),
         slice: options.take("slice").map(|w| sides(w, words)).transpose()?,
+        ..Topology::default()
     })
 }
 
@@ -170,6 +171,7 @@ fn role(word: Word<'_>, words: &Words<'_>) -> Result<Role, ScenarioError> {
         name: words.name(name)?,
         size: words.number(size)?,
         needs: needs(&mut options, words)?,
+        segments: Vec::new(),
         program: None,
     };
     options.end(words)?;

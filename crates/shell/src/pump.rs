@@ -23,6 +23,8 @@ pub trait World {
     fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine);
     /// Told something that an operator should read.
     fn warn(&mut self, message: &str);
+    /// Told how long the engine took over a step of so many facts that gave so many orders, before they are durable.
+    fn stepped(&mut self, _took: Duration, _facts: usize, _orders: usize) {}
 }
 
 /// Counts since the start.
@@ -166,11 +168,13 @@ impl<W: World, S: Storage> Pump<W, S> {
     fn step(&mut self, now: Timestamp, inputs: &[Input]) {
         let began = Instant::now();
         self.wake = self.engine.step(now, inputs, &mut self.out);
-        let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let took = began.elapsed();
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.metrics.steps += 1;
         self.metrics.inputs += inputs.len() as u64;
         self.metrics.effects += self.out.effects.len() as u64;
         self.metrics.step_max_us = self.metrics.step_max_us.max(took_us);
+        self.world.stepped(took, inputs.len(), self.out.effects.len());
     }
 
     /// The step has happened; its orders wait here until they are on the disk, however long that takes.

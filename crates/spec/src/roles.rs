@@ -73,6 +73,7 @@ impl JobFile {
                 devices: count.map_or(0, |count| count.value.0),
                 ..self.member_needs(&resources, 1, &context.owner)?
             },
+            segments: Vec::new(),
             program: self.role_program(role, main, &context.default_workdir)?,
         })
     }

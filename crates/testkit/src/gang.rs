@@ -126,11 +126,12 @@ impl GangBuilder {
         self
     }
 
-    /// Members beside the others, with what the members of another gang need.
+    /// Members beside the others, with what the members of another gang need, and in its segments.
     #[must_use]
     pub fn role(mut self, name: &str, like: Self) -> Self {
-        let Gang { size, needs, .. } = like.0;
-        self.0.roles.push(Role { name: RoleName::new(name).unwrap(), size, needs, program: None });
+        let Gang { size, needs, topology, .. } = like.0;
+        let name = RoleName::new(name).unwrap();
+        self.0.roles.push(Role { name, size, needs, segments: topology.segments, program: None });
         self
     }
 
@@ -169,6 +170,20 @@ impl GangBuilder {
     #[must_use]
     pub fn required(mut self, name: &str) -> Self {
         self.0.topology.required = Some(level(name));
+        self
+    }
+
+    /// Those of the gang itself (0) and of these roles, counted from 1, on one node.
+    #[must_use]
+    pub fn together<const N: usize>(mut self, parties: [u32; N]) -> Self {
+        self.0.topology.together.push(parties.to_vec());
+        self
+    }
+
+    /// As near to these nodes as it fits.
+    #[must_use]
+    pub fn near<const N: usize>(mut self, nodes: [&str; N]) -> Self {
+        self.0.topology.near = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
         self
     }
 

@@ -239,7 +239,7 @@ fn any_roles() -> impl Strategy<Value = Option<Role>> {
             let mut needs = gang(1).devices(devices).cpu_milli(cpus * 1_000).build().needs;
             needs.named = named.into_iter().map(|(name, n)| (ResourceName::new(name).unwrap(), n)).collect();
             needs.models = model.map_or(Vec::new(), Needs::of_model);
-            Role { name: RoleName::new("other").unwrap(), size, needs, program: None }
+            Role { name: RoleName::new("other").unwrap(), size, needs, segments: Vec::new(), program: None }
         },
     );
     proptest::option::weighted(0.12, role)

@@ -1,6 +1,7 @@
 //! A real control plane with fake nodes, and the scheduler as a process of its own.
 
 pub(crate) mod front;
+pub(crate) mod kinds;
 pub(crate) mod record;
 
 use std::cell::RefCell;
@@ -51,6 +52,10 @@ pub(crate) struct Cluster {
     log: PathBuf,
     /// With which schedulers ask for the nodes of gangs.
     pub(crate) provisioning_class: Option<&'static str>,
+    /// Schedulers use the nodes alone that were given to them.
+    pub(crate) takes_labelled_nodes: bool,
+    /// Of processes that are started from now on.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 /// Where a pod is.
@@ -64,10 +69,15 @@ pub(crate) struct Seat {
     pub(crate) phase: String,
 }
 
+/// The real controllers of Kubernetes, and pods that run.
+pub(crate) fn options() -> Options {
+    Options { controller_manager: true, kwok: true, ..Options::default() }
+}
+
 impl Cluster {
     /// So many nodes of 8 GPUs.
     pub(crate) fn of(nodes: usize) -> Self {
-        Self::with(&Options { controller_manager: true, kwok: true, ..Options::default() }, nodes)
+        Self::with(&options(), nodes)
     }
 
     /// The same of a control plane of one's choice.
@@ -80,7 +90,14 @@ impl Cluster {
         let plane = ControlPlane::start(options).unwrap();
         fleet.create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
-        Self { plane, schedulers: RefCell::default(), log, provisioning_class: None }
+        Self {
+            plane,
+            schedulers: RefCell::default(),
+            log,
+            provisioning_class: None,
+            takes_labelled_nodes: false,
+            environment: Vec::new(),
+        }
     }
 
     pub(crate) fn api(&self) -> &Api {
@@ -114,6 +131,7 @@ impl Cluster {
         let mut arguments = vec!["scheduler".to_owned(), kubeconfig.display().to_string()];
         arguments.extend([lease_s.to_string(), namespace.to_owned()]);
         arguments.extend([binding_s, ready_s, vacant_s].map(|seconds| seconds.to_string()));
+        arguments.push(if self.takes_labelled_nodes { "labelled" } else { "all" }.to_owned());
         arguments.extend(self.provisioning_class.map(str::to_owned));
         let child = self.spawn(&arguments);
         let mut schedulers = self.schedulers.borrow_mut();
@@ -125,6 +143,7 @@ impl Cluster {
         let log = || Stdio::from(File::options().create(true).append(true).open(&self.log).unwrap());
         Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
             .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log())
             .stderr(log())
@@ -325,6 +344,15 @@ pub(crate) fn pod(name: &str, gpus: u32) -> Value {
             }],
         },
     })
+}
+
+/// A pod of somebody else that has all GPUs of the node at a place.
+pub(crate) fn taken(name: &str, node: usize) -> Value {
+    let mut taken = pod(name, 8);
+    taken["spec"]["schedulerName"] = json!("somebody-else");
+    taken["spec"]["nodeName"] = json!(Fleet::name(node));
+    taken["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    taken
 }
 
 /// An indexed Job of so many pods, each with so many GPUs. `annotations` are those of its pods.

@@ -32,6 +32,10 @@ pub(crate) struct Scheduler {
     /// best-effort-atomic-scale-up.autoscaling.x-k8s.io [default: it sees pods alone].
     #[arg(long, value_name = "CLASS")]
     pub(crate) provisioning_class: Option<String>,
+    /// Send traces by OTLP over HTTP to the collector at this base URL, such as http://collector:4318 [default: what
+    /// OTEL_EXPORTER_OTLP_ENDPOINT says, and otherwise nowhere].
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) otlp_endpoint: Option<String>,
     /// Lead without asking: for a cluster that surely has no other.
     #[arg(long)]
     pub(crate) no_lease: bool,

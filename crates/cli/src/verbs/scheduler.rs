@@ -32,10 +32,13 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
         lease,
         listen: asked.listen,
         provisioning_class: asked.provisioning_class,
+        otlp_endpoint: asked.otlp_endpoint,
     };
     match world::run(&settings) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error @ SchedulerError::Config(_)) => Err(Failure::usage(error.to_string(), "")),
+        Err(error @ (SchedulerError::Config(_) | SchedulerError::Traces(_))) => {
+            Err(Failure::usage(error.to_string(), ""))
+        }
         Err(error) => Err(Failure::unavailable(error.to_string(), "start it again; what runs goes on")),
     }
 }

@@ -291,10 +291,12 @@ impl NodeObjects {
         let of_fabric = |level: &&super::PresetLevel| {
             level.sort != Sort::Group && !level.keys.iter().any(|key| key == REGION || key == ZONE)
         };
-        let has_fabric = preset.levels.iter().filter(of_fabric).any(|level| self.best_key(level).is_some());
+        let carried = self.carried();
+        let has_fabric =
+            preset.levels.iter().filter(of_fabric).any(|level| self.best_key(level, &carried).is_some());
         let mut columns: Vec<Column> = Vec::new();
         for level in preset.levels.iter().filter(|level| level.sort != Sort::Group || !has_fabric) {
-            let Some(key) = self.best_key(level) else { continue };
+            let Some(key) = self.best_key(level, &carried) else { continue };
             let mut missing = Vec::new();
             let mut domains: Vec<Option<DomainName>> = Vec::with_capacity(self.nodes.len());
             for node in self.nodes() {
@@ -323,10 +325,20 @@ impl NodeObjects {
         columns
     }
 
+    /// The keys of labels that any node has, and those that old ones stand for.
+    pub(super) fn carried(&self) -> BTreeSet<&str> {
+        let mut keys: BTreeSet<&str> =
+            self.nodes().flat_map(|node| node.labels.keys()).map(String::as_str).collect();
+        keys.extend(
+            OLD_LABELS.iter().filter(|(_, old)| keys.contains(old)).map(|(new, _)| *new).collect::<Vec<_>>(),
+        );
+        keys
+    }
+
     /// The key of a level that most nodes have; between equals, the first.
-    fn best_key<'a>(&self, level: &'a super::PresetLevel) -> Option<&'a str> {
+    fn best_key<'a>(&self, level: &'a super::PresetLevel, carried: &BTreeSet<&str>) -> Option<&'a str> {
         let mut best = (0, None);
-        for key in &level.keys {
+        for key in level.keys.iter().filter(|key| carried.contains(key.as_str())) {
             let count = self.nodes().filter(|node| matches!(node.domain(key), Some(Ok(_)))).count();
             if count > best.0 {
                 best = (count, Some(key.as_str()));
@@ -407,8 +419,12 @@ impl Column {
         let mut parents: BTreeMap<DomainName, BTreeSet<DomainName>> = BTreeMap::new();
         for (at, domain) in self.domains.iter().enumerate() {
             let Some(domain) = domain else { continue };
-            let known = parents.entry(domain.clone()).or_default();
-            known.extend(parent(outer, at).cloned());
+            let parent = parent(outer, at);
+            match parents.get_mut(domain) {
+                Some(known) if parent.is_none_or(|parent| known.contains(parent)) => {}
+                Some(known) => known.extend(parent.cloned()),
+                None => drop(parents.insert(domain.clone(), parent.cloned().into_iter().collect())),
+            }
         }
         parents
     }

@@ -203,13 +203,13 @@ impl Preset {
     #[must_use]
     pub fn detect(nodes: &NodeObjects) -> Self {
         let mut best = ("generic", 0);
+        let carried = nodes.carried();
         for (name, rows) in PRESETS {
-            let keys = || {
-                rows.iter()
-                    .flat_map(|(_, _, keys)| *keys)
-                    .map(|key| if *key == GKE_POOL { TPU_TYPE } else { key })
-            };
-            let count = nodes.nodes().filter(|node| keys().any(|key| node.label(key).is_some())).count();
+            let keys = rows.iter().flat_map(|(_, _, keys)| *keys);
+            let keys = keys.map(|key| if *key == GKE_POOL { TPU_TYPE } else { key });
+            // Of most presets no node has any label.
+            let keys: Vec<&str> = keys.filter(|key| carried.contains(key)).collect();
+            let count = nodes.nodes().filter(|node| keys.iter().any(|key| node.label(key).is_some())).count();
             if count > best.1 {
                 best = (name, count);
             }

@@ -53,7 +53,7 @@ fn easier(gang: &Gang) -> Vec<(Rule, Gang)> {
         give_up(Rule::Spread(spread.clone()), &|g| drop(g.topology.spread.remove(at)));
     }
     for (at, role) in gang.roles.iter().enumerate() {
-        give_up(Rule::Role(role.name.clone()), &|g| drop(g.roles.remove(at)));
+        give_up(Rule::Role(role.name.clone()), &|g| g.drop_role(at));
     }
     if let Some(each) = gang.members_per_node {
         give_up(Rule::MembersPerNode(each), &|g| g.members_per_node = None);

@@ -8,6 +8,7 @@
 mod beside;
 mod joint;
 mod table;
+mod together;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -76,6 +77,8 @@ struct Board<'a> {
     parties: Vec<Party<'a>>,
     amounts: Vec<Amount>,
     shared: Vec<Shared>,
+    /// Parties that must be on one node.
+    together: Vec<Vec<usize>>,
 }
 
 /// A place for all.
@@ -95,7 +98,7 @@ pub(super) fn place(
 ) -> Option<Found> {
     let (own, others) = (grids::asked(tree, gang), others(gang));
     let board = Board::new(tree, space, gang, &own, &others, ceiling.0);
-    let alone = search.place_own(tree, space, gang, ceiling)?;
+    let alone = search.place_own(tree, space, gang, board.own_ceiling())?;
     let place = board.with_others(search, alone).or_else(|| board.elsewhere(search, alone.least_ns))?;
     search.set_picks(&place.picks);
     search.set_order(place.order);
@@ -109,7 +112,7 @@ pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) 
     let board = Board::new(tree, space, gang, &own, &others, level);
     let alone = search::fit_own(tree, space, gang, level);
     let mut search = Search::default();
-    if let Some(found) = search.place_own(tree, space, gang, Ceiling(level))
+    if let Some(found) = search.place_own(tree, space, gang, board.own_ceiling())
         && let Some(place) = board.with_others(&mut search, found)
         && let Some(site) = board.site_of(&place.picks)
     {
@@ -153,7 +156,7 @@ fn others(gang: &Gang) -> Vec<Other> {
             needs: Needs { is_exclusive: gang.needs.is_exclusive, ..role.needs.clone() },
             roles: Vec::new(),
             members_per_node: None,
-            topology: Topology::default(),
+            topology: Topology { segments: role.segments.clone(), ..Topology::default() },
             traffic: Some(silent),
             grid: Vec::new(),
             program: Program::default(),
@@ -205,7 +208,9 @@ impl<'a> Board<'a> {
         };
         let roles = others.iter().map(|other| party(&other.gang, &other.wishes));
         let parties = std::iter::once(party(own, &[])).chain(roles).collect();
-        let mut board = Self { tree, space, gang, ceiling, parties, amounts: Vec::new(), shared: Vec::new() };
+        let together = together::sets(gang);
+        let (amounts, shared) = (Vec::new(), Vec::new());
+        let mut board = Self { tree, space, gang, ceiling, parties, amounts, shared, together };
         board.count();
         board
     }
@@ -376,14 +381,14 @@ impl<'a> Board<'a> {
     /// The best place for the gang's own members beside roles that have theirs; then these stand around them.
     fn around(&self, search: &mut Search, site: &Site, picks: &[Pick]) -> Option<Place> {
         let roles: Vec<Pick> = picks.iter().filter(|pick| pick.role > 0).copied().collect();
-        let (space, gang) = (self.within(site, &roles), self.shared_gang(self.gang));
-        let found = search.place_own(self.tree, &space, &gang, Ceiling(self.ceiling))?;
+        let (space, gang) = (self.within(&self.own_site(site, &roles), &roles), self.shared_gang(self.gang));
+        let found = search.place_own(self.tree, &space, &gang, self.own_ceiling())?;
         let (own, order) = (search.picks().to_vec(), self.whole_order(search));
         if let Some(picks) = Beside::new(self, site, &own).all(search) {
             return Some(Place { found, picks, order });
         }
         let place = Place { found, picks: own.into_iter().chain(roles).collect(), order };
-        self.is_spread(&place.picks).then_some(place)
+        (self.is_spread(&place.picks, &[]) && self.are_together(&place.picks)).then_some(place)
     }
 
     /// A place that was solved, as it is.
@@ -396,14 +401,17 @@ impl<'a> Board<'a> {
     }
 
     /// Whether no domain has more members than may be together: that of all roles no search keeps.
-    fn is_spread(&self, picks: &[Pick]) -> bool {
+    fn is_spread(&self, picks: &[Pick], more: &[Pick]) -> bool {
         self.gang.topology.spread.iter().all(|rule| {
             let domain = |pick: &Pick| match self.tree.level_at(&rule.level) {
                 Some(LevelAt::Above(level)) => self.tree.domain_of(pick.node as usize, level),
                 _ => pick.node as usize,
             };
             let mut members: BTreeMap<usize, u32> = BTreeMap::new();
-            picks.iter().for_each(|pick| *members.entry(domain(pick)).or_default() += pick.members);
+            picks
+                .iter()
+                .chain(more)
+                .for_each(|pick| *members.entry(domain(pick)).or_default() += pick.members);
             members.values().all(|members| *members <= rule.max)
         })
     }

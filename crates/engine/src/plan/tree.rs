@@ -286,7 +286,8 @@ impl Tree {
     /// Whether there is every level that a gang insists on. One inside the node is gone with the last node that has it.
     pub(crate) fn has_levels_of(&self, gang: &Gang) -> bool {
         let topology = &gang.topology;
-        let segments = topology.segments.iter().map(|segment| &segment.level);
+        let of_roles = gang.roles.iter().flat_map(|role| &role.segments);
+        let segments = topology.segments.iter().chain(of_roles).map(|segment| &segment.level);
         let spread = topology.spread.iter().map(|rule| &rule.level);
         topology.required.iter().chain(segments).chain(spread).all(|level| self.level_at(level).is_some())
     }

@@ -137,6 +137,7 @@ pub(crate) fn gang(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
         name: RoleName::new(format!("role{at}")).unwrap(),
         size: rng.pick(&[1, 1, 2, 3]),
         needs: needs(rng, cluster),
+        segments: Vec::new(),
         program: None,
     };
     let mut needs = needs(rng, cluster);
@@ -156,6 +157,22 @@ pub(crate) fn gang(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
         }),
         grid: Vec::new(),
         program: Program::default(),
+    }
+}
+
+/// Has roles come in parts, and be as many as that takes.
+pub(crate) fn in_parts(rng: &mut Rng, gang: &mut Gang) {
+    for role in &mut gang.roles {
+        let part = |size, name: &str| Segment { size, level: level(name) };
+        (role.size, role.segments) = rng.pick(&[
+            (role.size, vec![]),
+            (2, vec![part(2, "leaf")]),
+            (3, vec![part(3, "leaf")]),
+            (2, vec![part(2, "node")]),
+            (4, vec![part(2, "leaf")]),
+            (4, vec![part(2, "node")]),
+            (4, vec![part(4, "leaf"), part(2, "node")]),
+        ]);
     }
 }
 
@@ -290,11 +307,20 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
     let is_spread = |rule: &Spread| {
         by_domain(cluster, used, &rule.level).values().all(|members| members.iter().sum::<u32>() <= rule.max)
     };
-    let is_in_parts = |part: &Segment| {
-        let rest = gang.size % part.size;
+    let is_in_parts = |party: usize, part: &Segment| {
+        let rest = if party == 0 { gang.size % part.size } else { 0 };
         let of_domains = by_domain(cluster, used, &part.level);
-        let odd: Vec<u32> = of_domains.values().map(|n| n[0] % part.size).filter(|left| *left > 0).collect();
+        let odd = of_domains.values().map(|n| n[party] % part.size).filter(|left| *left > 0);
+        let odd: Vec<u32> = odd.collect();
         odd.is_empty() || odd == [rest]
+    };
+    let is_on_one_node = |set: &Vec<u32>| {
+        let has_some = |members: &&Vec<u32>| set.iter().any(|party| members[*party as usize] > 0);
+        used.iter().filter(has_some).count() <= 1
+    };
+    let are_in_parts = |party: usize| {
+        let parts = gang.segments_of(party.checked_sub(1));
+        parts.iter().all(|part| is_in_parts(party, part))
     };
     let is_equal = |each: u32| used.iter().all(|members| [0, each].contains(&members[0]));
     let is_powered = |limit: &DomainLimit| {
@@ -306,7 +332,8 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
     };
     required.into_iter().all(is_together)
         && gang.topology.spread.iter().all(is_spread)
-        && gang.topology.segments.iter().all(is_in_parts)
+        && (0..=gang.roles.len()).all(are_in_parts)
+        && gang.topology.together.iter().all(is_on_one_node)
         && gang.members_per_node.is_none_or(is_equal)
         && cluster.levels.limits.iter().all(is_powered)
 }
@@ -338,14 +365,18 @@ pub(crate) fn judge(cluster: &Cluster, gang: &Gang, placement: &Placement) -> Re
     if !is_allowed(cluster, gang, &used) {
         return Err(format!("against a rule: {used:?}"));
     }
-    for part in &gang.topology.segments {
-        let of = |slot: &Slot| {
-            let node = cluster.nodes.iter().position(|node| node.name == slot.node).unwrap_or(0);
-            cluster.domain(node, &part.level)
-        };
-        let own = &placement.slots[..gang.size as usize];
-        if own.chunks(part.size as usize).any(|ranks| ranks.iter().any(|slot| of(slot) != of(&ranks[0]))) {
-            return Err(format!("a segment is apart: {part:?}"));
+    let of = |slot: &Slot, part: &Segment| {
+        let node = cluster.nodes.iter().position(|node| node.name == slot.node).unwrap_or(0);
+        cluster.domain(node, &part.level)
+    };
+    for role in std::iter::once(None).chain((0..gang.roles.len()).map(Some)) {
+        let slots = placement.slots.iter().filter(|slot| gang.role_of(slot.rank) == role);
+        let slots: Vec<&Slot> = slots.collect();
+        for part in gang.segments_of(role) {
+            let is_apart = |ranks: &[&Slot]| ranks.iter().any(|slot| of(slot, part) != of(ranks[0], part));
+            if slots.chunks(part.size as usize).any(is_apart) {
+                return Err(format!("a segment of {role:?} is apart: {part:?}"));
+            }
         }
     }
     Ok(used)

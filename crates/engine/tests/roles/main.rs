@@ -4,6 +4,8 @@
 
 mod brute;
 mod named;
+mod near;
+mod together;
 
 use brute::{Rng, best_worth, is_possible, judge, worth};
 use phalanx_engine::Placer;
@@ -33,6 +35,37 @@ fn a_place_for_all_roles_is_found_whenever_there_is_one() {
         assert_eq!(placer.place(&gang), place, "{seed}");
     }
     assert!(found > 4_000 && none > 4_000, "{found} found, {none} not");
+}
+
+/// The same where members of roles have to be together, role by role.
+#[test]
+fn a_place_for_roles_in_parts_is_found_whenever_there_is_one() {
+    let (mut found, mut none, mut with_parts) = (0, 0, 0);
+    for seed in 0..5_000 {
+        let mut rng = Rng(seed);
+        let cluster = brute::cluster(&mut rng);
+        let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
+        let roles = rng.pick(&[1, 1, 1, 2]);
+        let mut gang = brute::gang(&mut rng, &cluster, roles);
+        brute::in_parts(&mut rng, &mut gang);
+        let place = placer.place(&gang);
+        if place.is_some() {
+            let placement = placer.placement(&gang).unwrap();
+            judge(&cluster, &gang, &placement).unwrap_or_else(|why| panic!("{seed}: {why}; {gang:?}"));
+        }
+        let expected = is_possible(&cluster, &gang);
+        assert_eq!(place.is_some(), expected, "{seed}: {gang:?}\n{:?}", cluster.nodes);
+        found += u32::from(expected);
+        none += u32::from(!expected);
+        let mut loose = gang.clone();
+        loose.roles.iter_mut().for_each(|role| role.segments.clear());
+        with_parts += u32::from(!expected && is_possible(&cluster, &loose));
+        assert_eq!(placer.place(&gang), place, "{seed}");
+    }
+    assert!(
+        found > 1_000 && none > 1_000 && with_parts > 60,
+        "{found} found, {none} not, {with_parts} by parts"
+    );
 }
 
 /// Servers without devices stand where the slowest has the most of its NICs, and of these places nearest to the gang.

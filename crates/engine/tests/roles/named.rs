@@ -52,6 +52,51 @@ fn a_launcher_stands_with_its_workers() {
     assert_eq!(placed(&nodes, &inside).unwrap()[1], on(&[("c", 1)]));
 }
 
+/// Prefill in one rack and decode in one, which need not be the same; each group of an inner level inside of one node.
+#[test]
+fn each_role_is_inside_one_domain_of_its_own_level() {
+    let decode = |size: u32| gang(size).devices(1).segment(size, "rack");
+    let own = |size: u32| gang(size).devices(1).segment(size, "rack");
+    // Neither fits beside the other: a rack has eight devices.
+    let two = placed(&racks(), &own(6).role("decode", decode(6)).build()).unwrap();
+    assert_eq!(two, [on(&[("a1", 4), ("a2", 2)]), on(&[("b1", 4), ("b2", 2)])]);
+    // Near the others where they fit there as a whole.
+    let beside = placed(&racks(), &own(6).role("decode", decode(2)).build()).unwrap();
+    assert_eq!(beside, [on(&[("a1", 4), ("a2", 2)]), on(&[("a2", 2)])]);
+    // Without a rule of its own the role takes what is left of both racks.
+    let loose = placed(&racks(), &own(6).role("decode", gang(9).devices(1)).build()).unwrap();
+    assert_eq!(loose[1].values().sum::<u32>(), 9);
+    assert_eq!(placed(&racks(), &own(6).role("decode", decode(9)).build()), None);
+    // In parts of a node each, where it can have no whole rack; and the rule of the gang holds for all.
+    let pairs = |level: &str| gang(6).devices(1).segment(2, level);
+    let in_parts = placed(&racks(), &own(7).role("decode", pairs("node")).build()).unwrap();
+    assert!(in_parts[1].values().all(|members| members % 2 == 0), "{in_parts:?}");
+    assert_eq!(placed(&racks(), &own(6).required("rack").role("decode", decode(6)).build()), None);
+    assert!(placed(&racks(), &own(6).required("rack").role("decode", decode(2)).build()).is_some());
+}
+
+/// A rack that takes three of the gang counted as one that takes three of a role whose members come in pairs.
+#[test]
+fn parts_of_a_role_stay_whole_where_the_domain_around_them_takes_fewer() {
+    // One of the gang's own leaves one device of its node: too few for a pair.
+    let mut nodes = racks();
+    nodes.truncate(3);
+    let role = gang(4).devices(1).segment(2, "node");
+    let own = || gang(2).devices(3).spread(3, "rack");
+    // Both of its own in one rack leave room for one of a pair, so they are apart.
+    let found = placed(&nodes, &own().role("pairs", role.clone()).build());
+    assert_eq!(
+        found, None,
+        "the only node of the second rack has one device left beside one of the gang's own"
+    );
+    let found = placed(&racks(), &own().role("pairs", role).build()).unwrap();
+    assert!(found[1].values().all(|members| members % 2 == 0), "{found:?}");
+    for rack in ["a", "b"] {
+        let inside = found.iter().flatten().filter(|(node, _)| node.starts_with(rack));
+        assert!(inside.map(|(_, members)| members).sum::<u32>() <= 3, "{found:?}");
+    }
+}
+
 #[test]
 fn parameter_servers_stand_on_the_best_nics() {
     let mut nodes = racks();
@@ -195,6 +240,10 @@ fn roles_are_checked_at_the_door() {
     let large = refused(one().role("ps", gang(5).cpu_milli(16_000)).build());
     assert!(matches!(large, Some(Rejection::LargerThanCluster { asked: 1, largest: 0, .. })), "{large:?}");
     assert_eq!(refused(one().role("ps", gang(3).cpu_milli(16_000)).build()), None);
+    // Parts are whole, and of levels that there are.
+    assert_eq!(field(one().role("ps", gang(3).segment(2, "rack")).build()), "roles.ps.segments");
+    let unknown = refused(one().role("ps", gang(2).segment(2, "pod")).build());
+    assert!(matches!(unknown, Some(Rejection::UnknownLevel { .. })), "{unknown:?}");
 }
 
 /// Every rank of the grid keeps its seat, and the launcher comes after the last.

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{
-    GangRecord, Input, Job, LevelName, MemberId, MemberRecord, MemberState, Phase, Placement, Slot, Timestamp,
+    Exit, GangRecord, Input, Job, LevelName, MemberId, MemberRecord, MemberState, Phase, Placement, Slot,
+    Timestamp,
 };
 
-use super::Books;
 use super::gang::{Gang, Member, Pod, Run, Seat};
 use super::pods::{Known, Note, State};
 use super::sets::More;
 use super::submit::gang_of;
-use crate::gang::GangSpec;
+use super::{Books, through};
+use crate::gang::{Coming, GangSpec};
+use crate::judge::Requirements;
 
 /// One start of a gang, as it stands on its pods.
 pub(super) struct Before {
@@ -127,7 +129,10 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
         // It is to be bound there.
         None => seat.pod.as_ref().and_then(|name| gang.pods.get(name)).is_none_or(is_free),
     };
-    let usual = gang.seats(spec).and_then(|seats| super::submit::by_request(seats).map_err(Into::into));
+    let usual = gang.seats(spec).and_then(|mut seats| {
+        as_asked(&mut seats, spec);
+        super::submit::by_request(seats, spec).map_err(Into::into)
+    });
     if let Ok(usual) = usual
         && usual.len() == count
         && usual.iter().zip(&holders).all(is_there)
@@ -144,7 +149,7 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
         more: More::default(),
         turn: 0,
         pod: Some(Arc::clone(name)),
-        is_late: is_late(spec, pod.role.as_ref()),
+        coming: spec.map_or(Coming::AtOnce, |spec| spec.coming(pod.role.as_deref(), pod.index)),
     };
     let known: Vec<Option<Seat>> =
         holders.iter().map(|holder| holder.map(|(name, pod)| seat(name, pod))).collect();
@@ -166,7 +171,25 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
             None => Seat { index: None, pod: None, ..beside.clone() },
         });
     }
+    through::number(spec, &mut seats);
+    as_asked(&mut seats, spec);
     Some(seats)
+}
+
+/// Pods that follow the first of their copy were asked for as that one; since they came they select its domain too.
+fn as_asked(seats: &mut [Seat], spec: Option<&GangSpec>) {
+    let leads = |role: &Option<Arc<str>>| {
+        spec.zip(role.as_ref()).and_then(|(spec, name)| spec.role(name)).is_some_and(|role| role.leads)
+    };
+    let mut first: BTreeMap<Option<Arc<str>>, Arc<Requirements>> = BTreeMap::new();
+    for seat in seats.iter().filter(|seat| leads(&seat.role) && !seat.is_late()) {
+        first.entry(seat.role.clone()).or_insert_with(|| Arc::clone(&seat.requirements));
+    }
+    for seat in seats.iter_mut().filter(|seat| leads(&seat.role)) {
+        if let Some(first) = first.get(&seat.role) {
+            seat.requirements = Arc::clone(first);
+        }
+    }
 }
 
 /// A pod that lives goes before one that did what it had to, and that before one that failed.
@@ -181,10 +204,6 @@ fn worth(pod: &Pod) -> (u8, Timestamp) {
 fn is_free(pod: &Pod) -> bool {
     let Known { node, is_going, barred, .. } = &pod.known;
     node.is_none() && !is_going && barred.is_none() && !pod.known.is_over()
-}
-
-fn is_late(spec: Option<&GangSpec>, role: Option<&Arc<str>>) -> bool {
-    spec.zip(role).is_some_and(|(spec, role)| spec.late.contains(role))
 }
 
 /// The same as the engine keeps it. A gang that had to run by now and has a rank that does not has lost that pod since.
@@ -211,7 +230,7 @@ fn runs(now: Timestamp, run: &Run, gang: &Gang, seats: &[Seat]) -> bool {
         let pod = seat.pod.as_ref().and_then(|name| gang.pods.get(name));
         match pod.filter(|pod| pod.known.node.is_some()) {
             Some(pod) => seats.len() == 1 || pod.known.state != State::Waiting,
-            None => seat.is_late || is_due,
+            None => !seat.is_awaited() || is_due,
         }
     })
 }
@@ -225,12 +244,16 @@ impl Books {
         for key in keys {
             let makes_pods = self.makes_pods(&key);
             let until = now.plus(self.options.vacant_ms);
+            let through = self.through(&key);
             let Some(gang) = self.gangs.get_mut(&key) else { continue };
             let Gang { pods, job: Some(submitted), .. } = gang else { continue };
             let (seats, size) = (&submitted.seats, submitted.seats.len());
             let Some(run) = &mut submitted.run else { continue };
             let pod_of = |seat: &Seat| pods.get(seat.pod.as_ref()?).filter(|pod| pod.known.node.is_some());
-            let is_whole = seats.iter().all(|seat| seat.is_late || pod_of(seat).is_some());
+            let is_through = |rank: u32| through.contains(&(rank as usize));
+            let is_there =
+                |(rank, seat): (u32, &Seat)| seat.is_late() || pod_of(seat).is_some() || is_through(rank);
+            let is_whole = (0..).zip(seats).all(is_there);
             let is_due = run.ready_by <= now && size > 1;
             for ((rank, seat), member) in (0..).zip(seats).zip(&mut run.members) {
                 let id = MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank };
@@ -239,9 +262,12 @@ impl Books {
                     Some(State::Over(exit)) if exit.is_success() || !makes_pods => {
                         (Member::Exited, MemberState::Exited(exit.clone()))
                     }
+                    None if is_through(rank) => (Member::Exited, MemberState::Exited(Exit::succeeded())),
                     // Its pod comes when the others run.
-                    None if seat.is_late && (is_whole || is_due) => (Member::Running, MemberState::Running),
-                    None if seat.is_late => (Member::Bound, MemberState::Ready),
+                    None if !seat.is_awaited() && (is_whole || is_due) => {
+                        (Member::Running, MemberState::Running)
+                    }
+                    None if seat.is_late() && !is_due => (Member::Bound, MemberState::Ready),
                     Some(State::Over(_)) | None if is_due => {
                         self.vacant.insert((until, id));
                         (Member::Vacant { until }, MemberState::Running)

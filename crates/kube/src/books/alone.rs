@@ -6,7 +6,7 @@
 use super::gang::Gang;
 use super::{Books, pods::Known};
 use crate::api;
-use crate::gang::{self as recognise, GangKey, GangSpec, Source};
+use crate::gang::{self as recognise, GangKey, GangSpec, Membership, Source};
 
 /// What a pod by itself belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,19 +21,16 @@ impl Kin {
         Self { of, has_joined: true }
     }
 
-    /// The object of a pod that is in no gang of it.
-    pub(super) fn lone(pod: &api::Pod) -> Option<Self> {
-        let of = recognise::membership(pod).ok()?.gang;
+    /// The object of a pod that is in no gang of it, where its signs can be read.
+    pub(super) fn lone(own: Option<Membership>) -> Option<Self> {
+        let of = own?.gang;
         (of.source != Source::Pod).then_some(Self { of, has_joined: false })
     }
 }
 
 /// Whether anything is to be read from a pod by itself: all of them would be much to keep.
 pub(super) fn has_signs(pod: &api::Pod, known: &Known) -> bool {
-    let says = |spec: &GangSpec| {
-        spec.queue.is_some() || spec.time_limit_s.is_some() || spec.checkpoint_grace_s.is_some()
-    };
-    known.barred.is_none() && recognise::spec_of_pods(&[pod]).as_ref().map_or(true, says)
+    known.barred.is_none() && recognise::says_alone(pod).unwrap_or(true)
 }
 
 impl Books {

@@ -151,6 +151,40 @@ impl Books {
         self.beside.again.first().map(|(at, _)| *at)
     }
 
+    /// What each rank asks beside its requirements; and the line in which the last stands. Of a role whose pods follow the
+    /// first of their copy all ask what the very first does: each wants nobody in its domain but those of its own copy, which
+    /// the parts of the gang see to, and outside of the gang that is the same for all.
+    ///
+    /// # Errors
+    /// What one waits for, wherever it is.
+    pub(super) fn ask_more(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seats: &mut [Seat],
+    ) -> Result<Option<Condition>, String> {
+        let leads = |seat: &Seat| {
+            let role = spec.and_then(|spec| spec.role(seat.role.as_deref().unwrap_or_default()));
+            role.is_some_and(|role| role.leads)
+        };
+        let mut line = None;
+        let mut of_first: BTreeMap<Option<Arc<str>>, More> = BTreeMap::new();
+        for seat in seats {
+            let known = of_first.get(&seat.role).filter(|_| leads(seat));
+            seat.more = if let Some(known) = known {
+                known.clone()
+            } else {
+                let (more, its) = self.more(key, spec, seat)?;
+                line = its;
+                if leads(seat) {
+                    of_first.insert(seat.role.clone(), more.clone());
+                }
+                more
+            };
+        }
+        Ok(line)
+    }
+
     /// What the pod of a rank asks beside its requirements, and the line in which it stands.
     ///
     /// # Errors
@@ -162,6 +196,7 @@ impl Books {
         seat: &Seat,
     ) -> Result<(More, Option<Condition>), String> {
         let mut more = More { domain: seat.more.domain.clone(), ..More::default() };
+        more.conditions.extend(self.domain_of_gang(key)?);
         let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
         let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
         let Beside { crowd, volumes, rules, .. } = &mut self.beside;
@@ -237,10 +272,12 @@ impl Books {
         let spec = self.spec(key).ok().flatten();
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return false };
         let seats = submitted.seats.clone();
-        let asks_otherwise = seats.iter().any(|seat| match self.more(key, spec.as_ref(), seat) {
-            Ok((more, _)) => (&more.conditions, &more.apart) != (&seat.more.conditions, &seat.more.apart),
-            Err(_) => true,
-        });
+        let mut anew = seats.clone();
+        let can_ask = self.ask_more(key, spec.as_ref(), &mut anew).is_ok();
+        let is_other = |(new, seat): (&Seat, &Seat)| {
+            (&new.more.conditions, &new.more.apart) != (&seat.more.conditions, &seat.more.apart)
+        };
+        let asks_otherwise = !can_ask || anew.iter().zip(&seats).any(is_other);
         if seats.iter().any(|seat| seat.more.domain.is_some()) {
             self.beside.look_again(key);
             return asks_otherwise || self.is_better_divided(key, spec.as_ref(), &seats);
@@ -422,6 +459,7 @@ impl Books {
     /// A start is over: pods that were not bound hold nothing, and volumes that were not given are free.
     pub(super) fn end_start(&mut self, key: &GangKey, seats: &[Seat], run: Option<&super::gang::Run>) {
         let Some(run) = run else { return };
+        self.tell_joiners(key);
         if let Some(preparation) = &run.preparation {
             self.beside.volumes.undo(preparation);
         }

@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
 
 use super::Books;
-use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Shared, Unprepared, Used};
+use super::claims::{Asked, ClaimBook, DeviceEvent, Left, Prepared, Shared, Unprepared, Used, is_group};
 use super::gang::{Gang, Seat};
 use super::pods::{Known, PodRef};
 use super::sets::{Claimed, Condition};
@@ -68,7 +68,7 @@ impl Books {
         }
     }
 
-    /// What the claims of seats are to the engine; whether all of them have to be on one node.
+    /// What the claims of seats are to the engine, and which of them have to be on one node; whether all of them have to.
     ///
     /// # Errors
     /// What has to be there first, or why no node can serve them. A gang that has begun is never turned away.
@@ -79,12 +79,11 @@ impl Books {
         seats: &mut [Seat],
     ) -> Result<bool, String> {
         let mut shared = Shared::default();
-        let size = seats.len();
         let begun =
             self.gangs.get(key).filter(|gang| has_begun(gang)).map(|gang| given(&mut self.claims, gang));
-        for seat in seats {
+        for (rank, seat) in seats.iter_mut().enumerate() {
             let Some(asked) = self.asked_of(key, spec, seat) else { continue };
-            let asked = asked.inspect(|asked| shared.add(asked));
+            let asked = asked.inspect(|asked| shared.add(rank, asked));
             // What it shares another asks for.
             if asked.as_ref().is_ok_and(Asked::is_empty) {
                 continue;
@@ -100,10 +99,18 @@ impl Books {
                 Err(why) => return Err(why),
             }
         }
-        match shared.is_one_node(size) {
-            Err(_) if begun.is_some() => Ok(false),
-            is_one_node => is_one_node,
+        if begun.is_some() {
+            return Ok(false);
         }
+        let path = |claim: &Arc<str>| (Arc::clone(&key.namespace), Arc::clone(claim));
+        let sets = shared.sets(|claim| self.claims.is_of_node(&path(claim), &self.nodes))?;
+        if sets.iter().any(|set| set.len() == seats.len()) {
+            return Ok(true);
+        }
+        for (number, set) in (0..).zip(sets) {
+            set.into_iter().for_each(|rank| seats[rank].more.together = Some(number));
+        }
+        Ok(false)
     }
 
     /// What the pod of a seat asks for by claims, if by any; or the pod that will be made for it.
@@ -259,9 +266,12 @@ impl Books {
     }
 }
 
-/// Whether a user of a claim is a pod of this gang that has no node.
+/// Whether a user of a claim is a pod of this gang that has no node, or its group while none of its pods has.
 fn waits(gang: &Gang) -> impl Fn(&ResourceClaimConsumerReference) -> bool {
     |user| {
+        if is_group(user) {
+            return gang.pods.values().all(|pod| pod.known.node.is_none());
+        }
         let pod = gang.pods.get(&*user.name).filter(|pod| *pod.known.uid == *user.uid);
         pod.is_some_and(|pod| pod.known.node.is_none())
     }

@@ -67,6 +67,10 @@ impl Books {
         seats: &mut [Seat],
         topology: &mut Topology,
     ) -> Result<(), String> {
+        // Those that are each alone in a domain already are apart.
+        if spec.is_some_and(|spec| spec.roles.iter().any(|role| role.leads)) {
+            return Ok(());
+        }
         let Some(company) = self.company(key, spec, seats)? else { return Ok(()) };
         let label = company.keys.first().cloned().unwrap_or_default();
         if let Some(max) = company.most
@@ -76,7 +80,8 @@ impl Books {
             return Ok(());
         }
         // Parts that have to be together are of equal members.
-        if !topology.segments.is_empty() {
+        let is_bound = |seat: &Seat| spec.is_some_and(|spec| spec.role_bound(seat.role.as_deref()).is_some());
+        if !topology.segments.is_empty() || seats.iter().any(is_bound) {
             return Ok(());
         }
         let mut free = self.beside.room.take().unwrap_or_else(|| Room::of(&self.nodes, self.gangs.values()));

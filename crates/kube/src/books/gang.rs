@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{JobId, Placement, Timestamp};
+use phalanx_model::{JobId, NodeName, Placement, ResourceName, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
@@ -15,7 +15,7 @@ use super::strays::Stray;
 use super::volumes::Preparation;
 use super::waits::Waiting;
 use crate::api;
-use crate::gang::{GangKey, GangSpec, RoleSpec};
+use crate::gang::{Coming, GangKey, GangSpec, RoleSpec};
 use crate::judge::Requirements;
 
 /// Pods that start together, whether the engine knows of them already or not.
@@ -37,6 +37,8 @@ pub(crate) struct Gang {
     pub(crate) strays: BTreeMap<Arc<str>, Stray>,
     /// Of a pod by itself: what it belongs to.
     pub(crate) kin: Option<Kin>,
+    /// Pods that have ended well and are gone, with their roles: nobody makes them again.
+    pub(crate) through: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }
 
 /// A pod and where in its gang it belongs.
@@ -54,10 +56,14 @@ pub(crate) struct Submitted {
     /// By rank.
     pub(crate) seats: Vec<Seat>,
     pub(crate) sets: Vec<Wanted>,
+    /// What its members need and each node has one of.
+    pub(crate) ports: BTreeSet<ResourceName>,
     /// Those that ask alike are decided one after another.
     pub(crate) line: Option<Condition>,
     /// How it is to be stopped.
     pub(crate) stop: phalanx_model::Stop,
+    /// The nodes that it is to be near to.
+    pub(crate) near: Vec<NodeName>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
     /// The engine was told that it may not be disrupted for now.
@@ -78,8 +84,8 @@ pub(crate) struct Seat {
     /// Where its gang is divided, in which order its ranks may come to their domains.
     pub(crate) turn: usize,
     pub(crate) pod: Option<Arc<str>>,
-    /// Its pod comes when the others run; its place is held with theirs.
-    pub(crate) is_late: bool,
+    /// Where its pod comes after others, its place is held with theirs.
+    pub(crate) coming: Coming,
 }
 
 /// One start of a gang.
@@ -154,6 +160,7 @@ impl Gang {
             said: None,
             strays: BTreeMap::new(),
             kin: None,
+            through: BTreeMap::new(),
         }
     }
 
@@ -193,23 +200,23 @@ impl Gang {
     pub(crate) fn seats(&self, spec: Option<&GangSpec>) -> Result<Vec<Seat>, Arc<str>> {
         let is_of_now = |pod: &Pod| !pod.known.is_going && (!pod.known.is_over() || pod.known.is_done());
         let there = || self.pods.iter().filter(|(_, pod)| is_of_now(pod));
-        let live = || there().filter(|(_, pod)| !pod.known.is_over());
         if let Some(why) = self.barred() {
             return Err(why);
         }
         let Some(spec) = spec else {
-            return self.seats_of(None, there().collect(), 0, u32::MAX, false, false);
+            return self.seats_of(None, there().collect(), 0, u32::MAX).map(|(seats, _)| seats);
         };
         let mut roles: Vec<Vec<Seat>> = Vec::with_capacity(spec.roles.len());
+        let mut through = 0;
         for role in &spec.roles {
             let is_of = |pod: &&Pod| spec.roles.len() == 1 || pod.role.as_deref() == Some(&*role.name);
             let pods = there().filter(|(_, pod)| is_of(pod)).collect();
-            let is_late = spec.late.contains(&role.name);
             let most = if spec.is_open { u32::MAX } else { role.size };
-            roles.push(self.seats_of(Some(role), pods, role.min, most, is_late, spec.is_suspended)?);
+            let (seats, ended) = self.seats_of(Some((spec, role)), pods, role.min, most)?;
+            roles.push(seats);
+            through += ended;
         }
-        let ended = there().count() - live().count();
-        let count: usize = roles.iter().map(Vec::len).sum::<usize>() + ended;
+        let count: usize = roles.iter().map(Vec::len).sum::<usize>() + through;
         if count < spec.min as usize {
             return Err(format!("{count} of at least {} pods are there", spec.min).into());
         }
@@ -223,18 +230,33 @@ impl Gang {
         Ok(roles.into_iter().flatten().collect())
     }
 
-    /// The ranks of one role: as many as there are pods, and at least `min`.
+    /// The ranks of one role: as many as there are pods, and at least `min`; and how many have ended well.
     fn seats_of(
         &self,
-        role: Option<&RoleSpec>,
+        of: Option<(&GangSpec, &RoleSpec)>,
         pods: Vec<(&Arc<str>, &Pod)>,
         min: u32,
         most: u32,
-        is_late: bool,
-        is_suspended: bool,
-    ) -> Result<Vec<Seat>, Arc<str>> {
+    ) -> Result<(Vec<Seat>, usize), Arc<str>> {
+        let role = of.map(|(_, role)| role);
+        let coming = |index: Option<u32>| {
+            of.map_or(Coming::AtOnce, |(spec, role)| spec.coming(Some(&role.name), index))
+        };
+        let is_suspended = of.is_some_and(|(spec, _)| spec.is_suspended);
+        let leads = role.is_some_and(|role| role.leads);
+        let is_late = leads || coming(None) != Coming::AtOnce;
         let (ended, mut pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|(_, pod)| pod.known.is_done());
-        let less = u32::try_from(ended.len()).unwrap_or(u32::MAX);
+        let number = |(_, pod): &(&Arc<str>, &Pod)| pod.index;
+        let live: BTreeSet<u32> = pods.iter().filter_map(number).collect();
+        let mut numbers_through: BTreeSet<u32> = ended.iter().filter_map(number).collect();
+        let ended = ended.len() - numbers_through.len();
+        numbers_through.extend(role.iter().flat_map(|role| role.completed.difference(&live)));
+        let there = ended + numbers_through.len() + pods.len();
+        let gone = self.seen_through(role.map(|role| &*role.name).filter(|name| !name.is_empty()));
+        // Others may have come in their stead.
+        let gone = gone.min((most as usize).saturating_sub(there));
+        let through = ended + numbers_through.len() + gone;
+        let less = u32::try_from(through).unwrap_or(u32::MAX);
         let (min, most) = (min.saturating_sub(less), most.saturating_sub(less));
         pods.sort_by(|(a, x), (b, y)| x.index.cmp(&y.index).then_with(|| natural_cmp(a, b)));
         let template = role.and_then(|role| role.template.as_ref()).filter(|_| is_late || is_suspended);
@@ -246,14 +268,28 @@ impl Gang {
                 .map_or(String::new(), |role| format!(" of {}", role.name));
             return Err(format!("{there} of {wanted} pods{of} are there").into());
         }
-        let from_template = match template {
-            Some(template) => Some(super::needs::of_template(template)?),
-            None => None,
+        // Those that follow are made like the one that they follow, of which admission may have made more than the template.
+        let first = pods.iter().find(|(_, pod)| leads && coming(pod.index) == Coming::AtOnce);
+        let from_template = match (template, first) {
+            (Some(_), Some((_, pod))) => Some(Arc::clone(&pod.known.requirements)),
+            (Some(template), None) => Some(super::needs::of_template(template)?),
+            (None, _) => None,
         };
         let name = role.map(|role| Arc::clone(&role.name)).filter(|name| !name.is_empty());
         let count = there.max(wanted).min(most) as usize;
-        let ended: BTreeSet<u32> = ended.into_iter().filter_map(|(_, pod)| pod.index).collect();
-        let numbers: Vec<u32> = (0..).filter(|number| !ended.contains(number)).take(count).collect();
+        let numbers: Vec<u32> =
+            (0..).filter(|number| !numbers_through.contains(number)).take(count).collect();
+        if leads && !is_suspended {
+            let first = |number: Option<u32>| number.is_some() && coming(number) == Coming::AtOnce;
+            let wanted = numbers.iter().filter(|number| first(Some(**number))).count();
+            let there = pods.iter().filter(|(_, pod)| first(pod.index)).count();
+            if there < wanted {
+                let of = role.map_or("", |role| &role.name);
+                return Err(
+                    format!("{there} of the {wanted} first pods of each job of {of} are there").into()
+                );
+            }
+        }
         let mut seats: Vec<Option<Seat>> = vec![None; count];
         let mut unnumbered = Vec::new();
         for (pod_name, pod) in pods {
@@ -264,7 +300,7 @@ impl Gang {
                 more: More::default(),
                 turn: 0,
                 pod: Some(Arc::clone(pod_name)),
-                is_late,
+                coming: coming(index),
             };
             let own = pod.index.and_then(|index| numbers.binary_search(&index).ok());
             let own = own.and_then(|at| seats.get_mut(at)).filter(|seat| seat.is_none());
@@ -277,19 +313,29 @@ impl Gang {
         for (index, free) in numbers.into_iter().zip(&mut seats).filter(|(_, seat)| seat.is_none()) {
             let absent = || {
                 let requirements = Arc::clone(from_template.as_ref()?);
-                let (role, more) = (name.clone(), More::default());
-                Some(Seat { role, index: Some(index), requirements, more, turn: 0, pod: None, is_late })
+                let (role, more, coming) = (name.clone(), More::default(), coming(Some(index)));
+                Some(Seat { role, index: Some(index), requirements, more, turn: 0, pod: None, coming })
             };
             *free = rest.next().or_else(absent);
         }
-        Ok(seats.into_iter().flatten().collect())
+        Ok((seats.into_iter().flatten().collect(), through))
     }
 }
 
 impl Seat {
+    /// Whether its pod comes after others, for which its place is kept.
+    pub(crate) fn is_late(&self) -> bool {
+        self.coming != Coming::AtOnce
+    }
+
+    /// Whether the gang is whole only when its pod runs.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.coming != Coming::Late
+    }
+
     /// Whether its place is kept for a pod that comes later than the others.
     pub(crate) fn is_kept(&self, member: Member) -> bool {
-        self.is_late && matches!(member, Member::Bound | Member::Running)
+        self.is_late() && matches!(member, Member::Bound | Member::Running)
     }
 
     /// Whether a pod may be bound to its place now.
@@ -322,6 +368,12 @@ impl Submitted {
 
     /// Whether every pod that has to be there before a start is there.
     pub(crate) fn is_complete(&self) -> bool {
-        self.seats.iter().all(|seat| seat.pod.is_some() || seat.is_late)
+        self.is_complete_but(&BTreeSet::new())
+    }
+
+    /// The same without these ranks.
+    pub(crate) fn is_complete_but(&self, ranks: &BTreeSet<usize>) -> bool {
+        let mut seats = self.seats.iter().enumerate();
+        seats.all(|(rank, seat)| seat.pod.is_some() || seat.is_late() || ranks.contains(&rank))
     }
 }

@@ -1,5 +1,5 @@
 //! Pods that come to a gang which runs already, where it may have more than it began with: workers that Ray's autoscaler
-//! adds, pods of a group above its minimum. Each starts by itself.
+//! adds, pods of a group above its minimum. Each starts by itself, near to the gang ([`super::near`]).
 //!
 //! The gang was whole without them: none of its ranks waits for them, and they wait for none of its ranks. They are in its
 //! queue and of its priority, and stay by themselves when it starts anew.
@@ -9,11 +9,12 @@ use std::sync::Arc;
 use phalanx_model::Timestamp;
 
 use super::alone::Kin;
+use super::arrivals::{Place, Whose};
 use super::gang::{Gang, Member, Pod, Submitted};
 use super::pods::Known;
-use super::{Books, WaitsFor, Whose};
+use super::{Books, WaitsFor};
 use crate::api;
-use crate::gang::{self as recognise, GangKey, GangSpec, Source};
+use crate::gang::{GangKey, GangSpec, Membership, Refused, Source};
 
 /// On a bound pod: it came to its gang when that ran, and was started by itself.
 pub const JOINED: &str = "phalanx.dev/joined";
@@ -34,8 +35,12 @@ impl Books {
     /// Pods for which a gang that runs has no rank are gangs of their own from now on; which they are.
     pub(super) fn let_join(&mut self, key: &GangKey) -> Vec<GangKey> {
         let Some(gang) = self.gangs.get(key).filter(|gang| gang.may_be_joined()) else { return Vec::new() };
-        let Ok(Some(spec)) = self.spec(key) else { return Vec::new() };
         let mut newcomers = gang.without_rank();
+        // Of a gang without an object all pods have to be read for it.
+        if newcomers.is_empty() {
+            return Vec::new();
+        }
+        let Ok(Some(spec)) = self.spec(key) else { return Vec::new() };
         newcomers.retain(|name| gang.pods.get(name).is_some_and(|pod| gang.may_grow(&spec, pod)));
         newcomers.into_iter().filter_map(|name| self.join(key, &name)).collect()
     }
@@ -56,6 +61,7 @@ impl Books {
         gang.kin = Some(Kin::joined(key.clone()));
         gang.pods.insert(Arc::clone(name), Pod { role: None, index: None, signs: None, ..pod });
         self.gangs.insert(alone.clone(), gang);
+        self.joining.entry(key.clone()).or_default().insert(alone.clone());
         Some(alone)
     }
 
@@ -80,7 +86,12 @@ impl Books {
     }
 
     /// The gang that a pod came to when that ran: as the books know, or as the pod itself says after a restart.
-    pub(super) fn joined(&self, path: &str, pod: &api::Pod) -> Option<GangKey> {
+    pub(super) fn joined(
+        &self,
+        path: &str,
+        pod: &api::Pod,
+        own: &Result<Membership, Refused>,
+    ) -> Option<GangKey> {
         if let Some(Whose::Ours(key)) = self.pods.get(path)
             && let Some(gang) = self.gangs.get(key)
             && gang.pods.get(pod.name()).is_some_and(|known| &*known.known.uid == pod.uid())
@@ -90,7 +101,10 @@ impl Books {
         if pod.spec.node_name.is_none() || pod.annotation(JOINED).is_none() {
             return None;
         }
-        recognise::membership(pod).ok().map(|member| member.gang)
+        match self.place(pod, own) {
+            Ok(Place::In(member)) => Some(member.gang),
+            _ => None,
+        }
     }
 }
 
@@ -129,7 +143,7 @@ impl Gang {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::{Value, json};
@@ -143,7 +157,7 @@ mod tests {
     }
 
     /// A cluster whose autoscaler has asked for so many workers.
-    fn cluster(replicas: u32) -> Value {
+    pub(in crate::books) fn cluster(replicas: u32) -> Value {
         json!({
             "apiVersion": "ray.io/v1", "kind": "RayCluster",
             "metadata": { "namespace": "x", "name": "ray", "uid": "u" },
@@ -153,7 +167,7 @@ mod tests {
         })
     }
 
-    fn pod(name: &str, group: &str) -> Value {
+    pub(in crate::books) fn pod(name: &str, group: &str) -> Value {
         json!({
             "metadata": { "namespace": "x", "name": name, "uid": name,
                 "labels": { "ray.io/cluster": "ray", "ray.io/group": group },

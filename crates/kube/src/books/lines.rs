@@ -59,7 +59,14 @@ impl Lines {
         Some(key)
     }
 
-    pub(crate) fn has(&self, key: &GangKey) -> bool {
-        self.0.values().any(|line| line.waiting.iter().any(|(_, waiting)| waiting == key))
+    /// Who goes before one that stands in a line.
+    pub(crate) fn before(&self, key: &GangKey) -> Option<&GangKey> {
+        let stands = |line: &&Line| line.waiting.iter().any(|(_, waiting)| waiting == key);
+        self.0.values().find(stands)?.first.as_ref()
+    }
+
+    /// Those that stand in a line behind its first.
+    pub(crate) fn behind(&self, line: &Condition) -> impl Iterator<Item = &GangKey> {
+        self.0.get(line).into_iter().flat_map(|line| line.waiting.iter().map(|(_, key)| key))
     }
 }

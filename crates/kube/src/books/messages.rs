@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::DynamicObject;
 use phalanx_model::{FailureClass, MemberId, NodeName};
 
@@ -115,6 +115,12 @@ pub enum Call {
     Resume {
         suspend: Suspend,
     },
+    /// Takes from an owner that it was suspended by this scheduler, unless it has changed since.
+    TakeSign {
+        owner: Suspend,
+        /// Of the owner as it was seen.
+        version: String,
+    },
     /// Says why a gang waits, on all of its pods.
     Explain {
         pods: Vec<PodRef>,
@@ -174,6 +180,8 @@ pub struct Reservation {
     /// What it has to hold; without the time, which is written with it.
     pub allocation: AllocationResult,
     pub pod: PodRef,
+    /// Whom it is reserved for: the pod, or its group.
+    pub user: ResourceClaimConsumerReference,
 }
 
 /// An event of a gang, for people.

@@ -8,8 +8,10 @@
 //! | `messages` | what comes in and what goes out |
 //! | `nodes`, `machines` | nodes as the engine knows them |
 //! | `pods` | pods, small, and what travels with a binding |
+//! | `arrivals` | pods that come and go: whose each is, and what is known of it |
 //! | `beside` | what pods ask beside what nodes are |
 //! | `around` | rules between pods |
+//! | `rules` | rules of topology, as the engine has them |
 //! | `divide` | gangs whose own pods have to be in different domains |
 //! | `volumes` | claims and their volumes |
 //! | `crowd` | pods that hold nodes |
@@ -27,11 +29,14 @@
 //! | `submit`, `again` | a gang as a job of the engine; one that was started before |
 //! | `alone` | pods that start by themselves |
 //! | `joiners` | pods that come to a gang that runs already |
+//! | `near` | how close to it they are |
+//! | `through` | ranks that have done what they had to |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
 //! | `suspended` | owners that make no pods for now |
 //! | `volcano` | the status of Volcano's groups |
 //! | `provision` | what autoscalers are asked for |
+//! | `wishes` | what gangs would rather have, and nobody weighs |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
 //! | `overcommit` | nodes whose pods hold more than there is |
@@ -41,6 +46,7 @@
 mod again;
 mod alone;
 mod around;
+mod arrivals;
 mod beside;
 mod budgets;
 mod claims;
@@ -57,6 +63,7 @@ mod lines;
 mod machines;
 mod messages;
 mod moved;
+mod near;
 mod needs;
 mod nodes;
 mod objects;
@@ -65,43 +72,45 @@ mod overcommit;
 mod pods;
 mod priorities;
 mod provision;
+mod rules;
 mod sets;
 mod sharing;
 mod spare;
 mod strays;
 mod submit;
 mod suspended;
+mod through;
 mod volcano;
 mod volumes;
 mod waits;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{
-    DeviceMask, Exit, FadedUse, FailureClass, Input, JobId, MemberId, NodeName, QueueName, QueueReport,
-    SyncKind, Timestamp,
+    DeviceMask, Exit, FadedUse, FailureClass, Input, JobId, MemberId, QueueName, QueueReport, SyncKind,
+    Timestamp,
 };
 
 use crate::api;
 use crate::dra::ExtendedAsk;
-use crate::gang::{self as recognise, GangKey, Membership, Source};
-use crate::judge::{self, Requirements};
+use crate::gang::{self as recognise, GangKey};
+use crate::judge::Requirements;
 
-use alone::Kin;
+use arrivals::Whose;
 use beside::Beside;
 use budgets::Budgets;
-use claims::{ClaimBook, Used};
-use crowd::Face;
-use gang::{Gang, Member, Pod};
+use claims::ClaimBook;
+use gang::{Gang, Member};
 use nodes::NodeBook;
 use objects::{Above, Owner, Told};
-use pods::{Known, Note, State};
 use priorities::Priorities;
 use sharing::Sharing;
+use wishes::Wishes;
 
 pub use claims::DeviceEvent;
-pub(crate) use claims::{consumer, hex};
+pub(crate) use claims::hex;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
@@ -165,11 +174,14 @@ pub struct Books {
     pods: BTreeMap<Box<str>, Whose>,
     shared: BTreeSet<Arc<Requirements>>,
     extended: BTreeSet<Arc<ExtendedAsk>>,
+    wishes: Wishes,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     /// Who leads, see [`EPOCH`].
     epoch: Option<Arc<str>>,
     changed: BTreeSet<GangKey>,
+    /// Pods that came to a gang when that ran, and waited then.
+    joining: BTreeMap<GangKey, BTreeSet<GangKey>>,
     /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
@@ -182,24 +194,6 @@ pub struct Books {
     has_begun: bool,
     facts: Vec<Input>,
     calls: Vec<Call>,
-}
-
-/// Where a pod belongs.
-enum Place {
-    In(Membership),
-    /// That depends on an object that has not been seen.
-    Waits(GangKey),
-}
-
-/// Whose a pod is.
-enum Whose {
-    Ours(GangKey),
-    /// Bound by somebody else, or not ours to understand.
-    Others {
-        /// Where it is, or its scheduler made room for it.
-        node: Option<Box<str>>,
-        requirements: Arc<Requirements>,
-    },
 }
 
 impl Books {
@@ -220,10 +214,12 @@ impl Books {
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
             extended: BTreeSet::new(),
+            wishes: Wishes::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
             epoch: None,
             changed: BTreeSet::new(),
+            joining: BTreeMap::new(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
             moved: BTreeMap::new(),
@@ -315,6 +311,7 @@ impl Books {
         facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
         self.admit_all();
+        self.take_signs();
         facts
     }
 
@@ -371,192 +368,6 @@ impl Books {
         (self.nodes.len(), self.gangs.len())
     }
 
-    fn see_pod(&mut self, now: Timestamp, pod: &api::Pod) {
-        let path = pod.path();
-        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
-        let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
-        if is_foreign {
-            return self.see_other(&path, pod);
-        }
-        let mut known = self.known(pod);
-        let joins = self.joined(&path, pod);
-        let member = match (self.place(pod), self.placed(&path, pod)) {
-            _ if joins.is_some() => Membership::alone(pod),
-            (Ok(Place::In(member)), _) => member,
-            // What said so is gone by now; the pod is where it was.
-            (_, Some(member)) => member,
-            (Ok(Place::Waits(object)), None) => return self.see_orphan(&path, object, pod),
-            // It stays pending by itself, with what is wrong as the reason.
-            (Err(refused), None) => {
-                known.barred.get_or_insert_with(|| refused.to_string().into());
-                Membership::alone(pod)
-            }
-        };
-        let before = self.pods.insert(path.as_str().into(), Whose::Ours(member.gang.clone()));
-        match before {
-            Some(Whose::Others { node, requirements }) => {
-                self.count_other(node.as_deref(), &requirements, false)
-            }
-            Some(Whose::Ours(key)) if key != member.gang => self.forget_pod(now, &key, pod.name()),
-            _ => {}
-        }
-        let key = member.gang.clone();
-        let name = Arc::clone(&known.name);
-        let gang = self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
-        gang.kin = match joins {
-            Some(of) => Some(Kin::joined(of)),
-            None if key.source == Source::Pod => Kin::lone(pod),
-            None => None,
-        };
-        let is_bare = key.source == Source::Pod && gang.kin.is_none();
-        let came_again = gang.pods.get(&name).is_some_and(|before| before.known.uid != known.uid);
-        if came_again {
-            self.forget_pod(now, &key, &name);
-        }
-        self.claims.uses(&key, &known.claims);
-        match known.node.as_ref().filter(|_| !known.is_over()) {
-            Some(node) => self.place_pod(&path, node, &known.face),
-            // What waits holds a place where it was given one.
-            None if known.is_over() => self.unplace_pod(&path),
-            None => {}
-        }
-        let Some(gang) = self.gangs.get_mut(&key) else { return };
-        let has_signs = key.source.is_sized_by_pods() || (is_bare && alone::has_signs(pod, &known));
-        let signs = has_signs.then(|| Arc::new(pod.clone()));
-        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index, signs });
-        self.follow(now, &key, &name);
-        if self.claims.is_awaiting(&key) {
-            self.bind_if_complete(&key);
-        }
-        self.changed.insert(key);
-    }
-
-    /// A pod of somebody else: what it holds where it is, or is to be. Room that its scheduler made for it is not free.
-    fn see_other(&mut self, path: &str, pod: &api::Pod) {
-        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
-        let node = pod.spec.node_name.as_deref().filter(|_| !pod.is_over());
-        let nominated = || pod.status.nominated_node_name.as_deref().filter(|node| !node.is_empty());
-        let is_waiting = pod.spec.node_name.is_none() && !is_ours && !pod.is_over();
-        let counted = node.or_else(|| nominated().filter(|_| is_waiting));
-        match node.and_then(|node| NodeName::new(node).ok()) {
-            Some(node) => self.place_pod(path, &node, &Face::of(pod)),
-            None => self.unplace_pod(path),
-        }
-        let Ok(requirements) = Requirements::held(pod) else { return };
-        let requirements = share(&mut self.shared, requirements);
-        let now = Whose::Others { node: counted.map(Into::into), requirements: Arc::clone(&requirements) };
-        if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
-            self.count_other(node.as_deref(), &requirements, false);
-        }
-        self.count_other(counted, &requirements, true);
-    }
-
-    fn count_other(&mut self, node: Option<&str>, requirements: &Requirements, is_there: bool) {
-        if let Some(node) = node {
-            self.nodes.other(node, requirements, is_there);
-        }
-    }
-
-    fn lose_pod(&mut self, now: Timestamp, namespace: &str, name: &str, uid: &str) {
-        let path = format!("{namespace}/{name}");
-        match self.pods.get(&*path) {
-            Some(Whose::Ours(key)) => {
-                let key = key.clone();
-                let is_it = |pod: &Pod| &*pod.known.uid == uid;
-                if self.gangs.get(&key).and_then(|gang| gang.pods.get(name)).is_some_and(is_it) {
-                    self.pods.remove(&*path);
-                    self.forget_pod(now, &key, name);
-                }
-            }
-            Some(Whose::Others { .. }) => {
-                let here = self.orphans.iter_mut().filter(|(object, _)| &*object.namespace == namespace);
-                here.for_each(|(_, pods)| drop(pods.remove(name)));
-                self.unplace_pod(&path);
-                if let Some(Whose::Others { node, requirements }) = self.pods.remove(&*path) {
-                    self.count_other(node.as_deref(), &requirements, false);
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// A pod whose object is not there waits for it; bound, it holds what it holds.
-    fn see_orphan(&mut self, path: &str, object: GangKey, pod: &api::Pod) {
-        self.see_other(path, pod);
-        self.orphans.entry(object).or_default().insert(pod.name().into(), pod.clone());
-    }
-
-    /// What a pod is to us, with what keeps it from ever starting as it is.
-    fn known(&mut self, pod: &api::Pod) -> Known {
-        let (requirements, bad) = match Requirements::of(pod) {
-            Ok(requirements) => (requirements, None),
-            Err(bad) => (Requirements::default(), Some(bad.to_string())),
-        };
-        let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
-        let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
-        let unsupported = unsupported.first().map(|field| format!("not supported: {field}"));
-        Known {
-            name: pod.name().into(),
-            uid: pod.uid().into(),
-            requirements: share(&mut self.shared, requirements),
-            claims: Used::of(pod),
-            extended: ExtendedAsk::of(&pod.spec).map(|ask| share(&mut self.extended, ask)),
-            has_extended_claim: pod.status.extended_resource_claim_status.is_some(),
-            created: pods::created(pod),
-            node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
-            state: State::of(pod),
-            grace_s: pod.spec.termination_grace_period_seconds.unwrap_or(pods::GRACE_S).max(0),
-            is_ready: pod.is_ready(),
-            is_going: pod.metadata.deletion_timestamp.is_some(),
-            has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
-            noted: Note::of(pod),
-            face: Face::of(pod),
-            priority: pods::Priority {
-                value: pod.spec.priority.unwrap_or(0),
-                is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
-            },
-            class: recognise::names::PRIORITY_LABELS.iter().find_map(|key| pod.label(key)).map(Into::into),
-            barred: bad.or(gated).or(unsupported).map(Into::into),
-        }
-    }
-
-    /// Where this very pod was put before, in a gang of several.
-    fn placed(&self, path: &str, pod: &api::Pod) -> Option<Membership> {
-        let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
-        let known = self.gangs.get(key)?.pods.get(pod.name())?;
-        let is_same = &*known.known.uid == pod.uid() && key.source != Source::Pod;
-        let (gang, role, index) = (key.clone(), known.role.clone(), known.index);
-        is_same.then_some(Membership { gang, role, copy: 0, index })
-    }
-
-    /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.
-    fn place(&self, pod: &api::Pod) -> Result<Place, recognise::Refused> {
-        let member = recognise::membership(pod)?;
-        let told = self.told(&member.gang);
-        let is_made = matches!(member.gang.source, Source::PodGroup | Source::Workload)
-            && told.is_some_and(|told| told.above.is_some());
-        if is_made && let Some(owned) = recognise::membership_by_owner(pod)? {
-            match self.settled(pod, &owned)? {
-                Place::In(settled) if settled.gang.source == Source::Pod => {}
-                place => return Ok(place),
-            }
-        }
-        self.settled(pod, &member)
-    }
-
-    fn settled(&self, pod: &api::Pod, member: &Membership) -> Result<Place, recognise::Refused> {
-        match self.told(&member.gang) {
-            Some(Told { specs: Ok(specs), .. }) => {
-                recognise::settle(pod, member, specs).map(|(settled, _)| Place::In(settled))
-            }
-            Some(Told { specs: Err(refused), .. }) => Err(refused.clone()),
-            None if member.gang.source.has_object() => {
-                Ok(Place::Waits(GangKey { part: None, ..member.gang.clone() }))
-            }
-            None => Ok(Place::In(member.clone())),
-        }
-    }
-
     /// Ranks that stayed without a pod for too long are lost.
     fn end_vacancies(&mut self, now: Timestamp) {
         while let Some((until, id)) = self.vacant.first().copied().filter(|(until, _)| *until <= now) {
@@ -568,16 +379,6 @@ impl Books {
             }
         }
     }
-}
-
-/// What many pods have alike is kept once.
-fn share<T: Ord>(all: &mut BTreeSet<Arc<T>>, one: T) -> Arc<T> {
-    if let Some(known) = all.get(&one) {
-        return Arc::clone(known);
-    }
-    let new = Arc::new(one);
-    all.insert(Arc::clone(&new));
-    new
 }
 
 #[cfg(test)]

@@ -43,14 +43,7 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
     if devices == 0 {
         named.extend(machines::pods().map(|pods| (pods, 1)));
     }
-    for port in pod.ports.iter().filter_map(port) {
-        nodes.want_port(&port);
-        named.insert(port, 1);
-    }
-    for apart in &more.apart {
-        nodes.want_port(apart);
-        named.insert(apart.clone(), 1);
-    }
+    named.extend(ports(pod, more).map(|port| (port, 1)));
     if let Some(counted) = more.claims.as_ref().and_then(|claims| claims.counted.as_ref()) {
         nodes.want_counted(counted);
         named.insert(counted.clone(), 1);
@@ -71,6 +64,11 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeBook) -> Ne
         within,
         ..Needs::default()
     }
+}
+
+/// What a node has one of, for one such member: host ports, and what keeps pods apart.
+pub(crate) fn ports(pod: &Requirements, more: &More) -> impl Iterator<Item = ResourceName> {
+    pod.ports.iter().filter_map(port).chain(more.apart.iter().cloned())
 }
 
 /// The nodes that a member may have.

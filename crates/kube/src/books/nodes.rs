@@ -40,8 +40,9 @@ pub(crate) struct NodeBook {
     /// What is held on nodes: a pod may be heard of before its node is.
     held: BTreeMap<NodeName, Holds>,
     sets: Sets,
-    /// Host ports, and whatever else keeps pods apart. Each is a resource of which every node has one.
-    ports: BTreeSet<ResourceName>,
+    /// Host ports, and whatever else keeps pods apart, with how many gangs ask for it. Each is a resource of which every node
+    /// has one.
+    ports: BTreeMap<ResourceName, u32>,
     /// Resources that count how many pods of some claims fit.
     counted: BTreeSet<ResourceName>,
     /// Resources that claims may serve on nodes that do not offer them.
@@ -203,8 +204,19 @@ impl NodeBook {
     }
 
     pub(crate) fn want_port(&mut self, port: &ResourceName) {
-        if self.ports.insert(port.clone()) {
+        let gangs = self.ports.entry(port.clone()).or_default();
+        *gangs += 1;
+        if *gangs == 1 {
             self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// One gang less asks for it. Nodes go on saying it until they change.
+    pub(crate) fn drop_port(&mut self, port: &ResourceName) {
+        let Some(gangs) = self.ports.get_mut(port) else { return };
+        *gangs -= 1;
+        if *gangs == 0 {
+            self.ports.remove(port);
         }
     }
 
@@ -272,6 +284,16 @@ impl NodeBook {
     pub(crate) fn level(&self, asked: &crate::gang::LevelRef) -> Result<LevelName, String> {
         let fabric = self.fabric.as_ref().ok_or_else(|| "no node is known yet".to_owned())?;
         fabric.level(asked).map_err(|unknown| unknown.to_string())
+    }
+
+    /// The nodes inside the domain of a level that a node is in.
+    pub(crate) fn around(&self, node: &NodeName, level: &LevelName) -> BTreeSet<NodeName> {
+        let Some(entry) = self.nodes.get(node) else { return BTreeSet::new() };
+        let above = self.levels.as_ref().map_or(&[][..], |levels| &levels.above);
+        let Some(depth) = above.iter().position(|of| of == level) else { return [node.clone()].into() };
+        let inside = entry.path.get(..=depth);
+        let others = self.nodes.iter().filter(|(_, other)| other.path.get(..=depth) == inside);
+        others.map(|(name, _)| name.clone()).collect()
     }
 
     /// What changed since the last time, as facts; what each node is reached by stays its name.
@@ -348,7 +370,7 @@ impl NodeBook {
         let entry = self.nodes.get(name)?;
         let capacity = Capacity::of(&entry.node).ok()?;
         let published = self.published.get(name);
-        let counts = self.ports.iter().map(|port| (port, 1));
+        let counts = self.ports.keys().map(|port| (port, 1));
         let counts = counts.chain(self.counted.iter().map(|resource| (resource, COUNTED_MAX)));
         let offered = &capacity.amounts.extended;
         let claimable = self.claimable.iter().filter(|resource| !offered.contains_key(resource.as_str()));
@@ -364,7 +386,7 @@ impl NodeBook {
         named.extend(
             machines::storage().map(|disk| (disk, used.ephemeral_bytes)).filter(|(_, bytes)| *bytes > 0),
         );
-        let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains(port));
+        let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains_key(port));
         named.extend(taken.map(|port| (port, 1)));
         let not_there = |resource: &ResourceName| published.and_then(|node| node.used.get(resource)).copied();
         let counted = self

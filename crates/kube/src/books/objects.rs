@@ -6,10 +6,11 @@ use kube::api::DynamicObject;
 use phalanx_model::Timestamp;
 
 use super::gang::Gang;
+use super::suspended::Overruled;
 use super::volcano::Unadmitted;
 use super::{Books, SUSPENDED};
 use crate::api;
-use crate::gang::{self as recognise, GangKey, GangSpec, ObjectRef, Source, Suspend};
+use crate::gang::{self as recognise, Completed, GangKey, GangSpec, ObjectRef, Source, Suspend};
 
 /// What an object says of its gangs.
 pub(super) struct Told {
@@ -20,6 +21,8 @@ pub(super) struct Told {
     pub(super) is_resumable: bool,
     /// It makes no pods any more.
     pub(super) is_over: bool,
+    /// Members of the gang of it, or of its owner, that have done what they had to.
+    pub(super) completed: Option<Completed>,
     /// It is Volcano's, and its pods are made only once we say so.
     pub(super) unadmitted: Option<Unadmitted>,
 }
@@ -35,8 +38,30 @@ pub(super) struct Above {
     pub(super) suspend: Option<Suspend>,
     pub(super) is_suspended: bool,
     pub(super) is_resumable: bool,
+    pub(super) overruled: Option<Overruled>,
     /// Objects that it owns, as gangs without a part.
     pub(super) owned: BTreeSet<GangKey>,
+}
+
+impl Above {
+    /// Whether a gang's own object is suspended, and let go on, with this one.
+    pub(super) fn rules(&self, spec: &GangSpec) -> bool {
+        let both = self.suspend.as_ref().zip(spec.suspend.as_ref());
+        both.is_some_and(|(above, own)| above.is_same(own))
+    }
+}
+
+impl Told {
+    /// Gangs of another object, of which it says how large they are.
+    fn told_for(&self, key: &GangKey) -> Vec<GangKey> {
+        let specs = self.specs.iter().flatten();
+        specs.map(|spec| &spec.key).filter(|of| !of.is_of_same_object(key)).cloned().collect()
+    }
+
+    /// What it says of one of its gangs.
+    pub(super) fn of(&self, key: &GangKey) -> Option<&GangSpec> {
+        self.specs.as_ref().ok()?.iter().find(|spec| spec.key == *key)
+    }
 }
 
 impl Books {
@@ -46,6 +71,7 @@ impl Books {
             return;
         }
         self.see_above(object, is_gone);
+        self.claims.see_group(object, is_gone);
         let Some(key) = key_of(object) else { return };
         let above = recognise::owner_wanted(object).map(|above| (above.kind, above.namespace, above.name));
         let before = if is_gone {
@@ -54,13 +80,15 @@ impl Books {
             let told = Told {
                 specs: recognise::spec_of(object),
                 above: above.clone(),
-                is_resumable: is_resumable(object),
+                is_resumable: self.owner_of(object).is_some_and(|owner| owner.is_resumable),
                 is_over: is_over(object),
+                completed: Completed::of(object),
                 unadmitted: Unadmitted::of(object),
             };
             self.objects.insert(key.clone(), told)
         };
         let above = above.filter(|_| !is_gone);
+        self.changed.extend(before.iter().flat_map(|told| told.told_for(&key)));
         if let Some(old) = before.and_then(|told| told.above).filter(|old| Some(old) != above.as_ref())
             && let Some(owner) = self.above.get_mut(&old)
         {
@@ -85,14 +113,15 @@ impl Books {
         if !recognise::is_owner_of_owners(group, &types.kind) {
             return;
         }
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let owner = (types.kind.clone(), text(&object.metadata.namespace), text(&object.metadata.name));
+        let owner = name_of(object, &types.kind);
         let above = self.above.entry(owner.clone()).or_default();
         above.object = (!is_gone).then(|| slim(object));
         above.suspend = recognise::suspend_of(&ObjectRef::of(object)).filter(|_| !is_gone);
         above.is_suspended = above.suspend.as_ref().is_some_and(|field| field.is_set_in(&object.data));
-        above.is_resumable = is_resumable(object);
+        above.overruled = Overruled::of(object, above).filter(|_| !is_gone);
+        above.is_resumable = is_signed(object) && above.overruled.is_none();
         let owned = above.owned.clone();
+        self.take_sign(&owner);
         if is_gone && owned.is_empty() {
             self.above.remove(&owner);
         }
@@ -101,11 +130,19 @@ impl Books {
         }
     }
 
-    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same.
+    /// What is known of an object that can be suspended.
+    fn owner_of(&self, object: &DynamicObject) -> Option<&Above> {
+        self.above.get(&name_of(object, &object.types.as_ref()?.kind))
+    }
+
+    /// The gangs of an object are looked at again. A suspended owner has no pods, and is to be started all the same: with the
+    /// stage that goes on, the others come when those before them have ended.
     pub(super) fn look_again(&mut self, key: &GangKey) {
         let of_it: Vec<GangKey> = self.gangs_of(key).map(|gang| gang.key.clone()).collect();
         self.changed.extend(of_it);
-        let Some(Told { specs: Ok(specs), .. }) = self.objects.get(key) else { return };
+        let Some(told) = self.objects.get(key) else { return };
+        self.changed.extend(told.told_for(key));
+        let Ok(specs) = &told.specs else { return };
         let keys: Vec<GangKey> = specs.iter().map(|spec| spec.key.clone()).collect();
         for key in keys {
             if !self.is_resumable(&key) {
@@ -137,22 +174,42 @@ impl Books {
             None if key.source.has_object() => return Err(format!("{key} is not there")),
             None => return self.spec_of_pods(key),
         };
-        let specs = told.specs.as_ref().map_err(ToString::to_string)?;
-        let Some(mut spec) = specs.iter().find(|spec| spec.key == *key).cloned() else {
-            return self.spec_of_pods(key);
-        };
+        told.specs.as_ref().map_err(ToString::to_string)?;
+        let Some(mut spec) = told.of(key).cloned() else { return self.spec_of_pods(key) };
         if let Some(above) = told.above.as_ref().and_then(|above| self.above.get(above)?.object.as_ref()) {
             recognise::add_owner(&mut spec, above).map_err(|refused| refused.to_string())?;
         }
+        // What it made in turn says how large it is by now.
+        if let Some(made) = self.made_by(key).find_map(|told| told.of(key)) {
+            spec.roles.clone_from(&made.roles);
+            spec.min = made.min;
+        }
+        self.add_completed(key, &mut spec);
         // A group that it made says where its members have to be.
         if spec.topology.is_empty() {
-            let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
-            let groups = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
-            let said = groups.filter_map(|group| self.objects.get(group)?.specs.as_ref().ok()?.first());
+            let said = self.made_by(key).filter_map(|told| told.specs.as_ref().ok()?.first());
             spec.topology =
                 said.map(|group| group.topology.clone()).find(|rule| !rule.is_empty()).unwrap_or_default();
         }
         Ok(Some(spec))
+    }
+
+    /// Objects that the owner of a gang made, and that are not on their way out.
+    fn made_by(&self, key: &GangKey) -> impl Iterator<Item = &Told> {
+        self.owned_by(key).filter(|told| !told.is_over)
+    }
+
+    /// Objects that the owner of a gang made.
+    pub(super) fn owned_by(&self, key: &GangKey) -> impl Iterator<Item = &Told> {
+        let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
+        let owned = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
+        owned.filter_map(|made| self.objects.get(made))
+    }
+
+    /// Whether somebody makes pods of it, or makes them again. The cluster of a job that has ended may stay.
+    pub(super) fn makes_pods(&self, key: &GangKey) -> bool {
+        let has_made = || self.made_by(key).any(|told| told.of(key).is_some());
+        self.told(key).is_some_and(|told| told.specs.is_ok() && (!told.is_over || has_made()))
     }
 
     /// What its pods say of a gang that has no object.
@@ -163,6 +220,11 @@ impl Books {
             return Ok(None);
         }
         recognise::spec_of_pods(&pods).map(Some).map_err(|refused| refused.to_string())
+    }
+
+    /// What its object itself says of a gang, without what owners and pods add.
+    pub(super) fn said(&self, key: &GangKey) -> Option<&GangSpec> {
+        self.told(key)?.of(key)
     }
 
     pub(super) fn told(&self, key: &GangKey) -> Option<&Told> {
@@ -182,8 +244,14 @@ fn key_of(object: &DynamicObject) -> Option<GangKey> {
     })
 }
 
-/// Whether it was suspended for this scheduler to start it.
-fn is_resumable(object: &DynamicObject) -> bool {
+/// Kind, namespace and name of an object.
+fn name_of(object: &DynamicObject, kind: &str) -> Owner {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    (kind.to_owned(), text(&object.metadata.namespace), text(&object.metadata.name))
+}
+
+/// Whether it says that it was suspended for this scheduler to start it.
+pub(super) fn is_signed(object: &DynamicObject) -> bool {
     object.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(SUSPENDED))
 }
 
@@ -208,7 +276,7 @@ fn is_over(object: &DynamicObject) -> bool {
         of("status") == Some("True")
             && matches!(of("type"), Some("Complete" | "Completed" | "Failed" | "Succeeded"))
     });
-    ended || object.metadata.deletion_timestamp.is_some()
+    ended || recognise::ray_job_has_ended(object) || object.metadata.deletion_timestamp.is_some()
 }
 
 /// Whether the pods of a gang will be for this scheduler.

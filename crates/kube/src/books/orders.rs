@@ -42,6 +42,7 @@ impl Books {
         if let Some(submitted) = gang.job.take() {
             also = dependent(&submitted);
             submitted.sets.iter().for_each(|wanted| self.nodes.drop_set(wanted));
+            submitted.ports.iter().for_each(|port| self.nodes.drop_port(port));
             self.end_run(&key, submitted.run.as_ref());
             self.end_start(&key, &submitted.seats, submitted.run.as_ref());
             if let Some(line) = &submitted.line {
@@ -80,7 +81,7 @@ impl Books {
 
     /// The object of a gang, or its first pod.
     pub(super) fn about(&self, gang: &Gang) -> Option<ObjectRef> {
-        let object = self.spec(&gang.key).ok().flatten().and_then(|spec| spec.object);
+        let object = self.said(&gang.key).and_then(|spec| spec.object.clone());
         let of_pod = || {
             let pod = gang.pod_ref(gang.pods.keys().next()?)?;
             Some(ObjectRef {
@@ -93,6 +94,12 @@ impl Books {
             })
         };
         object.or_else(of_pod)
+    }
+
+    /// Whose job that is.
+    #[must_use]
+    pub fn key_of(&self, job: JobId) -> Option<&GangKey> {
+        self.jobs.get(&job)
     }
 
     /// Whether a job is more than one pod: one pod's own status says all there is to say.
@@ -115,7 +122,10 @@ impl Books {
     pub(super) fn explain(&mut self, key: &GangKey, waits_for: WaitsFor, why: &str) {
         self.tell_groups(key, Some(waits_for), why);
         let Some(gang) = self.gangs.get_mut(key) else { return };
-        gang.waits = Some(Waiting { what: waits_for, why: why.into() });
+        let before = gang.waits.replace(Waiting { what: waits_for, why: why.into() });
+        if before.is_none_or(|before| before.what != waits_for) {
+            self.tell_behind(key);
+        }
         self.tell_volcano(key);
         self.provision(key, Some(waits_for));
         let Some(gang) = self.gangs.get(key) else { return };
@@ -128,7 +138,7 @@ impl Books {
         if !gang.pods.is_empty() || gang.said.as_deref() == Some(word) {
             return;
         }
-        let Some(about) = self.spec(key).ok().flatten().and_then(|spec| spec.object) else { return };
+        let Some(about) = self.said(key).and_then(|spec| spec.object.clone()) else { return };
         if let Some(gang) = self.gangs.get_mut(key) {
             gang.said = Some(word.into());
         }
@@ -187,11 +197,12 @@ impl Books {
             for slot in &placement.slots {
                 self.nodes.ours(&slot.node, slot.devices, true);
             }
+            self.tell_joiners(&key);
         }
         self.end_with_owner(&key);
         if self.is_resumable(&key)
             && !self.has_bound(&key)
-            && let Some(suspend) = self.suspend_of(&key)
+            && let Some(suspend) = self.resumed_by(&key)
         {
             self.calls.push(Call::Resume { suspend });
         }
@@ -225,7 +236,7 @@ impl Books {
             let is_kept = seat.is_kept(*member);
             let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else {
                 // Its place is kept: the others need not wait for it.
-                if seat.is_late && *member == Member::Placed && seat.pod.is_none() {
+                if seat.is_late() && *member == Member::Placed && seat.pod.is_none() {
                     *member = Member::Bound;
                     self.facts.push(Input::MemberReady { member: id });
                 }
@@ -234,8 +245,10 @@ impl Books {
             let Some(pod) = pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
             let ready = prepared.remove(&id.rank);
             // The others may run for long; its own binding is all that is waited for.
-            if is_kept {
-                *member = Member::Vacant { until: Timestamp(u64::MAX) };
+            match is_kept {
+                true if seat.is_awaited() => *member = Member::Binding,
+                true => *member = Member::Vacant { until: Timestamp(u64::MAX) },
+                false => {}
             }
             let note = Note {
                 rank: id.rank,
@@ -274,10 +287,11 @@ impl Books {
             let pod = seat.pod.as_ref().and_then(|name| pods.get(name));
             let runs = pod.is_some_and(|pod| pod.known.state == State::Running);
             let id = MemberId { gang: id, attempt: run.attempt, rank };
-            if *member == Member::Bound && (is_alone || runs || seat.is_late) {
+            if *member == Member::Bound && (is_alone || runs || !seat.is_awaited()) {
                 *member = Member::Running;
                 self.facts.push(Input::MemberReleased { member: id });
-            } else if *member == Member::Spared || (seat.is_late && matches!(member, Member::Vacant { .. })) {
+            } else if *member == Member::Spared || (seat.is_late() && matches!(member, Member::Vacant { .. }))
+            {
                 self.facts.push(Input::MemberReleased { member: id });
             }
         }
@@ -354,6 +368,7 @@ impl Books {
         if !pods.is_empty() || (why == Stop::Evicted && suspend.is_some()) {
             let note = cause.map_or_else(String::new, stop_note);
             let grace_s = grace_s(gang, stops, cause);
+            suspend.iter().for_each(|owner| self.signs(owner));
             let call = Call::Stop { pods, suspend, grace_s, evict: why == Stop::Evicted, note };
             self.stop_within_budgets(&key, id.job, call, &going, is_again);
         }
@@ -380,7 +395,7 @@ impl Books {
             seat.pod = Some(Arc::clone(name));
             // Its place was kept and counted as ready, so that the others could start.
             if let Some(member) = submitted.run.as_mut().and_then(|run| run.members.get_mut(free))
-                && seat.is_late
+                && seat.is_late()
                 && matches!(member, Member::Bound | Member::Running)
             {
                 *member = Member::Placed;
@@ -435,7 +450,9 @@ impl Books {
     /// A pod is no more: its rank is lost, or waits for another.
     pub(super) fn forget_pod(&mut self, now: Timestamp, key: &GangKey, name: &str) {
         let Some(gang) = self.gangs.get_mut(key) else { return };
-        let Some(pod) = gang.pods.remove(name) else { return };
+        let Some((name, pod)) = gang.pods.remove_entry(name) else { return };
+        gang.remember(&name, &pod);
+        let name = &*name;
         self.changed.insert(key.clone());
         self.forget_asked(key, name);
         self.unplace_pod(&format!("{}/{name}", key.namespace));

@@ -10,6 +10,7 @@ use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, T
 
 use super::claims::Used;
 use super::crowd::Face;
+use super::wishes::Wish;
 use crate::api::Pod;
 use crate::dra::ExtendedAsk;
 use crate::judge::Requirements;
@@ -69,6 +70,8 @@ pub(crate) struct Known {
     pub(crate) face: Face,
     /// Why it is not to start, whatever is free.
     pub(crate) barred: Option<Arc<str>>,
+    /// What it would rather have, and nobody weighs.
+    pub(crate) wish: Option<Box<Wish>>,
 }
 
 /// What an admission plugin of the API server wrote from its priority class.

@@ -26,6 +26,8 @@ pub(crate) struct More {
     pub(crate) domain: Option<Domain>,
     /// What its claims for devices ask for.
     pub(crate) claims: Option<Claimed>,
+    /// Pods of its gang with the same number have to be on one node, as they share a claim.
+    pub(crate) together: Option<u32>,
 }
 
 /// Keys of labels with their values.

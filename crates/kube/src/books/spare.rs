@@ -7,6 +7,7 @@ use phalanx_model::{Exit, Input, MemberId};
 
 use super::gang::{Gang, Member};
 use super::{Books, WaitsFor};
+use crate::gang::{GangKey, GangSpec};
 
 impl Books {
     /// Lets the gang of a rank go on without it, if the others are enough: of all, and of its role. Whether they are.
@@ -14,7 +15,7 @@ impl Books {
     /// The place stays its own, for a pod that comes later.
     pub(super) fn spare(&mut self, id: MemberId) -> bool {
         let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return false };
-        let Ok(Some(spec)) = self.spec(&key) else { return false };
+        let Some((min, role_min)) = self.fewest(&key, id.rank) else { return false };
         let Some(Gang { job: Some(submitted), .. }) = self.gangs.get_mut(&key) else { return false };
         let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == id.attempt) else { return false };
         let rank = id.rank as usize;
@@ -26,8 +27,7 @@ impl Books {
             of_all += 1;
             of_role += u32::from(seat.role == role);
         }
-        let role_min = spec.role(role.as_deref().unwrap_or_default()).map_or(spec.min, |role| role.min);
-        if of_all < spec.min || of_role < role_min || run.stops.is_some() {
+        if of_all < min || of_role < role_min || run.stops.is_some() {
             return false;
         }
         let Some(member) = run.members.get_mut(rank) else { return false };
@@ -37,6 +37,19 @@ impl Books {
             self.facts.push(Input::MemberReady { member: id });
         }
         true
+    }
+
+    /// How many pods a gang needs at least, and how many of the role of this rank.
+    fn fewest(&self, key: &GangKey, rank: u32) -> Option<(u32, u32)> {
+        let role = &self.gangs.get(key)?.job.as_ref()?.seats.get(rank as usize)?.role;
+        let fewest = |spec: &GangSpec| {
+            let of_role = spec.role(role.as_deref().unwrap_or_default());
+            (spec.min, of_role.map_or(spec.min, |role| role.min))
+        };
+        match self.said(key) {
+            Some(spec) => Some(fewest(spec)),
+            None => self.spec(key).ok().flatten().as_ref().map(fewest),
+        }
     }
 
     /// On the pod that its gang goes on without.

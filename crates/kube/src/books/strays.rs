@@ -79,6 +79,7 @@ impl Books {
         let is_done = suspend.is_some() && (goes_back || self.is_suspended(key));
         if !pods.is_empty() && !is_done {
             let note = "it was bound without the rest of its gang".to_owned();
+            suspend.iter().for_each(|owner| self.signs(owner));
             self.calls.push(Call::Stop { pods, suspend, grace_s: None, evict: false, note });
         }
         if let Some(name) = first {

@@ -1,26 +1,30 @@
 //! A gang as a job of the engine: when it is handed in, what it asks for, and how it is told after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use phalanx_model::ids::NAME_BYTES_MAX;
 use phalanx_model::{
-    Advisory, FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, LevelName, Owner, Policy,
-    Preempt, PreemptMode, Program, QueueName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology,
+    Advisory, FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, Owner, Policy, Preempt,
+    PreemptMode, Program, QueueName, ResourceName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology,
     Turn,
 };
 
 use super::again::{self, Before};
-use super::gang::{Gang, Seat, Submitted};
+use super::gang::{Gang, Pod, Seat, Submitted};
 use super::nodes::NODE;
 use super::pods::Priority;
 use super::sets::{Condition, More};
 use super::waits::Waiting;
-use super::{Books, WaitsFor, needs};
-use crate::gang::{GangKey, GangSpec, LevelRef, Source};
+use super::{Books, WaitsFor, hex, needs};
+use crate::gang::{GangKey, GangSpec, LevelRef, RoleSpec, Source};
 use crate::judge::Requirements;
 
 /// Different requests among the members of one gang: what an engine takes as roles.
 const REQUESTS_MAX: usize = 16;
+
+/// What tells names apart that were cut.
+const DIGEST_BYTES: usize = 4;
 
 /// By its user, or by us and not to be seen yet what for.
 const OWNER_SUSPENDED: &str = "its owner is suspended";
@@ -56,6 +60,7 @@ impl Books {
         }
         if gang.pods.is_empty() && !self.is_resumable(key) {
             self.provision(key, None);
+            self.forget_joiner(key);
             self.gangs.remove(key);
             return;
         }
@@ -63,7 +68,7 @@ impl Books {
             Ok(spec) => spec,
             Err(why) => return self.wait(key, WaitsFor::CHANGE, why.into()),
         };
-        let is_over = |pod: &super::Pod| pod.known.is_over() || pod.known.is_going;
+        let is_over = |pod: &Pod| pod.known.is_over() || pod.known.is_going;
         if !gang.pods.is_empty() && gang.pods.values().all(is_over) && !self.is_resumable(key) {
             return;
         }
@@ -89,15 +94,17 @@ impl Books {
         match job {
             Ok((job, submitted)) => self.submit(now, key, job, submitted, before, facts),
             Err(why) => {
-                let waits_for = match (is_barred, is_short) {
-                    (true, _) => WaitsFor::CHANGE,
-                    (_, true) => WaitsFor::PODS,
+                let behind = self.beside.lines.before(key).map(|first| self.waits_behind(first));
+                let waits_for = match (is_barred, is_short, behind) {
+                    (true, ..) => WaitsFor::CHANGE,
+                    (_, true, _) => WaitsFor::PODS,
+                    (.., Some(behind)) => behind,
                     _ if self.stands_nowhere(key, spec.as_ref()) => WaitsFor::CHANGE,
                     _ => WaitsFor::Nodes,
                 };
                 self.wait(key, waits_for, why);
                 // Its turn comes, whatever becomes of nodes.
-                if self.beside.lines.has(key) {
+                if behind.is_some() {
                     self.refused.remove(key);
                 }
             }
@@ -135,13 +142,15 @@ impl Books {
         if is_gone || has_run {
             return;
         }
+        let through = self.through(key);
         let Some(submitted) = self.gangs.get(key).and_then(|gang| gang.job.as_ref()) else { return };
         let is_paused = self.is_suspended(key);
         // The pods of a suspended owner are on their way out, or not there yet.
-        let may_come = if is_paused { self.is_resumable(key) } else { submitted.is_complete() };
+        let may_come = if is_paused { self.is_resumable(key) } else { submitted.is_complete_but(&through) };
         let can_start = !has_strays && may_come;
         let is_another = match can_start {
             true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
+            true if self.has_moved_away(key) => Some("the gang that it joined is elsewhere"),
             true if self.asks_otherwise(key) || self.asks_for_devices(key) => {
                 Some("what its pods ask of nodes is another now")
             }
@@ -162,22 +171,10 @@ impl Books {
         }
     }
 
-    /// Whether ranks of it have ended in an earlier start: the others start without them.
-    fn has_ended_in_part(&self, key: &GangKey) -> bool {
-        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return false };
-        let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());
-        names.filter_map(|name| pods.get(name)).any(|pod| pod.known.is_done())
-    }
-
     /// Whether nothing is left that could make it run: no pod, and nobody who makes some.
     fn is_gone(&self, key: &GangKey) -> bool {
         let has_pods = self.gangs.get(key).is_some_and(|gang| !gang.pods.is_empty());
         !has_pods && !self.makes_pods(key)
-    }
-
-    /// Whether somebody makes pods of it, or makes them again.
-    pub(super) fn makes_pods(&self, key: &GangKey) -> bool {
-        self.told(key).is_some_and(|told| told.specs.is_ok() && !told.is_over)
     }
 
     fn submit(
@@ -206,11 +203,13 @@ impl Books {
         }
         let is_restored = submitted.run.is_some();
         let is_unbound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_none());
-        let is_late = |seat: &Seat| seat.is_late && seat.pod.as_ref().is_some_and(is_unbound);
+        let is_late = |seat: &Seat| seat.is_late() && seat.pod.as_ref().is_some_and(is_unbound);
         let has_late = submitted.run.is_some() && submitted.seats.iter().any(is_late);
         gang.job = Some(submitted);
         if is_restored {
             self.provision(key, None);
+        } else {
+            self.tell_wishes(key);
         }
         self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.
@@ -245,23 +244,44 @@ impl Books {
         if let Some(label) = self.shared_domain(key, &seats).filter(|_| is_open) {
             topology.required = self.nodes.level(&LevelRef::Label(label)).ok();
         }
+        topology.near = if is_again { Vec::new() } else { self.near(key) };
+        let near = topology.near.clone();
         let name = name_of(key)?;
-        let mut groups = groups(&seats).into_iter();
+        let bound = |seat: &Seat| spec.and_then(|spec| spec.role_bound(seat.role.as_deref()));
+        let roles: Vec<Option<&RoleSpec>> = first_of_groups(&seats, spec).map(bound).collect();
+        let groups = groups(&seats, spec);
+        topology.together = together(&groups);
+        let mut groups = groups.into_iter();
         let Some((main, size)) = groups.next() else { return Err("it has no pods".to_owned()) };
         if let Some(first) = line.as_ref().and_then(|line| self.beside.lines.stand(line, created, key)) {
             return Err(format!("{first} has the same rules between pods, and is placed before it"));
         }
-        let sets = std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
-        let sets = sets.map(|(pod, more)| needs::wanted(pod, more)).collect();
+        let asks = || std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
+        let sets = asks().map(|(pod, more)| needs::wanted(pod, more)).collect();
+        let ports: BTreeSet<ResourceName> = asks().flat_map(|(pod, more)| needs::ports(pod, more)).collect();
+        let mut segments = Vec::with_capacity(roles.len());
+        let sizes = std::iter::once(size).chain(groups.as_slice().iter().map(|(_, size)| *size));
+        for (size, role) in sizes.zip(&roles) {
+            segments.push(match role.map(|role| self.segments_of(role, &seats, size)) {
+                // What runs is counted, whatever became of its pods.
+                Some(Err(_)) if is_again => Some(Vec::new()),
+                segments => segments.transpose()?,
+            });
+        }
+        let mut segments = segments.into_iter();
+        if let Some(Some(of_main)) = segments.next() {
+            topology.segments = of_main;
+        }
+        let mut others = Vec::with_capacity(roles.len());
+        for ((at, (ask, size)), segments) in (1..).zip(groups).zip(segments) {
+            others.push(self.role(at, &ask, size, segments.unwrap_or_default())?);
+        }
         let engine_gang = EngineGang {
             size,
             min: size,
             max: size,
             needs: needs::needs(&main.0, &main.1, &mut self.nodes),
-            roles: groups
-                .zip(1..)
-                .map(|((ask, size), at)| self.role(at, &ask, size))
-                .collect::<Result<_, _>>()?,
+            roles: others,
             members_per_node: None,
             topology,
             traffic: None,
@@ -270,6 +290,7 @@ impl Books {
         };
         let policy = self.policy(spec, is_alone, grace_ms);
         let stop = policy.stop;
+        ports.iter().for_each(|port| self.nodes.want_port(port));
         let id = JobId(self.next_job);
         self.next_job += 1;
         let job = Job {
@@ -288,8 +309,10 @@ impl Books {
             id,
             seats,
             sets,
+            ports,
             line,
             stop,
+            near,
             is_held: false,
             is_protected: false,
             is_cancelled: false,
@@ -325,10 +348,8 @@ impl Books {
         let is_alone = seats.len() == 1;
         let mut line = None;
         // What was started is not judged again, and keeps its ranks.
-        for seat in seats.iter_mut().filter(|_| !is_again) {
-            (seat.more, line) = self.more(key, spec, seat)?;
-        }
         if !is_again {
+            line = self.ask_more(key, spec, &mut seats)?;
             self.divide(key, spec, &mut seats, topology)?;
             for seat in seats.iter_mut().filter(|seat| seat.more.domain.is_some()) {
                 (seat.more, _) = self.more(key, spec, seat)?;
@@ -337,13 +358,30 @@ impl Books {
         if self.add_claims(key, spec, &mut seats)? {
             topology.required = Some(self.nodes.level(&LevelRef::Name(NODE.to_owned()))?);
         }
-        let seats = if is_again { seats } else { by_request(seats)? };
+        let is_of_role =
+            |seat: &Seat| spec.is_some_and(|spec| spec.role_bound(seat.role.as_deref()).is_some());
+        let is_divided = !topology.segments.is_empty()
+            || seats.iter().any(|seat| seat.more.domain.is_some() || is_of_role(seat));
+        if is_divided && seats.iter().any(|seat| seat.more.together.is_some()) {
+            return Err(
+                "not supported: some of its pods share a ResourceClaim that is not allocated, and it has required \
+                 segments, roles with rules of their own, or pods that have to be in different domains"
+                    .to_owned(),
+            );
+        }
+        let seats = if is_again { seats } else { by_request(seats, spec)? };
         Ok((seats, line.filter(|_| is_alone)))
     }
 
-    fn role(&mut self, at: u32, (pod, more): &Ask, size: u32) -> Result<Role, String> {
+    fn role(
+        &mut self,
+        at: u32,
+        (pod, more): &Ask,
+        size: u32,
+        segments: Vec<Segment>,
+    ) -> Result<Role, String> {
         let name = RoleName::new(format!("role-{at}")).map_err(|bad| bad.to_string())?;
-        Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), program: None })
+        Ok(Role { name, size, needs: needs::needs(pod, more, &mut self.nodes), segments, program: None })
     }
 
     /// Whether its queue or its class of priority is not there: whatever nodes come, it does not start.
@@ -356,36 +394,6 @@ impl Books {
     fn queue(&self, key: &GangKey, spec: Option<&GangSpec>) -> Result<QueueName, String> {
         let asked = spec.and_then(|spec| spec.queue.as_deref());
         self.sharing.queue_of(asked, &key.namespace, &self.options.queue)
-    }
-
-    /// The levels that its rules mean.
-    fn topology(&self, spec: &GangSpec) -> Result<Topology, String> {
-        let level = |asked: &LevelRef| -> Result<LevelName, String> { self.nodes.level(asked) };
-        let rule = match spec.roles.as_slice() {
-            [only] if spec.topology.is_empty() => &only.topology,
-            roles => {
-                if let Some(role) = roles.iter().find(|role| !role.topology.is_empty() && roles.len() > 1) {
-                    return Err(format!("not supported: rules of topology for {} alone", role.name));
-                }
-                &spec.topology
-            }
-        };
-        if rule.segments.iter().any(|segment| segment.is_exclusive) {
-            return Err("not supported: segments with a domain for themselves alone".to_owned());
-        }
-        if let Some(exclusive) = rule.exclusive.as_ref() {
-            return Err(format!("not supported: a {exclusive} for itself alone"));
-        }
-        let mut segments = Vec::new();
-        for segment in rule.segments.iter().filter(|segment| segment.is_required) {
-            segments.push(Segment { size: segment.size, level: level(&segment.level)? });
-        }
-        Ok(Topology {
-            required: rule.required.as_ref().map(level).transpose()?,
-            preferred: rule.preferred.as_ref().map(level).transpose()?,
-            segments,
-            ..Topology::default()
-        })
     }
 
     fn policy(&self, spec: Option<&GangSpec>, is_alone: bool, grace_ms: u64) -> Policy {
@@ -426,12 +434,18 @@ impl Books {
 /// What ranks are one request by.
 type Ask = (Arc<Requirements>, More);
 
-/// Ranks that need the same stand together, in the order in which the first of them stood.
-pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
-    let mut order: BTreeMap<(&Requirements, &More), usize> = BTreeMap::new();
+/// The role of a rank, where that is a request of its own.
+fn role_of<'a>(seat: &Seat, spec: Option<&'a GangSpec>) -> Option<&'a str> {
+    Some(&*spec?.role_bound(seat.role.as_deref())?.name)
+}
+
+/// Ranks that need the same stand together, in the order in which the first of them stood. Those of a role with rules of its own
+/// are not taken together with others.
+pub(super) fn by_request(seats: Vec<Seat>, spec: Option<&GangSpec>) -> Result<Vec<Seat>, String> {
+    let mut order: BTreeMap<(&Requirements, &More, Option<&str>), usize> = BTreeMap::new();
     for seat in &seats {
         let next = order.len();
-        order.entry((&seat.requirements, &seat.more)).or_insert(next);
+        order.entry((&seat.requirements, &seat.more, role_of(seat, spec))).or_insert(next);
     }
     if order.len() > REQUESTS_MAX {
         return Err(format!(
@@ -439,25 +453,57 @@ pub(super) fn by_request(seats: Vec<Seat>) -> Result<Vec<Seat>, String> {
             order.len()
         ));
     }
-    let places: Vec<Option<usize>> =
-        seats.iter().map(|seat| order.get(&(&*seat.requirements, &seat.more)).copied()).collect();
+    let place = |seat: &Seat| order.get(&(&*seat.requirements, &seat.more, role_of(seat, spec))).copied();
+    let places: Vec<Option<usize>> = seats.iter().map(place).collect();
     let mut placed: Vec<(Option<usize>, Seat)> = places.into_iter().zip(seats).collect();
     placed.sort_by_key(|(place, _)| *place);
     Ok(placed.into_iter().map(|(_, seat)| seat).collect())
 }
 
-fn groups(seats: &[Seat]) -> Vec<(Ask, u32)> {
-    let mut groups: Vec<(Ask, u32)> = Vec::new();
-    for seat in seats {
-        match groups.last_mut() {
-            Some(((pod, more), count)) if *pod == seat.requirements && *more == seat.more => *count += 1,
-            _ => groups.push(((Arc::clone(&seat.requirements), seat.more.clone()), 1)),
-        }
-    }
-    groups
+fn is_one_request(a: &Seat, b: &Seat, spec: Option<&GangSpec>) -> bool {
+    a.requirements == b.requirements && a.more == b.more && role_of(a, spec) == role_of(b, spec)
 }
 
+/// The requests in the order of ranks, with how many ranks each has.
+fn groups(seats: &[Seat], spec: Option<&GangSpec>) -> Vec<(Ask, u32)> {
+    let groups = seats.chunk_by(|a, b| is_one_request(a, b, spec));
+    let group = |seats: &[Seat]| {
+        let first = seats.first()?;
+        let size = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        Some(((Arc::clone(&first.requirements), first.more.clone()), size))
+    };
+    groups.filter_map(group).collect()
+}
+
+/// The first rank of each.
+fn first_of_groups<'a>(
+    seats: &'a [Seat],
+    spec: Option<&'a GangSpec>,
+) -> impl Iterator<Item = &'a Seat> + use<'a> {
+    seats.chunk_by(move |a, b| is_one_request(a, b, spec)).filter_map(<[Seat]>::first)
+}
+
+/// Which of these have to be on one node, by their places.
+fn together(groups: &[(Ask, u32)]) -> Vec<Vec<u32>> {
+    let mut sets: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (at, ((_, more), _)) in (0..).zip(groups) {
+        if let Some(set) = more.together {
+            sets.entry(set).or_default().push(at);
+        }
+    }
+    sets.into_values().collect()
+}
+
+/// As the engine takes names: those of gangs that were joined and of stages have other characters, and with its namespace a
+/// name may be longer.
 fn name_of(key: &GangKey) -> Result<JobName, String> {
     let part = key.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
-    JobName::new(format!("{}/{}{part}", key.namespace, key.name)).map_err(|bad| format!("{key}: {bad}"))
+    let named = format!("{}/{}{part}", key.namespace, key.name);
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    let mut name: String = named.chars().map(|c| if is_taken(c) { c } else { '-' }).collect();
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate(NAME_BYTES_MAX - 1 - 2 * DIGEST_BYTES);
+        name = format!("{name}-{}", hex(named.as_bytes(), DIGEST_BYTES));
+    }
+    JobName::new(name).map_err(|bad| format!("{key}: {bad}"))
 }

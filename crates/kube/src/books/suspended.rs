@@ -5,43 +5,100 @@
 
 use phalanx_model::{Exit, FailureClass, MemberId};
 
-use super::Books;
+use kube::api::DynamicObject;
+
 use super::gang::{Gang, Member};
-use super::objects::{Above, Told};
+use super::objects::{Above, Owner, Told, is_signed};
 use super::submit::gang_of;
-use crate::gang::{GangKey, GangSpec, Suspend};
+use super::{Books, Call};
+use crate::gang::{self as recognise, GangKey, GangSpec, Suspend};
 
 /// How ranks end whose pods went with their owner's suspension.
 pub(super) fn owner_suspended() -> Exit {
     Exit::failed(FailureClass::Infrastructure, "its owner was suspended")
 }
 
+/// An owner that was let go on by somebody else, and that still says that this scheduler suspended it: that holds no longer,
+/// and a later suspension is its user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Overruled {
+    uid: Option<String>,
+    /// Of the object as it was seen.
+    version: Option<String>,
+}
+
+impl Overruled {
+    /// Of an owner as it is now; `known` is what was known of it, but for whether it is suspended now.
+    pub(super) fn of(object: &DynamicObject, known: &Above) -> Option<Self> {
+        let meta = &object.metadata;
+        let was = known.overruled.as_ref().is_some_and(|before| before.uid == meta.uid);
+        let is = is_signed(object) && (!known.is_suspended || was);
+        is.then(|| Self { uid: meta.uid.clone(), version: meta.resource_version.clone() })
+    }
+}
+
 impl Books {
+    /// Takes from an owner what it says wrongly: that it was suspended by this scheduler.
+    pub(super) fn take_sign(&mut self, owner: &Owner) {
+        let Some(above) = self.above.get(owner).filter(|_| self.has_begun) else { return };
+        if let (Some(Overruled { version: Some(version), .. }), Some(suspend)) =
+            (&above.overruled, &above.suspend)
+        {
+            self.calls.push(Call::TakeSign { owner: suspend.clone(), version: version.clone() });
+        }
+    }
+
+    /// The same of all that are there.
+    pub(super) fn take_signs(&mut self) {
+        let all: Vec<Owner> = self.above.keys().cloned().collect();
+        all.iter().for_each(|owner| self.take_sign(owner));
+    }
+
+    /// An owner is to be suspended: what it says of that from now on is true.
+    pub(super) fn signs(&mut self, suspend: &Suspend) {
+        let object = &suspend.object;
+        let owner = (object.kind.clone(), object.namespace.clone(), object.name.clone());
+        if let Some(above) = self.above.get_mut(&owner) {
+            above.overruled = None;
+        }
+    }
+
     /// What the object of a gang says, of this very gang, and the owner of that object.
     fn owners(&self, key: &GangKey) -> Option<(&Told, &GangSpec, Option<&Above>)> {
         let told = self.told(key)?;
-        let spec = told.specs.as_ref().ok()?.iter().find(|spec| spec.key == *key)?;
+        let spec = told.of(key)?;
         Some((told, spec, told.above.as_ref().and_then(|above| self.above.get(above))))
     }
 
-    /// The field that suspends the owner of a gang.
+    /// The field that suspends the owner of a gang. Nothing where the gang could not be told again without its pods: then
+    /// nobody would let its owner go on.
     pub(super) fn suspend_of(&self, key: &GangKey) -> Option<Suspend> {
         let (_, spec, above) = self.owners(key)?;
-        above.and_then(|above| above.suspend.as_ref()).or(spec.suspend.as_ref()).cloned()
+        let by_above = || above.and_then(|above| above.suspend.as_ref());
+        spec.suspend.as_ref().or_else(by_above).filter(|_| spec.has_templates()).cloned()
     }
 
-    /// Whether the owner of a gang is suspended, by whomever.
+    /// The field that lets the owner of a gang go on: also where it could not be suspended any more.
+    pub(super) fn resumed_by(&self, key: &GangKey) -> Option<Suspend> {
+        let (_, spec, above) = self.owners(key)?;
+        let by_above = || above.and_then(|above| above.suspend.clone());
+        let by_itself = || recognise::suspend_of(spec.object.as_ref()?);
+        spec.suspend.clone().or_else(by_above).or_else(by_itself)
+    }
+
+    /// Whether the owner of a gang is suspended, by whomever. What follows another's field says only later that it may go on.
     pub(super) fn is_suspended(&self, key: &GangKey) -> bool {
-        let is = |(_, spec, above): (_, &GangSpec, Option<&Above>)| {
-            spec.is_suspended || above.is_some_and(|above| above.is_suspended)
-        };
-        self.owners(key).is_some_and(is)
+        let Some((_, spec, above)) = self.owners(key) else { return false };
+        match above {
+            Some(above) if above.rules(spec) => above.is_suspended,
+            above => spec.is_suspended || above.is_some_and(|above| above.is_suspended),
+        }
     }
 
     /// Whether its pods come once its owner is let go on. One that its user suspended stays so.
     pub(super) fn is_resumable(&self, key: &GangKey) -> bool {
-        let is_ours = |(told, _, above): (&Told, _, Option<&Above>)| {
-            told.is_resumable || above.is_some_and(|above| above.is_resumable)
+        let is_ours = |(told, spec, above): (&Told, &GangSpec, Option<&Above>)| {
+            spec.is_next && (told.is_resumable || above.is_some_and(|above| above.is_resumable))
         };
         self.is_suspended(key) && self.owners(key).is_some_and(is_ours)
     }
@@ -55,7 +112,7 @@ impl Books {
         let beside = beside.into_iter().flat_map(|above| &above.owned).flat_map(|of| self.gangs_of(of));
         let goes_on = |gang: &Gang| gang.key != *key && gang.run().is_some_and(|run| run.stops.is_none());
         let is_alone = !self.gangs_of(&GangKey { part: None, ..key.clone() }).chain(beside).any(goes_on);
-        (is_alone && self.makes_pods(key) && suspend.keeps_what_it_owns()).then_some(suspend)
+        (is_alone && self.makes_pods(key)).then_some(suspend)
     }
 
     /// Whether a pod that has a rank of the gang has a node.
@@ -92,5 +149,7 @@ impl Books {
     }
 }
 
+#[cfg(test)]
+mod kinds;
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,47 @@ fn a_pod_of_others_counts_that_was_listed_before_its_node() {
     assert_eq!((node.foreign_use.cpu_milli, node.foreign.count()), (3_000, 1));
 }
 
+/// Jobs that take their ports at random leave nothing behind.
+#[test]
+fn nodes_have_host_ports_only_as_long_as_a_gang_asks_for_them() {
+    let wants = |name: &str| {
+        let ports = json!([{ "containerPort": 80, "hostPort": 80 }]);
+        let spec = json!({ "schedulerName": "phalanx", "containers": [{ "name": "c", "ports": ports }] });
+        pod(name, name, &spec)
+    };
+    let mut books = books();
+    books.observe(NOW, node());
+    books.begin(NOW);
+    let mut has_port = |event: Event| {
+        books.observe(NOW, event);
+        let facts = books.settle(NOW);
+        for fact in &facts {
+            if let Input::CancelRequested { job, .. } = fact {
+                books.job_ended(*job, None);
+            }
+        }
+        observed(&facts).map(|node| node.machine.named.keys().any(|name| name.as_str() == "port/tcp/80"))
+    };
+    assert_eq!(has_port(wants("x")), Some(true));
+    assert_eq!(has_port(wants("y")), None, "they have it already");
+    let gone = |name: &str| Event::PodGone {
+        namespace: name.to_owned(),
+        name: name.to_owned(),
+        uid: name.to_owned(),
+    };
+    has_port(gone("x"));
+    let relabelled = |zone: &str| {
+        let Event::Node(mut node) = node() else { panic!("no node") };
+        node.metadata.labels =
+            Some(BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), zone.to_owned())]));
+        Event::Node(node)
+    };
+    assert_eq!(has_port(relabelled("one")), Some(true), "the other one still asks for it");
+    has_port(gone("y"));
+    assert_eq!(has_port(relabelled("two")), Some(false));
+    assert_eq!(has_port(wants("z")), Some(true));
+}
+
 #[test]
 fn a_pod_that_waits_for_its_group_is_not_lost_with_its_namesake_elsewhere() {
     let spec = json!({
@@ -111,6 +152,82 @@ fn a_gang_whose_pods_alone_say_its_size_waits_for_all_of_them() {
         };
         assert_eq!([handed_in("a"), handed_in("b"), handed_in("c")], [None, None, Some(3_u32)], "{metadata}");
     }
+}
+
+fn submitted(facts: &[Input]) -> Vec<String> {
+    let name = |fact: &Input| match fact {
+        Input::JobSubmitted { job } => Some(job.name.to_string()),
+        _ => None,
+    };
+    facts.iter().filter_map(name).collect()
+}
+
+/// A `JobSet` whose second job waits for the end of the first.
+fn in_stages(is_suspended: bool) -> Event {
+    let spec = json!({ "schedulerName": "phalanx", "containers": [{ "name": "c" }] });
+    let template = json!({ "spec": { "template": { "spec": spec } } });
+    let after = json!([{ "name": "fetch", "status": "Complete" }]);
+    let set = json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": { "namespace": "x", "name": "set", "uid": "set", "annotations": { "phalanx.dev/suspended": "submitted" } },
+        "spec": { "suspend": is_suspended, "replicatedJobs": [
+            { "name": "fetch", "template": template },
+            { "name": "train", "template": template, "dependsOn": after },
+        ] },
+    });
+    Event::Object(Box::new(serde_json::from_value(set).unwrap()))
+}
+
+/// Its second stage had its places kept from the beginning.
+#[test]
+fn a_suspended_set_asks_for_its_first_stage_alone() {
+    let mut books = books();
+    books.observe(NOW, node());
+    books.begin(NOW);
+    books.observe(NOW, in_stages(true));
+    assert_eq!(submitted(&books.settle(NOW)), ["x/set/stage-0"]);
+}
+
+/// Stages of a `JobSet`, and gangs that Koordinator joins, were refused for a space and a plus in their names; and names that
+/// are too long with their namespace.
+#[test]
+fn a_gang_is_handed_in_whatever_its_key_is_called() {
+    let pod = |namespace: &str, name: &str, metadata: Value| {
+        let mut pod = json!({
+            "metadata": { "namespace": namespace, "name": name, "uid": name },
+            "spec": { "schedulerName": "phalanx", "containers": [{ "name": "c" }] },
+        });
+        pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        Event::Pod(Box::new(serde_json::from_value(pod).unwrap()))
+    };
+    let joined = |gang: &str| {
+        let metadata = json!({ "annotations": {
+            "gang.scheduling.koordinator.sh/name": gang, "gang.scheduling.koordinator.sh/min-available": "1",
+            "gang.scheduling.koordinator.sh/groups": r#"["x/actors", "x/learners"]"#,
+        } });
+        pod("x", gang, metadata)
+    };
+    let stage = json!({ "labels": {
+        "jobset.sigs.k8s.io/jobset-name": "set", "jobset.sigs.k8s.io/replicatedjob-name": "fetch",
+        "jobset.sigs.k8s.io/job-index": "0",
+    } });
+    let (namespace, name) = ("n".repeat(63), "p".repeat(253));
+    let mut books = books();
+    books.observe(NOW, node());
+    books.begin(NOW);
+    let events = [
+        joined("actors"),
+        joined("learners"),
+        in_stages(false),
+        pod("x", "set-fetch-0-0", stage),
+        pod(&namespace, &name, json!({})),
+    ];
+    events.into_iter().for_each(|event| books.observe(NOW, event));
+    let names = submitted(&books.settle(NOW));
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.iter().any(|name| name == "x/actors-learners"), "{names:?}");
+    assert!(names.iter().any(|name| name == "x/set/stage-0"), "{names:?}");
+    assert!(names.iter().any(|name| name.starts_with(&namespace) && name.len() == 253), "{names:?}");
 }
 
 /// A pod of an indexed Job of the gang `g`, on node `a` by that start where it says so.

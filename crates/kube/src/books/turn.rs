@@ -26,6 +26,9 @@ pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts
             }
             Change::JobFinished { job, .. } => books.job_ended(*job, None),
             Change::GangRetrying { gang, .. } => books.gang_waits(*gang),
+            Change::ReasonChanged { gang, reason } => {
+                books.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());
+            }
             Change::InputRejected { what, why } => panic!("{what}: {why}"),
             _ => {}
         }

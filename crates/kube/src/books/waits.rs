@@ -26,6 +26,8 @@ impl WaitsFor {
     pub(crate) const PODS: Self = Self::Other("GangNotReady");
     /// It cannot start as it is written.
     pub(crate) const CHANGE: Self = Self::Other("Refused");
+    /// Another goes first, which asks for the same.
+    pub(crate) const TURN: Self = Self::Other("InLine");
     /// Its gang starts, or has started, without it.
     pub(crate) const GANG: Self = Self::Other("GangStarted");
 
@@ -99,6 +101,31 @@ impl Books {
         let pods: Vec<_> = pods.iter().filter_map(|name| gang.pod_ref(name)).collect();
         if !pods.is_empty() {
             self.calls.push(Call::Explain { pods, reason: waits_for.reason(), message });
+        }
+    }
+
+    /// What one waits for that stands in line behind another. Nodes help it where they would help that one.
+    pub(super) fn waits_behind(&self, first: &GangKey) -> WaitsFor {
+        let waits = self.gangs.get(first).and_then(|gang| gang.waits.as_ref());
+        if waits.is_some_and(|waits| waits.what == WaitsFor::Nodes) {
+            WaitsFor::Nodes
+        } else {
+            WaitsFor::TURN
+        }
+    }
+
+    /// The same on the pods of those behind it, where that has changed.
+    pub(super) fn tell_behind(&mut self, first: &GangKey) {
+        let job = self.gangs.get(first).and_then(|gang| gang.job.as_ref());
+        let Some(line) = job.and_then(|job| job.line.as_ref()) else { return };
+        let what = self.waits_behind(first);
+        let behind: Vec<GangKey> = self.beside.lines.behind(line).cloned().collect();
+        for key in behind {
+            let Some(gang) = self.gangs.get_mut(&key) else { continue };
+            let Some(waits) = gang.waits.as_mut().filter(|waits| waits.what != what) else { continue };
+            waits.what = what;
+            let (why, pods) = (Arc::clone(&waits.why), gang.unbound());
+            self.say(&key, &pods, what, why);
         }
     }
 

@@ -54,7 +54,7 @@ pub struct FabricSpec {
     /// Takes the levels from Volcano's HyperNodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyper_nodes: Option<bool>,
-    /// A cluster file, as phalanx topo map writes it: levels, nodes, and what the links between them carry.
+    /// A cluster file, as phalanx topo import writes it: levels, nodes, and what the links between them carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1048576))]
     pub topology: Option<String>,

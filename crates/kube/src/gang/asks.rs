@@ -288,8 +288,12 @@ impl<'a> Signs<'a> {
         Ok(rule)
     }
 
-    /// The domain that a `JobSet` wants for each of its jobs alone.
+    /// The domain that a `JobSet` wants for each of its jobs alone. Where nodes are labelled with the jobs that they are
+    /// for, the selectors of the pods say all there is to say.
     pub(super) fn exclusive_job(&self, job_size: u32) -> Option<SegmentRule> {
+        if self.annotation(jobset::BY_NODE_LABEL).is_some() {
+            return None;
+        }
         let level = LevelRef::of(self.annotation(jobset::EXCLUSIVE)?);
         Some(SegmentRule { is_exclusive: true, ..SegmentRule::required(job_size.max(1), level) })
     }

@@ -35,7 +35,7 @@ const fn kind(group: &'static str, kind: &'static str, plural: &'static str, sou
 }
 
 /// All of them; each is watched where a cluster serves it.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 17] = [
     kind("scheduling.k8s.io", "PodGroup", "podgroups", Source::PodGroup),
     kind("scheduling.k8s.io", "Workload", "workloads", Source::Workload),
     kind("batch", "Job", "jobs", Source::Job),
@@ -48,6 +48,7 @@ pub const KINDS: [Kind; 16] = [
     kind("kubeflow.org", "PaddleJob", "paddlejobs", Source::PaddleJob),
     kind("kubeflow.org", "JAXJob", "jaxjobs", Source::JaxJob),
     kind("ray.io", "RayCluster", "rayclusters", Source::RayCluster),
+    kind("ray.io", "RayJob", "rayjobs", Source::RayJob),
     kind("scheduling.volcano.sh", "PodGroup", "podgroups", Source::VolcanoPodGroup),
     kind("scheduling.run.ai", "PodGroup", "podgroups", Source::KaiPodGroup),
     kind("scheduling.x-k8s.io", "PodGroup", "podgroups", Source::Coscheduling),
@@ -73,8 +74,10 @@ pub enum Source {
     XgBoostJob,
     PaddleJob,
     JaxJob,
-    /// Also those of a `RayJob` or a `RayService`, which make one.
+    /// Also those of a `RayService`, which makes one.
     RayCluster,
+    /// The pods of the cluster that it makes: a suspended one deletes that, and makes another when it goes on.
+    RayJob,
     /// Pods with Kueue's label of a group.
     KueuePodGroup,
     VolcanoPodGroup,
@@ -105,6 +108,7 @@ impl Source {
             Self::PaddleJob => "PaddleJob",
             Self::JaxJob => "JAXJob",
             Self::RayCluster => "RayCluster",
+            Self::RayJob => "RayJob",
             Self::KueuePodGroup => "Kueue pod group",
             Self::VolcanoPodGroup => "Volcano PodGroup",
             Self::KaiPodGroup => "KAI PodGroup",

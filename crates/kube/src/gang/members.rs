@@ -36,15 +36,30 @@ pub fn spec_of_pods(members: &[&Pod]) -> Result<GangSpec, Refused> {
     spec.is_open = roles.is_open;
     let mut asks = Asks::default();
     for pod in &pods {
-        let object = ObjectRef::of_pod(pod);
-        let mut of_pod = Signs::of_pod(pod, &object).asks()?;
-        of_pod.priority_class = of_pod.priority_class.or_else(|| pod.spec.priority_class_name.clone());
-        of_pod.time_limit_s = of_pod.time_limit_s.or(pod.spec.active_deadline_seconds);
-        asks = asks.or(of_pod);
+        asks = asks.or(asks_of(pod)?);
     }
     spec.topology = asks.topology.clone();
     asks.apply(&mut spec);
     Ok(spec)
+}
+
+/// What a pod asks for as a whole.
+fn asks_of(pod: &Pod) -> Result<Asks, Refused> {
+    let object = ObjectRef::of_pod(pod);
+    let mut asks = Signs::of_pod(pod, &object).asks()?;
+    asks.priority_class = asks.priority_class.or_else(|| pod.spec.priority_class_name.clone());
+    asks.time_limit_s = asks.time_limit_s.or(pod.spec.active_deadline_seconds);
+    Ok(asks)
+}
+
+/// Whether a pod by itself says anything that [`GangSpec::alone`] takes from it.
+///
+/// # Errors
+/// When what it says cannot be read.
+pub fn says_alone(pod: &Pod) -> Result<bool, Refused> {
+    let says =
+        |asks: Asks| asks.queue.is_some() || asks.time_limit_s.is_some() || asks.checkpoint_grace_s.is_some();
+    asks_of(pod).map(says)
 }
 
 /// Where a pod stands among what its object says, and what holds for it there. Nothing holds for pods whose gang has no
@@ -59,7 +74,7 @@ pub fn settle<'a>(
     member: &Membership,
     specs: &'a [GangSpec],
 ) -> Result<(Membership, Option<&'a GangSpec>), Refused> {
-    let mut of_object = specs.iter().filter(|spec| spec.key.is_of_same_object(&member.gang)).peekable();
+    let mut of_object = specs.iter().filter(|spec| is_of(spec, &member.gang)).peekable();
     if of_object.peek().is_none() {
         return if member.gang.source.has_object() {
             Err(absent(pod, &member.gang))
@@ -75,7 +90,9 @@ pub fn settle<'a>(
         return Ok((Membership::alone(pod), Some(spec)));
     }
     let mut settled = member.clone();
-    if settled.gang.part.is_none() {
+    if !spec.key.is_of_same_object(&member.gang) {
+        settled.gang = spec.key.clone();
+    } else if settled.gang.part.is_none() {
         settled.gang.part.clone_from(&spec.key.part);
     }
     if let Some(role) = member.role.as_deref().and_then(|name| spec.role(name)) {
@@ -83,6 +100,15 @@ pub fn settle<'a>(
         settled.index = within.map(|index| member.copy.saturating_mul(role.per_copy).saturating_add(index));
     }
     Ok((settled, Some(spec)))
+}
+
+/// Whether the object that a pod names says this: of its own gang, or of the one of who made it.
+fn is_of(spec: &GangSpec, named: &GangKey) -> bool {
+    let is_it = |object: &ObjectRef| {
+        Source::of_kind(object.group(), &object.kind) == Some(named.source)
+            && (&*object.namespace, &*object.name) == (&*named.namespace, &*named.name)
+    };
+    spec.key.is_of_same_object(named) || spec.object.as_ref().is_some_and(is_it)
 }
 
 /// Whether the gang is the pod's.

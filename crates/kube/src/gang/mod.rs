@@ -30,13 +30,14 @@ use kube::api::DynamicObject;
 pub use group::volcano_job;
 pub(crate) use key::group_of;
 pub use key::{GangKey, KINDS, Kind, Membership, ObjectRef, Refused, Source};
-pub use members::{settle, spec_of_pods};
+pub use members::{says_alone, settle, spec_of_pods};
 pub use opt_in::{NodesUsed, is_ours};
+pub(crate) use owner::{Completed, ray_job_has_ended};
 pub use owner::{add_owner, is_owner_of_owners, owner_wanted, suspend_of, suspendable};
 pub use pod::{membership, membership_by_owner, owners_wanted};
 pub use spec::{
-    GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, RoleSpec, SegmentRule, Suspend, TemplateMeta,
-    TopologyRule,
+    Coming, GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, RoleSpec, SegmentRule, Suspend,
+    TemplateMeta, TopologyRule,
 };
 
 /// The gangs that an owner or a group object says; none for kinds whose gangs other objects tell of, such as a

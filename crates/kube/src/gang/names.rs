@@ -27,6 +27,16 @@ pub const GIVEN_BACK: &str = "default";
 /// Labels that name the class of a pod's priority: Kueue's, and KAI's.
 pub const PRIORITY_LABELS: [&str; 2] = [kueue::PRIORITY, kai::PRIORITY];
 
+/// What asks other schedulers for a part of a GPU: KAI's annotations, and HAMi's, which are resources there.
+pub const GPU_FRACTIONS: [&str; 6] = [
+    "gpu-fraction",
+    "gpu-fraction-num-devices",
+    "gpu-memory",
+    "nvidia.com/gpucores",
+    "nvidia.com/gpumem",
+    "nvidia.com/gpumem-percentage",
+];
+
 pub(super) mod batch {
     pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 }
@@ -37,6 +47,8 @@ pub(super) mod jobset {
     pub(crate) const ROLE: &str = "jobset.sigs.k8s.io/replicatedjob-name";
     pub(crate) const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
     pub(crate) const EXCLUSIVE: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
+    /// Beside it: somebody has labelled nodes with the jobs that they are for, and every pod selects those of its job.
+    pub(crate) const BY_NODE_LABEL: &str = "alpha.jobset.sigs.k8s.io/node-selector";
 }
 
 pub(super) mod lws {
@@ -68,6 +80,8 @@ pub(super) mod kubeflow {
 
 pub(super) mod ray {
     pub(crate) const GROUP: &str = "ray.io";
+    pub(crate) const CLUSTER: &str = "RayCluster";
+    pub(crate) const JOB: &str = "RayJob";
     pub(crate) const WORKER_GROUP: &str = "ray.io/group";
     pub(crate) const HEAD: &str = "headgroup";
 }

@@ -76,7 +76,8 @@ pub fn owners_wanted(pod: &Pod) -> Result<Vec<ObjectRef>, Refused> {
         | Source::XgBoostJob
         | Source::PaddleJob
         | Source::JaxJob
-        | Source::RayCluster => return Ok(above.into_iter().collect()),
+        | Source::RayCluster
+        | Source::RayJob => return Ok(above.into_iter().collect()),
     };
     // The owner reference knows version and UID.
     if is_above(&object) { Ok(above.into_iter().collect()) } else { Ok(vec![object]) }
@@ -202,7 +203,7 @@ impl Reader<'_> {
                 let index = signs.index(batch::INDEX)?;
                 Ok(Some(Membership { index, ..Membership::of(self.key(Source::Job, &above.name)) }))
             }
-            (ray::GROUP, "RayCluster") => Ok(Some(Membership {
+            (ray::GROUP, ray::CLUSTER) => Ok(Some(Membership {
                 role: signs.label(ray::WORKER_GROUP).map(Into::into),
                 ..Membership::of(self.key(Source::RayCluster, &above.name))
             })),

@@ -1,6 +1,6 @@
 //! What a gang as a whole asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,9 +40,13 @@ pub struct GangSpec {
     pub checkpoint_grace_s: Option<i64>,
     /// Roles whose pods may come only when the others are ready: their places are held with those of the others.
     pub late: Vec<Arc<str>>,
+    /// Roles whose pods come when the others have their nodes, and have to run like these for the gang to be whole.
+    pub follow: Vec<Arc<str>>,
     /// Gangs of the same object whose jobs complete first. The object's controller creates the pods only then, so nobody
     /// has to hold them; it says that both never need their places at once.
     pub after: Vec<GangKey>,
+    /// Gangs that go before it are through, and it is not: its pods come when its object is let go on.
+    pub is_next: bool,
 }
 
 /// Equal members of a gang.
@@ -58,10 +62,15 @@ pub struct RoleSpec {
     pub per_copy: u32,
     /// The number that its first pod carries: LeaderWorkerSet counts workers from 1.
     pub first_index: u32,
+    /// Of each copy the first pod comes alone: its controller makes the others when that one has a node, and only for nodes
+    /// of the same domain.
+    pub leads: bool,
     /// What holds for this role alone.
     pub topology: TopologyRule,
     /// What its pods will be; nothing where only pods themselves tell.
     pub template: Option<Arc<PodTemplate>>,
+    /// Numbers of members that have done what they had to. Nobody makes pods of these again, also where they are gone.
+    pub completed: BTreeSet<u32>,
 }
 
 /// Pods that do not exist yet.
@@ -77,6 +86,16 @@ pub struct PodTemplate {
 pub struct TemplateMeta {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+}
+
+/// When a pod of a gang comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coming {
+    AtOnce,
+    /// When others have their nodes; the gang is whole only with it.
+    Following,
+    /// When the others are ready, or later: they do not wait for it.
+    Late,
 }
 
 /// Where members have to be, or should be.
@@ -151,10 +170,13 @@ impl Suspend {
         field.and_then(Value::as_bool) == Some(true)
     }
 
-    /// Whether what it owns is there afterwards: a `RayJob` deletes its cluster, and makes another one.
+    /// Whether both suspend the same object, whichever version of it they name.
     #[must_use]
-    pub fn keeps_what_it_owns(&self) -> bool {
-        self.object.kind != "RayJob"
+    pub fn is_same(&self, other: &Self) -> bool {
+        let of = |it: &Self| {
+            (it.plural, it.object.group().to_owned(), it.object.namespace.clone(), it.object.name.clone())
+        };
+        of(self) == of(other)
     }
 }
 
@@ -165,6 +187,12 @@ impl TopologyRule {
             && self.preferred.is_none()
             && self.segments.is_empty()
             && self.exclusive.is_none()
+    }
+
+    /// Whether it says where members have to be.
+    #[must_use]
+    pub fn binds(&self) -> bool {
+        self.required.is_some() || self.segments.iter().any(|segment| segment.is_required)
     }
 
     /// What another says where this one is silent.
@@ -187,8 +215,10 @@ impl RoleSpec {
             min: size,
             per_copy: size,
             first_index: 0,
+            leads: false,
             topology: TopologyRule::default(),
             template,
+            completed: BTreeSet::new(),
         }
     }
 }
@@ -212,7 +242,9 @@ impl GangSpec {
             time_limit_s: None,
             checkpoint_grace_s: None,
             late: Vec::new(),
+            follow: Vec::new(),
             after: Vec::new(),
+            is_next: true,
         }
     }
 
@@ -230,6 +262,12 @@ impl GangSpec {
         Some(spec)
     }
 
+    /// Whether its object alone says what its pods ask for, so that it can wait without them.
+    #[must_use]
+    pub fn has_templates(&self) -> bool {
+        self.roles.iter().all(|role| role.template.is_some())
+    }
+
     /// Pods of all roles.
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -239,6 +277,29 @@ impl GangSpec {
     #[must_use]
     pub fn role(&self, name: &str) -> Option<&RoleSpec> {
         self.roles.iter().find(|role| &*role.name == name)
+    }
+
+    /// The role of a pod, where members of that have to be somewhere whatever those of others have to.
+    #[must_use]
+    pub fn role_bound(&self, role: Option<&str>) -> Option<&RoleSpec> {
+        let of_pod = role.and_then(|name| self.role(name)).filter(|_| self.roles.len() > 1);
+        of_pod.filter(|role| role.topology.binds())
+    }
+
+    /// When the pod of a role with a number comes.
+    #[must_use]
+    pub fn coming(&self, role: Option<&str>, index: Option<u32>) -> Coming {
+        let Some(role) = role.and_then(|name| self.role(name)).or_else(|| self.role("")) else {
+            return Coming::AtOnce;
+        };
+        let is_first = index.is_none_or(|index| index.is_multiple_of(role.per_copy.max(1)));
+        if self.late.contains(&role.name) {
+            Coming::Late
+        } else if self.follow.contains(&role.name) || (role.leads && !is_first) {
+            Coming::Following
+        } else {
+            Coming::AtOnce
+        }
     }
 
     /// Whether a gang that runs with so many pods of a role may have one more of it.

@@ -5,6 +5,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Volume;
 
 use crate::api::Pod;
+use crate::gang::names::GPU_FRACTIONS;
 
 /// Which rules the caller judges beside those of the node alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,24 @@ pub fn unsupported(pod: &Pod, also: Also) -> Vec<Unsupported> {
         }
     }
     found
+}
+
+/// Parts of a GPU, which other schedulers give out, by annotation or as a resource that no node offers: whole devices
+/// would be too much, and none too few.
+#[must_use]
+pub fn fractions(pod: &Pod) -> Vec<Unsupported> {
+    const WHY: &str = "parts of a GPU are not given out; ask for whole ones, or leave the pod to the scheduler that shares them";
+    let annotations = pod.metadata.annotations.iter().flatten().map(|(key, _)| key.as_str());
+    let annotations = annotations
+        .filter(|key| GPU_FRACTIONS.contains(key))
+        .map(|key| format!("metadata.annotations[{key}]"));
+    let containers = pod.spec.containers.iter().enumerate().flat_map(|(index, container)| {
+        let resources = container.resources.as_ref();
+        let limits = resources.and_then(|resources| resources.limits.as_ref()).into_iter().flatten();
+        let parts = limits.map(|(key, _)| key.as_str()).filter(|key| GPU_FRACTIONS.contains(key));
+        parts.map(move |key| format!("spec.containers[{index}].resources.limits[{key}]"))
+    });
+    annotations.chain(containers).map(|field| Unsupported { field, why: WHY }).collect()
 }
 
 /// Preferences that are passed over.
@@ -184,6 +203,21 @@ mod tests {
                 "spec.topologySpreadConstraints[0]"
             ]
         );
+    }
+
+    /// Such a pod was counted as one without devices, and started.
+    #[test]
+    fn parts_of_a_gpu_are_named_by_annotation_and_by_resource() {
+        let mut shares = pod(json!({}));
+        let told = [("gpu-fraction", "0.5"), ("team", "a")];
+        let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        shares.metadata.annotations = Some(told.into());
+        let fields = |pod: &Pod| fractions(pod).into_iter().map(|one| one.field).collect::<Vec<_>>();
+        assert_eq!(fields(&shares), ["metadata.annotations[gpu-fraction]"]);
+        let limits = json!({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"});
+        let limited = pod(json!({"containers": [{"name": "main", "resources": {"limits": limits}}]}));
+        assert_eq!(fields(&limited), ["spec.containers[0].resources.limits[nvidia.com/gpumem]"]);
+        assert_eq!(fractions(&pod(json!({}))), []);
     }
 
     #[test]

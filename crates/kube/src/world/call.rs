@@ -25,7 +25,7 @@ use crate::books::{Call, Event, PodRef, Unbound};
 use crate::gang::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
-const BINDINGS: usize = 32;
+const BINDINGS: usize = 16;
 /// The same for everything else.
 const OTHERS: usize = 8;
 
@@ -146,14 +146,8 @@ impl Caller {
                         }
                     });
                 }
-                Call::Resume { suspend } => {
-                    let (client, desk) = (self.client.clone(), self.desk.clone());
-                    tokio::spawn(async move {
-                        if let Err(error) = suspend::resume(&client, &suspend).await {
-                            let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
-                        }
-                    });
-                }
+                Call::Resume { suspend } => self.resume(suspend),
+                Call::TakeSign { owner, version } => self.take_sign(owner, version),
                 Call::Explain { pods, reason, message } => {
                     self.explainer.explain(pods, &Stand { reason, message });
                 }
@@ -187,6 +181,24 @@ impl Caller {
             let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
             if let Err(error) = repeat(&client, "PATCH", &path, "application/json-patch+json", &patch).await {
                 let _ = desk.send(Message::Trouble(format!("status of {plural}/{name}: {error}")));
+            }
+        });
+    }
+
+    fn resume(&self, suspend: Suspend) {
+        let (client, desk) = (self.client.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            if let Err(error) = suspend::resume(&client, &suspend).await {
+                let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
+            }
+        });
+    }
+
+    fn take_sign(&self, owner: Suspend, version: String) {
+        let (client, desk) = (self.client.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            if let Err(error) = suspend::take_sign(&client, &owner, &version).await {
+                let _ = desk.send(Message::Trouble(format!("{}: {error}", owner.object)));
             }
         });
     }

@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::call::{self, CallError, PAUSE, repeat};
-use crate::books::{DeviceEvent, Event, PodRef, Reservation, consumer};
+use crate::books::{DeviceEvent, Event, PodRef, Reservation};
 use crate::dra::{Binding, binding};
 
 /// Keeps a claim with devices from being deleted; whoever takes the devices away takes it away.
@@ -142,14 +142,14 @@ fn next(claim: &ResourceClaim, wanted: &Reservation) -> Result<Option<Patch>, St
         return Err("it is being deleted".to_owned());
     }
     let users = users(claim);
-    let is_reserved = users.iter().any(|user| user.uid == *wanted.pod.uid);
+    let is_reserved = users.iter().any(|user| user.uid == wanted.user.uid);
     match claim.status.as_ref().and_then(|status| status.allocation.as_ref()) {
         Some(there) if !is_same(there, &wanted.allocation) => {
             Err("somebody else has allocated it in the meantime".to_owned())
         }
         Some(_) if is_reserved => Ok(None),
         Some(_) => {
-            let users: Vec<_> = users.iter().cloned().chain([consumer(&wanted.pod)]).collect();
+            let users: Vec<_> = users.iter().cloned().chain([wanted.user.clone()]).collect();
             Ok(Some(of_status(claim, &json!({ "reservedFor": users }))))
         }
         None if !has_finalizer(claim) => {
@@ -161,10 +161,7 @@ fn next(claim: &ResourceClaim, wanted: &Reservation) -> Result<Option<Patch>, St
             let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let mut allocation = json!(wanted.allocation);
             allocation["allocationTimestamp"] = json!(time);
-            Ok(Some(of_status(
-                claim,
-                &json!({ "allocation": allocation, "reservedFor": [consumer(&wanted.pod)] }),
-            )))
+            Ok(Some(of_status(claim, &json!({ "allocation": allocation, "reservedFor": [wanted.user] }))))
         }
     }
 }
@@ -284,7 +281,13 @@ mod tests {
             claim: Arc::new(claim(&json!({}))),
             allocation: serde_json::from_value(allocation("gpu-0")).unwrap(),
             pod: pod(pod_name),
+            user: consumer(&pod(pod_name)),
         }
+    }
+
+    fn consumer(pod: &PodRef) -> ResourceClaimConsumerReference {
+        let (name, uid) = (pod.name.to_string(), pod.uid.to_string());
+        ResourceClaimConsumerReference { api_group: None, name, resource: "pods".to_owned(), uid }
     }
 
     /// What the API server makes of a patch.
@@ -315,7 +318,7 @@ mod tests {
         let allocated = apply(&protected, &second);
         assert_eq!(next(&allocated, &wanted), Ok(None));
         // Another pod of the same claim is added to the first.
-        let joins = Reservation { pod: pod("b"), ..wanted };
+        let joins = Reservation { pod: pod("b"), user: consumer(&pod("b")), ..wanted };
         let third = next(&allocated, &joins).unwrap().unwrap();
         assert_eq!(third.content["status"]["reservedFor"].as_array().unwrap().len(), 2);
         assert_eq!(next(&apply(&allocated, &third), &joins), Ok(None));

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::lease::Leader;
 use super::serve::Metrics;
+use super::traces::{GangSpans, TurnSpans};
 use crate::books::{Books, Call, Event, NAMED_MAX, WaitsFor};
 
 /// Messages taken before facts are told.
@@ -65,6 +66,8 @@ pub(super) struct Desk {
     pub(super) reported: Instant,
     /// When over-committed nodes were counted last.
     pub(super) counted: Instant,
+    /// Nothing where no collector is named.
+    pub(super) spans: Option<GangSpans>,
 }
 
 const LONG: Duration = Duration::from_secs(3_600);
@@ -93,7 +96,10 @@ impl Desk {
                 .begins_at
                 .get_or_insert_with(|| Instant::now() + if waits { leader.patience } else { Duration::ZERO });
             if at <= Instant::now() {
-                return Ok((leader.epoch, self.books.begin(unix_now())));
+                let epoch = leader.epoch;
+                let facts = self.books.begin(unix_now());
+                self.trace(|spans, books| spans.told(books, &facts));
+                return Ok((epoch, facts));
             }
         }
     }
@@ -120,7 +126,9 @@ impl Desk {
                     Err(why) => return why,
                 }
             }
-            facts.extend(self.books.settle(unix_now()));
+            let news = self.books.settle(unix_now());
+            self.trace(|spans, books| spans.told(books, &news));
+            facts.extend(news);
             let (nodes, gangs) = self.books.counts();
             self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
@@ -135,8 +143,18 @@ impl Desk {
 
     fn send_calls(&mut self) {
         for call in self.books.calls() {
+            if let (Some(spans), Call::Bind { member, .. }) = (&mut self.spans, &call) {
+                spans.asked(*member);
+            }
             // Whoever makes the calls lives as long as the process.
             let _ = self.calls.send(call);
+        }
+    }
+
+    /// Where somebody collects traces.
+    fn trace(&mut self, what: impl FnOnce(&mut GangSpans, &Books)) {
+        if let Some(spans) = &mut self.spans {
+            what(spans, &self.books);
         }
     }
 
@@ -186,11 +204,15 @@ impl Desk {
         match message {
             Message::Event(event) => {
                 self.has_queues |= matches!(event, Event::Queue(_));
+                if let Event::Bound { member, result } = &event {
+                    self.trace(|spans, _| spans.answered(*member, result));
+                }
                 self.books.observe(unix_now(), event);
             }
             Message::Listed(list) => self.unlisted.retain(|known| *known != list),
             Message::Orders(orders) => {
                 for (_, order, cause) in &orders {
+                    self.trace(|spans, _| spans.ordered(order, cause.as_ref()));
                     self.books.carry_out(order, cause.as_ref());
                 }
                 return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
@@ -202,11 +224,19 @@ impl Desk {
                     match one {
                         News::Refused(job, waits_for, why) => {
                             self.metrics.refusals.inc();
+                            self.trace(|spans, _| spans.ended(job, Some(&why)));
                             self.books.job_ended(job, Some((&why, waits_for)));
                         }
-                        News::Ended(job) => self.books.job_ended(job, None),
-                        News::Waits(gang) => self.books.gang_waits(gang),
+                        News::Ended(job) => {
+                            self.trace(|spans, _| spans.ended(job, None));
+                            self.books.job_ended(job, None);
+                        }
+                        News::Waits(gang) => {
+                            self.trace(|spans, _| spans.waits(gang.job));
+                            self.books.gang_waits(gang);
+                        }
                         News::Explained(job, waits_for, why) => {
+                            self.trace(|spans, _| spans.explained(job, waits_for, &why));
                             self.books.explain_job(job, waits_for, &why);
                         }
                         News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
@@ -230,6 +260,8 @@ impl Desk {
 /// The engine's side: everything goes to the desk.
 pub(super) struct KubeWorld {
     pub(super) desk: Sender<Message>,
+    /// Nothing where no collector is named.
+    pub(super) spans: Option<TurnSpans>,
 }
 
 impl World for KubeWorld {
@@ -257,6 +289,12 @@ impl World for KubeWorld {
 
     fn warn(&mut self, message: &str) {
         super::run::say(message);
+    }
+
+    fn stepped(&mut self, took: Duration, facts: usize, orders: usize) {
+        if let Some(spans) = &self.spans {
+            spans.stepped(took, facts, orders);
+        }
     }
 }
 

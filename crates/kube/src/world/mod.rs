@@ -17,6 +17,7 @@
 //! | `desk` | the thread that owns the books |
 //! | `serve` | health and metrics |
 //! | `once` | all lists once, for a snapshot |
+//! | `traces` | spans, for a collector |
 //! | `run` | all of it together |
 
 mod bind;
@@ -33,6 +34,7 @@ mod provision;
 mod run;
 mod serve;
 mod suspend;
+mod traces;
 mod watch;
 
 pub(crate) use call::ANSWER;

@@ -20,6 +20,7 @@ use super::call::Caller;
 use super::desk::{Desk, KubeWorld, Message};
 use super::lease::{Leader, LeaseSettings, Term};
 use super::serve::{self, Metrics};
+use super::traces::Traces;
 use super::{devices, lease, watch};
 use crate::books::{Books, CLUSTER_KINDS, Options, Stored, is_of_cluster};
 use crate::crd;
@@ -42,6 +43,8 @@ pub struct Settings {
     /// The class of the `ProvisioningRequest`s with which autoscalers are asked for the nodes of whole gangs; nothing: they
     /// are not asked.
     pub provisioning_class: Option<String>,
+    /// The base URL of the collector that traces are sent to by OTLP; nothing: what OpenTelemetry's environment variables say.
+    pub otlp_endpoint: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,9 @@ pub enum SchedulerError {
     Api(String),
     #[error("cannot begin: {0}")]
     Start(String),
+    /// Flag or environment say what cannot be followed.
+    #[error("no traces: {0}")]
+    Traces(String),
     /// Another leads, or nothing can be watched. Whoever started the process starts it again.
     #[error("stopped: {0}")]
     Stopped(String),
@@ -66,6 +72,9 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     // One worker does thousands of calls a second; a second one mostly wakes the first.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(start)?;
+    let (metrics, registry) = Metrics::registered();
+    let traces = Traces::begin(settings.otlp_endpoint.as_deref(), metrics.traces.clone())
+        .map_err(SchedulerError::Traces)?;
     let client = runtime
         .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref(), Some(SILENCE)))
         .map_err(SchedulerError::Config)?
@@ -84,7 +93,6 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     }
     let unlisted = watches.lists.clone();
     runtime.spawn(watch_new(client.clone(), watches));
-    let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
         let (is_ready, desk) = (Arc::clone(&is_ready), sender.clone());
@@ -110,6 +118,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         is_new: false,
         reported: Instant::now(),
         counted: Instant::now(),
+        spans: traces.as_ref().map(Traces::gangs),
     };
     let term = Term::endless();
     runtime.spawn(lead(client.clone(), settings.lease.clone(), term.clone(), sender.clone()));
@@ -128,8 +137,9 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         let caller = Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics, class);
         tokio::spawn(caller.run(receiver));
     }
+    let spans = traces.as_ref().map(Traces::turns);
     let engine = Engine::new(epoch, EngineConfig::default());
-    let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender });
+    let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender, spans });
     pump.begin(&facts).map_err(|error| SchedulerError::Start(error.to_string()))?;
     drop(facts);
     let pump =

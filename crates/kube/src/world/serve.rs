@@ -31,11 +31,46 @@ pub(super) struct Metrics {
     pub(super) evictions: Counter,
     pub(super) refusals: Counter,
     pub(super) troubles: Counter,
+    pub(super) traces: TraceCounts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Ended {
     pub(super) result: &'static str,
+}
+
+/// Spans by what became of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TraceCounts {
+    spans: Family<Ended, Counter>,
+}
+
+impl TraceCounts {
+    /// The collector took them.
+    pub(super) fn sent(&self, spans: usize) {
+        self.count("sent", spans);
+    }
+
+    /// It did not, in time.
+    pub(super) fn failed(&self, spans: usize) {
+        self.count("failed", spans);
+    }
+
+    /// There was no room for them.
+    pub(super) fn dropped(&self, spans: usize) {
+        self.count("dropped", spans);
+    }
+
+    fn count(&self, result: &'static str, spans: usize) {
+        self.spans.get_or_create(&Ended { result }).inc_by(spans as u64);
+    }
+
+    /// Sent, failed and dropped.
+    #[cfg(test)]
+    pub(super) fn each(&self) -> (u64, u64, u64) {
+        let of = |result| self.spans.get_or_create(&Ended { result }).get();
+        (of("sent"), of("failed"), of("dropped"))
+    }
 }
 
 impl Metrics {
@@ -68,6 +103,8 @@ impl Metrics {
             "Calls and watches that went wrong and were said in the log",
             troubles.clone(),
         );
+        let help = "Spans of traces, by what became of them";
+        registry.register("trace_spans", help, metrics.traces.spans.clone());
         (metrics, registry)
     }
 

@@ -29,6 +29,20 @@ pub(super) async fn resume(client: &Client, owner: &Suspend) -> Result<(), CallE
     .await
 }
 
+/// Takes from an owner what it says of its suspension. As it was seen: whoever changed it since is heard first.
+pub(super) async fn take_sign(client: &Client, owner: &Suspend, version: &str) -> Result<(), CallError> {
+    let patch = json!({ "metadata": { "resourceVersion": version, "annotations": { SUSPENDED: null } } });
+    match repeat(client, "PATCH", &path_of(owner), "application/merge-patch+json", &patch).await {
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+fn path_of(owner: &Suspend) -> String {
+    let object = &owner.object;
+    format!("/apis/{}/namespaces/{}/{}/{}", object.api_version, object.namespace, owner.plural, object.name)
+}
+
 fn patch(owner: &Suspend, is_suspended: bool, note: Option<&str>) -> Value {
     let mut patch =
         owner.path.iter().rev().fold(json!(is_suspended), |inner, field| json!({ *field: inner }));
@@ -45,10 +59,7 @@ async fn write(
     /// Controllers write statuses all the time.
     const CONFLICTS_MAX: u32 = 20;
     let object = &owner.object;
-    let path = format!(
-        "/apis/{}/namespaces/{}/{}/{}",
-        object.api_version, object.namespace, owner.plural, object.name
-    );
+    let path = path_of(owner);
     let mut conflicts = 0;
     loop {
         let there: DynamicObject = serde_json::from_str(&read(client, &path).await?)

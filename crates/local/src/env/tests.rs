@@ -17,7 +17,7 @@ fn node(name: &str, address: &str) -> (NodeName, Node) {
 
 fn role(name: &str, size: u32, program: Option<Program>) -> Role {
     let needs = Needs { cpu_milli: 2_000, ..Needs::default() };
-    Role { name: RoleName::new(name).unwrap(), size, needs, program }
+    Role { name: RoleName::new(name).unwrap(), size, needs, segments: Vec::new(), program }
 }
 
 fn gang(launch: LaunchKind, roles: Vec<Role>) -> Gang {

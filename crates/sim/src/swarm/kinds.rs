@@ -106,7 +106,7 @@ fn role(rng: &mut Rng) -> Role {
         needs.named.insert(named("nic"), 1);
     }
     let size = u32::try_from(rng.between(1, 3)).unwrap_or(1);
-    Role { name: named("other"), size, needs, program: None }
+    Role { name: named("other"), size, needs, segments: Vec::new(), program: None }
 }
 
 fn part(rng: &mut Rng) -> PartNeed {

@@ -65,7 +65,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         beside
     }
 
-    /// Every role, those with the most devices first: they have the fewest places to choose from.
+    /// Every role, those in parts and then those with the most devices first: they have the fewest places to choose from.
     pub(super) fn all(self, search: &mut Search) -> Option<Vec<Pick>> {
         let roles: Vec<usize> = (1..self.board.parties.len()).collect();
         self.some(search, &roles)
@@ -76,13 +76,22 @@ impl<'b, 'a> Beside<'b, 'a> {
         let mut order = roles.to_vec();
         let needs = |role: &usize| {
             let needs = self.board.parties[*role].request.needs;
-            (needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
+            let is_in_parts = self.is_in_parts(*role);
+            (is_in_parts, needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
         };
-        order.sort_by_key(|role| (std::cmp::Reverse(needs(role)), *role));
+        let is_free = |role: &usize| self.board.set_of(*role).is_none();
+        order.sort_by_key(|role| (is_free(role), std::cmp::Reverse(needs(role)), *role));
         let own = self.picks.len();
-        for role in order {
-            let is_seated = if self.board.parties[role].request.needs.part.is_some() {
-                self.seat_parts(search, role)
+        for role in &order {
+            let role = *role;
+            let is_seated = if let Some(set) = self.board.set_of(role) {
+                let set: Vec<usize> = order.iter().copied().filter(|role| set.contains(role)).collect();
+                // The first of them has taken all of them along.
+                set.first() != Some(&role) || self.seat_together(&set)
+            } else if self.board.parties[role].request.needs.part.is_some() {
+                self.seat_alone(search, role, self.site)
+            } else if self.is_in_parts(role) {
+                self.sites_around().iter().any(|site| self.seat_alone(search, role, site))
             } else {
                 self.seat_as_wished(role)
             };
@@ -190,6 +199,45 @@ impl<'b, 'a> Beside<'b, 'a> {
         left == 0
     }
 
+    /// All members of roles that must be on one node: the nearest that has room for them, and is worth least to others.
+    fn seat_together(&mut self, roles: &[usize]) -> bool {
+        let board = self.board;
+        let Some(first) = roles.first() else { return true };
+        let party = &board.parties[*first];
+        let is_with_own = !self.own.is_empty() && board.set_of(*first).is_some_and(|set| set.contains(&0));
+        for distance in 0.. {
+            let Some(nodes) = self.ring(distance).filter(|_| distance == 0 || !is_with_own) else { break };
+            let seat = |node: u32| self.seat_at(party, &party.request, node, distance);
+            let mut ring: Vec<Seat> = nodes.into_iter().filter_map(seat).collect();
+            ring.retain(|seat| seat.room >= party.request.size);
+            ring.sort_by_key(|seat| (seat.breaks, seat.devices.count(), seat.node));
+            if ring.iter().any(|seat| self.take_together(roles, seat)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// All members of these roles on the node of a seat, or none of them.
+    fn take_together(&mut self, roles: &[usize], seat: &Seat) -> bool {
+        let board = self.board;
+        let (used, shared, picks) = (self.used.clone(), self.shared.clone(), self.picks.len());
+        let is_taken = roles.iter().all(|role| {
+            let party = &board.parties[*role];
+            let mut left = party.request.size;
+            let seat = self.seat_at(party, &party.request, seat.node, seat.distance);
+            if let Some(seat) = seat.filter(|seat| seat.room >= left) {
+                self.take(*role, &seat, &mut left);
+            }
+            left == 0
+        });
+        if !is_taken {
+            (self.used, self.shared) = (used, shared);
+            self.picks.truncate(picks);
+        }
+        is_taken
+    }
+
     /// As many members as a seat has room for and are left.
     fn take(&mut self, role: usize, seat: &Seat, left: &mut u32) {
         let each = self.board.parties[role].request.needs.devices;
@@ -260,18 +308,42 @@ impl<'b, 'a> Beside<'b, 'a> {
         Some(nodes.filter(|node| !is_inside(node)).map(|node| node as u32).collect())
     }
 
-    /// A role that needs parts of devices: a gang of its own in what is left.
-    fn seat_parts(&mut self, search: &mut Search, role: usize) -> bool {
+    /// Whether members of a role have to be together.
+    fn is_in_parts(&self, role: usize) -> bool {
+        !self.board.parties[role].gang.topology.segments.is_empty()
+    }
+
+    /// The domains around the gang's own members, from the narrowest that holds them all to the site.
+    fn sites_around(&self) -> Vec<Site> {
+        let tree = self.board.tree;
+        let (Some(first), LevelAt::Above(ceiling)) = (self.own.first(), self.board.ceiling) else {
+            return vec![self.site.clone()];
+        };
+        let around = |level: usize| {
+            let domain = tree.domain_of(*first as usize, level);
+            let holds_all = self.own.iter().all(|node| tree.domain_of(*node as usize, level) == domain);
+            let nodes = tree.domains[level][domain].nodes.clone();
+            holds_all.then_some(Site { nodes, devices: self.site.devices })
+        };
+        (ceiling..tree.depth()).rev().filter_map(around).collect()
+    }
+
+    /// A role as a gang of its own in what is left of a site: one that needs parts of devices, or is in parts itself.
+    fn seat_alone(&mut self, search: &mut Search, role: usize, site: &Site) -> bool {
         let board = self.board;
-        let space = board.within(self.site, &self.picks);
+        let space = board.within(site, &self.picks);
         let gang = board.shared_gang(board.parties[role].gang);
         if search.place(board.tree, &space, &gang, Ceiling(LevelAt::Above(0))).is_none() {
             return false;
         }
-        for pick in search.picks() {
-            self.book(Pick { role: role as u16, ..*pick });
+        let found = search.picks().iter().map(|pick| Pick { role: role as u16, ..*pick });
+        let found: Vec<Pick> = found.collect();
+        // The search for it knows nothing of the others that it must not be too many with.
+        let is_spread = board.is_spread(&self.picks, &found);
+        if is_spread {
+            found.into_iter().for_each(|pick| self.book(pick));
         }
-        true
+        is_spread
     }
 }
 

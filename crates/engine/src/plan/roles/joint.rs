@@ -34,6 +34,16 @@ pub(super) enum Solved {
 /// The budget is spent.
 struct Exhausted;
 
+/// Members of a party that share a domain.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    party: usize,
+    level: LevelAt,
+    size: u32,
+    /// What the last one has where that is less: of the gang's own members alone.
+    rest: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Child {
     Node(u32),
@@ -62,8 +72,7 @@ pub(super) struct Joint<'b, 'a> {
     counted: Vec<usize>,
     value: usize,
     wanted: Vec<u32>,
-    /// Parts of the gang's own members: level, size, and what the last one has where that is less.
-    parts: Vec<(LevelAt, u32, u32)>,
+    parts: Vec<Part>,
     tables: Vec<Table>,
     nodes: BTreeMap<Vec<i64>, u32>,
     merges: BTreeMap<(u32, u32), u32>,
@@ -76,7 +85,7 @@ pub(super) struct Joint<'b, 'a> {
 const NOBODY: u32 = 0;
 
 impl<'b, 'a> Joint<'b, 'a> {
-    /// `None` where roles need parts of devices, own members are a box of a torus or keep parts inside groups of the
+    /// `None` where roles need parts of devices, own members are a box of a torus, members keep parts inside groups of the
     /// node, or there are too many roles.
     pub(super) fn new(board: &'b Board<'a>) -> Option<Self> {
         let (tree, parties) = (board.tree, &board.parties);
@@ -86,21 +95,27 @@ impl<'b, 'a> Joint<'b, 'a> {
             return None;
         }
         let mut parts = Vec::new();
-        for segment in &parties[0].gang.topology.segments {
-            let size = segment.size.clamp(1, own.size);
-            match tree.level_at(&segment.level)? {
-                LevelAt::Group(_) => return None,
-                level if level > board.ceiling => parts.push((level, size, own.size % size)),
-                _ => {}
+        for (party, of) in parties.iter().enumerate() {
+            for segment in &of.gang.topology.segments {
+                let whole = of.request.size;
+                let size = segment.size.clamp(1, whole);
+                match tree.level_at(&segment.level)? {
+                    LevelAt::Group(_) => return None,
+                    level if level > board.ceiling => {
+                        parts.push(Part { party, level, size, rest: whole % size });
+                    }
+                    _ => {}
+                }
             }
         }
-        // What comes in parts or in equal numbers has to be counted: fewer of them are not always possible.
-        let is_loose = parts.is_empty() && own.members_per_node.is_none();
+        // What comes in equal numbers, or in parts of which one is smaller, has to be counted: fewer of them are not always
+        // possible.
+        let is_loose = parts.iter().all(|part| part.party > 0) && own.members_per_node.is_none();
         let by_size = |party: &usize| (parties[*party].request.size, std::cmp::Reverse(*party));
         let value = (usize::from(!is_loose)..parties.len()).max_by_key(by_size)?;
         let counted: Vec<usize> = (0..parties.len()).filter(|party| *party != value).collect();
         let mut wanted: Vec<u32> = counted.iter().map(|party| parties[*party].request.size).collect();
-        if parts.iter().any(|(_, _, rest)| *rest > 0) {
+        if parts.iter().any(|part| part.rest > 0) {
             // Whether the smaller last part is below.
             wanted.push(1);
         }
@@ -195,15 +210,14 @@ impl<'b, 'a> Joint<'b, 'a> {
             sum = self.merge(sum, table)?;
         }
         self.merged.push(Merged { level, domain, steps: first..self.steps.len() });
-        let whole = self.in_parts(LevelAt::Above(level), sum)?;
-        self.in_shared(level, domain, whole)
+        let within = self.in_shared(level, domain, sum)?;
+        self.in_parts(LevelAt::Above(level), within)
     }
 
     /// Whether domains inside those of a level do not hold all that their nodes do.
     fn binds_below(&self, level: usize) -> bool {
-        let is_part = |part: &LevelAt| matches!(part, LevelAt::Above(part) if *part > level);
-        self.parts.iter().any(|(part, ..)| is_part(part))
-            || self.board.shared.iter().any(|shared| shared.level > level)
+        let is_part = |part: &Part| matches!(part.level, LevelAt::Above(part) if part > level);
+        self.parts.iter().any(is_part) || self.board.shared.iter().any(|shared| shared.level > level)
     }
 
     /// Of a domain's table what it has enough for of what its members share.
@@ -223,7 +237,10 @@ impl<'b, 'a> Joint<'b, 'a> {
                 let left = left.checked_sub_unsigned(used).filter(|left| *left >= 0 || used == 0)?;
                 let fits = left.max(0).cast_unsigned().checked_div(each(self.value));
                 let fits = fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX));
-                Some(before.get(counts)?.min(fits))
+                let value = before.get(counts)?;
+                // Of what must be on one node no part is anywhere.
+                let is_whole = self.board.set_of(self.value).is_some();
+                Some(if is_whole && fits < value { 0 } else { value.min(fits) })
             });
             self.spend(capped.states())?;
             table = self.keep(capped);
@@ -295,16 +312,17 @@ impl<'b, 'a> Joint<'b, 'a> {
         for (party, count) in self.counted.iter().zip(counts) {
             all[*party] = *count;
         }
-        node.most(self.board, &all, self.value)
+        let most = node.most(self.board, &all, self.value)?;
+        self.board.whole(&all, self.value, most)
     }
 
     /// Of a domain's table what is made of whole parts, and of the smaller last one.
     fn in_parts(&mut self, level: LevelAt, table: u32) -> Result<u32, Exhausted> {
-        let Some((_, size, rest)) = self.parts.iter().find(|(of, ..)| *of == level).copied() else {
-            return Ok(table);
-        };
+        let table = self.in_parts_of_roles(level, table)?;
+        let own = self.parts.iter().find(|part| part.party == 0 && part.level == level);
+        let Some(Part { size, rest, .. }) = own.copied() else { return Ok(table) };
         // Above the level at which the last part first comes up, it was counted there.
-        let is_counted = self.parts.iter().any(|(of, _, rest)| *of > level && *rest > 0);
+        let is_counted = self.parts.iter().any(|part| part.level > level && part.rest > 0);
         let before = &self.tables[table as usize];
         let mut most = before.largest().to_vec();
         if let Some(odd) = most.get_mut(self.counted.len())
@@ -335,6 +353,28 @@ impl<'b, 'a> Joint<'b, 'a> {
         Ok(self.keep(filtered))
     }
 
+    /// The same for the roles, whose parts are whole ones.
+    fn in_parts_of_roles(&mut self, level: LevelAt, table: u32) -> Result<u32, Exhausted> {
+        let size_of = |party: usize| {
+            let part = self.parts.iter().find(|part| part.party == party && part.level == level);
+            part.filter(|part| part.party > 0).map_or(1, |part| part.size)
+        };
+        let counted: Vec<u32> = self.counted.iter().map(|party| size_of(*party)).collect();
+        // What the domain shares may be enough for less than all parts that are whole inside of it.
+        let inside = self.parts.iter().filter(|part| part.party == self.value && part.level >= level);
+        let value = inside.map(|part| part.size).max().filter(|_| self.value > 0).unwrap_or(1);
+        if value == 1 && counted.iter().all(|size| *size == 1) {
+            return Ok(table);
+        }
+        let before = &self.tables[table as usize];
+        let whole = Table::fill(before.largest().to_vec(), |counts| {
+            let are_whole = counts.iter().zip(&counted).all(|(count, size)| count % size == 0);
+            before.get(counts).filter(|_| are_whole).map(|most| most / value * value)
+        });
+        self.spend(whole.states())?;
+        Ok(self.keep(whole))
+    }
+
     /// Goes down from a site to the nodes, and leaves there what everybody takes.
     fn walk(&self, site: &Site, target: (Vec<u32>, u32), picks: &mut Vec<Pick>) -> Option<()> {
         let LevelAt::Above(level) = self.board.ceiling else {
@@ -361,7 +401,7 @@ impl<'b, 'a> Joint<'b, 'a> {
 
     /// Inside the domain where the last part comes up it is not counted.
     fn take_off_rest(&self, level: LevelAt, counts: &mut [u32]) {
-        let innermost = self.parts.iter().filter(|(.., rest)| *rest > 0).map(|(level, ..)| *level).max();
+        let innermost = self.parts.iter().filter(|part| part.rest > 0).map(|part| part.level).max();
         if let Some(odd) = counts.get_mut(self.counted.len())
             && innermost == Some(level)
         {

@@ -34,10 +34,11 @@ fn deal(tree: &Tree, pick: &Pick, gang: &Gang, members: &mut Vec<Slot>) -> Optio
         members.push(Slot { part: parts::part_of(tree, pick), ..slot(pick.devices) });
         return Some(());
     }
-    let segments = gang.topology.segments.iter().filter(|_| pick.role == 0);
-    let inside = segments.rev().find_map(|segment| match tree.level_at(&segment.level)? {
-        LevelAt::Group(group) => Some((group, segment.size.saturating_mul(needs.devices))),
-        _ => None,
+    let inside = gang.segments_of(pick.role()).iter().rev().find_map(|segment| {
+        match tree.level_at(&segment.level)? {
+            LevelAt::Group(group) => Some((group, segment.size.saturating_mul(needs.devices))),
+            _ => None,
+        }
     });
     let dealt = match inside {
         Some((group, devices)) => {

@@ -1,4 +1,4 @@
-//! Nodes that a gang would rather have, and device models of different speed.
+//! Nodes that a gang would rather have or be near to, and device models of different speed.
 
 use phalanx_model::{Gang, ModelNeed};
 
@@ -8,7 +8,7 @@ use crate::plan::tree::Tree;
 
 /// Whether a gang has any.
 pub(super) fn has_wishes(gang: &Gang) -> bool {
-    !gang.needs.prefer.is_empty() || speeds(gang).nth(1).is_some()
+    !gang.needs.prefer.is_empty() || !gang.topology.near.is_empty() || speeds(gang).nth(1).is_some()
 }
 
 /// The preferred nodes alone where they hold the gang, and any where they do not.
@@ -29,7 +29,43 @@ pub(super) fn place(
             .collect();
         // An empty list would mean any node.
         let found =
-            if only.needs.nodes.is_empty() { None } else { by_speed(search, tree, space, only, ceiling) };
+            if only.needs.nodes.is_empty() { None } else { nearest(search, tree, space, only, ceiling) };
+        if found.is_some() {
+            return found;
+        }
+    }
+    nearest(search, tree, space, gang, ceiling)
+}
+
+/// On the nodes that it is to be near to, or inside the innermost domains around them that hold it, or anywhere.
+fn nearest(
+    search: &mut Search,
+    tree: &Tree,
+    space: &Space,
+    mut gang: Gang,
+    ceiling: Ceiling,
+) -> Option<Found> {
+    let near = std::mem::take(&mut gang.topology.near);
+    let near: Vec<usize> = near.iter().filter_map(|name| tree.index_of(name)).collect();
+    let listed = tree.listed(&gang.needs);
+    let mut inside = vec![false; if near.is_empty() { 0 } else { tree.nodes.len() }];
+    let mut known = 0;
+    // The nodes themselves, then level by level outwards.
+    for level in (0..=tree.depth()).rev().filter(|_| !near.is_empty()) {
+        for at in &near {
+            let domain = (level < tree.depth()).then(|| &tree.domains[level][tree.domain_of(*at, level)]);
+            inside[domain.map_or(*at..*at + 1, |domain| domain.nodes.clone())].fill(true);
+        }
+        let nodes = inside.iter().enumerate().filter(|(at, is_inside)| **is_inside && listed.has(*at));
+        let nodes: Vec<usize> = nodes.map(|(at, _)| at).collect();
+        let is_more = nodes.len() > std::mem::replace(&mut known, nodes.len());
+        // What holds all nodes is asked for below.
+        if !is_more || nodes.len() == tree.nodes.len() {
+            continue;
+        }
+        let mut only = gang.clone();
+        only.needs.nodes = nodes.into_iter().map(|at| tree.nodes[at].name.clone()).collect();
+        let found = by_speed(search, tree, space, only, ceiling);
         if found.is_some() {
             return found;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Epoch, QueueName, Timestamp};
+use phalanx_model::{Epoch, Input, QueueName, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(in crate::books) struct Play {
     prepared: Vec<Value>,
     pub(in crate::books) reasons: BTreeMap<String, String>,
     /// Why pods were taken away.
-    stops: Vec<String>,
+    pub(in crate::books) stops: Vec<String>,
 }
 
 impl Play {
@@ -92,6 +92,24 @@ impl Play {
         self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
+    pub(in crate::books) fn node(&mut self, node: Value) {
+        self.books.observe(self.now, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+    }
+
+    /// One more node, of those that [`Self::listing`] counts.
+    pub(in crate::books) fn add_node(&mut self, at: usize) {
+        self.node(node_object(at));
+    }
+
+    /// A pod of somebody else takes so many CPUs of a node.
+    pub(in crate::books) fn fill(&mut self, node: &str, cpu: &str) {
+        let resources = json!({ "requests": { "cpu": cpu } });
+        let spec = json!({ "schedulerName": "other", "nodeName": node,
+            "containers": [{ "name": "c", "resources": resources }] });
+        let name = format!("fills-{node}");
+        self.see(&name, json!({ "metadata": { "namespace": "x", "name": name, "uid": name }, "spec": spec }));
+    }
+
     /// An owner or a group.
     pub(in crate::books) fn object(&mut self, object: &Value) {
         let object = serde_json::from_value(object.clone()).unwrap();
@@ -112,7 +130,18 @@ impl Play {
 
     /// Until nothing happens any more.
     pub(in crate::books) fn turn(&mut self) {
-        let mut more = Vec::new();
+        self.turn_with(Vec::new());
+    }
+
+    /// So much later, until nothing happens any more.
+    pub(in crate::books) fn wait(&mut self, ms: u64) {
+        self.now = self.now.plus(ms);
+        let facts = step(&mut self.books, &mut self.engine, self.now, &[]);
+        self.answer();
+        self.turn_with(facts);
+    }
+
+    fn turn_with(&mut self, mut more: Vec<Input>) {
         for _ in 0..1_000 {
             let mut facts = std::mem::take(&mut more);
             if std::mem::replace(&mut self.has_begun, true) {
@@ -120,8 +149,9 @@ impl Play {
             } else {
                 facts.extend(self.books.begin(self.now));
             }
-            self.answer();
-            if facts.is_empty() {
+            // What was answered may be news.
+            let has_answered = self.answer();
+            if facts.is_empty() && !has_answered {
                 return;
             }
             more = step(&mut self.books, &mut self.engine, self.now, &facts);
@@ -130,8 +160,11 @@ impl Play {
         panic!("it never comes to rest: {:?}", self.bound);
     }
 
-    fn answer(&mut self) {
-        for call in self.books.calls() {
+    /// Whether there was something to do.
+    fn answer(&mut self) -> bool {
+        let calls = self.books.calls();
+        let has_calls = !calls.is_empty();
+        for call in calls {
             match call {
                 Call::Bind { pod, node, member, annotations, .. } => {
                     self.books.observe(self.now, Event::Bound { member, result: Ok(()) });
@@ -159,6 +192,7 @@ impl Play {
                 _ => {}
             }
         }
+        has_calls
     }
 
     /// Zones, or nodes, of bound pods whose name begins so.

@@ -20,6 +20,8 @@ pub(crate) struct Used {
     /// What the pod calls it.
     pub(crate) name: Box<str>,
     pub(crate) of: Source,
+    /// The `PodGroup` of the pod, which may have the same claim.
+    pub(crate) group: Option<Arc<str>>,
 }
 
 /// Which object the claim is.
@@ -49,7 +51,8 @@ impl Used {
 
     /// What a pod asks for as extended resources.
     pub(crate) fn extended(ask: &Arc<ExtendedAsk>, is_told: bool) -> Self {
-        Self { name: "extended-resources".into(), of: Source::Extended { ask: Arc::clone(ask), is_told } }
+        let of = Source::Extended { ask: Arc::clone(ask), is_told };
+        Self { name: "extended-resources".into(), of, group: None }
     }
 
     /// The claims of pods that will be made from a template.
@@ -58,6 +61,8 @@ impl Used {
     }
 
     fn read(spec: &PodSpec, statuses: &[PodResourceClaimStatus]) -> Box<[Self]> {
+        let group = spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.as_deref());
+        let group: Option<Arc<str>> = group.map(Into::into);
         let made = |name: &str| statuses.iter().find(|made| made.name == name);
         let claims = spec.resource_claims.iter().filter_map(|claim| {
             let of = match (&claim.resource_claim_name, &claim.resource_claim_template_name) {
@@ -71,7 +76,7 @@ impl Used {
                 }
                 (None, None) => Source::Unknown,
             };
-            Some(Self { name: claim.name.as_str().into(), of })
+            Some(Self { name: claim.name.as_str().into(), of, group: group.clone() })
         });
         claims.collect()
     }
@@ -95,9 +100,19 @@ pub(crate) struct Asked {
     pub(crate) pins: Vec<Arc<ResourceClaim>>,
     /// What no claim asks for that is there: device plugins serve it, or one claim more.
     pub(crate) extended: Option<Arc<ExtendedAsk>>,
-    /// Claims by name that are not allocated, as the pod calls them and as they are called: others may share them.
-    pub(crate) shared: Vec<(Box<str>, Arc<str>)>,
+    /// Claims that are not allocated and that others may share.
+    pub(crate) shared: Vec<Sharing>,
     namespace: Box<str>,
+}
+
+/// A claim that several pods may have.
+#[derive(Clone, Debug)]
+pub(crate) struct Sharing {
+    /// What the pod calls it.
+    pub(crate) name: Box<str>,
+    pub(crate) claim: Arc<str>,
+    /// It is reserved for their group, and not for each of them.
+    pub(crate) is_for_group: bool,
 }
 
 impl Asked {
@@ -226,11 +241,11 @@ pub(crate) fn reserved_for(claim: &ResourceClaim) -> impl Iterator<Item = &str> 
     users(claim).iter().map(|user| user.uid.as_str())
 }
 
-/// The pod that a claim was made for from a template.
+/// The pod that a claim was made for from a template, or the group.
 pub(crate) fn made_for(claim: &ResourceClaim) -> Option<&str> {
     let owners = claim.metadata.owner_references.as_deref().unwrap_or_default();
     let pod = |owner: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
-        owner.kind == "Pod" && owner.controller == Some(true)
+        matches!(&*owner.kind, "Pod" | "PodGroup") && owner.controller == Some(true)
     };
     owners.iter().find(pod).map(|owner| owner.uid.as_str())
 }

@@ -1,5 +1,6 @@
 //! Claims at the start of a gang, and at its end.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
@@ -10,6 +11,7 @@ use super::super::pods::PodRef;
 use super::super::{Call, Reservation, Step};
 use super::ask::{hex, is_allocated, reserved_for};
 use super::extended::by_plugin;
+use super::groups::user;
 use super::shapes::devices_of;
 use super::{Claim, ClaimBook, Condition, Path, Source, Used, Waits, is_idle};
 use crate::api;
@@ -25,8 +27,16 @@ pub(crate) struct Given {
     pub(super) claims: Vec<Path>,
     /// Claims that others were given before, and that it uses too.
     joined: Vec<Path>,
+    /// Those of all these that are for its group.
+    of_group: BTreeMap<Path, PodRef>,
     /// The API server may have been told.
     is_sent: bool,
+}
+
+impl Given {
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.claims.iter().chain(&self.joined).any(|own| own == path)
+    }
 }
 
 /// What is left of a pod when its start is over.
@@ -74,10 +84,12 @@ impl ClaimBook {
         calls: &mut Vec<Call>,
     ) -> Result<Prepared, Unprepared> {
         let mut paths: Vec<Path> = Vec::new();
+        let mut of_group = BTreeMap::new();
         for one in used.iter().filter(|one| !matches!(one.of, Source::Extended { .. })) {
             // A pod that has just come in the place of another may have claims that are not made yet.
             let there = one.object().map(|object| (Arc::clone(&pod.namespace), Arc::clone(object)));
             let path = there.filter(|path| self.claims.contains_key(path)).ok_or(Unprepared::Waits)?;
+            of_group.extend(self.group_of(&pod.namespace, one).map(|group| (path.clone(), group)));
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -88,7 +100,11 @@ impl ClaimBook {
             if claim.is_releasing() {
                 return Err(Unprepared::Waits);
             }
-            let is_ours = super::is_ask(claim, &pod.uid);
+            let carries = |(of, name): &(GangKey, Arc<str>)| of == gang && *name == pod.name;
+            let is_ours = match of_group.get(&path) {
+                Some(_) => claim.carrier.as_ref().is_some_and(carries),
+                None => super::is_ask(claim, &pod.uid),
+            };
             if !is_allocated(claim.now()) {
                 open.push(path.clone());
             } else if !is_reached_by(claim.now(), node) {
@@ -113,7 +129,7 @@ impl ClaimBook {
             }
             claims.push(path.clone());
         }
-        let allocated = self.allocate(&open, pod, node, place);
+        let allocated = self.allocate(&open, (pod, &of_group), node, place);
         if let Err(why) = allocated {
             if let Some(path) = made.filter(|_| served.as_ref().is_some_and(|served| served.is_new)) {
                 self.claims.remove(path);
@@ -123,8 +139,11 @@ impl ClaimBook {
                 false => Unprepared::Short(why),
             });
         }
-        let mut steps: Vec<Step> =
-            claims.iter().chain(&joined).filter_map(|path| self.reservation(path, pod)).collect();
+        let mut steps: Vec<Step> = claims
+            .iter()
+            .chain(&joined)
+            .filter_map(|path| self.reservation(path, pod, of_group.get(path)))
+            .collect();
         steps.extend(served.zip(extended).and_then(|(served, (_, is_told))| served.step(pod, is_told)));
         let held = self.mask(&claims, node);
         let plugged = extended.map_or(0, |(ask, _)| by_plugin(ask, node, machines::is_device)) as usize;
@@ -135,6 +154,7 @@ impl ClaimBook {
             pod: pod.clone(),
             claims,
             joined,
+            of_group,
             is_sent: false,
         };
         self.keep(gang, given);
@@ -157,20 +177,30 @@ impl ClaimBook {
         condition: &Condition,
         node: &NodeName,
     ) {
-        let (claims, joined) = self
-            .paths_of(pod, used)
-            .into_iter()
-            .filter(|path| self.claims.contains_key(path))
-            .partition(|path| self.claims.get(path).is_some_and(|claim| super::is_ask(claim, &pod.uid)));
+        let of_group = self.of_group(pod, used);
+        let (mut claims, mut joined) = (Vec::new(), Vec::new());
+        for path in self.paths_of(pod, used) {
+            let Some(claim) = self.claims.get_mut(&path) else { continue };
+            let is_ours = match of_group.get(&path) {
+                // Who it was allocated with is not written anywhere: it counts as the first that is found.
+                Some(_) => {
+                    let own = (gang.clone(), Arc::clone(&pod.name));
+                    *claim.carrier.get_or_insert_with(|| own.clone()) == own
+                }
+                None => super::is_ask(claim, &pod.uid),
+            };
+            if is_ours { claims.push(path) } else { joined.push(path) }
+        }
         let (condition, node, pod) = (Arc::clone(condition), node.clone(), pod.clone());
         self.touched.insert(node.clone());
-        self.keep(gang, Given { condition, node, pod, claims, joined, is_sent: true });
+        self.keep(gang, Given { condition, node, pod, claims, joined, of_group, is_sent: true });
     }
 
     /// A pod is no more. Its claims go by themselves, and their devices with them.
     pub(crate) fn pod_gone(&mut self, gang: &GangKey, uid: &str) {
         if let Some(given) = self.given.get(gang).and_then(|pods| pods.get(uid)) {
-            let left = given.claims.iter().filter(|path| self.is_allocated(path));
+            let goes = |path: &&Path| self.is_allocated(path) && !given.of_group.contains_key(*path);
+            let left = given.claims.iter().filter(goes);
             self.leaving.extend(left.cloned().collect::<Vec<_>>());
         }
     }
@@ -183,7 +213,11 @@ impl ClaimBook {
         calls: &mut Vec<Call>,
     ) {
         self.awaiting.remove(gang);
-        for (uid, given) in self.given.remove(gang).unwrap_or_default() {
+        let all = self.given.remove(gang).unwrap_or_default();
+        let bound = all.values().filter(|given| left(&given.pod) == Left::Bound);
+        // What a group has stays as long as one pod of it has it.
+        let mut kept: BTreeSet<Path> = bound.flat_map(|given| given.of_group.keys().cloned()).collect();
+        for (uid, given) in all {
             if let Some(here) = self.given_on.get_mut(&given.node) {
                 here.remove(&(gang.clone(), uid));
                 if here.is_empty() {
@@ -193,11 +227,17 @@ impl ClaimBook {
             self.touched.insert(given.node.clone());
             let left = left(&given.pod);
             for path in given.claims.iter().chain(&given.joined) {
+                let group = given.of_group.get(path);
+                let is_kept = group.is_some() && (kept.contains(path) || self.is_given(path));
                 let Some(mut claim) = self.claims.remove(path) else { continue };
-                if given.is_sent && left == Left::Waiting {
-                    release(&mut claim, path, &given.pod, calls);
+                // A pod that is gone gives back by itself what it has, and a group does not.
+                let is_for_us = left == Left::Waiting || group.is_some() && left == Left::Nothing;
+                if given.is_sent && is_for_us && !is_kept {
+                    kept.extend(group.map(|_| path.clone()));
+                    release(&mut claim, path, group.unwrap_or(&given.pod), calls);
                 }
-                if left == Left::Nothing && is_allocated(&claim.seen) && given.claims.contains(path) {
+                let goes = left == Left::Nothing && group.is_none();
+                if goes && is_allocated(&claim.seen) && given.claims.contains(path) {
                     self.leaving.insert(path.clone());
                 }
                 claim.decided = None;
@@ -220,14 +260,31 @@ impl ClaimBook {
         waits: &Waits<'_>,
         calls: &mut Vec<Call>,
     ) {
+        let of_group = self.of_group(pod, used);
         for path in self.paths_of(pod, used) {
+            let group = of_group.get(&path);
+            // Of a group it is given back once.
+            let is_kept = group.is_some() && self.is_given(&path);
             let Some(claim) = self.claims.get_mut(&path) else { continue };
+            let is_kept = is_kept || group.is_some() && claim.is_releasing();
+            let user = group.unwrap_or(pod);
             let is_of_pod = is_extended(&claim.seen) && !claim.is_releasing();
-            let is_its = reserved_for(&claim.seen).any(|uid| *uid == *pod.uid) && is_idle(claim, waits);
+            let is_its = reserved_for(&claim.seen).any(|uid| *uid == *user.uid)
+                && is_idle(claim, group, waits)
+                && !is_kept;
             if claim.decided.is_none() && (is_of_pod || is_its) {
-                release(claim, &path, pod, calls);
+                release(claim, &path, user, calls);
             }
         }
+    }
+
+    /// Which claims of a pod are for its group.
+    fn of_group(&self, pod: &PodRef, used: &[Used]) -> BTreeMap<Path, PodRef> {
+        let of_group = |one: &Used| {
+            let path = (Arc::clone(&pod.namespace), Arc::clone(one.object()?));
+            Some((path, self.group_of(&pod.namespace, one)?))
+        };
+        used.iter().filter_map(of_group).collect()
     }
 
     /// The objects that a pod uses, those that were made for its extended resources among them.
@@ -256,7 +313,7 @@ impl ClaimBook {
     fn allocate(
         &mut self,
         open: &[Path],
-        pod: &PodRef,
+        (pod, of_group): (&PodRef, &BTreeMap<Path, PodRef>),
         node: &api::Node,
         place: DeviceMask,
     ) -> Result<(), String> {
@@ -278,7 +335,8 @@ impl ClaimBook {
         let given = given.map_err(|why| why.to_string())?;
         for ((path, claim), allocation) in open.iter().zip(&claims).zip(given) {
             let Some(mut known) = self.claims.remove(path) else { continue };
-            known.decided = Some(Arc::new(with(claim, allocation, pod)));
+            let user = of_group.get(path).map_or_else(|| consumer(pod), user);
+            known.decided = Some(Arc::new(with(claim, allocation, user)));
             self.hold(path, Some(known));
         }
         Ok(())
@@ -295,11 +353,12 @@ impl ClaimBook {
         })
     }
 
-    fn reservation(&self, path: &Path, pod: &PodRef) -> Option<Step> {
+    fn reservation(&self, path: &Path, pod: &PodRef, group: Option<&PodRef>) -> Option<Step> {
         let claim = self.claims.get(path)?;
         let allocation = claim.now().status.as_ref()?.allocation.clone()?;
         let seen = Arc::clone(&claim.seen);
-        Some(Step::Claim(Box::new(Reservation { claim: seen, allocation, pod: pod.clone() })))
+        let user = group.map_or_else(|| consumer(pod), user);
+        Some(Step::Claim(Box::new(Reservation { claim: seen, allocation, pod: pod.clone(), user })))
     }
 
     /// Which accelerators of a node claims hold.
@@ -312,16 +371,20 @@ impl ClaimBook {
     }
 }
 
-fn with(claim: &ResourceClaim, allocation: AllocationResult, pod: &PodRef) -> ResourceClaim {
+fn with(
+    claim: &ResourceClaim,
+    allocation: AllocationResult,
+    user: ResourceClaimConsumerReference,
+) -> ResourceClaim {
     let mut claim = claim.clone();
     let status = claim.status.get_or_insert_default();
     status.allocation = Some(allocation);
-    status.reserved_for = Some(vec![consumer(pod)]);
+    status.reserved_for = Some(vec![user]);
     claim
 }
 
 /// A pod as a user of a claim.
-pub(crate) fn consumer(pod: &PodRef) -> ResourceClaimConsumerReference {
+fn consumer(pod: &PodRef) -> ResourceClaimConsumerReference {
     ResourceClaimConsumerReference {
         api_group: None,
         name: pod.name.to_string(),

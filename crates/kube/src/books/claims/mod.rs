@@ -14,12 +14,14 @@
 //! | `shapes` | which nodes can serve an ask |
 //! | `give` | claims at the start of a gang, and at its end |
 //! | `extended` | claims that are made for extended resources |
+//! | `groups` | claims of upstream's groups |
 //! | `shared` | claims that several pods of a gang have together |
 //! | `published` | what a node has for the engine |
 
 mod ask;
 mod extended;
 mod give;
+mod groups;
 mod published;
 mod shapes;
 mod shared;
@@ -35,16 +37,20 @@ use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use phalanx_model::{NodeName, ResourceName, Timestamp};
 
 use super::nodes::NodeBook;
+use super::pods::PodRef;
 use super::sets::Condition;
 use crate::dra::{Inventory, Nodes};
 use crate::gang::GangKey;
 
 pub(crate) use ask::hex;
 pub(crate) use ask::{Asked, Source, Used};
-pub(crate) use give::{Given, Left, Prepared, Unprepared, consumer};
+pub(crate) use give::{Given, Left, Prepared, Unprepared};
+pub(crate) use groups::is_group;
 pub(crate) use published::{Inside, Published};
 pub(crate) use shared::Shared;
 
+use ask::Sharing;
+use groups::Groups;
 use shapes::Shape;
 
 /// Asks that are remembered without pods that have them.
@@ -96,6 +102,7 @@ pub(crate) struct ClaimBook {
     shapes: BTreeMap<Condition, Shape>,
     /// What pods of ours were given, by gang and UID.
     given: BTreeMap<GangKey, BTreeMap<Arc<str>, Given>>,
+    groups: Groups,
     given_on: BTreeMap<NodeName, BTreeSet<(GangKey, Arc<str>)>>,
     /// Claims of pods that are gone or have ended: Kubernetes takes their devices back.
     leaving: BTreeSet<Path>,
@@ -289,7 +296,8 @@ impl ClaimBook {
         let mut shared = Vec::new();
         let mut extended = None;
         for one in used {
-            let Used { name, of } = one;
+            let Used { name, of, .. } = one;
+            let group = self.group_of(&key.namespace, one);
             let object = match of {
                 Source::Extended { ask, .. } => {
                     extended = Some(Arc::clone(ask));
@@ -306,22 +314,32 @@ impl ClaimBook {
                 }
             };
             let path = (Arc::clone(&key.namespace), Arc::clone(object));
+            let is_unused = group.is_none() || !self.is_given(&path);
             let Some(claim) = self.claims.get_mut(&path) else {
                 return Err(format!("claim {name}: ResourceClaim {object} is not there"));
             };
             if claim.seen.metadata.deletion_timestamp.is_some() {
                 return Err(format!("claim {name}: ResourceClaim {object} is being deleted"));
             }
-            if matches!(of, Source::Made { .. }) && ask::made_for(&claim.seen) != Some(uid) {
+            let made_for = group.as_ref().map_or(uid, |group| &*group.uid);
+            if matches!(of, Source::Made { .. }) && ask::made_for(&claim.seen) != Some(made_for) {
                 return Err(format!("claim {name}: ResourceClaim {object} was not made for this pod"));
             }
-            if !is_ask(claim, uid) && !is_idle(claim, waits) {
+            let is_open = match &group {
+                Some(_) => !ask::is_allocated(claim.now()),
+                None => is_ask(claim, uid),
+            };
+            if !(is_open || is_unused && is_idle(claim, group.as_ref(), waits)) {
                 pins.push(Arc::clone(claim.now()));
                 continue;
             }
-            if matches!(of, Source::Named(_)) {
+            if matches!(of, Source::Named(_)) || group.is_some() {
                 let own = (key.clone(), Arc::clone(pod));
-                shared.push((name.clone(), Arc::clone(object)));
+                shared.push(Sharing {
+                    name: name.clone(),
+                    claim: Arc::clone(object),
+                    is_for_group: group.is_some(),
+                });
                 match &claim.carrier {
                     // Its devices are counted once.
                     Some(carrier) if *carrier != own && carrier.0 == *key => continue,
@@ -349,14 +367,15 @@ impl ClaimBook {
     pub(crate) fn asked_by_template(&self, namespace: &Arc<str>, used: &[Used]) -> Result<Asked, String> {
         let mut asks = Vec::new();
         let mut extended = None;
-        for Used { name, of } in used {
+        for one in used {
+            let Used { name, of, .. } = one;
             let template = match of {
-                Source::Made { template, .. } => template,
+                Source::Made { template, .. } if self.group_of(namespace, one).is_none() => template,
                 Source::Extended { ask, .. } => {
                     extended = Some(Arc::clone(ask));
                     continue;
                 }
-                Source::Named(_) | Source::Unknown => {
+                Source::Named(_) | Source::Made { .. } | Source::Unknown => {
                     return Err(format!(
                         "not supported: claim {name}: pods that are made later share a claim"
                     ));
@@ -369,24 +388,6 @@ impl ClaimBook {
             asks.push((&**name, spec));
         }
         Ok(Asked::of(namespace, &asks, Vec::new(), extended))
-    }
-
-    /// Whether a pod is the one that a claim is allocated with, of those that share it.
-    pub(crate) fn carries(&self, key: &GangKey, pod: &str, used: &[Used]) -> bool {
-        let mut claims = used
-            .iter()
-            .filter_map(Used::object)
-            .filter_map(|object| self.claims.get(&(Arc::clone(&key.namespace), Arc::clone(object))));
-        claims.any(|claim| claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod))
-    }
-
-    /// Pods that share a claim with one that is not there any more need not wait for it.
-    pub(crate) fn free_carriers(&mut self, key: &GangKey, pod: &str) {
-        for claim in self.claims.values_mut() {
-            if claim.carrier.as_ref().is_some_and(|(of, name)| of == key && &**name == pod) {
-                claim.carrier = None;
-            }
-        }
     }
 
     /// What the engine has to count for an ask, and which nodes can serve it.
@@ -559,10 +560,17 @@ impl ClaimBook {
     }
 }
 
-/// Whether a claim is reserved for pods of one gang alone that wait: it goes back before they start.
-fn is_idle(claim: &Claim, waits: &Waits<'_>) -> bool {
+/// Whether a claim is reserved for pods of one gang alone that wait, or for their group: it goes back before they start.
+fn is_idle(claim: &Claim, group: Option<&PodRef>, waits: &Waits<'_>) -> bool {
     let users = ask::users(claim.now());
-    claim.decided.is_none() && ask::is_allocated(&claim.seen) && !users.is_empty() && users.iter().all(waits)
+    let is_own = |user: &ResourceClaimConsumerReference| {
+        !is_group(user) || group.is_some_and(|group| *group.uid == *user.uid)
+    };
+    let mut all = users.iter();
+    claim.decided.is_none()
+        && ask::is_allocated(&claim.seen)
+        && !users.is_empty()
+        && all.all(|user| is_own(user) && waits(user))
 }
 
 /// Whether a pod is the one that a claim is allocated for: nobody has it, or this pod first.

@@ -13,6 +13,7 @@ use super::super::{Books, Call, Event, Options, Reservation, Step, Unbound};
 use super::{COUNTED_MAX, DeviceEvent};
 
 mod extended;
+mod groups;
 mod shared;
 
 const NOW: Timestamp = Timestamp(1_000);

@@ -31,6 +31,11 @@ struct Play {
     is_slow: bool,
     tried: Vec<MemberId>,
     is_controlled: bool,
+    /// Indices that have completed; their pods may be gone.
+    completed: Vec<usize>,
+    /// What is asked for in vain for now: that a sign is taken away.
+    keeps_signs: bool,
+    version: u32,
 }
 
 impl Play {
@@ -60,6 +65,9 @@ impl Play {
             is_slow: false,
             tried: Vec::new(),
             is_controlled: true,
+            completed: Vec::new(),
+            keeps_signs: false,
+            version: 0,
         };
         play.see_node();
         play
@@ -81,6 +89,8 @@ impl Play {
     }
 
     fn see_job(&mut self) {
+        self.version += 1;
+        self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let job = serde_json::from_value(self.job.clone()).unwrap();
         self.books.observe(self.now, Event::Object(Box::new(job)));
     }
@@ -105,6 +115,9 @@ impl Play {
             return;
         }
         for at in 0..SIZE {
+            if self.completed.contains(&at) {
+                continue;
+            }
             if !self.pods.keys().any(|name| name.starts_with(&format!("g-{at}-"))) {
                 let name = format!("g-{at}-{}", self.made);
                 self.made += 1;
@@ -198,9 +211,28 @@ impl Play {
                     self.control();
                 }
                 Call::Resume { .. } if self.is_signed() => self.change_job(let_go),
+                Call::TakeSign { version, .. } if !self.keeps_signs => {
+                    assert_eq!(self.job["metadata"]["resourceVersion"], version);
+                    self.change_job(|job| {
+                        job["metadata"]["annotations"].as_object_mut().map(|all| all.remove(SUSPENDED));
+                    });
+                }
                 _ => {}
             }
         }
+    }
+
+    /// The pod of a rank ends well; its Job counts that, and the collector of ended pods takes it.
+    fn complete(&mut self, at: usize) {
+        let name = self.pods.keys().find(|name| name.starts_with(&format!("g-{at}-"))).unwrap().clone();
+        let mut pod = self.pods[&name].clone();
+        pod["status"]["phase"] = json!("Succeeded");
+        self.see(&name, pod);
+        self.completed.push(at);
+        let text: Vec<String> = self.completed.iter().map(ToString::to_string).collect();
+        self.job["status"]["completedIndexes"] = json!(text.join(","));
+        self.see_job();
+        self.lose(&name);
     }
 
     /// Another process: it knows what the API server has.
@@ -231,11 +263,9 @@ impl Play {
 
 fn books() -> Books {
     Books::new(Options {
-        scheduler_name: "phalanx".to_owned(),
-        queue: QueueName::new("default").unwrap(),
         ready_ms: 60_000,
         vacant_ms: 20_000,
-        nodes: crate::gang::NodesUsed::All,
+        ..Options::of_queue(QueueName::new("default").unwrap())
     })
 }
 
@@ -388,4 +418,83 @@ fn the_rest_of_a_gang_starts_when_one_of_it_ended_before_all_were_bound() {
     }
     assert_eq!((play.bound(), play.deleted), (SIZE, 0), "{}", play.job);
     assert!(!play.is_suspended(), "{}", play.job);
+}
+
+/// It waited for pods that nobody makes again.
+#[test]
+fn the_rest_of_a_gang_starts_without_what_has_completed_and_was_collected() {
+    for has_successor in [false, true] {
+        let mut play = made();
+        play.after(0);
+        play.complete(1);
+        play.after(0);
+        assert_eq!(play.bound(), SIZE - 1);
+        // Its user suspends it, and lets it go on.
+        play.change_job(|job| job["spec"]["suspend"] = json!(true));
+        play.after(0);
+        if has_successor {
+            play.succeed();
+            play.after(0);
+        }
+        play.change_job(let_go);
+        (0..5).for_each(|_| play.after(5_000));
+        assert_eq!((play.bound(), play.deleted, play.suspensions), (SIZE - 1, 0, 0), "{}", play.job);
+    }
+}
+
+/// A gang that ran was taken back a minute after its scheduler was replaced.
+#[test]
+fn a_successor_does_not_miss_what_has_completed_and_was_collected() {
+    let mut play = made();
+    play.after(0);
+    (1..3).for_each(|at| play.complete(at));
+    play.after(0);
+    play.succeed();
+    (0..20).for_each(|_| play.after(30_000));
+    assert_eq!((play.bound(), play.deleted, play.suspensions), (SIZE - 2, 0, 0), "{}", play.job);
+    // It makes way, and comes back without them.
+    play.change_job(|job| job["spec"]["suspend"] = json!(true));
+    play.after(0);
+    play.change_job(let_go);
+    (0..5).for_each(|_| play.after(5_000));
+    assert_eq!((play.bound(), play.deleted), (SIZE - 2, 0), "{}", play.job);
+}
+
+/// Whoever lets it go on by hand has decided; what it says of us from then on is not true any more.
+#[test]
+fn an_owner_that_its_user_lets_go_on_by_hand_is_its_users_again() {
+    let mut play = made();
+    play.refused = Some(2);
+    play.after(0);
+    assert!(play.is_suspended() && play.is_signed(), "{}", play.job);
+    play.refused = None;
+    // Nobody takes the sign away so soon, and its user suspends it again.
+    play.keeps_signs = true;
+    play.change_job(|job| job["spec"]["suspend"] = json!(false));
+    play.change_job(|job| job["spec"]["suspend"] = json!(true));
+    play.after(600_000);
+    assert!(play.is_suspended() && play.is_signed() && play.pods.is_empty(), "{}", play.job);
+    play.keeps_signs = false;
+    play.change_job(|job| job["metadata"]["labels"] = json!({ "touched": "" }));
+    play.after(600_000);
+    assert!(play.is_suspended() && !play.is_signed(), "{}", play.job);
+    // It goes on, and is suspended by us once more: that is ours.
+    play.change_job(|job| job["spec"]["suspend"] = json!(false));
+    play.refused = Some(2);
+    play.after(1_000);
+    assert!(play.is_suspended() && play.is_signed(), "{}", play.job);
+    play.refused = None;
+    (0..5).for_each(|_| play.after(5_000));
+    assert_eq!((play.bound(), play.is_signed()), (SIZE, false), "{}", play.job);
+}
+
+/// The same of a sign that was there before this process was.
+#[test]
+fn a_sign_that_a_former_leader_left_on_an_owner_that_goes_on_is_taken_away() {
+    let mut play = Play::begin();
+    play.job["metadata"]["annotations"][SUSPENDED] = json!("it could not start whole");
+    play.see_job();
+    play.control();
+    play.after(0);
+    assert_eq!((play.bound(), play.is_signed()), (SIZE, false), "{}", play.job);
 }

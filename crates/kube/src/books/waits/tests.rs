@@ -1,12 +1,13 @@
 //! What waiting gangs are said to wait for: to people, to autoscalers, and to Volcano.
 
-use phalanx_model::{Change, Epoch, Outcome, Timestamp};
+use phalanx_model::{Epoch, Timestamp};
 use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
+use super::super::turn::step;
 use super::super::{Call, Event, Options, Provision, VolcanoStatus};
 use super::*;
-use crate::crd::{self, QueueStatus};
+use crate::crd::QueueStatus;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -21,19 +22,14 @@ struct Play {
 impl Play {
     fn of(nodes: usize, queues: &[Value]) -> Self {
         let books = Books::new(Options {
-            scheduler_name: "phalanx".to_owned(),
-            queue: QueueName::new("default").unwrap(),
             ready_ms: 60_000,
             vacant_ms: 1_000,
-            nodes: crate::gang::NodesUsed::All,
+            ..Options::of_queue(QueueName::new("default").unwrap())
         });
         let engine = Engine::new(Epoch(1), Config::default());
         let mut play = Self { books: books.provisioning(), engine, calls: Vec::new() };
         (0..nodes).for_each(|at| play.node(at));
-        for queue in queues {
-            let queue: crd::Queue = serde_json::from_value(queue.clone()).unwrap();
-            play.books.observe(NOW, Event::Queue(Box::new(queue)));
-        }
+        queues.iter().for_each(|queue| play.queue(queue.clone()));
         let facts = play.books.begin(NOW);
         play.step(facts);
         play
@@ -42,8 +38,9 @@ impl Play {
     /// Of 4 GPUs.
     fn node(&mut self, at: usize) {
         let allocatable = json!({ "cpu": "64", "memory": "64Gi", "pods": "20", "nvidia.com/gpu": "4" });
-        let node =
-            json!({ "metadata": { "name": format!("n{at}") }, "status": { "allocatable": allocatable } });
+        let labels = json!({ "topology.kubernetes.io/zone": "a" });
+        let metadata = json!({ "name": format!("n{at}"), "labels": labels });
+        let node = json!({ "metadata": metadata, "status": { "allocatable": allocatable } });
         self.books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
     }
 
@@ -54,7 +51,15 @@ impl Play {
                 "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } } }] },
         });
         pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        self.see(pod);
+    }
+
+    fn see(&mut self, pod: Value) {
         self.books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    }
+
+    fn queue(&mut self, queue: Value) {
+        self.books.observe(NOW, Event::Queue(Box::new(serde_json::from_value(queue).unwrap())));
     }
 
     fn object(&mut self, object: &Value) {
@@ -75,25 +80,8 @@ impl Play {
     }
 
     fn step(&mut self, mut facts: Vec<phalanx_model::Input>) {
-        let mut out = Outcome::default();
         while !facts.is_empty() {
-            let _ = self.engine.step(NOW, &facts, &mut out);
-            facts.clear();
-            for effect in &out.effects {
-                self.books.carry_out(&effect.order, None);
-                facts.push(phalanx_model::Input::EffectDone { effect: effect.id });
-            }
-            for change in &out.changes {
-                match change {
-                    Change::JobRejected { job, why } => {
-                        self.books.job_ended(*job, Some((&why.to_string(), WaitsFor::of_rejection(why))));
-                    }
-                    Change::ReasonChanged { gang, reason } => {
-                        self.books.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());
-                    }
-                    _ => {}
-                }
-            }
+            facts = step(&mut self.books, &mut self.engine, NOW, &facts);
             for call in self.books.calls() {
                 if let Call::Bind { member, .. } = &call {
                     self.books.observe(NOW, Event::Bound { member: *member, result: Ok(()) });
@@ -198,6 +186,66 @@ fn only_pods_that_nodes_would_help_look_unschedulable() {
     ];
     let expected = expected.map(|(pod, reason)| (pod.to_owned(), reason));
     assert_eq!(reasons(&calls), expected.into_iter().collect());
+}
+
+/// One GPU, near another one of its sort, which asks for the same: they stand in a line.
+fn in_line(name: &str) -> Value {
+    let near = json!({ "matchLabels": { "app": "near" } });
+    let term = json!({ "topologyKey": "topology.kubernetes.io/zone", "labelSelector": near });
+    json!({
+        "metadata": { "namespace": "x", "name": name, "uid": name,
+            "labels": { "app": "near", "phalanx.dev/queue": "team" } },
+        "spec": { "schedulerName": "phalanx",
+            "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } },
+            "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+    })
+}
+
+/// Nodes were bought for pods behind one that waits for the share of its queue.
+#[test]
+fn pods_in_line_look_unschedulable_only_while_nodes_would_help_the_first() {
+    let limited = ["QueueLimit", "InLine", "InLine"];
+    // Where the queue may use more, it is the only node that is full.
+    for (gpus, expected) in [(4, limited), (8, ["Unschedulable"; 3])] {
+        let mut play = Play::of(1, &[queue("team", &json!({ "limit": { "gpus": gpus } }))]);
+        play.books.observe(NOW, Event::Namespace { name: "x".to_owned(), labels: Some(BTreeMap::new()) });
+        play.pod("runs", 4, &in_queue("team", "runs", 1));
+        play.turn();
+        ["near-1", "near-2", "near-3"].iter().for_each(|name| play.see(in_line(name)));
+        let mut told = reasons(&play.turn());
+        let are = |told: &BTreeMap<String, &'static str>| {
+            told.iter().filter(|(pod, _)| pod.starts_with("near")).map(|(_, why)| *why).collect::<Vec<_>>()
+        };
+        assert_eq!(are(&told), expected, "{gpus}");
+        // What the first waits for changes, and changes again.
+        let first = play.engine.in_order()[0].job;
+        for (waits_for, expected) in
+            [(WaitsFor::Other("QueueLimit"), limited), (WaitsFor::Nodes, ["Unschedulable"; 3])]
+        {
+            play.books.explain_job(first, waits_for, "for a test");
+            told.extend(reasons(&play.books.calls()));
+            assert_eq!(are(&told), expected, "{gpus}");
+        }
+    }
+}
+
+/// Karpenter looks at single pods: of a gang it sees all of them or none, whichever of them would fit as things are.
+#[test]
+fn all_pods_of_a_gang_look_unschedulable_together() {
+    let mut play = Play::of(1, &[]);
+    let mut early = Vec::new();
+    for (name, gpus) in [("small-1", 1), ("small-2", 1), ("large", 4)] {
+        early.extend(play.turn());
+        play.pod(name, gpus, &of_gang("g", 3));
+    }
+    assert!(reasons(&early).values().all(|reason| *reason == "GangNotReady"), "{early:?}");
+    let calls = play.turn();
+    let told = calls.iter().filter_map(|call| match call {
+        Call::Explain { pods, reason, .. } => Some((*reason, pods.iter().map(|pod| &*pod.name).collect())),
+        _ => None,
+    });
+    let told: Vec<(&str, Vec<&str>)> = told.collect();
+    assert_eq!(told, [("Unschedulable", vec!["large", "small-1", "small-2"])]);
 }
 
 #[test]

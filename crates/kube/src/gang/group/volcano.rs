@@ -37,6 +37,29 @@ struct SubGroup {
     name: String,
     network_topology: Option<NetworkTopology>,
     sub_group_size: Option<i64>,
+    #[serde(default)]
+    label_selector: Selector,
+    #[serde(default)]
+    match_label_keys: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Selector {
+    match_labels: BTreeMap<String, String>,
+}
+
+impl SubGroup {
+    /// Whether it is about the pods of a task.
+    fn is_of(&self, task: &str) -> bool {
+        let named = self.label_selector.match_labels.get(names::volcano::TASK);
+        named.map_or_else(|| self.is_of_each(), |named| named == task)
+    }
+
+    /// Whether those of each task are a group.
+    fn is_of_each(&self) -> bool {
+        self.match_label_keys.iter().any(|key| key == names::volcano::TASK)
+    }
 }
 
 /// The Volcano Job whose controller made a group for its pods.
@@ -62,7 +85,7 @@ pub(super) fn spec_of(group: &Group<'_>) -> Result<Vec<GangSpec>, Refused> {
     spec.queue = named(pod_group.queue).or(spec.queue);
     spec.priority_class = named(pod_group.priority_class_name).or(spec.priority_class);
     if let Some(network) = pod_group.network_topology {
-        let (level, is_hard) = tier(group, "spec.networkTopology", network)?;
+        let (level, is_hard) = tier(group, "spec.networkTopology", &network)?;
         let rule = if is_hard {
             TopologyRule { required: Some(level), ..TopologyRule::default() }
         } else {
@@ -71,10 +94,31 @@ pub(super) fn spec_of(group: &Group<'_>) -> Result<Vec<GangSpec>, Refused> {
         spec.topology = rule.or(spec.topology);
     }
     for part in pod_group.sub_group_policy {
-        spec.topology.segments.extend(segment(group, part)?);
+        let is_of_tasks = spec.roles.iter().any(|role| !role.name.is_empty())
+            && (part.is_of_each() || part.label_selector.match_labels.contains_key(names::volcano::TASK));
+        let Some(rule) = sub_group(group, &part)? else { continue };
+        if !is_of_tasks {
+            spec.topology = merged(std::mem::take(&mut spec.topology), rule);
+            continue;
+        }
+        let mut tasks = spec.roles.iter_mut().filter(|role| part.is_of(&role.name)).peekable();
+        if tasks.peek().is_none() {
+            let field = format!("spec.subGroupPolicy[{}].labelSelector", part.name);
+            let problem = "selects a task that spec.minTaskMember does not name";
+            return Err(group.refused(&field, problem, "say in minTaskMember how many pods the task has"));
+        }
+        tasks.for_each(|role| role.topology = merged(std::mem::take(&mut role.topology), rule.clone()));
     }
-    spec.topology.segments.sort_by_key(|segment| std::cmp::Reverse(segment.size));
     Ok(vec![spec])
+}
+
+/// Both, with the widest parts first.
+fn merged(one: TopologyRule, other: TopologyRule) -> TopologyRule {
+    let segments = [one.segments.as_slice(), &other.segments].concat();
+    let mut both = one.or(other);
+    both.segments = segments;
+    both.segments.sort_by_key(|segment| std::cmp::Reverse(segment.size));
+    both
 }
 
 fn roles(group: &Group<'_>, tasks: &BTreeMap<String, i64>) -> Result<Vec<RoleSpec>, Refused> {
@@ -86,7 +130,7 @@ fn roles(group: &Group<'_>, tasks: &BTreeMap<String, i64>) -> Result<Vec<RoleSpe
 }
 
 /// The level that must or should hold all, and whether it must.
-fn tier(group: &Group<'_>, field: &str, network: NetworkTopology) -> Result<(LevelRef, bool), Refused> {
+fn tier(group: &Group<'_>, field: &str, network: &NetworkTopology) -> Result<(LevelRef, bool), Refused> {
     let is_hard = match network.mode.as_deref() {
         None | Some("hard") => true,
         Some("soft") => false,
@@ -95,7 +139,7 @@ fn tier(group: &Group<'_>, field: &str, network: NetworkTopology) -> Result<(Lev
             return Err(group.refused(&format!("{field}.mode"), problem, "write hard or soft"));
         }
     };
-    let name = network.highest_tier_name.filter(|name| !name.is_empty());
+    let name = network.highest_tier_name.clone().filter(|name| !name.is_empty());
     let level = match (name, network.highest_tier_allowed) {
         (Some(name), _) => LevelRef::Name(name),
         // Volcano's own default is the tier next to the nodes.
@@ -104,11 +148,19 @@ fn tier(group: &Group<'_>, field: &str, network: NetworkTopology) -> Result<(Lev
     Ok((level, is_hard))
 }
 
-/// Sub-groups that only count and name no tier say nothing about places.
-fn segment(group: &Group<'_>, part: SubGroup) -> Result<Option<SegmentRule>, Refused> {
-    let Some(network) = part.network_topology else { return Ok(None) };
+/// Sub-groups that only count and name no tier say nothing about places. One without a size is all that it selects.
+fn sub_group(group: &Group<'_>, part: &SubGroup) -> Result<Option<TopologyRule>, Refused> {
+    let Some(network) = &part.network_topology else { return Ok(None) };
     let field = format!("spec.subGroupPolicy[{}]", part.name);
-    let size = group.count(&format!("{field}.subGroupSize"), part.sub_group_size)?;
     let (level, is_required) = tier(group, &format!("{field}.networkTopology"), network)?;
-    Ok(Some(SegmentRule { is_required, ..SegmentRule::required(size.max(1), level) }))
+    let mut rule = TopologyRule::default();
+    match part.sub_group_size {
+        Some(size) => {
+            let size = group.count(&format!("{field}.subGroupSize"), Some(size))?;
+            rule.segments = vec![SegmentRule { is_required, ..SegmentRule::required(size.max(1), level) }];
+        }
+        None if is_required => rule.required = Some(level),
+        None => rule.preferred = Some(level),
+    }
+    Ok(Some(rule))
 }

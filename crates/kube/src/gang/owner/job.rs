@@ -1,12 +1,15 @@
 //! `batch/v1` Jobs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kube::api::DynamicObject;
 use serde::Deserialize;
 
 use super::Owner;
 use crate::gang::key::{Refused, Source};
-use crate::gang::spec::{GangSpec, PodTemplate, RoleSpec};
+use crate::gang::names::{jobset, ray};
+use crate::gang::spec::{GangSpec, MEMBERS_MAX, PodTemplate, RoleSpec};
 
 /// The fields of a Job that are used, here and inside a `JobSet`.
 #[derive(Deserialize)]
@@ -42,7 +45,7 @@ impl JobSpec {
 /// KAI and Volcano let people say how many pods of a Job have to start together; then it is a gang too.
 pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     // Its owner knows the whole gang, of which this Job may be a part.
-    if owner.controller().is_some_and(|above| super::suspend_of(&above).is_some() && above.kind != "RayJob") {
+    if owner.controller().is_some_and(|above| super::suspend_of(&above).is_some() && above.kind != ray::JOB) {
         return Ok(Vec::new());
     }
     let job: JobSpec = owner.spec()?;
@@ -64,6 +67,41 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     Ok(vec![spec])
 }
 
+/// What a Job says of its members that have completed. Its pods may be gone by then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Completed {
+    /// Of the `JobSet` that it is of: the replicated job, and which of its Jobs this is.
+    pub(crate) role: Option<Arc<str>>,
+    pub(crate) copy: u32,
+    /// Completion indices.
+    pub(crate) indices: BTreeSet<u32>,
+}
+
+impl Completed {
+    /// Nothing for other kinds, and for Jobs of which none has completed.
+    pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
+        let types = object.types.as_ref()?;
+        if types.kind != "Job" || crate::gang::group_of(&types.api_version) != "batch" {
+            return None;
+        }
+        let indices = numbers(object.data.pointer("/status/completedIndexes")?.as_str()?);
+        let label = |key: &str| object.metadata.labels.as_ref()?.get(key).map(String::as_str);
+        let role = label(jobset::ROLE).map(Into::into);
+        let copy = label(jobset::JOB_INDEX).and_then(|copy| copy.parse().ok()).unwrap_or(0);
+        (!indices.is_empty()).then_some(Self { role, copy, indices })
+    }
+}
+
+/// `1,3-5` as the Job controller writes it; what comes after something else is left out.
+fn numbers(text: &str) -> BTreeSet<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
+    };
+    let numbers = text.split(',').map_while(range).flat_map(|range| range.take(MEMBERS_MAX as usize));
+    numbers.take_while(|number| *number < MEMBERS_MAX).collect()
+}
+
 impl Owner<'_> {
     /// The fewest members, which cannot be more than there are.
     pub(super) fn set_min(&self, spec: &mut GangSpec, min: u32, field: &str) -> Result<(), Refused> {
@@ -76,5 +114,18 @@ impl Owner<'_> {
             role.min = min;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completed_indices_are_read_as_the_controller_writes_them() {
+        let read = |text: &str| numbers(text).into_iter().collect::<Vec<_>>();
+        assert_eq!(read("1,3-5,7"), [1, 3, 4, 5, 7]);
+        assert_eq!((read(""), read("2,x,3"), read("5-3")), (vec![], vec![2], vec![]));
+        assert_eq!(read("0-4294967295").len(), MEMBERS_MAX as usize, "no more than there can be");
     }
 }

@@ -80,6 +80,14 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     for (job, turn) in set.replicated_jobs.into_iter().zip(turns) {
         stages.entry(turn.stage).or_default().push((job, turn));
     }
+    let through = through(owner);
+    let is_through = |jobs: &[(ReplicatedJob, Turn)]| {
+        jobs.iter().all(|(job, _)| {
+            let jobs = job.replicas.and_then(|count| u64::try_from(count).ok()).unwrap_or(1);
+            through.get(job.name.as_str()).is_some_and(|through| *through >= jobs)
+        })
+    };
+    let next = stages.iter().find(|(_, jobs)| !is_through(jobs)).map(|(stage, _)| *stage);
     let count = stages.len();
     let key = |stage: usize| {
         let key = owner.key(Source::JobSet);
@@ -89,10 +97,19 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     for (stage, jobs) in stages {
         let mut spec = gang(owner, key(stage), jobs)?;
         spec.is_suspended = set.suspend;
+        spec.is_next = next == Some(stage);
         spec.after.extend(specs.last().map(|before| before.key.clone()));
         specs.push(spec);
     }
     Ok(specs)
+}
+
+/// Jobs of each replicated job that have completed.
+fn through<'a>(owner: &Owner<'a>) -> BTreeMap<&'a str, u64> {
+    let jobs = owner.raw.data.pointer("/status/replicatedJobsStatus").and_then(|all| all.as_array());
+    let through =
+        |job: &'a serde_json::Value| Some((job.get("name")?.as_str()?, job.get("succeeded")?.as_u64()?));
+    jobs.into_iter().flatten().filter_map(through).collect()
 }
 
 fn gang(owner: &Owner<'_>, key: GangKey, jobs: Vec<(ReplicatedJob, Turn)>) -> Result<GangSpec, Refused> {
@@ -134,6 +151,7 @@ fn role(owner: &Owner<'_>, field: &str, job: &ReplicatedJob) -> Result<RoleSpec,
     role.per_copy = each;
     role.topology = signs.asks()?.topology;
     let exclusive = signs.exclusive_job(each).or_else(|| owner.signs().exclusive_job(each));
+    role.leads = exclusive.is_some() && each > 1;
     if role.topology.segments.is_empty() {
         role.topology.segments.extend(exclusive);
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::Owner;
 use crate::gang::key::{Refused, Source};
 use crate::gang::names::lws;
-use crate::gang::spec::{GANGS_MAX, GangSpec, LevelRef, PodTemplate, RoleSpec, SegmentRule};
+use crate::gang::spec::{GANGS_MAX, GangSpec, PodTemplate, RoleSpec};
 
 pub(in crate::gang) const LEADER: &str = "leader";
 pub(in crate::gang) const WORKER: &str = "worker";
@@ -63,22 +63,34 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
         spec.late.push(WORKER.into());
     }
     owner.fill(&mut spec)?;
+    // The workers are made for the domain in which the leader is.
+    if spec.topology.exclusive.is_some() && size > 1 && spec.late.is_empty() {
+        spec.follow.push(WORKER.into());
+    }
     let subgroup = template.sub_group_policy.and_then(|policy| policy.sub_group_size);
-    spec.topology.segments.extend(subgroup_rule(owner, subgroup)?);
+    check_subgroups(owner, &spec, subgroup)?;
     // The gangs share their templates.
     Ok((0..replicas)
         .map(|group| GangSpec { key: spec.key.clone().part(&group.to_string()), ..spec.clone() })
         .collect())
 }
 
-/// Subgroups are kept inside a domain only where an annotation names its level.
-fn subgroup_rule(owner: &Owner<'_>, size: Option<i64>) -> Result<Option<SegmentRule>, Refused> {
-    let Some(level) = owner.signs().annotation(lws::SUBGROUP_EXCLUSIVE) else { return Ok(None) };
+/// Where an annotation wants subgroups each in a domain of its own, its controller writes that into the rules of their pods:
+/// there is nothing to add to those, and nothing to know of pods that come later.
+fn check_subgroups(owner: &Owner<'_>, spec: &GangSpec, size: Option<i64>) -> Result<(), Refused> {
+    if owner.signs().annotation(lws::SUBGROUP_EXCLUSIVE).is_none() {
+        return Ok(());
+    }
     let size = owner.count("spec.leaderWorkerTemplate.subGroupPolicy.subGroupSize", size, 0)?;
     if size == 0 {
         let problem = "says nothing without a size of subgroups";
         let remedy = "set spec.leaderWorkerTemplate.subGroupPolicy.subGroupSize";
         return Err(owner.refused(lws::SUBGROUP_EXCLUSIVE, problem, remedy));
     }
-    Ok(Some(SegmentRule { is_exclusive: true, ..SegmentRule::required(size, LevelRef::of(level)) }))
+    if !spec.late.is_empty() || !spec.follow.is_empty() {
+        let problem = "is not supported where workers are made after their leader has a node";
+        let remedy = "leave out LeaderReady and exclusive-topology, or this";
+        return Err(owner.refused(lws::SUBGROUP_EXCLUSIVE, problem, remedy));
+    }
+    Ok(())
 }

@@ -11,13 +11,16 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use super::asks::{Asks, Signs};
+use super::asks::{Asks, Signs, shown};
 use super::key::{GangKey, ObjectRef, Refused, Source, controller};
+use super::names::kueue::PODSET_GROUP;
 use super::names::{jobset as jobset_names, kubeflow as kubeflow_names, lws as lws_names, ray as ray_names};
 use super::spec::{GangSpec, MEMBERS_MAX, PodTemplate, Suspend};
 
+pub(crate) use job::Completed;
 pub(super) use kubeflow::kind_of as kubeflow_kind;
 pub(super) use lws::{LEADER, WORKER};
+pub(crate) use ray::has_ended as ray_job_has_ended;
 
 /// The gangs of an owner; `None` where it is of a kind that owns no pods or says nothing of gangs.
 pub(super) fn spec_of(object: &DynamicObject) -> Result<Option<Vec<GangSpec>>, Refused> {
@@ -28,7 +31,8 @@ pub(super) fn spec_of(object: &DynamicObject) -> Result<Option<Vec<GangSpec>>, R
         (jobset_names::GROUP, "JobSet") => jobset::spec_of(&owner)?,
         (lws_names::GROUP, "LeaderWorkerSet") => lws::spec_of(&owner)?,
         (kubeflow_names::GROUP, kind) if kubeflow_kind(kind).is_some() => kubeflow::spec_of(&owner)?,
-        (ray_names::GROUP, "RayCluster") => ray::spec_of(&owner)?,
+        (ray_names::GROUP, ray_names::CLUSTER) => ray::spec_of(&owner)?,
+        (ray_names::GROUP, ray_names::JOB) => ray::spec_of_job(&owner)?,
         _ => return Ok(None),
     };
     Ok(Some(specs))
@@ -124,7 +128,14 @@ impl<'a> Owner<'a> {
             asks = asks.or(of_role);
         }
         spec.topology = std::mem::take(&mut spec.topology).or(own.topology);
-        if together.len() > 1 && together.iter().all(|name| name.is_some() && *name == together[0]) {
+        let mut named: Vec<&String> = together.iter().flatten().collect();
+        named.sort_unstable();
+        let is_of_all = named.len() == together.len() && named.first() == named.last();
+        if let Some(twice) = named.windows(2).find(|two| two[0] == two[1]).filter(|_| !is_of_all) {
+            let problem = format!("is {:?} for some of several roles", shown(twice[0]));
+            return Err(self.refused(PODSET_GROUP, problem, "write it on all of them, or on none"));
+        }
+        if together.len() > 1 && is_of_all {
             let first = spec.roles.iter().find(|role| role.topology.required.is_some());
             spec.topology.required =
                 spec.topology.required.take().or_else(|| first?.topology.required.clone());
@@ -156,8 +167,8 @@ const SUSPENDABLE: [(&str, &str, &str, &[&str]); 5] = [
     ("batch", "Job", "jobs", SUSPEND),
     (jobset_names::GROUP, "JobSet", "jobsets", SUSPEND),
     (kubeflow_names::TRAINER_GROUP, "TrainJob", "trainjobs", SUSPEND),
-    (ray_names::GROUP, "RayCluster", "rayclusters", SUSPEND),
-    (ray_names::GROUP, "RayJob", "rayjobs", SUSPEND),
+    (ray_names::GROUP, ray_names::CLUSTER, "rayclusters", SUSPEND),
+    (ray_names::GROUP, ray_names::JOB, "rayjobs", SUSPEND),
 ];
 
 /// Everything that can be suspended: group and resource.

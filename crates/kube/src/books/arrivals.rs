@@ -1,0 +1,242 @@
+//! Pods that come and go: whose each of them is, in which gang it stands, and what is known of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use phalanx_model::{NodeName, Timestamp};
+
+use super::Books;
+use super::alone::{self, Kin};
+use super::claims::Used;
+use super::crowd::Face;
+use super::gang::{Gang, Pod};
+use super::objects::Told;
+use super::pods::{self, Known, Note, State};
+use super::wishes::Wish;
+use crate::api;
+use crate::dra::ExtendedAsk;
+use crate::gang::{self as recognise, GangKey, Membership, Source};
+use crate::judge::{self, Requirements};
+
+/// Where a pod belongs.
+pub(super) enum Place {
+    In(Membership),
+    /// That depends on an object that has not been seen.
+    Waits(GangKey),
+}
+
+/// Whose a pod is.
+pub(super) enum Whose {
+    Ours(GangKey),
+    /// Bound by somebody else, or not ours to understand.
+    Others {
+        /// Where it is, or its scheduler made room for it.
+        node: Option<Box<str>>,
+        requirements: Arc<Requirements>,
+    },
+}
+
+impl Books {
+    pub(super) fn see_pod(&mut self, now: Timestamp, pod: &api::Pod) {
+        let path = pod.path();
+        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
+        let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
+        if is_foreign {
+            return self.see_other(&path, pod);
+        }
+        let mut known = self.known(pod);
+        let own = recognise::membership(pod);
+        let joins = self.joined(&path, pod, &own);
+        let member = match (self.place(pod, &own), self.placed(&path, pod)) {
+            _ if joins.is_some() => Membership::alone(pod),
+            (Ok(Place::In(member)), _) => member,
+            // What said so is gone by now; the pod is where it was.
+            (_, Some(member)) => member,
+            (Ok(Place::Waits(object)), None) => return self.see_orphan(&path, object, pod),
+            // It stays pending by itself, with what is wrong as the reason.
+            (Err(refused), None) => {
+                known.barred.get_or_insert_with(|| refused.to_string().into());
+                Membership::alone(pod)
+            }
+        };
+        let before = self.pods.insert(path.as_str().into(), Whose::Ours(member.gang.clone()));
+        match before {
+            Some(Whose::Others { node, requirements }) => {
+                self.count_other(node.as_deref(), &requirements, false)
+            }
+            Some(Whose::Ours(key)) if key != member.gang => self.forget_pod(now, &key, pod.name()),
+            _ => {}
+        }
+        let key = member.gang.clone();
+        let name = Arc::clone(&known.name);
+        let gang = self.gangs.entry(key.clone()).or_insert_with(|| Gang::new(key.clone()));
+        gang.kin = match joins {
+            Some(of) => Some(Kin::joined(of)),
+            None if key.source == Source::Pod => Kin::lone(own.ok()),
+            None => None,
+        };
+        let is_bare = key.source == Source::Pod && gang.kin.is_none();
+        let came_again = gang.pods.get(&name).is_some_and(|before| before.known.uid != known.uid);
+        if came_again {
+            self.forget_pod(now, &key, &name);
+        }
+        self.claims.uses(&key, &known.claims);
+        match known.node.as_ref().filter(|_| !known.is_over()) {
+            Some(node) => self.place_pod(&path, node, &known.face),
+            // What waits holds a place where it was given one.
+            None if known.is_over() => self.unplace_pod(&path),
+            None => {}
+        }
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        let has_signs = key.source.is_sized_by_pods() || (is_bare && alone::has_signs(pod, &known));
+        let signs = has_signs.then(|| Arc::new(pod.clone()));
+        gang.pods.insert(Arc::clone(&name), Pod { known, role: member.role, index: member.index, signs });
+        self.follow(now, &key, &name);
+        if self.claims.is_awaiting(&key) {
+            self.bind_if_complete(&key);
+        }
+        self.changed.insert(key);
+    }
+
+    /// A pod of somebody else: what it holds where it is, or is to be. Room that its scheduler made for it is not free.
+    fn see_other(&mut self, path: &str, pod: &api::Pod) {
+        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
+        let node = pod.spec.node_name.as_deref().filter(|_| !pod.is_over());
+        let nominated = || pod.status.nominated_node_name.as_deref().filter(|node| !node.is_empty());
+        let is_waiting = pod.spec.node_name.is_none() && !is_ours && !pod.is_over();
+        let counted = node.or_else(|| nominated().filter(|_| is_waiting));
+        match node.and_then(|node| NodeName::new(node).ok()) {
+            Some(node) => self.place_pod(path, &node, &Face::of(pod)),
+            None => self.unplace_pod(path),
+        }
+        let Ok(requirements) = Requirements::held(pod) else { return };
+        let requirements = share(&mut self.shared, requirements);
+        let now = Whose::Others { node: counted.map(Into::into), requirements: Arc::clone(&requirements) };
+        if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
+            self.count_other(node.as_deref(), &requirements, false);
+        }
+        self.count_other(counted, &requirements, true);
+    }
+
+    fn count_other(&mut self, node: Option<&str>, requirements: &Requirements, is_there: bool) {
+        if let Some(node) = node {
+            self.nodes.other(node, requirements, is_there);
+        }
+    }
+
+    pub(super) fn lose_pod(&mut self, now: Timestamp, namespace: &str, name: &str, uid: &str) {
+        let path = format!("{namespace}/{name}");
+        match self.pods.get(&*path) {
+            Some(Whose::Ours(key)) => {
+                let key = key.clone();
+                let is_it = |pod: &Pod| &*pod.known.uid == uid;
+                if self.gangs.get(&key).and_then(|gang| gang.pods.get(name)).is_some_and(is_it) {
+                    self.pods.remove(&*path);
+                    self.forget_pod(now, &key, name);
+                }
+            }
+            Some(Whose::Others { .. }) => {
+                let here = self.orphans.iter_mut().filter(|(object, _)| &*object.namespace == namespace);
+                here.for_each(|(_, pods)| drop(pods.remove(name)));
+                self.unplace_pod(&path);
+                if let Some(Whose::Others { node, requirements }) = self.pods.remove(&*path) {
+                    self.count_other(node.as_deref(), &requirements, false);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A pod whose object is not there waits for it; bound, it holds what it holds.
+    fn see_orphan(&mut self, path: &str, object: GangKey, pod: &api::Pod) {
+        self.see_other(path, pod);
+        self.orphans.entry(object).or_default().insert(pod.name().into(), pod.clone());
+    }
+
+    /// What a pod is to us, with what keeps it from ever starting as it is.
+    pub(super) fn known(&mut self, pod: &api::Pod) -> Known {
+        let (requirements, bad) = match Requirements::of(pod) {
+            Ok(requirements) => (requirements, None),
+            Err(bad) => (Requirements::default(), Some(bad.to_string())),
+        };
+        let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
+        let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
+        let unsupported = unsupported.into_iter().chain(judge::fractions(pod)).next();
+        let unsupported = unsupported.map(|field| format!("not supported: {field}"));
+        Known {
+            name: pod.name().into(),
+            uid: pod.uid().into(),
+            requirements: share(&mut self.shared, requirements),
+            claims: Used::of(pod),
+            extended: ExtendedAsk::of(&pod.spec).map(|ask| share(&mut self.extended, ask)),
+            has_extended_claim: pod.status.extended_resource_claim_status.is_some(),
+            created: pods::created(pod),
+            node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
+            state: State::of(pod),
+            grace_s: pod.spec.termination_grace_period_seconds.unwrap_or(pods::GRACE_S).max(0),
+            is_ready: pod.is_ready(),
+            is_going: pod.metadata.deletion_timestamp.is_some(),
+            has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
+            noted: Note::of(pod),
+            face: Face::of(pod),
+            priority: pods::Priority {
+                value: pod.spec.priority.unwrap_or(0),
+                is_patient: pod.spec.preemption_policy.as_deref() == Some("Never"),
+            },
+            class: recognise::names::PRIORITY_LABELS.iter().find_map(|key| pod.label(key)).map(Into::into),
+            barred: bad.or(gated).or(unsupported).map(Into::into),
+            wish: Wish::of(pod),
+        }
+    }
+
+    /// Where this very pod was put before, in a gang of several.
+    fn placed(&self, path: &str, pod: &api::Pod) -> Option<Membership> {
+        let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
+        let known = self.gangs.get(key)?.pods.get(pod.name())?;
+        let is_same = &*known.known.uid == pod.uid() && key.source != Source::Pod;
+        let (gang, role, index) = (key.clone(), known.role.clone(), known.index);
+        is_same.then_some(Membership { gang, role, copy: 0, index })
+    }
+
+    /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.
+    pub(super) fn place(
+        &self,
+        pod: &api::Pod,
+        own: &Result<Membership, recognise::Refused>,
+    ) -> Result<Place, recognise::Refused> {
+        let member = own.as_ref().map_err(Clone::clone)?;
+        let told = self.told(&member.gang);
+        let is_made = matches!(member.gang.source, Source::PodGroup | Source::Workload)
+            && told.is_some_and(|told| told.above.is_some());
+        if is_made && let Some(owned) = recognise::membership_by_owner(pod)? {
+            match self.settled(pod, &owned)? {
+                Place::In(settled) if settled.gang.source == Source::Pod => {}
+                place => return Ok(place),
+            }
+        }
+        self.settled(pod, member)
+    }
+
+    fn settled(&self, pod: &api::Pod, member: &Membership) -> Result<Place, recognise::Refused> {
+        match self.told(&member.gang) {
+            Some(Told { specs: Ok(specs), .. }) => {
+                recognise::settle(pod, member, specs).map(|(settled, _)| Place::In(settled))
+            }
+            Some(Told { specs: Err(refused), .. }) => Err(refused.clone()),
+            None if member.gang.source.has_object() => {
+                Ok(Place::Waits(GangKey { part: None, ..member.gang.clone() }))
+            }
+            None => Ok(Place::In(member.clone())),
+        }
+    }
+}
+
+/// What many pods have alike is kept once.
+fn share<T: Ord>(all: &mut BTreeSet<Arc<T>>, one: T) -> Arc<T> {
+    if let Some(known) = all.get(&one) {
+        return Arc::clone(known);
+    }
+    let new = Arc::new(one);
+    all.insert(Arc::clone(&new));
+    new
+}
