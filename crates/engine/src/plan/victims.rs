@@ -32,8 +32,7 @@ const LOOKS_MAX: usize = 64;
 /// Domains that are tried for one gang.
 const DOMAINS_MAX: usize = 4;
 
-/// A gang that may be evicted, or members by which an elastic one may shrink, and what that would cost: the cheapest make
-/// way first.
+/// A gang that may be evicted, or members by which an elastic one may shrink, and its cost: the cheapest go first.
 #[derive(Clone, Debug)]
 pub(super) struct Victim {
     rank: i32,
