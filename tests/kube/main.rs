@@ -5,6 +5,7 @@
 
 mod autoscalers;
 mod between;
+mod budgets;
 mod conformance;
 mod crds;
 mod deadlines;

@@ -294,3 +294,28 @@ fn what_an_old_leader_still_bound_is_undone_where_it_breaks_a_gang() {
     assert_disjoint(&seats);
     two.record.judge(PART);
 }
+
+/// It went on until its time was over, and the next one, which had made another lease, did not wait for that.
+#[test]
+fn a_leader_whose_lease_is_deleted_ends_and_what_the_next_one_binds_is_told_apart() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let mut cluster = Cluster::of(1);
+    let first = cluster.schedule(4);
+    let epoch = |cluster: &Cluster, name: &str| {
+        cluster.create(PODS, &pod(name, 1));
+        cluster.until_runs(name, 1);
+        let pod = cluster.api().get(&format!("{PODS}/{name}")).unwrap();
+        pod["metadata"]["annotations"]["phalanx.dev/epoch"].as_str().unwrap().to_owned()
+    };
+    let before = epoch(&cluster, "before");
+    cluster.schedule(4);
+    let leases = cluster.api().get(LEASES).unwrap();
+    let ours = leases["items"].as_array().unwrap().iter().map(|lease| lease["metadata"].clone());
+    let ours = ours.into_iter().find(|lease| before.starts_with(lease["uid"].as_str().unwrap())).unwrap();
+    cluster.api().delete(&format!("{LEASES}/{}", ours["name"].as_str().unwrap())).unwrap();
+    cluster.until("the end of the leader", |cluster| cluster.has_ended(first).then_some(()));
+    assert!(cluster.log().contains("the lease was deleted"), "{}", cluster.log());
+    let after = epoch(&cluster, "after");
+    let lease = |epoch: &str| epoch.split('/').next().map(str::to_owned);
+    assert_ne!(lease(&before), lease(&after), "{before} and {after}");
+}

@@ -21,6 +21,8 @@ pub(crate) struct Evictions {
     /// Where those that made way have saved their work, if it can be read there only.
     pinned: BTreeMap<GangId, BTreeSet<NodeName>>,
     making_way: BTreeSet<GangId>,
+    /// Those that may not be disrupted for now.
+    protected: BTreeSet<GangId>,
     /// Who made way for whom since something changed from outside.
     made_way: BTreeSet<(GangId, GangId)>,
 }
@@ -57,6 +59,8 @@ impl Evictions {
             Input::GangCheckpointed { gang, .. } | Input::BoundaryReached { gang, .. } => {
                 set(&mut self.checkpointed, *gang, true)
             }
+            Input::GangProtected { gang, is_protected } => set(&mut self.protected, *gang, *is_protected),
+            Input::JobForgotten { job } => self.protected.retain(|gang| gang.job != *job),
             Input::JobObserved { gangs, .. } => gangs.iter().for_each(|record| self.observe(record)),
             _ => {}
         }
@@ -64,6 +68,7 @@ impl Evictions {
 
     fn observe(&mut self, record: &GangRecord) {
         self.hold(record.id, record.reserved.as_ref());
+        set(&mut self.protected, record.id, record.is_protected);
         match &record.phase {
             Phase::Stopping { cause, .. } => self.stopping.insert(record.id, for_whom(cause)),
             _ => self.stopping.remove(&record.id),
@@ -226,6 +231,9 @@ impl Checker {
         }
         if let Some(why) = self.kept(gang, job) {
             return Some(why);
+        }
+        if self.evictions.protected.contains(&gang) {
+            return Some("it may not be disrupted for now".to_owned());
         }
         let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
         if !others.may_preempt {

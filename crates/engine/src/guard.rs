@@ -25,6 +25,8 @@ pub enum Guard {
     OldNewsIgnored,
     /// Who evicts stands better than who is evicted.
     StandsBetter,
+    /// Who may not be disrupted for now is not evicted.
+    ProtectedStays,
     /// Who is not in the way of the place is not evicted.
     BystandersSpared,
     /// Domains without anything free are looked at for victims.

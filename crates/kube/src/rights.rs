@@ -40,6 +40,7 @@ fn right(
 pub fn of_cluster() -> Vec<Right> {
     let mut rights = vec![
         right("", ["namespaces", "nodes", "pods"], WATCH, "what there is, and who uses it"),
+        right("policy", ["poddisruptionbudgets"], WATCH, "which gangs may be disrupted"),
         right("", ["persistentvolumeclaims", "persistentvolumes"], WATCH, "where the volumes of pods are"),
         right(
             "storage.k8s.io",
@@ -75,7 +76,7 @@ pub fn of_cluster() -> Vec<Right> {
             "",
             ["pods/status"],
             &["patch"],
-            "why a pod waits: the condition PodScheduled; which claim was made for it, which nodes were asked for",
+            "why a pod waits: the condition PodScheduled; which claim was made for it, which nodes were asked for, by when to save its work",
         ),
     ];
     rights.extend(of_devices());

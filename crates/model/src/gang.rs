@@ -70,6 +70,9 @@ pub struct GangRecord {
     /// What it had of devices in all its attempts, as far as that was counted.
     #[serde(default, skip_serializing_if = "Served::is_none")]
     pub served: Served,
+    /// It may not be made to make way for now, see [`crate::Input::GangProtected`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_protected: bool,
 }
 
 /// Device time that a gang has had while it ran, counted up to a moment. What a run that goes on had since then comes on top.
@@ -352,6 +355,7 @@ impl GangRecord {
             resize: None,
             leaves: None,
             served: Served::NONE,
+            is_protected: false,
         }
     }
 

@@ -131,6 +131,12 @@ pub enum Input {
         at: Timestamp,
     },
 
+    /// A gang that runs may not be made to make way for now, or may again: a budget of its world for disruptions says so.
+    GangProtected {
+        gang: GangId,
+        is_protected: bool,
+    },
+
     /// A gang's ranks saved their work, and its size may change now.
     BoundaryReached {
         gang: GangId,

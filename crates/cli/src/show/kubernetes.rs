@@ -151,6 +151,10 @@ pub(crate) fn nodes(page: &Page, nodes: &[NodeView]) -> String {
         let tenths = (held * 1_000).checked_div(total).unwrap_or(0);
         let share = format!("{}.{}%", tenths / 10, tenths % 10);
         let _ = writeln!(text, "\nAllocated/Total GPUs In Cluster: {held}/{total} ({share})");
+        for node in nodes.iter().filter(|node| !node.overcommitted.is_empty()) {
+            let what = clean(&node.overcommitted.join(", "));
+            let _ = writeln!(text, "Over-committed by its pods: {} ({what})", clean(&node.name));
+        }
     }
     text
 }
@@ -273,9 +277,13 @@ mod tests {
             model: String::new(),
             gpus: 8,
             gpus_held: held,
+            overcommitted: Vec::new(),
             held: [("default/vgg16".to_owned(), held)].into(),
         };
         let shown = plain(&nodes(&page(), &[node("a", 1), node("b", 0)]));
         assert!(shown.ends_with("\nAllocated/Total GPUs In Cluster: 1/16 (6.2%)\n"), "{shown}");
+        let over = vec!["nvidia.com/gpu".to_owned(), "pods".to_owned()];
+        let shown = plain(&nodes(&page(), &[node("a", 9), NodeView { overcommitted: over, ..node("b", 9) }]));
+        assert!(shown.ends_with("\nOver-committed by its pods: b (nvidia.com/gpu, pods)\n"), "{shown}");
     }
 }

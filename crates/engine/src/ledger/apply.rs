@@ -78,6 +78,7 @@ impl Ledger {
                 Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
                 None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
             },
+            Input::GangProtected { gang, is_protected } => self.protect(*gang, *is_protected, out),
             Input::BoundaryReached { gang, at } => self.boundary(*gang, *at, out),
             Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
                 // Unknown: the deadlines that cover every order decide, not a guess.
@@ -291,6 +292,18 @@ impl Ledger {
         let gangs: Vec<GangId> = entry.gangs.iter().map(|r| r.id).collect();
         for gang in gangs {
             self.begin_stop(gang, StopCause::Cancelled { by: by.to_owned() }, out);
+        }
+    }
+
+    /// Whether a gang may have to make way is another question from now on: whoever found nobody looks again.
+    fn protect(&mut self, gang: GangId, is_protected: bool, out: &mut Outcome) {
+        let Some(record) = self.record_mut(gang) else {
+            return refuse(out, format!("protection of gang {gang}"), "no such gang");
+        };
+        if std::mem::replace(&mut record.is_protected, is_protected) && !is_protected {
+            self.evicted.clear();
+            self.line.try_all();
+            self.replan = true;
         }
     }
 

@@ -32,8 +32,7 @@ const LOOKS_MAX: usize = 64;
 /// Domains that are tried for one gang.
 const DOMAINS_MAX: usize = 4;
 
-/// A gang that may be evicted, or members by which an elastic one may shrink, and what that would cost: the cheapest make
-/// way first.
+/// A gang that may be evicted, or members by which an elastic one may shrink, and its cost: the cheapest go first.
 #[derive(Clone, Debug)]
 pub(super) struct Victim {
     rank: i32,
@@ -311,6 +310,9 @@ impl Pass<'_> {
             }
             let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
             let Some(placement) = record.placement.as_ref() else { continue };
+            if record.is_protected && self.ledger.guards().stand(Guard::ProtectedStays) {
+                continue;
+            }
             let since = match record.phase {
                 Phase::Running { since } => since,
                 Phase::Starting { .. } if !self.stays_when_started(id) => now,

@@ -65,6 +65,7 @@ bugs! {
     bug_23_step_costs_what_waits: FreedAlone,
     bug_24_device_that_broke_and_healed: HeldIsTaken,
     bug_25_circle_of_queues: NoCircles,
+    bug_26_eviction_against_a_budget: ProtectedStays,
 }
 
 /// Evictions of training at any time.
@@ -547,4 +548,27 @@ fn bug_25_circle_of_queues(prepare: Prepare) {
     assert_eq!(refused.count(), 2);
     world.submit(job(1, gang(1).devices(8)).queue("b"));
     assert!(world.is_running(1));
+}
+
+/// KAI #146: budgets for disruptions do not hold. Whoever may not be disrupted is not chosen, another is; where there is no
+/// other, nobody is stopped, and whoever asks goes on as soon as the budget allows it.
+fn bug_26_eviction_against_a_budget(prepare: Prepare) {
+    let mut world = World::new(prepare, &octets(2));
+    world.tell(&[no_min_run()]);
+    let protected = |job, is_protected| Input::GangProtected { gang: World::gang(job), is_protected };
+    for id in [1, 2] {
+        world.submit(job(id, gang(1).devices(8)).class("opportunistic"));
+    }
+    // It would be the cheaper one.
+    world.tell(&[Input::GangCheckpointed { gang: World::gang(1), at: world.now() }, protected(1, true)]);
+    world.submit(job(3, gang(1).devices(8)).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.phase(2), world.phase(3)), ("running", "pending", "running"));
+    world.submit(job(4, gang(1).devices(8)).class("serving"));
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.phase(4)), ("running", "pending"));
+    world.tell(&[protected(1, false)]);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.phase(4)), ("pending", "running"));
+    assert_eq!((world.evictions(1), world.evictions(2)), (1, 1));
 }

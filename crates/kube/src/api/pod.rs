@@ -189,6 +189,13 @@ impl Pod {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
+    /// Whether it says that it is ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let is = |condition: &PodCondition| condition.type_ == "Ready" && condition.status == "True";
+        self.status.conditions.iter().any(is)
+    }
+
     /// Whether its containers have ended for good.
     #[must_use]
     pub fn is_over(&self) -> bool {

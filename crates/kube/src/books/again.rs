@@ -1,6 +1,6 @@
 //! Gangs that were started before this process began: where they are, as their bound pods say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{
@@ -21,6 +21,8 @@ pub(super) struct Before {
     attempt: u32,
     placement: Placement,
     ready_by: Timestamp,
+    /// Whose decision it was, as its pods say.
+    epochs: BTreeSet<Arc<str>>,
     /// Every pod says where all are.
     is_told: bool,
 }
@@ -32,6 +34,7 @@ impl Before {
             members: vec![Member::Placed; self.placement.slots.len()],
             placement: self.placement,
             ready_by: self.ready_by,
+            epochs: self.epochs,
             preparation: None,
             stops: None,
             staying: 0,
@@ -59,18 +62,30 @@ pub(super) fn before(gang: &Gang) -> Option<Before> {
     let live = || notes().filter(|(_, pod)| !pod.is_over());
     let attempt = live().map(|(note, _)| note.attempt).max()?;
     let newest = || notes().filter(|(note, _)| note.attempt == attempt);
-    let mut told: BTreeMap<Option<&Arc<str>>, u32> = BTreeMap::new();
+    let mut told: BTreeMap<Decision<'_>, u32> = BTreeMap::new();
     let of_live = live().filter(|(note, _)| note.attempt == attempt);
-    of_live.for_each(|(note, _)| *told.entry(note.placement.as_ref()).or_default() += 1);
-    let (text, _) = told.into_iter().max_by_key(|(_, pods)| *pods)?;
-    let of_it = || newest().filter(|(note, _)| note.placement.as_ref() == text);
+    of_live.for_each(|(note, _)| *told.entry(decision(note)).or_default() += 1);
+    let (chosen, _) = told.into_iter().max_by_key(|(_, pods)| *pods)?;
+    let text = chosen.0;
+    let of_it = || newest().filter(|(note, _)| decision(note) == chosen);
     let slots = match text {
         Some(_) => with_moves(of_it().next()?.0.slots()?, of_it().map(|(note, _)| note)),
         None => one_by_one(of_it())?,
     };
     let level = LevelName::new("cluster").ok()?;
     let ready_by = of_it().filter_map(|(note, _)| note.ready_by).max().unwrap_or(Timestamp(0));
-    Some(Before { attempt, placement: Placement { slots, level }, ready_by, is_told: text.is_some() })
+    let epochs = of_it().filter_map(|(note, _)| note.epoch.clone()).collect();
+    Some(Before { attempt, placement: Placement { slots, level }, ready_by, epochs, is_told: text.is_some() })
+}
+
+/// A placement, and who decided it.
+type Decision<'a> = (Option<&'a Arc<str>>, Option<&'a Arc<str>>);
+
+/// What tells the decisions of two leaders apart: a successor finishes what it finds written, and where nothing is written
+/// all is of one leader.
+fn decision(note: &Note) -> Decision<'_> {
+    let text = note.placement.as_ref();
+    (text, note.epoch.as_ref().filter(|_| text.is_none()))
 }
 
 /// With the devices that pods have by now: the kubelet may have given them others than those that were chosen.

@@ -30,6 +30,7 @@ pub(super) enum Whose {
     Ours(GangKey),
     /// Bound by somebody else, or not ours to understand.
     Others {
+        /// Where it is, or its scheduler made room for it.
         node: Option<Box<str>>,
         requirements: Arc<Requirements>,
     },
@@ -97,20 +98,24 @@ impl Books {
         self.changed.insert(key);
     }
 
-    /// A pod of somebody else: what it holds where it is.
+    /// A pod of somebody else: what it holds where it is, or is to be. Room that its scheduler made for it is not free.
     fn see_other(&mut self, path: &str, pod: &api::Pod) {
+        let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
         let node = pod.spec.node_name.as_deref().filter(|_| !pod.is_over());
+        let nominated = || pod.status.nominated_node_name.as_deref().filter(|node| !node.is_empty());
+        let is_waiting = pod.spec.node_name.is_none() && !is_ours && !pod.is_over();
+        let counted = node.or_else(|| nominated().filter(|_| is_waiting));
         match node.and_then(|node| NodeName::new(node).ok()) {
             Some(node) => self.place_pod(path, &node, &Face::of(pod)),
             None => self.unplace_pod(path),
         }
         let Ok(requirements) = Requirements::held(pod) else { return };
         let requirements = share(&mut self.shared, requirements);
-        let now = Whose::Others { node: node.map(Into::into), requirements: Arc::clone(&requirements) };
+        let now = Whose::Others { node: counted.map(Into::into), requirements: Arc::clone(&requirements) };
         if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
             self.count_other(node.as_deref(), &requirements, false);
         }
-        self.count_other(node, &requirements, true);
+        self.count_other(counted, &requirements, true);
     }
 
     fn count_other(&mut self, node: Option<&str>, requirements: &Requirements, is_there: bool) {
@@ -149,7 +154,7 @@ impl Books {
     }
 
     /// What a pod is to us, with what keeps it from ever starting as it is.
-    fn known(&mut self, pod: &api::Pod) -> Known {
+    pub(super) fn known(&mut self, pod: &api::Pod) -> Known {
         let (requirements, bad) = match Requirements::of(pod) {
             Ok(requirements) => (requirements, None),
             Err(bad) => (Requirements::default(), Some(bad.to_string())),
@@ -168,6 +173,8 @@ impl Books {
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),
+            grace_s: pod.spec.termination_grace_period_seconds.unwrap_or(pods::GRACE_S).max(0),
+            is_ready: pod.is_ready(),
             is_going: pod.metadata.deletion_timestamp.is_some(),
             has_owner: pod.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
             noted: Note::of(pod),

@@ -43,6 +43,13 @@ impl Classes {
             return;
         }
         self.seen.insert(Priority::default());
+        // Those that are built in are about other numbers than priorities of pods.
+        let is_said = |settings: &&Settings| settings.classes != Settings::default().classes;
+        let said = settings.filter(is_said).map(|settings| settings.classes.as_slice()).unwrap_or_default();
+        // A class of the policy is about the priority that is its rank.
+        let grace_max_ms = |priority: &Priority| {
+            said.iter().find(|class| class.rank == priority.value).and_then(|class| class.grace_max_ms)
+        };
         let class = |priority: &Priority| {
             Some(Class {
                 name: name(*priority)?,
@@ -50,7 +57,7 @@ impl Classes {
                 is_preemptible: true,
                 may_preempt: !priority.is_patient,
                 min_run_ms: 0,
-                grace_max_ms: None,
+                grace_max_ms: grace_max_ms(priority),
             })
         };
         let of_pods = self.seen.iter().filter_map(class);

@@ -9,7 +9,7 @@ use phalanx_model::ids::natural_cmp;
 
 use super::alone::Kin;
 use super::beside::TurnedDown;
-use super::pods::{Known, PodRef};
+use super::pods::{Known, Note, PodRef};
 use super::sets::{Condition, More, Wanted};
 use super::strays::Stray;
 use super::volumes::Preparation;
@@ -60,10 +60,14 @@ pub(crate) struct Submitted {
     pub(crate) ports: BTreeSet<ResourceName>,
     /// Those that ask alike are decided one after another.
     pub(crate) line: Option<Condition>,
+    /// How it is to be stopped.
+    pub(crate) stop: phalanx_model::Stop,
     /// The nodes that it is to be near to.
     pub(crate) near: Vec<NodeName>,
     /// The engine waits for pods that are missing.
     pub(crate) is_held: bool,
+    /// The engine was told that it may not be disrupted for now.
+    pub(crate) is_protected: bool,
     /// The engine was told that nobody wants it any more.
     pub(crate) is_cancelled: bool,
     pub(crate) run: Option<Run>,
@@ -90,6 +94,8 @@ pub(crate) struct Run {
     pub(crate) placement: Placement,
     pub(crate) members: Vec<Member>,
     pub(crate) ready_by: Timestamp,
+    /// The leaders whose decision it is, see [`super::EPOCH`].
+    pub(crate) epochs: BTreeSet<Arc<str>>,
     /// What its volumes still need.
     pub(crate) preparation: Option<Preparation>,
     pub(crate) stops: Option<Stop>,
@@ -99,6 +105,19 @@ pub(crate) struct Run {
     pub(crate) has_begun: bool,
     /// All are to run.
     pub(crate) is_released: bool,
+}
+
+impl Run {
+    /// Whether a pod has the place of a rank. What a leader decided whose time was over may be that very place; then the pod
+    /// has to be that very rank as well.
+    pub(crate) fn has_placed(&self, rank: usize, pod: &Known) -> bool {
+        let is_there = self.placement.slots.get(rank).is_some_and(|slot| pod.is_at(slot));
+        let is_of = |note: &Note| {
+            let decided = |epoch: &Arc<str>| self.epochs.contains(epoch);
+            note.rank as usize == rank || note.epoch.as_ref().is_none_or(decided)
+        };
+        is_there && pod.noted.as_ref().is_some_and(is_of)
+    }
 }
 
 /// How far the pod of a rank is, as the engine was told.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::DynamicObject;
 use phalanx_model::{FailureClass, MemberId, NodeName};
@@ -35,6 +36,12 @@ pub enum Event {
     Namespace {
         name: String,
         labels: Option<BTreeMap<String, String>>,
+    },
+    /// A disruption budget, or that it is gone.
+    Budget {
+        namespace: String,
+        name: String,
+        budget: Option<Box<PodDisruptionBudget>>,
     },
     Storage(Stored),
     /// The machine that a node's agent found there, or none any more.
@@ -85,9 +92,16 @@ pub enum Call {
     Stop {
         pods: Vec<PodRef>,
         suspend: Option<Suspend>,
+        /// They have no more than this from SIGTERM on, in seconds; nothing: as long as they say.
+        grace_s: Option<i64>,
         /// As disruption budgets allow. Otherwise they are deleted, also where their owner cannot be suspended after all.
         evict: bool,
         note: String,
+    },
+    /// Tells pods that they have to make way, and in how many milliseconds they are told to end.
+    Advise {
+        pods: Vec<PodRef>,
+        within_ms: u64,
     },
     /// Gives back what a pod was reserved of a claim, and the devices of it where nobody else uses them.
     Release {

@@ -17,10 +17,12 @@
 //! | `crowd` | pods that hold nodes |
 //! | `lines` | pods that are decided one after another |
 //! | `fabric` | where the levels of the network come from |
+//! | `budgets` | which gangs may not be disrupted for now |
 //! | `classes`, `priorities` | priorities, as classes of the engine; what names of them mean |
 //! | `cluster` | objects of the cluster as a whole that others define |
 //! | `claims`, `devices` | claims for devices: which nodes can serve them, and which devices they get |
 //! | `gang` | one gang: its pods, its ranks, how far its start has come |
+//! | `grace` | how much time gangs have that make way |
 //! | `objects` | owners and groups, and what they say of gangs |
 //! | `sets` | sets of nodes that pods may use |
 //! | `sharing` | queues, policy, namespaces |
@@ -37,6 +39,7 @@
 //! | `wishes` | what gangs would rather have, and nobody weighs |
 //! | `waits` | what gangs wait for, in pods' conditions and queues' statuses |
 //! | `orders` | starts and stops, and what became of them |
+//! | `overcommit` | nodes whose pods hold more than there is |
 //! | `moved` | devices that the kubelet gave instead of the chosen ones |
 //! | `needs` | what pods need, in the engine's words |
 
@@ -45,6 +48,7 @@ mod alone;
 mod around;
 mod arrivals;
 mod beside;
+mod budgets;
 mod claims;
 mod classes;
 mod cluster;
@@ -53,6 +57,7 @@ mod devices;
 mod divide;
 mod fabric;
 mod gang;
+mod grace;
 mod joiners;
 mod lines;
 mod machines;
@@ -63,6 +68,7 @@ mod needs;
 mod nodes;
 mod objects;
 mod orders;
+mod overcommit;
 mod pods;
 mod priorities;
 mod provision;
@@ -94,6 +100,7 @@ use crate::judge::Requirements;
 
 use arrivals::Whose;
 use beside::Beside;
+use budgets::Budgets;
 use claims::ClaimBook;
 use gang::{Gang, Member};
 use nodes::NodeBook;
@@ -108,7 +115,7 @@ pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
-pub use pods::{ATTEMPT, DEVICES, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
+pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;
 pub use volcano::VolcanoStatus;
 pub use volumes::Stored;
@@ -155,6 +162,7 @@ pub struct Books {
     sharing: Sharing,
     priorities: Priorities,
     beside: Beside,
+    budgets: Budgets,
     gangs: BTreeMap<GangKey, Gang>,
     /// What objects say, by gang without its part.
     objects: BTreeMap<GangKey, Told>,
@@ -169,6 +177,8 @@ pub struct Books {
     wishes: Wishes,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
+    /// Who leads, see [`EPOCH`].
+    epoch: Option<Arc<str>>,
     changed: BTreeSet<GangKey>,
     /// Pods that came to a gang when that ran, and waited then.
     joining: BTreeMap<GangKey, BTreeSet<GangKey>>,
@@ -196,6 +206,7 @@ impl Books {
             sharing: Sharing::default(),
             priorities: Priorities::default(),
             beside: Beside::default(),
+            budgets: Budgets::default(),
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
@@ -206,6 +217,7 @@ impl Books {
             wishes: Wishes::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
+            epoch: None,
             changed: BTreeSet::new(),
             joining: BTreeMap::new(),
             refused: BTreeSet::new(),
@@ -242,6 +254,9 @@ impl Books {
                 self.claims.namespace(&name, labels.as_ref());
                 self.sharing.namespace(name, labels);
             }
+            Event::Budget { namespace, name, budget } => {
+                self.budgets.see(&namespace, &name, budget.as_deref());
+            }
             Event::Storage(stored) => self.beside.volumes.observe(stored),
             Event::Device(event) => self.see_device(event),
             Event::Found { node, found } => self.nodes.found(&node, found),
@@ -250,6 +265,19 @@ impl Books {
                 self.exit(member, Exit::failed(FailureClass::StartUp, detail));
             }
         }
+    }
+
+    /// Whose decisions these are from now on, see [`EPOCH`].
+    pub fn lead(&mut self, epoch: &str) {
+        self.epoch = Some(epoch.into());
+    }
+
+    /// Whether a pod was bound by another leader than the one of now.
+    #[must_use]
+    pub fn was_led_before(&self) -> bool {
+        let pods = self.gangs.values().flat_map(|gang| gang.pods.values());
+        let mut epochs = pods.filter_map(|pod| pod.known.noted.as_ref()?.epoch.as_ref());
+        epochs.any(|epoch| self.epoch.as_ref() != Some(epoch))
     }
 
     /// All first lists are complete: everything that is there, as an engine is told that knows nothing.
@@ -306,6 +334,7 @@ impl Books {
             self.look_at(now, &key, &mut gangs);
         }
         self.advance_lines(now, &mut gangs);
+        self.judge_budgets(&mut gangs);
         self.refresh_devices(now);
         self.nodes.tell(&mut facts);
         self.sharing.tell(&mut facts);

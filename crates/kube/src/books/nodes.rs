@@ -194,6 +194,11 @@ impl NodeBook {
             .map(move |(name, node)| (name, node, held(name)))
     }
 
+    /// What pods of others hold, by node.
+    pub(crate) fn held_by_others(&self) -> impl Iterator<Item = (&NodeName, Held)> {
+        self.held.iter().map(|(name, held)| (name, held.others.clone()))
+    }
+
     pub(crate) fn get(&self, name: &NodeName) -> Option<&api::Node> {
         self.nodes.get(name).map(|entry| &entry.node)
     }

@@ -8,6 +8,7 @@ use phalanx_model::{
 
 use super::beside::dependent;
 use super::gang::{Gang, Member, Pod, Run, Stop, Submitted};
+use super::grace::grace_s;
 use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
@@ -25,7 +26,9 @@ impl Books {
             }
             Order::ReleaseMembers { gang, .. } => self.release(*gang),
             // The kubelet sends SIGTERM when the pod is deleted; other signals it knows none.
-            Order::SignalMembers { signal: Signal::Advisory(_), .. } => {}
+            Order::SignalMembers { gang, attempt, signal: Signal::Advisory(_) } => {
+                self.advise(*gang, *attempt, cause);
+            }
             Order::SignalMembers { gang, attempt, signal: Signal::Terminate }
             | Order::KillMembers { gang, attempt } => self.stop(*gang, *attempt, cause),
         }
@@ -109,7 +112,10 @@ impl Books {
     pub fn explain_job(&mut self, job: JobId, waits_for: WaitsFor, why: &str) {
         let Some(key) = self.jobs.get(&job).cloned() else { return };
         let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
-        let also = submitted.map_or_else(String::new, dependent);
+        let mut also = submitted.map_or_else(String::new, dependent);
+        if waits_for == WaitsFor::Nodes {
+            also.push_str(&self.protected_below(&key));
+        }
         self.explain(&key, waits_for, &format!("{why}{also}"));
     }
 
@@ -180,6 +186,7 @@ impl Books {
                 placement: placement.clone(),
                 members: vec![Member::Placed; submitted.seats.len()],
                 ready_by: deadline,
+                epochs: self.epoch.iter().cloned().collect(),
                 preparation: None,
                 stops: None,
                 staying: 0,
@@ -210,6 +217,7 @@ impl Books {
             return;
         }
         let Some(mut prepared) = self.prepare(key) else { return };
+        let epoch = self.epoch.clone();
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let joined = gang.joined().map(|of| (JOINED.to_owned(), of.to_owned()));
         let Gang { pods, job, .. } = gang;
@@ -218,6 +226,7 @@ impl Books {
         let Submitted { id, seats, run, .. } = submitted;
         let Some(run) = run.as_mut() else { return };
         run.has_begun = true;
+        run.epochs.extend(epoch.clone());
         run.preparation = None;
         let whole = written(&run.placement);
         let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
@@ -247,6 +256,7 @@ impl Books {
                 attempt: run.attempt,
                 ready_by: (size > 1).then_some(run.ready_by),
                 placement: whole.clone(),
+                epoch: epoch.clone(),
             };
             if *member == Member::Placed {
                 *member = Member::Binding;
@@ -350,14 +360,17 @@ impl Books {
             let stays = |pod: &Pod| !pod.known.is_going && !pod.known.is_over();
             going.retain(|name| gang.pods.get(name).is_some_and(stays));
         }
+        let stops = submitted.stop;
         // Since the last time none of them went: nobody acts on the suspension.
         let is_stuck = is_again && going.len() == std::mem::replace(&mut run.staying, going.len());
         let suspend = suspend.filter(|_| why == Stop::Evicted || !is_stuck);
         let pods: Vec<PodRef> = going.iter().filter_map(|name| gang.pod_ref(name)).collect();
         if !pods.is_empty() || (why == Stop::Evicted && suspend.is_some()) {
             let note = cause.map_or_else(String::new, stop_note);
+            let grace_s = grace_s(gang, stops, cause);
             suspend.iter().for_each(|owner| self.signs(owner));
-            self.calls.push(Call::Stop { pods, suspend, evict: why == Stop::Evicted, note });
+            let call = Call::Stop { pods, suspend, grace_s, evict: why == Stop::Evicted, note };
+            self.stop_within_budgets(&key, id.job, call, &going, is_again);
         }
         for member in gone {
             self.exit(member, Exit::failed(FailureClass::Infrastructure, "it had no pod"));
@@ -398,7 +411,7 @@ impl Books {
             attempt: run.attempt,
             rank: u32::try_from(rank).unwrap_or(u32::MAX),
         };
-        let is_there = run.placement.slots.get(rank).is_some_and(|slot| pod.known.is_at(slot));
+        let is_there = run.has_placed(rank, &pod.known);
         let Some(member) = run.members.get_mut(rank) else { return };
         let Some(node) = &pod.known.node else { return };
         if !is_there {
@@ -441,6 +454,7 @@ impl Books {
         gang.remember(&name, &pod);
         let name = &*name;
         self.changed.insert(key.clone());
+        self.forget_asked(key, name);
         self.unplace_pod(&format!("{}/{name}", key.namespace));
         self.lose_claims(key, name, &pod.known);
         let Some(gang) = self.gangs.get_mut(key) else { return };

@@ -29,6 +29,15 @@ pub const READY_BY: &str = "phalanx.dev/ready-by";
 /// Where all pods of its gang are: node and devices by rank, so that what was bound in part can be finished by a successor.
 pub const PLACEMENT: &str = "phalanx.dev/placement";
 
+/// Which leader decided that: the UID of its lease, which of the lease's holders it was, and its name, with `/` between them.
+pub const EPOCH: &str = "phalanx.dev/epoch";
+
+/// On a pod that has to make way: when SIGTERM comes, in RFC 3339. Its work is to be saved by then.
+pub const CHECKPOINT_BY: &str = "phalanx.dev/checkpoint-by";
+
+/// A pod that does not say how long it has from SIGTERM on, in seconds.
+pub(crate) const GRACE_S: i64 = 30;
+
 /// All annotations of an object together may have 256 KiB.
 const PLACEMENT_BYTES_MAX: usize = 64 << 10;
 
@@ -47,6 +56,10 @@ pub(crate) struct Known {
     pub(crate) created: Timestamp,
     pub(crate) node: Option<NodeName>,
     pub(crate) state: State,
+    /// How long it has from SIGTERM on, in seconds.
+    pub(crate) grace_s: i64,
+    /// Its condition `Ready` is true.
+    pub(crate) is_ready: bool,
     pub(crate) is_going: bool,
     /// Whoever made it makes another in its stead.
     pub(crate) has_owner: bool,
@@ -85,6 +98,8 @@ pub(crate) struct Note {
     pub(crate) ready_by: Option<Timestamp>,
     /// Where the whole gang is, see [`PLACEMENT`].
     pub(crate) placement: Option<Arc<str>>,
+    /// Who decided it, see [`EPOCH`].
+    pub(crate) epoch: Option<Arc<str>>,
 }
 
 /// Which pod is meant. Names come again, numbers of the API server do not.
@@ -149,6 +164,7 @@ impl Note {
             attempt: number(ATTEMPT)?,
             ready_by: pod.annotation(READY_BY).and_then(timestamp),
             placement: pod.annotation(PLACEMENT).map(Into::into),
+            epoch: pod.annotation(EPOCH).map(Into::into),
         })
     }
 
@@ -176,6 +192,7 @@ impl Note {
             (GANG_SIZE.to_owned(), gang_size.to_string()),
         ]);
         all.extend(self.placement.as_ref().map(|text| (PLACEMENT.to_owned(), text.to_string())));
+        all.extend(self.epoch.as_ref().map(|text| (EPOCH.to_owned(), text.to_string())));
         all.extend(self.ready_by.and_then(rfc3339).map(|text| (READY_BY.to_owned(), text)));
         all
     }

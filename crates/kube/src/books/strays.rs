@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DeviceMask, NodeName, Slot};
+use phalanx_model::{DeviceMask, NodeName};
 
 use super::gang::{Gang, Pod, Stop};
 use super::{Books, Call, WaitsFor};
@@ -22,17 +22,15 @@ pub(crate) struct Stray {
 impl Gang {
     /// Bound pods that have no rank there.
     fn strays_now(&self) -> BTreeMap<Arc<str>, Stray> {
-        let submitted = self.job.as_ref();
-        let placed = submitted.and_then(|job| Some((&job.seats, &job.run.as_ref()?.placement.slots)));
-        let at_home: BTreeMap<&Arc<str>, &Slot> = placed
-            .into_iter()
-            .flat_map(|(seats, slots)| seats.iter().zip(slots))
-            .filter_map(|(seat, slot)| Some((seat.pod.as_ref()?, slot)))
-            .collect();
+        let run = self.run();
+        let seats = self.job.iter().filter(|job| job.run.is_some()).flat_map(|job| &job.seats);
+        let ranks: BTreeMap<&Arc<str>, usize> =
+            (0..).zip(seats).filter_map(|(rank, seat)| Some((seat.pod.as_ref()?, rank))).collect();
         let stray = |(name, pod): (&Arc<str>, &Pod)| {
             let known = &pod.known;
             let node = known.node.as_ref().filter(|_| !known.is_over())?;
-            if at_home.get(name).is_some_and(|slot| known.is_at(slot)) {
+            let rank = ranks.get(name).copied();
+            if run.zip(rank).is_some_and(|(run, rank)| run.has_placed(rank, known)) {
                 return None;
             }
             let devices = known.noted.as_ref().map_or(DeviceMask::EMPTY, |note| note.devices);
@@ -82,7 +80,7 @@ impl Books {
         if !pods.is_empty() && !is_done {
             let note = "it was bound without the rest of its gang".to_owned();
             suspend.iter().for_each(|owner| self.signs(owner));
-            self.calls.push(Call::Stop { pods, suspend, evict: false, note });
+            self.calls.push(Call::Stop { pods, suspend, grace_s: None, evict: false, note });
         }
         if let Some(name) = first {
             self.explain_staying(key, &name);

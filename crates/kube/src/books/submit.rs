@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use phalanx_model::ids::NAME_BYTES_MAX;
 use phalanx_model::{
-    FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, Owner, Policy, Preempt,
+    Advisory, FailureClass, Gang as EngineGang, GangId, Input, Job, JobId, JobName, Owner, Policy, Preempt,
     PreemptMode, Program, QueueName, ResourceName, Retry, Role, RoleName, Segment, Stop, Timestamp, Topology,
     Turn,
 };
@@ -50,6 +50,7 @@ impl Books {
             self.keep_up(key, facts);
         }
         self.tell_volcano(key);
+        self.judge_budgets_of(key, facts);
     }
 
     fn hand_in(&mut self, now: Timestamp, key: &GangKey, facts: &mut Vec<Input>) {
@@ -230,6 +231,7 @@ impl Books {
         let priority = self.priority(gang, spec)?;
         let created = if first.is_some() { gang.created() } else { now };
         let is_alone = key.source == Source::Pod;
+        let grace_ms = gang.grace_ms();
         let queue = self.queue(key, spec)?;
         let class = self.sharing.classes.of(priority)?;
         let mut topology = match spec {
@@ -286,6 +288,8 @@ impl Books {
             grid: Vec::new(),
             program: Program::default(),
         };
+        let policy = self.policy(spec, is_alone, grace_ms);
+        let stop = policy.stop;
         ports.iter().for_each(|port| self.nodes.want_port(port));
         let id = JobId(self.next_job);
         self.next_job += 1;
@@ -298,16 +302,27 @@ impl Books {
             priority: 0,
             submitted_at: Timestamp(created.0.min(now.0)),
             gangs: vec![engine_gang],
-            policy: self.policy(spec, is_alone),
+            policy,
             turn: Turn { class: Some(class), ..Turn::default() },
         };
-        let submitted =
-            Submitted { id, seats, sets, ports, line, near, is_held: false, is_cancelled: false, run: None };
+        let submitted = Submitted {
+            id,
+            seats,
+            sets,
+            ports,
+            line,
+            stop,
+            near,
+            is_held: false,
+            is_protected: false,
+            is_cancelled: false,
+            run: None,
+        };
         Ok((job, submitted))
     }
 
     /// What the group says, or a label of its pods; otherwise the highest of its pods.
-    fn priority(&self, gang: &Gang, spec: Option<&GangSpec>) -> Result<Priority, String> {
+    pub(super) fn priority(&self, gang: &Gang, spec: Option<&GangSpec>) -> Result<Priority, String> {
         let labelled = || gang.pods.values().find_map(|pod| pod.known.class.as_deref());
         let named = spec.and_then(|spec| spec.priority_class.as_deref()).or_else(labelled);
         let of_pods = || gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or_default();
@@ -381,7 +396,7 @@ impl Books {
         self.sharing.queue_of(asked, &key.namespace, &self.options.queue)
     }
 
-    fn policy(&self, spec: Option<&GangSpec>, is_alone: bool) -> Policy {
+    fn policy(&self, spec: Option<&GangSpec>, is_alone: bool, grace_ms: u64) -> Policy {
         const FOR_EVER: u32 = u32::MAX;
         let time_limit_s = spec.and_then(|spec| spec.time_limit_s);
         // A pod by itself does not come again: whoever made it makes another, with another name.
@@ -397,10 +412,18 @@ impl Books {
             on: retry_on.to_vec(),
             ..Policy::default().retry
         };
+        let usual = Policy::default().stop;
+        let lead_ms = spec.and_then(|spec| u64::try_from(spec.checkpoint_grace_s?).ok());
+        let stop = Stop {
+            // The kubelet knows no signal but SIGTERM: pods are told by an annotation.
+            advisory: lead_ms.map(|s| Advisory { signal: 0, lead_ms: s.saturating_mul(1_000) }),
+            // Controllers have as long as usual, whatever pods say.
+            grace_ms: grace_ms.max(usual.grace_ms),
+        };
         Policy {
             time_limit_ms: time_limit_s.and_then(|s| u64::try_from(s).ok()).map(|s| s.saturating_mul(1_000)),
             start_deadline_ms: self.options.ready_ms,
-            stop: Stop { advisory: None, ..Policy::default().stop },
+            stop,
             retry,
             preempt: Preempt { mode, is_pinned: false },
             ..Policy::default()

@@ -641,3 +641,124 @@ fn a_node_takes_part_as_its_label_says_now() {
         assert_eq!(is_open(&books.settle(NOW)), Some(false), "{used:?}");
     }
 }
+
+/// The room that its scheduler had made for it was taken before it was bound.
+#[test]
+fn a_pod_of_others_holds_the_node_that_was_nominated_for_it_until_it_is_not_any_more() {
+    let mut books = books();
+    books.observe(NOW, node());
+    let mut held = None;
+    let mut see = |books: &mut Books, place: &Value| {
+        let limits = json!({ "cpu": "3", "nvidia.com/gpu": "3" });
+        let mut pod = json!({
+            "metadata": { "namespace": "x", "name": "p", "uid": "p" },
+            "spec": { "schedulerName": "other", "containers": [{ "name": "c", "resources": { "limits": limits } }] },
+            "status": { "phase": "Pending" },
+        });
+        pod["spec"]["nodeName"] = place["bound"].clone();
+        pod["status"]["nominatedNodeName"] = place["nominated"].clone();
+        books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+        let facts = if books.has_begun { books.settle(NOW) } else { books.begin(NOW) };
+        held = observed(&facts).map(|node| (node.foreign.count(), node.foreign_use.cpu_milli)).or(held);
+        held
+    };
+    assert_eq!(see(&mut books, &json!({ "nominated": "a" })), Some((3, 3_000)));
+    assert_eq!(see(&mut books, &json!({ "nominated": "b" })), Some((0, 0)));
+    assert_eq!(see(&mut books, &json!({ "nominated": "a" })), Some((3, 3_000)));
+    assert_eq!(see(&mut books, &json!({ "nominated": "b", "bound": "a" })), Some((3, 3_000)));
+    assert_eq!(see(&mut books, &json!({})), Some((0, 0)));
+}
+
+fn bound_by(epoch: &str, name: &str, rank: usize, node: &str) -> crate::api::Pod {
+    let pod = json!({
+        "metadata": { "namespace": "x", "name": name, "uid": name,
+            "labels": { "kueue.x-k8s.io/pod-group-name": "g" },
+            "annotations": { "kueue.x-k8s.io/pod-group-total-count": "2", "phalanx.dev/rank": rank.to_string(),
+                "phalanx.dev/devices": "0-3", "phalanx.dev/attempt": "1", "phalanx.dev/epoch": epoch } },
+        "spec": { "schedulerName": "phalanx", "nodeName": node, "containers": [{ "name": "c" }] },
+        "status": { "phase": "Running" },
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+/// Its node and devices were those that had been chosen for it, and there were two of its rank.
+#[test]
+fn a_pod_that_a_leader_bound_whose_time_was_over_is_at_home_only_as_the_rank_that_it_is() {
+    let mut books = books();
+    let whole = [("uid-a/1/x", 0, "a"), ("uid-a/1/x", 1, "b")];
+    for (epoch, rank, node) in whole {
+        let pod = bound_by(epoch, &format!("g-{rank}"), rank, node);
+        books.observe(NOW, Event::Pod(Box::new(pod)));
+    }
+    let run = super::again::before(books.gangs.values().next().unwrap()).unwrap().run();
+    for (epoch, rank, is_at_home) in [
+        ("uid-a/1/x", 0, true),
+        // Of a leader whose decision it is, the rank may have been given anew.
+        ("uid-a/1/x", 1, true),
+        ("uid-a/2/y", 1, false),
+        // A lease that was deleted begins to count again.
+        ("uid-b/1/x", 1, false),
+        ("uid-b/1/x", 0, true),
+    ] {
+        let known = books.known(&bound_by(epoch, "g-0", rank, "a"));
+        assert_eq!(run.has_placed(0, &known), is_at_home, "{epoch} {rank}");
+    }
+}
+
+/// Ranks of both made one placement that neither had decided.
+#[test]
+fn of_two_leaders_that_bound_pods_of_one_gang_one_decision_counts() {
+    let mut books = books();
+    for (epoch, name, rank, node) in
+        [("old/1/x", "g-0", 0, "a"), ("new/1/y", "g-1", 0, "b"), ("new/1/y", "g-2", 1, "c")]
+    {
+        books.observe(NOW, Event::Pod(Box::new(bound_by(epoch, name, rank, node))));
+    }
+    let run = super::again::before(books.gangs.values().next().unwrap()).unwrap().run();
+    let nodes: Vec<&str> = run.placement.slots.iter().map(|slot| slot.node.as_str()).collect();
+    assert_eq!((nodes, run.epochs.len()), (vec!["b", "c"], 1));
+    books.lead("new/1/y");
+    assert!(books.was_led_before(), "by whoever bound the first");
+}
+
+/// Others bound more than the node has: nothing goes there, nothing breaks, and what comes free is used again.
+#[test]
+fn a_node_that_others_over_commit_takes_nothing_more_until_it_is_over() {
+    use super::turn::step;
+    use phalanx_model::Epoch;
+    use phalanx_shell::{Config, Engine};
+
+    let mut books = books();
+    let mut engine = Engine::new(Epoch(1), Config::default());
+    books.observe(NOW, node());
+    let container = |gpus: &str, cpu: &str| json!([{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus, "cpu": cpu } } }]);
+    let others = |name: &str, gpus: &str, cpu: &str| {
+        pod(name, "p", &json!({ "nodeName": "a", "containers": container(gpus, cpu) }))
+    };
+    let gone = |name: &str| Event::PodGone {
+        namespace: name.to_owned(),
+        name: "p".to_owned(),
+        uid: name.to_owned(),
+    };
+    let mut play = |books: &mut Books, events: Vec<Event>| {
+        events.into_iter().for_each(|event| books.observe(NOW, event));
+        let mut facts = if books.has_begun { books.settle(NOW) } else { books.begin(NOW) };
+        let mut bound = 0;
+        for _ in 0..4 {
+            facts = step(books, &mut engine, NOW, &facts);
+            facts.extend(books.settle(NOW));
+            bound += books.calls().iter().filter(|call| matches!(call, Call::Bind { .. })).count();
+        }
+        let over = books.overcommitted();
+        let words = over.values().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        (bound, words)
+    };
+    let (five, cpus) = (others("x", "5", "1"), others("y", "0", "9"));
+    assert_eq!(play(&mut books, vec![five]), (0, "Insufficient nvidia.com/gpu".to_owned()));
+    let ours = pod("z", "p", &json!({ "schedulerName": "phalanx", "containers": container("1", "1") }));
+    assert_eq!(play(&mut books, vec![ours]), (0, "Insufficient nvidia.com/gpu".to_owned()));
+    let both = "Insufficient cpu, Insufficient nvidia.com/gpu".to_owned();
+    assert_eq!(play(&mut books, vec![cpus]), (0, both));
+    assert_eq!(play(&mut books, vec![gone("x")]), (0, "Insufficient cpu".to_owned()));
+    assert_eq!(play(&mut books, vec![gone("y")]), (1, String::new()));
+}

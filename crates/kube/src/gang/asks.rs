@@ -32,6 +32,7 @@ pub(super) struct Asks {
     pub(super) priority_class: Option<String>,
     pub(super) topology: TopologyRule,
     pub(super) time_limit_s: Option<i64>,
+    pub(super) checkpoint_grace_s: Option<i64>,
     /// The fewest members, for owners that cannot say so themselves, and the annotation that says it.
     pub(super) min: Option<(&'static str, u32)>,
     /// Kueue's name of pod sets that are to be in one domain together.
@@ -46,6 +47,7 @@ impl Asks {
             priority_class: self.priority_class.or(other.priority_class),
             topology: self.topology.or(other.topology),
             time_limit_s: self.time_limit_s.or(other.time_limit_s),
+            checkpoint_grace_s: self.checkpoint_grace_s.or(other.checkpoint_grace_s),
             min: self.min.or(other.min),
             together: self.together.or(other.together),
         }
@@ -56,6 +58,7 @@ impl Asks {
         spec.queue = spec.queue.take().or(self.queue);
         spec.priority_class = spec.priority_class.take().or(self.priority_class);
         spec.time_limit_s = spec.time_limit_s.or(self.time_limit_s);
+        spec.checkpoint_grace_s = spec.checkpoint_grace_s.or(self.checkpoint_grace_s);
     }
 }
 
@@ -148,25 +151,32 @@ impl<'a> Signs<'a> {
             priority_class: priority.map(str::to_owned),
             topology: self.topology()?,
             time_limit_s: self.time_limit()?,
+            checkpoint_grace_s: self.time(phalanx::CHECKPOINT_GRACE)?,
             min,
             together: self.annotation(kueue::PODSET_GROUP).map(str::to_owned),
         })
     }
 
     fn time_limit(&self) -> Result<Option<i64>, Refused> {
-        if let Some(text) = self.either(phalanx::TIME_LIMIT) {
-            let limit = phalanx_spec::quantity::parse_time_limit_ns(text);
-            let seconds = limit.map(|ns| i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX));
-            return seconds.map(Some).map_err(|error| {
-                let problem = format!("is {:?}, which is no time: {error}", shown(text));
-                self.refused(phalanx::TIME_LIMIT, problem, "write it like 90m or 1h30m")
-            });
+        if let Some(seconds) = self.time(phalanx::TIME_LIMIT)? {
+            return Ok(Some(seconds));
         }
         let Some(text) = self.label(kueue::TIME_LIMIT) else { return Ok(None) };
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
         seconds.map(Some).ok_or_else(|| {
             let problem = format!("is {:?}, which is no time", shown(text));
             self.refused(kueue::TIME_LIMIT, problem, "write whole seconds above 0")
+        })
+    }
+
+    /// A time in our own words, in seconds.
+    fn time(&self, key: &'static str) -> Result<Option<i64>, Refused> {
+        let Some(text) = self.either(key) else { return Ok(None) };
+        let limit = phalanx_spec::quantity::parse_time_limit_ns(text);
+        let seconds = limit.map(|ns| i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX));
+        seconds.map(Some).map_err(|error| {
+            let problem = format!("is {:?}, which is no time: {error}", shown(text));
+            self.refused(key, problem, "write it like 90m or 1h30m")
         })
     }
 

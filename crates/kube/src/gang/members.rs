@@ -57,7 +57,9 @@ fn asks_of(pod: &Pod) -> Result<Asks, Refused> {
 /// # Errors
 /// When what it says cannot be read.
 pub fn says_alone(pod: &Pod) -> Result<bool, Refused> {
-    asks_of(pod).map(|asks| asks.queue.is_some() || asks.time_limit_s.is_some())
+    let says =
+        |asks: Asks| asks.queue.is_some() || asks.time_limit_s.is_some() || asks.checkpoint_grace_s.is_some();
+    asks_of(pod).map(says)
 }
 
 /// Where a pod stands among what its object says, and what holds for it there. Nothing holds for pods whose gang has no

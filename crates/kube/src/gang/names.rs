@@ -13,6 +13,8 @@ pub mod phalanx {
     pub const SEGMENTS: &str = "phalanx.dev/segments";
     /// Running time: `4h`, `90m`.
     pub const TIME_LIMIT: &str = "phalanx.dev/time-limit";
+    /// How long before SIGTERM its pods are told that they have to make way: `2m`.
+    pub const CHECKPOINT_GRACE: &str = "phalanx.dev/checkpoint-grace";
 }
 
 /// The label by which the nodes of Alibaba's ACK opt in to the scheduler that minds topology.

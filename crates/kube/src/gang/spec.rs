@@ -36,6 +36,8 @@ pub struct GangSpec {
     pub suspend: Option<Suspend>,
     pub is_suspended: bool,
     pub time_limit_s: Option<i64>,
+    /// How long before SIGTERM its pods are told that they have to make way.
+    pub checkpoint_grace_s: Option<i64>,
     /// Roles whose pods may come only when the others are ready: their places are held with those of the others.
     pub late: Vec<Arc<str>>,
     /// Roles whose pods come when the others have their nodes, and have to run like these for the gang to be whole.
@@ -238,6 +240,7 @@ impl GangSpec {
             suspend: None,
             is_suspended: false,
             time_limit_s: None,
+            checkpoint_grace_s: None,
             late: Vec::new(),
             follow: Vec::new(),
             after: Vec::new(),
@@ -254,6 +257,7 @@ impl GangSpec {
         let mut spec = Self::new(key, None, vec![RoleSpec::new("", 1, None)]);
         spec.queue = all().find_map(|from| from.queue.clone());
         spec.time_limit_s = all().find_map(|from| from.time_limit_s);
+        spec.checkpoint_grace_s = all().find_map(|from| from.checkpoint_grace_s);
         spec.priority_class = of.and_then(|of| of.priority_class.clone());
         Some(spec)
     }

@@ -67,6 +67,26 @@ impl Capacity {
         }
         lacking
     }
+
+    /// Of what pods hold more than there is. What a node does not offer at all is had from somewhere else, or by nobody.
+    #[must_use]
+    pub fn exceeded(&self, held: &Held) -> Vec<Lack> {
+        let (has, held_amounts) = (&self.amounts, &held.amounts);
+        let mut exceeded = Vec::new();
+        if held.pods > self.pods {
+            exceeded.push(Lack::Pods);
+        }
+        let plain = [
+            ("cpu", has.cpu_milli, held_amounts.cpu_milli),
+            ("memory", has.memory_bytes, held_amounts.memory_bytes),
+            ("ephemeral-storage", has.ephemeral_bytes, held_amounts.ephemeral_bytes),
+        ];
+        let of_held = |name| held_amounts.extended.get(name).copied().unwrap_or(0);
+        let extended = has.extended.iter().map(|(name, has)| (&**name, *has, of_held(name)));
+        let resources = plain.into_iter().chain(extended).filter(|(_, has, held)| held > has);
+        exceeded.extend(resources.map(|(name, ..)| Lack::Resource(name.into())));
+        exceeded
+    }
 }
 
 impl Held {
@@ -109,6 +129,17 @@ impl Held {
         for (name, more) in &by.extended {
             let amount = amounts.extended.entry(name.clone()).or_default();
             *amount = how(*amount, *more);
+        }
+    }
+}
+
+impl Lack {
+    /// As a node's list of amounts has it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Pods => "pods",
+            Self::Resource(name) => name,
         }
     }
 }
@@ -177,6 +208,16 @@ mod tests {
             said(&node.lacking(&held, &wanted(json!({"cpu": "1m"}), json!([])))),
             ["Insufficient cpu"]
         );
+    }
+
+    #[test]
+    fn what_pods_hold_more_of_than_there_is_is_named() {
+        let node = capacity(json!({"cpu": "2", "memory": "1Gi", "pods": "1", "nvidia.com/gpu": "4"}));
+        let mut held = Held::default();
+        held.add(&wanted(json!({"cpu": "2", "nvidia.com/gpu": "4", "elsewhere.com/one": "1"}), json!([])));
+        assert_eq!(node.exceeded(&held), []);
+        held.add(&wanted(json!({"nvidia.com/gpu": "1"}), json!([])));
+        assert_eq!(node.exceeded(&held), [Lack::Pods, Lack::Resource("nvidia.com/gpu".into())]);
     }
 
     #[test]

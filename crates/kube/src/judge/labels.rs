@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// What an expression asks of the value of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Test {
+pub(crate) enum Test {
     /// One of these, sorted.
     In(Box<[Box<str>]>),
     /// None of these, sorted; a label that is absent will do.
@@ -19,7 +19,7 @@ pub(super) enum Test {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Expression {
+pub(crate) struct Expression {
     pub(super) key: Box<str>,
     pub(super) test: Test,
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Expression {
 
 /// Which objects, by their labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Selector {
+pub(crate) enum Selector {
     Nothing,
     /// All of these hold, sorted; everything where there are none.
     All(Box<[Expression]>),
@@ -92,7 +92,7 @@ pub(super) enum Selector {
 
 impl Selector {
     /// No selector selects nothing, an empty one everything. None where upstream cannot read it.
-    pub(super) fn read(selector: Option<&LabelSelector>) -> Option<Self> {
+    pub(crate) fn read(selector: Option<&LabelSelector>) -> Option<Self> {
         let Some(selector) = selector else { return Some(Self::Nothing) };
         let labels = selector.match_labels.iter().flatten();
         let labels = labels.map(|(key, value)| {
@@ -134,7 +134,7 @@ impl Selector {
         Self::All(expressions.into())
     }
 
-    pub(super) fn matches(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+    pub(crate) fn matches(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
         match self {
             Self::Nothing => false,
             Self::All(expressions) => expressions.iter().all(|expression| expression.matches(labels)),

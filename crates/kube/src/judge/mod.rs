@@ -26,6 +26,7 @@ mod volumes;
 
 pub use between::{BadSelector, Namespaces, PodRules, PodTerm, Surroundings};
 pub use capacity::{Capacity, Held, Lack};
+pub(crate) use labels::Selector;
 pub use ports::{HostPort, Protocol};
 pub use refusal::Refusal;
 pub use requirements::{Amounts, BadAmount, Requirements};

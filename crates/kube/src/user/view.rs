@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::books::{DEVICES, RANK, SUSPENDED};
 use crate::gang::names::phalanx::{self, QUEUE};
 use crate::gang::names::{ACK_NODE, GIVEN_BACK};
+use crate::judge::{Capacity, Held, Requirements};
 use crate::quantity::Amount;
 use crate::submit::{GPU, JOB, TRAINER, Trainer};
 
@@ -94,6 +95,9 @@ pub struct NodeView {
     pub gpus_held: u64,
     /// GPUs by job or pod, as `namespace/name`.
     pub held: BTreeMap<String, u64>,
+    /// Of what its pods hold more than there is, as Kubernetes calls it: `nvidia.com/gpu`, `cpu`, `pods`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overcommitted: Vec<String>,
 }
 
 /// What an object was submitted as; foreign ones are what their kind says.
@@ -261,10 +265,14 @@ pub(super) fn nodes(nodes: &[Node], pods: &[Pod]) -> Vec<NodeView> {
     views.sort_by(|a, b| phalanx_model::ids::natural_cmp(&a.name, &b.name));
     let at: BTreeMap<String, usize> =
         views.iter().enumerate().map(|(at, node)| (node.name.clone(), at)).collect();
+    let mut all: Vec<Held> = views.iter().map(|_| Held::default()).collect();
     for pod in pods {
         let Some(node) = pod.spec.as_ref().and_then(|spec| at.get(spec.node_name.as_ref()?)) else {
             continue;
         };
+        if let (Some(all), Some(needs)) = (all.get_mut(*node), requirements(pod)) {
+            all.add(&needs);
+        }
         let held = gpus(&serde_json::to_value(&pod.spec).unwrap_or_default());
         let Some(view) = views.get_mut(*node).filter(|_| held > 0) else { continue };
         let job = POD_LABELS.iter().find_map(|label| pod.labels().get(*label)).cloned();
@@ -272,7 +280,24 @@ pub(super) fn nodes(nodes: &[Node], pods: &[Pod]) -> Vec<NodeView> {
         *view.held.entry(format!("{}/{name}", pod.namespace().unwrap_or_default())).or_default() += held;
         view.gpus_held += held;
     }
+    for node in nodes {
+        let Some(at) = at.get(&node.name_any()) else { continue };
+        if let (Some(view), Some(held), Some(capacity)) = (views.get_mut(*at), all.get(*at), capacity(node)) {
+            view.overcommitted = capacity.exceeded(held).iter().map(|lack| lack.name().to_owned()).collect();
+        }
+    }
     views
+}
+
+/// As the scheduler counts it; nothing where it cannot be read.
+fn requirements(pod: &Pod) -> Option<Requirements> {
+    let pod: crate::api::Pod = serde_json::from_value(serde_json::to_value(pod).ok()?).ok()?;
+    Requirements::held(&pod).ok().filter(|_| !pod.is_over())
+}
+
+fn capacity(node: &Node) -> Option<Capacity> {
+    let node: crate::api::Node = serde_json::from_value(serde_json::to_value(node).ok()?).ok()?;
+    Capacity::of(&node).ok()
 }
 
 impl NodeView {
@@ -301,6 +326,7 @@ impl NodeView {
             gpus: amount.and_then(|amount| Amount::of(amount).ok()).map_or(0, Amount::units_up),
             gpus_held: 0,
             held: BTreeMap::new(),
+            overcommitted: Vec::new(),
         }
     }
 }

@@ -13,7 +13,6 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::bind::{bind, prepare};
-use super::claims;
 use super::desk::Message;
 use super::explain::{Explainer, Stand};
 use super::groups::{self, GroupStand};
@@ -21,6 +20,7 @@ use super::lease::Term;
 use super::provision::{Asked, provisioner};
 use super::serve::Metrics;
 use super::suspend;
+use super::{checkpoint, claims};
 use crate::books::{Call, Event, PodRef, Unbound};
 use crate::gang::{ObjectRef, Suspend};
 
@@ -110,12 +110,23 @@ impl Caller {
                         drop(permit);
                     });
                 }
-                Call::Stop { pods, suspend, evict, note } => {
+                Call::Advise { pods, within_ms } => {
+                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let (client, desk) = (self.client.clone(), self.desk.clone());
+                    tokio::spawn(async move {
+                        if let Err(error) = checkpoint::advise(&client, &pods, within_ms).await {
+                            let _ = desk.send(Message::Trouble(error));
+                        }
+                        drop(permit);
+                    });
+                }
+                Call::Stop { pods, suspend, grace_s, evict, note } => {
                     let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
                     let (client, term) = (self.client.clone(), self.term.clone());
                     let desk = self.desk.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = stop(&client, &term, &pods, suspend.as_ref(), evict, &note).await
+                        if let Err(error) =
+                            stop(&client, &term, &pods, suspend.as_ref(), (evict, grace_s), &note).await
                         {
                             let _ = desk.send(Message::Trouble(error));
                         }
@@ -135,22 +146,8 @@ impl Caller {
                         }
                     });
                 }
-                Call::Resume { suspend } => {
-                    let (client, desk) = (self.client.clone(), self.desk.clone());
-                    tokio::spawn(async move {
-                        if let Err(error) = suspend::resume(&client, &suspend).await {
-                            let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
-                        }
-                    });
-                }
-                Call::TakeSign { owner, version } => {
-                    let (client, desk) = (self.client.clone(), self.desk.clone());
-                    tokio::spawn(async move {
-                        if let Err(error) = suspend::take_sign(&client, &owner, &version).await {
-                            let _ = desk.send(Message::Trouble(format!("{}: {error}", owner.object)));
-                        }
-                    });
-                }
+                Call::Resume { suspend } => self.resume(suspend),
+                Call::TakeSign { owner, version } => self.take_sign(owner, version),
                 Call::Explain { pods, reason, message } => {
                     self.explainer.explain(pods, &Stand { reason, message });
                 }
@@ -188,6 +185,24 @@ impl Caller {
         });
     }
 
+    fn resume(&self, suspend: Suspend) {
+        let (client, desk) = (self.client.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            if let Err(error) = suspend::resume(&client, &suspend).await {
+                let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
+            }
+        });
+    }
+
+    fn take_sign(&self, owner: Suspend, version: String) {
+        let (client, desk) = (self.client.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            if let Err(error) = suspend::take_sign(&client, &owner, &version).await {
+                let _ = desk.send(Message::Trouble(format!("{}: {error}", owner.object)));
+            }
+        });
+    }
+
     fn admit(&self, group: ObjectRef, job: ObjectRef, scheduler: String) {
         let (client, desk, others) = (self.client.clone(), self.desk.clone(), Arc::clone(&self.others));
         tokio::spawn(async move {
@@ -210,23 +225,29 @@ async fn stop(
     term: &Term,
     pods: &[PodRef],
     owner: Option<&Suspend>,
-    evict: bool,
+    (evict, grace_s): (bool, Option<i64>),
     note: &str,
 ) -> Result<(), String> {
-    let Some(owner) = owner else { return take_all(client, term, pods, evict).await };
+    let Some(owner) = owner else { return take_all(client, term, pods, evict, grace_s).await };
     let Err(error) = suspend::suspend(client, owner, note).await else { return Ok(()) };
     // An eviction may wait; what cannot start whole may not stay.
     if !evict {
-        take_all(client, term, pods, evict).await?;
+        take_all(client, term, pods, evict, grace_s).await?;
     }
     Err(format!("{} is not suspended: {error}", owner.object))
 }
 
-async fn take_all(client: &Client, term: &Term, pods: &[PodRef], evict: bool) -> Result<(), String> {
+async fn take_all(
+    client: &Client,
+    term: &Term,
+    pods: &[PodRef],
+    evict: bool,
+    grace_s: Option<i64>,
+) -> Result<(), String> {
     if evict {
         // All or none: a budget that forbids one of them forbids the gang.
         for pod in pods {
-            take_away(client, pod, true, true)
+            take_away(client, pod, true, grace_s, true)
                 .await
                 .map_err(|error| format!("{} stays: {error}", pod.name))?;
         }
@@ -235,13 +256,24 @@ async fn take_all(client: &Client, term: &Term, pods: &[PodRef], evict: bool) ->
         if term.is_over() {
             return Err(format!("{} stays: another leads", pod.name));
         }
-        take_away(client, pod, evict, false).await.map_err(|error| format!("{} stays: {error}", pod.name))?;
+        take_away(client, pod, evict, grace_s, false)
+            .await
+            .map_err(|error| format!("{} stays: {error}", pod.name))?;
     }
     Ok(())
 }
 
-async fn take_away(client: &Client, pod: &PodRef, evict: bool, dry_run: bool) -> Result<(), CallError> {
+async fn take_away(
+    client: &Client,
+    pod: &PodRef,
+    evict: bool,
+    grace_s: Option<i64>,
+    dry_run: bool,
+) -> Result<(), CallError> {
     let mut options = json!({ "preconditions": { "uid": &*pod.uid } });
+    if let Some(grace_s) = grace_s {
+        options["gracePeriodSeconds"] = json!(grace_s);
+    }
     if dry_run {
         options["dryRun"] = json!(["All"]);
     }

@@ -13,6 +13,7 @@ use phalanx_model::{
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::lease::Leader;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use crate::books::{Books, Call, Event, NAMED_MAX, WaitsFor};
@@ -32,7 +33,7 @@ pub(super) enum Message {
     /// Nothing is decided any more.
     Stop(String),
     /// This process decides from now on.
-    Leads(Epoch),
+    Leads(Leader),
 }
 
 /// What a step of the engine meant for a gang.
@@ -57,13 +58,19 @@ pub(super) struct Desk {
     /// Queues are resources here, and there is one that has a status.
     pub(super) has_queues: bool,
     /// Nothing until this process leads.
-    pub(super) epoch: Option<Epoch>,
+    pub(super) leader: Option<Leader>,
+    /// Pods say that another led before this one: it may not know yet that it does not any more.
+    pub(super) begins_at: Option<Instant>,
     /// Something happened since the queues were reported, and when that was.
     pub(super) is_new: bool,
     pub(super) reported: Instant,
+    /// When over-committed nodes were counted last.
+    pub(super) counted: Instant,
     /// Nothing where no collector is named.
     pub(super) spans: Option<GangSpans>,
 }
+
+const LONG: Duration = Duration::from_secs(3_600);
 
 const WATCHES_ENDED: &str = "all watches have ended";
 
@@ -75,11 +82,21 @@ impl Desk {
     /// Takes what comes until all first lists are complete and this process leads.
     pub(super) fn gather(&mut self) -> Result<(Epoch, Vec<Input>), String> {
         loop {
-            let message = self.messages.recv().map_err(|_| WATCHES_ENDED)?;
-            self.take(message)?;
+            let patience = self.begins_at.map_or(LONG, |at| at.saturating_duration_since(Instant::now()));
+            match self.messages.recv_timeout(patience) {
+                Ok(message) => drop(self.take(message)?),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(WATCHES_ENDED.to_owned()),
+            }
             let is_listed = self.unlisted.is_empty();
             self.is_ready.store(is_listed, Ordering::Release);
-            if let Some(epoch) = self.epoch.filter(|_| is_listed) {
+            let Some(leader) = self.leader.as_ref().filter(|_| is_listed) else { continue };
+            let waits = self.books.was_led_before();
+            let at = *self
+                .begins_at
+                .get_or_insert_with(|| Instant::now() + if waits { leader.patience } else { Duration::ZERO });
+            if at <= Instant::now() {
+                let epoch = leader.epoch;
                 let facts = self.books.begin(unix_now());
                 self.trace(|spans, books| spans.told(books, &facts));
                 return Ok((epoch, facts));
@@ -89,7 +106,6 @@ impl Desk {
 
     /// Goes on until it is told to stop.
     pub(super) fn run(&mut self, engine: &Handle) -> String {
-        const LONG: Duration = Duration::from_secs(3_600);
         // What followed from the first lists: in a quiet cluster nothing else comes for long.
         self.send_calls();
         loop {
@@ -116,6 +132,7 @@ impl Desk {
             let (nodes, gangs) = self.books.counts();
             self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
+            self.count_overcommitted();
             self.send_calls();
             self.is_new |= !facts.is_empty();
             if !facts.is_empty() && engine.report(facts).is_err() {
@@ -158,6 +175,16 @@ impl Desk {
         };
         if let Ok((reports, line)) = engine.look(look) {
             self.books.report(&reports, &line);
+        }
+    }
+
+    /// Every pod is looked at: now and then, while anything happens at all.
+    fn count_overcommitted(&mut self) {
+        const EVERY: Duration = Duration::from_secs(10);
+        if self.counted.elapsed() >= EVERY {
+            let nodes = self.books.overcommitted().len();
+            self.metrics.nodes_overcommitted.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            self.counted = Instant::now();
         }
     }
 
@@ -221,7 +248,10 @@ impl Desk {
                 super::run::say(&what);
             }
             Message::Stop(why) => return Err(why),
-            Message::Leads(epoch) => self.epoch = Some(epoch),
+            Message::Leads(leader) => {
+                self.books.lead(&leader.name);
+                self.leader = Some(leader);
+            }
         }
         Ok(Vec::new())
     }

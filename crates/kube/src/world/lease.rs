@@ -13,6 +13,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client, Error};
+use phalanx_model::Epoch;
+
+use super::call::ANSWER;
 
 /// Between two looks of one that waits for the lease: so much later than it could does it see a renewal, and begin.
 const LOOK: Duration = Duration::from_millis(500);
@@ -80,15 +83,45 @@ pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl
 /// A lease that this process has.
 pub(super) struct Held {
     lease: Lease,
-    /// Leaders so far, this one included: what an order of an older one is known by.
-    pub(super) transitions: u64,
-    /// Calls of that one may still be on their way.
-    pub(super) follows_another: bool,
+    /// Leaders by this lease so far, this one included.
+    transitions: u64,
+    /// For so long another may still decide, or its calls be on their way.
+    pub(super) patience: Duration,
+    /// The lease is a new one: whether there was another before it, the bindings of its leaders say.
+    pub(super) is_first: bool,
     /// When it was asked for: it ends so long after that.
     asked: Instant,
 }
 
+/// Whoever leads.
+#[derive(Clone, Debug)]
+pub(super) struct Leader {
+    /// Of its orders, inside its process.
+    pub(super) epoch: Epoch,
+    /// What its bindings are known by, see [`crate::books::EPOCH`]: a lease that was deleted counts from the beginning again,
+    /// and two processes may take each other's place in one lease.
+    pub(super) name: String,
+    /// How long it has to wait where pods say that another led before it.
+    pub(super) patience: Duration,
+}
+
+impl Leader {
+    /// Nobody else decides.
+    pub(super) fn alone() -> Self {
+        Self { epoch: Epoch(1), name: format!("-/1/{}", unique_holder()), patience: Duration::ZERO }
+    }
+}
+
 impl Held {
+    pub(super) fn leader(&self, settings: &LeaseSettings) -> Leader {
+        let uid = self.lease.metadata.uid.as_deref().unwrap_or("-");
+        Leader {
+            epoch: Epoch(self.transitions),
+            name: format!("{uid}/{}/{}", self.transitions, settings.holder),
+            patience: if self.is_first { settings.length + ANSWER } else { Duration::ZERO },
+        }
+    }
+
     /// Renews it until that fails for so long that another may lead.
     pub(super) async fn keep(mut self, client: Client, settings: LeaseSettings, term: Term) -> String {
         let api: Api<Lease> = Api::namespaced(client, &settings.namespace);
@@ -98,7 +131,7 @@ impl Held {
             let left = settings.length.saturating_sub(self.asked.elapsed());
             match within(left, self.renew(&api, &settings)).await {
                 Ok(None) => {}
-                Ok(Some(other)) => return format!("{other} has the lease"),
+                Ok(Some(why)) => return why,
                 Err(_) if self.asked.elapsed() >= settings.length => {
                     return "the lease could not be renewed in time".to_owned();
                 }
@@ -108,27 +141,38 @@ impl Held {
         }
     }
 
-    /// Asks once; who else has it.
+    /// Asks once; why it is lost, where it is.
     async fn renew(&mut self, api: &Api<Lease>, settings: &LeaseSettings) -> Result<Option<String>, Error> {
         let mut next = self.lease.clone();
         spec(&mut next).renew_time = Some(MicroTime(jiff::Timestamp::now()));
         let asked = Instant::now();
         match api.replace(&settings.name, &PostParams::default(), &next).await {
+            // An update makes a lease where there is none.
+            Ok(lease) if lease.metadata.uid != self.lease.metadata.uid => Ok(Some(deleted())),
             Ok(lease) => {
                 (self.lease, self.asked) = (lease, asked);
                 Ok(None)
             }
             Err(Error::Api(status)) if status.code == 409 => {
-                let lease = api.get(&settings.name).await?;
+                let Some(lease) = api.get_opt(&settings.name).await? else { return Ok(Some(deleted())) };
                 if holder(&lease) != Some(&*settings.holder) {
-                    return Ok(Some(holder(&lease).unwrap_or("nobody").to_owned()));
+                    return Ok(Some(format!("{} has the lease", holder(&lease).unwrap_or("nobody"))));
+                }
+                if lease.metadata.uid != self.lease.metadata.uid {
+                    return Ok(Some(deleted()));
                 }
                 self.lease = lease;
                 Ok(None)
             }
+            Err(Error::Api(status)) if status.code == 404 => Ok(Some(deleted())),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whoever makes another one leads.
+fn deleted() -> String {
+    "the lease was deleted".to_owned()
 }
 
 /// Gives the lease back, so that another need not wait for its end.
@@ -153,7 +197,9 @@ async fn attempt(
         let mut lease = Lease { metadata, spec: None };
         claim(&mut lease, settings);
         let lease = api.create(&PostParams::default(), &lease).await?;
-        return Ok(Some(Held { lease, transitions: 1, follows_another: false, asked }));
+        // It was there a moment ago: its holder learns that it is gone when it renews it, or stops when it cannot.
+        let patience = if seen.is_some() { settings.length + ANSWER } else { Duration::ZERO };
+        return Ok(Some(Held { lease, transitions: 1, patience, is_first: seen.is_none(), asked }));
     };
     let version = lease.metadata.resource_version.clone().unwrap_or_default();
     if seen.as_ref().is_none_or(|(known, _)| *known != version) {
@@ -175,7 +221,7 @@ async fn attempt(
     let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
     let transitions = u64::try_from(transitions).unwrap_or(0).saturating_add(1);
     // One that gave it back may have had calls on their way as well.
-    Ok(Some(Held { lease, transitions, follows_another: true, asked }))
+    Ok(Some(Held { lease, transitions, patience: ANSWER, is_first: false, asked }))
 }
 
 fn claim(lease: &mut Lease, settings: &LeaseSettings) {
@@ -212,6 +258,65 @@ pub fn unique_holder() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn settings() -> LeaseSettings {
+        LeaseSettings {
+            namespace: "n".to_owned(),
+            name: "l".to_owned(),
+            holder: "us".to_owned(),
+            length: Duration::from_secs(15),
+            renew: Duration::from_secs(5),
+        }
+    }
+
+    /// There is no lease; whoever makes one gets it with this number. To an update the API server says that this is another
+    /// one than was meant.
+    fn without_lease(uid: &'static str) -> Api<Lease> {
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+            let is_creation = request.method() == http::Method::POST;
+            let code = if request.method() == http::Method::PUT { 409 } else { 404 };
+            let text = match is_creation {
+                true => {
+                    let bytes = request.into_body().collect_bytes().await.unwrap();
+                    let mut lease: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                    lease["metadata"]["uid"] = uid.into();
+                    lease
+                }
+                false => serde_json::json!({ "kind": "Status", "apiVersion": "v1", "metadata": {},
+                    "status": "Failure", "code": code, "reason": if code == 404 { "NotFound" } else { "Conflict" }, "message": "no lease" }),
+            };
+            let mut answer = http::Response::new(kube::client::Body::from(text.to_string().into_bytes()));
+            let code = if is_creation { 201 } else { code };
+            *answer.status_mut() = http::StatusCode::from_u16(code).unwrap();
+            Ok::<_, std::convert::Infallible>(answer)
+        });
+        Api::namespaced(Client::new(service, "n"), "n")
+    }
+
+    /// Both would have led: the new one began at once, and the old one until its time was over.
+    #[test]
+    fn when_a_lease_is_deleted_its_holder_stops_and_the_next_one_waits_for_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let settings = settings();
+            let (first, second) = (without_lease("one"), without_lease("two"));
+            let mut seen = None;
+            let mut held = attempt(&first, &settings, &mut seen).await.unwrap().unwrap();
+            assert!(held.is_first && held.patience.is_zero(), "nobody was seen to have one");
+            assert_eq!(held.leader(&settings).patience, settings.length + ANSWER, "where pods say so");
+            let lost = held.renew(&first, &settings).await.unwrap();
+            assert_eq!(lost.as_deref(), Some("the lease was deleted"));
+            let mut seen = Some(("5".to_owned(), Instant::now()));
+            let next = attempt(&second, &settings, &mut seen).await.unwrap().unwrap();
+            assert_eq!((next.is_first, next.patience), (false, settings.length + ANSWER));
+            // Both are the first of their lease.
+            let (old, new) = (held.leader(&settings), next.leader(&settings));
+            assert_eq!(
+                (old.epoch, old.name, new.name),
+                (new.epoch, "one/1/us".to_owned(), "two/1/us".to_owned())
+            );
+        });
+    }
 
     #[test]
     fn calls_begin_only_as_long_as_nobody_else_can_lead() {

@@ -8,6 +8,7 @@
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
 //! | `call` | bindings, evictions |
+//! | `checkpoint` | pods that are told to save their work |
 //! | `suspend` | owners that are suspended, and let go on |
 //! | `explain` | reasons, written slowly and late |
 //! | `groups` | conditions and phases of groups |
@@ -21,6 +22,7 @@
 
 mod bind;
 mod call;
+mod checkpoint;
 mod claims;
 mod desk;
 mod devices;

@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 use kube::api::ApiResource;
 use kube::discovery::{Discovery, verbs};
 use kube::{Api, Client, Resource};
-use phalanx_model::Epoch;
 use phalanx_shell::{Config as EngineConfig, Engine, Pump, unix_now};
 use serde::de::DeserializeOwned;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::call::{self, Caller};
+use super::call::Caller;
 use super::desk::{Desk, KubeWorld, Message};
-use super::lease::{LeaseSettings, Term};
+use super::lease::{Leader, LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::traces::Traces;
 use super::{devices, lease, watch};
@@ -114,9 +113,11 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         metrics: metrics.clone(),
         is_ready,
         has_queues: false,
-        epoch: None,
+        leader: None,
+        begins_at: None,
         is_new: false,
         reported: Instant::now(),
+        counted: Instant::now(),
         spans: traces.as_ref().map(Traces::gangs),
     };
     let term = Term::endless();
@@ -181,15 +182,13 @@ pub(crate) async fn told_to_end() -> std::io::Result<()> {
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
 async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk: mpsc::Sender<Message>) {
-    let Some(settings) = settings else { return drop(desk.send(Message::Leads(Epoch(1)))) };
+    let Some(settings) = settings else { return drop(desk.send(Message::Leads(Leader::alone()))) };
     let held = lease::acquire(&client, &settings, say).await;
-    let (leaders, follows_another) = (held.transitions, held.follows_another);
+    let (leader, patience) = (held.leader(&settings), held.patience);
     // It is kept while the calls of an old leader run out.
     let decides = async {
-        if follows_another {
-            tokio::time::sleep(call::ANSWER).await;
-        }
-        let _ = desk.send(Message::Leads(Epoch(leaders)));
+        tokio::time::sleep(patience).await;
+        let _ = desk.send(Message::Leads(leader));
         std::future::pending::<String>().await
     };
     let why = tokio::select! {
@@ -278,6 +277,7 @@ pub(super) fn read_core(client: &Client, sink: &mut impl Sink) {
     sink.read("nodes", watch::nodes(client));
     sink.read("pods", watch::pods(client));
     sink.read("namespaces", watch::namespaces(client));
+    sink.read("poddisruptionbudgets", watch::budgets(client));
     sink.read("persistentvolumeclaims", watch::stored(client, Stored::Claim));
     sink.read("persistentvolumes", watch::stored(client, Stored::Volume));
     sink.read("storageclasses", watch::stored(client, Stored::Class));

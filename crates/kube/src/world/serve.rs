@@ -21,6 +21,8 @@ use prometheus_client::registry::{Registry, Unit};
 pub(super) struct Metrics {
     pub(super) is_leader: Gauge,
     pub(super) nodes: Gauge,
+    /// Whose pods hold more than they have.
+    pub(super) nodes_overcommitted: Gauge,
     pub(super) gangs: Gauge,
     /// Bindings by how they ended.
     pub(super) bindings: Family<Ended, Counter>,
@@ -80,6 +82,11 @@ impl Metrics {
         let Self { is_leader, nodes, gangs, bindings, starts, evictions, refusals, troubles, .. } = &metrics;
         registry.register("leader", "1 while this process decides", is_leader.clone());
         registry.register("nodes", "Nodes that are known", nodes.clone());
+        registry.register(
+            "nodes_overcommitted",
+            "Nodes whose pods hold more than there is, because others bind there as well",
+            metrics.nodes_overcommitted.clone(),
+        );
         registry.register("gangs", "Gangs with pods that have not ended", gangs.clone());
         registry.register("bindings", "Bindings of pods, by how they ended", bindings.clone());
         let help = "From the first try of a binding to its answer";

@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -156,6 +157,24 @@ where
         }),
         lost: Box::new(move |(namespace, name), _| Event::Storage(make(path(namespace, name), None))),
     };
+    (Api::all(client.clone()), convert)
+}
+
+/// Without who wrote which field.
+pub(super) fn budgets(client: &Client) -> (Api<PodDisruptionBudget>, Convert<PodDisruptionBudget>) {
+    let event = |namespace: &str, name: &str, budget| Event::Budget {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        budget,
+    };
+    let convert = Convert::new(
+        move |mut budget: PodDisruptionBudget| {
+            budget.metadata.managed_fields = None;
+            let (namespace, name) = (budget.namespace().unwrap_or_default(), budget.name_any());
+            event(&namespace, &name, Some(Box::new(budget)))
+        },
+        move |(namespace, name)| event(namespace, name, None),
+    );
     (Api::all(client.clone()), convert)
 }
 

@@ -216,6 +216,7 @@ pub fn add_owner(spec: &mut GangSpec, above: &DynamicObject) -> Result<(), Refus
     spec.queue = asks.queue.or(spec.queue.take());
     spec.priority_class = asks.priority_class.or(spec.priority_class.take());
     spec.time_limit_s = asks.time_limit_s.or(spec.time_limit_s);
+    spec.checkpoint_grace_s = asks.checkpoint_grace_s.or(spec.checkpoint_grace_s);
     spec.topology = asks.topology.or(std::mem::take(&mut spec.topology));
     Ok(())
 }
