@@ -17,8 +17,10 @@ mod dra_gangs;
 mod fabric;
 mod faults;
 mod gangs;
+mod health;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
+mod manifests;
 mod nodes;
 mod operators;
 mod queues;
