@@ -203,7 +203,7 @@ fn metrics_count_what_happened_and_have_no_more_labels_after_many_gangs() {
     assert_eq!(now.series(), begun.series(), "as many series as there were after the first");
     let sorts: Vec<&str> = now.types.values().map(String::as_str).collect();
     assert!(["counter", "gauge", "histogram"].iter().all(|sort| sorts.contains(sort)), "{sorts:?}");
-    // Times are in seconds, and the sum of them is no more than they took.
+    // Every binding is in the last bucket.
     let buckets = &now.samples["phalanx_scheduler_binding_duration_seconds_bucket"];
     assert_eq!(buckets["le=\"+Inf\""], bound);
 
