@@ -20,8 +20,10 @@ mod dra_pods;
 mod fabric;
 mod faults;
 mod gangs;
+mod health;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
+mod manifests;
 mod nodes;
 mod operators;
 mod promises;

@@ -2,6 +2,8 @@
 
 mod calendar;
 mod cluster;
+#[cfg(test)]
+mod deployed;
 mod node;
 mod scheduler;
 mod topo;
