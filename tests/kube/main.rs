@@ -30,6 +30,8 @@ mod promises;
 mod queues;
 mod restarts;
 mod sources;
+#[path = "../story/mod.rs"]
+mod story;
 mod submit;
 mod support;
 mod traces;
