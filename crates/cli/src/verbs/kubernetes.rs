@@ -329,7 +329,7 @@ impl From<UserError> for Failure {
                 Self::not_found(message, "`phalanx ps -a --to kubernetes` lists all jobs")
             }
             UserError::NoDefinitions => {
-                let hint = "`kubectl apply -k deploy/crds` installs their definition; the scheduler finds it within half a minute";
+                let hint = "`phalanx crds | kubectl apply -f -` installs their definition; the scheduler finds it within half a minute";
                 Self::not_found(message, hint)
             }
             UserError::NoQueue(_) => {
@@ -362,7 +362,7 @@ mod tests {
     fn a_cluster_without_our_definitions_says_how_to_have_them() {
         let failure = Failure::from(UserError::NoDefinitions);
         assert_eq!((failure.code, failure.message.as_str()), ("not_found", "the cluster serves no queues"));
-        assert!(failure.hint.contains("kubectl apply -k deploy/crds"), "{}", failure.hint);
+        assert!(failure.hint.contains("phalanx crds | kubectl apply -f -"), "{}", failure.hint);
     }
 
     /// With `PHALANX_TO` in the environment.
