@@ -17,6 +17,7 @@ mod dra;
 mod dra_extended;
 mod dra_gangs;
 mod dra_pods;
+mod dra_taints;
 mod fabric;
 mod faults;
 mod gangs;
