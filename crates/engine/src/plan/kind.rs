@@ -167,6 +167,11 @@ impl Kind {
         self.suiting(needs).minus(self.kept_from(needs))
     }
 
+    /// Whether everybody may have all of its devices.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.kept.is_nothing()
+    }
+
     /// Devices that are for others alone.
     pub(crate) fn kept_from(&self, needs: &Needs) -> DeviceMask {
         self.kept.away_from(needs)
