@@ -1,7 +1,7 @@
 //! Who evicts by right, and who is billed for what: what the swarm found.
 
-use phalanx_model::Input;
-use phalanx_testkit::{gang, job, node, queue};
+use phalanx_model::{Input, Kept, NodeSet};
+use phalanx_testkit::{JobBuilder, gang, job, node, queue};
 
 use crate::world::{HOUR, World, settings};
 
@@ -46,4 +46,30 @@ fn gangs_that_are_moved_when_they_start_stay_within_the_limit() {
     world.submit(job(1, gang(1).devices(3)).and(gang(4).devices(1)).queue("lab"));
     assert!(world.used("lab") <= 5_000, "a limit of 5, and {} are used", world.used("lab"));
     assert!(world.is_running(1));
+}
+
+/// Devices that are kept for some are made free by those who may have them, and for nobody else.
+#[test]
+fn nobody_makes_way_on_devices_that_are_kept_for_others() {
+    let few = NodeSet::new("few");
+    let mut a = node("a").gpus(4).nvswitch().build();
+    a.sets = vec![few.clone()];
+    a.kept = Kept([(few.clone(), "2-3".parse().unwrap())].into());
+    let mut world = World::new(|_| (), &[a]);
+    let submit = |world: &mut World, job: JobBuilder, is_of_few: bool| {
+        let mut job = job.build();
+        job.submitted_at = world.now();
+        job.gangs[0].needs.within = is_of_few.then(|| few.clone());
+        world.tell(&[Input::JobSubmitted { job: Box::new(job) }]);
+    };
+    submit(&mut world, job(1, gang(1).devices(2)).class("serving"), false);
+    submit(&mut world, job(2, gang(1).devices(2)).class("opportunistic"), true);
+    assert!(world.is_running(1) && world.is_running(2), "{:?}", world.reason(2));
+    submit(&mut world, job(3, gang(1).devices(2)).class("serving"), false);
+    world.advance(HOUR);
+    assert_eq!(world.evictions(2), 0, "it may not have these");
+    submit(&mut world, job(4, gang(1).devices(2)).class("serving"), true);
+    world.advance(HOUR);
+    assert_eq!((world.evictions(2), world.is_running(4)), (1, true), "{:?}", world.reason(4));
+    assert!(!world.is_running(3));
 }
