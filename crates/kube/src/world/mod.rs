@@ -33,7 +33,7 @@ mod serve;
 mod suspend;
 mod watch;
 
-pub(crate) use call::ANSWER;
+pub use call::ANSWER;
 pub use lease::{LeaseSettings, unique_holder as holder};
 pub use once::Seen;
 pub(crate) use once::see;
