@@ -11,6 +11,9 @@ use super::{Books, SUSPENDED};
 use crate::api;
 use crate::gang::{self as recognise, GangKey, GangSpec, ObjectRef, Source, Suspend};
 
+/// The condition of a group from Kubernetes 1.37 on.
+pub(crate) const INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
+
 /// What an object says of its gangs.
 pub(super) struct Told {
     pub(super) specs: Result<Vec<GangSpec>, recognise::Refused>,
@@ -22,6 +25,8 @@ pub(super) struct Told {
     pub(super) is_over: bool,
     /// It is Volcano's, and its pods are made only once we say so.
     pub(super) unadmitted: Option<Unadmitted>,
+    /// It says for good that all of it was scheduled once.
+    pub(super) was_scheduled: bool,
 }
 
 /// Kind, namespace and name.
@@ -37,6 +42,18 @@ pub(super) struct Above {
     pub(super) is_resumable: bool,
     /// Objects that it owns, as gangs without a part.
     pub(super) owned: BTreeSet<GangKey>,
+}
+
+/// From Kubernetes 1.37 on a group says so, and it stays so whatever becomes of its pods.
+fn was_scheduled(object: &DynamicObject) -> bool {
+    true_conditions(object).any(|of| of == INITIALLY_SCHEDULED)
+}
+
+/// The types of those of its conditions that are true.
+fn true_conditions(object: &DynamicObject) -> impl Iterator<Item = &str> {
+    let conditions = object.data.pointer("/status/conditions").and_then(|all| all.as_array());
+    let is_true = conditions.into_iter().flatten().filter(|condition| condition["status"] == "True");
+    is_true.filter_map(|condition| condition["type"].as_str())
 }
 
 impl Books {
@@ -57,6 +74,7 @@ impl Books {
                 is_resumable: is_resumable(object),
                 is_over: is_over(object),
                 unadmitted: Unadmitted::of(object),
+                was_scheduled: was_scheduled(object),
             };
             self.objects.insert(key.clone(), told)
         };
@@ -202,12 +220,8 @@ fn slim(object: &DynamicObject) -> DynamicObject {
 
 /// Whether an owner has completed or failed, or is on its way out.
 fn is_over(object: &DynamicObject) -> bool {
-    let conditions = object.data.pointer("/status/conditions").and_then(|all| all.as_array());
-    let ended = conditions.into_iter().flatten().any(|condition| {
-        let of = |field: &str| condition.get(field).and_then(|value| value.as_str());
-        of("status") == Some("True")
-            && matches!(of("type"), Some("Complete" | "Completed" | "Failed" | "Succeeded"))
-    });
+    let mut conditions = true_conditions(object);
+    let ended = conditions.any(|of| matches!(of, "Complete" | "Completed" | "Failed" | "Succeeded"));
     ended || object.metadata.deletion_timestamp.is_some()
 }
 
@@ -217,3 +231,6 @@ fn is_for(spec: &GangSpec, scheduler: &str) -> bool {
     let mut names = names.peekable();
     names.peek().is_some() && names.all(|name| name == scheduler)
 }
+
+#[cfg(test)]
+mod tests;
