@@ -31,7 +31,7 @@ pub use refusal::Refusal;
 pub use requirements::{Amounts, BadAmount, Requirements};
 pub(crate) use terms::means;
 pub use terms::{NodeTerms, TermsPool};
-pub use unsupported::{Also, SoftRule, Unsupported, is_gated, soft, unsupported};
+pub use unsupported::{Also, SoftRule, Unsupported, gate, soft, unsupported};
 pub use volumes::{Storage, VolumePlan, VolumeRules, VolumeWait};
 
 /// Objects for the tests of this room.
