@@ -3,7 +3,7 @@
 use phalanx_controlplane::{Fleet, GPU, Options};
 use serde_json::{Value, json};
 
-use crate::dra_gangs::{CLAIMS, assert_exact, claims, define_as, held, of_products};
+use crate::dra_gangs::{CLAIMS, assert_exact, claims, define_as, held, of_products, started_by_many};
 use crate::support::{Cluster, JOBS, PODS, job, pod};
 
 /// Nodes without a device plugin; a driver publishes 8 GPUs on each, which a class offers under the plugin's name.
@@ -129,25 +129,11 @@ fn claims_for_extended_resources_are_those_that_kube_scheduler_makes() {
     assert_eq!(all.len(), all.iter().collect::<std::collections::BTreeSet<_>>().len());
 }
 
-/// Killed at many moments, some of them between a claim and the binding that it is made for.
+/// Some of the kills are between a claim and the binding that it is made for.
 #[test]
 fn a_pod_never_has_two_claims_whenever_the_scheduler_is_killed() {
-    const GANGS: u32 = 6;
-    const KILLS: u64 = 6;
     let mut cluster = cluster(&options(), 6);
-    for gang in 0..GANGS {
-        cluster.create(JOBS, &job_of(&format!("g{gang}"), 4, 2));
-    }
-    for kill in 0..KILLS {
-        let scheduler = cluster.schedule(0);
-        std::thread::sleep(std::time::Duration::from_millis(150 + 37 * kill));
-        cluster.kill(scheduler);
-    }
-    cluster.schedule(0);
-    let mut all = Vec::new();
-    for gang in 0..GANGS {
-        all.extend(cluster.until_runs(&format!("g{gang}"), 4));
-    }
+    let all = started_by_many(&mut cluster, |name| job_of(name, 4, 2));
     assert_exact(&cluster, &all);
     assert_eq!(claims(&cluster).len(), all.len(), "one for each pod, and none that nobody has");
 }

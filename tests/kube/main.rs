@@ -5,6 +5,7 @@
 
 mod autoscalers;
 mod between;
+mod bindings;
 mod conformance;
 mod crds;
 mod deadlines;
@@ -14,11 +15,14 @@ mod discovery;
 mod dra;
 mod dra_extended;
 mod dra_gangs;
+mod ends;
+mod events;
 mod fabric;
 mod faults;
 mod gangs;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
+mod leases;
 mod nodes;
 mod operators;
 mod queues;
