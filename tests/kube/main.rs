@@ -5,6 +5,7 @@
 
 mod autoscalers;
 mod between;
+mod bindings;
 mod budgets;
 mod conformance;
 mod crds;
@@ -17,11 +18,14 @@ mod dra;
 mod dra_extended;
 mod dra_gangs;
 mod dra_pods;
+mod ends;
+mod events;
 mod fabric;
 mod faults;
 mod gangs;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
+mod leases;
 mod nodes;
 mod operators;
 mod promises;

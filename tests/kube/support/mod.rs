@@ -3,6 +3,7 @@
 pub(crate) mod front;
 pub(crate) mod kinds;
 pub(crate) mod record;
+pub(crate) mod trap;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
+use phalanx_kube::world::ANSWER;
 use serde_json::{Value, json};
 
 use front::Front;
@@ -31,6 +33,15 @@ pub(crate) struct Times {
     pub(crate) binding_s: u64,
     pub(crate) ready_s: u64,
     pub(crate) vacant_s: u64,
+}
+
+impl Times {
+    /// For how long a gang may be there in part where no answer of the API server is lost: bindings are tried until the
+    /// deadline. What was on its way then, the word to whoever takes the pods away, and their going are no more than what
+    /// one answer may take.
+    pub(crate) fn part(self) -> Duration {
+        Duration::from_secs(self.binding_s) + ANSWER
+    }
 }
 
 impl Default for Times {

@@ -152,7 +152,9 @@ impl Books {
         let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
         let made = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
         let groups = made.chain([key]).filter(|group| group.source == Source::PodGroup);
-        let specs = groups.filter_map(|group| self.told(group)?.specs.as_ref().ok()?.first());
+        let told = groups.filter_map(|group| self.told(group));
+        let told = told.filter(|told| waits_for.is_none() || !told.was_scheduled);
+        let specs = told.filter_map(|told| told.specs.as_ref().ok()?.first());
         let message: Arc<str> = message.into();
         let calls: Vec<Call> = specs
             .filter_map(|spec| spec.object.clone())

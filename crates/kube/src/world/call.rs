@@ -30,7 +30,7 @@ const BINDINGS: usize = 16;
 const OTHERS: usize = 8;
 
 /// Longer nobody waits for an answer.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// What requests and answers are written in.
 pub(super) const JSON: &str = "application/json";

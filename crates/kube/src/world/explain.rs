@@ -101,6 +101,20 @@ impl Notes {
         self.written.extend(due.iter().cloned());
         due
     }
+
+    /// Groups on which something is to be said now.
+    fn due_groups(&mut self, now: Instant) -> Vec<(ObjectRef, GroupStand)> {
+        let due = self.groups.iter().filter(|(_, (_, at))| *at <= now).take(BATCH);
+        let due: Vec<_> = due.map(|(about, (stand, _))| (about.clone(), stand.clone())).collect();
+        if self.told.len() > KNOWN_MAX {
+            self.told.clear();
+        }
+        for (about, stand) in &due {
+            self.groups.remove(about);
+            self.told.insert(about.clone(), stand.clone());
+        }
+        due
+    }
 }
 
 impl Explainer {
@@ -124,7 +138,9 @@ impl Explainer {
             notes.groups.remove(&about);
             return;
         }
-        if told.is_some_and(|told| told.is_final_before(&stand, &about)) || notes.groups.len() >= KNOWN_MAX {
+        let to_be_told = notes.groups.get(&about).map(|(stand, _)| stand);
+        let is_final = told.into_iter().chain(to_be_told).any(|told| told.is_final_before(&stand, &about));
+        if is_final || notes.groups.len() >= KNOWN_MAX {
             return;
         }
         let wait = if stand.waits() { PATIENCE } else { Duration::ZERO };
@@ -159,20 +175,7 @@ async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
             let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
-            let groups: Vec<(ObjectRef, GroupStand)> = notes
-                .groups
-                .iter()
-                .filter(|(_, (_, at))| *at <= now)
-                .take(BATCH)
-                .map(|(about, (stand, _))| (about.clone(), stand.clone()))
-                .collect();
-            if notes.told.len() > KNOWN_MAX {
-                notes.told.clear();
-            }
-            for (about, stand) in &groups {
-                notes.groups.remove(about);
-                notes.told.insert(about.clone(), stand.clone());
-            }
+            let groups = notes.due_groups(now);
             let count = notes.events.len().min(BATCH);
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
@@ -277,5 +280,35 @@ mod tests {
         notes.explain(begun + PATIENCE, gang("a", 2), &stand("two"));
         let due = notes.due(begun + 3 * PATIENCE);
         assert!(due.iter().all(|(_, stand)| &*stand.message == "two"), "{due:?}");
+    }
+
+    /// From 1.37 on the condition is about the first time: a gang that waits anew has still been scheduled.
+    #[test]
+    fn that_a_group_was_scheduled_falls_back_only_where_it_is_about_now() {
+        for (version, falls_back) in [("v1alpha2", true), ("v1alpha3", false), ("v1beta1", false)] {
+            let explainer = Explainer { notes: Arc::default() };
+            let about = groups::tests::pod_group(version);
+            let due = || {
+                let mut notes = explainer.notes.lock().unwrap();
+                notes.due_groups(Instant::now() + PATIENCE)
+            };
+            explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+            assert_eq!(due(), [(about.clone(), GroupStand::Upstream(false, stand("full")))]);
+            explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
+            assert_eq!(due(), [(about.clone(), GroupStand::Upstream(true, stand("bound")))]);
+            explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+            assert_eq!(due().len(), usize::from(falls_back), "{version}");
+        }
+    }
+
+    /// It may be scheduled and wait anew before anything is written.
+    #[test]
+    fn that_a_group_was_scheduled_is_written_before_it_waits_anew() {
+        let explainer = Explainer { notes: Arc::default() };
+        let about = groups::tests::pod_group("v1beta1");
+        explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
+        explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+        let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE);
+        assert_eq!(due, [(about, GroupStand::Upstream(true, stand("bound")))]);
     }
 }

@@ -37,7 +37,7 @@ mod suspend;
 mod traces;
 mod watch;
 
-pub(crate) use call::ANSWER;
+pub use call::ANSWER;
 pub use lease::{LeaseSettings, unique_holder as holder};
 pub use once::Seen;
 pub(crate) use once::see;
