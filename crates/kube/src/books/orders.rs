@@ -74,7 +74,10 @@ impl Books {
     /// Says once for all of its pods what happened to a gang.
     pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
         let gang = self.jobs.get(&job).and_then(|key| self.gangs.get(key));
-        if let Some(about) = gang.and_then(|gang| self.about(gang)) {
+        // What was deleted by its user goes with all of its pods: there is nobody left to be told.
+        let is_left = |gang: &&Gang| !gang.key.source.has_object() || self.told(&gang.key).is_some();
+        let is_told = |gang: &&Gang| is_left(gang) || !gang.pods.values().all(|pod| pod.known.has_owner);
+        if let Some(about) = gang.filter(is_told).and_then(|gang| self.about(gang)) {
             self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
         }
     }
@@ -392,7 +395,7 @@ impl Books {
             if pod.known.node.is_some() {
                 return;
             }
-            let Some(free) = submitted.seat_for(pod) else { return self.explain_late(key, name) };
+            let Some(free) = submitted.seat_for(pods, pod) else { return self.explain_late(key, name) };
             let seat = &mut submitted.seats[free];
             seat.pod = Some(Arc::clone(name));
             // Its place was kept and counted as ready, so that the others could start.
@@ -510,6 +513,28 @@ impl Books {
         if !matches!(member, Member::Vacant { .. } | Member::Exited) {
             *member = Member::Vacant { until };
             self.vacant.insert((until, id));
+        }
+    }
+
+    /// Nobody makes pods for it any more: ranks that wait for one wait in vain, and it is not to start again.
+    pub(super) fn end_vacant(&mut self, now: Timestamp, key: &GangKey) {
+        if self.makes_pods(key) {
+            return;
+        }
+        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return };
+        let Some(run) = submitted.run.as_ref() else { return };
+        let ranks = (0..).zip(submitted.seats.iter().zip(&run.members));
+        let vacant = ranks.filter(|(_, (_, member))| matches!(member, Member::Vacant { .. }));
+        let ended = vacant.filter_map(|(rank, (seat, _))| {
+            let exit = match seat.pod.as_ref().and_then(|name| pods.get(name)).map(|pod| &pod.known.state) {
+                Some(State::Over(exit)) => exit.clone(),
+                Some(_) => return None,
+                None => Exit::failed(FailureClass::Infrastructure, "its pod is gone, and so is its owner"),
+            };
+            Some((MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank }, exit))
+        });
+        for (id, exit) in ended.collect::<Vec<_>>() {
+            self.vacate(now, id, exit);
         }
     }
 

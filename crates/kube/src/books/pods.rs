@@ -121,6 +121,11 @@ impl Known {
         matches!(&self.state, State::Over(exit) if exit.is_success())
     }
 
+    /// It ended before that: whoever made it makes another, and keeps this one to look at.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.is_over() && !self.is_done()
+    }
+
     /// Whether it is bound to that node with those devices, or was: the kubelet may have given it others.
     pub(crate) fn is_at(&self, slot: &Slot) -> bool {
         let was_given = |note: &Note| note.chosen().is_none_or(|chosen| chosen == slot.devices);
