@@ -24,7 +24,7 @@ impl Holders {
     fn begin(api: &Api) -> Self {
         let holders: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
         let watch =
-            api.watch("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?watch=true").unwrap();
+            api.watch("/apis/coordination.k8s.io/v1/namespaces/phalanx-system/leases?watch=true").unwrap();
         let shared = Arc::clone(&holders);
         std::thread::spawn(move || {
             for event in watch.map_while(Result::ok) {
@@ -157,7 +157,7 @@ fn a_leader_leads_on_when_calls_about_its_lease_fail_and_its_successor_need_not_
     assert!(waited >= ANSWER, "{first:?}: only {waited:?} after it has the lease");
     let leases: Value = cluster
         .api()
-        .get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/phalanx-scheduler")
+        .get("/apis/coordination.k8s.io/v1/namespaces/phalanx-system/leases/phalanx-scheduler")
         .unwrap();
     assert_eq!(leases["spec"]["holderIdentity"], *all[2].0, "{leases:#}");
 }

@@ -23,15 +23,19 @@ mod events;
 mod fabric;
 mod faults;
 mod gangs;
+mod health;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
 mod leases;
+mod manifests;
 mod nodes;
 mod operators;
 mod promises;
 mod queues;
 mod restarts;
 mod sources;
+#[path = "../story/mod.rs"]
+mod story;
 mod submit;
 mod support;
 mod traces;

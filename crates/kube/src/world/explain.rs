@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::call::{path_of, repeat};
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// so that an autoscaler sees the gang as a whole; the turns after it have none then.
 const BATCH: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
+/// Events and conditions of groups in one turn while bindings stand in line: each costs the API server as much as one of them.
+const BATCH_BESIDE: usize = 2;
 /// Events that wait to be written.
 const EVENTS_MAX: usize = 10_000;
 /// Pods whose reasons are remembered.
@@ -103,8 +106,8 @@ impl Notes {
     }
 
     /// Groups on which something is to be said now.
-    fn due_groups(&mut self, now: Instant) -> Vec<(ObjectRef, GroupStand)> {
-        let due = self.groups.iter().filter(|(_, (_, at))| *at <= now).take(BATCH);
+    fn due_groups(&mut self, now: Instant, most: usize) -> Vec<(ObjectRef, GroupStand)> {
+        let due = self.groups.iter().filter(|(_, (_, at))| *at <= now).take(most);
         let due: Vec<_> = due.map(|(about, (stand, _))| (about.clone(), stand.clone())).collect();
         if self.told.len() > KNOWN_MAX {
             self.told.clear();
@@ -118,9 +121,10 @@ impl Notes {
 }
 
 impl Explainer {
-    pub(super) fn new(client: Client) -> Self {
+    /// `bindings` has a permit for whoever may bind now.
+    pub(super) fn new(client: Client, bindings: Arc<Semaphore>) -> Self {
         let notes = Arc::new(Mutex::new(Notes::default()));
-        tokio::spawn(write(client, Arc::clone(&notes)));
+        tokio::spawn(write(client, bindings, Arc::clone(&notes)));
         Self { notes }
     }
 
@@ -166,17 +170,18 @@ impl Explainer {
     }
 }
 
-async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
+async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>>) {
     // Turns without pods, after one that had more than its share.
     let mut rests = 0_usize;
     loop {
         tokio::time::sleep(TURN).await;
         let now = Instant::now();
+        let batch = if bindings.available_permits() == 0 { BATCH_BESIDE } else { BATCH };
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
             let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
-            let groups = notes.due_groups(now);
-            let count = notes.events.len().min(BATCH);
+            let groups = notes.due_groups(now, batch);
+            let count = notes.events.len().min(batch);
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
         for (about, stand) in groups {
@@ -290,7 +295,7 @@ mod tests {
             let about = groups::tests::pod_group(version);
             let due = || {
                 let mut notes = explainer.notes.lock().unwrap();
-                notes.due_groups(Instant::now() + PATIENCE)
+                notes.due_groups(Instant::now() + PATIENCE, BATCH)
             };
             explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
             assert_eq!(due(), [(about.clone(), GroupStand::Upstream(false, stand("full")))]);
@@ -308,7 +313,7 @@ mod tests {
         let about = groups::tests::pod_group("v1beta1");
         explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
         explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
-        let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE);
+        let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH);
         assert_eq!(due, [(about, GroupStand::Upstream(true, stand("bound")))]);
     }
 }
