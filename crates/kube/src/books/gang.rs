@@ -25,6 +25,8 @@ pub(crate) struct Gang {
     pub(crate) job: Option<Submitted>,
     /// Why it is not handed in, or what the engine said since it was.
     pub(crate) waits: Option<Waiting>,
+    /// Why the engine refused it, until it takes it.
+    pub(crate) refused: Option<Arc<str>>,
     /// Pods whose nodes an autoscaler was asked for; nothing where that is not known.
     pub(crate) asked: Option<Vec<Vec<PodRef>>>,
     /// Its pods are looked for on different nodes, and why: where they fitted best they could not be together.
@@ -154,6 +156,7 @@ impl Gang {
             pods: BTreeMap::new(),
             job: None,
             waits: None,
+            refused: None,
             asked: None,
             apart: None,
             turned_down: None,

@@ -34,10 +34,29 @@ impl Books {
         }
     }
 
-    /// The engine will not start this job again: it ended, or it was refused.
-    pub fn job_ended(&mut self, job: JobId, refused: Option<(&str, WaitsFor)>) {
-        let Some(key) = self.jobs.remove(&job) else { return };
-        let Some(gang) = self.gangs.get_mut(&key) else { return };
+    /// The job ended.
+    pub fn job_ended(&mut self, job: JobId) {
+        if let Some((key, _)) = self.close(job) {
+            self.facts.push(Input::JobForgotten { job });
+            self.provision(&key, None);
+            self.changed.insert(key);
+        }
+    }
+
+    /// The engine does not take the job. Whether its gang was not told so before: it is handed in again whenever nodes change.
+    pub fn job_refused(&mut self, job: JobId, why: &str, waits_for: WaitsFor) -> bool {
+        let Some((key, also)) = self.close(job) else { return false };
+        let why = self.beside_refused(&key, format!("{why}{also}"));
+        self.refused.insert(key.clone());
+        self.explain(&key, waits_for, &why);
+        let Some(gang) = self.gangs.get_mut(&key) else { return false };
+        gang.refused.replace(why.as_str().into()).as_deref() != Some(&why)
+    }
+
+    /// The engine will not start this job again. Whose it was, and what its gang is told with every reason.
+    fn close(&mut self, job: JobId) -> Option<(GangKey, String)> {
+        let key = self.jobs.remove(&job)?;
+        let gang = self.gangs.get_mut(&key)?;
         let mut also = String::new();
         if let Some(submitted) = gang.job.take() {
             also = dependent(&submitted);
@@ -50,15 +69,7 @@ impl Books {
             }
             self.asks_no_more(&key);
         }
-        if let Some((why, waits_for)) = refused {
-            let why = &self.beside_refused(&key, format!("{why}{also}"));
-            self.refused.insert(key.clone());
-            self.explain(&key, waits_for, why);
-        } else {
-            self.facts.push(Input::JobForgotten { job });
-            self.provision(&key, None);
-            self.changed.insert(key);
-        }
+        Some((key, also))
     }
 
     /// The engine has taken the places back: the job waits for another start.
@@ -114,8 +125,9 @@ impl Books {
     /// Why a gang waits, for its pods.
     pub fn explain_job(&mut self, job: JobId, waits_for: WaitsFor, why: &str) {
         let Some(key) = self.jobs.get(&job).cloned() else { return };
-        let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
-        let mut also = submitted.map_or_else(String::new, dependent);
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        gang.refused = None;
+        let mut also = gang.job.as_ref().map_or_else(String::new, dependent);
         if waits_for == WaitsFor::Nodes {
             also.push_str(&self.protected_below(&key));
         }
@@ -181,7 +193,7 @@ impl Books {
     fn start(&mut self, id: GangId, attempt: u32, placement: &Placement, deadline: Timestamp) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        gang.waits = None;
+        (gang.waits, gang.refused) = (None, None);
         self.provision(&key, None);
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
         // After a restart an order that was half carried out comes again.

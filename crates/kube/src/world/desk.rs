@@ -223,13 +223,14 @@ impl Desk {
                 for one in news {
                     match one {
                         News::Refused(job, waits_for, why) => {
-                            self.metrics.refusals.inc();
                             self.trace(|spans, _| spans.ended(job, Some(&why)));
-                            self.books.job_ended(job, Some((&why, waits_for)));
+                            if self.books.job_refused(job, &why, waits_for) {
+                                self.metrics.refusals.inc();
+                            }
                         }
                         News::Ended(job) => {
                             self.trace(|spans, _| spans.ended(job, None));
-                            self.books.job_ended(job, None);
+                            self.books.job_ended(job);
                         }
                         News::Waits(gang) => {
                             self.trace(|spans, _| spans.waits(gang.job));

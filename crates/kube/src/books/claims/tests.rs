@@ -365,7 +365,7 @@ fn devices_of_pods_that_are_gone_are_waited_for_at_a_start() {
     let (namespace, name) = ("default".to_owned(), "x".to_owned());
     books.observe(NOW, Event::PodGone { namespace, name, uid: "uid-x".to_owned() });
     assert_eq!(failures(&books.settle(NOW)), ["pod x was deleted"]);
-    books.job_ended(jobs[0].id, None);
+    books.job_ended(jobs[0].id);
     // The pod is gone, and Kubernetes has not taken back its devices.
     start(&mut books, jobs[1].id, 1, &[("a", "0-7")]);
     assert_eq!((bound(&books.calls()), failures(&books.settle(NOW))), (vec![], vec![]));
