@@ -85,12 +85,21 @@ impl Books {
     /// Says once for all of its pods what happened to a gang.
     pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
         let gang = self.jobs.get(&job).and_then(|key| self.gangs.get(key));
-        // What was deleted by its user goes with all of its pods: there is nobody left to be told.
-        let is_left = |gang: &&Gang| !gang.key.source.has_object() || self.told(&gang.key).is_some();
-        let is_told = |gang: &&Gang| is_left(gang) || !gang.pods.values().all(|pod| pod.known.has_owner);
+        let is_told = |gang: &&Gang| !self.is_deleted(&gang.key);
         if let Some(about) = gang.filter(is_told).and_then(|gang| self.about(gang)) {
             self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
         }
+    }
+
+    /// Whether its object was deleted, or whoever made that: its pods go with it, and there is nobody left to be told.
+    fn is_deleted(&self, key: &GangKey) -> bool {
+        let Some(told) = self.told(key) else {
+            let gang = self.gangs.get(key);
+            let are_made = gang.is_some_and(|gang| gang.pods.values().all(|pod| pod.known.has_owner));
+            return key.source.has_object() && are_made;
+        };
+        let is_there = |owner| self.above.get(owner).is_some_and(|above| above.object.is_some());
+        !told.above.as_ref().is_none_or(is_there)
     }
 
     /// The object of a gang, or its first pod.
