@@ -91,15 +91,11 @@ impl Books {
         }
     }
 
-    /// Whether its object was deleted, or whoever made that: its pods go with it, and there is nobody left to be told.
+    /// Whether its object was deleted: its pods go with it, and there is nobody left to be told.
     fn is_deleted(&self, key: &GangKey) -> bool {
-        let Some(told) = self.told(key) else {
-            let gang = self.gangs.get(key);
-            let are_made = gang.is_some_and(|gang| gang.pods.values().all(|pod| pod.known.has_owner));
-            return key.source.has_object() && are_made;
-        };
-        let is_there = |owner| self.above.get(owner).is_some_and(|above| above.object.is_some());
-        !told.above.as_ref().is_none_or(is_there)
+        let gang = self.gangs.get(key);
+        let are_made = gang.is_some_and(|gang| gang.pods.values().all(|pod| pod.known.has_owner));
+        are_made && key.source.has_object() && self.told(key).is_none()
     }
 
     /// The object of a gang, or its first pod.
