@@ -80,7 +80,8 @@ fn documented(after: &str) -> BTreeSet<String> {
     let rows =
         table.lines().skip_while(|line| !line.starts_with("| flag")).take_while(|line| line.starts_with('|'));
     let first = rows.filter_map(|row| row.split('|').nth(1));
-    let flags = first.flat_map(|cell| cell.split('`')).filter_map(|word| word.strip_prefix("--"));
+    let flags =
+        first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter_map(|word| word.strip_prefix("--"));
     flags.map(str::to_owned).collect()
 }
 
