@@ -206,6 +206,15 @@ impl Cluster {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The same line by line: each is a JSON object. One that is being written is none yet.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let log = self.log();
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let object =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        whole.lines().map(object).collect()
+    }
+
     /// Starts those again that have ended, as a kubelet does. None may have ended by a broken promise.
     pub(crate) fn keep_alive(&self) {
         for scheduler in self.schedulers.borrow_mut().iter_mut() {

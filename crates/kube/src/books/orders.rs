@@ -102,6 +102,12 @@ impl Books {
         self.jobs.get(&job)
     }
 
+    /// How many ranks it has.
+    #[must_use]
+    pub fn size_of(&self, job: JobId) -> Option<usize> {
+        Some(self.gangs.get(self.jobs.get(&job)?)?.job.as_ref()?.seats.len())
+    }
+
     /// Whether a job is more than one pod: one pod's own status says all there is to say.
     #[must_use]
     pub fn is_gang(&self, job: JobId) -> bool {
