@@ -6,48 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use phalanx_controlplane::{Api, Fleet};
-use phalanx_engine::Config;
 use phalanx_kube::books::{Books, Event, Options};
-use phalanx_model::{
-    Amounts, Change, Class, Exit, Gang, Input, Job, JobId, JobName, Needs, NodeName, Owner, Policy, Program,
-    Queue, QueueName, Resource, Settings, Timestamp, Topology, Turn,
-};
-use phalanx_scenario::{Event as Told, Script};
-use phalanx_sim::{Faults, World};
+use phalanx_model::{Change, Input, NodeName, QueueName, Timestamp};
 use serde_json::{Value, json};
 
 use crate::queues::{QUEUES, define};
+use crate::story::{self, Do, STORY, TEAMS};
 use crate::support::{Cluster, JOBS, PODS, job};
-
-/// What happens, each after everything before it has come to rest.
-enum Do {
-    /// So many ranks of one GPU each, in a queue; they run until they are told to end.
-    Submit(&'static str, &'static str, u32),
-    End(&'static str),
-    Cancel(&'static str),
-    Cordon(usize),
-    Uncordon(usize),
-}
-
-/// One team borrows nearly all, the other takes back its own, a node is closed and opened, and everybody gets their turn.
-const STORY: [Do; 14] = [
-    Do::Submit("wide", "speech", 12),
-    Do::Submit("small", "speech", 2),
-    Do::Submit("own", "vision", 8),
-    Do::Submit("later", "vision", 4),
-    Do::Cordon(1),
-    Do::End("own"),
-    Do::Submit("tiny", "speech", 1),
-    Do::End("small"),
-    Do::Cancel("later"),
-    Do::Uncordon(1),
-    Do::Submit("pair", "vision", 2),
-    Do::End("tiny"),
-    Do::End("wide"),
-    Do::End("pair"),
-];
-
-const TEAMS: [&str; 2] = ["speech", "vision"];
 
 /// Which attempt of which job, with the nodes and devices of its ranks.
 type Start = (String, u32, Vec<String>);
@@ -57,37 +22,6 @@ type Start = (String, u32, Vec<String>);
 struct Rest {
     starts: Vec<Start>,
     running: BTreeMap<String, usize>,
-}
-
-fn queue(name: &str) -> Queue {
-    let guaranteed = Amounts::from([(Resource::Gpus, 8_000)]);
-    Queue { guaranteed, ..Queue::named(QueueName::new(name).unwrap()) }
-}
-
-fn model_job(name: &str, queue: &str, ranks: u32) -> Job {
-    Job {
-        id: JobId(0),
-        name: JobName::new(name).unwrap(),
-        key: None,
-        owner: Owner { uid: 0, gid: 0, name: "client".to_owned() },
-        queue: QueueName::new(queue).unwrap(),
-        priority: 0,
-        submitted_at: Timestamp(0),
-        gangs: vec![Gang {
-            size: ranks,
-            min: ranks,
-            max: ranks,
-            needs: Needs { devices: 1, ..Needs::default() },
-            members_per_node: None,
-            topology: Topology::default(),
-            traffic: None,
-            program: Program::default(),
-            roles: Vec::new(),
-            grid: Vec::new(),
-        }],
-        policy: Policy::default(),
-        turn: Turn::default(),
-    }
 }
 
 /// Nodes of the same shape as those of the cluster: as the scheduler itself reads them.
@@ -103,58 +37,18 @@ fn facts(fleet: &Fleet) -> Vec<Input> {
 
 /// What the simulator decides, act by act.
 fn simulated(fleet: &Fleet) -> Vec<Rest> {
-    let mut world = World::new(Config::default(), Faults::none(), 0).keeping_events().keeping_promises();
-    for fact in facts(fleet) {
-        match fact {
-            Input::LevelsConfigured { levels } => world.configure(levels).unwrap(),
-            Input::NodeObserved { node } => world.add_node(*node).unwrap(),
-            _ => {}
-        }
-    }
-    let settings = Settings::default();
-    let classes = settings.classes.iter().map(|class| Class { min_run_ms: 0, ..class.clone() }).collect();
-    let settings = Box::new(Settings { classes, ..settings });
-    world.tell([Input::SettingsConfigured { settings }]).unwrap();
-    world.tell(TEAMS.map(|name| Input::QueueObserved { queue: Box::new(queue(name)) })).unwrap();
     let node = |at: usize| NodeName::new(Fleet::name(at)).unwrap();
-    let mut ids: BTreeMap<&str, JobId> = BTreeMap::new();
-    let mut rests = Vec::new();
-    for act in &STORY {
-        match act {
-            Do::Submit(name, queue, ranks) => {
-                let id = world.submit(&model_job(name, queue, *ranks), &Script::default()).unwrap();
-                ids.insert(*name, id);
-            }
-            Do::End(name) => {
-                let of =
-                    |world: &World| world.living().into_iter().find(|member| member.gang.job == ids[name]);
-                while let Some(member) = of(&world) {
-                    world.end_member(member, Exit::succeeded()).unwrap();
-                }
-            }
-            Do::Cancel(name) => {
-                world.tell([Input::CancelRequested { job: ids[name], by: "client".to_owned() }]).unwrap();
-            }
-            Do::Cordon(at) => world.tell([Input::NodeCordoned { node: node(*at) }]).unwrap(),
-            Do::Uncordon(at) => world.tell([Input::NodeUncordoned { node: node(*at) }]).unwrap(),
-        }
-        world.advance_to(world.now().plus(20_000)).unwrap();
-        let name = |job: JobId| ids.iter().find(|(_, id)| **id == job).unwrap().0.to_string();
-        let placed = |(_, event)| match event {
-            Told::Changed(Change::GangPlaced { gang, attempt, placement }) => {
+    let rests = story::simulated(&facts(fleet), node).into_iter().map(|(changes, running)| {
+        let placed = |change| match change {
+            Change::GangPlaced { gang, attempt, placement } => {
                 let slots = placement.slots.iter().map(|slot| format!("{}:{}", slot.node, slot.devices));
-                Some((name(gang.job), attempt, slots.collect()))
+                Some((story::job_name(gang.job).to_owned(), attempt, slots.collect()))
             }
             _ => None,
         };
-        let starts = world.take_events().into_iter().filter_map(placed).collect();
-        let mut running: BTreeMap<String, usize> = BTreeMap::new();
-        for member in world.living() {
-            *running.entry(name(member.gang.job)).or_default() += 1;
-        }
-        rests.push(Rest { starts, running });
-    }
-    rests
+        Rest { starts: changes.into_iter().filter_map(placed).collect(), running }
+    });
+    rests.collect()
 }
 
 /// Starts in the order in which they were seen, with what was seen of each rank.

@@ -148,7 +148,7 @@ fn pods_without_an_owner_stay_and_what_to_do_is_said() {
 fn a_gang_that_does_not_become_ready_is_taken_back_and_starts_whole_later() {
     const NEVER: &str = "controlplane.phalanx.dev/never-ready";
     let mut cluster = Cluster::of(1);
-    cluster.schedule_with(&cluster.plane.kubeconfig(), 0, "kube-system", TIMES);
+    cluster.schedule_within(0, TIMES);
     cluster.create(JOBS, &job("stuck", 2, 2, &json!({ NEVER: "" })));
     let first = cluster.until("two pods that are bound", |cluster| {
         (cluster.bound().get("stuck") == Some(&(2, 0))).then(|| uids(cluster, "stuck"))

@@ -44,7 +44,7 @@ pub(crate) fn define_as(cluster: &Cluster, resource: Option<&str>) {
 }
 
 /// `more` is said of each of its devices too.
-fn add_node(cluster: &Cluster, at: usize, product: &str, more: &Value) {
+pub(crate) fn add_node(cluster: &Cluster, at: usize, product: &str, more: &Value) {
     let fleet = Fleet { gpus: 0, ..Fleet::new(at + 1) };
     cluster.create("/api/v1/nodes", &fleet.node(at));
     publish(cluster, at, product, more);

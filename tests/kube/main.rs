@@ -20,14 +20,18 @@ mod dra_pods;
 mod fabric;
 mod faults;
 mod gangs;
+mod health;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
+mod manifests;
 mod nodes;
 mod operators;
 mod promises;
 mod queues;
 mod restarts;
 mod sources;
+#[path = "../story/mod.rs"]
+mod story;
 mod submit;
 mod support;
 mod traces;

@@ -1,19 +1,23 @@
 //! The node's side: what stands in a node, who really has which devices, and which nodes take part.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use phalanx_controlplane::Options;
 use phalanx_kube::crd;
 use phalanx_kube::plugin::RESOURCE;
 use phalanx_kube::plugin::proto::plugin as wire;
-use phalanx_kube::rights::{Right, of_device_plugin, of_node};
+use phalanx_kube::rights::{of_device_plugin, of_node};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::deploy::{audited, create, until_may, uses};
 use crate::kubelet::{Holdings, Kubelet, PATIENCE, allocation, serve_pods};
+use crate::manifests::create;
 use crate::queues;
+use crate::support::audit::{Audit, Need, needs};
+use crate::support::role::until_may;
 use crate::support::{Cluster, JOBS, PODS, Seat, assert_disjoint, job, pod};
 
 const NODE: &str = "node-00000";
@@ -26,7 +30,7 @@ fn uuid(device: usize) -> String {
 }
 
 /// A description of a machine with these devices.
-fn describe(path: &Path, devices: impl IntoIterator<Item = usize>) {
+pub(crate) fn describe(path: &Path, devices: impl IntoIterator<Item = usize>) {
     let devices: Vec<Value> =
         devices.into_iter().map(|device| json!({"index": device, "uuid": uuid(device)})).collect();
     let profile = json!({"system": {"nvml_version": "12.560.35"}, "device_defaults": {"name": "NVIDIA H100 80GB HBM3"}, "devices": devices});
@@ -94,33 +98,64 @@ fn until_has(cluster: &Cluster, pod: &str, devices: &str) {
     });
 }
 
+/// The service account of agents, as the kustomization of a folder makes it with its roles: who it is, and its kubeconfig.
+fn agent_of(cluster: &Cluster, folder: &str, namespace: &str) -> (String, PathBuf) {
+    let roles = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+    create(cluster.api(), folder, &roles);
+    let user = format!("system:serviceaccount:{namespace}:{AGENT}");
+    until_may(cluster.api(), &user, "", "", "nodes", "get");
+    let kubeconfig = cluster.plane.kubeconfig_of_service_account(namespace, AGENT).unwrap();
+    (user, kubeconfig)
+}
+
+/// Waits until an agent has used all of its rights; it has asked for nothing else.
+fn until_all_are_used(cluster: &Cluster, mut needed: BTreeSet<Need>, user: &str) {
+    let before = needed.len();
+    // To apply an object that is not there is judged as its creation, and logged as what it was asked as.
+    needed.retain(|need| (&*need.resource, &*need.verb) != ("nodetopologies", "create"));
+    assert_eq!(needed.len() + 1, before);
+    let log = cluster.plane.audit_log();
+    cluster.until("every right in use", |_| Audit::of(&log, user).unmet(&needed).is_empty().then_some(()));
+    Audit::of(&log, user).assert_nothing_was_denied();
+}
+
+/// With the roles of the base, which know nothing of pods.
+#[test]
+fn the_agent_without_a_device_plugin_needs_all_of_its_rights_and_no_other() {
+    let mut cluster = Cluster::with(&Options::default(), 1);
+    queues::define(&cluster);
+    let (user, kubeconfig) = agent_of(&cluster, "base", "phalanx-system");
+    let machine = cluster.plane.folder().join("machine.json");
+    describe(&machine, 0..8);
+    cluster.serve_node(&kubeconfig, NODE, &machine, None);
+    let written = cluster.until("the topology", |cluster| cluster.api().get(TOPOLOGY).ok());
+    assert_eq!(written["spec"]["devices"].as_array().map(Vec::len), Some(8), "{written:#}");
+    // What changes is written, and what somebody deletes is written again.
+    describe(&machine, 0..7);
+    cluster.until("a device that is lost", |cluster| {
+        let now = cluster.api().get(TOPOLOGY).ok()?;
+        (now["spec"]["devices"][7]["unhealthy"] == true).then_some(())
+    });
+    cluster.api().delete(TOPOLOGY).unwrap();
+    cluster.until("the topology again", |cluster| cluster.api().get(TOPOLOGY).ok());
+    until_all_are_used(&cluster, needs(&of_node(), None), &user);
+}
+
 /// Pods are told of the devices that they have, and what starts later gets none of them.
 #[test]
 fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
-    let mut cluster = Cluster::with(
-        &phalanx_controlplane::Options {
-            controller_manager: true,
-            kwok: true,
-            audit: true,
-            ..phalanx_controlplane::Options::default()
-        },
-        1,
-    );
+    let mut cluster = Cluster::of(1);
     queues::define(&cluster);
-    let roles = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
-    create(cluster.api(), "device-plugin", &roles);
-    let user = format!("system:serviceaccount:{NAMESPACE}:{AGENT}");
-    until_may(&cluster, &user, "", "", "nodes", "get");
-    let kubeconfig = cluster.plane.kubeconfig_of_service_account(NAMESPACE, AGENT).unwrap();
+    let (user, kubeconfig) = agent_of(&cluster, "device-plugin", NAMESPACE);
     let mut machine = Machine::new();
 
     // The node has devices already, and not from a plugin of ours.
-    cluster.serve_node(&kubeconfig, NODE, &machine.file(), machine.folder.path());
+    cluster.serve_node(&kubeconfig, NODE, &machine.file(), Some(machine.folder.path()));
     assert!(!cluster.until_ended().success());
     assert!(cluster.log().contains("another device plugin serves nvidia.com/gpu"), "{}", cluster.log());
 
     std::fs::write(machine.folder.path().join("device-plugins/phalanx-gpu.sock"), "").unwrap();
-    let agent = cluster.serve_node(&kubeconfig, NODE, &machine.file(), machine.folder.path());
+    let agent = cluster.serve_node(&kubeconfig, NODE, &machine.file(), Some(machine.folder.path()));
     let written = cluster.until("the topology", |cluster| cluster.api().get(TOPOLOGY).ok());
     let node = cluster.api().get(&format!("/api/v1/nodes/{NODE}")).unwrap();
     let owner = &written["metadata"]["ownerReferences"][0];
@@ -197,14 +232,9 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     cluster.api().delete(TOPOLOGY).unwrap();
     cluster.until("the topology again", |cluster| cluster.api().get(TOPOLOGY).ok());
 
-    let rights: Vec<Right> = of_node().into_iter().chain(of_device_plugin()).collect();
-    let log = cluster.plane.audit_log();
-    let mut needed = uses(&rights);
-    // To apply an object that is not there is judged as its creation, and logged as what it was asked as.
-    assert!(needed.remove(&("phalanx.dev".to_owned(), "nodetopologies".to_owned(), "create".to_owned())));
-    cluster.until("every right in use", |_| needed.is_subset(&audited(&log, &user).0).then_some(()));
-    let (_, denied) = audited(&log, &user);
-    assert!(denied.is_empty(), "denied:\n{}", denied.join("\n"));
+    let mut needed = needs(&of_node(), None);
+    needed.extend(needs(&of_device_plugin(), None));
+    until_all_are_used(&cluster, needed, &user);
 
     // The process before it is the scheduler: the agent ends in order.
     kill(Pid::from_raw(i32::try_from(agent).unwrap()), Signal::SIGTERM).unwrap();

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use phalanx_controlplane::Fleet;
 use serde_json::{Value, json};
 
-use crate::deploy::create as deploy;
 use crate::fabric::{FABRICS, fabric, until_status};
+use crate::manifests::create as deploy;
 use crate::nodes::{label, nodes_of};
 use crate::queues::{self, QUEUES};
 use crate::support::{Cluster, JOBS, PODS, assert_disjoint, job, options, pod, taken};

@@ -4,52 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use phalanx_engine::Config;
 use phalanx_journal::{Record, read, segments};
 use phalanx_local::protocol::Verb;
-use phalanx_model::{
-    Amounts, Change, Exit, Input, Job, JobId, JobName, NodeName, Placement, Queue, QueueName, Resource,
-    StopCause,
-};
-use phalanx_scenario::{Event, Script};
-use phalanx_sim::{Faults, World};
+use phalanx_model::{Change, Input, Job, JobId, JobName, NodeName, Placement, QueueName, StopCause};
 
-use crate::queues::without_min_run;
+use crate::story::{self, Do, STORY};
 use crate::support::{Bench, TWO_NODES_OF_8, gang, shell, until};
-
-/// What happens, each after everything before it has come to rest.
-enum Do {
-    /// So many ranks of one GPU each, in a queue; they run until they are told to end.
-    Submit(&'static str, &'static str, u32),
-    /// All ranks end well.
-    End(&'static str),
-    Cancel(&'static str),
-    Cordon(&'static str),
-    Uncordon(&'static str),
-}
-
-/// One team borrows nearly all, the other takes back its own, a node is closed and opened, and everybody gets their turn.
-const STORY: [Do; 14] = [
-    Do::Submit("wide", "speech", 12),
-    Do::Submit("small", "speech", 2),
-    Do::Submit("own", "vision", 8),
-    Do::Submit("later", "vision", 4),
-    Do::Cordon("n2"),
-    Do::End("own"),
-    Do::Submit("tiny", "speech", 1),
-    Do::End("small"),
-    Do::Cancel("later"),
-    Do::Uncordon("n2"),
-    Do::Submit("pair", "vision", 2),
-    Do::End("tiny"),
-    Do::End("wide"),
-    Do::End("pair"),
-];
-
-fn queue(name: &str) -> Queue {
-    let guaranteed = Amounts::from([(Resource::Gpus, 8_000)]);
-    Queue { guaranteed, ..Queue::named(QueueName::new(name).unwrap()) }
-}
 
 fn job(name: &str, queue: &str, ranks: u32, script: &str) -> Job {
     let mut job = shell(ranks, script);
@@ -106,10 +66,15 @@ fn journal(bench: &Bench) -> (Vec<Change>, Vec<Input>) {
     (changes, facts)
 }
 
+/// As the cluster file numbers them.
+fn node(at: usize) -> NodeName {
+    NodeName::new(format!("n{}", at + 1)).unwrap()
+}
+
 fn on_real_processes() -> (Vec<Change>, Vec<Input>) {
     let bench = Bench::up_with(TWO_NODES_OF_8);
-    let queues = vec![queue("speech"), queue("vision")];
-    bench.done(Verb::ApplyQueues { settings: Box::new(without_min_run()), queues });
+    let queues = story::queues().to_vec();
+    bench.done(Verb::ApplyQueues { settings: Box::new(story::settings()), queues });
     let mut ids = BTreeMap::new();
     for act in &STORY {
         match act {
@@ -121,12 +86,8 @@ fn on_real_processes() -> (Vec<Change>, Vec<Input>) {
             Do::Cancel(name) => {
                 bench.cancel(ids[name]);
             }
-            Do::Cordon(node) => {
-                bench.done(Verb::Cordon { node: NodeName::new(*node).unwrap() });
-            }
-            Do::Uncordon(node) => {
-                bench.done(Verb::Uncordon { node: NodeName::new(*node).unwrap() });
-            }
+            Do::Cordon(at) => drop(bench.done(Verb::Cordon { node: node(*at) })),
+            Do::Uncordon(at) => drop(bench.done(Verb::Uncordon { node: node(*at) })),
         }
         let mut before = usize::MAX;
         until("nothing more happens", || {
@@ -141,47 +102,7 @@ fn on_real_processes() -> (Vec<Change>, Vec<Input>) {
 }
 
 fn simulated(cluster: &[Input]) -> Vec<Change> {
-    let mut world = World::new(Config::default(), Faults::none(), 0).keeping_events().keeping_promises();
-    for fact in cluster {
-        match fact {
-            Input::LevelsConfigured { levels } => world.configure(levels.clone()).unwrap(),
-            Input::NodeObserved { node } if !world.declared().any(|(known, _)| known.name == node.name) => {
-                world.add_node((**node).clone()).unwrap();
-            }
-            _ => {}
-        }
-    }
-    world.tell([Input::SettingsConfigured { settings: Box::new(without_min_run()) }]).unwrap();
-    let queues = [queue("speech"), queue("vision")];
-    world.tell(queues.map(|queue| Input::QueueObserved { queue: Box::new(queue) })).unwrap();
-    let mut ids = BTreeMap::new();
-    for act in &STORY {
-        match act {
-            Do::Submit(name, queue, ranks) => {
-                let id = world.submit(&job(name, queue, *ranks, ""), &Script::default()).unwrap();
-                ids.insert(*name, id);
-            }
-            Do::End(name) => {
-                let of =
-                    |world: &World| world.living().into_iter().find(|member| member.gang.job == ids[name]);
-                while let Some(member) = of(&world) {
-                    world.end_member(member, Exit::succeeded()).unwrap();
-                }
-            }
-            Do::Cancel(name) => {
-                world.tell([Input::CancelRequested { job: ids[name], by: "client".to_owned() }]).unwrap();
-            }
-            Do::Cordon(node) => {
-                world.tell([Input::NodeCordoned { node: NodeName::new(*node).unwrap() }]).unwrap();
-            }
-            Do::Uncordon(node) => {
-                world.tell([Input::NodeUncordoned { node: NodeName::new(*node).unwrap() }]).unwrap();
-            }
-        }
-        world.advance_to(world.now().plus(20_000)).unwrap();
-    }
-    let changed = |(_, event)| if let Event::Changed(change) = event { Some(change) } else { None };
-    world.take_events().into_iter().filter_map(changed).collect()
+    story::simulated(cluster, node).into_iter().flat_map(|(changes, _)| changes).collect()
 }
 
 #[test]

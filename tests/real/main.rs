@@ -21,6 +21,8 @@ mod roles;
 mod seeds_story;
 mod service;
 mod stopping;
+#[path = "../story/mod.rs"]
+mod story;
 mod support;
 mod swarm;
 mod timing;

@@ -6,10 +6,9 @@ use std::fs;
 use phalanx_local::protocol::{
     Answer, BoostAsk, ErrorCode, HistoryView, JobRef, JobView, News, QueueView, Verb,
 };
-use phalanx_model::{
-    Advisory, Amounts, Class, ClassName, EvictionRule, Job, JobId, Queue, QueueName, Resource, Settings,
-};
+use phalanx_model::{Advisory, Amounts, ClassName, EvictionRule, Job, JobId, Queue, QueueName, Resource};
 
+use crate::story::settings;
 use crate::support::{
     Bench, NOBODY, NODE_OF_8, TRAINER_EVERY, env, gang, is_root, number, refused, shell, trainer, until,
 };
@@ -24,15 +23,8 @@ fn apply(bench: &Bench) {
         guaranteed: Amounts::from([(Resource::Gpus, 4_000)]),
         ..Queue::named(name(text))
     };
-    let settings = Box::new(without_min_run());
+    let settings = Box::new(settings());
     bench.done(Verb::ApplyQueues { settings, queues: vec![queue("speech"), queue("vision")] });
-}
-
-/// Young jobs make way too.
-pub(crate) fn without_min_run() -> Settings {
-    let settings = Settings::default();
-    let classes = settings.classes.iter().map(|class| Class { min_run_ms: 0, ..class.clone() });
-    Settings { classes: classes.collect(), ..settings }
 }
 
 /// Trains in steps on one GPU per rank, and saves at once on SIGUSR1.

@@ -7,7 +7,7 @@ use phalanx_sim::command::{self, Host};
 use phalanx_sim::report::Progress;
 use serde_json::Value;
 
-use crate::queues::without_min_run;
+use crate::story::settings;
 use crate::support::{Bench, NODE_OF_8, gang, shell};
 
 /// Prints into memory; files are those that there are.
@@ -70,7 +70,7 @@ fn team_job(team: &str, devices: u32) -> Job {
 fn two_teams(bench: &Bench) -> (JobId, JobId) {
     let queue =
         |text| Queue { guaranteed: Amounts::from([(Resource::Gpus, 4_000)]), ..Queue::named(name(text)) };
-    let settings = Box::new(without_min_run());
+    let settings = Box::new(settings());
     bench.done(Verb::ApplyQueues { settings, queues: vec![queue("speech"), queue("vision")] });
     let own = bench.submit(team_job("vision", 4));
     bench.await_state(own, "running");

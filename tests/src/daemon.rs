@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -34,13 +35,13 @@ fn main() -> ExitCode {
         [verb, kubeconfig, lease_s, namespace, times @ ..] if verb.as_os_str() == "scheduler" => {
             logged(schedule(kubeconfig, lease_s, namespace, times))
         }
-        [verb, kubeconfig, node, machine, kubelet] if verb.as_os_str() == "node" => {
-            logged(serve_node(kubeconfig, node, machine, kubelet))
+        [verb, kubeconfig, node, machine, kubelet @ ..] if verb.as_os_str() == "node" => {
+            logged(serve_node(kubeconfig, node, machine, kubelet.first().copied()))
         }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE KUBELET-FOLDER | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | ask SOCKET | __shim DIR | __hold"
             );
             ExitCode::from(2)
         }
@@ -112,28 +113,38 @@ fn schedule(
         books,
         binding,
         lease,
-        listen: None,
+        listen: listen()?,
         otlp_endpoint: None,
         provisioning_class: times.get(4).map(|class| class.display().to_string()),
     })?)
 }
 
-/// The agent of a node, with the device plugin.
-fn serve_node(kubeconfig: &Path, node: &Path, machine: &Path, kubelet: &Path) -> Result<(), Box<dyn Error>> {
+/// Where health and metrics are to be served, as the environment says.
+fn listen() -> Result<Option<SocketAddr>, Box<dyn Error>> {
+    Ok(std::env::var("LISTEN").ok().map(|at| at.parse()).transpose()?)
+}
+
+/// The agent of a node; with its kubelet's folder it is the device plugin too.
+fn serve_node(
+    kubeconfig: &Path,
+    node: &Path,
+    machine: &Path,
+    kubelet: Option<&Path>,
+) -> Result<(), Box<dyn Error>> {
     log::begin(log::Format::Json, log::Level::Info);
-    let plugin = PluginSettings {
+    let plugin = kubelet.map(|kubelet| PluginSettings {
         kubelet: kubelet.into(),
         injection: Injection::Environment,
         look_every: Duration::from_millis(100),
-    };
+    });
     Ok(agent::run(&agent::Settings {
         kubeconfig: Some(kubeconfig.into()),
         context: None,
         node: node.display().to_string(),
         hardware: Hardware::File(machine.into()),
         every: Duration::from_millis(200),
-        plugin: Some(plugin),
-        listen: None,
+        plugin,
+        listen: listen()?,
     })?)
 }
 

@@ -1,7 +1,7 @@
 //! Who depends on whom.
 
 use crate::cargo::{Dependency, Package, Workspace, room};
-use crate::walls::{Breach, FOREIGN, MAY_USE, ONLY_IN_KUBE};
+use crate::walls::{Breach, FOREIGN, IN_TESTS, MAY_USE, ONLY_IN_KUBE};
 
 const TABLE: &str = "who may use whom";
 const PURITY: &str = "foreign crates of a pure crate";
@@ -29,7 +29,8 @@ fn check_package(package: &Package) -> Vec<Breach> {
 fn own(package: &Package, row: &[&str], dependency: &Dependency) -> Option<(&'static str, String)> {
     let wanted = room(&dependency.name);
     let testkit = MAY_USE.iter().find(|(room, _)| *room == "testkit").map_or(&[][..], |(_, row)| row);
-    let in_tests = dependency.is_dev && (wanted == "testkit" || testkit.contains(&wanted));
+    let in_tests = dependency.is_dev
+        && (wanted == "testkit" || testkit.contains(&wanted) || IN_TESTS.contains(&(package.room(), wanted)));
     if row.contains(&wanted) || in_tests {
         return None;
     }

@@ -31,6 +31,9 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+/// What tests of a crate may use beside: the binary is run against a real control plane.
+pub(crate) const IN_TESTS: &[(&str, &str)] = &[("cli", "controlplane")];
+
 const EVERYTHING_BELOW_CLI: &[&str] = &[
     "model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sim", "shell", "kube",
     "node", "local", "api",

@@ -82,6 +82,21 @@ fn a_crate_that_uses_what_it_may_not() {
 }
 
 #[test]
+fn tests_of_the_binary_may_start_a_control_plane_and_the_binary_may_not() {
+    let folder = workspace();
+    let root = folder.path();
+    add_crate(root, "controlplane", "", "");
+    let own = "phalanx-controlplane = { path = \"../controlplane\" }\n";
+    add_crate(root, "cli", &format!("[dev-dependencies]\n{own}"), "");
+    assert_eq!(breaches(&folder), Vec::<String>::new());
+    add_crate(root, "cli", &format!("[dependencies]\n{own}"), "");
+    assert_one(&folder, "crates/cli/Cargo.toml", "cli may not use controlplane");
+    add_crate(root, "cli", "", "");
+    add_crate(root, "local", &format!("[dev-dependencies]\n{own}"), "");
+    assert_one(&folder, "crates/local/Cargo.toml", "local may not use controlplane");
+}
+
+#[test]
 fn a_crate_that_is_in_no_row() {
     let folder = workspace();
     add_crate(folder.path(), "manager", "", "");

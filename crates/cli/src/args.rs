@@ -2,6 +2,8 @@
 
 mod calendar;
 mod cluster;
+#[cfg(test)]
+mod deployed;
 mod log;
 mod node;
 mod scheduler;
@@ -147,6 +149,8 @@ pub(crate) enum Verb {
     },
     /// Print the JSON Schema of a file.
     Schema { file: SchemaOf },
+    /// Print the definitions of our resources on a Kubernetes cluster: `phalanx crds | kubectl apply -f -`.
+    Crds,
     /// Holds a rank; started by the daemon.
     #[command(name = "__shim", hide = true)]
     Shim { dir: PathBuf },

@@ -186,6 +186,18 @@ fn without_a_daemon_it_says_how_to_start_one() {
 }
 
 #[test]
+fn the_definitions_of_our_resources_are_printed_as_they_stand_in_deploy() {
+    let run = Fake::absent().run("crds");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+    let mut documents: Vec<&str> = run.out.split("---\n").collect();
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<String> = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    documents.sort_unstable();
+    files.sort_unstable();
+    assert_eq!((run.code, documents), (0, files.iter().map(String::as_str).collect()));
+}
+
+#[test]
 fn a_daemon_that_breaks_off_or_lies_is_an_error() {
     let silent = Fake::start(|_| Vec::new());
     assert_eq!(silent.run("ps").code, 75);

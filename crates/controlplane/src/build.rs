@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::Error;
-use crate::program::Program;
+use crate::program::{Program, Source};
 
 /// The end of the compiler's output that an error shows.
 const OUTPUT_LINES: usize = 30;
@@ -17,9 +17,10 @@ const OUTPUT_LINES: usize = 30;
 ///
 /// # Errors
 /// When Go is missing, the build fails or the cache cannot be written.
-pub fn binary(program: Program) -> Result<PathBuf, Error> {
-    let home = cache()?.join(format!("{}-{}", program.name(), program.version()));
-    let executable = home.join(program.name());
+pub fn binary(program: impl Into<Source>) -> Result<PathBuf, Error> {
+    let source = program.into();
+    let home = cache()?.join(format!("{}-{}", source.name, source.version));
+    let executable = home.join(source.name);
     if executable.exists() {
         return Ok(executable);
     }
@@ -27,7 +28,7 @@ pub fn binary(program: Program) -> Result<PathBuf, Error> {
     let _lock = locked(&home.join("lock"))?;
     // Whoever held the lock before may have built it.
     if !executable.exists() {
-        build(program, &home)?;
+        build(&source, &home)?;
     }
     Ok(executable)
 }
@@ -58,25 +59,26 @@ fn locked(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-fn build(program: Program, home: &Path) -> Result<(), Error> {
+fn build(source: &Source, home: &Path) -> Result<(), Error> {
     // Moved into place when it is whole: a build that was cut off must not look like a program.
-    let unfinished = home.join(format!("{}.unfinished", program.name()));
-    eprintln!("building {program} {} from source, which takes minutes, once", program.version());
-    go(program, |go| {
-        go.args(["build", "-trimpath", "-ldflags", &program.linker_flags(), "-o"]);
-        go.arg(&unfinished).arg(program.package())
+    let unfinished = home.join(format!("{}.unfinished", source.name));
+    eprintln!("building {source} from source, which takes minutes, once");
+    // Without symbols.
+    let flags = format!("-s -w {}", source.linker_flags);
+    go(source, |go| {
+        go.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(&unfinished).arg(&source.package)
     })?;
-    if program == Program::TrainingOperator {
-        keep_crds(program, home)?;
+    if let Some(crds) = source.crds {
+        keep_crds(source, crds, home)?;
     }
-    let executable = home.join(program.name());
+    let executable = home.join(source.name);
     fs::rename(&unfinished, &executable).map_err(Error::io("move into place", &executable))
 }
 
 /// Copies the CRDs out of the module's source, which comes with the download.
-fn keep_crds(program: Program, home: &Path) -> Result<(), Error> {
-    let folder = go(program, |go| go.args(["list", "-m", "-f", "{{.Dir}}", program.module()]))?;
-    let from = Path::new(folder.trim()).join("manifests/base/crds");
+fn keep_crds(source: &Source, crds: &str, home: &Path) -> Result<(), Error> {
+    let folder = go(source, |go| go.args(["list", "-m", "-f", "{{.Dir}}", source.module]))?;
+    let from = Path::new(folder.trim()).join(crds);
     let to = home.join("crds");
     fs::create_dir_all(&to).map_err(Error::io("create", &to))?;
     for entry in fs::read_dir(&from).map_err(Error::io("read", &from))? {
@@ -91,18 +93,18 @@ fn keep_crds(program: Program, home: &Path) -> Result<(), Error> {
 }
 
 /// What `go` printed, run in the folder of the program's `go.mod`.
-fn go(program: Program, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Result<String, Error> {
-    let folder = program.folder();
+fn go(source: &Source, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Result<String, Error> {
+    let folder = source.folder.clone();
     let mut go = Command::new("go");
     let answer = arguments(go.current_dir(&folder)).output().map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Error::GoIsMissing(program),
+        io::ErrorKind::NotFound => Error::GoIsMissing(source.name),
         _ => Error::Io { what: "run go in", path: folder.clone(), source: e },
     })?;
     if answer.status.success() {
         return Ok(String::from_utf8_lossy(&answer.stdout).into_owned());
     }
     let output = last_lines(&String::from_utf8_lossy(&answer.stderr), OUTPUT_LINES);
-    Err(Error::Build { program, folder, output })
+    Err(Error::Build { program: source.name, folder, output })
 }
 
 /// The end of a text, as errors show it.

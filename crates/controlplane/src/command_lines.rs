@@ -64,6 +64,11 @@ impl Layout {
         self.folder.join("certificates/apiserver.crt")
     }
 
+    /// What every container is said to have printed.
+    pub(crate) fn container_log(&self) -> PathBuf {
+        self.folder.join("containers.log")
+    }
+
     pub(crate) fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.api_server)
     }
@@ -101,7 +106,7 @@ impl Layout {
             Program::KubeScheduler => {
                 vec![(self.folder.join("scheduler.yaml"), self.scheduler_configuration())]
             }
-            Program::Kwok => vec![(self.folder.join("kwok.yaml"), include_str!("stages.yaml").to_owned())],
+            Program::Kwok => vec![(self.folder.join("kwok.yaml"), self.kubelets())],
             _ => Vec::new(),
         }
     }
@@ -213,6 +218,18 @@ impl Layout {
              \x20 qps: {REQUESTS_PER_SECOND}\n\
              \x20 burst: {REQUESTS_PER_SECOND}\n",
             show(&self.kubeconfig(Self::user(Program::KubeScheduler)))
+        )
+    }
+
+    fn kubelets(&self) -> String {
+        let stages = include_str!("stages.yaml");
+        let log = show(&self.container_log());
+        format!(
+            "{stages}---\n\
+             apiVersion: kwok.x-k8s.io/v1alpha1\n\
+             kind: ClusterLogs\n\
+             metadata: {{name: containers}}\n\
+             spec: {{logs: [{{logsFile: {log}, follow: true}}]}}\n"
         )
     }
 

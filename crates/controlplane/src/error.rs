@@ -12,9 +12,11 @@ pub enum Error {
         "{0} is built from source with Go {GO}, and `go` is not in PATH: install Go {GO} or newer from \
          https://go.dev/dl (Debian, Ubuntu: apt-get install golang), then try again"
     )]
-    GoIsMissing(Program),
+    GoIsMissing(&'static str),
     #[error("{program} could not be built with Go {GO} in {folder}; the end of what go said:\n{output}")]
-    Build { program: Program, folder: PathBuf, output: String },
+    Build { program: &'static str, folder: PathBuf, output: String },
+    #[error("{program} cannot write {folder} out; the end of what it said:\n{output}")]
+    Render { program: &'static str, folder: PathBuf, output: String },
     #[error("cannot {what} {path}: {source}")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("there is no folder for built programs: set XDG_CACHE_HOME or HOME")]

@@ -25,6 +25,8 @@ pub struct Fleet {
     pub nodes_per_block: usize,
     /// Labels of every node beside those of place and name.
     pub labels: Vec<(String, String)>,
+    /// Where the API server asks for the logs of containers, on loopback. 0: nowhere.
+    pub kubelet_port: u16,
 }
 
 impl Fleet {
@@ -45,6 +47,7 @@ impl Fleet {
             nodes_per_rack,
             nodes_per_block,
             labels: Vec::new(),
+            kubelet_port: 0,
         }
     }
 
@@ -101,6 +104,7 @@ impl Fleet {
                     condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
                     condition("PIDPressure", "False", "KubeletHasSufficientPID"),
                 ],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet_port}},
                 "addresses": [
                     {"type": "InternalIP", "address": "127.0.0.1"},
                     {"type": "Hostname", "address": name},

@@ -14,10 +14,12 @@ mod plane;
 mod ports;
 mod process;
 mod program;
+mod render;
 
 pub use api::{Api, Watch};
 pub use build::binary;
 pub use error::Error;
 pub use fleet::{Fleet, GPU, in_parallel};
 pub use plane::{ControlPlane, Options, User};
-pub use program::Program;
+pub use program::{Program, Source};
+pub use render::{Renderer, chart, kustomization};

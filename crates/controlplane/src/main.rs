@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::{SigSet, Signal};
-use phalanx_controlplane::{ControlPlane, Error, Fleet, Options, Program, binary};
+use phalanx_controlplane::{ControlPlane, Error, Fleet, Options, Program, Renderer, binary};
 
 /// A real Kubernetes control plane on this machine, with fake GPU nodes.
 #[derive(Parser)]
@@ -100,6 +100,9 @@ fn build() -> Result<(), Error> {
         Program::TrainingOperator,
     ] {
         println!("{}", binary(program)?.display());
+    }
+    for renderer in [Renderer::Helm, Renderer::Kustomize] {
+        println!("{}", binary(renderer)?.display());
     }
     Ok(())
 }

@@ -179,6 +179,19 @@ impl ControlPlane {
         self.layout.audit_log()
     }
 
+    /// Where kwok serves as the kubelet of all nodes whose [`crate::Fleet::kubelet_port`] says so.
+    #[must_use]
+    pub fn kubelet_port(&self) -> u16 {
+        self.layout.kwok
+    }
+
+    /// What every container on such a node is said to have printed: lines of `TIME stdout F TEXT`, in a file that is not
+    /// there at first.
+    #[must_use]
+    pub fn container_log(&self) -> PathBuf {
+        self.layout.container_log()
+    }
+
     /// The folder with the state and a log of each program, `NAME.log`.
     #[must_use]
     pub fn folder(&self) -> &Path {

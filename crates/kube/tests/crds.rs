@@ -16,27 +16,41 @@ use phalanx_kube::crd::{
 use phalanx_model::{FadedUse, Timestamp};
 use serde_json::{Value, json};
 
-fn deploy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds")
+fn deploy(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(folder)
 }
 
-#[test]
-fn committed_definitions_are_current() {
-    let documents = documents().unwrap();
-    for (name, text) in &documents {
-        let path = deploy().join(name);
+/// Exactly these files are in a folder below `deploy`; `UPDATE=1` writes them.
+fn compare(folder: &str, files: &[(String, String)]) {
+    let folder = deploy(folder);
+    for (name, text) in files {
+        let path = folder.join(name);
         if std::env::var_os("UPDATE").is_some() {
-            std::fs::create_dir_all(deploy()).unwrap();
+            std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&path, text).unwrap();
         }
         let kept = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(kept == *text, "{} is not what the types say; UPDATE=1 writes it anew", path.display());
     }
-    let known: Vec<&str> = documents.iter().map(|(name, _)| name.as_str()).collect();
-    for entry in std::fs::read_dir(deploy()).unwrap() {
+    let known: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    for entry in std::fs::read_dir(&folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(known.contains(&name.as_str()), "{name} belongs to no resource");
+        assert!(known.contains(&name.as_str()), "{name} in {} belongs to no resource", folder.display());
     }
+}
+
+/// Both ways to install bring them: the kustomize base takes the first folder in, and Helm knows the second by its name.
+#[test]
+fn committed_definitions_are_current() {
+    let mut documents = documents().unwrap();
+    compare("chart/phalanx/crds", &documents);
+    let mut list =
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n".to_owned();
+    for (name, _) in &documents {
+        list.push_str(&format!("  - {name}\n"));
+    }
+    documents.push(("kustomization.yaml".to_owned(), list));
+    compare("crds", &documents);
 }
 
 /// Calls `look` with every schema inside, and its path.

@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+use super::role;
+
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, Broken>;
 
@@ -97,17 +99,18 @@ struct Core {
 }
 
 impl Front {
-    /// Before a control plane, as the one who may do everything.
+    /// Before a control plane, as the scheduler.
     pub(crate) fn of(plane: &ControlPlane, plan: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+        let own = role::scheduler(plane);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (upstream, listener) = runtime.block_on(async {
-            let file = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
+            let file = Kubeconfig::read_from(&own).unwrap();
             let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
             (Client::try_from(config).unwrap(), TcpListener::bind(("127.0.0.1", 0)).await.unwrap())
         });
         let port = listener.local_addr().unwrap().port();
-        let mut config: Value = serde_json::from_slice(&std::fs::read(plane.kubeconfig()).unwrap()).unwrap();
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&own).unwrap()).unwrap();
         config["clusters"][0]["cluster"] = json!({ "server": format!("http://127.0.0.1:{port}") });
         let kubeconfig = plane.folder().join(format!("front-{port}.kubeconfig"));
         std::fs::write(&kubeconfig, config.to_string()).unwrap();

@@ -1,12 +1,15 @@
 //! A real control plane with fake nodes, and the scheduler as a process of its own.
 
+pub(crate) mod audit;
 pub(crate) mod front;
 pub(crate) mod kinds;
 pub(crate) mod record;
+pub(crate) mod role;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +19,7 @@ use nix::unistd::Pid;
 use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
 use serde_json::{Value, json};
 
+use audit::Audit;
 use front::Front;
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -85,9 +89,9 @@ impl Cluster {
         Self::of_fleet(options, &Fleet::new(nodes))
     }
 
-    /// The same with nodes of one's choice.
+    /// The same with nodes of one's choice. What its scheduler asks for is audited.
     pub(crate) fn of_fleet(options: &Options, fleet: &Fleet) -> Self {
-        let plane = ControlPlane::start(options).unwrap();
+        let plane = ControlPlane::start(&Options { audit: true, ..options.clone() }).unwrap();
         fleet.create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
         Self {
@@ -104,32 +108,26 @@ impl Cluster {
         self.plane.api()
     }
 
-    /// Starts a scheduler; a lease of 0 seconds is none.
+    /// Starts a scheduler with the rights that are shipped, and no other; a lease of 0 seconds is none.
     pub(crate) fn schedule(&mut self, lease_s: u64) -> usize {
-        let kubeconfig = self.plane.kubeconfig();
-        self.schedule_as(&kubeconfig, lease_s, "kube-system")
+        self.schedule_within(lease_s, Times::default())
     }
 
-    /// The same as somebody, with the lease in a namespace.
-    pub(crate) fn schedule_as(&mut self, kubeconfig: &Path, lease_s: u64, namespace: &str) -> usize {
-        self.schedule_with(kubeconfig, lease_s, namespace, Times::default())
+    /// The same with deadlines of one's choice.
+    pub(crate) fn schedule_within(&mut self, lease_s: u64, times: Times) -> usize {
+        let kubeconfig = role::scheduler(&self.plane);
+        self.schedule_with(&kubeconfig, lease_s, times)
     }
 
-    /// The same by way of a front, with deadlines of one's choice.
+    /// The same by way of a front.
     pub(crate) fn schedule_through(&mut self, front: &Front, lease_s: u64, times: Times) -> usize {
-        self.schedule_with(&front.kubeconfig, lease_s, "kube-system", times)
+        self.schedule_with(&front.kubeconfig, lease_s, times)
     }
 
-    pub(crate) fn schedule_with(
-        &mut self,
-        kubeconfig: &Path,
-        lease_s: u64,
-        namespace: &str,
-        times: Times,
-    ) -> usize {
+    fn schedule_with(&mut self, kubeconfig: &Path, lease_s: u64, times: Times) -> usize {
         let Times { binding_s, ready_s, vacant_s } = times;
         let mut arguments = vec!["scheduler".to_owned(), kubeconfig.display().to_string()];
-        arguments.extend([lease_s.to_string(), namespace.to_owned()]);
+        arguments.extend([lease_s.to_string(), role::NAMESPACE.to_owned()]);
         arguments.extend([binding_s, ready_s, vacant_s].map(|seconds| seconds.to_string()));
         arguments.push(if self.takes_labelled_nodes { "labelled" } else { "all" }.to_owned());
         arguments.extend(self.provisioning_class.map(str::to_owned));
@@ -144,6 +142,7 @@ impl Cluster {
         Command::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
             .args(arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("LISTEN", "127.0.0.1:0")
             .stdin(Stdio::null())
             .stdout(log())
             .stderr(log())
@@ -151,17 +150,18 @@ impl Cluster {
             .unwrap()
     }
 
-    /// Starts the agent of a node, as somebody, with a description of its machine and the folder of its kubelet.
+    /// Starts the agent of a node, as somebody, with a description of its machine; with the folder of its kubelet it is
+    /// its device plugin too.
     pub(crate) fn serve_node(
         &mut self,
         kubeconfig: &Path,
         node: &str,
         machine: &Path,
-        kubelet: &Path,
+        kubelet: Option<&Path>,
     ) -> u32 {
         let path = |path: &Path| path.display().to_string();
-        let arguments =
-            vec!["node".to_owned(), path(kubeconfig), node.to_owned(), path(machine), path(kubelet)];
+        let mut arguments = vec!["node".to_owned(), path(kubeconfig), node.to_owned(), path(machine)];
+        arguments.extend(kubelet.map(path));
         let child = self.spawn(&arguments);
         let pid = child.id();
         self.schedulers.get_mut().push(Scheduler { child, arguments });
@@ -199,6 +199,16 @@ impl Cluster {
 
     pub(crate) fn has_ended(&self, scheduler: usize) -> bool {
         self.schedulers.borrow_mut()[scheduler].child.try_wait().unwrap().is_some()
+    }
+
+    /// Where the process that was started last serves health and metrics.
+    pub(crate) fn served_at(&self) -> SocketAddr {
+        self.until("an address that is served", |cluster| {
+            let log = cluster.log();
+            let (_, rest) = log.rsplit_once("serves /healthz, /readyz and /metrics on ")?;
+            // A line is there when its end is.
+            rest.split_once('\n')?.0.parse().ok()
+        })
     }
 
     /// What the processes said so far.
@@ -316,6 +326,10 @@ impl Drop for Cluster {
         for scheduler in self.schedulers.get_mut() {
             let _ = scheduler.child.kill();
             let _ = scheduler.child.wait();
+        }
+        // Whatever the test was about, its scheduler has asked for nothing that the roles do not allow.
+        if !std::thread::panicking() {
+            Audit::of(&self.plane.audit_log(), role::USER).assert_nothing_was_denied();
         }
     }
 }

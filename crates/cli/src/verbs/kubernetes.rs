@@ -272,7 +272,11 @@ fn nodes(session: &Session) -> Result<ExitCode, Failure> {
 
 /// The cluster as a scheduler without flags sees it, as far as this user may.
 pub(super) fn snapshot(out: &Output, reach: &Reach) -> Result<Snapshot, Failure> {
-    let cluster = Cluster::connect(None, reach.context.as_deref(), reach.namespace.as_deref())?;
+    if reach.namespace.is_some() {
+        let hint = "leave it out; nodes are shared by the gangs of all namespaces";
+        return Err(Failure::usage("--namespace: a snapshot is of the whole cluster", hint));
+    }
+    let cluster = Cluster::connect(None, reach.context.as_deref(), None)?;
     let ByDefault { deciding } = ByDefault::parse_from(["phalanx"]);
     let seen = cluster.snapshot(options(deciding)?)?;
     if !seen.unread.is_empty() {
@@ -329,7 +333,7 @@ impl From<UserError> for Failure {
                 Self::not_found(message, "`phalanx ps -a --to kubernetes` lists all jobs")
             }
             UserError::NoDefinitions => {
-                let hint = "`kubectl apply -f deploy/crds` installs their definition; the scheduler finds it within half a minute";
+                let hint = "`phalanx crds | kubectl apply -f -` installs their definition; the scheduler finds it within half a minute";
                 Self::not_found(message, hint)
             }
             UserError::NoQueue(_) => {
@@ -362,7 +366,17 @@ mod tests {
     fn a_cluster_without_our_definitions_says_how_to_have_them() {
         let failure = Failure::from(UserError::NoDefinitions);
         assert_eq!((failure.code, failure.message.as_str()), ("not_found", "the cluster serves no queues"));
-        assert!(failure.hint.contains("kubectl apply -f deploy/crds"), "{}", failure.hint);
+        assert!(failure.hint.contains("phalanx crds | kubectl apply -f -"), "{}", failure.hint);
+    }
+
+    /// It was passed over.
+    #[test]
+    fn a_snapshot_of_one_namespace_is_refused_before_a_cluster_is_asked() {
+        let words = ["phalanx", "snapshot", "--to", "kubernetes", "--namespace", "team"];
+        let Verb::Snapshot(asked) = Cli::try_parse_from(words).unwrap().verb else { panic!("not snapshot") };
+        let out = Output::new(crate::output::Format::Table, true);
+        let Err(failure) = snapshot(&out, &asked.reach) else { panic!("it was taken") };
+        assert_eq!(failure.message, "--namespace: a snapshot is of the whole cluster");
     }
 
     /// With `PHALANX_TO` in the environment.

@@ -125,6 +125,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Replay(replay) => sim::replay(&session, &replay),
         Verb::Sim { words } => sim::sim(&session, &words),
         Verb::Schema { file } => schema(file),
+        Verb::Crds => crds(),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),
         Verb::HoldSlot => Ok(daemon::hold()),
         Verb::Measure(measure) => Ok(measure::main(&measure)),
@@ -170,6 +171,13 @@ fn schema(file: SchemaOf) -> Result<ExitCode, Failure> {
         SchemaOf::Queues => phalanx_spec::queues_schema(),
     };
     output::print(&format!("{schema:#}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn crds() -> Result<ExitCode, Failure> {
+    let documents = phalanx_kube::crd::documents().map_err(|error| Failure::internal(error.to_string()))?;
+    let documents: Vec<String> = documents.into_iter().map(|(_, document)| document).collect();
+    output::print(&documents.join("---\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

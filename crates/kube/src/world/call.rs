@@ -65,14 +65,15 @@ impl Caller {
         provisioning_class: Option<String>,
     ) -> Self {
         let provisioner = provisioning_class.map(|class| provisioner(client.clone(), class, desk.clone()));
+        let bindings = Arc::new(Semaphore::new(BINDINGS));
         Self {
-            explainer: Explainer::new(client.clone()),
+            explainer: Explainer::new(client.clone(), Arc::clone(&bindings)),
             provisioner,
             client,
             term,
             desk,
             binding,
-            bindings: Arc::new(Semaphore::new(BINDINGS)),
+            bindings,
             others: Arc::new(Semaphore::new(OTHERS)),
             metrics,
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::call::{path_of, repeat};
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// so that an autoscaler sees the gang as a whole; the turns after it have none then.
 const BATCH: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
+/// Events and conditions of groups in one turn while bindings stand in line: each costs the API server as much as one of them.
+const BATCH_BESIDE: usize = 2;
 /// Events that wait to be written.
 const EVENTS_MAX: usize = 10_000;
 /// Pods whose reasons are remembered.
@@ -104,9 +107,10 @@ impl Notes {
 }
 
 impl Explainer {
-    pub(super) fn new(client: Client) -> Self {
+    /// `bindings` has a permit for whoever may bind now.
+    pub(super) fn new(client: Client, bindings: Arc<Semaphore>) -> Self {
         let notes = Arc::new(Mutex::new(Notes::default()));
-        tokio::spawn(write(client, Arc::clone(&notes)));
+        tokio::spawn(write(client, bindings, Arc::clone(&notes)));
         Self { notes }
     }
 
@@ -150,12 +154,13 @@ impl Explainer {
     }
 }
 
-async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
+async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>>) {
     // Turns without pods, after one that had more than its share.
     let mut rests = 0_usize;
     loop {
         tokio::time::sleep(TURN).await;
         let now = Instant::now();
+        let batch = if bindings.available_permits() == 0 { BATCH_BESIDE } else { BATCH };
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
             let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
@@ -163,7 +168,7 @@ async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
                 .groups
                 .iter()
                 .filter(|(_, (_, at))| *at <= now)
-                .take(BATCH)
+                .take(batch)
                 .map(|(about, (stand, _))| (about.clone(), stand.clone()))
                 .collect();
             if notes.told.len() > KNOWN_MAX {
@@ -173,7 +178,7 @@ async fn write(client: Client, notes: Arc<Mutex<Notes>>) {
                 notes.groups.remove(about);
                 notes.told.insert(about.clone(), stand.clone());
             }
-            let count = notes.events.len().min(BATCH);
+            let count = notes.events.len().min(batch);
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
         for (about, stand) in groups {

@@ -1,0 +1,414 @@
+//! What stands below `deploy/`, written out as people would have it: that a real API server takes it, that both ways to install
+//! say the same, and that what runs is as unprivileged as it can be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_controlplane::{Api, ControlPlane, Error, Options, chart, kustomization};
+use serde_json::{Value, json};
+
+use crate::support::role::{NAMESPACE, collection, deploy, read};
+
+/// Of the chart, apart from that of the kustomize base.
+const OF_CHART: &str = "phalanx-chart";
+/// Values for what the chart has of `deploy/admission` and `deploy/exclusive`.
+const WITH_POLICIES: [&str; 2] = ["admissionPolicy.enabled=true", "exclusiveNodes.enabled=true"];
+
+/// The objects of a kustomization, in its order.
+fn objects(folder: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&kustomization(&deploy(folder)).unwrap()).unwrap()
+}
+
+fn charted(namespace: &str, values: &[&str]) -> Vec<Value> {
+    serde_saphyr::from_multiple(&chart(&deploy("chart/phalanx"), "phalanx", namespace, values).unwrap())
+        .unwrap()
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap()
+}
+
+fn try_out(api: &Api, object: &Value) -> Result<Value, Error> {
+    api.post(&format!("{}?dryRun=All&fieldValidation=Strict", collection(object)), object)
+}
+
+/// Creates those objects of a kustomization that are of these kinds.
+pub(crate) fn create(api: &Api, folder: &str, kinds: &[&str]) {
+    for object in objects(folder).iter().filter(|object| kinds.contains(&kind(object))) {
+        api.post(&collection(object), object).unwrap();
+    }
+}
+
+#[test]
+fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_namespace_demands() {
+    let plane = ControlPlane::start(&Options::default()).unwrap();
+    let api = plane.api();
+    let mut tried = BTreeSet::new();
+    for folder in ["base", "device-plugin"] {
+        create(api, folder, &["Namespace", "ServiceAccount"]);
+    }
+    for object in ["base", "device-plugin", "admission", "exclusive"].into_iter().flat_map(objects) {
+        if !matches!(kind(&object), "Namespace" | "ServiceAccount") {
+            try_out(api, &object).unwrap();
+        }
+        if kind(&object) == "Deployment" {
+            let mut misspelled = object.clone();
+            misspelled["spec"]["replica"] = misspelled["spec"]["replicas"].take();
+            try_out(api, &misspelled).unwrap_err();
+        }
+        if object["spec"]["template"].is_object() {
+            try_pod(api, &object);
+        }
+        tried.insert(kind(&object).to_owned());
+    }
+    let expected = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "DaemonSet",
+        "Deployment",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "Namespace",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+    ];
+    assert_eq!(tried, expected.map(str::to_owned).into());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": OF_CHART, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    api.post("/api/v1/namespaces", &namespace).unwrap();
+    let by_chart = charted(OF_CHART, &WITH_POLICIES);
+    for object in by_chart.iter().filter(|object| kind(object) == "ServiceAccount") {
+        api.post(&collection(object), object).unwrap();
+    }
+    for object in by_chart.iter().filter(|object| kind(object) != "ServiceAccount") {
+        try_out(api, object).unwrap();
+        if object["spec"]["template"].is_object() {
+            try_pod(api, object);
+        }
+    }
+    // It hands devices out: the restricted namespace is the wrong one, and otherwise the API server takes it.
+    for object in charted("default", &["nodeAgent.devicePlugin=true"]) {
+        try_out(api, &object).unwrap();
+    }
+}
+
+/// The pod of a template in its namespace: as it stands it is taken, and in a restricted one only because it is restricted.
+fn try_pod(api: &Api, object: &Value) {
+    let template = &object["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["name"] = json!("one");
+    let namespace = object["metadata"]["namespace"].as_str().unwrap();
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    api.post(&path, &pod).unwrap();
+    if matches!(namespace, NAMESPACE | OF_CHART) {
+        pod["spec"]["containers"][0]["securityContext"] = json!({});
+        let refused = api.post(&path, &pod).unwrap_err().to_string();
+        assert!(refused.contains("PodSecurity"), "{refused}");
+    }
+}
+
+/// What only a chart says of its objects, and what is said otherwise in it, taken away.
+fn plain(mut object: Value) -> Value {
+    let of_helm = [
+        "app.kubernetes.io/instance",
+        "app.kubernetes.io/version",
+        "app.kubernetes.io/managed-by",
+        "helm.sh/chart",
+    ];
+    let places = [
+        "/metadata/labels",
+        "/spec/selector",
+        "/spec/selector/matchLabels",
+        "/spec/podSelector/matchLabels",
+        "/spec/template/metadata/labels",
+        "/spec/template/spec/topologySpreadConstraints/0/labelSelector/matchLabels",
+    ];
+    for place in places {
+        if let Some(labels) = object.pointer_mut(place).and_then(Value::as_object_mut) {
+            labels.retain(|key, _| !of_helm.contains(&key.as_str()));
+        }
+    }
+    if let Some(pods) = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
+        // The base keeps the agents off nodes where those of `deploy/device-plugin` are. A chart has one sort of agent.
+        if pods["containers"][0]["name"] == "node" {
+            pods.remove("affinity");
+            pods.remove("nodeSelector");
+        }
+        let container = pods["containers"][0].as_object_mut().unwrap();
+        // What Kubernetes takes where nothing is said.
+        if container.get("imagePullPolicy") == Some(&json!("IfNotPresent")) {
+            container.remove("imagePullPolicy");
+        }
+        // What the scheduler takes where nothing is said.
+        let arguments = container["args"].as_array_mut().unwrap();
+        arguments.retain(|argument| argument != "--lease-duration=15");
+    }
+    whole(&mut object);
+    object
+}
+
+/// Writes numbers as one does without a fraction: Helm reads those of a schema as floating ones.
+fn whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let float = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
+            if let Some(float) = float {
+                #[expect(clippy::cast_possible_truncation, reason = "bounds of resource definitions")]
+                let integer = float as i64;
+                *number = integer.into();
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(whole),
+        Value::Object(all) => all.values_mut().for_each(whole),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
+    let named = objects.into_iter().map(|object| {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        ((kind(&object).to_owned(), name), plain(object))
+    });
+    named.collect()
+}
+
+#[test]
+fn chart_and_kustomize_base_say_the_same() {
+    let mut base = by_name(["base", "admission", "exclusive"].into_iter().flat_map(objects).collect());
+    // Helm makes the namespace by itself, where it is told to.
+    assert!(base.remove(&("Namespace".to_owned(), NAMESPACE.to_owned())).is_some());
+    let chart = by_name(charted(NAMESPACE, &WITH_POLICIES));
+    assert_eq!(base.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>());
+    for (name, object) in &base {
+        assert_eq!(*object, chart[name], "{name:?}: the base, and the chart");
+    }
+    assert!(base.len() > 15, "{:?}", base.keys());
+}
+
+#[test]
+fn values_of_the_chart_leave_out_and_change_what_they_say() {
+    let kinds = |values: &[&str]| {
+        let kinds =
+            charted(NAMESPACE, values).iter().map(|object| kind(object).to_owned()).collect::<Vec<_>>();
+        move |of: &str| kinds.iter().filter(|kind| *kind == of).count()
+    };
+    let all = kinds(&[]);
+    assert_eq!([all("DaemonSet"), all("Service"), all("NetworkPolicy"), all("PodDisruptionBudget")], [1; 4]);
+    assert_eq!(all("MutatingAdmissionPolicy"), 0);
+    assert_eq!(kinds(&["nodeAgent.enabled=false"])("DaemonSet"), 0);
+    assert_eq!(kinds(&["service.enabled=false"])("Service"), 0);
+    assert_eq!(kinds(&["networkPolicy.enabled=false"])("NetworkPolicy"), 0);
+    assert_eq!(kinds(&["replicas=1"])("PodDisruptionBudget"), 0);
+    assert_eq!(kinds(&["serviceAccount.create=false"])("ServiceAccount"), 1, "the agent's");
+    // The names that others refer to go together.
+    let other = charted(NAMESPACE, &["lease.name=other", "schedulerName=other", "serviceAccount.name=other"]);
+    let of = |wanted: &str| {
+        let found = other
+            .iter()
+            .find(|object| kind(object) == wanted && object["metadata"]["name"] != "phalanx-node");
+        found.unwrap().clone()
+    };
+    assert_eq!(of("Role")["rules"][1]["resourceNames"], json!(["other"]));
+    assert_eq!(of("RoleBinding")["subjects"][0]["name"], "other");
+    let pods = &of("Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pods["serviceAccountName"], "other");
+    let arguments = pods["containers"][0]["args"].as_array().unwrap();
+    for argument in ["--lease-name=other", "--scheduler-name=other"] {
+        assert!(arguments.contains(&json!(argument)), "{arguments:?}");
+    }
+    let unknown = chart(&deploy("chart/phalanx"), "phalanx", NAMESPACE, &["replica=3"]).unwrap_err();
+    assert!(unknown.to_string().contains("replica"), "{unknown}");
+}
+
+/// What makes pods, of every way to install.
+fn workloads() -> Vec<Value> {
+    let charts = [charted(NAMESPACE, &[]), charted(NAMESPACE, &["nodeAgent.devicePlugin=true"])];
+    let all = objects("base").into_iter().chain(objects("device-plugin")).chain(charts.into_iter().flatten());
+    let workloads: Vec<Value> = all.filter(|object| object["spec"]["template"].is_object()).collect();
+    assert_eq!(workloads.len(), 2 + 1 + 2 * 2);
+    workloads
+}
+
+#[test]
+fn containers_are_as_unprivileged_as_they_can_be() {
+    for object in workloads() {
+        let pods = &object["spec"]["template"]["spec"];
+        let who = format!("{} {}", kind(&object), object["metadata"]["name"]);
+        if kind(&object) == "Deployment" {
+            assert_eq!(object["spec"]["replicas"], 2, "{who}");
+        }
+        let hands_out = pods["volumes"].is_array();
+        let of_pod = &pods["securityContext"];
+        assert_eq!(of_pod["seccompProfile"]["type"], "RuntimeDefault", "{who}");
+        if hands_out {
+            assert_eq!(of_pod["runAsUser"], 0, "{who}: the kubelet's folders are root's");
+        } else {
+            assert_eq!(
+                *of_pod,
+                json!({"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"}}),
+                "{who}"
+            );
+        }
+        for field in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
+            assert_eq!(pods[field], Value::Null, "{who}: {field}");
+        }
+        let containers = pods["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), 1, "{who}");
+        let of_container = &containers[0]["securityContext"];
+        assert_eq!(
+            *of_container,
+            json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]}}),
+            "{who}"
+        );
+        assert!(containers[0]["resources"]["limits"]["memory"].is_string(), "{who}");
+        let mounts = pods["volumes"].as_array().into_iter().flatten();
+        let mounts: Vec<&str> = mounts.map(|volume| volume["hostPath"]["path"].as_str().unwrap()).collect();
+        let kubelet = ["/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources"];
+        assert_eq!(mounts, if hands_out { &kubelet[..] } else { &[] }, "{who}");
+    }
+}
+
+/// Paths that probes ask, with the name of the workload.
+pub(crate) fn probed() -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    for object in workloads() {
+        let container = &object["spec"]["template"]["spec"]["containers"][0];
+        let probes = [&container["livenessProbe"], &container["readinessProbe"]];
+        for probe in probes.into_iter().filter(|probe| !probe.is_null()) {
+            assert_eq!(probe["httpGet"]["port"], "http", "{probe}");
+            paths.insert(probe["httpGet"]["path"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(paths.contains("/healthz") && paths.contains("/readyz"), "{paths:?}");
+    paths
+}
+
+#[test]
+fn services_and_policies_name_ports_that_containers_have() {
+    for all in [objects("base"), charted(NAMESPACE, &[])] {
+        let find = |wanted: &str| all.iter().find(|object| kind(object) == wanted).unwrap();
+        let (deployment, service) = (find("Deployment"), find("Service"));
+        let ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
+        assert_eq!(ports.len(), 1);
+        let (name, number) = (&ports[0]["name"], &ports[0]["containerPort"]);
+        let served = &service["spec"]["ports"][0];
+        assert_eq!((&served["targetPort"], &served["port"]), (name, number));
+        let told = &service["metadata"]["annotations"];
+        assert_eq!(told["prometheus.io/port"], json!(number.to_string()));
+        assert!(crate::health::PATHS.contains(&told["prometheus.io/path"].as_str().unwrap()), "{told}");
+        let policy = &find("NetworkPolicy")["spec"];
+        assert_eq!(policy["ingress"], json!([{"ports": [{"protocol": "TCP", "port": name}]}]));
+        assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+        let out = [443, 6443].map(|port| json!({"protocol": "TCP", "port": port}));
+        assert_eq!(policy["egress"], json!([{"ports": out}]), "the API server alone");
+        // All of them mean the same pods.
+        let pods = &deployment["spec"]["template"]["metadata"]["labels"];
+        for selector in [
+            &service["spec"]["selector"],
+            &policy["podSelector"]["matchLabels"],
+            &deployment["spec"]["selector"]["matchLabels"],
+            &find("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        ] {
+            let selector = selector.as_object().unwrap();
+            assert!(
+                selector.len() > 1 && selector.iter().all(|(key, value)| pods[key] == *value),
+                "{selector:?}"
+            );
+        }
+    }
+}
+
+/// Instruction and words of each line, those that go on among it.
+fn instructions(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let split = lines.map(|line| line.split_once(' ').unwrap());
+    split.map(|(instruction, words)| (instruction.to_owned(), words.trim().to_owned())).collect()
+}
+
+#[test]
+fn the_image_is_distroless_nobody_in_particular_and_has_the_program_that_manifests_start() {
+    let all = instructions(&read(&deploy("Containerfile")));
+    let last = all.iter().rposition(|(instruction, _)| instruction == "FROM").unwrap();
+    let (build, image) = all.split_at(last);
+    let base = &image[0].1;
+    assert!(base.starts_with("gcr.io/distroless/") && base.ends_with(":nonroot"), "{base}");
+    let only = |instruction: &str| {
+        let found: Vec<&str> =
+            image.iter().filter(|(known, _)| known == instruction).map(|(_, words)| words.as_str()).collect();
+        assert_eq!(found.len(), 1, "{instruction}: {found:?}");
+        found[0]
+    };
+    let copied: Vec<&str> = only("COPY").split(' ').collect();
+    let start: Vec<String> = serde_json::from_str(only("ENTRYPOINT")).unwrap();
+    assert_eq!(copied, ["--from=build", "/src/target/release/phalanx", &start[0]]);
+    assert_eq!(start, ["/usr/local/bin/phalanx"]);
+    assert!(image.iter().all(|(instruction, _)| instruction != "RUN"), "there is no shell");
+    // Who it is, is what pods say too; and what pods start is a verb of the program.
+    let user = only("USER");
+    for object in workloads() {
+        let pods = &object["spec"]["template"]["spec"];
+        let of_pod = &pods["securityContext"];
+        if of_pod["runAsNonRoot"] == true {
+            assert_eq!(user, format!("{}:{}", of_pod["runAsUser"], of_pod["runAsGroup"]));
+        }
+        assert_eq!(pods["containers"][0]["command"], Value::Null, "the image says which program");
+    }
+    let built = build.iter().find(|(instruction, _)| instruction == "RUN").unwrap();
+    assert_eq!(built.1, "cargo build --release --locked -p phalanx-cli");
+    // What is copied is there, and all that the workspace consists of is copied.
+    let root = deploy("..");
+    let copied: BTreeSet<&str> = build
+        .iter()
+        .filter(|(instruction, _)| instruction == "COPY")
+        .flat_map(|(_, words)| words.split(' ').filter(|word| *word != "./"))
+        .collect();
+    for path in &copied {
+        assert!(root.join(path).exists(), "{path}");
+    }
+    for member in ["crates", "examples", "tests", "bench", "xtask"] {
+        assert!(copied.contains(member), "{member}");
+    }
+    let version = build[0].1.strip_prefix("docker.io/library/rust:").unwrap();
+    assert!(version.starts_with(env!("CARGO_PKG_RUST_VERSION")), "{version}");
+}
+
+/// Templates use what the values have, the values have nothing that no template uses, and the schema knows them all.
+#[test]
+fn the_chart_uses_all_of_its_values_and_no_others() {
+    let chart = deploy("chart/phalanx");
+    let values: Value = serde_saphyr::from_str(&read(&chart.join("values.yaml"))).unwrap();
+    let schema: Value = serde_json::from_str(&read(&chart.join("values.schema.json"))).unwrap();
+    let about: Value = serde_saphyr::from_str(&read(&chart.join("Chart.yaml"))).unwrap();
+    assert_eq!(about["appVersion"], env!("CARGO_PKG_VERSION"));
+    let mut used = BTreeSet::new();
+    for file in std::fs::read_dir(chart.join("templates")).unwrap() {
+        let text = read(&file.unwrap().path());
+        for after in text.split(".Values.").skip(1) {
+            let end = after.find(|c: char| !c.is_alphanumeric() && c != '.').unwrap_or(after.len());
+            used.insert(after[..end].to_owned());
+        }
+    }
+    for path in &used {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        assert!(values.pointer(&pointer).is_some(), "no value is called {path}");
+    }
+    let is_used =
+        |path: &str| used.contains(path) || used.iter().any(|used| path.starts_with(&format!("{used}.")));
+    for (name, value) in values.as_object().unwrap() {
+        let known = &schema["properties"][name];
+        assert!(known.is_object(), "the schema does not know {name}");
+        if is_used(name) {
+            continue;
+        }
+        for inner in value.as_object().unwrap().keys() {
+            assert!(is_used(&format!("{name}.{inner}")), "nothing uses {name}.{inner}");
+            assert!(known["properties"][inner].is_object(), "the schema does not know {name}.{inner}");
+        }
+    }
+}
