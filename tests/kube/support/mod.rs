@@ -204,10 +204,9 @@ impl Cluster {
     /// Where the process that was started last serves health and metrics.
     pub(crate) fn served_at(&self) -> SocketAddr {
         self.until("an address that is served", |cluster| {
-            let log = cluster.log();
-            let (_, rest) = log.rsplit_once("serves /healthz, /readyz and /metrics on ")?;
-            // A line is there when its end is.
-            rest.split_once('\n')?.0.parse().ok()
+            let lines = cluster.lines();
+            let is_it = |line: &&Value| line["message"] == "serves /healthz, /readyz and /metrics";
+            lines.iter().rfind(is_it)?["address"].as_str()?.parse().ok()
         })
     }
 
