@@ -151,6 +151,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     if why != TOLD {
         return Err(SchedulerError::Stopped(why));
     }
+    tracing::info!("{TOLD}");
     if let Some(lease) = &settings.lease {
         // Calls that are on their way have ended by then, or the successor waits for them.
         runtime.block_on(lease::release(&client, lease));
