@@ -215,16 +215,24 @@ impl Cluster {
     /// Where the process that was started last serves health and metrics.
     pub(crate) fn served_at(&self) -> SocketAddr {
         self.until("an address that is served", |cluster| {
-            let log = cluster.log();
-            let (_, rest) = log.rsplit_once("serves /healthz, /readyz and /metrics on ")?;
-            // A line is there when its end is.
-            rest.split_once('\n')?.0.parse().ok()
+            let lines = cluster.lines();
+            let is_it = |line: &&Value| line["message"] == "serves /healthz, /readyz and /metrics";
+            lines.iter().rfind(is_it)?["address"].as_str()?.parse().ok()
         })
     }
 
     /// What the processes said so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The same line by line: each is a JSON object. One that is being written is none yet.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let log = self.log();
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let object =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        whole.lines().map(object).collect()
     }
 
     /// Starts those again that have ended, as a kubelet does. None may have ended by a broken promise.

@@ -43,14 +43,22 @@ impl Books {
         }
     }
 
-    /// The engine does not take the job. Whether its gang was not told so before: it is handed in again whenever nodes change.
-    pub fn job_refused(&mut self, job: JobId, why: &str, waits_for: WaitsFor) -> bool {
-        let Some((key, also)) = self.close(job) else { return false };
+    /// Whether this is not why its gang was refused before: who is refused is handed in again whenever nodes change.
+    #[must_use]
+    pub fn is_news_to(&self, job: JobId, why: &str) -> bool {
+        let gang = self.jobs.get(&job).and_then(|key| self.gangs.get(key));
+        gang.is_some_and(|gang| gang.refused.as_deref() != Some(why))
+    }
+
+    /// The engine does not take the job.
+    pub fn job_refused(&mut self, job: JobId, why: &str, waits_for: WaitsFor) {
+        let Some((key, also)) = self.close(job) else { return };
+        if let Some(gang) = self.gangs.get_mut(&key) {
+            gang.refused = Some(why.into());
+        }
         let why = self.beside_refused(&key, format!("{why}{also}"));
         self.refused.insert(key.clone());
         self.explain(&key, waits_for, &why);
-        let Some(gang) = self.gangs.get_mut(&key) else { return false };
-        gang.refused.replace(why.as_str().into()).as_deref() != Some(&why)
     }
 
     /// The engine will not start this job again. Whose it was, and what its gang is told with every reason.
@@ -119,6 +127,12 @@ impl Books {
     #[must_use]
     pub fn key_of(&self, job: JobId) -> Option<&GangKey> {
         self.jobs.get(&job)
+    }
+
+    /// How many ranks it has.
+    #[must_use]
+    pub fn size_of(&self, job: JobId) -> Option<usize> {
+        Some(self.gangs.get(self.jobs.get(&job)?)?.job.as_ref()?.seats.len())
     }
 
     /// Whether a job is more than one pod: one pod's own status says all there is to say.

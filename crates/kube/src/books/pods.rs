@@ -4,6 +4,7 @@
 //! from the pod itself.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
@@ -108,6 +109,12 @@ pub struct PodRef {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Arc<str>,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pod {}/{}", self.namespace, self.name)
+    }
 }
 
 impl Known {

@@ -71,7 +71,7 @@ async fn within<T>(patience: Duration, request: impl Future<Output = Result<T, E
 
 /// Waits until this process has the lease. What it returns has to be renewed, and before anything is decided, calls of
 /// another may have to run out.
-pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl Fn(&str)) -> Held {
+pub(super) async fn acquire(client: &Client, settings: &LeaseSettings) -> Held {
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
     // The version of the lease when it last changed, and when that was seen.
     let mut seen: Option<(String, Instant)> = None;
@@ -81,7 +81,15 @@ pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl
             Ok(None) => {}
             // Somebody was quicker.
             Err(Error::Api(status)) if status.code == 409 => {}
-            Err(error) => say(&format!("lease {}/{}: {error}", settings.namespace, settings.name)),
+            Err(error) => {
+                let LeaseSettings { namespace, name, .. } = settings;
+                tracing::warn!(
+                    namespace,
+                    lease = name,
+                    error = error.to_string(),
+                    "cannot ask for the lease"
+                );
+            }
         }
         tokio::time::sleep(settings.look()).await;
     }
