@@ -514,7 +514,7 @@ impl Books {
     }
 
     /// A rank whose pod has ended. Where somebody makes another the place is kept for it, for a while.
-    fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
+    pub(super) fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
         let until = now.plus(self.options.vacant_ms);
         let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
         let makes_more = self.makes_pods(&key);
@@ -544,28 +544,6 @@ impl Books {
         if !matches!(member, Member::Vacant { .. } | Member::Exited) {
             *member = Member::Vacant { until };
             self.vacant.insert((until, id));
-        }
-    }
-
-    /// Nobody makes pods for it any more: ranks that wait for one wait in vain, and it is not to start again.
-    pub(super) fn end_vacant(&mut self, now: Timestamp, key: &GangKey) {
-        if self.makes_pods(key) {
-            return;
-        }
-        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return };
-        let Some(run) = submitted.run.as_ref() else { return };
-        let ranks = (0..).zip(submitted.seats.iter().zip(&run.members));
-        let vacant = ranks.filter(|(_, (_, member))| matches!(member, Member::Vacant { .. }));
-        let ended = vacant.filter_map(|(rank, (seat, _))| {
-            let exit = match seat.pod.as_ref().and_then(|name| pods.get(name)).map(|pod| &pod.known.state) {
-                Some(State::Over(exit)) => exit.clone(),
-                Some(_) => return None,
-                None => Exit::failed(FailureClass::Infrastructure, "its pod is gone, and so is its owner"),
-            };
-            Some((MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank }, exit))
-        });
-        for (id, exit) in ended.collect::<Vec<_>>() {
-            self.vacate(now, id, exit);
         }
     }
 
