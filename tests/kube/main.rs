@@ -18,6 +18,7 @@ mod dra;
 mod dra_extended;
 mod dra_gangs;
 mod dra_pods;
+mod dra_taints;
 mod ends;
 mod events;
 mod fabric;

@@ -62,9 +62,10 @@ impl Checker {
             let model = model.to_lowercase();
             models.is_empty() || models.iter().any(|wanted| model.contains(wanted.as_str()))
         };
+        let barred = node.foreign.union(node.kept.away_from(needs));
         let is_good = slot.devices.iter().all(|d| {
             let device = node.machine.devices.get(d as usize);
-            !node.foreign.contains(d) && device.is_some_and(|device| suits(&device.model))
+            !barred.contains(d) && device.is_some_and(|device| suits(&device.model))
         });
         if !is_good {
             let (node, devices) = (slot.node.clone(), slot.devices);

@@ -1,12 +1,12 @@
 //! Rules beside amounts of devices: named resources, limits of domains, spread, exclusive nodes, models of different
-//! speed, nodes that are avoided or preferred.
+//! speed, nodes that are avoided or preferred, devices that are kept for some.
 
 #![allow(clippy::unwrap_used)]
 
 use phalanx_engine::Placer;
 use phalanx_model::{
-    DomainLimit, DomainName, Gang, Input, JobId, LevelName, Levels, ModelNeed, Node, NodeName, Pattern,
-    Reason, ResourceName, Spread, Traffic,
+    DomainLimit, DomainName, Gang, Input, JobId, Kept, LevelName, Levels, ModelNeed, Node, NodeName, NodeSet,
+    Pattern, Reason, ResourceName, Spread, Traffic,
 };
 use phalanx_testkit::{Watched, costs, gang, job, levels, node};
 
@@ -191,6 +191,28 @@ fn of_two_models_the_one_with_the_shorter_step_is_taken() {
     assert_eq!(members(&mut placer, &six).map(|on| on.len()), Some(2), "on both when neither is enough");
     six.needs.models.pop();
     assert_eq!(members(&mut placer, &six), None);
+}
+
+#[test]
+fn devices_that_are_kept_for_a_set_are_for_its_gangs_alone() {
+    let (of_all, of_few) = (NodeSet::new("all"), NodeSet::new("few"));
+    let nodes = ["a", "b"].map(|name| {
+        let mut node = node(name).gpus(4).pcie().build();
+        node.sets = vec![of_all.clone(), of_few.clone()];
+        node.kept = Kept([(of_few.clone(), "2-3".parse().unwrap())].into());
+        node
+    });
+    let mut placer = Placer::new(&levels(&["cluster"]), nodes.clone(), &costs(&nodes));
+    let mut gang = |set: Option<&NodeSet>, devices| {
+        let mut gang = gang(2).devices(devices).build();
+        gang.needs.within = set.cloned();
+        members(&mut placer, &gang)
+    };
+    for set in [None, Some(&of_all)] {
+        assert_eq!(gang(set, 3), None, "each node has two for all");
+        assert!(gang(set, 2).is_some());
+    }
+    assert_eq!(gang(Some(&of_few), 4), on(&[("a", 1), ("b", 1)]));
 }
 
 #[test]

@@ -69,6 +69,16 @@ fn the_one_model_of_earlier_journals_is_read() {
     assert_eq!(serde_json::from_str::<Needs>(&serde_json::to_string(&needs).unwrap()).unwrap(), needs);
 }
 
+/// Nodes that keep no devices for anybody are written as they always were.
+#[test]
+fn devices_that_are_kept_for_some_sets_are_written_by_their_names() {
+    use phalanx_model::{Kept, NodeSet};
+    let kept = Kept([(NodeSet::new("any node; tolerant"), "2-3".parse().unwrap())].into());
+    let text = serde_json::to_string(&kept).unwrap();
+    assert_eq!(text, r#"{"any node; tolerant":12}"#);
+    assert_eq!(serde_json::from_str::<Kept>(&text).unwrap(), kept);
+}
+
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_a_segment() {

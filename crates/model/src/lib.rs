@@ -50,7 +50,7 @@ pub use job::{
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
-pub use node::{Admin, DomainLimit, ForeignUse, Levels, Node, NodeSet, Spot};
+pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;
 pub use product::Product;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, DomainName, LevelName, Machine, NodeName, ResourceName, Torus, TorusPlace};
+use crate::{DeviceMask, DomainName, LevelName, Machine, Needs, NodeName, ResourceName, Torus, TorusPlace};
 
 /// The levels of the domain tree above the machine, outermost first, e.g. `cluster, block, leaf`. The level
 /// of the machine itself is [`Levels::node`]; levels below it come with each machine's groups.
@@ -76,6 +76,9 @@ pub struct Node {
     /// The sets of nodes that it is in, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NodeSet>,
+    /// Devices that are not for everybody.
+    #[serde(default, skip_serializing_if = "Kept::is_nothing")]
+    pub kept: Kept,
     /// Where its first chip stands, in one of [`Levels::tori`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torus: Option<TorusPlace>,
@@ -98,6 +101,7 @@ impl Node {
             foreign: DeviceMask::EMPTY,
             foreign_use: ForeignUse::default(),
             sets: Vec::new(),
+            kept: Kept::default(),
             torus: None,
             spot: None,
         }
@@ -118,6 +122,32 @@ impl ForeignUse {
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// Devices of a node that only gangs within some sets may have, see [`Needs::within`]: by the set, those that are for its
+/// gangs too. One that stands with no set is for everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Kept(pub BTreeMap<NodeSet, DeviceMask>);
+
+impl Kept {
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// Those that are not for everybody.
+    #[must_use]
+    pub fn all(&self) -> DeviceMask {
+        self.0.values().fold(DeviceMask::EMPTY, |all, devices| all.union(*devices))
+    }
+
+    /// Those that such a member may not have.
+    #[must_use]
+    pub fn away_from(&self, needs: &Needs) -> DeviceMask {
+        let own = needs.within.as_ref().and_then(|set| self.0.get(set)).copied().unwrap_or_default();
+        self.all().minus(own)
     }
 }
 

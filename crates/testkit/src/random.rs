@@ -5,7 +5,7 @@
 //! asked for by some, and now and then several by one.
 
 use phalanx_model::{
-    Admin, Axis, AxisKind, Collective, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels,
+    Admin, Axis, AxisKind, Collective, DeviceMask, DomainLimit, DomainName, Gang, Kept, LevelName, Levels,
     ModelNeed, Needs, Node, NodeName, NodeSet, PartNeed, ResourceName, Role, RoleName, Segment, Spread,
 };
 use phalanx_scenario::Shape;
@@ -73,10 +73,12 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
     let named = (0_u64..=8, proptest::option::weighted(0.2, 0_u64..=4));
     // Others may use more than there is.
     let others = prop_oneof![3 => Just((0, 0, 0)), 1 => (0_u64..=13, 0_u64..=13, 0_u64..=3)];
-    let beside = (named, others, subsequence(SETS.to_vec(), 0..=2));
+    // Some devices are for gangs within a set alone.
+    let kept = proptest::option::weighted(0.2, (select(SETS.to_vec()), 0_u64..256));
+    let beside = (named, others, subsequence(SETS.to_vec(), 0..=2), kept);
     (shape, admin, foreign, path, 0_u64..=12, 0_u64..=12, model, sharing, beside).prop_map(
         move |((gpus, shape), admin, foreign, path, cpus, memory, model, sharing, beside)| {
-            let ((nics, disks), (others_cpus, others_memory, others_nics), sets) = beside;
+            let ((nics, disks), (others_cpus, others_memory, others_nics), sets, kept) = beside;
             let mut built = node(&name)
                 .gpus(gpus)
                 .shape(shape)
@@ -98,6 +100,10 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
                 built.foreign_use.named.insert(ResourceName::new("nic").unwrap(), others_nics);
             }
             built.sets = sets.iter().map(|set| NodeSet::new(set)).collect();
+            let kept = kept.map(|(set, devices)| {
+                (NodeSet::new(set), DeviceMask(devices).and(built.machine.device_mask()))
+            });
+            built.kept = Kept(kept.into_iter().collect());
             built.path = path.iter().map(|d| DomainName::new(*d).unwrap()).collect();
             built
         },

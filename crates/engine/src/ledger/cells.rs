@@ -120,8 +120,8 @@ impl Ledger {
         let mut free: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (at, node) in (0_u32..).zip(&self.tree.nodes) {
             let kind = self.tree.kind(node);
-            let is_whole =
-                node.total.open && !node.usable.devices.is_empty() && node.usable.devices == kind.all();
+            let is_whole = !node.usable.devices.is_empty() && node.usable.devices == kind.all();
+            let is_whole = is_whole && node.total.open && kind.is_for_all();
             if is_whole && !taken.contains(&at) {
                 let domain = match self.tree.level_at(&shape.level)? {
                     LevelAt::Above(level) => self.tree.domain_of(at as usize, level),

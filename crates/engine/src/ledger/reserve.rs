@@ -1,7 +1,8 @@
 //! Reservations and reasons in the books.
 
 use phalanx_model::{
-    Change, Eviction, Gang, GangId, Outcome, Phase, Placement, Reason, Reserved, StopCause, Timestamp,
+    Change, DeviceMask, Eviction, Gang, GangId, Outcome, Phase, Placement, Reason, Reserved, StopCause,
+    Timestamp,
 };
 
 use super::Ledger;
@@ -124,13 +125,15 @@ impl Ledger {
     /// Whether the place reserved for a gang is none any more.
     pub(crate) fn reserved_place_is_gone(&self, gang: GangId) -> bool {
         let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
+        let needs = |rank| self.gang(gang).map(|gang| gang.needs_of(gang.role_of(rank)));
         self.guards.stand(Guard::PlaceIsThere)
             && reserved.is_some_and(|reserved| {
                 reserved.placement.slots.iter().any(|slot| {
-                    let at = self.tree.index_of(&slot.node);
-                    at.is_none_or(|at| {
-                        !self.tree.nodes[at].total.open
-                            || !slot.devices.is_subset_of(self.tree.nodes[at].usable.devices)
+                    let node = self.tree.index_of(&slot.node).map(|at| &self.tree.nodes[at]);
+                    node.is_none_or(|node| {
+                        let kept = |needs| self.tree.kind(node).kept_from(needs);
+                        let kept = needs(slot.rank).map_or(DeviceMask::EMPTY, kept);
+                        !node.total.open || !slot.devices.is_subset_of(node.usable.devices.minus(kept))
                     })
                 })
             })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{DeviceGroup, DeviceMask, LevelName, Needs, Node, NodeSet, ShapeName};
+use phalanx_model::{DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeName};
 
 use super::parts::{can_have, hardware_of};
 use super::shape::{NO_LIMIT, Offer, ShapeTable};
@@ -19,6 +19,7 @@ pub(crate) struct KindKey<'a> {
     share_limit_milli: u32,
     is_spot: bool,
     sets: &'a [NodeSet],
+    kept: &'a Kept,
     groups: Vec<(&'a LevelName, u64)>,
     /// Cables of its own, in MB/s (0: nothing known), and their latency.
     uplink: (u32, u32),
@@ -35,6 +36,7 @@ impl<'a> KindKey<'a> {
             share_limit_milli: machine.share_limit_milli,
             is_spot: node.spot.is_some(),
             sets: &node.sets,
+            kept: &node.kept,
             groups: machine.groups.iter().map(group).collect(),
             uplink,
         }
@@ -56,6 +58,8 @@ pub(crate) struct Kind {
     /// May be taken back at short notice.
     is_spot: bool,
     sets: Vec<NodeSet>,
+    /// Not for everybody.
+    kept: Kept,
     /// Its model among those of the tree, below 64.
     pub(crate) model_bit: u8,
     uplink_mb_per_s: u32,
@@ -91,6 +95,7 @@ impl Kind {
             hardware: hardware_of(devices, key.share_limit_milli),
             is_spot: key.is_spot,
             sets: key.sets.to_vec(),
+            kept: key.kept.clone(),
             model_bit: 0,
             all,
             groups,
@@ -154,11 +159,25 @@ impl Kind {
         self.is_spot && !needs.takes_spot || needs.within.as_ref().is_some_and(is_outside)
     }
 
-    /// The devices whose model the gang takes.
+    /// The devices that the gang may have, and whose model it takes.
     pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
         if self.refuses(needs) {
             return DeviceMask::EMPTY;
         }
+        self.suiting(needs).minus(self.kept_from(needs))
+    }
+
+    /// Whether everybody may have all of its devices.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.kept.is_nothing()
+    }
+
+    /// Devices that are for others alone.
+    pub(crate) fn kept_from(&self, needs: &Needs) -> DeviceMask {
+        self.kept.away_from(needs)
+    }
+
+    fn suiting(&self, needs: &Needs) -> DeviceMask {
         if let Some(part) = &needs.part {
             let having = self.hardware.iter().filter(|(hardware, _)| can_have(hardware, part));
             let all = having.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask));

@@ -149,6 +149,7 @@ fn node() -> Node {
         uuids: Vec::new(),
         foreign_use: ForeignUse::default(),
         sets: Vec::new(),
+        kept: Kept::default(),
         machine: Arc::new(Machine {
             shape: ShapeName::new("duo").unwrap(),
             origin: Origin::Declared,

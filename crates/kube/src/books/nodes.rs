@@ -125,7 +125,8 @@ impl NodeBook {
     pub(crate) fn ours(&mut self, node: &NodeName, devices: DeviceMask, is_there: bool) {
         let held = self.held.entry(node.clone()).or_default();
         held.ours = if is_there { held.ours.union(devices) } else { held.ours.minus(devices) };
-        let is_taken = self.published.get(node).is_some_and(|published| !published.taken.is_empty());
+        let is_taken = |published: &Published| !published.taken.union(published.tainted).is_empty();
+        let is_taken = self.published.get(node).is_some_and(is_taken);
         if is_taken || machines::devices_held(&held.others) > 0 {
             self.changed.insert(node.clone());
         }
@@ -394,15 +395,18 @@ impl NodeBook {
             .iter()
             .map(|resource| (resource.clone(), not_there(resource).unwrap_or(COUNTED_MAX)));
         named.extend(counted.filter(|(_, used)| *used > 0));
-        let by_claims =
-            published.map_or(DeviceMask::EMPTY, |node| beside(machine.device_mask(), *ours, node.taken));
+        let sets = self.sets.of(name, &entry.node);
+        // A taint keeps a device from everybody but those who tolerate it, if somebody does.
+        let kept = published.map(|node| self.sets.kept(&sets, &node.tolerated)).unwrap_or_default();
+        let taken =
+            published.map_or(DeviceMask::EMPTY, |node| node.taken.union(node.tainted.minus(kept.all())));
+        let free = machine.device_mask().minus(*ours);
+        let by_claims = beside(free, taken.minus(*ours), taken.and(*ours).count(), kept.all());
         // Of strays and of claims it is known which devices they hold.
         let strays = strays.and(machine.device_mask());
         let unknown = machines::devices_held(others).saturating_sub(strays.count());
         let known = by_claims.union(strays).union(self.machines.lost(name, &machine));
-        let rest = machine.device_mask().minus(*ours).minus(known);
-        let foreign = machines::highest(rest, unknown).union(known);
-        let sets = self.sets.of(name, &entry.node);
+        let foreign = beside(free, known, unknown, kept.all());
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
         let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
         Some(Node {
@@ -410,17 +414,19 @@ impl NodeBook {
             foreign,
             foreign_use,
             sets,
+            kept,
             ..Node::new(name.clone(), entry.path.clone(), machine)
         })
     }
 }
 
-/// Devices that others hold, none of which the engine has given to gangs of ours. Where a gang has other devices than
-/// the engine chose, as many others stand for them.
-fn beside(all: DeviceMask, ours: DeviceMask, taken: DeviceMask) -> DeviceMask {
-    let free = taken.minus(ours);
-    let more = taken.and(ours).count();
-    free.union(machines::highest(all.minus(ours).minus(free), more))
+/// Devices that others hold: those that are `known`, and of those that the engine has given to no gang of ours as many `more`,
+/// where it is not known which they are, or a gang has other devices than the engine chose. What is kept for few stands for
+/// them last: whoever may not have it would count on another instead.
+fn beside(free: DeviceMask, known: DeviceMask, more: u32, kept: DeviceMask) -> DeviceMask {
+    let rest = free.minus(known);
+    let of_all = machines::highest(rest.minus(kept), more);
+    known.union(of_all).union(machines::highest(rest.and(kept), more - of_all.count()))
 }
 
 fn observed(fact: &Input) -> Option<&Node> {

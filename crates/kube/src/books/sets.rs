@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{NodeName, NodeSet, ResourceName};
+use phalanx_model::{DeviceMask, Kept, NodeName, NodeSet, ResourceName};
 
 use crate::api;
 use crate::judge::NodeTerms;
@@ -126,6 +126,21 @@ impl Sets {
             self.wanted.iter().filter(|(wanted, _)| is_in(wanted)).map(|(_, (set, _))| set.clone()).collect();
         sets.sort();
         sets
+    }
+
+    /// Devices that are for some of these sets alone, by the conditions that let pods have them.
+    pub(crate) fn kept(&self, sets: &[NodeSet], by_condition: &BTreeMap<Condition, DeviceMask>) -> Kept {
+        let mut kept = Kept::default();
+        if by_condition.is_empty() {
+            return kept;
+        }
+        for (wanted, (set, _)) in self.wanted.iter().filter(|(_, (set, _))| sets.contains(set)) {
+            for devices in wanted.conditions.iter().filter_map(|condition| by_condition.get(condition)) {
+                let of_set = kept.0.entry(set.clone()).or_default();
+                *of_set = of_set.union(*devices);
+            }
+        }
+        kept
     }
 }
 

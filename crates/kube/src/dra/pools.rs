@@ -28,6 +28,13 @@ pub(super) struct Slot<'a> {
     pub(super) shares: Option<&'a Shares>,
 }
 
+impl<'a> Slot<'a> {
+    /// Those that keep claims away. Effects that are not known keep nobody away.
+    pub(super) fn hard_taints(&self) -> impl Iterator<Item = &Taint<'a>> {
+        self.taints.iter().filter(|taint| matches!(taint.effect, "NoSchedule" | "NoExecute"))
+    }
+}
+
 /// Which claims of others count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {

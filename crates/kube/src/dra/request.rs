@@ -265,10 +265,9 @@ impl Choice<'_> {
         Ok(true)
     }
 
-    /// Whether every taint that keeps claims away is tolerated. Effects that are not known keep nobody away.
+    /// Whether every taint that keeps claims away is tolerated.
     pub(super) fn tolerates(&self, slot: &Slot<'_>) -> bool {
-        let hard = slot.taints.iter().filter(|taint| matches!(taint.effect, "NoSchedule" | "NoExecute"));
-        hard.into_iter().all(|taint| self.tolerations.iter().any(|toleration| covers(toleration, taint)))
+        slot.hard_taints().all(|taint| self.tolerations.iter().any(|toleration| covers(toleration, taint)))
     }
 }
 

@@ -1,13 +1,13 @@
 //! A node's devices for the engine: in an order that stays, so that device `i` of the engine is one device here.
 
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceClaim};
+use k8s_openapi::api::resource::v1::{DeviceAttribute, ResourceClaim};
 use phalanx_model::{DeviceMask, ids::natural_cmp};
 use thiserror::Error;
 
 use super::capacity;
 use super::error::Unallocatable;
 use super::inventory::{DeviceId, Inventory};
-use super::pools::{self, View};
+use super::pools::{self, Slot, View};
 use super::request;
 use crate::api::Node;
 use crate::quantity::Amount;
@@ -30,6 +30,8 @@ pub struct DraDevice {
     pub memory_bytes: u64,
     /// Whether a claim holds it, alone or a share of it.
     pub is_taken: bool,
+    /// Whether a taint keeps claims away that do not tolerate it.
+    pub is_tainted: bool,
 }
 
 /// Why the devices of a class cannot be told.
@@ -71,6 +73,8 @@ pub struct Eligible {
     pub request: String,
     /// Bits are places in the list that was given; what stands behind the 64th is in none.
     pub devices: DeviceMask,
+    /// Access beside others, which takes no device.
+    pub is_admin: bool,
 }
 
 impl Demand {
@@ -116,7 +120,7 @@ impl Inventory {
             }
             if is_selected {
                 let is_taken = slot.is_taken || slot.shares.is_some();
-                devices.push(DraDevice { is_taken, ..describe(slot.id, slot.device) });
+                devices.push(DraDevice { is_taken, ..describe(&slot) });
             }
         }
         devices.sort_by(in_order);
@@ -125,7 +129,7 @@ impl Inventory {
 
     /// The whole accelerators of a node, in the order of [`Inventory::devices_of`]: devices of this node alone, of a
     /// driver for GPUs or TPUs, that are no part of another and are not shared. Taken is here also one whose counters a
-    /// part of it uses, and one with a taint that keeps claims away.
+    /// part of it uses.
     #[must_use]
     pub fn accelerators(&self, node: &Node) -> Vec<DraDevice> {
         let reach = self.reach(node, View::AsItIs);
@@ -140,11 +144,9 @@ impl Inventory {
             {
                 continue;
             }
-            let device = describe(slot.id.clone(), slot.device);
+            let device = describe(slot);
             if is_accelerator(&device) {
-                let is_tainted =
-                    slot.taints.iter().any(|taint| matches!(taint.effect, "NoSchedule" | "NoExecute"));
-                let is_taken = slot.is_taken || is_tainted || !pools::has_counters(&reach, slot);
+                let is_taken = slot.is_taken || !pools::has_counters(&reach, slot);
                 devices.push(DraDevice { is_taken, ..device });
             }
         }
@@ -225,10 +227,31 @@ impl Inventory {
                         mask = mask.union(DeviceMask::one(index));
                     }
                 }
-                eligible.push(Eligible { claim, request: choice.name.clone(), devices: mask });
+                let (request, is_admin) = (choice.name.clone(), choice.is_admin);
+                eligible.push(Eligible { claim, request, devices: mask, is_admin });
             }
         }
         Ok(eligible)
+    }
+
+    /// Which of a node's devices with a taint some request could have all the same, as it tolerates that.
+    ///
+    /// # Errors
+    /// As [`Inventory::eligible`].
+    pub fn tolerated(
+        &self,
+        claims: &[&ResourceClaim],
+        node: &Node,
+        devices: &[DraDevice],
+    ) -> Result<DeviceMask, Unallocatable> {
+        let tainted: DeviceMask =
+            (0..64).zip(devices).filter(|(_, device)| device.is_tainted).map(|(at, _)| at).collect();
+        if tainted.is_empty() {
+            return Ok(tainted);
+        }
+        let eligible = self.eligible(claims, node, devices)?;
+        let had = eligible.iter().filter(|request| !request.is_admin);
+        Ok(had.fold(DeviceMask::EMPTY, |all, request| all.union(request.devices)).and(tainted))
     }
 }
 
@@ -271,7 +294,8 @@ pub fn is_one_shape(a: &[DraDevice], b: &[DraDevice]) -> bool {
     a.len() == b.len() && (0..a.len()).all(|at| what(a, at) == what(b, at))
 }
 
-fn describe(id: DeviceId, device: &Device) -> DraDevice {
+fn describe(slot: &Slot<'_>) -> DraDevice {
+    let (id, device) = (slot.id.clone(), slot.device);
     let attribute = |name: &str| -> Option<&DeviceAttribute> {
         let attributes = device.attributes.as_ref()?;
         attributes.get(name).or_else(|| attributes.get(&format!("{}/{name}", id.driver)))
@@ -294,6 +318,7 @@ fn describe(id: DeviceId, device: &Device) -> DraDevice {
         numa,
         memory_bytes: memory.unwrap_or(0),
         is_taken: false,
+        is_tainted: slot.hard_taints().next().is_some(),
         id,
     }
 }

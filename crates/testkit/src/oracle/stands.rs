@@ -192,14 +192,14 @@ fn have_devices(node: &Node, amounts: &Amounts, there: &[(&Needs, u32, DeviceMas
     })
 }
 
-/// Those of some devices whose model will do.
+/// Those of some devices that it may have and whose model will do.
 fn suiting(node: &Node, needs: &Needs, devices: DeviceMask) -> DeviceMask {
     let suits = |device: &u32| {
         let model = node.machine.devices.get(*device as usize).map_or("", |device| device.model.as_str());
         let model = model.to_lowercase();
         needs.models.is_empty() || needs.models.iter().any(|m| model.contains(&m.model.to_lowercase()))
     };
-    devices.iter().filter(suits).collect()
+    devices.minus(node.kept.away_from(needs)).iter().filter(suits).collect()
 }
 
 fn spots_of(cluster: Cluster<'_>, gang: &Gang, at: usize, node: &Node, devices: DeviceMask) -> Vec<Spot> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodResourceClaimStatus;
 use k8s_openapi::api::resource::v1::{
-    DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec,
-    ResourceClaimStatus,
+    DeviceRequest, DeviceToleration, ExactDeviceRequest, ResourceClaim, ResourceClaimConsumerReference,
+    ResourceClaimSpec, ResourceClaimStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ring::digest::{SHA256, digest};
@@ -150,9 +150,18 @@ impl Asked {
         Ok(self.asks.iter().cloned().chain(more).collect())
     }
 
-    /// Whether it asks for whole devices by their class and number, and for nothing else.
+    /// Whether it asks for whole devices by their class and number, and for nothing else but that all tolerate the same
+    /// taints: a device that one of its requests may have is as good for every other.
     pub(crate) fn is_plain(&self) -> bool {
-        self.asks.iter().all(|claim| is_plain(&claim.spec))
+        let of_extended = self.extended.iter().map(|_| &[][..]);
+        let mut all = self.asks.iter().flat_map(|claim| tolerations(&claim.spec)).chain(of_extended);
+        let first = all.next();
+        all.all(|other| Some(other) == first) && self.asks.iter().all(|claim| is_by_number(&claim.spec))
+    }
+
+    /// Whether some request tolerates taints.
+    pub(crate) fn is_tolerant(&self) -> bool {
+        self.asks.iter().any(|claim| is_tolerant(&claim.spec))
     }
 }
 
@@ -160,18 +169,29 @@ fn requests(spec: &ResourceClaimSpec) -> &[DeviceRequest] {
     spec.devices.as_ref().and_then(|devices| devices.requests.as_deref()).unwrap_or_default()
 }
 
-fn is_plain(spec: &ResourceClaimSpec) -> bool {
+/// What each request tolerates, and each alternative of one.
+fn tolerations(spec: &ResourceClaimSpec) -> impl Iterator<Item = &[DeviceToleration]> {
+    requests(spec).iter().flat_map(|request| {
+        let exactly = request.exactly.iter().map(|exactly| &exactly.tolerations);
+        let listed = request.first_available.iter().flatten().map(|sub| &sub.tolerations);
+        exactly.chain(listed).map(|all| all.as_deref().unwrap_or_default())
+    })
+}
+
+fn is_tolerant(spec: &ResourceClaimSpec) -> bool {
+    tolerations(spec).any(|all| !all.is_empty())
+}
+
+fn is_by_number(spec: &ResourceClaimSpec) -> bool {
     let constraints =
         spec.devices.as_ref().and_then(|devices| devices.constraints.as_deref()).unwrap_or_default();
     let is_exact = |request: &DeviceRequest| {
         let Some(exactly) = &request.exactly else { return false };
-        let ExactDeviceRequest { admin_access, allocation_mode, capacity, selectors, tolerations, .. } =
-            exactly;
+        let ExactDeviceRequest { admin_access, allocation_mode, capacity, selectors, .. } = exactly;
         allocation_mode.as_deref().is_none_or(|mode| mode == "ExactCount")
             && !admin_access.unwrap_or(false)
             && capacity.is_none()
             && selectors.as_ref().is_none_or(Vec::is_empty)
-            && tolerations.as_ref().is_none_or(Vec::is_empty)
     };
     constraints.is_empty() && requests(spec).iter().all(is_exact)
 }
@@ -191,7 +211,7 @@ fn condition(
         totals.iter().map(|(resource, count)| format!("{count} of {resource} by a device plugin or a claim"));
     let text: Vec<String> = words.chain(there).chain(resources).collect();
     let text = text.join(", ");
-    if pins.is_empty() && asks.iter().all(|claim| is_plain(&claim.spec)) {
+    if pins.is_empty() && asks.iter().all(|claim| is_by_number(&claim.spec) && !is_tolerant(&claim.spec)) {
         return text.into();
     }
     // Specifications that read alike may differ, and namespaces have rights.
@@ -213,7 +233,10 @@ fn summary(spec: &ResourceClaimSpec) -> String {
         Some(exactly) => {
             let all = amount(exactly.allocation_mode.as_deref(), exactly.count);
             let selected = exactly.selectors.as_ref().is_some_and(|selectors| !selectors.is_empty());
-            format!("{all} of {}{}", exactly.device_class_name, if selected { ", selected" } else { "" })
+            let is_tolerant = exactly.tolerations.as_ref().is_some_and(|all| !all.is_empty());
+            let more = [(selected, ", selected"), (is_tolerant, ", tolerating taints")];
+            let more: String = more.iter().filter(|(is, _)| *is).map(|(_, more)| *more).collect();
+            format!("{all} of {}{more}", exactly.device_class_name)
         }
         None => {
             let listed = request.first_available.iter().flatten();

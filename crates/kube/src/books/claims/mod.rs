@@ -398,7 +398,7 @@ impl ClaimBook {
         let condition = Arc::clone(&asked.condition);
         if !self.shapes.contains_key(&condition) {
             let shape = Shape::new(asked, &self.inventory, nodes.iter());
-            if shape.counted.is_some() {
+            if shape.counted.is_some() || shape.asked.is_tolerant() {
                 self.touched.extend(nodes.iter().map(|(name, _)| name.clone()));
             }
             self.shapes.insert(Arc::clone(&condition), shape);

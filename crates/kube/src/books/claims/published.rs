@@ -1,5 +1,5 @@
-//! What a node has for the engine: its accelerators, which of them are not to be had, and how many pods of each ask that is
-//! counted by itself fit.
+//! What a node has for the engine: its accelerators, which of them are not to be had, or not by everybody, and how many pods
+//! of each ask that is counted by itself fit.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, NodeName, ResourceName};
 
 use super::ask::is_allocated;
 use super::shapes::devices_of;
-use super::{COUNTED_MAX, ClaimBook, Given, Path};
+use super::{COUNTED_MAX, ClaimBook, Condition, Given, Path};
 use crate::api;
 use crate::dra::{DeviceId, DraDevice, TRIED_MAX};
 
@@ -16,8 +16,12 @@ use crate::dra::{DeviceId, DraDevice, TRIED_MAX};
 pub(crate) struct Published {
     /// In the order of the engine.
     pub(crate) devices: Vec<Inside>,
-    /// Held by claims, but for those of pods that ours were given, or tainted.
+    /// Held by claims, but for those of pods that ours were given.
     pub(crate) taken: DeviceMask,
+    /// With a taint that keeps claims away, but for the same.
+    pub(crate) tainted: DeviceMask,
+    /// By ask, those with a taint that it may have all the same, held or not.
+    pub(crate) tolerated: BTreeMap<Condition, DeviceMask>,
     /// Of each ask that is counted, how many of [`COUNTED_MAX`] are not to be had.
     pub(crate) used: BTreeMap<ResourceName, u64>,
 }
@@ -59,7 +63,10 @@ impl ClaimBook {
             return None;
         }
         let mine = self.mine_on(name);
-        let taken = (0..).zip(&devices).filter(|(_, device)| device.is_taken && !mine.contains(&device.id));
+        let of_others = |is: fn(&DraDevice) -> bool| -> DeviceMask {
+            let others = (0..).zip(&devices).filter(|(_, device)| is(device) && !mine.contains(&device.id));
+            others.map(|(at, _)| at).collect()
+        };
         let root = |at: usize| {
             let root = devices[at].pcie_root.as_ref()?;
             devices.iter().position(|other| other.pcie_root.as_ref() == Some(root))
@@ -70,7 +77,25 @@ impl ClaimBook {
             numa: device.numa.and_then(|numa| u32::try_from(numa).ok()),
             root: root(at),
         });
-        Some(Published { devices: inside.collect(), taken: taken.map(|(at, _)| at).collect(), used })
+        Some(Published {
+            taken: of_others(|device| device.is_taken),
+            tainted: of_others(|device| device.is_tainted),
+            tolerated: self.tolerated(node, &devices),
+            devices: inside.collect(),
+            used,
+        })
+    }
+
+    /// Whoever cannot be understood on this node tolerates nothing there: its shape says so.
+    fn tolerated(&self, node: &api::Node, devices: &[DraDevice]) -> BTreeMap<Condition, DeviceMask> {
+        let tolerant = self.shapes.iter().filter(|(_, shape)| shape.asked.is_tolerant());
+        let of_shape = tolerant.filter_map(|(condition, shape)| {
+            let asks = shape.asked.on(&self.inventory, node).ok()?;
+            let asks: Vec<_> = asks.iter().collect();
+            let tolerated = self.inventory.tolerated(&asks, node, devices).ok()?;
+            Some((condition.clone(), tolerated))
+        });
+        of_shape.filter(|(_, tolerated)| !tolerated.is_empty()).collect()
     }
 
     fn given_on(&self, name: &NodeName) -> impl Iterator<Item = &Given> {
@@ -91,7 +116,7 @@ impl ClaimBook {
     }
 
     /// How many more pods of an ask a node can serve now, up to `most`.
-    fn room(&mut self, condition: &super::Condition, node: &api::Node, most: u64) -> u64 {
+    fn room(&mut self, condition: &Condition, node: &api::Node, most: u64) -> u64 {
         let Some(shape) = self.shapes.get(condition) else { return 0 };
         let Ok(asks) = shape.asked.on(&self.inventory, node) else { return 0 };
         if asks.is_empty() {

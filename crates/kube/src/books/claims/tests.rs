@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use super::super::{Books, Call, Event, Options, Reservation, Step, Unbound};
 use super::{COUNTED_MAX, DeviceEvent};
 
+mod drawing;
 mod extended;
 mod groups;
 mod shared;
+mod tainted;
 
 const NOW: Timestamp = Timestamp(1_000);
 const DRIVER: &str = "gpu.example.com";

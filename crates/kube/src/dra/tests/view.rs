@@ -65,6 +65,7 @@ fn devices_stand_by_address_with_parents_first() {
             numa: Some(0),
             memory_bytes: 40 << 30,
             is_taken: false,
+            is_tainted: false,
         }
     );
     assert_eq!(view(&inventory, "gpu")[3].parent_uuid.as_deref(), Some("GPU-1-10"));

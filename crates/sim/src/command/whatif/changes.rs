@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, DeviceMask, DomainName, ForeignUse, Input as Fact, JobId, Node, NodeName, Owner, Queue, Settings,
-    Snapshot, SyncKind,
+    Admin, DeviceMask, DomainName, ForeignUse, Input as Fact, JobId, Kept, Node, NodeName, Owner, Queue,
+    Settings, Snapshot, SyncKind,
 };
 use phalanx_spec::{FILE_BYTES_MAX, JobFile, QueueFile, SharePolicy, SubmitContext};
 use serde_json::Value;
@@ -166,6 +166,7 @@ impl<'a> Known<'a> {
                 foreign: DeviceMask::EMPTY,
                 foreign_use: ForeignUse::default(),
                 uuids: Vec::new(),
+                kept: Kept::default(),
                 ..template.clone()
             };
             self.nodes.insert(name.clone(), node.clone());

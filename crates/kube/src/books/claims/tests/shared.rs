@@ -106,29 +106,13 @@ mod drawn {
 
     use std::collections::BTreeMap;
 
-    use phalanx_model::Epoch;
-    use phalanx_shell::{Config, Engine};
-
+    use super::super::drawing::{Rng, play};
     use super::*;
     use crate::api;
-    use crate::books::turn::step;
     use crate::dra::is_reached_by;
 
     const NODES: [&str; 3] = ["a", "b", "c"];
     const NET: &str = "net.example.com";
-
-    /// `SplitMix64` (Steele, Lea, Flood, 2014).
-    struct Rng(u64);
-
-    impl Rng {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)) % end
-        }
-    }
 
     struct Drawn {
         nodes: usize,
@@ -208,31 +192,6 @@ mod drawn {
                     })
                 })
         }
-    }
-
-    /// Node of each pod that was bound, and what it is reserved before that.
-    fn play(books: &mut Books) -> BTreeMap<String, (String, Vec<Reservation>)> {
-        let mut engine = Engine::new(Epoch(1), Config::default());
-        let mut all = BTreeMap::new();
-        let mut facts = books.begin(NOW);
-        for _ in 0..100 {
-            for call in books.calls() {
-                if let Call::Bind { pod, node, member, before, .. } = call {
-                    books.observe(NOW, Event::Bound { member, result: Ok(()) });
-                    let claims = before.into_iter().filter_map(|step| match step {
-                        Step::Claim(reservation) => Some(*reservation),
-                        Step::Patch { .. } => None,
-                    });
-                    all.insert(pod.name.to_string(), (node.to_string(), claims.collect()));
-                }
-            }
-            if facts.is_empty() {
-                return all;
-            }
-            facts = step(books, &mut engine, NOW, &facts);
-            facts.extend(books.settle(NOW));
-        }
-        panic!("it never comes to rest");
     }
 
     #[test]
