@@ -107,6 +107,31 @@ fn a_gang_that_no_budget_protects_makes_way_in_the_stead_of_one_that_is_protecte
     group(&cluster, "high", 2, None);
     cluster.until_runs("high", 2);
     assert_eq!((running(&cluster, "kept").len(), running(&cluster, "free").len()), (2, 0));
+    cluster.until("the log of it", |cluster| (logged(cluster, "high").len() == 2).then_some(()));
+    let log = cluster.lines();
+    for line in &log {
+        let time = line["timestamp"].as_str().unwrap();
+        assert!(time.parse::<jiff::Timestamp>().is_ok() && time.len() == 24, "{line}");
+        assert!(["level", "message", "target"].iter().all(|field| line[*field].is_string()), "{line}");
+        assert_eq!(line["pod"], Value::Null, "nothing is said of single pods");
+    }
+    assert_eq!(log.iter().filter(|line| line["message"] == "leads").count(), 1);
+    for name in ["kept", "high"] {
+        assert_eq!(logged(&cluster, name), ["gang starts", "gang runs"]);
+    }
+    assert_eq!(logged(&cluster, "free")[..3], ["gang starts", "gang runs", "gang makes way"]);
+    let evicted = log.iter().find(|line| line["message"] == "gang makes way").unwrap();
+    let facts = ["namespace", "kind", "gang", "level"].map(|field| &evicted[field]);
+    assert_eq!(facts, ["default", "PodGroup", "free", "INFO"]);
+    assert_eq!(evicted["pods"], 2);
+    assert!(evicted["reason"].as_str().unwrap().starts_with("makes way for"), "{evicted}");
+}
+
+/// What the log says of a gang.
+fn logged(cluster: &Cluster, gang: &str) -> Vec<String> {
+    let lines = cluster.lines();
+    let of_it = lines.iter().filter(|line| line["gang"] == gang);
+    of_it.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Its pods were told to end at once, and had as long as they said themselves.

@@ -13,9 +13,6 @@ use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Times, job, pod};
 
 const TIMES: Times = Times { binding_s: 3, ready_s: 6, vacant_s: 20 };
 
-/// Far beyond the deadlines, and far below what a gang that is forgotten would take.
-const PART: Duration = Duration::from_secs(30);
-
 /// A way to the API server that refuses the bindings of pods whose name begins so, as long as that is set.
 fn refusing(cluster: &Cluster, pods: &'static str) -> (Front, Arc<AtomicBool>) {
     let refuses = Arc::new(AtomicBool::new(true));
@@ -76,7 +73,7 @@ fn a_gang_with_a_pod_that_cannot_be_bound_is_taken_back_and_starts_whole_later()
     cluster.until_runs("torn", 4);
     println!("whole again after {:?}", began.elapsed());
     assert_eq!(cluster.failures("torn"), 0, "its Job was suspended meanwhile: no pod of it failed");
-    record.judge(PART);
+    record.judge(TIMES.part());
 }
 
 #[test]
@@ -103,7 +100,7 @@ fn an_owner_that_its_user_suspends_while_its_gang_is_bound_in_part_stays_suspend
     suspend(false);
     cluster.until_runs("torn", 4);
     assert_eq!(cluster.failures("torn"), 0);
-    record.judge(PART);
+    record.judge(TIMES.part());
 }
 
 #[test]
@@ -119,13 +116,14 @@ fn above_its_least_size_a_gang_goes_on_without_a_pod_that_cannot_be_bound() {
     let seats = cluster.seats();
     let running = seats.iter().filter(|seat| seat.phase == "Running").count();
     assert_eq!((seats.len(), running, record.bindings()), (4, 3, 3), "{seats:?}");
-    record.judge(PART);
+    record.judge(TIMES.part());
 }
 
 #[test]
 fn pods_without_an_owner_stay_and_what_to_do_is_said() {
     let mut cluster = Cluster::of(1);
     let (front, refuses) = refusing(&cluster, "bare-2");
+    let record = Record::begin(cluster.api(), [("bare".to_owned(), 3)]);
     group(&cluster, "bare", 3, 3);
     cluster.schedule_through(&front, 0, TIMES);
     let why = cluster.until_explained("bare-2", "nobody makes it again");
@@ -142,12 +140,15 @@ fn pods_without_an_owner_stay_and_what_to_do_is_said() {
         member(&cluster, "bare", at);
     }
     cluster.until_runs("bare", 3);
+    // Until it was said, and done as it says.
+    record.judge(TIMES.part());
 }
 
 #[test]
 fn a_gang_that_does_not_become_ready_is_taken_back_and_starts_whole_later() {
     const NEVER: &str = "controlplane.phalanx.dev/never-ready";
     let mut cluster = Cluster::of(1);
+    let record = Record::begin(cluster.api(), [("stuck".to_owned(), 2)]);
     cluster.schedule_within(0, TIMES);
     cluster.create(JOBS, &job("stuck", 2, 2, &json!({ NEVER: "" })));
     let first = cluster.until("two pods that are bound", |cluster| {
@@ -167,4 +168,5 @@ fn a_gang_that_does_not_become_ready_is_taken_back_and_starts_whole_later() {
         (cluster.seats().iter().filter(|seat| seat.phase == "Running").count() == 2).then_some(())
     });
     assert_eq!(cluster.failures("stuck"), 0, "its Job was suspended meanwhile: no pod of it failed");
+    record.judge(TIMES.part());
 }

@@ -57,13 +57,18 @@ fn kinds_and_queues_that_are_installed_later_are_found_without_a_restart() {
         "spec": { "guaranteed": { "gpus": 8 } },
     });
     cluster.create(QUEUES, &queue);
-    for at in 0..2 {
+    let member = |at: u32| {
         let mut member = pod(&format!("pair-{at}"), 2);
         member["metadata"]["labels"] = json!({
             "gang": "pair", "scheduling.x-k8s.io/pod-group": "pair", "phalanx.dev/queue": "late",
         });
         cluster.create(PODS, &member);
-    }
+    };
+    member(0);
+    // As its group says, and only that.
+    cluster.until_explained("pair-0", "1 of 2 pods are there");
+    assert_eq!(cluster.bound()["pair"], (0, 1));
+    member(1);
     cluster.until_runs("pair", 2);
     cluster.until("the status of the queue", |cluster| {
         let queue = cluster.api().get(&format!("{QUEUES}/late")).ok()?;

@@ -1,5 +1,6 @@
 //! Claims for devices, beside the real kube-scheduler and before the real API server.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -246,6 +247,55 @@ fn explanation(is_ours_allocated: bool, theirs: &Result<String, String>) -> Opti
     )
 }
 
+/// What a case is about: parts of its claims and of its devices, by the words that the API has for them.
+fn features(claims: &[ResourceClaim], devices: &[Value], is_held: bool) -> BTreeSet<&'static str> {
+    let text = json!([claims, devices]).to_string();
+    let mut all: BTreeSet<&str> = FEATURES.iter().copied().filter(|word| text.contains(word)).collect();
+    if is_held {
+        all.insert(HELD);
+    }
+    if claims.len() > 1 {
+        all.insert(TWO);
+    }
+    all
+}
+
+const HELD: &str = "devices that are held";
+const TWO: &str = "two claims";
+
+/// Each of them has to have been in cases that were allocated and in cases that were not.
+const FEATURES: &[&str] = &[
+    "\"All\"",
+    "allowMultipleAllocations",
+    "cel",
+    "consumesCounters",
+    "firstAvailable",
+    "matchAttribute",
+    "requestPolicy",
+    "requests\":{\"memory",
+    "taints",
+    "tolerations",
+    HELD,
+    TWO,
+];
+
+/// Why a case is not allocated: what keeps its devices from it, each of which has to have been the reason of some.
+fn reasons(why: &Unallocatable) -> BTreeSet<&'static str> {
+    let Unallocatable::Short(short) = why else { return BTreeSet::from(["others"]) };
+    let has = |reason, is_it: bool| is_it.then_some(reason);
+    let of = short.iter().flat_map(|one| {
+        [
+            has("none match", one.wanted.is_some_and(|wanted| one.selected < wanted)),
+            has("taken", one.taken > 0),
+            has("tainted", one.tainted > 0),
+            has("small", one.small > 0),
+        ]
+    });
+    of.flatten().collect()
+}
+
+const REASONS: &[&str] = &["none match", "taken", "tainted", "small"];
+
 #[test]
 fn claims_are_allocated_as_kube_scheduler_allocates_them() {
     let plane = ControlPlane::start(&Options { kube_scheduler: true, ..Options::default() }).unwrap();
@@ -253,13 +303,16 @@ fn claims_are_allocated_as_kube_scheduler_allocates_them() {
     Fleet::new(CASES).create(api).unwrap();
     let mut rng = Rng::new(SEED);
     let mut asked: Vec<Vec<ResourceClaim>> = Vec::new();
+    let mut about = Vec::new();
     for case in 0..CASES {
-        publish(api, case, &draw_devices(&mut rng));
+        let devices = draw_devices(&mut rng);
+        publish(api, case, &devices);
         let claims =
             (0..1 + usize::try_from(rng.below(2)).unwrap()).map(|number| draw_claim(case, number, &mut rng));
         let stored = claims.map(|claim| serde_json::from_value(api.post(CLAIMS, &claim).unwrap()).unwrap());
         asked.push(stored.collect());
         // Some devices are held before, as our own scheduler would have given them away.
+        let mut is_held = false;
         if one_in(&mut rng, 3) {
             let held = draw_claim(case, 9, &mut rng);
             let held: ResourceClaim = serde_json::from_value(api.post(CLAIMS, &held).unwrap()).unwrap();
@@ -269,8 +322,10 @@ fn claims_are_allocated_as_kube_scheduler_allocates_them() {
             if let Ok(results) = allocate(&inventory(api), std::slice::from_ref(&held), &node) {
                 let name = held.metadata.name.as_deref().unwrap();
                 api.put(&format!("{CLAIMS}/{name}/status"), &with_allocation(&held, &results[0])).unwrap();
+                is_held = true;
             }
         }
+        about.push(features(&asked[case], &devices, is_held));
     }
     let inventory = inventory(api);
     let nodes: Vec<Node> = list(api, "/api/v1/nodes");
@@ -292,9 +347,17 @@ fn claims_are_allocated_as_kube_scheduler_allocates_them() {
     }
     let began = Instant::now();
     let (mut differences, mut explained) = (Vec::new(), Vec::new());
+    let mut agreed: BTreeMap<(&str, bool), usize> = BTreeMap::new();
+    let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
     for (case, ours) in ours.iter().enumerate() {
         let theirs = verdict_or_agreement(api, &format!("pod-{case}"), ours.is_ok(), began);
         if theirs.is_ok() == ours.is_ok() {
+            for feature in &about[case] {
+                *agreed.entry((*feature, ours.is_ok())).or_default() += 1;
+            }
+            for reason in ours.as_ref().err().map(reasons).into_iter().flatten() {
+                *refused.entry(reason).or_default() += 1;
+            }
             continue;
         }
         if let Some(reason) = explanation(ours.is_ok(), &theirs) {
@@ -310,6 +373,14 @@ fn claims_are_allocated_as_kube_scheduler_allocates_them() {
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n\n"));
     // A test of nothing but refusals, or of none, would show little.
     assert!((CASES / 4..CASES * 3 / 4).contains(&allocated), "{allocated} allocated");
+    println!("agreed: {agreed:?}\nwhy not: {refused:?}");
+    for (feature, is_allocated) in FEATURES.iter().flat_map(|feature| [(*feature, true), (*feature, false)]) {
+        let count = agreed.get(&(feature, is_allocated)).copied().unwrap_or(0);
+        assert!(count >= 3, "{feature}, allocated: {is_allocated}: only in {count} cases");
+    }
+    for reason in REASONS {
+        assert!(refused.get(reason).is_some_and(|count| *count >= 3), "too rarely the reason: {reason}");
+    }
     one_that_ours_allocated_is_bound(api);
 }
 

@@ -133,7 +133,7 @@ fn claims_for_extended_resources_are_those_that_kube_scheduler_makes() {
 #[test]
 fn a_pod_never_has_two_claims_whenever_the_scheduler_is_killed() {
     let mut cluster = cluster(&options(), 6);
-    let all = started_by_many(&mut cluster, 6, |name| job_of(name, 4, 2));
+    let all = started_by_many(&mut cluster, |name| job_of(name, 4, 2));
     assert_exact(&cluster, &all);
     assert_eq!(claims(&cluster).len(), all.len(), "one for each pod, and none that nobody has");
 }

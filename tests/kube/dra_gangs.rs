@@ -1,12 +1,17 @@
 //! Gangs whose pods claim devices (`resource.k8s.io/v1`): the claims hold what the scheduler chose, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use phalanx_controlplane::Fleet;
 use phalanx_model::DeviceMask;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Seat, assert_disjoint, job, pod};
+use crate::restarts::part;
+use crate::support::front::{Fault, Front};
+use crate::support::record::Record;
+use crate::support::trap::Trap;
+use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Seat, Times, assert_disjoint, job, pod};
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -308,19 +313,31 @@ fn a_gang_with_claims_makes_way_and_comes_back() {
     assert_exact(&cluster, &cluster.until_runs("low", 2));
 }
 
-/// Six gangs of four pods start however often the scheduler is killed, at many moments; who has what then.
-pub(crate) fn started_by_many(cluster: &mut Cluster, kills: u64, job: impl Fn(&str) -> Value) -> Vec<Seat> {
-    const GANGS: u32 = 6;
-    for gang in 0..GANGS {
-        cluster.create(JOBS, &job(&format!("g{gang}")));
-    }
-    for kill in 0..kills {
-        let scheduler = cluster.schedule(0);
-        std::thread::sleep(std::time::Duration::from_millis(150 + 37 * kill));
+/// Gangs of four pods start one after another, each under a scheduler that is killed with one of its calls: by turns with one
+/// that writes a claim, and with one that binds a pod. The last one starts what is left; who has what then.
+pub(crate) fn started_by_many(cluster: &mut Cluster, job: impl Fn(&str) -> Value) -> Vec<Seat> {
+    const GANGS: u64 = 6;
+    let name = |gang: u64| format!("g{gang}");
+    let record = Record::begin(cluster.api(), (0..GANGS).map(|gang| (name(gang), 4)));
+    let traps = [(); 2].map(|()| Arc::new(Trap::default()));
+    let [of_claims, of_bindings] = traps.clone();
+    let front = Front::of(&cluster.plane, move |asked| match () {
+        () if asked.is_binding() => of_bindings.spring(),
+        () if asked.writes_claim() => of_claims.spring(),
+        () => Fault::None,
+    });
+    for (gang, trap) in (0..GANGS).zip(traps.iter().cycle()) {
+        let scheduler = cluster.schedule_through(&front, 0, Times::default());
+        // The first binding that is not made leaves claims that nobody holds but their pods.
+        trap.arm(cluster.pid(scheduler), gang / 2, gang % 3 == 0);
+        cluster.create(JOBS, &job(&name(gang)));
+        cluster.until("a kill", |_| (!trap.is_armed()).then_some(()));
         cluster.kill(scheduler);
     }
-    cluster.schedule(0);
-    (0..GANGS).flat_map(|gang| cluster.until_runs(&format!("g{gang}"), 4)).collect()
+    cluster.schedule_through(&front, 0, Times::default());
+    let all = (0..GANGS).flat_map(|gang| cluster.until_runs(&name(gang), 4)).collect();
+    record.judge(part(Times::default()));
+    all
 }
 
 /// Some of the kills are between an allocation and the binding that it is for.
@@ -328,7 +345,7 @@ pub(crate) fn started_by_many(cluster: &mut Cluster, kills: u64, job: impl Fn(&s
 fn claims_are_whole_whenever_the_scheduler_is_killed() {
     let mut cluster = cluster(&["A100"; 6]);
     template(&cluster, "two", 2, None);
-    let all = started_by_many(&mut cluster, 8, |name| job_of(name, 4, "two"));
+    let all = started_by_many(&mut cluster, |name| job_of(name, 4, "two"));
     assert_exact(&cluster, &all);
 }
 

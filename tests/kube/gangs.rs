@@ -31,18 +31,18 @@ fn an_indexed_job_starts_whole_and_each_pod_has_the_devices_that_were_chosen() {
 fn a_gang_waits_as_a_whole_and_says_why_until_there_is_room() {
     let mut cluster = Cluster::of(2);
     cluster.schedule(0);
-    let ends = json!({ "controlplane.phalanx.dev/succeed-after": "4s" });
-    cluster.create(JOBS, &job("first", 3, 4, &ends));
+    cluster.create(JOBS, &job("first", 3, 4, &forever()));
     cluster.until_runs("first", 3);
     cluster.create(JOBS, &job("second", 2, 4, &forever()));
     let waiting = cluster.until("pods of second", |cluster| {
         let of_it = cluster.seats().into_iter().filter(|seat| seat.gang == "second").collect::<Vec<_>>();
         (of_it.len() == 2).then_some(of_it)
     });
-    assert!(
-        waiting.iter().all(|seat| seat.node.is_none()),
-        "one of its pods would fit, and waits: {waiting:?}"
-    );
+    // One of its pods would fit, and waits with the other, which says the same.
+    let why = waiting.iter().map(|seat| cluster.until_explained(&seat.name, "2 members"));
+    let why: BTreeSet<String> = why.collect();
+    assert_eq!((why.len(), cluster.bound()["second"]), (1, (0, 2)), "{why:?}");
+    cluster.api().delete(&format!("{JOBS}/first?propagationPolicy=Background")).unwrap();
     let seats = cluster.until_runs("second", 2);
     assert_disjoint(&seats);
 }
@@ -238,4 +238,62 @@ fn pods_that_come_to_a_group_that_runs_start_by_themselves_also_after_a_restart(
     assert_disjoint(&seats);
     let ranks: Vec<Option<u32>> = seats.iter().map(|seat| seat.rank).collect();
     assert_eq!(ranks, [Some(0), Some(1), Some(0), Some(0)], "{seats:?}");
+}
+
+#[test]
+fn a_pod_whose_priority_evicts_nobody_waits_for_what_runs() {
+    let mut cluster = Cluster::of(1);
+    for (name, value, policy) in [("low", 10, "PreemptLowerPriority"), ("patient", 1_000, "Never")] {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name }, "value": value,
+            "preemptionPolicy": policy,
+        });
+        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
+    }
+    cluster.schedule(0);
+    let of_class = |name: &str, gpus: u32| {
+        let mut job = job(name, 2, gpus, &forever());
+        job["spec"]["template"]["spec"]["priorityClassName"] = json!(name);
+        job
+    };
+    cluster.create(JOBS, &of_class("low", 4));
+    let before = cluster.until_runs("low", 2);
+    cluster.create(JOBS, &of_class("patient", 4));
+    let name = cluster.until("a pod of patient", |cluster| {
+        cluster.seats().into_iter().find(|seat| seat.gang == "patient").map(|seat| seat.name)
+    });
+    // What is said of it was decided with it.
+    cluster.until_explained(&name, "2 members");
+    let low = cluster.api().get(&format!("{JOBS}/low")).unwrap();
+    assert_ne!(low["spec"]["suspend"], true, "{low:#}");
+    assert_eq!(cluster.until_runs("low", 2), before);
+    cluster.api().delete(&format!("{JOBS}/low?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("patient", 2);
+}
+
+#[test]
+fn a_gang_starts_when_the_last_scheduling_gate_of_its_pods_is_gone() {
+    let mut cluster = Cluster::of(1);
+    let group = json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": { "name": "gated" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 2 } } },
+    });
+    cluster.create(POD_GROUPS, &group);
+    for at in 0..2 {
+        let mut member = pod(&format!("gated-{at}"), 2);
+        member["metadata"]["labels"] = json!({ "gang": "gated" });
+        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "gated" });
+        if at == 1 {
+            member["spec"]["schedulingGates"] = json!([{ "name": "example.com/quota" }]);
+        }
+        cluster.create(PODS, &member);
+    }
+    cluster.schedule(0);
+    let why = cluster.until_explained("gated-0", "scheduling gate example.com/quota");
+    assert!(why.contains("gated-1"), "which pod it is: {why}");
+    assert_eq!(cluster.bound()["gated"], (0, 2));
+    cluster.api().patch(&format!("{PODS}/gated-1"), &json!({ "spec": { "schedulingGates": [] } })).unwrap();
+    cluster.until_runs("gated", 2);
 }

@@ -5,6 +5,7 @@
 
 mod autoscalers;
 mod between;
+mod bindings;
 mod budgets;
 mod conformance;
 mod crds;
@@ -18,12 +19,15 @@ mod dra_extended;
 mod dra_gangs;
 mod dra_pods;
 mod dra_taints;
+mod ends;
+mod events;
 mod fabric;
 mod faults;
 mod gangs;
 mod health;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
+mod leases;
 mod manifests;
 mod nodes;
 mod operators;

@@ -239,7 +239,8 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     // The process before it is the scheduler: the agent ends in order.
     kill(Pid::from_raw(i32::try_from(agent).unwrap()), Signal::SIGTERM).unwrap();
     cluster.until("the end of the agent", |cluster| {
-        cluster.log().contains("node=node-00000 told to stop").then_some(())
+        let is_it = |line: &Value| line["message"] == "told to stop" && line["node"] == "node-00000";
+        cluster.lines().iter().any(is_it).then_some(())
     });
 }
 

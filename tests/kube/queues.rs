@@ -81,7 +81,10 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
         let none = ["b1", "b2"].iter().filter(|name| bound.get(**name).is_none_or(|of| of.0 == 0)).count();
         (whole.len() == 1 && none == 1).then(|| (*whole[0]).to_owned())
     });
-    assert!(left.starts_with('b'));
+    let suspended =
+        |name: &str| cluster.api().get(&format!("{JOBS}/{name}")).unwrap()["spec"]["suspend"] == true;
+    assert_eq!(left, "b1", "what was borrowed last is given back first");
+    assert_eq!(["b1", "b2"].map(suspended), [false, true]);
     cluster.create(JOBS, &in_queue(job("lost", 1, 1, &json!({})), "nobody"));
     let pod = cluster.until("a pod of lost", |cluster| {
         cluster.seats().into_iter().find(|seat| seat.gang == "lost").map(|seat| seat.name)

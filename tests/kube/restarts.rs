@@ -1,21 +1,31 @@
 //! Schedulers that are killed or stopped, and their successors.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use phalanx_controlplane::Fleet;
+use phalanx_kube::world::ANSWER;
 use phalanx_sim::Rng;
 use serde_json::json;
 
-use crate::support::front::{Fault, Front};
+use crate::support::front::{Fault, Front, Write};
 use crate::support::record::Record;
+use crate::support::trap::Trap;
 use crate::support::{Cluster, JOBS, PODS, Times, assert_disjoint, job, pod};
 
-/// In part no longer than this: until a successor has begun, and finished or undone what it found.
-const PART: Duration = Duration::from_secs(45);
+/// For how long a gang may be there in part: until a successor has begun, which is started at once, and until its own
+/// deadline for what it found.
+pub(crate) fn part(times: Times) -> Duration {
+    const BEGINS: Duration = Duration::from_secs(5);
+    BEGINS + times.part()
+}
+
+/// The same where it has to wait for the lease first, and for calls of the old leader.
+fn part_with_lease() -> Duration {
+    Duration::from_secs(LEASE_S) + ANSWER + part(Times::default())
+}
 
 /// When a scheduler is killed.
 #[derive(Clone, Copy, Debug)]
@@ -34,37 +44,6 @@ impl Kill {
             0 => Self::After(Duration::from_millis(rng.between(20, 1_500))),
             _ => Self::AtBinding { after: rng.below(4), is_made: rng.chance(50) },
         }
-    }
-}
-
-/// Whom the front kills, and with which of its requests from now.
-#[derive(Default)]
-struct Trap {
-    armed: Mutex<Option<(Pid, u64, bool)>>,
-    before: AtomicU64,
-}
-
-impl Trap {
-    fn arm(&self, scheduler: Pid, after: u64, is_made: bool) {
-        self.before.store(0, Ordering::Release);
-        *self.armed.lock().unwrap() = Some((scheduler, after, is_made));
-    }
-
-    fn is_armed(&self) -> bool {
-        self.armed.lock().unwrap().is_some()
-    }
-
-    /// One of these requests.
-    fn spring(&self) -> Fault {
-        let before = self.before.fetch_add(1, Ordering::AcqRel);
-        let mut armed = self.armed.lock().unwrap();
-        let Some((scheduler, after, is_made)) = *armed else { return Fault::None };
-        if before < after {
-            return Fault::None;
-        }
-        *armed = None;
-        kill(scheduler, Signal::SIGKILL).unwrap();
-        if is_made { Fault::None } else { Fault::Drop }
     }
 }
 
@@ -108,7 +87,7 @@ fn gangs_are_whole_after_kills(seed: u64, kills: u32) {
     });
     let failures: u64 = (0..kills).map(|gang| cluster.failures(&name(gang))).sum();
     println!("all have ended {:?} after the last kill; {failures} pods failed", began.elapsed());
-    record.judge(PART);
+    record.judge(part(Times::default()));
 }
 
 #[test]
@@ -127,26 +106,31 @@ fn gangs_are_whole_at_fifty_kill_points() {
 #[test]
 fn the_rest_of_a_gang_ends_when_what_was_bound_of_it_has_ended_before_a_successor_began() {
     let mut cluster = Cluster::of(1);
-    let trap = Arc::new(Trap::default());
+    let is_broken = Arc::new(AtomicBool::new(true));
     let front = {
-        let trap = Arc::clone(&trap);
-        Front::of(&cluster.plane, move |asked| match asked.is_binding() {
-            true if asked.path.contains("/pods/rest-3-") && trap.is_armed() => Fault::Refuse(500, None),
-            true if asked.path.contains("/pods/rest-2-") => trap.spring(),
-            _ => Fault::None,
+        let is_broken = Arc::clone(&is_broken);
+        let is_second_half =
+            |path: &str| ["/pods/rest-2-", "/pods/rest-3-"].iter().any(|of| path.contains(of));
+        Front::of(&cluster.plane, move |asked| {
+            match asked.is_binding() && is_second_half(&asked.path) && is_broken.load(Ordering::Acquire) {
+                true => Fault::Refuse(500, None),
+                false => Fault::None,
+            }
         })
     };
     let scheduler = cluster.schedule_through(&front, 0, Times::default());
-    trap.arm(cluster.pid(scheduler), 0, false);
     let ends = json!({ "controlplane.phalanx.dev/succeed-after": "1s" });
     cluster.create(JOBS, &job("rest", 4, 1, &ends));
-    cluster.until("a kill", |_| (!trap.is_armed()).then_some(()));
+    cluster.until("one half", |cluster| {
+        (cluster.seats().iter().filter(|seat| seat.node.is_some()).count() == 2).then_some(())
+    });
     cluster.kill(scheduler);
+    is_broken.store(false, Ordering::Release);
     cluster.until("the end of what was bound", |cluster| {
         let seats = cluster.seats();
         let bound = seats.iter().filter(|seat| seat.node.is_some()).count();
         let ended = seats.iter().filter(|seat| seat.phase == "Succeeded").count();
-        (bound > 0 && bound == ended).then_some(())
+        (bound == 2 && bound == ended).then_some(())
     });
     cluster.schedule_through(&front, 0, Times::default());
     cluster.until("the end of all", |cluster| {
@@ -186,7 +170,7 @@ fn an_owner_is_let_go_on_by_the_successor_of_who_suspended_it() {
         let job = cluster.api().get(&format!("{JOBS}/{name}")).unwrap();
         assert!(job["metadata"]["annotations"]["phalanx.dev/suspended"].is_null(), "{job:#}");
         assert_eq!((&job["spec"]["suspend"], cluster.failures(name)), (&json!(false), 0));
-        record.judge(PART);
+        record.judge(part(times));
     }
 }
 
@@ -263,7 +247,7 @@ fn a_new_leader_finishes_what_an_old_one_began_before_it_was_stopped() {
     two.old_may.store(true, Ordering::Release);
     two.wake_the_old();
     assert_eq!(two.cluster.until_runs(TORN, 4), seats, "the decisions of the new leader hold");
-    two.record.judge(PART);
+    two.record.judge(part_with_lease());
 }
 
 /// The new leader knew nothing of it and decided otherwise: what the old one still binds breaks the gang, and is undone.
@@ -292,13 +276,45 @@ fn what_an_old_leader_still_bound_is_undone_where_it_breaks_a_gang() {
     println!("whole again after {:?}", began.elapsed());
     two.wake_the_old();
     assert_disjoint(&seats);
-    two.record.judge(PART);
+    two.record.judge(part_with_lease());
+}
+
+/// Nobody can know of a call of the old leader that is on its way. While it may still be done the new one decides nothing.
+#[test]
+fn a_successor_waits_for_the_end_of_the_lease_and_then_for_calls_of_the_old_leader() {
+    let two = TwoLeaders::with(0);
+    two.cluster.create(JOBS, &job("next", 2, 4, &json!({})));
+    let of_lease = |write: &Write| write.path.contains("/leases");
+    let done = |front: &Front| {
+        let all = front.writes().into_iter().filter(of_lease);
+        all.filter(|write| matches!(write.done, Some((_, 200 | 201)))).collect::<Vec<_>>()
+    };
+    let taken = two.cluster.until("another's lease", |_| done(&two.of_new).into_iter().next());
+    let renewed = done(&two.of_old).pop().unwrap();
+    let waited = taken.asked - renewed.asked;
+    assert!(waited >= Duration::from_secs(LEASE_S), "the lease was taken {waited:?} after it was renewed");
+    // Without a wait it would long have decided by then.
+    std::thread::sleep(ANSWER / 4);
+    assert_eq!(two.of_new.bindings(), 0, "calls of the old leader are on their way");
+    two.old_may.store(true, Ordering::Release);
+    two.cluster.until("the bindings of the old leader", |_| (two.record.bindings() >= 4).then_some(()));
+    two.new_may.store(true, Ordering::Release);
+    two.cluster.until_runs(TORN, 4);
+    two.cluster.until_runs("next", 2);
+    let writes = two.of_new.writes();
+    let bound: Vec<&Write> = writes.iter().filter(|write| write.path.ends_with("/binding")).collect();
+    assert!(bound.iter().all(|write| write.path.contains("/pods/next-")), "the others were bound: {bound:?}");
+    let first = writes.iter().find(|write| !of_lease(write)).unwrap();
+    let waited = first.asked - taken.done.unwrap().0;
+    assert!(waited >= ANSWER, "{first:?}: only {waited:?} after it has the lease");
+    two.wake_the_old();
+    two.record.judge(part(Times::default()));
 }
 
 /// It went on until its time was over, and the next one, which had made another lease, did not wait for that.
 #[test]
 fn a_leader_whose_lease_is_deleted_ends_and_what_the_next_one_binds_is_told_apart() {
-    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/phalanx-system/leases";
     let mut cluster = Cluster::of(1);
     let first = cluster.schedule(4);
     let epoch = |cluster: &Cluster, name: &str| {
@@ -314,7 +330,9 @@ fn a_leader_whose_lease_is_deleted_ends_and_what_the_next_one_binds_is_told_apar
     let ours = ours.into_iter().find(|lease| before.starts_with(lease["uid"].as_str().unwrap())).unwrap();
     cluster.api().delete(&format!("{LEASES}/{}", ours["name"].as_str().unwrap())).unwrap();
     cluster.until("the end of the leader", |cluster| cluster.has_ended(first).then_some(()));
-    assert!(cluster.log().contains("the lease was deleted"), "{}", cluster.log());
+    // Whatever it sees first: that its lease is gone, or that another has made one.
+    let ends = ["stopped: the lease was deleted", "has the lease"];
+    assert!(ends.iter().any(|end| cluster.log().contains(end)), "{}", cluster.log());
     let after = epoch(&cluster, "after");
     let lease = |epoch: &str| epoch.split('/').next().map(str::to_owned);
     assert_ne!(lease(&before), lease(&after), "{before} and {after}");

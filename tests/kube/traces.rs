@@ -220,6 +220,8 @@ fn a_collector_that_never_answers_disturbs_no_gang_and_a_misspelled_one_is_refus
     cluster.environment = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318".to_owned())];
     cluster.schedule(0);
     assert!(!cluster.until_ended().success());
-    let log = cluster.log();
-    assert!(log.contains("no traces: OTEL_EXPORTER_OTLP_ENDPOINT: \"collector:4318/v1/traces\""), "{log}");
+    let last = cluster.lines().pop().unwrap();
+    assert_eq!((&last["level"], &last["message"]), (&json!("ERROR"), &json!("the process ends")));
+    let why = last["error"].as_str().unwrap();
+    assert!(why.starts_with("no traces: OTEL_EXPORTER_OTLP_ENDPOINT: \"collector:4318/v1/traces\""), "{why}");
 }

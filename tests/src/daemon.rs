@@ -11,6 +11,7 @@ use nix::sys::signal::{SigSet, Signal};
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::books;
 use phalanx_kube::gang::NodesUsed;
+use phalanx_kube::log;
 use phalanx_kube::plugin::Injection;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
@@ -32,10 +33,10 @@ fn main() -> ExitCode {
         [verb] if verb.as_os_str() == "__hold" => hold(),
         [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
         [verb, kubeconfig, lease_s, namespace, times @ ..] if verb.as_os_str() == "scheduler" => {
-            told(schedule(kubeconfig, lease_s, namespace, times))
+            logged(schedule(kubeconfig, lease_s, namespace, times))
         }
         [verb, kubeconfig, node, machine, kubelet @ ..] if verb.as_os_str() == "node" => {
-            told(serve_node(kubeconfig, node, machine, kubelet.first().copied()))
+            logged(serve_node(kubeconfig, node, machine, kubelet.first().copied()))
         }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
@@ -52,6 +53,17 @@ fn told(done: Result<(), Box<dyn Error>>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// As the executable says it: the last line of the log.
+fn logged(done: Result<(), Box<dyn Error>>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::end(&error.to_string(), "");
             ExitCode::FAILURE
         }
     }
@@ -74,6 +86,7 @@ fn schedule(
     let seconds = |text: &Path| -> Result<Duration, Box<dyn Error>> {
         Ok(Duration::from_secs(text.to_str().unwrap_or_default().parse()?))
     };
+    log::begin(log::Format::Json, log::Level::Info);
     let length = seconds(lease_s)?;
     let time = |at: usize, otherwise: u64| {
         times.get(at).map_or(Ok(Duration::from_secs(otherwise)), |text| seconds(text))
@@ -118,6 +131,7 @@ fn serve_node(
     machine: &Path,
     kubelet: Option<&Path>,
 ) -> Result<(), Box<dyn Error>> {
+    log::begin(log::Format::Json, log::Level::Info);
     let plugin = kubelet.map(|kubelet| PluginSettings {
         kubelet: kubelet.into(),
         injection: Injection::Environment,

@@ -4,6 +4,7 @@ mod calendar;
 mod cluster;
 #[cfg(test)]
 mod deployed;
+mod log;
 mod node;
 mod scheduler;
 mod topo;
@@ -19,6 +20,7 @@ use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
+pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};

@@ -84,6 +84,12 @@ impl Failure {
         ExitCode::from(self.exit)
     }
 
+    /// The same as the last line of a log.
+    pub(crate) fn log(&self) -> ExitCode {
+        phalanx_kube::log::end(&self.message, &self.hint);
+        ExitCode::from(self.exit)
+    }
+
     fn document(&self) -> Value {
         let error = json!({ "code": self.code, "message": self.message, "hint": self.hint });
         json!({ "apiVersion": VERSION, "error": error })

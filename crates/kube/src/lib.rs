@@ -10,6 +10,7 @@
 //! | `books` | what is known of the cluster, between the API and the engine |
 //! | `gang` | which pods start together, as their owners and annotations say |
 //! | `judge` | what a pod needs and which nodes may have it, as kube-scheduler would judge |
+//! | `log` | what a process says of itself, line by line |
 //! | `quantity` | amounts as Kubernetes writes them |
 //! | `rights` | what the API server has to allow, as a table and as the manifest made of it |
 //! | `dra` | claims, and which devices satisfy them |
@@ -28,6 +29,7 @@ pub mod crd;
 pub mod dra;
 pub mod gang;
 pub mod judge;
+pub mod log;
 pub mod plugin;
 pub mod quantity;
 pub mod rights;

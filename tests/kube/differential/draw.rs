@@ -29,7 +29,7 @@ pub(super) fn runtime_class() -> Value {
     json!({
         "metadata": {"name": RUNTIME_CLASS},
         "handler": "heavy",
-        "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+        "overhead": {"podFixed": {"cpu": "1500m", "memory": "1Gi"}},
         "scheduling": {"tolerations": [{"key": "maintenance", "operator": "Exists"}]},
     })
 }

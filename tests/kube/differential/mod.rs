@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use phalanx_controlplane::{Api, ControlPlane, Error, Options, in_parallel};
 use phalanx_kube::api::{Node, Pod};
-use phalanx_kube::judge::{
-    Capacity, Held, Namespaces, NodeTerms, Refusal, Requirements, Surroundings, is_gated,
-};
+use phalanx_kube::judge::{Capacity, Held, Namespaces, NodeTerms, Refusal, Requirements, Surroundings, gate};
 use phalanx_sim::Rng;
 use serde_json::{Value, json};
 
@@ -52,6 +50,8 @@ struct World {
     admitted: usize,
     /// How often each reason was seen from both.
     reasons: BTreeMap<String, usize>,
+    /// How often both refused a pod that would have been admitted without this.
+    decisive: BTreeMap<&'static str, usize>,
 }
 
 #[test]
@@ -74,9 +74,34 @@ fn pods_are_judged_as_kube_scheduler_judges_them() {
     assert!(world.pairs >= 2_000, "only {} pairs", world.pairs);
     // A test of nothing but refusals, or of none, would show little.
     assert!((world.pairs / 5..world.pairs * 4 / 5).contains(&world.admitted), "{} admitted", world.admitted);
+    println!("decisive: {:?}", world.decisive);
+    for what in DECISIVE {
+        assert!(world.decisive.get(what).is_some_and(|count| *count >= 3), "too rarely decisive: {what}");
+    }
     for reason in REASONS {
         assert!(world.reasons.get(*reason).is_some_and(|count| *count >= 3), "too rarely told: {reason}");
     }
+}
+
+/// Both say that a gate holds it.
+const GATED: &str = "a scheduling gate";
+
+/// Parts of a pod's request that are easily overlooked: each alone has to have kept some pods out.
+const DECISIVE: &[&str] = &["overhead", "pod-level resources", "sidecars"];
+
+/// The pod as if it did not say this.
+fn without(what: &str, pod: &Pod) -> Pod {
+    let mut pod = json!(pod);
+    let spec = pod["spec"].as_object_mut().unwrap();
+    match what {
+        "overhead" => drop(spec.remove("overhead")),
+        "pod-level resources" => drop(spec.remove("resources")),
+        _ => {
+            let init = spec.get_mut("initContainers").and_then(Value::as_array_mut);
+            init.into_iter().for_each(|all| all.retain(|one| one["restartPolicy"] != "Always"));
+        }
+    }
+    serde_json::from_value(pod).unwrap()
 }
 
 /// What the drawn pairs must have led to, so that none of it goes unasked.
@@ -91,6 +116,8 @@ const REASONS: &[&str] = &[
     "Insufficient memory",
     "Insufficient ephemeral-storage",
     "Insufficient nvidia.com/gpu",
+    "Insufficient hugepages-2Mi",
+    GATED,
     "node(s) didn't match pod topology spread constraints",
     "node(s) didn't match pod topology spread constraints (missing required label)",
     "node(s) didn't match pod affinity rules",
@@ -122,6 +149,7 @@ impl World {
             pairs: 0,
             admitted: 0,
             reasons: BTreeMap::new(),
+            decisive: BTreeMap::new(),
         }
     }
 
@@ -177,7 +205,7 @@ impl World {
 
     /// As far as the node and what it holds decide.
     fn judged_alone(&self, pod: &Pod, node: &Node) -> Ours {
-        if is_gated(pod) {
+        if gate(pod).is_some() {
             return Ours::Gated;
         }
         let wanted = Requirements::of(pod).unwrap();
@@ -225,6 +253,14 @@ impl World {
             let reasons: &[String] = if let Ours::Refused(reasons) = ours { reasons } else { &[] };
             for reason in reasons {
                 *self.reasons.entry(as_upstream(reason)).or_default() += 1;
+            }
+            if *ours == Ours::Gated {
+                *self.reasons.entry(GATED.to_owned()).or_default() += 1;
+            }
+            let is_refused = matches!(self.judged_alone(pod, node), Ours::Refused(_));
+            for what in DECISIVE.iter().filter(|_| is_refused) {
+                let is_it = self.judged_alone(&without(what, pod), node) == Ours::Admitted;
+                *self.decisive.entry(*what).or_default() += usize::from(is_it);
             }
         } else if let Some(name) = explanation(ours, &said) {
             *self.explained.entry(name).or_default() += 1;

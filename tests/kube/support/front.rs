@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -48,6 +48,19 @@ pub(crate) enum Fault {
     Silent(Duration),
     /// A watch that is told that its version is too old.
     Expired,
+    /// A list that is answered in pages of so many objects.
+    Page(u32),
+}
+
+impl Fault {
+    /// What it is called in counts: its sort, and the code of an answer.
+    fn name(&self) -> String {
+        if let Self::Refuse(code, _) = self {
+            return format!("Refuse {code}");
+        }
+        let name = format!("{self:?}");
+        name.split('(').next().unwrap_or_default().to_owned()
+    }
 }
 
 /// A request, as the test decides by it.
@@ -70,14 +83,47 @@ impl Asked {
         self.method == "POST" && self.path.ends_with("/binding")
     }
 
+    /// Of devices.
+    pub(crate) fn writes_claim(&self) -> bool {
+        self.method != "GET" && self.path.contains("/resourceclaims")
+    }
+
+    pub(crate) fn is_of_lease(&self) -> bool {
+        self.path.contains("/leases")
+    }
+
+    /// Of all pods, as the first page of them or another.
+    fn is_list_of_pods(&self) -> bool {
+        self.method == "GET" && self.path == "/api/v1/pods" && !self.is_watch()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.query.contains("continue=")
+    }
+
     /// What it does to what, without names.
     fn sort(&self) -> String {
         let parts: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
         let of = parts.iter().position(|part| *part == "namespaces").map_or(0, |at| at + 2);
         let named = parts.get(of..).unwrap_or_default();
         let kind = named.iter().step_by(2).copied().collect::<Vec<_>>().join("/");
-        format!("{} {kind}{}", self.method, if self.is_watch() { " watch" } else { "" })
+        let how = match () {
+            () if self.is_watch() => " watch",
+            () if self.goes_on() => " continue",
+            () => "",
+        };
+        format!("{} {kind}{how}", self.method)
     }
+}
+
+/// A request that writes, and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) asked: Instant,
+    /// When the API server answered, and with which code; nothing as long as it was not asked, or did not.
+    pub(crate) done: Option<(Instant, u16)>,
 }
 
 /// What becomes of each request, and what has become of them.
@@ -96,6 +142,7 @@ struct Core {
     plan: Plan,
     counts: Mutex<BTreeMap<String, u64>>,
     done: Mutex<BTreeMap<String, u64>>,
+    writes: Mutex<Vec<Write>>,
 }
 
 impl Front {
@@ -115,7 +162,8 @@ impl Front {
         let kubeconfig = plane.folder().join(format!("front-{port}.kubeconfig"));
         std::fs::write(&kubeconfig, config.to_string()).unwrap();
         let plan: Plan = Box::new(plan);
-        let core = Arc::new(Core { upstream, plan, counts: Mutex::default(), done: Mutex::default() });
+        let (counts, done, writes) = Default::default();
+        let core = Arc::new(Core { upstream, plan, counts, done, writes });
         runtime.spawn(serve(listener, Arc::clone(&core)));
         Self { kubeconfig, core, runtime: Some(runtime) }
     }
@@ -123,6 +171,11 @@ impl Front {
     /// Bindings that were asked for.
     pub(crate) fn bindings(&self) -> u64 {
         self.core.counts.lock().unwrap().get("POST pods/binding").copied().unwrap_or(0)
+    }
+
+    /// What was asked for so far that writes, in the order in which it came.
+    pub(crate) fn writes(&self) -> Vec<Write> {
+        self.core.writes.lock().unwrap().clone()
     }
 
     /// How often what happened to which sort of request.
@@ -164,32 +217,43 @@ async fn answer(core: Arc<Core>, request: Request<Incoming>) -> Result<Response<
         asked.before = *count;
         *count += 1;
     }
+    let written = (asked.method != "GET").then(|| {
+        let mut writes = core.writes.lock().unwrap();
+        let (method, path) = (asked.method.clone(), asked.path.clone());
+        writes.push(Write { method, path, asked: Instant::now(), done: None });
+        writes.len() - 1
+    });
     let fault = (core.plan)(&asked);
     if !matches!(fault, Fault::None) {
-        let name = format!("{fault:?}");
-        let name = name.split('(').next().unwrap_or_default();
-        *core.done.lock().unwrap().entry(format!("{name} {sort}")).or_default() += 1;
+        *core.done.lock().unwrap().entry(format!("{} {sort}", fault.name())).or_default() += 1;
     }
+    let uri = match fault {
+        Fault::Page(objects) => paged(&parts.uri, objects),
+        _ => parts.uri.clone(),
+    };
     // What is done is done even if nobody waits for the answer any more.
-    let upstream = core.upstream.clone();
     let forward = |wait: Duration, gate: Option<Arc<AtomicBool>>| {
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             while gate.as_ref().is_some_and(|gate| !gate.load(Ordering::Acquire)) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            let mut request = Request::builder().method(parts.method).uri(parts.uri);
+            let mut request = Request::builder().method(parts.method).uri(uri);
             for name in ["content-type", "accept"] {
                 if let Some(value) = parts.headers.get(name) {
                     request = request.header(name, value);
                 }
             }
-            upstream.send(request.body(client::Body::from(body))?).await.map_err(Broken::from)
+            let sent = core.upstream.send(request.body(client::Body::from(body))?).await;
+            if let (Some(at), Ok(answer)) = (written, &sent) {
+                core.writes.lock().unwrap()[at].done = Some((Instant::now(), answer.status().as_u16()));
+            }
+            sent.map_err(Broken::from)
         })
     };
     let now = Duration::ZERO;
     match fault {
-        Fault::None => Ok(passed(forward(now, None).await??, usize::MAX, None)),
+        Fault::None | Fault::Page(_) => Ok(passed(forward(now, None).await??, usize::MAX, None)),
         Fault::Refuse(code, after) => refused(code, after),
         Fault::Drop => Err("dropped".into()),
         Fault::Forget => {
@@ -211,6 +275,13 @@ async fn answer(core: Arc<Core>, request: Request<Incoming>) -> Result<Response<
             Ok(Response::new(whole(line)))
         }
     }
+}
+
+/// The same with pages of so many objects.
+fn paged(uri: &hyper::Uri, objects: u32) -> hyper::Uri {
+    let query = uri.query().unwrap_or_default().split('&').filter(|part| !part.starts_with("limit="));
+    let query: Vec<&str> = query.collect();
+    format!("{}?limit={objects}&{}", uri.path(), query.join("&")).parse().unwrap()
 }
 
 /// An answer of the API server, of which so many bytes get through, or none for so long.
@@ -273,6 +344,9 @@ fn refused(code: u16, after: Option<u32>) -> Result<Response<Body>, Broken> {
 /// Faults of all sorts, drawn from a seed: the same for the same request in the order of its sort.
 pub(crate) fn drawn(seed: u64) -> impl Fn(&Asked) -> Fault + Send + Sync + 'static {
     move |asked| {
+        if let Some(fault) = certain(seed, asked) {
+            return fault;
+        }
         let mut hash = DefaultHasher::new();
         (seed, asked.sort(), asked.before).hash(&mut hash);
         let mut rng = Rng::new(hash.finish());
@@ -282,6 +356,60 @@ pub(crate) fn drawn(seed: u64) -> impl Fn(&Asked) -> Fault + Send + Sync + 'stat
 
 /// Longer than anybody waits for an answer.
 const TOO_LATE: Duration = Duration::from_secs(11);
+
+/// Every so many bindings another fault, so that each of them has become of some.
+const BINDINGS_BETWEEN: u64 = 4;
+
+/// What may become of a binding, in any order.
+fn of_binding(at: u64) -> Fault {
+    match at % 9 {
+        0 => Fault::Refuse(409, None),
+        1 => Fault::Late(TOO_LATE),
+        2 => Fault::Refuse(429, Some(1)),
+        3 => Fault::Forget,
+        4 => Fault::Refuse(500, None),
+        5 => Fault::Drop,
+        6 => Fault::Hold(TOO_LATE),
+        7 => Fault::Refuse(503, None),
+        _ => Fault::Cut(40),
+    }
+}
+
+/// What [`drawn`] has to have led to once a hundred pods are bound, by its name and the sort of request.
+pub(crate) const FAULTS: &[&str] = &[
+    "Refuse 409 POST pods/binding",
+    "Refuse 429 POST pods/binding",
+    "Refuse 500 POST pods/binding",
+    "Refuse 503 POST pods/binding",
+    "Drop POST pods/binding",
+    "Forget POST pods/binding",
+    "Late POST pods/binding",
+    "Hold POST pods/binding",
+    "Cut POST pods/binding",
+    "Refuse 410 GET api/pods",
+    "Refuse 410 GET api/pods continue",
+    "Expired GET api/pods watch",
+    "Cut GET api/pods watch",
+    "Silent GET api/pods watch",
+];
+
+/// What is not left to chance: every fault of a binding, and a version that is too old in every place where one is named.
+fn certain(seed: u64, asked: &Asked) -> Option<Fault> {
+    if asked.is_binding() {
+        let (at, left) = (asked.before / BINDINGS_BETWEEN, asked.before % BINDINGS_BETWEEN);
+        return Some(if left == 2 { of_binding(seed.wrapping_add(at)) } else { Fault::None });
+    }
+    let is_watch = asked.is_watch() && asked.path == "/api/v1/pods";
+    match asked.before {
+        // The lists below follow from it.
+        2 if is_watch => Some(Fault::Expired),
+        3 if is_watch => Some(Fault::Silent(Duration::from_secs(2))),
+        0 | 3 if asked.is_list_of_pods() && asked.goes_on() => Some(Fault::Refuse(410, None)),
+        1 if asked.is_list_of_pods() && !asked.goes_on() => Some(Fault::Refuse(410, None)),
+        _ if asked.is_list_of_pods() && !asked.goes_on() => Some(Fault::Page(40)),
+        _ => None,
+    }
+}
 
 fn draw(asked: &Asked, rng: &mut Rng) -> Fault {
     if asked.is_watch() {

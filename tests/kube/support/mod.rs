@@ -5,6 +5,7 @@ pub(crate) mod front;
 pub(crate) mod kinds;
 pub(crate) mod record;
 pub(crate) mod role;
+pub(crate) mod trap;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
+use phalanx_kube::world::ANSWER;
 use serde_json::{Value, json};
 
 use audit::Audit;
@@ -35,6 +37,15 @@ pub(crate) struct Times {
     pub(crate) binding_s: u64,
     pub(crate) ready_s: u64,
     pub(crate) vacant_s: u64,
+}
+
+impl Times {
+    /// For how long a gang may be there in part where no answer of the API server is lost: bindings are tried until the
+    /// deadline. What was on its way then, the word to whoever takes the pods away, and their going are no more than what
+    /// one answer may take.
+    pub(crate) fn part(self) -> Duration {
+        Duration::from_secs(self.binding_s) + ANSWER
+    }
 }
 
 impl Default for Times {
@@ -204,16 +215,24 @@ impl Cluster {
     /// Where the process that was started last serves health and metrics.
     pub(crate) fn served_at(&self) -> SocketAddr {
         self.until("an address that is served", |cluster| {
-            let log = cluster.log();
-            let (_, rest) = log.rsplit_once("serves /healthz, /readyz and /metrics on ")?;
-            // A line is there when its end is.
-            rest.split_once('\n')?.0.parse().ok()
+            let lines = cluster.lines();
+            let is_it = |line: &&Value| line["message"] == "serves /healthz, /readyz and /metrics";
+            lines.iter().rfind(is_it)?["address"].as_str()?.parse().ok()
         })
     }
 
     /// What the processes said so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The same line by line: each is a JSON object. One that is being written is none yet.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let log = self.log();
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let object =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        whole.lines().map(object).collect()
     }
 
     /// Starts those again that have ended, as a kubelet does. None may have ended by a broken promise.

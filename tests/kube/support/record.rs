@@ -28,7 +28,8 @@ struct Pods {
     longest: BTreeMap<String, Duration>,
     wrong: Vec<String>,
     bindings: usize,
-    has_ended: bool,
+    /// Why nothing is seen any more.
+    ended: Option<String>,
 }
 
 impl Record {
@@ -40,11 +41,17 @@ impl Record {
         let path = format!("/api/v1/pods?watch=true&resourceVersion={}", version.as_str().unwrap());
         let (watch, shared) = (api.watch(&path).unwrap(), Arc::clone(&pods));
         std::thread::spawn(move || {
+            let mut why = "by itself".to_owned();
             for event in watch {
-                let Ok(event) = event else { break };
-                shared.lock().unwrap().see(&event);
+                match event {
+                    Ok(event) => shared.lock().unwrap().see(&event),
+                    Err(error) => {
+                        why = error.to_string();
+                        break;
+                    }
+                }
             }
-            shared.lock().unwrap().has_ended = true;
+            shared.lock().unwrap().ended = Some(why);
         });
         Self { pods }
     }
@@ -57,7 +64,7 @@ impl Record {
     /// Nothing that must never be was seen, and no gang was there in part for longer than this, or is so still.
     pub(crate) fn judge(&self, part: Duration) {
         let pods = self.pods.lock().unwrap();
-        assert!(!pods.has_ended, "the watch has ended: what came after it was not seen");
+        assert_eq!(pods.ended, None, "the watch has ended: what came after it was not seen");
         assert!(pods.wrong.is_empty(), "{:#?}", pods.wrong);
         assert!(pods.parts.is_empty(), "in part: {:?}\n{:#?}", pods.parts, pods.by_uid);
         println!("in part for at most {:?}", pods.longest.values().max().copied().unwrap_or_default());

@@ -7,6 +7,7 @@ use clap::{CommandFactory as _, Parser as _};
 use phalanx_controlplane::{chart, kustomization};
 use serde_json::Value;
 
+use super::log::LogFormat;
 use super::{Cli, Verb};
 
 fn root() -> PathBuf {
@@ -52,19 +53,20 @@ fn arguments_of_all_containers_are_flags_that_there_are() {
                 }
                 let parsed = Cli::try_parse_from(&words);
                 let verb = parsed.unwrap_or_else(|error| panic!("{of}: {words:?}: {error}")).verb;
-                let port = match verb {
+                let (listen, log) = match verb {
                     Verb::Scheduler(scheduler) => {
                         verbs.push("scheduler");
-                        scheduler.listen.map(|at| at.port())
+                        (scheduler.listen, scheduler.log)
                     }
                     Verb::Node(node) => {
                         verbs.push("node");
-                        node.listen.map(|at| at.port())
+                        (node.listen, node.log)
                     }
                     other => panic!("{of}: {words:?} is {other:?}"),
                 };
                 let declared = container["ports"][0]["containerPort"].as_u64();
-                assert_eq!(port.map(u64::from), declared, "{of}: {words:?}");
+                assert_eq!(listen.map(|at| u64::from(at.port())), declared, "{of}: {words:?}");
+                assert_eq!(log.log_format, Some(LogFormat::Json), "{of}: what collects logs reads objects");
             }
         }
         verbs.sort_unstable();
@@ -80,7 +82,8 @@ fn documented(after: &str) -> BTreeSet<String> {
     let rows =
         table.lines().skip_while(|line| !line.starts_with("| flag")).take_while(|line| line.starts_with('|'));
     let first = rows.filter_map(|row| row.split('|').nth(1));
-    let flags = first.flat_map(|cell| cell.split('`')).filter_map(|word| word.strip_prefix("--"));
+    let flags =
+        first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter_map(|word| word.strip_prefix("--"));
     flags.map(str::to_owned).collect()
 }
 

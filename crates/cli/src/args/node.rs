@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::Log;
+
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     /// How to reach the cluster [default: what a pod finds inside, or $KUBECONFIG].
@@ -33,6 +35,8 @@ pub(crate) struct Node {
     /// Where /healthz, /readyz and /metrics are served [default: nowhere].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub(crate) log: Log,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, ValueEnum, ValueHint};
 
+use super::Log;
+
 #[derive(Debug, Args)]
 pub(crate) struct Scheduler {
     /// How to reach the cluster [default: what a pod finds inside, or $KUBECONFIG].
@@ -28,6 +30,8 @@ pub(crate) struct Scheduler {
     /// Where /healthz, /readyz and /metrics are served [default: nowhere].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub(crate) log: Log,
     /// Ask Cluster Autoscaler for all nodes of a gang at once, by ProvisioningRequests of this class, such as
     /// best-effort-atomic-scale-up.autoscaling.x-k8s.io [default: it sees pods alone].
     #[arg(long, value_name = "CLASS")]

@@ -12,7 +12,13 @@ use crate::failure::Failure;
 /// Between two looks at the kubelet.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-pub(super) fn node(asked: Node) -> Result<ExitCode, Failure> {
+/// Why it ends is the last line of its log.
+pub(super) fn node(asked: Node) -> ExitCode {
+    asked.log.begin();
+    serve(asked).map_or_else(|failure| failure.log(), |()| ExitCode::SUCCESS)
+}
+
+fn serve(asked: Node) -> Result<(), Failure> {
     let plugin = asked.device_plugin.then_some(PluginSettings {
         kubelet: asked.kubelet,
         injection: match asked.injection {
@@ -31,7 +37,7 @@ pub(super) fn node(asked: Node) -> Result<ExitCode, Failure> {
         listen: asked.listen,
     };
     match agent::run(&settings) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => Ok(()),
         Err(error @ (AgentError::Config(_) | AgentError::Hardware(_))) => {
             Err(Failure::usage(error.to_string(), ""))
         }

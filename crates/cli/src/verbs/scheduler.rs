@@ -11,7 +11,13 @@ use phalanx_model::QueueName;
 use crate::args::{Deciding, Scheduler, Used};
 use crate::failure::Failure;
 
-pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
+/// Why it ends is the last line of its log.
+pub(super) fn scheduler(asked: Scheduler) -> ExitCode {
+    asked.log.begin();
+    schedule(asked).map_or_else(|failure| failure.log(), |()| ExitCode::SUCCESS)
+}
+
+fn schedule(asked: Scheduler) -> Result<(), Failure> {
     if asked.lease_duration == 0 || asked.deciding.ready_deadline == 0 || asked.binding_deadline == 0 {
         return Err(Failure::usage("a duration of 0 seconds", "give at least 1"));
     }
@@ -35,7 +41,7 @@ pub(super) fn scheduler(asked: Scheduler) -> Result<ExitCode, Failure> {
         otlp_endpoint: asked.otlp_endpoint,
     };
     match world::run(&settings) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => Ok(()),
         Err(error @ (SchedulerError::Config(_) | SchedulerError::Traces(_))) => {
             Err(Failure::usage(error.to_string(), ""))
         }

@@ -1,10 +1,13 @@
 //! Facts about how the cluster is shared: settings, queues, and whose turn somebody changed by hand.
 
-use phalanx_model::{Boost, Job, JobId, Outcome, Queue, QueueName, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{Boost, GangId, Job, JobId, Outcome, Queue, QueueName, Resource, Settings};
 
 use super::Ledger;
 use super::apply::refuse;
 use crate::guard::Guard;
+use crate::policy::{AskId, QueueAt, ROOT};
 
 /// Queues that are known; as many as a cluster of the largest size has teams.
 const QUEUES_MAX: usize = 10_000;
@@ -43,8 +46,13 @@ impl Ledger {
         if self.queues.told().get(&queue.name) == Some(queue) {
             return;
         }
+        let before = self.queues.told().get(&queue.name).map(limits_of);
+        let has_moved = before.is_some_and(|before| before != limits_of(queue));
         if !self.stale && !self.stale_queues && self.queues.amend(queue) {
             self.line.bounds_changed();
+            if has_moved {
+                self.limits_moved(&queue.name);
+            }
             self.evicted.clear();
             self.replan = true;
         } else if self.queues.tell(queue) {
@@ -55,6 +63,25 @@ impl Ledger {
     pub(super) fn remove_queue(&mut self, queue: &QueueName) {
         if self.queues.untell(queue) {
             self.redraw_queues();
+        }
+    }
+
+    /// Those that wait in a queue or below it are told anew what they wait for: others may help them now than before.
+    fn limits_moved(&mut self, queue: &QueueName) {
+        let mut below: Vec<QueueAt> = self.queues.find(queue).into_iter().collect();
+        while let Some(at) = below.pop() {
+            below.extend(&self.queues.at(at).children);
+            let (gangs, asks): (Vec<GangId>, BTreeSet<AskId>) = self.line.in_queue(at).unzip();
+            for id in asks {
+                let ask = self.line.ask(id);
+                // Where it fits nowhere it would not be looked at, and so not be seen to have no room in its queue.
+                if let Err(full) = self.queues.room(at, &ask.least, ask.key.is_fixed)
+                    && full.at != ROOT
+                {
+                    self.line.stick(id, at, full);
+                }
+            }
+            self.refresh.extend(gangs);
         }
     }
 
@@ -111,4 +138,9 @@ impl Ledger {
             job.policy.time_limit_ms = most;
         }
     }
+}
+
+/// The most that those of a queue may have at once: amounts, and gangs that run.
+const fn limits_of(queue: &Queue) -> (&BTreeMap<Resource, u64>, Option<u32>) {
+    (&queue.limit, queue.caps.running_max)
 }

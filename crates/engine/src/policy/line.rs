@@ -81,6 +81,12 @@ impl Line {
         self.waiting.iter().map(|(gang, waiting)| (*gang, *waiting))
     }
 
+    /// Gangs that wait in a queue, each with its ask.
+    pub(crate) fn in_queue(&self, queue: QueueAt) -> impl Iterator<Item = (GangId, AskId)> + '_ {
+        let line = self.queues.get(&queue).into_iter().flatten();
+        line.map(|((_, turn), ask)| (turn.gang, *ask))
+    }
+
     /// How many of its queue and class go before a gang because they had less service.
     pub(crate) fn before_by_service(&self, gang: GangId) -> usize {
         let Some(place) = self.place_of(gang).filter(|place| place.turn.level > 0) else { return 0 };

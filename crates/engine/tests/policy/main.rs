@@ -7,6 +7,7 @@ mod bugs;
 mod elastic;
 mod fairness;
 mod least_served;
+mod limits;
 mod news;
 mod places;
 mod random;

@@ -24,11 +24,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
 
 use crate::plugin::{self, Folder, Injection, PluginError, RESOURCE};
 use crate::quantity::Amount;
 use crate::user::{SILENCE, connect};
-use crate::world::{ANSWER, say, serve, told_to_end};
+use crate::world::{ANSWER, Trouble, serve, told_to_end};
 
 pub use hardware::Hardware;
 use hardware::Inventory;
@@ -100,9 +101,9 @@ impl Metrics {
         (metrics, registry)
     }
 
-    fn trouble(&self, what: &str) {
+    fn trouble(&self, trouble: &Trouble) {
         self.troubles.inc();
-        say(what);
+        trouble.say();
     }
 }
 
@@ -124,14 +125,16 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
     let client = connected.map_err(AgentError::Config)?.0;
     let node = node_of(&client, &settings.node).await?;
     let inventory = Inventory::new(settings.hardware.seen().await.map_err(AgentError::Hardware)?);
-    inventory.notes().iter().for_each(|note| say(&format!("node={} {note}", settings.node)));
+    for note in inventory.notes() {
+        info!(node = settings.node, note, "found in the machine");
+    }
     let (metrics, registry) = Metrics::registered();
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
         let is_ready = Arc::clone(&is_ready);
         tokio::spawn(async move {
             if let Err(error) = serve(at, registry, is_ready).await {
-                say(&format!("cannot serve on {at}: {error}"));
+                error!(address = %at, error = error.to_string(), "cannot serve");
             }
         });
     }
@@ -148,7 +151,7 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
     tokio::select! {
         told = told_to_end() => {
             told.map_err(|error| AgentError::Start(error.to_string()))?;
-            say(&format!("node={} told to stop", settings.node));
+            info!(node = settings.node, "told to stop");
             match plugin {
                 Some(plugin) => plugin.end().await,
                 None => Ok(()),
@@ -181,14 +184,18 @@ async fn keep_looking(
         metrics.unhealthy.set(i64::from(inventory.lost().count()));
         match publisher.publish(&inventory).await {
             Ok(()) => is_ready.store(true, Ordering::Release),
-            Err(why) => metrics.trouble(&format!("node={} topology not written: {why}", settings.node)),
+            Err(why) => {
+                metrics.trouble(&Trouble::new("the NodeTopology is not written", &settings.node, why));
+            }
         }
         tokio::time::sleep(settings.every).await;
         match settings.hardware.seen().await {
-            Ok(seen) => inventory.look_again(seen).iter().for_each(|news| {
-                say(&format!("node={} {news}", settings.node));
-            }),
-            Err(why) => metrics.trouble(&format!("node={} cannot look at the machine: {why}", settings.node)),
+            Ok(seen) => {
+                for news in inventory.look_again(seen) {
+                    warn!(node = settings.node, news, "the machine has changed");
+                }
+            }
+            Err(why) => metrics.trouble(&Trouble::new("cannot look at the machine", &settings.node, why)),
         }
         if let Some(devices) = &devices {
             let now = inventory.plugin_devices();
@@ -245,7 +252,7 @@ impl Plugin {
         let read = Arc::clone(&truth).keep_reading(client.clone(), socket, asked.look_every, metrics.clone());
         tokio::spawn(read);
         let task = tokio::spawn(plugin::run(folder, allocatable, seen, truth, asked.injection, stopped));
-        say(&format!("node={} serves {RESOURCE} to the kubelet", settings.node));
+        info!(node = settings.node, resource = RESOURCE, "serves devices to the kubelet");
         Ok(Self { devices, stop, task })
     }
 

@@ -9,7 +9,7 @@ use super::Metrics;
 use super::hardware::Inventory;
 use crate::crd::{NodeTopology, NodeTopologySpec};
 use crate::quantity::Amount;
-use crate::world::{ANSWER, say};
+use crate::world::ANSWER;
 
 /// Who owns the fields, in server-side apply.
 const FIELD_MANAGER: &str = "phalanx-node";
@@ -75,10 +75,7 @@ impl Publisher {
         within(self.api.patch(&self.node, &params, &Patch::Apply(body))).await?;
         self.metrics.writes.inc();
         let (devices, lost) = (spec.devices.len(), spec.lost());
-        say(&format!(
-            "node={} topology written: shape={} devices={devices} unhealthy={lost}",
-            self.node, spec.shape
-        ));
+        tracing::info!(node = self.node, shape = spec.shape, devices, unhealthy = %lost, "the NodeTopology is written");
         self.written = Some(spec);
         Ok(())
     }

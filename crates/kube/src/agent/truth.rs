@@ -18,7 +18,7 @@ use super::publish::within;
 use crate::api::Pod;
 use crate::books::DEVICES;
 use crate::plugin::{Expectations, Expected, Held, expected_of, held};
-use crate::world::say;
+use crate::world::Trouble;
 
 /// What is known of the node's pods.
 pub(super) struct Truth {
@@ -64,7 +64,7 @@ impl Truth {
                 Ok(watcher::Event::InitDone) => *self.pods() = std::mem::take(&mut listed),
                 Ok(watcher::Event::Apply(pod)) => drop(self.pods().insert(pod.path(), pod)),
                 Ok(watcher::Event::Delete(pod)) => drop(self.pods().remove(&pod.path())),
-                Err(error) => metrics.trouble(&format!("node={node} watch of pods: {error}")),
+                Err(error) => metrics.trouble(&Trouble::new("a watch failed", "pods", error)),
             }
         }
     }
@@ -85,7 +85,11 @@ impl Truth {
                 Err(error) => {
                     // A kubelet that is away is away for a while: that is said once.
                     if told.insert(error.to_string()) {
-                        metrics.trouble(&format!("who has which devices is not known: {error}"));
+                        metrics.trouble(&Trouble::new(
+                            "who has which devices is not known",
+                            "kubelet",
+                            error,
+                        ));
                     }
                     continue;
                 }
@@ -132,13 +136,21 @@ impl Truth {
         match within(api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => {
                 metrics.corrections.inc();
-                say(&format!("pod={namespace}/{name} has devices={devices} instead of those chosen"));
+                tracing::info!(
+                    namespace,
+                    pod = name,
+                    devices = text,
+                    "a pod has other devices than were chosen"
+                );
                 // The watch says it a moment later.
                 if let Some(pod) = self.pods().get_mut(&format!("{namespace}/{name}")) {
                     pod.metadata.annotations.get_or_insert_default().insert(DEVICES.to_owned(), text);
                 }
             }
-            Err(why) => metrics.trouble(&format!("pod={namespace}/{name} is not corrected: {why}")),
+            Err(why) => {
+                let about = format!("Pod {namespace}/{name}");
+                metrics.trouble(&Trouble::new("the devices of a pod are not corrected", about, why));
+            }
         }
     }
 }

@@ -125,9 +125,9 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
         }
     }
     let is_there = |(seat, holder): (&Seat, &Option<(&Arc<str>, &Pod)>)| match holder {
-        Some((name, _)) => seat.pod.as_ref() == Some(*name),
+        Some((name, pod)) if !pod.known.has_failed() => seat.pod.as_ref() == Some(*name),
         // It is to be bound there.
-        None => seat.pod.as_ref().and_then(|name| gang.pods.get(name)).is_none_or(is_free),
+        _ => seat.pod.as_ref().and_then(|name| gang.pods.get(name)).is_none_or(is_free),
     };
     let usual = gang.seats(spec).and_then(|mut seats| {
         as_asked(&mut seats, spec);
@@ -156,8 +156,15 @@ pub(super) fn seats(gang: &Gang, spec: Option<&GangSpec>, before: &Before) -> Op
     let mut free: Vec<(&Arc<str>, &Pod)> = gang.pods.iter().filter(|(_, pod)| is_free(pod)).collect();
     let mut seats = Vec::with_capacity(count);
     for at in 0..count {
-        if let Some(seat) = &known[at] {
-            seats.push(seat.clone());
+        if let Some(known) = &known[at] {
+            // Another may have come in the stead of one that failed.
+            let failed = holders[at].filter(|(_, pod)| pod.known.has_failed() && pod.index.is_some());
+            let other = failed.and_then(|(_, pod)| {
+                free.iter().position(|(_, other)| (&other.role, other.index) == (&pod.role, pod.index))
+            });
+            seats.push(
+                other.map(|at| free.remove(at)).map_or_else(|| known.clone(), |(name, pod)| seat(name, pod)),
+            );
             continue;
         }
         // Equal ranks stand together.
@@ -268,7 +275,7 @@ impl Books {
                         (Member::Running, MemberState::Running)
                     }
                     None if seat.is_late() && !is_due => (Member::Bound, MemberState::Ready),
-                    Some(State::Over(_)) | None if is_due => {
+                    Some(State::Over(_)) | None if is_due || (is_whole && state.is_some()) => {
                         self.vacant.insert((until, id));
                         (Member::Vacant { until }, MemberState::Running)
                     }

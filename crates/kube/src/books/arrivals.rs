@@ -159,7 +159,7 @@ impl Books {
             Ok(requirements) => (requirements, None),
             Err(bad) => (Requirements::default(), Some(bad.to_string())),
         };
-        let gated = judge::is_gated(pod).then(|| "a scheduling gate holds it".to_owned());
+        let gated = judge::gate(pod).map(|gate| format!("the scheduling gate {gate} holds it"));
         let unsupported = judge::unsupported(pod, judge::Also { between_pods: true, volumes: true });
         let unsupported = unsupported.into_iter().chain(judge::fractions(pod)).next();
         let unsupported = unsupported.map(|field| format!("not supported: {field}"));

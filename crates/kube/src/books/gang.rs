@@ -25,6 +25,8 @@ pub(crate) struct Gang {
     pub(crate) job: Option<Submitted>,
     /// Why it is not handed in, or what the engine said since it was.
     pub(crate) waits: Option<Waiting>,
+    /// Why the engine refused it, until it takes it.
+    pub(crate) refused: Option<Arc<str>>,
     /// Pods whose nodes an autoscaler was asked for; nothing where that is not known.
     pub(crate) asked: Option<Vec<Vec<PodRef>>>,
     /// Its pods are looked for on different nodes, and why: where they fitted best they could not be together.
@@ -154,6 +156,7 @@ impl Gang {
             pods: BTreeMap::new(),
             job: None,
             waits: None,
+            refused: None,
             asked: None,
             apart: None,
             turned_down: None,
@@ -345,11 +348,14 @@ impl Seat {
 }
 
 impl Submitted {
-    /// The free seat that a pod is for: one that was kept for the very same request, or else for the same devices. What a
+    /// The free seat that a pod is for, one whose pod has failed among them: one that was kept for the very same request, or else for the same devices. What a
     /// template says is less than what admission and operators make of it: tolerations, defaults, containers that go first.
-    pub(crate) fn seat_for(&self, pod: &Pod) -> Option<usize> {
+    pub(crate) fn seat_for(&self, pods: &BTreeMap<Arc<str>, Pod>, pod: &Pod) -> Option<usize> {
         let requested = &pod.known.requirements.amounts;
-        let is_free = |seat: &Seat| seat.pod.is_none() && (seat.role.is_none() || seat.role == pod.role);
+        let has_failed = |name: &Arc<str>| pods.get(name).is_some_and(|pod| pod.known.has_failed());
+        let is_free = |seat: &Seat| {
+            seat.pod.as_ref().is_none_or(has_failed) && (seat.role.is_none() || seat.role == pod.role)
+        };
         let is_same = |seat: &Seat| is_free(seat) && seat.requirements.amounts == *requested;
         let is_alike =
             |seat: &Seat| is_free(seat) && seat.requirements.amounts.extended == requested.extended;

@@ -25,7 +25,7 @@ impl Books {
         let Some(gang) = self.gangs.get(key).filter(|gang| gang.has_pods_without_rank()) else { return };
         for name in gang.without_rank() {
             let gang = self.gangs.get(key);
-            let free = gang.and_then(|gang| gang.job.as_ref()?.seat_for(gang.pods.get(&name)?));
+            let free = gang.and_then(|gang| gang.job.as_ref()?.seat_for(&gang.pods, gang.pods.get(&name)?));
             if free.is_some() {
                 self.follow(now, key, &name);
             }

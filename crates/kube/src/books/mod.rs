@@ -115,6 +115,7 @@ pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
+pub(crate) use objects::INITIALLY_SCHEDULED;
 pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;
 pub use volcano::VolcanoStatus;

@@ -12,6 +12,9 @@ use super::{Books, SUSPENDED};
 use crate::api;
 use crate::gang::{self as recognise, Completed, GangKey, GangSpec, ObjectRef, Source, Suspend};
 
+/// The condition of a group from Kubernetes 1.37 on.
+pub(crate) const INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
+
 /// What an object says of its gangs.
 pub(super) struct Told {
     pub(super) specs: Result<Vec<GangSpec>, recognise::Refused>,
@@ -25,6 +28,8 @@ pub(super) struct Told {
     pub(super) completed: Option<Completed>,
     /// It is Volcano's, and its pods are made only once we say so.
     pub(super) unadmitted: Option<Unadmitted>,
+    /// It says for good that all of it was scheduled once.
+    pub(super) was_scheduled: bool,
 }
 
 /// Kind, namespace and name.
@@ -64,6 +69,18 @@ impl Told {
     }
 }
 
+/// From Kubernetes 1.37 on a group says so, and it stays so whatever becomes of its pods.
+fn was_scheduled(object: &DynamicObject) -> bool {
+    true_conditions(object).any(|of| of == INITIALLY_SCHEDULED)
+}
+
+/// The types of those of its conditions that are true.
+fn true_conditions(object: &DynamicObject) -> impl Iterator<Item = &str> {
+    let conditions = object.data.pointer("/status/conditions").and_then(|all| all.as_array());
+    let is_true = conditions.into_iter().flatten().filter(|condition| condition["status"] == "True");
+    is_true.filter_map(|condition| condition["type"].as_str())
+}
+
 impl Books {
     /// An owner or a group as it is now: what it says of its gangs, and pods whose place depends on it.
     pub(super) fn see_object(&mut self, now: Timestamp, object: &DynamicObject, is_gone: bool) {
@@ -84,6 +101,7 @@ impl Books {
                 is_over: is_over(object),
                 completed: Completed::of(object),
                 unadmitted: Unadmitted::of(object),
+                was_scheduled: was_scheduled(object),
             };
             self.objects.insert(key.clone(), told)
         };
@@ -270,12 +288,8 @@ fn slim(object: &DynamicObject) -> DynamicObject {
 
 /// Whether an owner has completed or failed, or is on its way out.
 fn is_over(object: &DynamicObject) -> bool {
-    let conditions = object.data.pointer("/status/conditions").and_then(|all| all.as_array());
-    let ended = conditions.into_iter().flatten().any(|condition| {
-        let of = |field: &str| condition.get(field).and_then(|value| value.as_str());
-        of("status") == Some("True")
-            && matches!(of("type"), Some("Complete" | "Completed" | "Failed" | "Succeeded"))
-    });
+    let mut conditions = true_conditions(object);
+    let ended = conditions.any(|of| matches!(of, "Complete" | "Completed" | "Failed" | "Succeeded"));
     ended || recognise::ray_job_has_ended(object) || object.metadata.deletion_timestamp.is_some()
 }
 
@@ -285,3 +299,6 @@ fn is_for(spec: &GangSpec, scheduler: &str) -> bool {
     let mut names = names.peekable();
     names.peek().is_some() && names.all(|name| name == scheduler)
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,10 +34,37 @@ impl Books {
         }
     }
 
-    /// The engine will not start this job again: it ended, or it was refused.
-    pub fn job_ended(&mut self, job: JobId, refused: Option<(&str, WaitsFor)>) {
-        let Some(key) = self.jobs.remove(&job) else { return };
-        let Some(gang) = self.gangs.get_mut(&key) else { return };
+    /// The job ended.
+    pub fn job_ended(&mut self, job: JobId) {
+        if let Some((key, _)) = self.close(job) {
+            self.facts.push(Input::JobForgotten { job });
+            self.provision(&key, None);
+            self.changed.insert(key);
+        }
+    }
+
+    /// Whether this is not why its gang was refused before: who is refused is handed in again whenever nodes change.
+    #[must_use]
+    pub fn is_news_to(&self, job: JobId, why: &str) -> bool {
+        let gang = self.jobs.get(&job).and_then(|key| self.gangs.get(key));
+        gang.is_some_and(|gang| gang.refused.as_deref() != Some(why))
+    }
+
+    /// The engine does not take the job.
+    pub fn job_refused(&mut self, job: JobId, why: &str, waits_for: WaitsFor) {
+        let Some((key, also)) = self.close(job) else { return };
+        if let Some(gang) = self.gangs.get_mut(&key) {
+            gang.refused = Some(why.into());
+        }
+        let why = self.beside_refused(&key, format!("{why}{also}"));
+        self.refused.insert(key.clone());
+        self.explain(&key, waits_for, &why);
+    }
+
+    /// The engine will not start this job again. Whose it was, and what its gang is told with every reason.
+    fn close(&mut self, job: JobId) -> Option<(GangKey, String)> {
+        let key = self.jobs.remove(&job)?;
+        let gang = self.gangs.get_mut(&key)?;
         let mut also = String::new();
         if let Some(submitted) = gang.job.take() {
             also = dependent(&submitted);
@@ -50,15 +77,7 @@ impl Books {
             }
             self.asks_no_more(&key);
         }
-        if let Some((why, waits_for)) = refused {
-            let why = &self.beside_refused(&key, format!("{why}{also}"));
-            self.refused.insert(key.clone());
-            self.explain(&key, waits_for, why);
-        } else {
-            self.facts.push(Input::JobForgotten { job });
-            self.provision(&key, None);
-            self.changed.insert(key);
-        }
+        Some((key, also))
     }
 
     /// The engine has taken the places back: the job waits for another start.
@@ -74,9 +93,17 @@ impl Books {
     /// Says once for all of its pods what happened to a gang.
     pub fn tell_job(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
         let gang = self.jobs.get(&job).and_then(|key| self.gangs.get(key));
-        if let Some(about) = gang.and_then(|gang| self.about(gang)) {
+        let is_told = |gang: &&Gang| !self.is_deleted(&gang.key);
+        if let Some(about) = gang.filter(is_told).and_then(|gang| self.about(gang)) {
             self.calls.push(Call::Tell(Box::new(Tidings { about, reason, is_warning, note })));
         }
+    }
+
+    /// Whether its object was deleted: its pods go with it, and there is nobody left to be told.
+    fn is_deleted(&self, key: &GangKey) -> bool {
+        let gang = self.gangs.get(key);
+        let are_made = gang.is_some_and(|gang| gang.pods.values().all(|pod| pod.known.has_owner));
+        are_made && key.source.has_object() && self.told(key).is_none()
     }
 
     /// The object of a gang, or its first pod.
@@ -102,6 +129,12 @@ impl Books {
         self.jobs.get(&job)
     }
 
+    /// How many ranks it has.
+    #[must_use]
+    pub fn size_of(&self, job: JobId) -> Option<usize> {
+        Some(self.gangs.get(self.jobs.get(&job)?)?.job.as_ref()?.seats.len())
+    }
+
     /// Whether a job is more than one pod: one pod's own status says all there is to say.
     #[must_use]
     pub fn is_gang(&self, job: JobId) -> bool {
@@ -111,8 +144,9 @@ impl Books {
     /// Why a gang waits, for its pods.
     pub fn explain_job(&mut self, job: JobId, waits_for: WaitsFor, why: &str) {
         let Some(key) = self.jobs.get(&job).cloned() else { return };
-        let submitted = self.gangs.get(&key).and_then(|gang| gang.job.as_ref());
-        let mut also = submitted.map_or_else(String::new, dependent);
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        gang.refused = None;
+        let mut also = gang.job.as_ref().map_or_else(String::new, dependent);
         if waits_for == WaitsFor::Nodes {
             also.push_str(&self.protected_below(&key));
         }
@@ -152,7 +186,9 @@ impl Books {
         let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
         let made = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
         let groups = made.chain([key]).filter(|group| group.source == Source::PodGroup);
-        let specs = groups.filter_map(|group| self.told(group)?.specs.as_ref().ok()?.first());
+        let told = groups.filter_map(|group| self.told(group));
+        let told = told.filter(|told| waits_for.is_none() || !told.was_scheduled);
+        let specs = told.filter_map(|told| told.specs.as_ref().ok()?.first());
         let message: Arc<str> = message.into();
         let calls: Vec<Call> = specs
             .filter_map(|spec| spec.object.clone())
@@ -176,7 +212,7 @@ impl Books {
     fn start(&mut self, id: GangId, attempt: u32, placement: &Placement, deadline: Timestamp) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        gang.waits = None;
+        (gang.waits, gang.refused) = (None, None);
         self.provision(&key, None);
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
         // After a restart an order that was half carried out comes again.
@@ -390,7 +426,7 @@ impl Books {
             if pod.known.node.is_some() {
                 return;
             }
-            let Some(free) = submitted.seat_for(pod) else { return self.explain_late(key, name) };
+            let Some(free) = submitted.seat_for(pods, pod) else { return self.explain_late(key, name) };
             let seat = &mut submitted.seats[free];
             seat.pod = Some(Arc::clone(name));
             // Its place was kept and counted as ready, so that the others could start.
@@ -478,7 +514,7 @@ impl Books {
     }
 
     /// A rank whose pod has ended. Where somebody makes another the place is kept for it, for a while.
-    fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
+    pub(super) fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
         let until = now.plus(self.options.vacant_ms);
         let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
         let makes_more = self.makes_pods(&key);

@@ -4,6 +4,7 @@
 //! from the pod itself.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
@@ -110,6 +111,12 @@ pub struct PodRef {
     pub uid: Arc<str>,
 }
 
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pod {}/{}", self.namespace, self.name)
+    }
+}
+
 impl Known {
     /// Its containers have ended for good.
     pub(crate) const fn is_over(&self) -> bool {
@@ -119,6 +126,11 @@ impl Known {
     /// Its containers have done what they had to: nobody makes it again.
     pub(crate) fn is_done(&self) -> bool {
         matches!(&self.state, State::Over(exit) if exit.is_success())
+    }
+
+    /// It ended before that: whoever made it makes another, and keeps this one to look at.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.is_over() && !self.is_done()
     }
 
     /// Whether it is bound to that node with those devices, or was: the kubelet may have given it others.

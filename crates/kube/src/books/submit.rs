@@ -41,6 +41,7 @@ impl Books {
         // Before it may be forgotten, and after it may have got its places back.
         self.count_strays(key);
         let had_job = self.gangs.get(key).is_some_and(|gang| gang.job.is_some());
+        self.end_vacant(now, key);
         self.seat_waiting(now, key);
         self.hand_in(now, key, facts);
         for newcomer in self.let_join(key) {

@@ -3,12 +3,13 @@
 //! A suspended owner takes its pods away, and nothing counts against it: a deleted pod is a failure for a Job, which it
 //! makes again later and later. What was suspended by us says so, and is let go on when its gang has a place.
 
-use phalanx_model::{Exit, FailureClass, MemberId};
+use phalanx_model::{Exit, FailureClass, MemberId, Timestamp};
 
 use kube::api::DynamicObject;
 
 use super::gang::{Gang, Member};
 use super::objects::{Above, Owner, Told, is_signed};
+use super::pods::State;
 use super::submit::gang_of;
 use super::{Books, Call};
 use crate::gang::{self as recognise, GangKey, GangSpec, Suspend};
@@ -145,6 +146,28 @@ impl Books {
         let lost: Vec<MemberId> = lost.map(|(rank, _)| id(rank)).collect();
         for member in lost {
             self.exit(member, owner_suspended());
+        }
+    }
+
+    /// Nobody makes pods for it any more: ranks that wait for one wait in vain, and it is not to start again.
+    pub(super) fn end_vacant(&mut self, now: Timestamp, key: &GangKey) {
+        if self.makes_pods(key) {
+            return;
+        }
+        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return };
+        let Some(run) = submitted.run.as_ref() else { return };
+        let ranks = (0..).zip(submitted.seats.iter().zip(&run.members));
+        let vacant = ranks.filter(|(_, (_, member))| matches!(member, Member::Vacant { .. }));
+        let ended = vacant.filter_map(|(rank, (seat, _))| {
+            let exit = match seat.pod.as_ref().and_then(|name| pods.get(name)).map(|pod| &pod.known.state) {
+                Some(State::Over(exit)) => exit.clone(),
+                Some(_) => return None,
+                None => Exit::failed(FailureClass::Infrastructure, "its pod is gone, and so is its owner"),
+            };
+            Some((MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank }, exit))
+        });
+        for (id, exit) in ended.collect::<Vec<_>>() {
+            self.vacate(now, id, exit);
         }
     }
 }

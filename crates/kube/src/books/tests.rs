@@ -72,7 +72,7 @@ fn nodes_have_host_ports_only_as_long_as_a_gang_asks_for_them() {
         let facts = books.settle(NOW);
         for fact in &facts {
             if let Input::CancelRequested { job, .. } = fact {
-                books.job_ended(*job, None);
+                books.job_ended(*job);
             }
         }
         observed(&facts).map(|node| node.machine.named.keys().any(|name| name.as_str() == "port/tcp/80"))

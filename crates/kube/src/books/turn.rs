@@ -22,9 +22,9 @@ pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts
     for change in &out.changes {
         match change {
             Change::JobRejected { job, why } => {
-                books.job_ended(*job, Some((&why.to_string(), WaitsFor::of_rejection(why))));
+                books.job_refused(*job, &why.to_string(), WaitsFor::of_rejection(why));
             }
-            Change::JobFinished { job, .. } => books.job_ended(*job, None),
+            Change::JobFinished { job, .. } => books.job_ended(*job),
             Change::GangRetrying { gang, .. } => books.gang_waits(*gang),
             Change::ReasonChanged { gang, reason } => {
                 books.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());

@@ -32,7 +32,7 @@ pub use refusal::Refusal;
 pub use requirements::{Amounts, BadAmount, Requirements};
 pub(crate) use terms::means;
 pub use terms::{NodeTerms, TermsPool};
-pub use unsupported::{Also, SoftRule, Unsupported, fractions, is_gated, soft, unsupported};
+pub use unsupported::{Also, SoftRule, Unsupported, fractions, gate, soft, unsupported};
 pub use volumes::{Storage, VolumePlan, VolumeRules, VolumeWait};
 
 /// Objects for the tests of this room.

@@ -30,10 +30,10 @@ pub struct SoftRule {
     pub field: String,
 }
 
-/// Whether somebody still holds it back.
+/// The first of those who still hold it back.
 #[must_use]
-pub fn is_gated(pod: &Pod) -> bool {
-    !pod.spec.scheduling_gates.is_empty()
+pub fn gate(pod: &Pod) -> Option<&str> {
+    pod.spec.scheduling_gates.first().map(|gate| gate.name.as_str())
 }
 
 /// Everything on the pod that is not judged, in the order of its fields.
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_gate_holds_a_pod_back() {
-        assert!(is_gated(&pod(json!({"schedulingGates": [{"name": "quota"}]}))));
-        assert!(!is_gated(&pod(json!({}))));
+        assert_eq!(gate(&pod(json!({"schedulingGates": [{"name": "quota"}]}))), Some("quota"));
+        assert_eq!(gate(&pod(json!({}))), None);
     }
 }

@@ -20,6 +20,7 @@ use super::lease::Term;
 use super::provision::{Asked, provisioner};
 use super::serve::Metrics;
 use super::suspend;
+use super::trouble::Trouble;
 use super::{checkpoint, claims};
 use crate::books::{Call, Event, PodRef, Unbound};
 use crate::gang::{ObjectRef, Suspend};
@@ -30,7 +31,7 @@ const BINDINGS: usize = 16;
 const OTHERS: usize = 8;
 
 /// Longer nobody waits for an answer.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// What requests and answers are written in.
 pub(super) const JSON: &str = "application/json";
@@ -96,7 +97,11 @@ impl Caller {
                     tokio::spawn(async move {
                         let result = bind(&client, &term, &pod, &node, &before, annotations, until).await;
                         drop(permit);
-                        metrics.bound(if result.is_ok() { "bound" } else { "failed" }, begun.elapsed());
+                        let took = begun.elapsed();
+                        metrics.bound(if result.is_ok() { "bound" } else { "failed" }, took);
+                        let error = result.as_ref().err().map(|unbound| unbound.detail.as_str());
+                        let seconds = took.as_secs_f64();
+                        tracing::debug!(%pod, node = node.as_str(), seconds, error, "a binding has its answer");
                         answer(&desk, member, result);
                     });
                 }
@@ -115,8 +120,8 @@ impl Caller {
                     let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     tokio::spawn(async move {
-                        if let Err(error) = checkpoint::advise(&client, &pods, within_ms).await {
-                            let _ = desk.send(Message::Trouble(error));
+                        if let Err(trouble) = checkpoint::advise(&client, &pods, within_ms).await {
+                            let _ = desk.send(Message::Trouble(trouble));
                         }
                         drop(permit);
                     });
@@ -126,10 +131,10 @@ impl Caller {
                     let (client, term) = (self.client.clone(), self.term.clone());
                     let desk = self.desk.clone();
                     tokio::spawn(async move {
-                        if let Err(error) =
+                        if let Err(trouble) =
                             stop(&client, &term, &pods, suspend.as_ref(), (evict, grace_s), &note).await
                         {
-                            let _ = desk.send(Message::Trouble(error));
+                            let _ = desk.send(Message::Trouble(trouble));
                         }
                         drop(permit);
                     });
@@ -181,7 +186,8 @@ impl Caller {
             let path = format!("/apis/{}/v1alpha1/{plural}/{name}/status", crate::crd::GROUP);
             let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
             if let Err(error) = repeat(&client, "PATCH", &path, "application/json-patch+json", &patch).await {
-                let _ = desk.send(Message::Trouble(format!("status of {plural}/{name}: {error}")));
+                let about = format!("{plural}/{name}");
+                let _ = desk.send(Message::Trouble(Trouble::new("a status is not written", about, error)));
             }
         });
     }
@@ -190,7 +196,8 @@ impl Caller {
         let (client, desk) = (self.client.clone(), self.desk.clone());
         tokio::spawn(async move {
             if let Err(error) = suspend::resume(&client, &suspend).await {
-                let _ = desk.send(Message::Trouble(format!("{}: {error}", suspend.object)));
+                let about = suspend.object.to_string();
+                let _ = desk.send(Message::Trouble(Trouble::new("an owner does not go on", about, error)));
             }
         });
     }
@@ -199,7 +206,9 @@ impl Caller {
         let (client, desk) = (self.client.clone(), self.desk.clone());
         tokio::spawn(async move {
             if let Err(error) = suspend::take_sign(&client, &owner, &version).await {
-                let _ = desk.send(Message::Trouble(format!("{}: {error}", owner.object)));
+                let about = owner.object.to_string();
+                let trouble = Trouble::new("an owner keeps the sign that it is suspended", about, error);
+                let _ = desk.send(Message::Trouble(trouble));
             }
         });
     }
@@ -209,7 +218,9 @@ impl Caller {
         tokio::spawn(async move {
             let Ok(_permit) = others.acquire().await else { return };
             if let Err(error) = groups::admit(&client, &group, &job, &scheduler).await {
-                let _ = desk.send(Message::Trouble(format!("the phase of {group}: {error}")));
+                let about = group.to_string();
+                let trouble = Trouble::new("the phase of a group is not written", about, error);
+                let _ = desk.send(Message::Trouble(trouble));
             }
         });
     }
@@ -228,14 +239,14 @@ async fn stop(
     owner: Option<&Suspend>,
     (evict, grace_s): (bool, Option<i64>),
     note: &str,
-) -> Result<(), String> {
+) -> Result<(), Trouble> {
     let Some(owner) = owner else { return take_all(client, term, pods, evict, grace_s).await };
     let Err(error) = suspend::suspend(client, owner, note).await else { return Ok(()) };
     // An eviction may wait; what cannot start whole may not stay.
     if !evict {
         take_all(client, term, pods, evict, grace_s).await?;
     }
-    Err(format!("{} is not suspended: {error}", owner.object))
+    Err(Trouble::new("an owner is not suspended", owner.object.to_string(), error))
 }
 
 async fn take_all(
@@ -244,22 +255,23 @@ async fn take_all(
     pods: &[PodRef],
     evict: bool,
     grace_s: Option<i64>,
-) -> Result<(), String> {
+) -> Result<(), Trouble> {
+    const STAYS: &str = "a pod stays that has to go";
     if evict {
         // All or none: a budget that forbids one of them forbids the gang.
         for pod in pods {
             take_away(client, pod, true, grace_s, true)
                 .await
-                .map_err(|error| format!("{} stays: {error}", pod.name))?;
+                .map_err(|error| Trouble::new(STAYS, pod.to_string(), error))?;
         }
     }
     for pod in pods {
         if term.is_over() {
-            return Err(format!("{} stays: another leads", pod.name));
+            return Err(Trouble::new(STAYS, pod.to_string(), "another leads"));
         }
         take_away(client, pod, evict, grace_s, false)
             .await
-            .map_err(|error| format!("{} stays: {error}", pod.name))?;
+            .map_err(|error| Trouble::new(STAYS, pod.to_string(), error))?;
     }
     Ok(())
 }

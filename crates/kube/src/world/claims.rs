@@ -10,6 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::call::{self, CallError, PAUSE, repeat};
+use super::trouble::Trouble;
 use crate::books::{DeviceEvent, Event, PodRef, Reservation};
 use crate::dra::{Binding, binding};
 
@@ -113,10 +114,11 @@ async fn delete(
 pub(super) fn answer(
     claim: &PodRef,
     result: Result<Option<ResourceClaim>, CallError>,
-) -> (Event, Option<String>) {
+) -> (Event, Option<Trouble>) {
     let (namespace, name) = (claim.namespace.to_string(), claim.name.to_string());
+    let about = || format!("ResourceClaim {namespace}/{name}");
     let trouble =
-        result.as_ref().err().map(|error| format!("claim {namespace}/{name} is not given back: {error}"));
+        result.as_ref().err().map(|error| Trouble::new("a claim is not given back", about(), error));
     let is_gone = matches!(result, Ok(None));
     let claim = result.ok().flatten().map(Box::new);
     (Event::Device(DeviceEvent::Released { namespace, name, claim, is_gone }), trouble)

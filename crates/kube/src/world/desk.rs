@@ -1,21 +1,23 @@
 //! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use phalanx_model::{
-    Change, Effect, EffectId, Epoch, GangId, Input, JobId, Order, Phase, QueueName, QueueReport, StopCause,
-    Timestamp,
+    Change, Effect, EffectId, Epoch, GangId, Input, JobId, LevelName, NodeName, Order, Phase, QueueName,
+    QueueReport, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::gang_log;
 use super::lease::Leader;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
+use super::trouble::Trouble;
 use crate::books::{Books, Call, Event, NAMED_MAX, WaitsFor};
 
 /// Messages taken before facts are told.
@@ -29,7 +31,7 @@ pub(super) enum Message {
     Orders(Vec<(EffectId, Order, Option<StopCause>)>),
     News(Vec<News>),
     /// Something that an operator should read.
-    Trouble(String),
+    Trouble(Trouble),
     /// Nothing is decided any more.
     Stop(String),
     /// This process decides from now on.
@@ -39,11 +41,28 @@ pub(super) enum Message {
 /// What a step of the engine meant for a gang.
 pub(super) enum News {
     Refused(JobId, WaitsFor, String),
-    Ended(JobId),
+    /// With the word of its ending, and why, where there is more to say.
+    Ended(JobId, &'static str, String),
     Waits(GangId),
     Explained(JobId, WaitsFor, String),
-    /// A reason, as those of events are, whether it is a warning, and a note.
-    Told(JobId, &'static str, bool, String),
+    Starts(Box<Started>),
+    /// Which start of it.
+    Runs(GangId, u32),
+    /// It makes way for another.
+    Evicted(JobId, String),
+    Stops(JobId, String),
+}
+
+/// A gang has its places.
+pub(super) struct Started {
+    pub(super) gang: GangId,
+    pub(super) attempt: u32,
+    pub(super) nodes: usize,
+    /// The narrowest that holds it.
+    pub(super) level: LevelName,
+    pub(super) queue: Option<QueueName>,
+    /// Of the event.
+    pub(super) note: String,
 }
 
 /// Books with a way in and a way out.
@@ -73,10 +92,6 @@ pub(super) struct Desk {
 const LONG: Duration = Duration::from_secs(3_600);
 
 const WATCHES_ENDED: &str = "all watches have ended";
-
-/// Reasons of events.
-const STARTS: &str = "Starting";
-const EVICTED: &str = "Evicted";
 
 impl Desk {
     /// Takes what comes until all first lists are complete and this process leads.
@@ -190,11 +205,6 @@ impl Desk {
 
     /// Gangs have events of what happens to them; of a single pod only what is bad has one, its status says the rest.
     fn say(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
-        match reason {
-            STARTS => drop(self.metrics.starts.inc()),
-            EVICTED => drop(self.metrics.evictions.inc()),
-            _ => {}
-        }
         if is_warning || self.books.is_gang(job) {
             self.books.tell_job(job, reason, is_warning, note);
         }
@@ -220,32 +230,11 @@ impl Desk {
             Message::News(news) => {
                 // Reasons stand in the statuses of queues.
                 self.is_new = true;
-                for one in news {
-                    match one {
-                        News::Refused(job, waits_for, why) => {
-                            self.metrics.refusals.inc();
-                            self.trace(|spans, _| spans.ended(job, Some(&why)));
-                            self.books.job_ended(job, Some((&why, waits_for)));
-                        }
-                        News::Ended(job) => {
-                            self.trace(|spans, _| spans.ended(job, None));
-                            self.books.job_ended(job, None);
-                        }
-                        News::Waits(gang) => {
-                            self.trace(|spans, _| spans.waits(gang.job));
-                            self.books.gang_waits(gang);
-                        }
-                        News::Explained(job, waits_for, why) => {
-                            self.trace(|spans, _| spans.explained(job, waits_for, &why));
-                            self.books.explain_job(job, waits_for, &why);
-                        }
-                        News::Told(job, reason, is_warning, note) => self.say(job, reason, is_warning, note),
-                    }
-                }
+                news.into_iter().for_each(|one| self.hear(one));
             }
-            Message::Trouble(what) => {
+            Message::Trouble(trouble) => {
                 self.metrics.troubles.inc();
-                super::run::say(&what);
+                trouble.say();
             }
             Message::Stop(why) => return Err(why),
             Message::Leads(leader) => {
@@ -254,6 +243,49 @@ impl Desk {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// What a step of the engine meant for a gang: for the books, and for whoever looks on.
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Refused(job, waits_for, why) => {
+                if self.books.is_news_to(job, &why) {
+                    self.metrics.refusals.inc();
+                    gang_log::refused(&self.books, job, waits_for, &why);
+                }
+                self.trace(|spans, _| spans.ended(job, Some(&why)));
+                self.books.job_refused(job, &why, waits_for);
+            }
+            News::Ended(job, ending, why) => {
+                gang_log::ended(&self.books, job, ending, &why);
+                self.trace(|spans, _| spans.ended(job, None));
+                self.books.job_ended(job);
+            }
+            News::Waits(gang) => {
+                self.trace(|spans, _| spans.waits(gang.job));
+                self.books.gang_waits(gang);
+            }
+            News::Explained(job, waits_for, why) => {
+                gang_log::waits(&self.books, job, waits_for, &why);
+                self.trace(|spans, _| spans.explained(job, waits_for, &why));
+                self.books.explain_job(job, waits_for, &why);
+            }
+            News::Starts(started) => {
+                self.metrics.starts.inc();
+                gang_log::starts(&self.books, &started);
+                self.say(started.gang.job, "Starting", false, started.note);
+            }
+            News::Runs(gang, attempt) => gang_log::runs(&self.books, gang, attempt),
+            News::Evicted(job, why) => {
+                self.metrics.evictions.inc();
+                gang_log::makes_way(&self.books, job, &why);
+                self.say(job, "Evicted", true, why);
+            }
+            News::Stops(job, why) => {
+                gang_log::stops(&self.books, job, &why);
+                self.say(job, "Stopping", true, why);
+            }
+        }
     }
 }
 
@@ -282,13 +314,13 @@ impl World for KubeWorld {
         }
         for change in changes {
             if let Change::InputRejected { what, why } = change {
-                self.warn(&format!("a fact was not used: {what}: {why}"));
+                tracing::warn!(fact = what, reason = why, "a fact was not used");
             }
         }
     }
 
     fn warn(&mut self, message: &str) {
-        super::run::say(message);
+        tracing::warn!(error = message, "the engine goes on without");
     }
 
     fn stepped(&mut self, took: Duration, facts: usize, orders: usize) {
@@ -310,17 +342,6 @@ fn first_in_line(engine: &Engine) -> Vec<(QueueName, JobId)> {
     first.map(|job| (job.queue.clone(), job.id)).collect()
 }
 
-fn told(
-    now: Timestamp,
-    change: &Change,
-    engine: &Engine,
-    reason: &'static str,
-    is_warning: bool,
-) -> Option<News> {
-    let (job, _, detail) = sentences::change(now, change, engine)?;
-    Some(News::Told(job, reason, is_warning, detail))
-}
-
 fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
     match &engine.gang(gang)?.phase {
         Phase::Stopping { cause, .. } => Some(cause.clone()),
@@ -329,19 +350,34 @@ fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
 }
 
 fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
+    let told = || sentences::change(now, change, engine);
     Some(match change {
         Change::JobRejected { job, why } => News::Refused(*job, WaitsFor::of_rejection(why), why.to_string()),
-        Change::JobFinished { job, .. } => News::Ended(*job),
+        Change::JobFinished { .. } => {
+            let (job, ending, why) = told()?;
+            News::Ended(job, ending, why)
+        }
         Change::GangRetrying { gang, .. } => News::Waits(*gang),
-        Change::GangPlaced { .. } => told(now, change, engine, STARTS, false)?,
-        Change::GangStopping { cause: StopCause::Preempted(_), .. } => {
-            told(now, change, engine, EVICTED, true)?
+        Change::GangPlaced { gang, attempt, placement } => {
+            let nodes: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
+            News::Starts(Box::new(Started {
+                gang: *gang,
+                attempt: *attempt,
+                nodes: nodes.len(),
+                level: placement.level.clone(),
+                queue: engine.job(gang.job).map(|job| job.queue.clone()),
+                note: told()?.2,
+            }))
         }
-        Change::GangStopping { cause: StopCause::Failure { .. } | StopCause::Displaced { .. }, .. } => {
-            told(now, change, engine, "Stopping", true)?
+        Change::GangRunning { gang, attempt } => News::Runs(*gang, *attempt),
+        Change::GangStopping { gang, cause: StopCause::Preempted(_), .. } => {
+            News::Evicted(gang.job, told()?.2)
         }
+        Change::GangStopping {
+            gang, cause: StopCause::Failure { .. } | StopCause::Displaced { .. }, ..
+        } => News::Stops(gang.job, told()?.2),
         Change::ReasonChanged { gang, reason } => {
-            let (job, what, detail) = sentences::change(now, change, engine)?;
+            let (job, what, detail) = told()?;
             debug_assert_eq!(job, gang.job, "a reason is about its gang");
             let why = if detail.is_empty() { what.to_owned() } else { detail };
             News::Explained(job, WaitsFor::of(reason), why)

@@ -104,6 +104,20 @@ impl Notes {
         self.written.extend(due.iter().cloned());
         due
     }
+
+    /// Groups on which something is to be said now.
+    fn due_groups(&mut self, now: Instant, most: usize) -> Vec<(ObjectRef, GroupStand)> {
+        let due = self.groups.iter().filter(|(_, (_, at))| *at <= now).take(most);
+        let due: Vec<_> = due.map(|(about, (stand, _))| (about.clone(), stand.clone())).collect();
+        if self.told.len() > KNOWN_MAX {
+            self.told.clear();
+        }
+        for (about, stand) in &due {
+            self.groups.remove(about);
+            self.told.insert(about.clone(), stand.clone());
+        }
+        due
+    }
 }
 
 impl Explainer {
@@ -128,7 +142,9 @@ impl Explainer {
             notes.groups.remove(&about);
             return;
         }
-        if told.is_some_and(|told| told.is_final_before(&stand, &about)) || notes.groups.len() >= KNOWN_MAX {
+        let to_be_told = notes.groups.get(&about).map(|(stand, _)| stand);
+        let is_final = told.into_iter().chain(to_be_told).any(|told| told.is_final_before(&stand, &about));
+        if is_final || notes.groups.len() >= KNOWN_MAX {
             return;
         }
         let wait = if stand.waits() { PATIENCE } else { Duration::ZERO };
@@ -164,20 +180,7 @@ async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
             let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
-            let groups: Vec<(ObjectRef, GroupStand)> = notes
-                .groups
-                .iter()
-                .filter(|(_, (_, at))| *at <= now)
-                .take(batch)
-                .map(|(about, (stand, _))| (about.clone(), stand.clone()))
-                .collect();
-            if notes.told.len() > KNOWN_MAX {
-                notes.told.clear();
-            }
-            for (about, stand) in &groups {
-                notes.groups.remove(about);
-                notes.told.insert(about.clone(), stand.clone());
-            }
+            let groups = notes.due_groups(now, batch);
             let count = notes.events.len().min(batch);
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
@@ -282,5 +285,35 @@ mod tests {
         notes.explain(begun + PATIENCE, gang("a", 2), &stand("two"));
         let due = notes.due(begun + 3 * PATIENCE);
         assert!(due.iter().all(|(_, stand)| &*stand.message == "two"), "{due:?}");
+    }
+
+    /// From 1.37 on the condition is about the first time: a gang that waits anew has still been scheduled.
+    #[test]
+    fn that_a_group_was_scheduled_falls_back_only_where_it_is_about_now() {
+        for (version, falls_back) in [("v1alpha2", true), ("v1alpha3", false), ("v1beta1", false)] {
+            let explainer = Explainer { notes: Arc::default() };
+            let about = groups::tests::pod_group(version);
+            let due = || {
+                let mut notes = explainer.notes.lock().unwrap();
+                notes.due_groups(Instant::now() + PATIENCE, BATCH)
+            };
+            explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+            assert_eq!(due(), [(about.clone(), GroupStand::Upstream(false, stand("full")))]);
+            explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
+            assert_eq!(due(), [(about.clone(), GroupStand::Upstream(true, stand("bound")))]);
+            explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+            assert_eq!(due().len(), usize::from(falls_back), "{version}");
+        }
+    }
+
+    /// It may be scheduled and wait anew before anything is written.
+    #[test]
+    fn that_a_group_was_scheduled_is_written_before_it_waits_anew() {
+        let explainer = Explainer { notes: Arc::default() };
+        let about = groups::tests::pod_group("v1beta1");
+        explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
+        explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+        let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH);
+        assert_eq!(due, [(about, GroupStand::Upstream(true, stand("bound")))]);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::call::{CallError, repeat};
 use super::explain::Stand;
-use crate::books::VolcanoStatus;
+use crate::books::{INITIALLY_SCHEDULED, VolcanoStatus};
 use crate::gang::ObjectRef;
 
 /// What is said on a group.
@@ -41,7 +41,7 @@ pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand
     match stand {
         GroupStand::Upstream(is_scheduled, Stand { reason, message }) => {
             let condition = json!({
-                "type": if can_fall_back(about) { "PodGroupScheduled" } else { "PodGroupInitiallyScheduled" },
+                "type": if can_fall_back(about) { "PodGroupScheduled" } else { INITIALLY_SCHEDULED },
                 "status": if *is_scheduled { "True" } else { "False" },
                 "reason": reason,
                 "message": &**message,
@@ -121,8 +121,63 @@ fn path_of(group: &ObjectRef) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use kube::client::Body;
+
     use super::*;
+
+    /// One of upstream's, in a version of its API.
+    pub(in crate::world) fn pod_group(version: &str) -> ObjectRef {
+        ObjectRef {
+            api_version: format!("scheduling.k8s.io/{version}"),
+            kind: "PodGroup".to_owned(),
+            namespace: "x".to_owned(),
+            name: "g".to_owned(),
+            uid: Some("1".to_owned()),
+            any_version: false,
+        }
+    }
+
+    /// What is written onto a group that is scheduled: the path, and the body.
+    fn written(about: &ObjectRef) -> (String, Value) {
+        let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let path = format!("{} {}", request.method(), request.uri().path());
+                let body = request.into_body().collect_bytes().await.unwrap();
+                seen.lock().unwrap().push((path, serde_json::from_slice(&body).unwrap()));
+                Ok::<_, Infallible>(http::Response::new(Body::from(b"{}".to_vec())))
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stand = Stand { reason: "Scheduled", message: "2 pods are bound".into() };
+            write(&Client::new(service, "default"), about, &GroupStand::Upstream(true, stand)).await;
+        });
+        let mut asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        asked.remove(0)
+    }
+
+    #[test]
+    fn the_condition_of_a_group_has_the_name_that_its_version_of_the_api_gives_it() {
+        for (version, name) in [
+            ("v1alpha2", "PodGroupScheduled"),
+            ("v1alpha3", "PodGroupInitiallyScheduled"),
+            ("v1beta1", "PodGroupInitiallyScheduled"),
+        ] {
+            let (path, body) = written(&pod_group(version));
+            let at = format!("PATCH /apis/scheduling.k8s.io/{version}/namespaces/x/podgroups/g/status");
+            let condition = &body["status"]["conditions"][0];
+            assert_eq!((path, &condition["type"], &condition["status"]), (at, &json!(name), &json!("True")));
+            assert_eq!(body["metadata"]["uid"], "1", "another of that name is not meant");
+        }
+    }
 
     #[test]
     fn a_volcano_job_is_ours_where_all_of_its_tasks_are() {

@@ -32,6 +32,13 @@ pub struct LeaseSettings {
     pub renew: Duration,
 }
 
+impl LeaseSettings {
+    /// Between two tries to get it, or to keep it where one failed.
+    fn look(&self) -> Duration {
+        LOOK.min(self.renew / 2)
+    }
+}
+
 /// For how long a process may begin calls: as long as nobody else can have the lease, by its own clock. A process that was
 /// stopped for a while, or was not told in time that the lease is lost, sees here that it is too late.
 #[derive(Clone)]
@@ -64,7 +71,7 @@ async fn within<T>(patience: Duration, request: impl Future<Output = Result<T, E
 
 /// Waits until this process has the lease. What it returns has to be renewed, and before anything is decided, calls of
 /// another may have to run out.
-pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl Fn(&str)) -> Held {
+pub(super) async fn acquire(client: &Client, settings: &LeaseSettings) -> Held {
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
     // The version of the lease when it last changed, and when that was seen.
     let mut seen: Option<(String, Instant)> = None;
@@ -74,9 +81,17 @@ pub(super) async fn acquire(client: &Client, settings: &LeaseSettings, say: impl
             Ok(None) => {}
             // Somebody was quicker.
             Err(Error::Api(status)) if status.code == 409 => {}
-            Err(error) => say(&format!("lease {}/{}: {error}", settings.namespace, settings.name)),
+            Err(error) => {
+                let LeaseSettings { namespace, name, .. } = settings;
+                tracing::warn!(
+                    namespace,
+                    lease = name,
+                    error = error.to_string(),
+                    "cannot ask for the lease"
+                );
+            }
         }
-        tokio::time::sleep(LOOK.min(settings.renew / 2)).await;
+        tokio::time::sleep(settings.look()).await;
     }
 }
 
@@ -125,18 +140,20 @@ impl Held {
     /// Renews it until that fails for so long that another may lead.
     pub(super) async fn keep(mut self, client: Client, settings: LeaseSettings, term: Term) -> String {
         let api: Api<Lease> = Api::namespaced(client, &settings.namespace);
+        let mut pause = settings.renew;
         loop {
             term.lasts_until(self.asked + settings.length);
-            tokio::time::sleep(settings.renew).await;
+            tokio::time::sleep(pause).await;
             let left = settings.length.saturating_sub(self.asked.elapsed());
-            match within(left, self.renew(&api, &settings)).await {
-                Ok(None) => {}
+            // One answer that never comes leaves time to ask again.
+            match within(left.min(settings.length / 3), self.renew(&api, &settings)).await {
+                Ok(None) => pause = settings.renew,
                 Ok(Some(why)) => return why,
                 Err(_) if self.asked.elapsed() >= settings.length => {
                     return "the lease could not be renewed in time".to_owned();
                 }
                 // Asked again at once it would be refused again.
-                Err(_) => {}
+                Err(_) => pause = settings.look(),
             }
         }
     }
@@ -161,8 +178,9 @@ impl Held {
                 if lease.metadata.uid != self.lease.metadata.uid {
                     return Ok(Some(deleted()));
                 }
+                // An answer was lost, or somebody else wrote onto it: it is not renewed yet.
                 self.lease = lease;
-                Ok(None)
+                Err(Error::Api(status))
             }
             Err(Error::Api(status)) if status.code == 404 => Ok(Some(deleted())),
             Err(error) => Err(error),
@@ -175,15 +193,28 @@ fn deleted() -> String {
     "the lease was deleted".to_owned()
 }
 
-/// Gives the lease back, so that another need not wait for its end.
+/// Gives the lease back, so that another need not wait for its end. Where that is not possible soon it ends by itself.
 pub(super) async fn release(client: &Client, settings: &LeaseSettings) {
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
-    let Ok(mut lease) = api.get(&settings.name).await else { return };
+    let until = Instant::now() + settings.length / 3;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let given = within(left, give_back(&api, settings)).await;
+        if given.is_ok() || Instant::now() + settings.look() >= until {
+            return;
+        }
+        tokio::time::sleep(settings.look()).await;
+    }
+}
+
+/// One try. A renewal may have been on its way, so that it has to be read once more.
+async fn give_back(api: &Api<Lease>, settings: &LeaseSettings) -> Result<(), Error> {
+    let mut lease = api.get(&settings.name).await?;
     if holder(&lease) == Some(&*settings.holder) {
         spec(&mut lease).holder_identity = Some(String::new());
-        // Whoever replaced it meanwhile has it.
-        let _ = api.replace(&settings.name, &PostParams::default(), &lease).await;
+        api.replace(&settings.name, &PostParams::default(), &lease).await?;
     }
+    Ok(())
 }
 
 async fn attempt(

@@ -15,6 +15,8 @@
 //! | `provision` | nodes that autoscalers are asked for |
 //! | `lease` | leadership |
 //! | `desk` | the thread that owns the books |
+//! | `gang_log` | what the log says of gangs |
+//! | `trouble` | what it says of calls and watches that went wrong |
 //! | `serve` | health and metrics |
 //! | `once` | all lists once, for a snapshot |
 //! | `traces` | spans, for a collector |
@@ -27,6 +29,7 @@ mod claims;
 mod desk;
 mod devices;
 mod explain;
+mod gang_log;
 mod groups;
 mod lease;
 mod once;
@@ -35,12 +38,14 @@ mod run;
 mod serve;
 mod suspend;
 mod traces;
+mod trouble;
 mod watch;
 
-pub(crate) use call::ANSWER;
+pub use call::ANSWER;
 pub use lease::{LeaseSettings, unique_holder as holder};
 pub use once::Seen;
 pub(crate) use once::see;
+pub(crate) use run::told_to_end;
 pub use run::{SchedulerError, Settings, run};
-pub(crate) use run::{say, told_to_end};
 pub(crate) use serve::serve;
+pub(crate) use trouble::Trouble;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::call::{CallError, path_of, repeat};
 use super::desk::Message;
+use super::trouble::Trouble;
 use crate::books::{ATTEMPT, PodRef, Provision, hex};
 
 mod lapse;
@@ -95,15 +96,16 @@ async fn run(mut provisioner: Provisioner, mut asked: UnboundedReceiver<Asked>, 
         }
         while let Some((gang, wanted)) = open.pop_first() {
             if let Err(error) = provisioner.settle(&gang, wanted.as_ref()).await {
-                let what = format!("nodes for {gang}, as {API} ProvisioningRequest: {error}");
-                let _ = desk.send(Message::Trouble(what));
+                let trouble = Trouble::new("a ProvisioningRequest of a gang is not written", &gang, error);
+                let _ = desk.send(Message::Trouble(trouble));
                 open.insert(gang, wanted);
                 break;
             }
         }
         if open.is_empty() && Instant::now() >= look {
             if let Err(error) = provisioner.look().await {
-                let _ = desk.send(Message::Trouble(format!("{API} ProvisioningRequests: {error}")));
+                let trouble = Trouble::new("ProvisioningRequests cannot be read", API, error);
+                let _ = desk.send(Message::Trouble(trouble));
             }
             look = Instant::now() + LOOK;
         }

@@ -21,6 +21,7 @@ use super::desk::{Desk, KubeWorld, Message};
 use super::lease::{Leader, LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::traces::Traces;
+use super::trouble::Trouble;
 use super::{devices, lease, watch};
 use crate::books::{Books, CLUSTER_KINDS, Options, Stored, is_of_cluster};
 use crate::crd;
@@ -130,7 +131,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     };
     let (nodes, gangs) = desk.books.counts();
     metrics.is_leader.set(1);
-    say(&format!("leads, with {nodes} nodes and {gangs} gangs"));
+    tracing::info!(nodes, gangs, "leads");
     {
         let _inside = runtime.enter();
         let class = settings.provisioning_class.clone();
@@ -150,6 +151,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     if why != TOLD {
         return Err(SchedulerError::Stopped(why));
     }
+    tracing::info!("{TOLD}");
     if let Some(lease) = &settings.lease {
         // Calls that are on their way have ended by then, or the successor waits for them.
         runtime.block_on(lease::release(&client, lease));
@@ -183,7 +185,7 @@ pub(crate) async fn told_to_end() -> std::io::Result<()> {
 /// Gets the lease, keeps it, and stops everything when it is lost.
 async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk: mpsc::Sender<Message>) {
     let Some(settings) = settings else { return drop(desk.send(Message::Leads(Leader::alone()))) };
-    let held = lease::acquire(&client, &settings, say).await;
+    let held = lease::acquire(&client, &settings).await;
     let (leader, patience) = (held.leader(&settings), held.patience);
     // It is kept while the calls of an old leader run out.
     let decides = async {
@@ -325,13 +327,9 @@ async fn watch_new(client: Client, mut watches: Watches) {
         match kinds(&client).await {
             Ok(kinds) => read_found(&client, kinds, &mut watches),
             Err(error) => {
-                drop(watches.desk.send(Message::Trouble(format!("kinds that are served: {error}"))))
+                let trouble = Trouble::new("cannot ask which kinds are served", "API groups", error);
+                drop(watches.desk.send(Message::Trouble(trouble)));
             }
         }
     }
-}
-
-/// For whoever reads the log.
-pub(crate) fn say(what: &str) {
-    eprintln!("{} {what}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ"));
 }

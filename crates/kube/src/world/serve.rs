@@ -143,6 +143,6 @@ pub(crate) async fn serve(
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics));
     let listener = tokio::net::TcpListener::bind(at).await?;
-    super::run::say(&format!("serves /healthz, /readyz and /metrics on {}", listener.local_addr()?));
+    tracing::info!(address = %listener.local_addr()?, "serves /healthz, /readyz and /metrics");
     axum::serve(listener, routes).await
 }

@@ -13,6 +13,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::desk::Message;
+use super::trouble::Trouble;
 use crate::books::{Event, Found, Stored};
 use crate::{api, crd};
 
@@ -73,7 +74,7 @@ where
                 known.remove(&key);
                 Message::Event((convert.lost)(&key, &uid))
             }
-            Err(error) => Message::Trouble(format!("watch of {list}: {error}")),
+            Err(error) => Message::Trouble(Trouble::new("a watch failed", list, error)),
         };
         if desk.send(message).is_err() {
             return;

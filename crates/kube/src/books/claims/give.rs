@@ -192,7 +192,6 @@ impl ClaimBook {
             if is_ours { claims.push(path) } else { joined.push(path) }
         }
         let (condition, node, pod) = (Arc::clone(condition), node.clone(), pod.clone());
-        self.touched.insert(node.clone());
         self.keep(gang, Given { condition, node, pod, claims, joined, of_group, is_sent: true });
     }
 
@@ -305,6 +304,8 @@ impl ClaimBook {
     }
 
     fn keep(&mut self, gang: &GangKey, given: Given) {
+        // What its claims hold there is taken by others no longer, also where an earlier scheduler allocated them.
+        self.touched.insert(given.node.clone());
         let uid = Arc::clone(&given.pod.uid);
         self.given_on.entry(given.node.clone()).or_default().insert((gang.clone(), Arc::clone(&uid)));
         self.given.entry(gang.clone()).or_default().insert(uid, given);

@@ -311,6 +311,38 @@ fn what_an_earlier_scheduler_gave_and_did_not_bind_goes_back() {
     assert_eq!(released(&books.calls()), ["x-c"], "its own devices would be in its way for ever");
 }
 
+/// They were counted as of others, beside the place of the pod itself, for as long as nothing else happened on the node.
+#[test]
+fn devices_that_an_earlier_scheduler_allocated_for_a_pod_that_it_did_not_bind_are_counted_once() {
+    let mut books = cluster(&["a"]);
+    for (name, devices, node) in [("x", [0, 1], Some("a")), ("y", [2, 3], None)] {
+        tell(&mut books, claim(&format!("{name}-c"), 2, None, Some(name), allocated("a", &devices, &[name])));
+        let Event::Pod(mut pod) = pod(name, json!({})) else { unreachable!() };
+        let annotations = json!({
+            "phalanx.dev/attempt": "1", "phalanx.dev/devices": "0-1", "phalanx.dev/gang-size": "2",
+            "phalanx.dev/placement": "a 0-1; a 2-3", "phalanx.dev/rank": "0",
+            "phalanx.dev/ready-by": "2100-01-01T00:00:00Z",
+        });
+        pod.metadata.labels = object(json!({
+            "pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2",
+        }));
+        pod.metadata.annotations = node.map(|_| object(annotations));
+        pod.spec.node_name = node.map(str::to_owned);
+        books.observe(NOW, Event::Pod(pod));
+    }
+    let facts = books.begin(NOW);
+    // What is not known to be theirs yet is somebody else's: so many others are not free.
+    assert_eq!(node(&facts, "a").unwrap().foreign, "6-7".parse().unwrap());
+    let job = facts.iter().find_map(|fact| match fact {
+        Input::JobObserved { job, .. } => Some(job.id),
+        _ => None,
+    });
+    start(&mut books, job.unwrap(), 1, &[("a", "0-1"), ("a", "2-3")]);
+    assert_eq!(bound(&books.calls())[0].0, "y");
+    let facts = books.settle(NOW);
+    assert!(node(&facts, "a").unwrap().foreign.is_empty(), "{facts:?}");
+}
+
 #[test]
 fn claims_that_are_not_made_yet_are_waited_for_at_a_start() {
     let mut books = cluster(&["a"]);
@@ -335,7 +367,7 @@ fn devices_of_pods_that_are_gone_are_waited_for_at_a_start() {
     let (namespace, name) = ("default".to_owned(), "x".to_owned());
     books.observe(NOW, Event::PodGone { namespace, name, uid: "uid-x".to_owned() });
     assert_eq!(failures(&books.settle(NOW)), ["pod x was deleted"]);
-    books.job_ended(jobs[0].id, None);
+    books.job_ended(jobs[0].id);
     // The pod is gone, and Kubernetes has not taken back its devices.
     start(&mut books, jobs[1].id, 1, &[("a", "0-7")]);
     assert_eq!((bound(&books.calls()), failures(&books.settle(NOW))), (vec![], vec![]));

@@ -119,22 +119,37 @@ impl Play {
                 continue;
             }
             if !self.pods.keys().any(|name| name.starts_with(&format!("g-{at}-"))) {
-                let name = format!("g-{at}-{}", self.made);
-                self.made += 1;
-                let pod = json!({
-                    "metadata": {
-                        "namespace": "x", "name": name, "uid": name,
-                        "labels": { "batch.kubernetes.io/job-name": "g" },
-                        "annotations": { "batch.kubernetes.io/job-completion-index": at.to_string() },
-                        "ownerReferences": [{
-                            "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": "g", "controller": true,
-                        }],
-                    },
-                    "spec": self.job["spec"]["template"]["spec"],
-                });
-                self.see(&name, pod);
+                self.make(at);
             }
         }
+    }
+
+    /// The controller makes a pod of an index.
+    fn make(&mut self, at: usize) -> String {
+        let name = format!("g-{at}-{}", self.made);
+        self.made += 1;
+        let pod = json!({
+            "metadata": {
+                "namespace": "x", "name": name, "uid": name,
+                "labels": { "batch.kubernetes.io/job-name": "g" },
+                "annotations": { "batch.kubernetes.io/job-completion-index": at.to_string() },
+                "ownerReferences": [{
+                    "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": "g", "controller": true,
+                }],
+            },
+            "spec": self.job["spec"]["template"]["spec"],
+        });
+        self.see(&name, pod);
+        name
+    }
+
+    /// The pod of an index fails, and is kept as it is; what it was then.
+    fn fail(&mut self, at: usize) -> Value {
+        let name = self.pods.keys().find(|name| name.starts_with(&format!("g-{at}-"))).unwrap().clone();
+        let mut pod = self.pods[&name].clone();
+        pod["status"]["phase"] = json!("Failed");
+        self.see(&name, pod.clone());
+        pod
     }
 
     fn see(&mut self, name: &str, pod: Value) {
@@ -497,4 +512,52 @@ fn a_sign_that_a_former_leader_left_on_an_owner_that_goes_on_is_taken_away() {
     play.control();
     play.after(0);
     assert_eq!((play.bound(), play.is_signed()), (SIZE, false), "{}", play.job);
+}
+
+/// Jobs keep pods that failed. Whoever came in the stead of one had no rank as long as that one was there, and its gang was
+/// started anew for want of it.
+#[test]
+fn a_pod_that_is_made_for_one_that_failed_has_its_place_also_for_a_successor() {
+    for succeeded in ["never", "before it came", "after it came"] {
+        let mut play = made();
+        play.after(0);
+        let failed = play.fail(1);
+        play.after(0);
+        if succeeded == "before it came" {
+            play.succeed();
+            play.after(0);
+        }
+        let name = play.make(1);
+        if succeeded == "after it came" {
+            play.succeed();
+        }
+        for _ in 0..10 {
+            play.after(5_000);
+        }
+        let pod = play.pods.get(&name).unwrap_or_else(|| panic!("{succeeded}: {:#?}", play.pods.keys()));
+        for key in ["phalanx.dev/devices", "phalanx.dev/rank", "phalanx.dev/attempt"] {
+            let of = |pod: &Value| pod["metadata"]["annotations"][key].clone();
+            assert_eq!(of(pod), of(&failed), "{key}, succeeded {succeeded}");
+        }
+        assert_eq!((play.bound(), play.deleted, play.suspensions), (SIZE + 1, 0, 0), "succeeded {succeeded}");
+    }
+}
+
+/// Pods fail before their Job does. It was started again when the time was over that their places were kept for others, and had
+/// them with no pod at all.
+#[test]
+fn a_gang_whose_owner_fails_after_its_pods_gives_its_places_back_for_good() {
+    let mut play = made();
+    play.after(0);
+    (0..SIZE).for_each(|at| drop(play.fail(at)));
+    play.after(0);
+    play.is_controlled = false;
+    play.change_job(|job| job["status"]["conditions"] = json!([{ "type": "Failed", "status": "True" }]));
+    play.after(0);
+    let mut other = play.job["spec"]["template"].clone();
+    other["metadata"] = json!({ "namespace": "x", "name": "other", "uid": "other" });
+    other["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = json!(SIZE.to_string());
+    play.see("other", other);
+    play.after(0);
+    assert_eq!(play.pods["other"]["spec"]["nodeName"], "a", "nobody else is there");
 }

@@ -405,3 +405,30 @@ fn pods_by_themselves_are_in_the_queue_that_they_or_their_owner_name() {
     let expected = [("labelled", "QueueLimit"), ("owned", "QueueLimit")];
     assert_eq!(reasons(&calls), expected.map(|(pod, reason)| (pod.to_owned(), reason)).into_iter().collect());
 }
+
+/// The condition went on to say `QueueLimit`, at which no autoscaler looks, and the other way round nodes were bought in vain.
+#[test]
+fn a_limit_that_moves_shows_the_pods_of_a_gang_to_autoscalers_or_hides_them() {
+    let team = |gpus: u32| queue("team", &json!({ "limit": { "gpus": gpus } }));
+    let mut play = Play::of(1, &[team(4)]);
+    play.pod("runs", 4, &in_queue("team", "runs", 1));
+    play.turn();
+    for pod in ["g-0", "g-1"] {
+        play.pod(pod, 2, &in_queue("team", "g", 2));
+    }
+    let both = |reason| ["g-0", "g-1"].map(|pod| (pod.to_owned(), reason)).into();
+    assert_eq!(reasons(&play.turn()), both("QueueLimit"));
+    let is_wanted = |calls: &[Call]| {
+        let mut asked = calls.iter().filter_map(|call| match call {
+            Call::Provision { wanted, .. } => Some(wanted.is_some()),
+            _ => None,
+        });
+        asked.next_back()
+    };
+    for (gpus, reason, wanted) in [(8, "Unschedulable", true), (4, "QueueLimit", false)] {
+        play.queue(team(gpus));
+        let calls = play.turn();
+        assert_eq!(reasons(&calls), both(reason), "{gpus}");
+        assert_eq!(is_wanted(&calls), Some(wanted), "{gpus}");
+    }
+}

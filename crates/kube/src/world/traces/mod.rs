@@ -49,7 +49,7 @@ impl Traces {
         let provider =
             SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource()).build();
         let tracer = provider.tracer("phalanx");
-        super::run::say(&format!("sends traces to {}", target.endpoint));
+        tracing::info!(endpoint = target.endpoint, "sends traces");
         Ok(Some(Self { provider, tracer, counts }))
     }
 

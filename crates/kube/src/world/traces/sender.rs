@@ -16,7 +16,6 @@ use opentelemetry_sdk::trace::{
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::target::Target;
-use crate::world::run::say;
 use crate::world::serve::TraceCounts;
 
 /// What a collector may answer.
@@ -105,7 +104,7 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
             Err(error) => {
                 self.counts.failed(spans);
                 if !was_down {
-                    say(&format!("traces are not taken, and go on being tried: {error}"));
+                    tracing::warn!(error = error.to_string(), "traces are not taken, and go on being tried");
                 }
             }
         }
