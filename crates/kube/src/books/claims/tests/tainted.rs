@@ -45,7 +45,7 @@ fn job_ended(books: &mut Books, job: JobId, name: &str) {
         Event::PodGone { namespace: namespace.clone(), name: name.clone(), uid: format!("uid-{name}") },
     );
     books.settle(NOW);
-    books.job_ended(job, None);
+    books.job_ended(job);
     tell(books, DeviceEvent::ClaimGone { namespace, name: format!("{name}-c") });
 }
 
