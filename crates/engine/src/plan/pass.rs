@@ -117,7 +117,8 @@ pub(super) struct Pass<'a> {
     pub(super) compared: usize,
     /// Somebody may start whose turn is over in this turn of the planner.
     pub(super) wakes: bool,
-    /// Asks that nothing that came free is enough for: only builds that check themselves look at them all the same.
+    /// Asks that nothing that had come free when this turn began is enough for: only builds that check themselves look at
+    /// them all the same.
     pub(super) unlikely: BTreeSet<AskId>,
     pub(super) reopened: Reopened,
     /// There is more to look for in the next step.

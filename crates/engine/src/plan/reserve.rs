@@ -56,6 +56,8 @@ impl Pass<'_> {
         if let Some(mut hold) = self.desk.holds.remove(&id) {
             hold.lift(tree, &mut self.desk.space);
             self.desk.freed.add(hold.picks.iter().map(|pick| pick.node));
+            // Who may use that is looked for in the next turn.
+            self.unlikely.clear();
             self.desk.queues.want(hold.waits.0, &hold.waits.1, false);
             self.unclaim(id);
         }
