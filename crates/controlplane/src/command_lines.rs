@@ -161,6 +161,8 @@ impl Layout {
             "--max-requests-inflight=3000".to_owned(),
             "--max-mutating-requests-inflight=1000".to_owned(),
             "--allow-privileged=true".to_owned(),
+            // The names of nodes are in no DNS.
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
         ];
         if !self.has_controllers {
             // They wait for what only a controller makes or removes: service accounts and the taint of new nodes.
@@ -221,11 +223,16 @@ impl Layout {
         )
     }
 
+    /// Where nobody configures it, kwok 0.8.0 loses its own defaults, and serves no logs.
     fn kubelets(&self) -> String {
         let stages = include_str!("stages.yaml");
         let log = show(&self.container_log());
         format!(
             "{stages}---\n\
+             apiVersion: config.kwok.x-k8s.io/v1alpha1\n\
+             kind: KwokConfiguration\n\
+             options: {{enableDebuggingHandlers: true}}\n\
+             ---\n\
              apiVersion: kwok.x-k8s.io/v1alpha1\n\
              kind: ClusterLogs\n\
              metadata: {{name: containers}}\n\

@@ -194,8 +194,9 @@ fn one(session: &Session, name: &str, trainer: Option<Trainer>) -> Result<ExitCo
 }
 
 fn why(session: &Session, name: &str) -> Result<ExitCode, Failure> {
-    let job = session.cluster.job(name, None)?;
+    let mut job = session.cluster.job(name, None)?;
     let events = session.cluster.events(&job)?;
+    job.learn(&events);
     let body = json!({ "job": job, "events": events });
     let page = |page: &show::Page| show::kubernetes::why(page, &job, &events);
     session.out.show("Why", body, page, || vec![job.detail.clone()])?;

@@ -184,6 +184,13 @@ pub struct Reservation {
     pub user: ResourceClaimConsumerReference,
 }
 
+/// Reasons of the events that say how a gang stands.
+pub const STARTING: &str = "Starting";
+pub const EVICTED: &str = "Evicted";
+pub const STOPPING: &str = "Stopping";
+/// Of one without pods, whose conditions would say it.
+pub const WAITING: &str = "Waiting";
+
 /// An event of a gang, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tidings {

@@ -114,7 +114,7 @@ pub(crate) use claims::hex;
 pub use cluster::{CLUSTER_KINDS, is_of_cluster};
 pub use joiners::JOINED;
 pub use machines::Found;
-pub use messages::{Call, Event, Reservation, Step, Tidings, Unbound};
+pub use messages::{Call, EVICTED, Event, Reservation, STARTING, STOPPING, Step, Tidings, Unbound, WAITING};
 pub(crate) use objects::INITIALLY_SCHEDULED;
 pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;

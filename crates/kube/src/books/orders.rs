@@ -14,7 +14,7 @@ use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
 use super::suspended::owner_suspended;
 use super::waits::Waiting;
-use super::{Books, Call, Tidings, Unbound, WaitsFor};
+use super::{Books, Call, Tidings, Unbound, WAITING, WaitsFor};
 use crate::gang::{GangKey, ObjectRef, Source};
 
 impl Books {
@@ -176,7 +176,7 @@ impl Books {
         if let Some(gang) = self.gangs.get_mut(key) {
             gang.said = Some(word.into());
         }
-        let tidings = Tidings { about, reason: "Waiting", is_warning: false, note: why.to_owned() };
+        let tidings = Tidings { about, reason: WAITING, is_warning: false, note: why.to_owned() };
         self.calls.push(Call::Tell(Box::new(tidings)));
     }
 

@@ -10,7 +10,7 @@ use phalanx_model::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::books::{DEVICES, RANK, SUSPENDED};
+use crate::books::{DEVICES, EVICTED, RANK, STARTING, STOPPING, SUSPENDED, WAITING};
 use crate::gang::names::phalanx::{self, QUEUE};
 use crate::gang::names::{ACK_NODE, GIVEN_BACK};
 use crate::judge::{Capacity, Held, Requirements};
@@ -111,6 +111,19 @@ pub(super) fn trainer(kind: &str, object: &DynamicObject) -> Trainer {
 }
 
 impl JobView {
+    /// A suspended owner has no pods that could say what it waits for: what was told last of it does.
+    pub fn learn(&mut self, events: &[EventView]) {
+        let is_ours = |event: &&EventView| {
+            event.about == self.name && [WAITING, STARTING, EVICTED, STOPPING].contains(&&*event.reason)
+        };
+        let last = events.iter().rfind(is_ours).filter(|event| event.reason == WAITING);
+        if let Some(last) = last.filter(|_| self.state == "pending" && self.instances.is_empty()) {
+            let before = std::mem::take(&mut self.detail);
+            let parts = [before, last.message.clone()].into_iter().filter(|part| !part.is_empty());
+            self.detail = parts.collect::<Vec<_>>().join("; ");
+        }
+    }
+
     /// Nothing for jobs of other schedulers.
     pub(super) fn of(kind: &str, object: &DynamicObject, pods: &[Pod]) -> Option<Self> {
         let templates = templates(object);
@@ -333,4 +346,37 @@ impl NodeView {
 
 fn stamp(time: Option<&Time>) -> Timestamp {
     time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok()).map_or(Timestamp(0), Timestamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// `why` said that it waits for places, and the table below it which limit of its queue that was.
+    #[test]
+    fn what_a_suspended_job_waits_for_is_what_was_told_last_of_it() {
+        let object = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": { "name": "a", "namespace": "x", "annotations": { SUSPENDED: "submitted" } },
+            "spec": { "suspend": true, "template": { "spec": { "schedulerName": "phalanx", "containers": [] } } },
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let detail = |reasons: &[(&str, &str)]| {
+            let told = |(at, (about, reason)): (u64, &(&str, &str))| EventView {
+                at: Timestamp(at),
+                about: (*about).to_owned(),
+                reason: (*reason).to_owned(),
+                message: "QueueLimit".to_owned(),
+            };
+            let mut job = JobView::of("Job", &object, &[]).unwrap();
+            job.learn(&(0..).zip(reasons).map(told).collect::<Vec<_>>());
+            job.detail
+        };
+        assert_eq!(detail(&[("a", WAITING), ("a", "Suspended")]), "submitted; QueueLimit");
+        for other in [&[][..], &[("b", WAITING)], &[("a", WAITING), ("a", STARTING)]] {
+            assert_eq!(detail(other), "submitted");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::lease::Leader;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
-use crate::books::{Books, Call, Event, NAMED_MAX, WaitsFor};
+use crate::books::{Books, Call, EVICTED, Event, NAMED_MAX, STARTING, STOPPING, WaitsFor};
 
 /// Messages taken before facts are told.
 const BATCH_MAX: usize = 4_096;
@@ -273,17 +273,17 @@ impl Desk {
             News::Starts(started) => {
                 self.metrics.starts.inc();
                 gang_log::starts(&self.books, &started);
-                self.say(started.gang.job, "Starting", false, started.note);
+                self.say(started.gang.job, STARTING, false, started.note);
             }
             News::Runs(gang, attempt) => gang_log::runs(&self.books, gang, attempt),
             News::Evicted(job, why) => {
                 self.metrics.evictions.inc();
                 gang_log::makes_way(&self.books, job, &why);
-                self.say(job, "Evicted", true, why);
+                self.say(job, EVICTED, true, why);
             }
             News::Stops(job, why) => {
                 gang_log::stops(&self.books, job, &why);
-                self.say(job, "Stopping", true, why);
+                self.say(job, STOPPING, true, why);
             }
         }
     }
