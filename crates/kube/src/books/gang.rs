@@ -348,8 +348,9 @@ impl Seat {
 }
 
 impl Submitted {
-    /// The free seat that a pod is for, one whose pod has failed among them: one that was kept for the very same request, or else for the same devices. What a
-    /// template says is less than what admission and operators make of it: tolerations, defaults, containers that go first.
+    /// The free seat that a pod is for, one whose pod has failed among them: one that was kept for the very same request, or
+    /// else for the same devices. What a template says is less than what admission and operators make of it: tolerations,
+    /// defaults, containers that go first.
     pub(crate) fn seat_for(&self, pods: &BTreeMap<Arc<str>, Pod>, pod: &Pod) -> Option<usize> {
         let requested = &pod.known.requirements.amounts;
         let has_failed = |name: &Arc<str>| pods.get(name).is_some_and(|pod| pod.known.has_failed());

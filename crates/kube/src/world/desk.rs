@@ -353,9 +353,9 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
     let told = || sentences::change(now, change, engine);
     Some(match change {
         Change::JobRejected { job, why } => News::Refused(*job, WaitsFor::of_rejection(why), why.to_string()),
-        Change::JobFinished { .. } => {
-            let (job, ending, why) = told()?;
-            News::Ended(job, ending, why)
+        // The books have to hear of it, whatever there is to say.
+        Change::JobFinished { job, ending } => {
+            News::Ended(*job, ending.word(), told().map_or_else(String::new, |(.., why)| why))
         }
         Change::GangRetrying { gang, .. } => News::Waits(*gang),
         Change::GangPlaced { gang, attempt, placement } => {
