@@ -117,7 +117,7 @@ fn a_gang_that_no_budget_protects_makes_way_in_the_stead_of_one_that_is_protecte
     }
     assert_eq!(log.iter().filter(|line| line["message"] == "leads").count(), 1);
     for name in ["kept", "high"] {
-        assert_eq!(logged(&cluster, name), ["gang starts", "gang runs"]);
+        assert_eq!(logged(&cluster, name), ["gang starts", "gang runs"], "{log:?}");
     }
     assert_eq!(logged(&cluster, "free")[..3], ["gang starts", "gang runs", "gang makes way"]);
     let evicted = log.iter().find(|line| line["message"] == "gang makes way").unwrap();

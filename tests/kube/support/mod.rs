@@ -105,14 +105,21 @@ impl Cluster {
         let plane = ControlPlane::start(&Options { audit: true, ..options.clone() }).unwrap();
         fleet.create(plane.api()).unwrap();
         let log = plane.folder().join("phalanx.log");
-        Self {
+        let cluster = Self {
             plane,
             schedulers: RefCell::default(),
             log,
             provisioning_class: None,
             takes_labelled_nodes: false,
             environment: Vec::new(),
-        }
+        };
+        // New nodes have a taint until their controller has seen that they are ready, which may come after the first pods.
+        cluster.until("nodes without taints", |cluster| {
+            let nodes = cluster.api().get("/api/v1/nodes").unwrap();
+            let mut nodes = nodes["items"].as_array().unwrap().iter();
+            nodes.all(|node| node["spec"]["taints"].is_null()).then_some(())
+        });
+        cluster
     }
 
     pub(crate) fn api(&self) -> &Api {
