@@ -262,13 +262,16 @@ fn a_pod_whose_priority_evicts_nobody_waits_for_what_runs() {
     let name = cluster.until("a pod of patient", |cluster| {
         cluster.seats().into_iter().find(|seat| seat.gang == "patient").map(|seat| seat.name)
     });
-    // What is said of it was decided with it.
     cluster.until_explained(&name, "2 members");
+    // Who makes way is told before anybody who comes later.
+    cluster.create(PODS, &pod("later", 8));
+    cluster.until_explained("later", "1 members");
     let low = cluster.api().get(&format!("{JOBS}/low")).unwrap();
     assert_ne!(low["spec"]["suspend"], true, "{low:#}");
     assert_eq!(cluster.until_runs("low", 2), before);
     cluster.api().delete(&format!("{JOBS}/low?propagationPolicy=Background")).unwrap();
     cluster.until_runs("patient", 2);
+    assert!(cluster.seats().iter().any(|seat| seat.name == "later" && seat.node.is_none()));
 }
 
 #[test]
