@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use phalanx_controlplane::Api;
+use phalanx_controlplane::{Api, Error, Watch};
 use phalanx_model::DeviceMask;
 use serde_json::Value;
 
@@ -38,19 +38,27 @@ impl Record {
         let pods = Pods { sizes: sizes.into_iter().collect(), ..Pods::default() };
         let pods = Arc::new(Mutex::new(pods));
         let version = api.get("/api/v1/pods?limit=1").unwrap()["metadata"]["resourceVersion"].clone();
-        let path = format!("/api/v1/pods?watch=true&resourceVersion={}", version.as_str().unwrap());
-        let (watch, shared) = (api.watch(&path).unwrap(), Arc::clone(&pods));
+        let mut version = version.as_str().unwrap().to_owned();
+        let mut watch = watch_from(api, &version).unwrap();
+        let (api, shared) = (api.clone(), Arc::clone(&pods));
         std::thread::spawn(move || {
-            let mut why = "by itself".to_owned();
-            for event in watch {
-                match event {
-                    Ok(event) => shared.lock().unwrap().see(&event),
-                    Err(error) => {
-                        why = error.to_string();
-                        break;
+            let why = 'ended: loop {
+                for event in watch.map_while(Result::ok) {
+                    let object = &event["object"];
+                    if event["type"] == "ERROR" {
+                        break 'ended object.to_string();
                     }
+                    if let Some(seen) = object["metadata"]["resourceVersion"].as_str() {
+                        seen.clone_into(&mut version);
+                    }
+                    shared.lock().unwrap().see(&event);
                 }
-            }
+                // The API server closes the watch of whoever reads slowly. It goes on where it ended, or not at all.
+                watch = match watch_from(&api, &version) {
+                    Ok(watch) => watch,
+                    Err(error) => break error.to_string(),
+                };
+            };
             shared.lock().unwrap().ended = Some(why);
         });
         Self { pods }
@@ -58,7 +66,9 @@ impl Record {
 
     /// Bindings so far.
     pub(crate) fn bindings(&self) -> usize {
-        self.pods.lock().unwrap().bindings
+        let pods = self.pods.lock().unwrap();
+        assert_eq!(pods.ended, None, "the watch has ended: what came after it was not seen");
+        pods.bindings
     }
 
     /// Nothing that must never be was seen, and no gang was there in part for longer than this, or is so still.
@@ -71,6 +81,10 @@ impl Record {
         let long: Vec<_> = pods.longest.iter().filter(|(_, lasted)| **lasted > part).collect();
         assert!(long.is_empty(), "in part for longer than {part:?}: {long:?}");
     }
+}
+
+fn watch_from(api: &Api, version: &str) -> Result<Watch, Error> {
+    api.watch(&format!("/api/v1/pods?watch=true&resourceVersion={version}"))
 }
 
 fn is_over(seat: &Seat) -> bool {
