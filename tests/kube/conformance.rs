@@ -57,9 +57,7 @@ type Seen = Vec<((String, u32), BTreeMap<u32, String>)>;
 /// Bindings as the API server tells them.
 fn watch(api: &Api) -> Arc<Mutex<Seen>> {
     let seen: Arc<Mutex<Seen>> = Arc::default();
-    let version = api.get("/api/v1/pods?limit=1").unwrap()["metadata"]["resourceVersion"].clone();
-    let path = format!("/api/v1/pods?watch=true&resourceVersion={}", version.as_str().unwrap());
-    let (events, shared) = (api.watch(&path).unwrap(), Arc::clone(&seen));
+    let (events, shared) = (api.follow("/api/v1/pods").unwrap(), Arc::clone(&seen));
     std::thread::spawn(move || {
         for event in events.map_while(Result::ok) {
             let pod = &event["object"];

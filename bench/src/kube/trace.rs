@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use phalanx_controlplane::{Api, Error, Watch};
+use phalanx_controlplane::{Api, Error, Follow};
 use serde_json::Value;
 
 use super::cluster::{PODS, member};
@@ -43,37 +43,22 @@ struct Seen {
 impl Trace {
     /// Follows the pods from what is there now; those that are bound already are not told of.
     pub(super) fn start(api: &Api) -> Result<Self, Error> {
-        let list = api.get(&format!("{PODS}?limit=1"))?;
-        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        let watch = api.watch(&path_from(&version))?;
+        let events = api.follow(PODS)?;
         let trace = Self { began: Instant::now(), seen: Arc::default() };
-        let (writer, api) = (trace.clone(), api.clone());
-        std::thread::spawn(move || writer.follow(&api, watch, version));
+        let writer = trace.clone();
+        std::thread::spawn(move || writer.read(events));
         Ok(trace)
     }
 
-    /// Reads until the end. The API server ends a watch that is read too slowly; the next goes on where it was.
-    fn follow(&self, api: &Api, mut watch: Watch, mut version: String) {
-        let ended = loop {
-            for told in watch {
-                let at = self.began.elapsed();
-                let Ok(mut seen) = self.seen.lock() else { return };
-                let Ok(told) = told else { break };
-                if let Some(newer) = told["object"]["metadata"]["resourceVersion"].as_str() {
-                    newer.clone_into(&mut version);
-                }
-                seen.take(at, &told);
-                if seen.ended.is_some() {
-                    return;
-                }
+    /// Reads until the end.
+    fn read(&self, events: Follow) {
+        for told in events {
+            let at = self.began.elapsed();
+            let Ok(mut seen) = self.seen.lock() else { return };
+            match told {
+                Ok(told) => seen.take(at, &told),
+                Err(error) => seen.ended = Some(error.to_string()),
             }
-            match api.watch(&path_from(&version)) {
-                Ok(next) => watch = next,
-                Err(e) => break e.to_string(),
-            }
-        };
-        if let Ok(mut seen) = self.seen.lock() {
-            seen.ended = Some(ended);
         }
     }
 
@@ -91,10 +76,6 @@ impl Trace {
     pub(super) fn events(&self) -> Vec<Event> {
         self.seen.lock().map(|seen| seen.events.clone()).unwrap_or_default()
     }
-}
-
-fn path_from(version: &str) -> String {
-    format!("{PODS}?watch=true&resourceVersion={version}&timeoutSeconds=86400")
 }
 
 impl Seen {

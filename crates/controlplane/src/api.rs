@@ -137,6 +137,22 @@ impl Api {
         Ok(Watch { path: path.to_owned(), lines: BufReader::with_capacity(1 << 16, Box::new(reader)) })
     }
 
+    /// What becomes of the objects of a path from now on. The server ends a watch that is read too slowly; the next goes on
+    /// where it was.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn follow(&self, path: &str) -> Result<Follow, Error> {
+        let list = self.get(&format!("{path}?limit=1"))?;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let watch = Some(self.watch_from(path, &version)?);
+        Ok(Follow { api: self.clone(), path: path.to_owned(), version, watch })
+    }
+
+    fn watch_from(&self, path: &str, version: &str) -> Result<Watch, Error> {
+        self.watch(&format!("{path}?watch=true&resourceVersion={version}"))
+    }
+
     pub(crate) fn text(&self, path: &str) -> Result<String, Error> {
         let request = self.request("GET", path, "application/json", String::new())?;
         let mut answer = self.run("GET", path, request)?;
@@ -213,6 +229,42 @@ impl Iterator for Watch {
             Ok(0) => None,
             Ok(_) => Some(serde_json::from_slice(&line).map_err(|e| no_answer("GET", &self.path, &e))),
             Err(e) => Some(Err(no_answer("GET", &self.path, &e))),
+        }
+    }
+}
+
+/// The events of one watch after another, see [`Api::follow`]. Ends behind an event `ERROR`, or with why there is no further
+/// watch.
+pub struct Follow {
+    api: Api,
+    path: String,
+    /// Of the last event.
+    version: String,
+    watch: Option<Watch>,
+}
+
+impl Iterator for Follow {
+    type Item = Result<Value, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            // A line that was cut off comes again.
+            let Some(Ok(event)) = self.watch.as_mut()?.next() else {
+                match self.api.watch_from(&self.path, &self.version) {
+                    Ok(watch) => self.watch = Some(watch),
+                    Err(error) => {
+                        self.watch = None;
+                        return Some(Err(error));
+                    }
+                }
+                continue;
+            };
+            if event["type"] == "ERROR" {
+                self.watch = None;
+            } else if let Some(newer) = event["object"]["metadata"]["resourceVersion"].as_str() {
+                newer.clone_into(&mut self.version);
+            }
+            return Some(Ok(event));
         }
     }
 }

@@ -16,7 +16,7 @@ mod process;
 mod program;
 mod render;
 
-pub use api::{Api, Watch};
+pub use api::{Api, Follow, Watch};
 pub use build::binary;
 pub use error::Error;
 pub use fleet::{Fleet, GPU, in_parallel};

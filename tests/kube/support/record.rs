@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use phalanx_controlplane::{Api, Error, Watch};
+use phalanx_controlplane::Api;
 use phalanx_model::DeviceMask;
 use serde_json::Value;
 
@@ -37,28 +37,15 @@ impl Record {
     pub(crate) fn begin(api: &Api, sizes: impl IntoIterator<Item = (String, usize)>) -> Self {
         let pods = Pods { sizes: sizes.into_iter().collect(), ..Pods::default() };
         let pods = Arc::new(Mutex::new(pods));
-        let version = api.get("/api/v1/pods?limit=1").unwrap()["metadata"]["resourceVersion"].clone();
-        let mut version = version.as_str().unwrap().to_owned();
-        let mut watch = watch_from(api, &version).unwrap();
-        let (api, shared) = (api.clone(), Arc::clone(&pods));
+        let (events, shared) = (api.follow("/api/v1/pods").unwrap(), Arc::clone(&pods));
         std::thread::spawn(move || {
-            let why = 'ended: loop {
-                for event in watch.map_while(Result::ok) {
-                    let object = &event["object"];
-                    if event["type"] == "ERROR" {
-                        break 'ended object.to_string();
-                    }
-                    if let Some(seen) = object["metadata"]["resourceVersion"].as_str() {
-                        seen.clone_into(&mut version);
-                    }
-                    shared.lock().unwrap().see(&event);
+            let mut why = "by itself".to_owned();
+            for event in events {
+                match event {
+                    Ok(event) => shared.lock().unwrap().see(&event),
+                    Err(error) => why = error.to_string(),
                 }
-                // The API server closes the watch of whoever reads slowly. It goes on where it ended, or not at all.
-                watch = match watch_from(&api, &version) {
-                    Ok(watch) => watch,
-                    Err(error) => break error.to_string(),
-                };
-            };
+            }
             shared.lock().unwrap().ended = Some(why);
         });
         Self { pods }
@@ -81,10 +68,6 @@ impl Record {
         let long: Vec<_> = pods.longest.iter().filter(|(_, lasted)| **lasted > part).collect();
         assert!(long.is_empty(), "in part for longer than {part:?}: {long:?}");
     }
-}
-
-fn watch_from(api: &Api, version: &str) -> Result<Watch, Error> {
-    api.watch(&format!("/api/v1/pods?watch=true&resourceVersion={version}"))
 }
 
 fn is_over(seat: &Seat) -> bool {
