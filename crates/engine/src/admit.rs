@@ -7,8 +7,9 @@ use phalanx_model::{
     Segment,
 };
 
+use crate::cluster::{LevelAt, Tree};
 use crate::ledger::Ledger;
-use crate::plan::{LevelAt, Tree, best_fit, check_grid, refused_part, refused_slice};
+use crate::placement::{best_fit, check_grid, refused_part, refused_slice};
 
 /// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -168,7 +169,7 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
 }
 
 /// A gang that the empty queue could not hold never starts.
-fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::policy::QueueAt) -> Result<(), Rejection> {
+fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> Result<(), Rejection> {
     let queues = ledger.queues();
     for gang in &job.gangs {
         let least = queues.goods.least(ledger.tree(), queues.settings(), gang);
@@ -427,7 +428,7 @@ fn check_segments(
 fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let tree = ledger.tree();
     let required = tree.level_of_required(gang);
-    let empty = ledger.empty_opened();
+    let empty = ledger.hardware().empty_opened;
     // Measured without the gang's own size as a cap, so that "the largest" is the cluster's.
     let unbounded = Gang { size: MEMBERS_PER_GANG_MAX, ..gang.clone() };
     if best_fit(tree, empty, gang, required).fits >= gang.size {

@@ -10,11 +10,11 @@ use phalanx_model::{
 
 mod ways;
 
+use crate::cluster::{LevelAt, Space};
+use crate::cycle::reason_of;
 use crate::ledger::{Ledger, longest_ms};
-use crate::plan::{
-    Ceiling, LevelAt, Search, Space, Verdict, best_fit, place, placement, reason_of, shortfall, verdict,
-};
-use crate::policy::{AskId, QueueAt};
+use crate::placement::{Ceiling, Search, Verdict, best_fit, place, placement, shortfall, verdict};
+use crate::queueing::{AskId, QueueAt};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let record = ledger.record(id)?;
@@ -92,9 +92,9 @@ fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
     }
     let Some(wanted) = ledger.wanted(id) else { return (Reason::None, None) };
     let mut search = Search::default();
-    let patience = ledger.preferred_until(id);
+    let patience = ledger.preferred_until(id).filter(|until| ledger.now() < *until);
     let space = ledger.space_for(id);
-    match (verdict(ledger, &mut search, &space, &wanted, patience), told) {
+    match (verdict(ledger.hardware(), &mut search, &space, &wanted, patience), told) {
         // It fits, and the last turn held it back for another.
         (Verdict::Go(..), Some(reason @ Reason::Priority { .. })) => (reason, None),
         (Verdict::Go(..), _) if ledger.is_held_from(id, &wanted) => {
@@ -107,10 +107,10 @@ fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
         }
         (Verdict::Full, _) => {
             let window = ledger.window_of(id).filter(|_| {
-                let open = verdict(ledger, &mut search, &ledger.open_space(), &wanted, None);
+                let open = verdict(ledger.hardware(), &mut search, &ledger.open_space(), &wanted, None);
                 matches!(open, Verdict::Go(..))
             });
-            (window.unwrap_or_else(|| shortfall(ledger, &space, &wanted)), None)
+            (window.unwrap_or_else(|| shortfall(ledger.hardware(), &space, &wanted)), None)
         }
         (Verdict::Wait(reason), _) => (reason, None),
     }

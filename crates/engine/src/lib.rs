@@ -8,13 +8,15 @@
 #![deny(clippy::float_arithmetic, clippy::iter_over_hash_type)]
 
 mod admit;
+mod cluster;
+mod cycle;
 mod explain;
 pub mod grid;
 mod guard;
 mod ledger;
+mod placement;
 mod placer;
-mod plan;
-mod policy;
+mod queueing;
 pub mod sentences;
 mod share;
 mod torus;
@@ -101,7 +103,7 @@ impl Engine {
             if !self.ledger.take_replan() {
                 break;
             }
-            plan::compute(&mut self.ledger, self.config, out);
+            cycle::compute(&mut self.ledger, self.config, out);
             // What starts may bind places otherwise.
             self.ledger.freshen();
         }
@@ -132,7 +134,7 @@ impl Engine {
     /// nothing for a gang without one, or where a node is gone.
     #[must_use]
     pub fn grid_gain(&self, gang: &Gang, placement: &Placement) -> Option<grid::Gain> {
-        plan::grid_gain(self.ledger.tree(), self.ledger.space(), gang, placement)
+        placement::grid_gain(self.ledger.tree(), self.ledger.space(), gang, placement)
     }
 
     /// What would happen if.
@@ -210,7 +212,7 @@ impl Engine {
 
     /// What is free on a node. Negative where others over-commit it.
     #[must_use]
-    pub fn free(&self, node: &NodeName) -> Option<plan::Free> {
+    pub fn free(&self, node: &NodeName) -> Option<Free> {
         self.ledger.free_of(node)
     }
 
@@ -253,7 +255,8 @@ impl Engine {
     }
 }
 
+pub use cluster::{Free, Piece, Shapes};
 #[cfg(feature = "mutation")]
 pub use guard::Guard;
+pub use placement::{Instance, Reshape};
 pub use placer::{Found, Placer, Share};
-pub use plan::{Free, Instance, Piece, Reshape, Shapes};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{CostTable, DeviceMask, Gang, Levels, Node, NodeName, Placement};
 
+use crate::cluster::{LevelAt, Pick, Piece, Shapes, Space, Tree};
 use crate::grid::Gain;
-use crate::plan::{Ceiling, LevelAt, Pick, Piece, Search, Shapes, Space, Tree, grid_gain, placement};
+use crate::placement::{Ceiling, Search, grid_gain, placement};
 
 /// A cluster, what is free in it, and the memory of searches.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use phalanx_model::{
 
 use crate::Config;
 use crate::admit;
+use crate::cycle;
 use crate::explain::explain;
 use crate::ledger::Ledger;
-use crate::plan;
 
 pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> Answer {
     match question {
@@ -28,7 +28,7 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     before.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
     let mut after = before.clone();
     for _ in 0..crate::TURNS_MAX {
-        plan::compute(&mut after, config, &mut Outcome::default());
+        cycle::compute(&mut after, config, &mut Outcome::default());
         if !after.take_replan() {
             break;
         }
@@ -73,7 +73,7 @@ fn drained(ledger: &Ledger, config: Config, node: &NodeName) -> Answer {
 
 fn would_start(copy: &mut Ledger, config: Config) -> Vec<JobId> {
     let mut out = Outcome::default();
-    plan::compute(copy, config, &mut out);
+    cycle::compute(copy, config, &mut out);
     let started: Vec<GangId> = out
         .changes
         .iter()

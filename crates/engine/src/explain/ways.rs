@@ -2,8 +2,9 @@
 
 use phalanx_model::{Gang, Rule, Unblock};
 
+use crate::cluster::LevelAt;
 use crate::ledger::Ledger;
-use crate::plan::{Ceiling, LevelAt, Search, domain_of_picks};
+use crate::placement::{Ceiling, Search, domain_of_picks};
 
 /// The nearest level outwards of `from` at which it starts now, the domain, and how much longer its collective takes
 /// there than where it asks to be.
@@ -18,7 +19,7 @@ pub(super) fn relaxed(ledger: &Ledger, gang: &Gang, from: LevelAt) -> Option<Unb
     });
     let (level, time_ns, domain) = found.next()?;
     drop(found);
-    let asked = search.place(tree, ledger.empty_opened(), gang, Ceiling(from));
+    let asked = search.place(tree, ledger.hardware().empty_opened, gang, Ceiling(from));
     let times_milli = asked.and_then(|asked| {
         let milli = u128::from(time_ns) * 1_000;
         u64::try_from(milli.checked_div(u128::from(asked.cost.time_ns))?).ok()

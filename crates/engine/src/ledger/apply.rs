@@ -11,8 +11,8 @@ use phalanx_model::{
 use super::{Entry, Ledger, Outstanding};
 use crate::admit;
 use crate::guard::Guard;
-use crate::plan::LEVELS_MAX;
-use crate::policy::AskKey;
+use crate::placement::LEVELS_MAX;
+use crate::queueing::AskKey;
 
 /// Requests that are remembered to fit the empty cluster.
 const FITTING_MAX: usize = 4_096;

@@ -13,9 +13,9 @@ use phalanx_model::{
 
 use super::apply::refuse;
 use super::{Ledger, longest_ms};
+use crate::cluster::{Space, Tree};
 use crate::explain::known_end;
-use crate::plan::{Space, Tree};
-use crate::policy::Queues;
+use crate::queueing::Queues;
 
 /// Guards the memory: more than this is refused.
 const WINDOWS_MAX: usize = 100_000;
@@ -229,7 +229,7 @@ impl Closed {
         let again = self.nodes.iter().filter(|node| wanted.binary_search(node).is_err());
         open(tree, space, again.copied());
         let closing = wanted.iter().filter(|node| self.nodes.binary_search(node).is_err());
-        space.put(tree, closing.copied(), |_, free| crate::plan::Free { open: false, ..free });
+        space.put(tree, closing.copied(), |_, free| crate::cluster::Free { open: false, ..free });
         self.wanted = std::mem::replace(&mut self.nodes, wanted);
     }
 
@@ -242,7 +242,7 @@ impl Closed {
 
 fn open(tree: &Tree, space: &mut Space, nodes: impl Iterator<Item = u32>) {
     let was = |node: u32| tree.nodes.get(node as usize).is_some_and(|node| node.total.open);
-    space.put(tree, nodes, |node, free| crate::plan::Free { open: was(node), ..free });
+    space.put(tree, nodes, |node, free| crate::cluster::Free { open: was(node), ..free });
 }
 
 impl Ledger {

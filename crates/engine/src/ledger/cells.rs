@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_model::{PlaceReport, QueueName, ShapeQuota};
 
 use super::Ledger;
-use crate::plan::LevelAt;
-use crate::policy::QueueAt;
+use crate::cluster::LevelAt;
+use crate::queueing::QueueAt;
 
 /// A cell, and the nodes that it is bound to: none where hardware is short.
 #[derive(Clone, Debug, PartialEq, Eq)]

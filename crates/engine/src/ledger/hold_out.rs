@@ -5,7 +5,7 @@
 use phalanx_model::{Gang, HoldOut, Job, Spread};
 
 use super::Ledger;
-use crate::plan::{Ceiling, Search};
+use crate::placement::{Ceiling, Search};
 
 /// However slow the farther place is.
 const WORTH_MAX_MS: u64 = 7 * 24 * 3_600_000;

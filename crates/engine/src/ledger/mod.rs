@@ -28,9 +28,11 @@ use phalanx_model::{
     NodeName, Order, Outcome, Phase, Reason, Timestamp, Wake,
 };
 
+use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
+use crate::cycle::Hold;
 use crate::guard::{Guard, Guards};
-use crate::plan::{Free, Hold, Pick, Reshape, Search, Shapes, Space, Tree, reshapes};
-use crate::policy::{Line, Queues};
+use crate::placement::{Reshape, Search, reshapes};
+use crate::queueing::{Line, Queues};
 use calendar::Windows;
 pub(crate) use calendar::{Closed, Stay};
 use cells::Cells;
@@ -266,12 +268,8 @@ impl Ledger {
         &self.space
     }
 
-    pub(crate) const fn empty(&self) -> &Space {
-        &self.empty
-    }
-
-    pub(crate) const fn empty_opened(&self) -> &Space {
-        &self.empty_opened
+    pub(crate) const fn hardware(&self) -> Hardware<'_> {
+        Hardware { tree: &self.tree, empty: &self.empty, empty_opened: &self.empty_opened }
     }
 
     pub(crate) const fn windows(&self) -> &Windows {

@@ -6,8 +6,10 @@ use phalanx_model::{
 };
 
 use super::Ledger;
+use crate::cluster::Space;
+use crate::cycle::reason_of;
 use crate::guard::Guard;
-use crate::plan::{Ceiling, Space, place, reason_of};
+use crate::placement::{Ceiling, place};
 
 /// Between two looks for everybody who might evict somebody, at the least, for each node: a look costs by the size of the
 /// cluster, and in a large one somebody may be evicted from then on at nearly every moment.

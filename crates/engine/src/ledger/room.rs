@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use phalanx_model::{GangId, Placement};
 
 use super::{Freed, Ledger};
+use crate::cluster::{Pick, Space};
+use crate::cycle::Hold;
 use crate::guard::Guard;
-use crate::plan::{Hold, Pick, Space};
-use crate::policy::Holder;
+use crate::queueing::Holder;
 
 impl Ledger {
     /// Where a gang is that holds capacity.

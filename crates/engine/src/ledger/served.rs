@@ -87,7 +87,7 @@ impl Ledger {
         let known = self.queue_of(gang.job).zip(self.job(gang.job));
         if let Some((queue, job)) = known {
             let (rank, level) = (self.queues.rank_of(job), self.queues.level_of(gang));
-            let had_less = |(id, hold): (&GangId, &crate::plan::Hold)| {
+            let had_less = |(id, hold): (&GangId, &crate::cycle::Hold)| {
                 let is_below = hold.waits.0 == queue && hold.rank == rank && hold.level < level;
                 (is_below && !hold.evicts).then_some(*id)
             };

@@ -7,7 +7,7 @@ use phalanx_model::{Boost, GangId, Job, JobId, Outcome, Queue, QueueName, Resour
 use super::Ledger;
 use super::apply::refuse;
 use crate::guard::Guard;
-use crate::policy::{AskId, QueueAt, ROOT};
+use crate::queueing::{AskId, QueueAt, ROOT};
 
 /// Queues that are known; as many as a cluster of the largest size has teams.
 const QUEUES_MAX: usize = 10_000;

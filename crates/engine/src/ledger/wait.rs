@@ -8,7 +8,7 @@ use phalanx_model::{
 
 use super::Ledger;
 use crate::guard::Guard;
-use crate::policy::{AskKey, QueueAt, Turn};
+use crate::queueing::{AskKey, QueueAt, Turn};
 
 impl Ledger {
     /// Puts a pending gang into the line, or takes it out, by how it stands now.

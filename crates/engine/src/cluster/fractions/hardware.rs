@@ -1,0 +1,179 @@
+//! What a device can be divided into, and how a part that is asked for is had on it.
+
+use phalanx_model::{DeviceMask, PartNeed};
+
+use crate::cluster::kind::Kind as NodeKind;
+use crate::share::mig::{A30, A100_40GB, A100_80GB, B200, GEOMETRIES, H100_80GB, H100_NVL, H200};
+use crate::share::{Device, Geometry, Kind as Hardware, Reshape, Share, SliceAsk, Trust, WHOLE_MILLI};
+
+/// A part as devices of one hardware have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    Share {
+        share: Share,
+        trust: Trust,
+    },
+    /// Index of a profile of the board.
+    Slice(u8),
+}
+
+/// Memory of a device that is not known: it limits nothing.
+const UNKNOWN_BYTES: u64 = u64::MAX;
+
+/// Trusts nobody, itself included: its share opens a device of its own.
+pub(crate) const NOBODY: Trust = Trust(u16::MAX);
+
+impl Wanted {
+    /// `None` where such a device has no such part, even when nothing is on it.
+    pub(crate) fn of(need: &PartNeed, hardware: &Hardware, trust: Trust) -> Option<Self> {
+        let slices = |milli: u32, geometry: &Geometry| {
+            let whole = u64::from(WHOLE_MILLI);
+            u8::try_from((u64::from(milli) * u64::from(geometry.compute_slices)).div_ceil(whole)).ok()
+        };
+        let wanted = match need {
+            PartNeed::Share { compute_milli, memory_bytes, .. } => {
+                let of_device =
+                    if hardware.memory_bytes == UNKNOWN_BYTES { 0 } else { hardware.memory_bytes };
+                let memory_bytes = PartNeed::share_bytes(*compute_milli, *memory_bytes, of_device);
+                let share = Share { compute_milli: *compute_milli, memory_bytes };
+                Self::Share { share, trust }
+            }
+            PartNeed::Slice { compute_milli, memory_bytes } => {
+                let geometry = hardware.geometry?;
+                let compute_slices = slices(*compute_milli, geometry)?;
+                let ask = SliceAsk { compute_slices, memory_bytes: *memory_bytes, media: false };
+                Self::Slice(geometry.smallest(ask)?)
+            }
+            PartNeed::Profile(name) => Self::Slice(hardware.geometry?.named(name)?),
+        };
+        (wanted.room(hardware, &Device::Empty) > 0).then_some(wanted)
+    }
+
+    /// How many of them fit on a device beside what is there.
+    pub(crate) fn room(&self, hardware: &Hardware, device: &Device) -> u32 {
+        match self {
+            Self::Share { share, trust } if *trust == NOBODY && device.is_free() => {
+                device.room_for_share(hardware, *trust, *share).min(1)
+            }
+            Self::Share { trust, .. } if *trust == NOBODY => 0,
+            Self::Share { share, trust } => device.room_for_share(hardware, *trust, *share),
+            Self::Slice(profile) => {
+                hardware.geometry.map_or(0, |geometry| device.room_for_profile(geometry, *profile))
+            }
+        }
+    }
+
+    /// Where it can begin on a device, as a mask of starts; shares begin at 0.
+    pub(crate) fn starts(&self, hardware: &Hardware, device: &Device) -> u8 {
+        match self {
+            Self::Share { .. } => u8::from(self.room(hardware, device) > 0),
+            Self::Slice(profile) => hardware.geometry.map_or(0, |geometry| device.starts(geometry, *profile)),
+        }
+    }
+
+    /// Puts it on the device; `None` where it does not fit, and the device is then as it was.
+    pub(crate) fn take(&self, hardware: &Hardware, device: &mut Device, start: u8) -> Option<Reshape> {
+        match self {
+            Self::Share { share, trust } => device.take_share(hardware, *trust, *share),
+            Self::Slice(profile) => device.take_slice(hardware.geometry?, *profile, start),
+        }
+    }
+
+    /// Takes it off the device; false where it is not there.
+    pub(crate) fn give_back(&self, hardware: &Hardware, device: &mut Device, start: u8) -> bool {
+        let is_back = match self {
+            Self::Share { share, trust } => device.give_back_share(*trust, *share),
+            Self::Slice(profile) => {
+                hardware.geometry.is_some_and(|geometry| device.give_back_slice(geometry, *profile, start))
+            }
+        };
+        // Instances that nobody uses are the world's to keep or to destroy: no decision rests on them, because nobody
+        // would know of them after a restart.
+        *device = device.bare();
+        is_back
+    }
+}
+
+/// The distinct hardware of a node's devices, and which devices are of it. Devices of different models are apart: a gang
+/// may take one and not the other.
+pub(crate) fn hardware_of(
+    devices: impl Iterator<Item = (impl AsRef<str>, u64)>,
+    share_limit_milli: u32,
+) -> Vec<(Hardware, DeviceMask)> {
+    let mut all: Vec<(Hardware, DeviceMask)> = Vec::new();
+    let mut models: Vec<String> = Vec::new();
+    for (index, (model, memory_bytes)) in (0_u32..).zip(devices) {
+        let text = model.as_ref().to_ascii_lowercase();
+        let number = models.iter().position(|known| *known == text).unwrap_or_else(|| {
+            models.push(text);
+            models.len() - 1
+        });
+        let hardware = Hardware {
+            // A node has at most 64 devices.
+            model: u8::try_from(number).unwrap_or(u8::MAX),
+            // Where it is not known, memory does not limit shares.
+            memory_bytes: if memory_bytes == 0 { UNKNOWN_BYTES } else { memory_bytes },
+            compute_limit_milli: if share_limit_milli == 0 { WHOLE_MILLI } else { share_limit_milli },
+            geometry: board(model.as_ref(), memory_bytes),
+        };
+        match all.iter_mut().find(|(known, _)| *known == hardware) {
+            Some((_, mask)) => *mask = mask.union(DeviceMask::one(index)),
+            None => all.push((hardware, DeviceMask::one(index))),
+        }
+    }
+    all
+}
+
+/// What a slice takes of a device: the larger of its parts of the compute and of the memory, in thousandths.
+pub(crate) fn milli_of_slice(kind: &NodeKind, devices: DeviceMask, profile: u8) -> u64 {
+    let geometry = kind.hardware_of(devices).and_then(|hardware| hardware.geometry);
+    let profile = geometry.and_then(|of| Some((of, of.profiles.get(usize::from(profile))?)));
+    profile.map_or(u64::from(WHOLE_MILLI), |(of, profile)| {
+        let part = |slices: u8, all: u8| u64::from(slices) * u64::from(WHOLE_MILLI) / u64::from(all.max(1));
+        part(profile.compute_slices, of.compute_slices).max(part(profile.memory_slices, of.memory_slices))
+    })
+}
+
+/// The boards that have a profile of this name.
+pub(crate) fn board_names(profile: &str) -> impl Iterator<Item = &'static str> {
+    GEOMETRIES.into_iter().filter(move |board| board.named(profile).is_some()).map(|board| board.board)
+}
+
+/// The names of the slices that some hardware can be cut into, in order.
+pub(crate) fn profiles<'a>(hardware: impl Iterator<Item = &'a Hardware>) -> Vec<&'static str> {
+    let boards = hardware.filter_map(|hardware| hardware.geometry);
+    let mut names: Vec<&str> = boards.flat_map(|board| board.profiles).map(|profile| profile.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Whether a device of this hardware can have such a part at all.
+pub(crate) fn can_have(hardware: &Hardware, need: &PartNeed) -> bool {
+    Wanted::of(need, hardware, Trust::default()).is_some()
+}
+
+const GIB: u64 = 1 << 30;
+
+/// The board of a device by its product name, as NVML prints it or a user writes it. Boards that are sold under two
+/// names have one geometry (A800 and H800, see NVIDIA's examples of `nvidia-mig-manager`). What is not known has no MIG.
+pub(crate) fn board(model: &str, memory_bytes: u64) -> Option<&'static Geometry> {
+    let words = || model.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let has = |wanted: &str| words().any(|word| word.eq_ignore_ascii_case(wanted));
+    // A name may say the memory; where neither does, the smaller board promises nothing that is not there.
+    let is_larger_than = |gib: u64, name: &str| memory_bytes > gib * GIB || memory_bytes == 0 && has(name);
+    let family = words().find_map(|word| {
+        let names = ["A100", "A800", "A30", "H100", "H800", "H200", "B200"];
+        names.into_iter().find(|name| word.eq_ignore_ascii_case(name))
+    })?;
+    let is_nvl = has("NVL") || is_larger_than(88, "94GB");
+    Some(match family {
+        "A100" | "A800" if is_larger_than(60, "80GB") => &A100_80GB,
+        "A100" | "A800" => &A100_40GB,
+        "A30" => &A30,
+        "H100" | "H800" if is_nvl => &H100_NVL,
+        "H100" | "H800" => &H100_80GB,
+        "H200" => &H200,
+        _ => &B200,
+    })
+}

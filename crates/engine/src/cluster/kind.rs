@@ -1,0 +1,227 @@
+//! Nodes that are alike in everything that a search looks at: counted together, measured once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use phalanx_model::queue::contains;
+use phalanx_model::{DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeName};
+
+use super::fractions::hardware::{can_have, hardware_of};
+use super::shape::{NO_LIMIT, Offer, ShapeTable};
+use crate::share::Kind as Hardware;
+
+/// What makes nodes of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KindKey<'a> {
+    pub(crate) shape: &'a ShapeName,
+    models: Vec<&'a str>,
+    memory_bytes: Vec<u64>,
+    share_limit_milli: u32,
+    is_spot: bool,
+    sets: &'a [NodeSet],
+    kept: &'a Kept,
+    groups: Vec<(&'a LevelName, u64)>,
+    /// Cables of its own, in MB/s (0: nothing known), and their latency.
+    uplink: (u32, u32),
+}
+
+impl<'a> KindKey<'a> {
+    pub(crate) fn of(node: &'a Node, uplink: (u32, u32)) -> Self {
+        let machine = &node.machine;
+        let group = |group: &'a DeviceGroup| (&group.level, group.devices.0);
+        Self {
+            shape: &machine.shape,
+            models: machine.devices.iter().map(|device| device.model.as_str()).collect(),
+            memory_bytes: machine.devices.iter().map(|device| device.memory_bytes).collect(),
+            share_limit_milli: machine.share_limit_milli,
+            is_spot: node.spot.is_some(),
+            sets: &node.sets,
+            kept: &node.kept,
+            groups: machine.groups.iter().map(group).collect(),
+            uplink,
+        }
+    }
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) table: Arc<ShapeTable>,
+    /// All devices of such a node.
+    all: DeviceMask,
+    /// Inside the node, per level: `(index of the level, devices)`, sorted.
+    pub(crate) groups: Vec<(usize, DeviceMask)>,
+    /// Models in small letters, and which devices they are.
+    models: Vec<(String, DeviceMask)>,
+    /// What can be shared or cut, and which devices it is.
+    pub(crate) hardware: Vec<(Hardware, DeviceMask)>,
+    /// May be taken back at short notice.
+    is_spot: bool,
+    sets: Vec<NodeSet>,
+    /// Not for everybody.
+    kept: Kept,
+    /// Its model among those of the tree, below 64.
+    pub(crate) model_bit: u8,
+    uplink_mb_per_s: u32,
+    /// Twice the latency of its cables.
+    pub(crate) crossing_ns: u64,
+    /// Where the table does not know these devices: by number alone.
+    by_count: Vec<Offer>,
+    /// The distinct rates of its device sets, inside the node and beyond it.
+    rings: Vec<u32>,
+    beyonds: Vec<u32>,
+}
+
+impl Kind {
+    pub(crate) fn new(key: &KindKey<'_>, table: Arc<ShapeTable>, group_levels: &[LevelName]) -> Self {
+        let devices = u32::try_from(key.models.len()).unwrap_or(u32::MAX);
+        let all = DeviceMask::first(devices);
+        let mut models: BTreeMap<String, DeviceMask> = BTreeMap::new();
+        for (i, model) in (0_u32..).zip(&key.models) {
+            let mask = models.entry(model.to_ascii_lowercase()).or_default();
+            *mask = mask.union(DeviceMask::one(i));
+        }
+        let place = |(level, mask): &(&LevelName, u64)| {
+            Some((group_levels.binary_search(level).ok()?, DeviceMask(*mask).and(all)))
+        };
+        let mut groups: Vec<(usize, DeviceMask)> = key.groups.iter().filter_map(place).collect();
+        groups.sort_unstable();
+        let known = table.class_of(all).is_some();
+        let by_count = if known { Vec::new() } else { (0..=all.count()).map(Offer::unlimited).collect() };
+        let (uplink_mb_per_s, latency_ns) = key.uplink;
+        let devices = key.models.iter().zip(key.memory_bytes.iter().copied());
+        let mut kind = Self {
+            table,
+            hardware: hardware_of(devices, key.share_limit_milli),
+            is_spot: key.is_spot,
+            sets: key.sets.to_vec(),
+            kept: key.kept.clone(),
+            model_bit: 0,
+            all,
+            groups,
+            models: models.into_iter().collect(),
+            uplink_mb_per_s: if uplink_mb_per_s == 0 { NO_LIMIT } else { uplink_mb_per_s },
+            crossing_ns: 2 * u64::from(latency_ns),
+            by_count,
+            rings: Vec::new(),
+            beyonds: Vec::new(),
+        };
+        kind.rings = distinct(kind.offers().iter().flat_map(|offer| offer.inside.iter().copied()));
+        let whole = kind.nics(kind.all());
+        let beyonds = kind.offers().iter().flat_map(|offer| offer.spanning.iter().skip(1));
+        kind.beyonds = distinct(beyonds.map(|rate| kind.beyond(*rate)).chain([whole]));
+        kind
+    }
+
+    /// The distinct rates of rings inside such a node.
+    pub(crate) fn rings(&self) -> &[u32] {
+        &self.rings
+    }
+
+    /// The distinct rates of device sets of a gang that goes beyond such a node.
+    pub(crate) fn beyonds(&self) -> &[u32] {
+        &self.beyonds
+    }
+
+    /// What each class of free masks offers.
+    pub(crate) fn offers(&self) -> &[Offer] {
+        if self.by_count.is_empty() { self.table.offers() } else { &self.by_count }
+    }
+
+    /// The class of a free mask, an index into [`Self::offers`].
+    pub(crate) fn class_of(&self, free: DeviceMask) -> u16 {
+        if self.by_count.is_empty() { self.table.class_of(free).unwrap_or(0) } else { free.count() as u16 }
+    }
+
+    /// What devices of such a node get when the gang goes beyond it, given what its class offers.
+    pub(crate) fn beyond(&self, offered_mb_per_s: u32) -> u32 {
+        offered_mb_per_s.min(self.uplink_mb_per_s)
+    }
+
+    /// The ring through a set of devices.
+    pub(crate) fn ring(&self, devices: DeviceMask) -> u32 {
+        if self.by_count.is_empty() && devices.count() > 1 { self.table.speed(devices) } else { NO_LIMIT }
+    }
+
+    /// What leaves the node from these devices.
+    pub(crate) fn nics(&self, devices: DeviceMask) -> u32 {
+        self.table.nics(devices).min(self.uplink_mb_per_s)
+    }
+
+    /// The model of its first device.
+    pub(crate) fn model(&self) -> &str {
+        self.models.iter().find(|(_, mask)| mask.contains(0)).map_or("", |(model, _)| model)
+    }
+
+    /// Whether a member never goes to such a node, whatever is free there.
+    pub(crate) fn refuses(&self, needs: &Needs) -> bool {
+        let is_outside = |set: &NodeSet| self.sets.binary_search(set).is_err();
+        self.is_spot && !needs.takes_spot || needs.within.as_ref().is_some_and(is_outside)
+    }
+
+    /// The devices that the gang may have, and whose model it takes.
+    pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
+        if self.refuses(needs) {
+            return DeviceMask::EMPTY;
+        }
+        self.suiting(needs).minus(self.kept_from(needs))
+    }
+
+    /// Whether everybody may have all of its devices.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.kept.is_nothing()
+    }
+
+    /// Devices that are for others alone.
+    pub(crate) fn kept_from(&self, needs: &Needs) -> DeviceMask {
+        self.kept.away_from(needs)
+    }
+
+    fn suiting(&self, needs: &Needs) -> DeviceMask {
+        if let Some(part) = &needs.part {
+            let having = self.hardware.iter().filter(|(hardware, _)| can_have(hardware, part));
+            let all = having.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask));
+            return all.and(self.of_models(needs));
+        }
+        self.of_models(needs)
+    }
+
+    fn of_models(&self, needs: &Needs) -> DeviceMask {
+        if needs.models.is_empty() {
+            return self.all;
+        }
+        let suits = |model: &str| needs.models.iter().any(|need| contains(model, &need.model));
+        let fitting = self.models.iter().filter(|(model, _)| suits(model));
+        fitting.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask))
+    }
+
+    /// Models in small letters, and which devices they are.
+    pub(crate) fn models(&self) -> &[(String, DeviceMask)] {
+        &self.models
+    }
+
+    /// Memory of one of these devices; 0 where it is not known.
+    pub(crate) fn memory_of(&self, devices: DeviceMask) -> u64 {
+        self.hardware_of(devices).map_or(0, |hardware| hardware.memory_bytes)
+    }
+
+    pub(crate) fn hardware_of(&self, devices: DeviceMask) -> Option<&Hardware> {
+        self.hardware.iter().find(|(_, mask)| !mask.and(devices).is_empty()).map(|(hardware, _)| hardware)
+    }
+
+    pub(crate) const fn all(&self) -> DeviceMask {
+        self.all
+    }
+
+    /// The groups of one level inside the node.
+    pub(crate) fn groups_of(&self, level: usize) -> impl Iterator<Item = DeviceMask> + '_ {
+        self.groups.iter().filter(move |(of, _)| *of == level).map(|(_, mask)| *mask)
+    }
+}
+
+fn distinct(rates: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut rates: Vec<u32> = rates.collect();
+    rates.sort_unstable_by_key(|rate| std::cmp::Reverse(*rate));
+    rates.dedup();
+    rates
+}

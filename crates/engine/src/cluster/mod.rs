@@ -1,0 +1,35 @@
+//! What there is and what of it is free: nodes and their kinds, the domain tree over them, free capacity by class,
+//! resources counted by name, and devices that are shared or cut.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "nodes, domains, levels and classes: far fewer than 2^32"
+)]
+
+pub(crate) mod fractions;
+pub(crate) mod kind;
+pub(crate) mod mix;
+pub(crate) mod named;
+pub(crate) mod shape;
+pub(crate) mod sites;
+pub(crate) mod space;
+pub(crate) mod traffic;
+pub(crate) mod tree;
+
+pub(crate) use fractions::hardware::milli_of_slice;
+pub use shape::Shapes;
+pub use space::Piece;
+pub(crate) use space::{Pick, Space};
+pub use tree::Free;
+
+/// What the hardware holds, whatever runs: the bound of what could ever be placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hardware<'a> {
+    pub(crate) tree: &'a Tree,
+    /// All that the nodes have, devices of others included.
+    pub(crate) empty: &'a Space,
+    /// The same if no node were cordoned.
+    pub(crate) empty_opened: &'a Space,
+}
+
+pub(crate) use tree::{LevelAt, Tree};

@@ -1,0 +1,424 @@
+//! The domain tree as flat arrays: what stands where, and what the ways between are worth. What is free is in
+//! [`super::space`].
+//!
+//! Nodes stand in the order of their path and name, so every domain is a range of them, and rank order by
+//! node index is order by topology path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use phalanx_model::{
+    Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, ShapeCost,
+    report::show_path,
+};
+
+use super::kind::{Kind, KindKey};
+use super::mix;
+use super::named::Resources;
+use super::shape::{NO_LIMIT, Shapes};
+use super::sites::Site;
+use crate::guard::{Guard, Guards};
+
+/// What is free on one node. Negative where others over-commit it: nothing new goes there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Free {
+    pub devices: DeviceMask,
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    /// Whether the node takes new work (not cordoned, not draining).
+    pub open: bool,
+    /// Picks of gangs that are on it: members of one gang and role count once.
+    pub tenants: u32,
+    /// One gang has it for itself.
+    pub is_held: bool,
+    /// One gang that waits is to have it for itself.
+    pub is_promised: bool,
+}
+
+impl Free {
+    pub(crate) const fn takes_work(&self) -> bool {
+        self.open && !self.is_held && !self.is_promised
+    }
+}
+
+/// A level, from the outermost inwards: `Above(0) < Above(1) < Node < Group(_)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LevelAt {
+    Above(usize),
+    Node,
+    /// Index into [`Tree::group_levels`].
+    Group(usize),
+}
+
+/// The nodes that a gang names, by index; all of them where it names none.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed(Option<Vec<bool>>);
+
+impl Listed {
+    pub(crate) const fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn has(&self, i: usize) -> bool {
+        self.0.as_ref().is_none_or(|listed| listed.get(i).copied().unwrap_or(false))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Domain {
+    pub(crate) path: Vec<DomainName>,
+    pub(crate) nodes: Range<usize>,
+    /// Indices into the next level's domains; empty where the children are nodes.
+    pub(crate) children: Range<usize>,
+    /// Index into the level above; 0 for the outermost.
+    pub(crate) parent: usize,
+    /// What leaves it shares this, in MB/s.
+    pub(crate) uplink_mb_per_s: u32,
+    /// Twice the latency of its uplink: a ring goes out and comes back.
+    pub(crate) crossing_ns: u64,
+    /// All devices in it.
+    pub(crate) devices: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TreeNode {
+    pub(crate) name: NodeName,
+    pub(crate) total: Free,
+    /// What Phalanx may use: what nobody else holds.
+    pub(crate) usable: Free,
+    /// Seen in MIG mode.
+    pub(crate) sliced: DeviceMask,
+    pub(crate) kind: u16,
+    /// The innermost domain that it stands in.
+    pub(crate) leaf: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    levels: Levels,
+    pub(crate) nodes: Vec<TreeNode>,
+    /// `domains[l]` are the domains of level `l` above the node, in order.
+    pub(crate) domains: Vec<Vec<Domain>>,
+    /// Per level: what a device has to others inside one domain without touching a NIC, in MB/s; 0: nothing.
+    pub(crate) inside_mb_per_s: Vec<u32>,
+    /// At least what crossing a domain of each level costs, and a node.
+    pub(crate) least_crossing_ns: Vec<u64>,
+    pub(crate) least_node_crossing_ns: u64,
+    /// Names of the levels inside nodes, in natural order.
+    pub(crate) group_levels: Vec<LevelName>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) resources: Resources,
+    /// Tells it from the trees before it.
+    pub(crate) stamp: u64,
+    /// Devices of several models, in a cluster that is not too large to weigh what a place costs others.
+    pub(crate) is_mixed: bool,
+    pub(crate) tori: Vec<Site>,
+    pub(crate) guards: Guards,
+    index: BTreeMap<NodeName, usize>,
+}
+
+impl Tree {
+    /// `before` lends its tables of shapes that stayed the same, `lent` those of others.
+    pub(crate) fn build(
+        levels: &Levels,
+        nodes: &BTreeMap<NodeName, Node>,
+        costs: &CostTable,
+        before: Option<&Self>,
+        lent: &Shapes,
+    ) -> Self {
+        let mut sorted: Vec<&Node> = nodes.values().collect();
+        sorted.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.name.cmp(&b.name)));
+
+        let mut group_levels: Vec<LevelName> =
+            sorted.iter().flat_map(|n| &n.machine.groups).map(|g| g.level.clone()).collect();
+        group_levels.sort();
+        group_levels.dedup();
+
+        let keys: Vec<KindKey<'_>> =
+            sorted.iter().map(|n| KindKey::of(n, node_uplink(n, levels, costs))).collect();
+        let mut distinct = keys.clone();
+        distinct.sort();
+        distinct.dedup();
+        let unknown = ShapeCost::default();
+        let mut tables = before.map_or_else(Shapes::default, Self::shapes);
+        tables.learn(lent);
+        let mut kinds: Vec<Kind> = distinct
+            .iter()
+            .map(|key| {
+                let cost = costs.shapes.get(key.shape).unwrap_or(&unknown);
+                let table = tables.of(cost);
+                Kind::new(key, table, &group_levels)
+            })
+            .collect();
+
+        let models = number_models(&mut kinds);
+        let mut domains = build_domains(levels.above.len(), &sorted);
+        for (level, of_level) in levels.above.iter().zip(&mut domains) {
+            for domain in of_level {
+                let cost = costs.uplink(level, &domain.path).unwrap_or_default();
+                domain.uplink_mb_per_s =
+                    if cost.uplink_mb_per_s == 0 { NO_LIMIT } else { cost.uplink_mb_per_s };
+                domain.crossing_ns = 2 * u64::from(cost.latency_ns);
+            }
+        }
+        let mut leaf_of = vec![0_u32; sorted.len()];
+        for (leaf, domain) in (0_u32..).zip(domains.last().into_iter().flatten()) {
+            leaf_of[domain.nodes.clone()].fill(leaf);
+        }
+        let tree_nodes: Vec<TreeNode> = sorted
+            .iter()
+            .zip(&keys)
+            .zip(&leaf_of)
+            .map(|((node, key), leaf)| {
+                TreeNode::new(node, distinct.binary_search(key).map_or(0, |kind| kind as u16), *leaf)
+            })
+            .collect();
+        let index = tree_nodes.iter().enumerate().map(|(i, n)| (n.name.clone(), i)).collect();
+        let inside = |level: &LevelName| costs.levels.get(level).map_or(0, |cost| cost.inside_mb_per_s);
+        let inside_mb_per_s = levels.above.iter().map(inside).collect();
+        let least =
+            |of_level: &Vec<Domain>| of_level.iter().map(|domain| domain.crossing_ns).min().unwrap_or(0);
+        Self {
+            levels: levels.clone(),
+            nodes: tree_nodes,
+            least_crossing_ns: domains.iter().map(least).collect(),
+            least_node_crossing_ns: kinds.iter().map(|kind| kind.crossing_ns).min().unwrap_or(0),
+            inside_mb_per_s,
+            stamp: before.map_or(0, |tree| tree.stamp.wrapping_add(1)),
+            is_mixed: models > 1 && sorted.len() <= mix::NODES_MAX && kinds.iter().all(mix::can_hold),
+            resources: Resources::build(levels, &domains, &sorted),
+            tori: Site::all(levels, &sorted),
+            guards: before.map_or(Guards::ALL, |tree| tree.guards),
+            domains,
+            group_levels,
+            kinds,
+            index,
+        }
+    }
+
+    /// The models of devices that would do, in small letters.
+    pub(crate) fn models_for(&self, needs: &Needs) -> Vec<&str> {
+        let mut models: Vec<&str> = Vec::new();
+        for kind in &self.kinds {
+            let eligible = kind.eligible(needs);
+            let taken = kind.models().iter().filter(|(_, mask)| !mask.and(eligible).is_empty());
+            models.extend(taken.map(|(model, _)| model.as_str()));
+        }
+        models.sort_unstable();
+        models.dedup();
+        models
+    }
+
+    pub(crate) fn kind(&self, node: &TreeNode) -> &Kind {
+        &self.kinds[usize::from(node.kind)]
+    }
+
+    /// The domains of the outermost level, most often one.
+    pub(crate) fn roots(&self) -> Range<usize> {
+        0..self.domains.first().map_or(0, Vec::len)
+    }
+
+    /// Levels above the node.
+    pub(crate) fn depth(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// The domain of a level that a node stands in.
+    pub(crate) fn domain_of(&self, node: usize, level: usize) -> usize {
+        let mut domain = self.nodes[node].leaf as usize;
+        for above in (level + 1..self.depth()).rev() {
+            domain = self.domains[above][domain].parent;
+        }
+        domain
+    }
+
+    pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
+        self.index.get(node).copied()
+    }
+
+    /// The nodes that some member of a gang could use and that take no work, in the order of the tree.
+    pub(crate) fn closed_to(&self, gang: &Gang) -> Vec<NodeName> {
+        let listed: Vec<Listed> = gang.all_needs().map(|needs| self.listed(needs)).collect();
+        let is_closed =
+            |(at, node): &(usize, &TreeNode)| !node.total.open && listed.iter().any(|of| of.has(*at));
+        self.nodes.iter().enumerate().filter(is_closed).map(|(_, node)| node.name.clone()).collect()
+    }
+
+    /// The nodes that a gang names, or one of its roles, and that are not there; in order, each once.
+    pub(crate) fn unknown_to(&self, gang: &Gang) -> Vec<NodeName> {
+        let unknown = gang.all_needs().flat_map(|needs| self.unknown_nodes(needs));
+        unknown.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The nodes that a gang names and that are not there; in order, each once.
+    fn unknown_nodes(&self, needs: &Needs) -> Vec<NodeName> {
+        let unknown = needs.nodes.iter().filter(|name| self.index_of(name).is_none());
+        unknown.collect::<BTreeSet<_>>().into_iter().cloned().collect()
+    }
+
+    /// Which nodes a gang may use by their names.
+    pub(crate) fn listed(&self, needs: &Needs) -> Listed {
+        if needs.nodes.is_empty() && needs.avoid.is_empty() {
+            return Listed(None);
+        }
+        let mut listed = vec![needs.nodes.is_empty(); self.nodes.len()];
+        for (names, is_listed) in [(&needs.nodes, true), (&needs.avoid, false)] {
+            for at in names.iter().filter_map(|name| self.index_of(name)) {
+                listed[at] = is_listed;
+            }
+        }
+        Listed(Some(listed))
+    }
+
+    pub(crate) fn level_at(&self, name: &LevelName) -> Option<LevelAt> {
+        if *name == self.levels.node {
+            return Some(LevelAt::Node);
+        }
+        let above = self.levels.above.iter().position(|l| l == name).map(LevelAt::Above);
+        above.or_else(|| self.group_levels.iter().position(|l| l == name).map(LevelAt::Group))
+    }
+
+    /// What its nodes offer.
+    pub(crate) fn shapes(&self) -> Shapes {
+        self.kinds.iter().map(|kind| kind.table.clone()).collect()
+    }
+
+    /// Whether there is every level that a gang insists on. One inside the node is gone with the last node that has it.
+    pub(crate) fn has_levels_of(&self, gang: &Gang) -> bool {
+        let topology = &gang.topology;
+        let of_roles = gang.roles.iter().flat_map(|role| &role.segments);
+        let segments = topology.segments.iter().chain(of_roles).map(|segment| &segment.level);
+        let spread = topology.spread.iter().map(|rule| &rule.level);
+        topology.required.iter().chain(segments).chain(spread).all(|level| self.level_at(level).is_some())
+    }
+
+    /// The level inside which a gang must be; the whole cluster where it says nothing.
+    pub(crate) fn level_of_required(&self, gang: &Gang) -> LevelAt {
+        let required = gang.topology.required.as_ref().filter(|_| self.guards.stand(Guard::InsideLevel));
+        required.and_then(|l| self.level_at(l)).unwrap_or(LevelAt::Above(0))
+    }
+
+    /// The levels from one outwards to another, both included; levels inside the node are not inside each other.
+    pub(crate) fn levels_between(&self, from: LevelAt, to: LevelAt) -> impl Iterator<Item = LevelAt> + use<> {
+        let node = (from >= LevelAt::Node && to <= LevelAt::Node).then_some(LevelAt::Node);
+        let above =
+            (0..self.depth()).rev().map(LevelAt::Above).filter(move |level| *level >= to && *level <= from);
+        let outwards = node.into_iter().chain(above).filter(move |level| *level != from && *level != to);
+        let first = (from != to).then_some(from);
+        first.into_iter().chain(outwards).chain([to])
+    }
+
+    pub(crate) fn level_name(&self, level: LevelAt) -> LevelName {
+        let name = match level {
+            LevelAt::Above(l) => self.levels.above.get(l),
+            LevelAt::Node => None,
+            LevelAt::Group(g) => self.group_levels.get(g),
+        };
+        name.unwrap_or(&self.levels.node).clone()
+    }
+
+    /// Every level a user can name, outermost first.
+    pub(crate) fn level_names(&self) -> Vec<LevelName> {
+        let above = self.levels.above.iter();
+        above.chain([&self.levels.node]).chain(&self.group_levels).cloned().collect()
+    }
+
+    pub(crate) fn domain_name(&self, level: usize, domain: &Domain) -> String {
+        if domain.path.is_empty() {
+            self.level_name(LevelAt::Above(level)).to_string()
+        } else {
+            show_path(&domain.path)
+        }
+    }
+}
+
+impl TreeNode {
+    fn new(node: &Node, kind: u16, leaf: u32) -> Self {
+        let machine = &node.machine;
+        let total = Free {
+            open: node.admin == Admin::Open,
+            devices: machine.device_mask(),
+            cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
+            memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
+            tenants: 0,
+            is_held: false,
+            is_promised: false,
+        };
+        // Less than nothing where others use more than there is.
+        let usable = Free {
+            devices: total.devices.minus(node.foreign),
+            cpu_milli: total.cpu_milli.saturating_sub_unsigned(node.foreign_use.cpu_milli),
+            memory_bytes: total.memory_bytes.saturating_sub_unsigned(node.foreign_use.memory_bytes),
+            ..total
+        };
+        Self {
+            name: node.name.clone(),
+            total,
+            usable,
+            sliced: (0..).zip(&machine.devices).filter(|(_, d)| d.is_sliced).map(|(i, _)| i).collect(),
+            kind,
+            leaf,
+        }
+    }
+}
+
+/// What the cables of this very node carry; most have what their NICs carry.
+fn node_uplink(node: &Node, levels: &Levels, costs: &CostTable) -> (u32, u32) {
+    let mut path = node.path.clone();
+    path.extend(DomainName::new(node.name.as_str()).ok());
+    let cost = costs.uplink(&levels.node, &path).unwrap_or_default();
+    (cost.uplink_mb_per_s, cost.latency_ns)
+}
+
+/// Numbers the models of all kinds; how many there are.
+fn number_models(kinds: &mut [Kind]) -> usize {
+    let mut models: Vec<String> = kinds.iter().map(|kind| kind.model().to_owned()).collect();
+    models.sort_unstable();
+    models.dedup();
+    for kind in kinds {
+        let at = models.binary_search_by(|model| model.as_str().cmp(kind.model())).unwrap_or(0);
+        kind.model_bit = u8::try_from(at).unwrap_or(u8::MAX).min(63);
+    }
+    models.len()
+}
+
+/// Domains level by level; nodes are sorted by path, so a domain is where a prefix of the path stays equal.
+fn build_domains(depth: usize, sorted: &[&Node]) -> Vec<Vec<Domain>> {
+    let mut domains: Vec<Vec<Domain>> = Vec::with_capacity(depth);
+    for level in 0..depth {
+        let mut of_level: Vec<Domain> = Vec::new();
+        for (i, node) in sorted.iter().enumerate() {
+            let path = node.path.get(..=level).unwrap_or(&node.path);
+            match of_level.last_mut() {
+                Some(last) if last.path == path => {
+                    last.nodes.end = i + 1;
+                    last.devices += node.machine.device_count();
+                }
+                _ => of_level.push(Domain {
+                    path: path.to_vec(),
+                    nodes: i..i + 1,
+                    children: 0..0,
+                    parent: 0,
+                    uplink_mb_per_s: NO_LIMIT,
+                    crossing_ns: 0,
+                    devices: node.machine.device_count(),
+                }),
+            }
+        }
+        domains.push(of_level);
+    }
+    for level in 1..depth {
+        let (upper, lower) = domains.split_at_mut(level);
+        let (Some(parents), Some(children)) = (upper.last_mut(), lower.first_mut()) else { continue };
+        let mut next = 0;
+        for (at, parent) in parents.iter_mut().enumerate() {
+            let first = next;
+            while let Some(child) = children.get_mut(next).filter(|c| c.nodes.start < parent.nodes.end) {
+                child.parent = at;
+                next += 1;
+            }
+            parent.children = first..next;
+        }
+    }
+    domains
+}

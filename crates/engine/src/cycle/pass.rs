@@ -1,0 +1,497 @@
+//! One turn of the planner: who starts where, and what is held for those that cannot start yet.
+//!
+//! Asks that may fit are taken in the order of their turns, each whole or not at all. The head of the line that does not
+//! fit has a place reserved; others go in front of it only where they do not delay it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
+
+use super::elastic::Found;
+use super::holds::Hold;
+use super::reopen::{COUNTED_MAX, Reopened};
+use super::together::{self, Choice};
+use crate::Config;
+use crate::cluster::space::Pick;
+use crate::cluster::tree::Tree;
+use crate::guard::Guard;
+use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
+use crate::placement::Ceiling;
+use crate::placement::{Verdict, shortfall};
+use crate::queueing::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat};
+
+/// How long whoever might evict somebody waits before it looks again, if nothing else happens.
+const AGAIN_MS: u64 = 60_000;
+/// Gangs that wait, of those that were looked at, that are tried again when others move.
+const WAITING_MAX: usize = 32;
+
+pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
+    let (mut desk, at_boundary) = (ledger.lend(), ledger.take_at_boundary());
+    desk.queues.refresh(ledger.now());
+    let mut pass = Pass::new(ledger, desk, config);
+    pass.extend_holds();
+    pass.start_reserved();
+    pass.open_all();
+    pass.reopen();
+    pass.reserve_heads();
+    pass.fill();
+    pass.hear();
+    pass.open_all();
+    pass.grow(at_boundary);
+    pass.improve();
+    pass.lay_all();
+    pass.look_again_later();
+    let Pass {
+        desk,
+        chosen,
+        passed_over,
+        reserved,
+        dropped,
+        evicted,
+        shrunk,
+        grown,
+        again_at,
+        goes_on,
+        wakes,
+        ..
+    } = pass;
+    ledger.take_back(desk);
+    ledger.go_on(goes_on);
+    if wakes {
+        ledger.plan_again();
+    }
+    ledger.look_again(again_at);
+    for (gang, why) in dropped {
+        ledger.forget_reservation(gang, why, out);
+    }
+    for (gang, reservation, reason) in reserved {
+        ledger.reserve(gang, reservation, reason, out);
+    }
+    for (victim, eviction) in evicted {
+        ledger.evict(victim, eviction, out);
+    }
+    for (victim, resize) in shrunk {
+        ledger.ask_resize(victim, resize, out);
+    }
+    for (gang, size) in grown {
+        ledger.grow(gang, size, out);
+    }
+    for choice in chosen {
+        let cleared = ledger.cleared_place(choice.gang).filter(|place| choice.is_in(place)).cloned();
+        if let Some(placement) = cleared.or_else(|| choice.placement(ledger)) {
+            ledger.start(choice.gang, placement, out);
+        }
+    }
+    passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
+    ledger.let_leave(out);
+    ledger.say_reasons(out);
+}
+
+pub(super) struct Pass<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) desk: Desk,
+    /// Nodes that windows close to whoever was looked at last.
+    pub(super) closed: Closed,
+    config: Config,
+    chosen: Vec<Choice>,
+    /// Looked at without success; the first of them first.
+    waiting: Vec<GangId>,
+    /// The head of the line, if it waits for capacity that nobody knows when it comes free.
+    hopeful: Option<GangId>,
+    /// Heads, each as often as something went ahead that it could have used.
+    passed_over: Vec<GangId>,
+    pub(super) reserved: Vec<(GangId, Reserved, Reason)>,
+    pub(super) dropped: Vec<(GangId, String)>,
+    /// Heads for which nothing could be reserved.
+    pub(super) unreserved: BTreeSet<GangId>,
+    /// Who makes way, and why.
+    pub(super) evicted: Vec<(GangId, Eviction)>,
+    /// Whose size changes, for whom it makes way or because there is room.
+    pub(super) shrunk: Vec<(GangId, Resize)>,
+    pub(super) grown: Vec<(GangId, u32)>,
+    /// Gangs for which others made way, and for which nobody did.
+    pub(super) heard: u32,
+    pub(super) unheard: u32,
+    /// Gangs that might make way for them, counted once for each of them.
+    pub(super) compared: usize,
+    /// Somebody may start whose turn is over in this turn of the planner.
+    pub(super) wakes: bool,
+    /// Asks that nothing that had come free when this turn began is enough for: only builds that check themselves look at
+    /// them all the same.
+    pub(super) unlikely: BTreeSet<AskId>,
+    pub(super) reopened: Reopened,
+    /// There is more to look for in the next step.
+    pub(super) goes_on: bool,
+    /// When somebody who might make way may be evicted.
+    pub(super) again_at: Timestamp,
+}
+
+impl<'a> Pass<'a> {
+    fn new(ledger: &'a Ledger, desk: Desk, config: Config) -> Self {
+        Self {
+            ledger,
+            desk,
+            closed: Closed::default(),
+            config,
+            chosen: Vec::new(),
+            waiting: Vec::new(),
+            hopeful: None,
+            passed_over: Vec::new(),
+            reserved: Vec::new(),
+            dropped: Vec::new(),
+            unreserved: BTreeSet::new(),
+            evicted: Vec::new(),
+            shrunk: Vec::new(),
+            grown: Vec::new(),
+            heard: 0,
+            unheard: 0,
+            compared: 0,
+            wakes: false,
+            unlikely: BTreeSet::new(),
+            reopened: Reopened::default(),
+            goes_on: false,
+            again_at: Timestamp::MAX,
+        }
+    }
+
+    pub(super) fn tree(&self) -> &'a Tree {
+        self.ledger.tree()
+    }
+
+    /// Withholds what came free of what is held.
+    fn extend_holds(&mut self) {
+        let tree = self.tree();
+        let Desk { holds, queues, .. } = &mut self.desk;
+        for hold in holds.values_mut() {
+            hold.is_owed = queues.is_owed_in(hold.waits.0, &hold.waits.1);
+        }
+        let Desk { space, holds, freed, .. } = &mut self.desk;
+        let Freed::Nodes(nodes) = freed else { return };
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut holds: Vec<&mut Hold> = holds.values_mut().collect();
+        holds.sort_by_key(|hold| hold.turn());
+        holds.into_iter().for_each(|hold| hold.extend(tree, space, nodes));
+    }
+
+    /// Takes the open asks in the order of their turns until none is left.
+    fn fill(&mut self) {
+        let Desk { line, queues, .. } = &self.desk;
+        let firsts = line.ready().filter_map(|ask| line.first_of(queues, ask));
+        let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
+        while let Some(Reverse(next)) = heap.pop() {
+            // What was started meanwhile may have moved its turn, only ever backwards.
+            let Desk { line, queues, .. } = &self.desk;
+            if !line.ask(next.ask).is_open {
+                continue;
+            }
+            if line.next_of(queues, next.ask, next.queue) != Some(next) {
+                heap.extend(line.first_of(queues, next.ask).map(Reverse));
+                continue;
+            }
+            self.look_at(next);
+            let Desk { line, queues, .. } = &self.desk;
+            if line.ask(next.ask).is_open {
+                heap.extend(line.first_of(queues, next.ask).map(Reverse));
+            }
+        }
+    }
+
+    /// Starts the gang, or says what its ask or its queue lacks.
+    fn look_at(&mut self, next: Next) {
+        let id = next.gang();
+        let ask = self.desk.line.ask(next.ask);
+        if !matches!(ask.reason, Reason::None | Reason::Window { .. }) && self.is_used_up(next.ask) {
+            let reason = ask.reason.clone();
+            self.desk.line.close(next.ask, reason);
+            return self.reserve_heads();
+        }
+        let (is_fixed, gang) = (ask.key.is_fixed, ask.key.gang.clone());
+        if let Err(full) = self.desk.queues.room(next.queue, &ask.least, is_fixed) {
+            // What is kept for others may be in use by who has to make way.
+            if full.at != ROOT || !self.evict_for(next, &gang) {
+                self.desk.line.stick(next.ask, next.queue, full);
+            }
+            return;
+        }
+        self.hold_against(next.ask, next.queue);
+        self.close_for(next.ask);
+        match self.verdict_on(id, &gang) {
+            Verdict::Go(ceiling, cost) => {
+                debug_assert!(
+                    !self.unlikely.contains(&next.ask),
+                    "what came free is enough for {:?}",
+                    self.desk.line.ask(next.ask)
+                );
+                let (picks, order) = (self.desk.search.picks().to_vec(), self.desk.search.order().to_vec());
+                let least = Found { gang, ceiling, picks, order, time_ns: cost.time_ns };
+                let most = self.ledger.gang(id).map_or(0, |gang| gang.size);
+                let Found { gang, ceiling, picks, order, time_ns } =
+                    self.enlarged(id, next.queue, least, most);
+                match self.admit(next.queue, &gang, &picks, is_fixed) {
+                    Err(full) => self.desk.line.stick(next.ask, next.queue, full),
+                    Ok(bill) => {
+                        let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
+                        self.choose(choice, &gang, next.queue, Holder::new(bill, is_fixed));
+                    }
+                }
+            }
+            Verdict::Full => self.found_no_room(next, &gang),
+            Verdict::Wait(reason) => self.desk.line.close(next.ask, reason),
+        }
+    }
+
+    /// Others make way for it, or its ask is closed until something comes free.
+    fn found_no_room(&mut self, next: Next, gang: &Gang) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push(next.gang());
+        }
+        if self.evict_for(next, gang) {
+            return;
+        }
+        // Counting what is short costs more than finding that it is: in large clusters that is done once, and again when
+        // somebody asks.
+        let known = self.desk.line.ask(next.ask).reason.clone();
+        let is_known =
+            !matches!(known, Reason::None | Reason::Window { .. }) && self.tree().nodes.len() > COUNTED_MAX;
+        let kept = self.held_for(gang).or_else(|| self.kept_by_windows(next.ask, gang));
+        let reason = kept.unwrap_or_else(|| {
+            if is_known { known } else { shortfall(self.ledger.hardware(), &self.desk.space, gang) }
+        });
+        self.desk.line.close(next.ask, reason);
+        self.reserve_heads();
+    }
+
+    /// Whether the queue has room for what was found, and what that is.
+    pub(super) fn admit(
+        &self,
+        queue: QueueAt,
+        gang: &Gang,
+        picks: &[Pick],
+        is_fixed: bool,
+    ) -> Result<Bill, Full> {
+        let queues = &self.desk.queues;
+        let bill = queues.goods.held(self.tree(), queues.settings(), picks, gang);
+        if self.ledger.guards().stand(Guard::BilledAsFound) {
+            queues.room(queue, &bill, is_fixed)?;
+        }
+        Ok(bill)
+    }
+
+    /// Books a start.
+    pub(super) fn choose(&mut self, choice: Choice, gang: &Gang, queue: QueueAt, holder: Holder) {
+        let tree = self.tree();
+        if let Some(head) = self.hopeful
+            && head != choice.gang
+            && self.harms(head, gang, &choice.picks)
+        {
+            self.passed_over.push(head);
+        }
+        let Desk { space, queues, line, .. } = &mut self.desk;
+        if self.ledger.guards().stand(Guard::TakenAtOnce) {
+            space.take(tree, &choice.picks, gang);
+        }
+        space.load(tree, &choice.picks, gang, true);
+        line.delist(queues, choice.gang);
+        if let Some(job) = self.ledger.job(choice.gang.job) {
+            let seat = queues.seat_of(job, choice.gang);
+            self.charge(queue, seat, holder);
+        }
+        self.chosen.push(choice);
+    }
+
+    /// Counts what is taken. Once nothing is kept for anybody, because it is in use, hardware is the only bound: whoever
+    /// found that too much is kept is looked at again.
+    pub(super) fn charge(&mut self, queue: QueueAt, seat: Seat, holder: Holder) {
+        let Desk { queues, line, .. } = &mut self.desk;
+        let kept = queues.kept_goods();
+        queues.charge(queue, seat, holder, self.ledger.now());
+        if queues.kept_goods() < kept && line.is_stuck_at(ROOT) {
+            line.room_again(std::iter::once(ROOT));
+            self.wakes = true;
+        }
+    }
+
+    /// Whether taking these places takes something that a gang that waits could use.
+    fn harms(&mut self, head: GangId, gang: &Gang, picks: &[Pick]) -> bool {
+        let Some(waiting) = self.ledger.gang(head) else { return false };
+        let tree = self.tree();
+        let Desk { search, space, .. } = &mut self.desk;
+        let required = tree.level_of_required(waiting);
+        let before = search.most(tree, space, waiting, required).0;
+        space.take(tree, picks, gang);
+        let after = search.most(tree, space, waiting, required).0;
+        space.give_back(tree, picks, gang);
+        after < before
+    }
+
+    /// How often the head was passed over, and whether that is as often as is fair.
+    pub(super) fn is_due(&self, head: GangId) -> bool {
+        let now = self.passed_over.iter().filter(|passed| **passed == head).count();
+        let before = self.ledger.record(head).map_or(0, |record| record.bypassed);
+        before.saturating_add(u32::try_from(now).unwrap_or(u32::MAX)) >= self.config.bypass_max
+    }
+
+    /// When those that start in this turn end.
+    pub(super) fn chosen_ends(&self) -> impl Iterator<Item = (Option<Timestamp>, GangId)> + '_ {
+        let end = |choice: &Choice| {
+            let span_ms = self.ledger.job(choice.gang.job).and_then(|job| longest_ms(&job.policy));
+            (span_ms.map(|span| self.ledger.now().plus(span)), choice.gang)
+        };
+        self.chosen.iter().map(end)
+    }
+
+    /// What a gang has that runs, or starts in this turn.
+    pub(super) fn picks_of(&self, id: GangId) -> Option<Vec<Pick>> {
+        if let Some(choice) = self.chosen.iter().find(|choice| choice.gang == id) {
+            return Some(choice.picks.clone());
+        }
+        self.ledger.picks(id).map(<[Pick]>::to_vec)
+    }
+
+    pub(super) fn hope(&mut self, head: Option<GangId>) {
+        self.hopeful = head;
+    }
+
+    /// What queues are due shifts with what others ask for, without anything coming free: whoever might evict somebody
+    /// looks again after a while.
+    fn look_again_later(&mut self) {
+        if self.ledger.looks_again() {
+            return;
+        }
+        let Desk { line, queues, .. } = &mut self.desk;
+        let has_rivals =
+            |(_, ask): (AskId, &Ask)| ask.roomy().any(|queue| !queues.is_unrivalled(queue, ask.key.rank));
+        let has_rivals = line.closed().any(has_rivals);
+        if has_rivals {
+            queues.divide_anew();
+        }
+        let may = |(_, ask): (AskId, &Ask)| {
+            ask.roomy().any(|queue| queues.may_evict(queue, ask.key.rank, &ask.least))
+        };
+        if has_rivals && line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
+            self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
+        }
+    }
+
+    /// Everything that is held is withheld between turns.
+    fn lay_all(&mut self) {
+        let tree = self.tree();
+        let Desk { holds, space, .. } = &mut self.desk;
+        Hold::lay_all(holds.values_mut(), tree, space);
+    }
+
+    /// Several gangs that start at once are placed for all of them; not while something is held, for what moves could
+    /// take its place.
+    fn improve(&mut self) {
+        if !self.desk.holds.is_empty() || self.chosen.is_empty() {
+            return;
+        }
+        // Nor from a place that others made way for, or that keeps replicas apart, nor where sizes were fitted to what was
+        // free.
+        let is_elastic = |id| self.ledger.gang(id).is_some_and(Gang::is_elastic);
+        let stays = |id| is_elastic(id) || self.ledger.cleared_place(id).is_some() || self.is_kept_apart(id);
+        if self.chosen.iter().any(|choice| stays(choice.gang))
+            || self.waiting.iter().any(|id| is_elastic(*id))
+        {
+            return;
+        }
+        let tree = self.tree();
+        let before = self.chosen.clone();
+        let ceiling = |id: &GangId| Some((*id, Ceiling(tree.level_of_required(self.ledger.gang(*id)?))));
+        let mut still: Vec<(GangId, Ceiling)> = self.waiting.iter().filter_map(ceiling).collect();
+        // Who is let in has to have room in its queue first.
+        still.retain(|(id, _)| {
+            let Some(place) = self.desk.line.place_of(*id) else { return false };
+            let ask = self.desk.line.ask(place.ask);
+            self.desk.queues.room(place.queue, &ask.least, ask.key.is_fixed).is_ok() && !ask.key.is_fixed
+        });
+        still.truncate(1);
+        // What moves could end up where it may not be for long.
+        if !self.has_no_window(
+            self.chosen.iter().map(|choice| choice.gang).chain(still.iter().map(|(id, _)| *id)),
+        ) {
+            return;
+        }
+        let Desk { search, space, .. } = &mut self.desk;
+        together::improve(self.ledger, search, space, &mut self.chosen, &mut still);
+        if !self.bill_moved(&before) {
+            let space = &mut self.desk.space;
+            together::put_back(self.ledger, space, &self.chosen, &before);
+            self.chosen = before;
+        }
+    }
+
+    /// Starts moved, or were let in: queues are billed for what these have now, unless that is more than they have room
+    /// for. Whether they were.
+    fn bill_moved(&mut self, before: &[Choice]) -> bool {
+        let stays = |choice: &Choice| before.iter().any(|b| b.gang == choice.gang && b.picks == choice.picks);
+        let moved: Vec<Choice> = self.chosen.iter().filter(|choice| !stays(choice)).cloned().collect();
+        let now = self.ledger.now();
+        let mut had = Vec::new();
+        for choice in &moved {
+            let Some(job) = self.ledger.job(choice.gang.job) else { return false };
+            let Desk { queues, line, .. } = &mut self.desk;
+            let queue =
+                line.place_of(choice.gang).map(|place| place.queue).or_else(|| queues.find(&job.queue));
+            let Some(queue) = queue else { return false };
+            let seat = queues.seat_of(job, choice.gang);
+            had.push((queue, seat, queues.discharge(queue, seat, now)));
+        }
+        let mut has_room = true;
+        for (choice, (queue, seat, _)) in moved.iter().zip(&had) {
+            let (Some(job), Some(gang)) = (self.ledger.job(choice.gang.job), self.ledger.gang(choice.gang))
+            else {
+                continue;
+            };
+            let is_fixed = self.desk.queues.is_fixed(job, choice.gang);
+            match self.admit(*queue, gang, &choice.picks, is_fixed) {
+                Ok(bill) => self.desk.queues.charge(*queue, *seat, Holder::new(bill, is_fixed), now),
+                Err(_) => has_room = false,
+            }
+        }
+        let Desk { queues, line, .. } = &mut self.desk;
+        if has_room {
+            for choice in &moved {
+                line.delist(queues, choice.gang);
+            }
+            return true;
+        }
+        for (queue, seat, had) in had {
+            queues.discharge(queue, seat, now);
+            if let Some(had) = had {
+                queues.charge(queue, seat, had, now);
+            }
+        }
+        false
+    }
+}
+
+/// Why a gang waits, by what was found when it was looked at last.
+pub(crate) fn reason_of(ledger: &Ledger, id: GangId) -> Option<Reason> {
+    let record = ledger.record(id).filter(|record| record.is_pending())?;
+    if let Some(reason) = ledger.kept_back(id) {
+        return Some(reason);
+    }
+    if record.reserved.as_ref().is_some_and(|reserved| reserved.evicts) {
+        let victims = ledger.making_way_for(id);
+        if !victims.is_empty() {
+            return Some(Reason::Preempting { victims });
+        }
+    }
+    let Some(place) = ledger.line().place_of(id) else {
+        return ledger.reserved_reason(id);
+    };
+    let ask = ledger.line().ask(place.ask);
+    if let Some(full) = ask.full_in(place.queue) {
+        return Some(Reason::QueueLimit(full.limit.clone()));
+    }
+    match &ask.reason {
+        Reason::PreferredWait { level, .. } => {
+            let until = ledger.preferred_until(id).unwrap_or_default();
+            Some(Reason::PreferredWait { level: level.clone(), until })
+        }
+        reason => Some(reason.clone()),
+    }
+}

@@ -1,0 +1,242 @@
+//! Whose ask is looked at again when something came free: those that could use it, and not all that wait.
+//!
+//! An ask that fitted nowhere fits now only with a member where something came free, and only if the domain around that
+//! holds all of it. Both are counted by devices alone, which never says that less fits than does.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{DeviceMask, Gang};
+
+use super::holds::Hold;
+use super::pass::Pass;
+use crate::cluster::space::Space;
+use crate::cluster::tree::{LevelAt, Tree};
+use crate::guard::Guard;
+use crate::ledger::{Desk, Freed};
+use crate::queueing::{Ask, AskId};
+
+/// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
+pub(super) const COUNTED_MAX: usize = 256;
+
+impl Pass<'_> {
+    /// Opens the asks that may use what came free.
+    pub(super) fn reopen(&mut self) {
+        let (tree, now) = (self.tree(), self.ledger.now());
+        let Desk { line, space, freed, holds, queues, .. } = &mut self.desk;
+        // The owner of a guarantee may use what is held for who borrows, and may have room in it again.
+        let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
+        let takes_back = |ask: &Ask| ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
+        let is_regained = line.take_regained();
+        let mut freed = match std::mem::take(freed) {
+            Freed::All => {
+                line.try_all();
+                let all: Vec<AskId> = line.all().collect();
+                all.into_iter().for_each(|ask| line.reopen(ask));
+                return;
+            }
+            Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => return,
+            Freed::Nodes(nodes) => nodes,
+        };
+        freed.sort_unstable();
+        freed.dedup();
+        freed.retain(|node| space.free(*node as usize).takes_work());
+        let looks_at_all = !self.ledger.guards().stand(Guard::FreedAlone);
+        let holds: Vec<&Hold> = holds.values().filter(|hold| hold.idle_devices() > 0).collect();
+        let mut room = Room { tree, space, holds: &holds, counted: BTreeMap::new() };
+        let held: Vec<u32> = holds.iter().flat_map(|hold| hold.withheld()).map(|(node, _)| node).collect();
+        let is_small = tree.nodes.len() <= COUNTED_MAX;
+        // Whoever ends in time, or goes before whom something is held for, may use what is held.
+        let had_less = |ask: &Ask| {
+            let (rank, level) = (ask.key.rank, ask.key.level);
+            let of_more = holds.iter().filter(|hold| hold.level > level);
+            of_more.into_iter().any(|hold| {
+                let mut queues = ask.roomy();
+                queues.any(|queue| hold.had_more(queue, (rank, level), takes_back(ask)))
+            })
+        };
+        let may_lift = |ask: &Ask| {
+            let ends_at = ask.key.span_ms.map(|span| now.plus(span));
+            holds.iter().any(|hold| hold.begins_after(ends_at))
+                || holds.iter().any(|hold| hold.makes_way_for(ask.key.rank, takes_back(ask)))
+                || had_less(ask)
+        };
+        let mut open = Vec::new();
+        for (id, ask) in line.closed() {
+            let is_likely = looks_at_all
+                || room.may_hold(ask, &freed, false)
+                || !held.is_empty() && room.may_hold(ask, &freed, true) && may_lift(ask)
+                || is_lent && room.may_hold(ask, &held, true) && takes_back(ask);
+            if is_likely || is_small && (is_lent && takes_back(ask) || room.may_count(ask, &freed)) {
+                open.push(id);
+                if cfg!(debug_assertions) && !is_likely {
+                    self.unlikely.insert(id);
+                }
+            }
+        }
+        open.iter().for_each(|ask| line.reopen(*ask));
+        let around = freed.into_iter().chain(held).collect();
+        open.sort_unstable();
+        self.reopened = Reopened { asks: open, around };
+    }
+
+    /// Whether an ask was opened only for what came free, and others have all of that by now.
+    pub(super) fn is_used_up(&self, id: AskId) -> bool {
+        let Reopened { asks, around } = &self.reopened;
+        if asks.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
+            return false;
+        }
+        let Desk { line, space, holds, .. } = &self.desk;
+        let ask = line.ask(id);
+        let least = least_on_node(ask);
+        let devices = |node: u32| {
+            let free = space.free(node as usize).devices;
+            holds.values().map(|hold| hold.withheld_on(node)).fold(free, DeviceMask::union).count()
+        };
+        !is_limited(ask) && around.iter().all(|node| devices(*node) < least)
+    }
+}
+
+/// Asks that were opened for what came free on nodes, or is held there.
+#[derive(Debug, Default)]
+pub(super) struct Reopened {
+    asks: Vec<AskId>,
+    around: Vec<u32>,
+}
+
+/// Devices that it needs on some node at least.
+fn least_on_node(ask: &Ask) -> u32 {
+    ask.each.saturating_mul(ask.key.gang.members_per_node.unwrap_or(1))
+}
+
+/// Whether limits of domains may have room again for members elsewhere, or devices are not what is counted.
+fn is_limited(ask: &Ask) -> bool {
+    let gang = &ask.key.gang;
+    let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
+    ask.each == 0 || is_limited || gang.topology.slice.is_some()
+}
+
+/// What is free around nodes where something came free.
+struct Room<'a> {
+    tree: &'a Tree,
+    space: &'a Space,
+    holds: &'a [&'a Hold],
+    /// By level, domain and whether what is held counts as free.
+    counted: BTreeMap<(usize, usize, bool), Vec<Nodes>>,
+}
+
+/// The nodes of one kind in a domain, by how many devices they have free.
+struct Nodes {
+    kind: u16,
+    by_devices: Vec<u32>,
+}
+
+impl Room<'_> {
+    /// Whether an ask could have a member on one of these nodes, and the others around it.
+    fn may_hold(&mut self, ask: &Ask, nodes: &[u32], with_held: bool) -> bool {
+        let gang = &ask.key.gang;
+        if is_limited(ask) {
+            return true;
+        }
+        let level = self.tree.level_of_required(gang);
+        let least = least_on_node(ask);
+        for node in nodes.iter().copied() {
+            let devices = self.devices(node, with_held);
+            let takes = |needs: &phalanx_model::Needs| {
+                !self.tree.kind(&self.tree.nodes[node as usize]).eligible(needs).and(devices).is_empty()
+            };
+            if devices.count() < least || !gang.all_needs().any(takes) {
+                continue;
+            }
+            let holds_all = match level {
+                LevelAt::Above(level) => {
+                    let domain = self.tree.domain_of(node as usize, level);
+                    self.may_hold_all(ask, level, domain, with_held)
+                }
+                LevelAt::Node | LevelAt::Group(_) => devices.count() >= ask.devices,
+            };
+            if holds_all {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether what an ask lacks may be another number now.
+    fn may_count(&self, ask: &Ask, nodes: &[u32]) -> bool {
+        let level = match self.tree.level_of_required(&ask.key.gang) {
+            LevelAt::Above(level) => level,
+            LevelAt::Node | LevelAt::Group(_) => self.tree.depth().saturating_sub(1),
+        };
+        let held: u32 = self.holds.iter().map(|hold| hold.idle_devices()).sum();
+        nodes.iter().any(|node| {
+            let domain = self.tree.domain_of(*node as usize, level);
+            self.space.free(*node as usize).devices.count() + held >= ask.each
+                && self.space.free_devices(level, domain) + held >= ask.devices
+        })
+    }
+
+    fn devices(&self, node: u32, with_held: bool) -> DeviceMask {
+        let free = self.space.free(node as usize).devices;
+        let held = self.holds.iter().filter(|_| with_held).map(|hold| hold.withheld_on(node));
+        held.fold(free, DeviceMask::union)
+    }
+
+    /// Whether a domain has room for all members, one beside the other on whole devices.
+    fn may_hold_all(&mut self, ask: &Ask, level: usize, domain: usize, with_held: bool) -> bool {
+        let (tree, space, holds) = (self.tree, self.space, self.holds);
+        let count = || counted(tree, space, if with_held { holds } else { &[] }, level, domain);
+        let nodes = self.counted.entry((level, domain, with_held)).or_insert_with(count);
+        let gang = &ask.key.gang;
+        let is_plain = gang.roles.is_empty();
+        let (mut devices, mut members) = (0_u64, 0_u64);
+        for of_kind in nodes {
+            let kind = &tree.kinds[usize::from(of_kind.kind)];
+            if gang.all_needs().all(|needs| kind.eligible(needs).is_empty()) {
+                continue;
+            }
+            for (free, count) in (0_u32..).zip(&of_kind.by_devices) {
+                devices += u64::from(free) * u64::from(*count);
+                members += u64::from(members_on(gang, ask.each, free)) * u64::from(*count);
+            }
+        }
+        devices >= u64::from(ask.devices) && (!is_plain || members >= u64::from(gang.size))
+    }
+}
+
+/// Members that so many devices are enough for on one node.
+fn members_on(gang: &Gang, each: u32, devices: u32) -> u32 {
+    let most = devices / each.max(1);
+    gang.members_per_node.map_or(most, |exactly| if most >= exactly { exactly } else { 0 })
+}
+
+/// The open nodes of a domain by kind and free devices; what is held on them counts as free.
+fn counted(tree: &Tree, space: &Space, holds: &[&Hold], level: usize, domain: usize) -> Vec<Nodes> {
+    let mut all: Vec<Nodes> = Vec::new();
+    for row in space.rows(level, domain) {
+        let offers = tree.kinds[usize::from(row.kind)].offers();
+        let most = offers.iter().map(|offer| offer.devices).max().unwrap_or(0);
+        let mut by_devices = vec![0; most as usize + 1];
+        for (offer, count) in offers.iter().zip(space.counts(tree, level, row)) {
+            by_devices[offer.devices as usize] += count;
+        }
+        all.push(Nodes { kind: row.kind, by_devices });
+    }
+    let mut held: BTreeMap<u32, DeviceMask> = BTreeMap::new();
+    for (node, devices) in holds.iter().flat_map(|hold| hold.withheld()) {
+        if tree.domain_of(node as usize, level) == domain && space.free(node as usize).takes_work() {
+            let of = held.entry(node).or_insert(DeviceMask::EMPTY);
+            *of = of.union(devices);
+        }
+    }
+    for (node, devices) in held {
+        let free = space.free(node as usize).devices;
+        let kind = tree.nodes[node as usize].kind;
+        let Some(nodes) = all.iter_mut().find(|nodes| nodes.kind == kind) else { continue };
+        let (before, after) = (free.count() as usize, free.union(devices).count() as usize);
+        if let Ok([one, other]) = nodes.by_devices.get_disjoint_mut([before, after]) {
+            *one = one.saturating_sub(1);
+            *other += 1;
+        }
+    }
+    all
+}

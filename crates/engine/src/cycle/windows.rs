@@ -1,0 +1,103 @@
+//! Windows of the calendar, as the planner minds them: nodes are closed to each gang that would still be there.
+
+use phalanx_model::{Gang, GangId, JobId, Reason, Timestamp};
+
+use super::pass::Pass;
+use super::reserve::Place;
+use crate::cluster::space::Pick;
+use crate::ledger::{Desk, Stay, longest_ms};
+use crate::placement::Ceiling;
+use crate::queueing::{AskId, AskKey};
+
+/// Stands for the end of a window among the ends of gangs: no job has so many.
+pub(super) const A_WINDOW: GangId = JobId(0).gang(u16::MAX);
+
+impl Pass<'_> {
+    /// Closes the nodes that windows bar the gangs of an ask from, if they start now.
+    pub(super) fn close_for(&mut self, ask: AskId) {
+        let (tree, now) = (self.tree(), self.ledger.now());
+        let Desk { line, space, .. } = &mut self.desk;
+        let key = &line.ask(ask).key;
+        self.closed.lay(self.ledger.windows(), tree, space, &stay(key, now));
+    }
+
+    /// The same for a gang that has a place reserved. Whether windows bar it from that place at its time.
+    pub(super) fn close_for_reserved(&mut self, id: GangId) -> bool {
+        let (tree, now, windows) = (self.tree(), self.ledger.now(), self.ledger.windows());
+        if windows.is_clear(None) {
+            return false;
+        }
+        let Some(job) = self.ledger.job(id.job) else { return false };
+        let Desk { queues, holds, space, .. } = &mut self.desk;
+        let blocks = windows.blocks_of(queues, &job.queue);
+        let (span_ms, is_fixed) = (longest_ms(&job.policy), queues.is_fixed(job, id));
+        let from = |from: Timestamp| Stay {
+            from,
+            until: span_ms.map(|span| from.plus(span)),
+            blocks: &blocks,
+            is_fixed,
+        };
+        self.closed.lay(windows, tree, space, &from(now));
+        holds.get(&id).is_some_and(|hold| {
+            hold.at.is_some_and(|at| windows.bars(&from(at.max(now)), &nodes_of(&hold.picks)))
+        })
+    }
+
+    /// The same for one of an ask that starts at another time, as far as that is known.
+    pub(super) fn close_for_future(&mut self, key: &AskKey, last: Option<Timestamp>, at: Option<Timestamp>) {
+        let (tree, now) = (self.tree(), self.ledger.now());
+        let from = at.or(last).unwrap_or(now).max(now);
+        let until = at.and(key.span_ms).map(|span| from.plus(span));
+        let stay = Stay { from, until, blocks: &key.blocks, is_fixed: key.is_fixed };
+        self.closed.lay(self.ledger.windows(), tree, &mut self.desk.space, &stay);
+    }
+
+    /// Whether windows bar an ask from a place that others have to leave first.
+    pub(super) fn is_barred(&self, ask: AskId, place: &Place) -> bool {
+        let (now, key) = (self.ledger.now(), &self.desk.line.ask(ask).key);
+        let until = place.at.unwrap_or(now).max(now);
+        let stay = Stay { until: key.span_ms.map(|span| until.plus(span)), ..stay(key, now) };
+        self.ledger.windows().bars(&stay, &nodes_of(&place.picks))
+    }
+
+    /// Says so if it is windows that keep a gang from starting.
+    pub(super) fn kept_by_windows(&mut self, ask: AskId, gang: &Gang) -> Option<Reason> {
+        if self.closed.is_empty() {
+            return None;
+        }
+        self.open_all();
+        let tree = self.tree();
+        let Desk { search, space, .. } = &mut self.desk;
+        let fits = search.place(tree, space, gang, Ceiling(tree.level_of_required(gang))).is_some();
+        let fits = fits || self.held_for(gang).is_some();
+        let stay = stay(&self.desk.line.ask(ask).key, self.ledger.now());
+        let reason = self.ledger.windows().reason(&stay);
+        self.close_for(ask);
+        reason.filter(|_| fits)
+    }
+
+    /// Whether no window begins before those that start now, or might, have ended.
+    pub(super) fn has_no_window(&self, gangs: impl Iterator<Item = GangId>) -> bool {
+        let now = self.ledger.now();
+        let span = |id: GangId| self.ledger.job(id.job).and_then(|job| longest_ms(&job.policy));
+        let longest = gangs.map(span).reduce(|longest, span| Some(longest?.max(span?))).flatten();
+        self.ledger.windows().is_clear(longest.map(|span| now.plus(span)))
+    }
+
+    /// Windows close nothing any more.
+    pub(super) fn open_all(&mut self) {
+        let tree = self.tree();
+        self.closed.lift(tree, &mut self.desk.space);
+    }
+}
+
+fn stay(key: &AskKey, now: Timestamp) -> Stay<'_> {
+    let until = key.span_ms.map(|span| now.plus(span));
+    Stay { from: now, until, blocks: &key.blocks, is_fixed: key.is_fixed }
+}
+
+fn nodes_of(picks: &[Pick]) -> Vec<u32> {
+    let mut nodes: Vec<u32> = picks.iter().map(|pick| pick.node).collect();
+    nodes.sort_unstable();
+    nodes
+}

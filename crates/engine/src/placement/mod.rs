@@ -1,0 +1,22 @@
+//! Where one gang goes: the search for the best place, one module for each sort of gang, and the verdict on a gang.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "nodes, domains, levels and classes: far fewer than 2^32"
+)]
+
+mod grids;
+mod pack;
+mod parts;
+mod request;
+mod roles;
+mod search;
+mod slices;
+mod verdict;
+
+pub(crate) use grids::{check as check_grid, gain as grid_gain};
+pub use parts::{Instance, Reshape};
+pub(crate) use parts::{refused as refused_part, reshapes};
+pub(crate) use search::{Ceiling, LEVELS_MAX, Search, best_fit, domain_of_picks, place, placement};
+pub(crate) use slices::refused as refused_slice;
+pub(crate) use verdict::{Verdict, shortfall, verdict, waits_for_capacity};

@@ -1,0 +1,345 @@
+//! Where a request that one node holds costs the others least, in clusters whose devices are not all alike.
+//!
+//! # What a place costs
+//! A request takes from every class of requests that could have used the same capacity. With `n_m` the number of requests
+//! of class `m` that still fit in the whole cluster at the same time, `s_m` their size in devices and `p_m` how many of
+//! them run, a place costs
+//!
+//! ```text
+//! sum over m of  p_m * (n_m before - n_m after) / (n_m * s_m)^2
+//! ```
+//!
+//! FGD (ATC'23) has the same sum with the GPUs that `m` cannot use and without the divisor: a GPU lost to a class that can
+//! go anywhere weighs as much there as one lost to a class that has few left. The divisor is the price of what is scarce,
+//! be it a model, a whole node or the CPUs beside the GPUs. Counting requests that fit, instead of GPUs on nodes where one
+//! fits, sees the leftovers that a device will have when it is full.
+//!
+//! Places within a quarter of the best are held to be equal, and of these the node with the most CPU per free GPU is
+//! taken: where CPUs run out first, GPUs are stranded. The last tie ends on the node's place in the order.
+//!
+//! The mix is what runs now and the cost a function of what is free, so that a restart changes nothing. What is kept
+//! between searches ([`Pack`]) is only memory: it is held against the space each time.
+
+mod states;
+
+use std::cmp::Reverse;
+
+use phalanx_model::DeviceMask;
+
+use crate::cluster::fractions::Open;
+use crate::cluster::mix::{Class, Mix};
+use crate::cluster::space::Space;
+use crate::cluster::tree::{Free, Tree};
+use crate::share::{Ask, Device, Kind as Hardware, NodeState, Part, Want};
+use states::{State, States};
+
+/// Classes that are weighed: the most frequent ones.
+const CLASSES_MAX: usize = 512;
+/// The dearest price, so that a sum over classes and counts stays within 64 bits.
+const PRICE_BITS: u32 = 38;
+
+/// What was seen of a node when its state was noted.
+#[derive(Clone, Debug)]
+struct Seen {
+    free: Free,
+    open: Vec<Open>,
+    /// [`NOWHERE`] where the node takes no work.
+    slot: u32,
+}
+
+impl Seen {
+    /// As of a node that takes no work.
+    fn forget(&mut self) {
+        (self.free, self.slot) = (Free::default(), NOWHERE);
+        self.open.clear();
+    }
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+/// A place on a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    cost: u64,
+    /// A device of [`State::key`].
+    device: u8,
+    /// Of a slice.
+    start: u8,
+}
+
+/// The states that nodes are in, and what fits there. A decision looks at every state, not at every node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pack {
+    stamp: Option<u64>,
+    hardware: Vec<Hardware>,
+    nodes: Vec<Seen>,
+    states: States,
+    classes: Vec<Class>,
+    /// By class: requests that fit in the whole cluster.
+    totals: Vec<u64>,
+    /// Classes that cost something, the dearest first.
+    prices: Vec<(u64, u16)>,
+    /// Scratch: what each slot costs.
+    near: Vec<(u32, Place)>,
+}
+
+impl Pack {
+    /// The place that costs the others least among nodes that will do, if there is one.
+    pub(crate) fn choose(
+        &mut self,
+        tree: &Tree,
+        space: &Space,
+        ask: &Ask,
+        will_do: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Part)> {
+        self.keep_up(tree, space);
+        self.price();
+        let mut near = std::mem::take(&mut self.near);
+        near.clear();
+        let mut least = u64::MAX;
+        for at in 0..self.states.live.len() {
+            let slot = self.states.live[at];
+            let limit = least.saturating_add(least / 4);
+            let Some(place) = self.least(slot, ask, limit).filter(|place| place.cost <= limit) else {
+                continue;
+            };
+            let first = self.states.slots[slot as usize].members.iter().copied();
+            if !first.into_iter().any(|node| will_do(node as usize)) {
+                continue;
+            }
+            least = least.min(place.cost);
+            near.push((slot, place));
+        }
+        let spot = self.pick(&near, least, ask, &will_do);
+        self.near = near;
+        spot
+    }
+
+    /// Of the places near the least cost the one on the node with the most CPU per free device.
+    fn pick(
+        &self,
+        near: &[(u32, Place)],
+        least: u64,
+        ask: &Ask,
+        will_do: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Part)> {
+        let limit = least.saturating_add(least / 4);
+        let close = near.iter().filter(|(_, place)| place.cost <= limit);
+        let nodes = close.filter_map(|(slot, place)| {
+            let state = self.states.slots.get(*slot as usize)?;
+            let node = state.members.iter().copied().find(|node| will_do(*node as usize))?;
+            Some((state, node, place))
+        });
+        let (state, node, place) = nodes.max_by_key(|(state, node, _)| (state.plenty, Reverse(*node)))?;
+        Some((node as usize, self.part(node as usize, state, ask, place)?))
+    }
+
+    /// Brings the states up to date with what is free.
+    fn keep_up(&mut self, tree: &Tree, space: &Space) {
+        if self.stamp != Some(tree.stamp) {
+            *self = Self { stamp: Some(tree.stamp), ..Self::default() };
+            let bits = tree.kinds.iter().map(|kind| kind.model_bit);
+            let first =
+                |kind: &crate::cluster::kind::Kind| kind.hardware.first().map(|(hardware, _)| *hardware);
+            self.hardware = tree
+                .kinds
+                .iter()
+                .zip(bits)
+                .map(|(kind, model)| Hardware { model, ..first(kind).unwrap_or(Hardware::NONE) })
+                .collect();
+            let seen = |_| Seen { free: Free::default(), open: Vec::new(), slot: NOWHERE };
+            self.nodes = (0..tree.nodes.len()).map(seen).collect();
+        }
+        self.learn(space.mix());
+        for node in 0..self.nodes.len() {
+            let free = space.free(node);
+            let open = space.parts().on(node);
+            let seen = &self.nodes[node];
+            if seen.free != *free || seen.open != open {
+                self.move_to(node, state_of(tree, node, free, open));
+                let seen = &mut self.nodes[node];
+                seen.free = *free;
+                seen.open.clear();
+                seen.open.extend_from_slice(open);
+            }
+        }
+    }
+
+    fn move_to(&mut self, node: usize, state: Option<NodeState>) {
+        let before = self.nodes[node].slot;
+        if before != NOWHERE {
+            for (total, fits) in self.totals.iter_mut().zip(&self.states.slots[before as usize].fits) {
+                *total -= u64::from(*fits);
+            }
+            self.states.leave(before, node as u32);
+        }
+        let slot = state.map_or(NOWHERE, |state| {
+            let hardware = &self.hardware[usize::from(state.kind)];
+            let slot = self.states.intern(state.canonical(), hardware, &self.classes);
+            self.states.enter(slot, node as u32);
+            for (total, fits) in self.totals.iter_mut().zip(&self.states.slots[slot as usize].fits) {
+                *total += u64::from(*fits);
+            }
+            slot
+        });
+        self.nodes[node].slot = slot;
+    }
+
+    /// Learns what classes there are, and how many of each run.
+    fn learn(&mut self, mix: &Mix) {
+        let classes = mix.classes();
+        let is_same = self.classes.len() <= classes.len()
+            && self.classes.iter().zip(classes).all(|(known, now)| known.ask == now.ask);
+        if !is_same {
+            // The classes of other books: everything is counted anew.
+            self.classes.clear();
+            self.totals.clear();
+            self.states = States::default();
+            self.nodes.iter_mut().for_each(Seen::forget);
+        }
+        let known = self.classes.len();
+        self.classes.clear();
+        self.classes.extend_from_slice(classes);
+        if self.classes.len() == known {
+            return;
+        }
+        self.totals.resize(self.classes.len(), 0);
+        for at in 0..self.states.live.len() {
+            let slot = self.states.live[at];
+            let kind = self.states.slots[slot as usize].key.kind;
+            self.states.count(slot, &self.hardware[usize::from(kind)], &self.classes);
+            let state = &self.states.slots[slot as usize];
+            for (total, fits) in self.totals.iter_mut().zip(&state.fits).skip(known) {
+                *total += u64::from(*fits) * state.members.len() as u64;
+            }
+        }
+    }
+
+    /// What one more of each class is worth: `running / (n * s)^2`, scaled so that the dearest has [`PRICE_BITS`] bits.
+    fn price(&mut self) {
+        let Self { classes, totals, hardware, prices, .. } = self;
+        prices.clear();
+        let raw = |class: &Class, total: u64| -> u128 {
+            let size = hardware.iter().map(|hardware| class.ask.size_milli(hardware)).max().unwrap_or(0);
+            // At least half a device: the last place is dear, and not without bound.
+            let usable = u128::from(total.saturating_mul(size).max(500)).min(1 << 48);
+            if size == 0 { 0 } else { (u128::from(class.running) << 96) / (usable * usable) }
+        };
+        let all = classes.iter().zip(totals.iter());
+        let dearest = all.clone().map(|(class, total)| raw(class, *total)).max().unwrap_or(0);
+        let excess = (u128::BITS - dearest.leading_zeros()).saturating_sub(PRICE_BITS);
+        let priced =
+            all.map(|(class, total)| u64::try_from(raw(class, *total) >> excess).unwrap_or(u64::MAX));
+        prices.extend(priced.zip(0_u16..).filter(|(price, _)| *price > 0));
+        // The most frequent classes; ties end on the request, so that the order in which they came is of no account.
+        let key = |at: u16| (Reverse(classes[usize::from(at)].running), classes[usize::from(at)].ask);
+        if prices.len() > CLASSES_MAX {
+            prices.sort_unstable_by_key(|(_, at)| key(*at));
+            prices.truncate(CLASSES_MAX);
+        }
+        prices.sort_unstable_by_key(|(price, at)| (Reverse(*price), key(*at)));
+    }
+
+    /// The place on a state by which others lose least; one that costs more than the limit may be left out.
+    fn least(&mut self, slot: u32, ask: &Ask, limit: u64) -> Option<Place> {
+        let key = &self.states.slots[slot as usize].key;
+        let hardware = self.hardware[usize::from(key.kind)];
+        if key.room(&hardware, ask) == 0 {
+            return None;
+        }
+        if let Want::Nothing | Want::Whole(_) = ask.want {
+            let times = if let Want::Whole(count) = ask.want { u16::from(count) } else { 0 };
+            let kind = key.kind;
+            let before = self.states.row(kind, &hardware, Device::Empty, &self.classes);
+            let after = self.states.row(kind, &hardware, Device::Whole, &self.classes);
+            let cost = self.lost(slot, ask, (before, after, times), limit);
+            return Some(Place { cost, ..Place::default() });
+        }
+        let key = *key;
+        self.states.bound_rows();
+        let mut best: Option<Place> = None;
+        let mut last = None;
+        for (index, device) in (0u8..).zip(key.devices()) {
+            if ask.room_on(&hardware, device) == 0 || last == Some(*device) {
+                continue;
+            }
+            last = Some(*device);
+            // The last start first: among equals small slices leave the front to large ones.
+            let starts = ask.starts(&hardware, device);
+            for start in (0..8).rev().filter(|start| starts >> start & 1 == 1) {
+                let then = ask.put(&hardware, *device, start)?;
+                let before = self.states.row(key.kind, &hardware, *device, &self.classes);
+                let after = self.states.row(key.kind, &hardware, then.bare(), &self.classes);
+                let cost = self.lost(slot, ask, (before, after, 1), limit);
+                if best.is_none_or(|best| cost < best.cost) {
+                    best = Some(Place { cost, device: index, start });
+                }
+            }
+        }
+        best
+    }
+
+    /// What others lose when `times` devices go from one row to another, and the request's CPU and memory with them; no
+    /// more is added up once it is over the limit.
+    fn lost(&self, slot: u32, ask: &Ask, (before, after, times): (u32, u32, u16), limit: u64) -> u64 {
+        let state = &self.states.slots[slot as usize];
+        let cpu = state.key.cpu_milli.saturating_sub_unsigned(ask.cpu_milli);
+        let memory = state.key.memory_bytes.saturating_sub_unsigned(ask.memory_bytes);
+        let (before, after) = (self.states.counts(before), self.states.counts(after));
+        let mut cost = 0u64;
+        for (price, at) in &self.prices {
+            let at = usize::from(*at);
+            let fits = state.fits[at];
+            if fits == 0 {
+                continue;
+            }
+            let gone = u32::from(before[at].saturating_sub(after[at])) * u32::from(times);
+            let then =
+                self.classes[at].ask.fitting(u32::from(state.room[at]).saturating_sub(gone), cpu, memory);
+            cost = cost.saturating_add(price * u64::from(u32::from(fits).saturating_sub(then)));
+            if cost > limit {
+                break;
+            }
+        }
+        cost
+    }
+
+    /// The devices of a node that stand for a place on its state.
+    fn part(&self, node: usize, state: &State, ask: &Ask, place: &Place) -> Option<Part> {
+        let seen = &self.nodes[node];
+        let use_of = |index: u8| {
+            let open = seen.open.iter().find(|open| open.index == index).map(|open| open.device);
+            let is_free = seen.free.devices.contains(u32::from(index));
+            open.unwrap_or(if is_free { Device::Empty } else { Device::Whole })
+        };
+        let meant = state.key.devices().get(usize::from(place.device)).copied()?;
+        let alike = || (0..state.key.devices().len() as u8).find(|index| use_of(*index) == meant);
+        match ask.want {
+            Want::Nothing => Some(Part::Nothing),
+            // Which ones is for the table of the shape to say.
+            Want::Whole(_) => Some(Part::Whole(DeviceMask::EMPTY)),
+            Want::Share(_) => alike().map(|device| Part::Share { device }),
+            Want::Slice(slice) => {
+                let geometry = self.hardware[usize::from(state.key.kind)].geometry?;
+                let profile = geometry.smallest(slice)?;
+                alike().map(|device| Part::Slice { device, profile, start: place.start })
+            }
+        }
+    }
+}
+
+/// The state of a node that takes work.
+fn state_of(tree: &Tree, node: usize, free: &Free, open: &[Open]) -> Option<NodeState> {
+    if !free.takes_work() {
+        return None;
+    }
+    let place = &tree.nodes[node];
+    let count = place.total.devices.count() as usize;
+    let mut state = NodeState::empty(place.kind, count, free.cpu_milli, free.memory_bytes)?;
+    for index in 0..count as u8 {
+        let device = open.iter().find(|open| open.index == index).map(|open| open.device);
+        let is_free = free.devices.contains(u32::from(index));
+        state.set(index, device.unwrap_or(if is_free { Device::Empty } else { Device::Whole }));
+    }
+    Some(state)
+}

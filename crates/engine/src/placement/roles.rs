@@ -1,0 +1,489 @@
+//! Gangs with members that need something else than the others: launchers, parameter servers, prefill beside decode.
+//!
+//! The members of the gang itself get the place that they would get alone, and the others stand around them
+//! ([`beside`]). Where that leaves no room for all of them, every domain of the ceiling is solved ([`joint`]): whether
+//! there are numbers of members, node by node, with which the whole gang fits. There the roles are put where the
+//! solution has them, the gang's own members get the best place that is left, and the roles then stand around those.
+
+mod beside;
+mod joint;
+mod table;
+mod together;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Pattern, Program, Role, Topology, Traffic};
+
+use self::beside::Beside;
+pub(super) use self::joint::STATES_MAX;
+use self::joint::{Joint, Solved};
+use super::grids;
+use super::request::Request;
+use super::search::{self, Ceiling, Fit, Found, Search};
+use crate::cluster::space::{Pick, Space};
+use crate::cluster::tree::{LevelAt, Tree};
+
+/// Domains that hold the whole gang and are compared with each other.
+const SITES_MAX: u32 = 8;
+
+/// The members of one role, or those of the gang itself.
+struct Party<'a> {
+    /// Its members as a gang without roles.
+    gang: &'a Gang,
+    request: Request<'a>,
+    /// What it would rather have: nodes, faster devices. The first that holds all of it counts.
+    wishes: Vec<Request<'a>>,
+    /// What a member takes of its node beside devices, one of each of [`Board::amounts`].
+    amounts: Vec<u64>,
+}
+
+/// What nodes have beside devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Amount {
+    Cpu,
+    Memory,
+    /// A resource that is counted by name.
+    Named(u32),
+    /// Members that may be together.
+    Members(u32),
+}
+
+/// What all members inside one domain of a level have between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shared {
+    level: usize,
+    amount: Amount,
+    /// What a member of each party takes.
+    each: Vec<u64>,
+}
+
+/// A domain of the ceiling: the whole gang is inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Site {
+    nodes: Range<usize>,
+    /// All devices, but where the ceiling is inside the node.
+    devices: DeviceMask,
+}
+
+/// A gang with its roles, and what is free.
+struct Board<'a> {
+    tree: &'a Tree,
+    space: &'a Space,
+    gang: &'a Gang,
+    ceiling: LevelAt,
+    /// The gang itself, then role by role.
+    parties: Vec<Party<'a>>,
+    amounts: Vec<Amount>,
+    shared: Vec<Shared>,
+    /// Parties that must be on one node.
+    together: Vec<Vec<usize>>,
+}
+
+/// A place for all.
+struct Place {
+    found: Found,
+    picks: Vec<Pick>,
+    order: Vec<u32>,
+}
+
+/// Finds a place for the whole gang inside the ceiling, or nothing. The picks are those of the search.
+pub(super) fn place(
+    search: &mut Search,
+    tree: &Tree,
+    space: &Space,
+    gang: &Gang,
+    ceiling: Ceiling,
+) -> Option<Found> {
+    let (own, others) = (grids::asked(tree, gang), others(gang));
+    let board = Board::new(tree, space, gang, &own, &others, ceiling.0);
+    let alone = search.place_own(tree, space, gang, board.own_ceiling())?;
+    let place = board.with_others(search, alone).or_else(|| board.elsewhere(search, alone.least_ns))?;
+    search.set_picks(&place.picks);
+    search.set_order(place.order);
+    Some(place.found)
+}
+
+/// How many members of the gang itself the best domain of a level holds, with all of its roles beside them. Where
+/// the budget ends before that is known, no more than this.
+pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
+    let (own, others) = (grids::asked(tree, gang), others(gang));
+    let board = Board::new(tree, space, gang, &own, &others, level);
+    let alone = search::fit_own(tree, space, gang, level);
+    let mut search = Search::default();
+    if let Some(found) = search.place_own(tree, space, gang, board.own_ceiling())
+        && let Some(place) = board.with_others(&mut search, found)
+        && let Some(site) = board.site_of(&place.picks)
+    {
+        return board.fit(gang.size, &site);
+    }
+    let mut joint = Joint::new(&board);
+    let mut best = Fit { fits: 0, ..alone.clone() };
+    for site in board.sites() {
+        let bound = board.bound(&site);
+        if bound <= best.fits {
+            continue;
+        }
+        let fits = match joint.as_mut().map(|joint| joint.most(&site)) {
+            Some(Some(fits)) => fits,
+            _ => bound.min(alone.fits),
+        };
+        if fits > best.fits {
+            best = board.fit(fits, &site);
+        }
+    }
+    best
+}
+
+fn need(asked: &[(u32, u64)], which: u32) -> u64 {
+    asked.iter().find(|(at, _)| *at == which).map_or(0, |(_, need)| *need)
+}
+
+/// A role as a gang of its own.
+struct Other {
+    gang: Gang,
+    wishes: Vec<Gang>,
+}
+
+fn others(gang: &Gang) -> Vec<Other> {
+    let silent = Traffic { pattern: Pattern::AllReduce, bytes: 0, compute_ns: 0 };
+    let alone = |role: &Role| {
+        let gang = Gang {
+            size: role.size,
+            min: role.size,
+            max: role.size,
+            needs: Needs { is_exclusive: gang.needs.is_exclusive, ..role.needs.clone() },
+            roles: Vec::new(),
+            members_per_node: None,
+            topology: Topology { segments: role.segments.clone(), ..Topology::default() },
+            traffic: Some(silent),
+            grid: Vec::new(),
+            program: Program::default(),
+        };
+        Other { wishes: wishes(&gang), gang }
+    };
+    gang.roles.iter().map(alone).collect()
+}
+
+/// The nodes that it prefers before all others, and among either the fastest devices first.
+fn wishes(gang: &Gang) -> Vec<Gang> {
+    let (needs, models) = (&gang.needs, &gang.needs.models);
+    let mut speeds: Vec<u32> = models.iter().map(|need| need.speed_milli).collect();
+    speeds.sort_unstable_by_key(|speed| std::cmp::Reverse(*speed));
+    speeds.dedup();
+    let preferred = needs.prefer.iter().filter(|name| needs.nodes.is_empty() || needs.nodes.contains(name));
+    // An empty list would mean any node.
+    let preferred: Option<Vec<NodeName>> =
+        Some(preferred.cloned().collect()).filter(|all: &Vec<_>| !all.is_empty());
+    let mut all = Vec::new();
+    for nodes in preferred.iter().chain([&needs.nodes]) {
+        for speed in speeds.iter().copied().chain(speeds.is_empty().then_some(0)) {
+            let mut wish = gang.clone();
+            wish.needs.nodes.clone_from(nodes);
+            wish.needs.models.retain(|need| need.speed_milli >= speed);
+            all.push(wish);
+        }
+    }
+    // The last is what is asked for anyway.
+    all.pop();
+    all
+}
+
+impl<'a> Board<'a> {
+    fn new(
+        tree: &'a Tree,
+        space: &'a Space,
+        gang: &'a Gang,
+        own: &'a Cow<'a, Gang>,
+        others: &'a [Other],
+        ceiling: LevelAt,
+    ) -> Self {
+        let request = |gang: &'a Gang| Request::of(tree, gang, ceiling);
+        let party = |gang: &'a Gang, wishes: &'a [Gang]| Party {
+            gang,
+            request: request(gang),
+            wishes: wishes.iter().map(request).collect(),
+            amounts: Vec::new(),
+        };
+        let roles = others.iter().map(|other| party(&other.gang, &other.wishes));
+        let parties = std::iter::once(party(own, &[])).chain(roles).collect();
+        let together = together::sets(gang);
+        let (amounts, shared) = (Vec::new(), Vec::new());
+        let mut board = Self { tree, space, gang, ceiling, parties, amounts, shared, together };
+        board.count();
+        board
+    }
+
+    /// Finds what is counted beside devices, on nodes and in domains.
+    fn count(&mut self) {
+        let asked = || self.parties.iter().map(|party| &party.request.asked);
+        let mut of_nodes: Vec<u32> = asked().flat_map(|asked| asked.of_nodes()).map(|(at, _)| *at).collect();
+        let mut limits: Vec<u32> = asked().flat_map(|asked| asked.of_domains()).map(|(at, _)| *at).collect();
+        for names in [&mut of_nodes, &mut limits] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        let mut amounts = vec![Amount::Cpu, Amount::Memory];
+        amounts.extend(of_nodes.into_iter().map(Amount::Named));
+        let limit = |limit: u32| Shared {
+            level: self.tree.resources.level_of(limit),
+            amount: Amount::Named(limit),
+            each: asked().map(|asked| need(asked.of_domains(), limit)).collect(),
+        };
+        let mut shared: Vec<Shared> = limits.into_iter().map(limit).collect();
+        for rule in &self.gang.topology.spread {
+            match self.tree.level_at(&rule.level) {
+                Some(LevelAt::Above(level)) => {
+                    let each = vec![1; self.parties.len()];
+                    shared.push(Shared { level, amount: Amount::Members(rule.max), each });
+                }
+                _ => amounts.push(Amount::Members(rule.max)),
+            }
+        }
+        for party in &mut self.parties {
+            let (needs, asked) = (party.request.needs, &party.request.asked);
+            let each = |amount: &Amount| match *amount {
+                Amount::Cpu => needs.cpu_milli,
+                Amount::Memory => needs.memory_bytes,
+                Amount::Named(at) => need(asked.of_nodes(), at),
+                Amount::Members(_) => 1,
+            };
+            party.amounts = amounts.iter().map(each).collect();
+        }
+        (self.amounts, self.shared) = (amounts, shared);
+    }
+
+    /// What a node has free beside devices.
+    fn amount(&self, node: usize, which: usize) -> i64 {
+        let free = self.space.free(node);
+        match self.amounts[which] {
+            Amount::Cpu => free.cpu_milli,
+            Amount::Memory => free.memory_bytes,
+            Amount::Named(at) => self.space.named().of_node(self.tree, node, at),
+            Amount::Members(most) => i64::from(most),
+        }
+    }
+
+    /// What a domain has for all members inside of it.
+    fn amount_in(&self, shared: &Shared, domain: usize) -> i64 {
+        match shared.amount {
+            Amount::Members(most) => i64::from(most),
+            Amount::Named(at) => self.space.named().of_domain(at, domain),
+            Amount::Cpu | Amount::Memory => i64::MAX,
+        }
+    }
+
+    /// The devices of a node that a party may have, and how many of its members fit there, if nobody else of the gang
+    /// is there.
+    fn room(&self, request: &Request<'_>, node: usize, allowed: DeviceMask) -> (DeviceMask, u32) {
+        let devices = request.devices(self.tree, self.space, node).and(allowed);
+        (devices, request.limit(self.tree, self.space, node, devices).min(request.size))
+    }
+
+    /// The domains of the ceiling, in order.
+    fn sites(&self) -> Vec<Site> {
+        let all = DeviceMask(u64::MAX);
+        let one = |node: usize, devices: DeviceMask| Site { nodes: node..node + 1, devices };
+        let nodes = 0..self.tree.nodes.len();
+        match self.ceiling {
+            LevelAt::Above(level) => {
+                let domains = self.tree.domains.get(level).into_iter().flatten();
+                domains.map(|domain| Site { nodes: domain.nodes.clone(), devices: all }).collect()
+            }
+            LevelAt::Node => nodes.map(|node| one(node, all)).collect(),
+            LevelAt::Group(_) => nodes
+                .flat_map(|node| self.groups(node).into_iter().map(move |devices| one(node, devices)))
+                .collect(),
+        }
+    }
+
+    /// The groups of a node that may be the ceiling; of several levels what they share.
+    fn groups(&self, node: usize) -> Vec<DeviceMask> {
+        let kind = self.tree.kind(&self.tree.nodes[node]);
+        let group = match self.ceiling {
+            LevelAt::Group(group) => Some(group),
+            _ => None,
+        };
+        let sites = |own: &Party<'_>| own.request.sites(kind, group);
+        self.parties.first().map_or_else(|| vec![kind.all()], sites)
+    }
+
+    /// The domain of the ceiling that these picks are inside of.
+    fn site_of(&self, picks: &[Pick]) -> Option<Site> {
+        let node = picks.first()?.node as usize;
+        let used = picks.iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
+        let all = DeviceMask(u64::MAX);
+        match self.ceiling {
+            LevelAt::Above(level) => {
+                let domain = self.tree.domains.get(level)?.get(self.tree.domain_of(node, level))?;
+                Some(Site { nodes: domain.nodes.clone(), devices: all })
+            }
+            LevelAt::Node => Some(Site { nodes: node..node + 1, devices: all }),
+            LevelAt::Group(_) => {
+                let devices = self.groups(node).into_iter().find(|group| used.is_subset_of(*group))?;
+                Some(Site { nodes: node..node + 1, devices })
+            }
+        }
+    }
+
+    /// What the search has for the gang's own members, with the others around them.
+    fn with_others(&self, search: &mut Search, found: Found) -> Option<Place> {
+        let order = self.whole_order(search);
+        let own = search.picks().to_vec();
+        let site = self.site_of(&own)?;
+        let picks = Beside::new(self, &site, &own).all(search)?;
+        Some(Place { found, picks, order })
+    }
+
+    /// No more members of the gang itself than these fit into a domain, none where some role does not.
+    fn bound(&self, site: &Site) -> u32 {
+        let fits = |party: &Party<'_>| {
+            let rooms = site.nodes.clone().map(|node| self.room(&party.request, node, site.devices).1);
+            rooms.fold(0_u32, u32::saturating_add).min(party.request.size)
+        };
+        let is_full = |party: &Party<'_>| fits(party) >= party.request.size;
+        match self.parties.split_first() {
+            Some((own, others)) if others.iter().all(is_full) => fits(own),
+            _ => 0,
+        }
+    }
+
+    /// Domain by domain, what the place of the gang alone leaves no room for.
+    fn elsewhere(&self, search: &mut Search, least_ns: u64) -> Option<Place> {
+        let mut joint = Joint::new(self);
+        let mut best: Option<Place> = None;
+        let mut held = 0;
+        for site in self.sites() {
+            if self.bound(&site) < self.gang.size {
+                continue;
+            }
+            let place = match joint.as_mut().map_or(Solved::Unknown, |joint| joint.solve(&site)) {
+                Solved::Never => None,
+                Solved::Place(picks) => {
+                    self.around(search, &site, &picks).or_else(|| self.as_solved(search, picks))
+                }
+                Solved::Unknown => self.in_turns(search, &site),
+            };
+            let Some(mut place) = place else { continue };
+            place.found.least_ns = least_ns.min(place.found.cost.time_ns);
+            if best.as_ref().is_none_or(|best| place.found.cost < best.found.cost) {
+                best = Some(place);
+            }
+            held += 1;
+            if held == SITES_MAX {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The best place for the gang's own members beside roles that have theirs; then these stand around them.
+    fn around(&self, search: &mut Search, site: &Site, picks: &[Pick]) -> Option<Place> {
+        let roles: Vec<Pick> = picks.iter().filter(|pick| pick.role > 0).copied().collect();
+        let (space, gang) = (self.within(&self.own_site(site, &roles), &roles), self.shared_gang(self.gang));
+        let found = search.place_own(self.tree, &space, &gang, self.own_ceiling())?;
+        let (own, order) = (search.picks().to_vec(), self.whole_order(search));
+        if let Some(picks) = Beside::new(self, site, &own).all(search) {
+            return Some(Place { found, picks, order });
+        }
+        let place = Place { found, picks: own.into_iter().chain(roles).collect(), order };
+        (self.is_spread(&place.picks, &[]) && self.are_together(&place.picks)).then_some(place)
+    }
+
+    /// A place that was solved, as it is.
+    fn as_solved(&self, search: &mut Search, picks: Vec<Pick>) -> Option<Place> {
+        let own = self.parties.first()?.gang;
+        let (mut members, roles): (Vec<Pick>, Vec<Pick>) = picks.into_iter().partition(|pick| pick.role == 0);
+        let found = search.measured(self.tree, self.space, own, &members)?;
+        Search::in_rank_order(self.tree, self.space, own, &mut members);
+        Some(Place { found, picks: members.into_iter().chain(roles).collect(), order: Vec::new() })
+    }
+
+    /// Whether no domain has more members than may be together: that of all roles no search keeps.
+    fn is_spread(&self, picks: &[Pick], more: &[Pick]) -> bool {
+        self.gang.topology.spread.iter().all(|rule| {
+            let domain = |pick: &Pick| match self.tree.level_at(&rule.level) {
+                Some(LevelAt::Above(level)) => self.tree.domain_of(pick.node as usize, level),
+                _ => pick.node as usize,
+            };
+            let mut members: BTreeMap<usize, u32> = BTreeMap::new();
+            picks
+                .iter()
+                .chain(more)
+                .for_each(|pick| *members.entry(domain(pick)).or_default() += pick.members);
+            members.values().all(|members| *members <= rule.max)
+        })
+    }
+
+    /// What is free inside a site alone, when these picks are taken.
+    fn within(&self, site: &Site, picks: &[Pick]) -> Space {
+        let mut space = self.space.clone();
+        let is_exclusive = self.gang.needs.is_exclusive;
+        space.only(self.tree, |node, free| {
+            let is_alone = || free.tenants == 0 && free.devices == self.tree.nodes[node].total.devices;
+            site.nodes.contains(&node) && (!is_exclusive || is_alone())
+        });
+        let gang = self.shared_gang(self.gang);
+        space.take(self.tree, picks, &gang);
+        if let LevelAt::Group(_) = self.ceiling {
+            let rest = space.free(site.nodes.start).devices.minus(site.devices);
+            space.take(self.tree, &[Pick::new(site.nodes.start as u32, 0, rest)], &gang);
+        }
+        space
+    }
+
+    /// A gang that shares its nodes: with others of its own, once all else is shut out.
+    fn shared_gang<'g>(&self, gang: &'g Gang) -> Cow<'g, Gang> {
+        if !gang.needs.is_exclusive {
+            return Cow::Borrowed(gang);
+        }
+        let mut gang = gang.clone();
+        gang.needs.is_exclusive = false;
+        Cow::Owned(gang)
+    }
+
+    /// The order of ranks that the search has, ranks of roles following as they come.
+    fn whole_order(&self, search: &Search) -> Vec<u32> {
+        let mut order = search.order().to_vec();
+        if !order.is_empty() {
+            order.extend(self.gang.size..self.gang.member_count());
+        }
+        order
+    }
+
+    /// Where nothing is solved: some roles first, then the gang's own members, then the other roles.
+    fn in_turns(&self, search: &mut Search, site: &Site) -> Option<Place> {
+        let all: Vec<usize> = (1..self.parties.len()).collect();
+        let turns = std::iter::once(all.as_slice()).chain(all.chunks(1));
+        turns.into_iter().find_map(|first| {
+            let roles = Beside::new(self, site, &[]).some(search, first)?;
+            let place = self.around(search, site, &roles)?;
+            let members: u64 = place.picks.iter().map(|pick| u64::from(pick.members)).sum();
+            (members == u64::from(self.gang.member_count())).then_some(place)
+        })
+    }
+
+    fn fit(&self, fits: u32, site: &Site) -> Fit {
+        let nodes = &self.tree.nodes[site.nodes.clone()];
+        let name = |node: usize| self.tree.nodes[node].name.to_string();
+        let domain = match self.ceiling {
+            LevelAt::Above(level) => {
+                let mut domains = self.tree.domains[level].iter();
+                domains
+                    .find(|domain| domain.nodes == site.nodes)
+                    .map(|domain| self.tree.domain_name(level, domain))
+            }
+            LevelAt::Node => Some(name(site.nodes.start)),
+            LevelAt::Group(_) => Some(format!("{} devices {}", name(site.nodes.start), site.devices)),
+        };
+        let own = &self.parties[0].request;
+        let free = site.nodes.clone().map(|node| self.room(own, node, site.devices).0.count());
+        Fit {
+            fits,
+            domain: domain.unwrap_or_default(),
+            free_devices: free.sum(),
+            devices: nodes.iter().map(|node| node.total.devices.and(site.devices).count()).sum(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Roles of which all members must be on one node: with each other, or with the gang's own.
+
+use phalanx_model::Gang;
+
+use super::{Board, Site};
+use crate::cluster::space::Pick;
+use crate::cluster::tree::LevelAt;
+use crate::placement::search::Ceiling;
+
+/// The parties of each set, the gang itself being the first.
+pub(super) fn sets(gang: &Gang) -> Vec<Vec<usize>> {
+    let parties = |set: &Vec<u32>| -> Vec<usize> {
+        let known = set.iter().map(|party| *party as usize).filter(|party| *party <= gang.roles.len());
+        known.collect()
+    };
+    gang.topology.together.iter().map(parties).filter(|set| !set.is_empty()).collect()
+}
+
+impl Board<'_> {
+    /// The set that a party is in, if it is in one.
+    pub(super) fn set_of(&self, party: usize) -> Option<&[usize]> {
+        self.together.iter().find(|set| set.contains(&party)).map(Vec::as_slice)
+    }
+
+    /// Inside what the gang's own members must be.
+    pub(super) fn own_ceiling(&self) -> Ceiling {
+        let is_one_node = self.set_of(0).is_some();
+        Ceiling(if is_one_node { self.ceiling.max(LevelAt::Node) } else { self.ceiling })
+    }
+
+    /// Where the gang's own members may be when these roles have their places.
+    pub(super) fn own_site(&self, site: &Site, roles: &[Pick]) -> Site {
+        let with_own = self.set_of(0).unwrap_or_default();
+        match roles.iter().find(|pick| with_own.contains(&usize::from(pick.role))) {
+            Some(pick) => Site { nodes: pick.node as usize..pick.node as usize + 1, devices: site.devices },
+            None => site.clone(),
+        }
+    }
+
+    /// Whether these picks leave those together that have to be.
+    pub(super) fn are_together(&self, picks: &[Pick]) -> bool {
+        self.together.iter().all(|set| {
+            let mut nodes =
+                picks.iter().filter(|pick| set.contains(&usize::from(pick.role))).map(|pick| pick.node);
+            let first = nodes.next();
+            nodes.all(|node| Some(node) == first)
+        })
+    }
+
+    /// The most members of a party on one node, where `most` fit beside these of the others: all that are in a set with
+    /// others are there, or none of them. `None` where these numbers are not possible.
+    pub(super) fn whole(&self, members: &[u32], party: usize, most: u32) -> Option<u32> {
+        let size = |party: usize| self.parties[party].request.size;
+        let mut most = most;
+        for set in &self.together {
+            let mut others = set.iter().filter(|other| **other != party);
+            let is_here = others.clone().any(|other| members[*other] > 0);
+            if is_here && others.clone().any(|other| members[*other] != size(*other)) {
+                return None;
+            }
+            if set.contains(&party) {
+                let is_possible = most >= size(party);
+                let may_be_alone = others.next().is_none();
+                most = match (is_here || may_be_alone, is_possible) {
+                    (true, true) => size(party),
+                    (true, false) if is_here => return None,
+                    _ => 0,
+                };
+            }
+        }
+        Some(most)
+    }
+}

@@ -1,0 +1,171 @@
+//! What queues share, counted: the resources that somebody speaks of, and how much of each a gang has or asks for.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::queue::contains;
+use phalanx_model::{Amounts, Gang, Needs, PartNeed, Queue, Resource, Settings};
+
+use crate::cluster::{Pick, Piece, Tree, milli_of_slice};
+
+/// Amounts of all goods, in their order. Wide enough for sums of any amounts that a job can ask for: what is added is
+/// taken off again to the last unit.
+pub(crate) type Bill = Vec<u128>;
+
+/// Devices in all: always the first of the goods.
+pub(crate) const GPUS: usize = 0;
+pub(super) const WHOLE_MILLI: u128 = 1_000;
+/// Where no bound is told.
+pub(crate) const UNBOUNDED: u128 = u128::MAX;
+
+/// The resources that queues are billed for: devices, CPUs and memory, and whatever else a queue speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Goods(Vec<Resource>);
+
+impl Goods {
+    pub(crate) fn of<'a>(queues: impl Iterator<Item = &'a Queue>) -> Self {
+        let mut spoken_of = BTreeSet::from([Resource::Gpus, Resource::Cpus, Resource::Memory]);
+        for queue in queues {
+            let all = [&queue.guaranteed, &queue.limit, &queue.lend_max];
+            spoken_of.extend(all.into_iter().flat_map(|amounts| amounts.keys().cloned()));
+        }
+        // Devices sort first.
+        Self(spoken_of.into_iter().collect())
+    }
+
+    pub(crate) fn all(&self) -> &[Resource] {
+        &self.0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What a queue says of each; `otherwise` of what it does not speak of.
+    pub(crate) fn said(&self, amounts: &Amounts, otherwise: u128) -> Bill {
+        self.0.iter().map(|of| amounts.get(of).map_or(otherwise, |amount| u128::from(*amount))).collect()
+    }
+
+    /// What a gang has at these places.
+    pub(crate) fn held(&self, tree: &Tree, settings: &Settings, picks: &[Pick], gang: &Gang) -> Bill {
+        let mut bill = vec![0; self.len()];
+        for pick in picks {
+            let Some(node) = tree.nodes.get(pick.node as usize) else { continue };
+            let kind = tree.kind(node);
+            let needs = gang.needs_of(pick.role());
+            self.add_hosted(&mut bill, needs, u128::from(pick.members));
+            for (model, devices) in kind.models() {
+                let mine = pick.devices.and(*devices);
+                let milli = match pick.piece {
+                    Piece::Whole => u128::from(mine.count()) * WHOLE_MILLI,
+                    _ if mine.is_empty() => 0,
+                    Piece::Share => share_milli(needs, kind.memory_of(mine)),
+                    Piece::Slice { profile, .. } => milli_of_slice(kind, mine, profile).into(),
+                };
+                self.add_devices(&mut bill, milli, worth_of(settings, model), |text| contains(model, text));
+            }
+        }
+        bill
+    }
+
+    /// The least that a gang will have wherever it goes.
+    pub(crate) fn least(&self, tree: &Tree, settings: &Settings, gang: &Gang) -> Bill {
+        let mut bill = vec![0; self.len()];
+        for (needs, size) in gang.all_members() {
+            let members = u128::from(size);
+            self.add_hosted(&mut bill, needs, members);
+            let each = match &needs.part {
+                None => u128::from(needs.devices) * WHOLE_MILLI,
+                Some(PartNeed::Share { compute_milli, .. } | PartNeed::Slice { compute_milli, .. }) => {
+                    u128::from(*compute_milli)
+                }
+                Some(PartNeed::Profile(_)) => 1,
+            };
+            if each == 0 {
+                continue;
+            }
+            let models: Vec<&str> = tree.models_for(needs);
+            let worth = models.iter().map(|model| worth_of(settings, model)).min().unwrap_or(WHOLE_MILLI);
+            let is_always = |text: &str| !models.is_empty() && models.iter().all(|m| contains(m, text));
+            self.add_devices(&mut bill, each * members, worth, is_always);
+        }
+        bill
+    }
+
+    /// All there is.
+    pub(crate) fn capacity(&self, tree: &Tree, settings: &Settings) -> Bill {
+        let mut bill = vec![0; self.len()];
+        for node in &tree.nodes {
+            for (model, devices) in tree.kind(node).models() {
+                let milli = u128::from(node.usable.devices.and(*devices).count()) * WHOLE_MILLI;
+                self.add_devices(&mut bill, milli, worth_of(settings, model), |text| contains(model, text));
+            }
+            let hosted =
+                [(Resource::Cpus, node.total.cpu_milli), (Resource::Memory, node.total.memory_bytes)];
+            for (of, amount) in hosted {
+                self.add(&mut bill, &of, u128::try_from(amount).unwrap_or(0));
+            }
+        }
+        for (name, amount) in tree.resources.in_all() {
+            self.add(&mut bill, &Resource::Named(name.clone()), amount.into());
+        }
+        bill
+    }
+
+    fn add_devices(&self, bill: &mut Bill, milli: u128, worth: u128, is_of: impl Fn(&str) -> bool) {
+        if milli == 0 {
+            return;
+        }
+        bill[GPUS] += milli * worth / WHOLE_MILLI;
+        for (amount, of) in bill.iter_mut().zip(&self.0) {
+            if let Resource::Model(text) = of
+                && is_of(text)
+            {
+                *amount += milli;
+            }
+        }
+    }
+
+    fn add_hosted(&self, bill: &mut Bill, needs: &Needs, members: u128) {
+        for (amount, of) in bill.iter_mut().zip(&self.0) {
+            let each = match of {
+                Resource::Cpus => needs.cpu_milli,
+                Resource::Memory => needs.memory_bytes,
+                Resource::Named(name) => needs.named.get(name).copied().unwrap_or(0),
+                Resource::Gpus | Resource::Model(_) => 0,
+            };
+            *amount += u128::from(each) * members;
+        }
+    }
+
+    fn add(&self, bill: &mut Bill, of: &Resource, more: u128) {
+        if let Some(at) = self.0.iter().position(|known| known == of) {
+            bill[at] += more;
+        }
+    }
+}
+
+/// A share counts as the larger of its parts of the device: of its compute and of its memory.
+fn share_milli(needs: &Needs, device_bytes: u64) -> u128 {
+    let Some(PartNeed::Share { compute_milli, memory_bytes, .. }) = &needs.part else { return WHOLE_MILLI };
+    let of_memory = u128::from(*memory_bytes) * WHOLE_MILLI;
+    let of_memory = of_memory.checked_div(u128::from(device_bytes)).unwrap_or(0);
+    u128::from(*compute_milli).max(of_memory).min(WHOLE_MILLI)
+}
+
+fn worth_of(settings: &Settings, model: &str) -> u128 {
+    settings.worth_of(model).into()
+}
+
+/// `a + b`, item by item.
+pub(crate) fn add(sum: &mut [u128], more: &[u128]) {
+    sum.iter_mut().zip(more).for_each(|(a, b)| *a += *b);
+}
+
+pub(crate) fn subtract(sum: &mut [u128], less: &[u128]) {
+    sum.iter_mut().zip(less).for_each(|(a, b)| *a = a.saturating_sub(*b));
+}
+
+/// Whether what is asked fits beside what is used under a bound, in everything of which something is asked.
+pub(crate) fn fits(used: &[u128], asked: &[u128], bound: &[u128]) -> bool {
+    used.iter().zip(asked).zip(bound).all(|((u, a), b)| *a == 0 || *u + *a <= *b)
+}

@@ -1,0 +1,555 @@
+//! The quota tree: what each queue may use, uses and wants.
+
+#![allow(clippy::cast_possible_truncation, reason = "queues: at most 10,000, and those that jobs name")]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
+
+use super::due::Due;
+use super::fade;
+use super::goods::{Bill, GPUS, Goods, UNBOUNDED, WHOLE_MILLI, add, subtract};
+use super::line::Turn;
+use super::owed::Standings;
+use crate::cluster::Tree;
+use crate::guard::Guards;
+
+/// Index of a queue among [`Queues::nodes`]; 0 is the root, which stands for the cluster.
+pub(crate) type QueueAt = u32;
+pub(crate) const ROOT: QueueAt = 0;
+/// Queues above each other; a tree that is deeper is cut there.
+pub(crate) const DEPTH_MAX: usize = 8;
+
+/// The place of a gang among those that hold capacity: higher classes first, then lower levels of service, then who came
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seat {
+    pub(crate) rank: Reverse<i32>,
+    /// 0 in queues that do not go by service.
+    pub(crate) level: u32,
+    pub(crate) submitted_at: Timestamp,
+    pub(crate) gang: GangId,
+}
+
+/// What a gang that holds capacity counts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) bill: Bill,
+    /// It does not make way.
+    pub(crate) is_fixed: bool,
+    /// Before that it does not make way either; never while it does not run.
+    pub(crate) stays_until: Timestamp,
+    /// It is told to end: what it still has is nobody's ground to stand on.
+    pub(crate) leaves: bool,
+}
+
+impl Holder {
+    /// It does not run yet.
+    pub(crate) const fn new(bill: Bill, is_fixed: bool) -> Self {
+        Self { bill, is_fixed, stays_until: Timestamp::MAX, leaves: false }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueueNode {
+    pub(crate) queue: Option<Queue>,
+    /// Somebody told of it; else jobs name it, or it is the root.
+    pub(crate) is_told: bool,
+    pub(crate) parent: QueueAt,
+    /// The outermost queue above it, or itself.
+    pub(crate) top: QueueAt,
+    pub(crate) depth: u32,
+    pub(crate) children: Vec<QueueAt>,
+    /// At least the sum of the children's.
+    pub(crate) guaranteed: Bill,
+    pub(crate) limit: Bill,
+    /// What of the guarantee is never lent.
+    pub(crate) kept: Bill,
+    pub(crate) used: Bill,
+    /// The least that pending gangs will use.
+    pub(crate) wanted: Bill,
+    /// `used` and what is kept below, whatever is more.
+    pub(crate) committed: Bill,
+    /// What may not be taken back: used by gangs that do not make way, or guaranteed, whatever is more.
+    pub(crate) secured: Bill,
+    /// The same without what this very queue keeps or is guaranteed.
+    pub(crate) committed_below: Bill,
+    pub(crate) secured_below: Bill,
+    pub(crate) running: u32,
+    pub(crate) pending: u32,
+    /// Who waits in it and below, by time of submission.
+    pub(crate) line: BTreeSet<(Timestamp, GangId)>,
+    faded: FadedUse,
+    /// What its turn is judged by: its share and its past, as it was last seen.
+    pub(crate) weighs: u64,
+    pub(crate) holders: BTreeMap<Seat, Holder>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    settings: Settings,
+    told: BTreeMap<QueueName, Queue>,
+    pub(crate) goods: Goods,
+    /// What queues are guaranteed by their places, in thousandths of a device.
+    places: BTreeMap<QueueName, u128>,
+    /// All there is of each.
+    pub(crate) capacity: Bill,
+    pub(crate) nodes: Vec<QueueNode>,
+    index: BTreeMap<QueueName, QueueAt>,
+    /// Gangs that may have to make way, by class.
+    evictable_by_rank: BTreeMap<i32, u32>,
+    /// Levels of gangs that had enough service to be on another than the first.
+    pub(super) levels: BTreeMap<GangId, u32>,
+    /// When past use was looked at last.
+    refreshed_at: Timestamp,
+    /// Drawn anew, or told of the past, since then.
+    is_new: bool,
+    pub(super) due: Due,
+    pub(super) standings: Standings,
+    pub(crate) guards: Guards,
+}
+
+impl Queues {
+    pub(crate) fn new() -> Self {
+        let mut queues = Self {
+            settings: Settings::default(),
+            told: BTreeMap::new(),
+            goods: Goods::default(),
+            places: BTreeMap::new(),
+            capacity: Bill::new(),
+            nodes: Vec::new(),
+            index: BTreeMap::new(),
+            evictable_by_rank: BTreeMap::new(),
+            levels: BTreeMap::new(),
+            refreshed_at: Timestamp(0),
+            is_new: true,
+            due: Due::default(),
+            standings: Standings::default(),
+            guards: Guards::ALL,
+        };
+        queues.draw();
+        queues
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) const fn told(&self) -> &BTreeMap<QueueName, Queue> {
+        &self.told
+    }
+
+    /// Whether anything changed.
+    pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
+        let is_new = self.settings != *settings;
+        self.settings = settings.clone();
+        is_new
+    }
+
+    pub(crate) fn tell(&mut self, queue: &Queue) -> bool {
+        self.told.insert(queue.name.clone(), queue.clone()).as_ref() != Some(queue)
+    }
+
+    /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
+    pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
+        let stands = self.told.get(&queue.name).is_some_and(|before| {
+            before.parent == queue.parent && before.shapes == queue.shapes && before.order == queue.order
+        });
+        let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
+        let is_known = |of: &phalanx_model::Resource| self.goods.all().contains(of);
+        let Some(at) =
+            self.find(&queue.name).filter(|_| stands && amounts.iter().all(|a| a.keys().all(is_known)))
+        else {
+            return false;
+        };
+        self.told.insert(queue.name.clone(), queue.clone());
+        let blank = self.blank(Some(queue.clone()), self.at(at).parent);
+        let node = &mut self.nodes[at as usize];
+        (node.queue, node.limit, node.kept) = (blank.queue, blank.limit, blank.kept);
+        let path: Vec<QueueAt> = self.path(at).collect();
+        path.iter().for_each(|at| self.guarantee(*at));
+        for at in path.into_iter().chain([ROOT]) {
+            self.raise(at);
+            self.weigh(at);
+            self.asks_otherwise(at);
+        }
+        self.stands_otherwise(at);
+        true
+    }
+
+    pub(crate) fn untell(&mut self, queue: &QueueName) -> bool {
+        self.told.remove(queue).is_some()
+    }
+
+    /// Whether making `parent` the parent of `queue` closes a circle, or makes the tree too deep.
+    pub(crate) fn is_circle(&self, queue: &QueueName, parent: &QueueName) -> bool {
+        let mut at = Some(parent);
+        for _ in 0..DEPTH_MAX {
+            match at {
+                None => return false,
+                Some(name) if name == queue => return true,
+                Some(name) => at = self.told.get(name).and_then(|above| above.parent.as_ref()),
+            }
+        }
+        true
+    }
+
+    /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.
+    pub(crate) fn rebuild(&mut self, tree: &Tree) {
+        let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.faded));
+        let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
+        self.places = self.places_in(tree);
+        self.draw();
+        self.capacity = self.goods.capacity(tree, &self.settings);
+        for (name, faded) in past.into_iter().filter(|(_, faded)| faded.device_ms > 0) {
+            self.remember(&name, faded);
+        }
+    }
+
+    /// What the places are worth that queues are guaranteed, in devices: by the least that a whole node has.
+    fn places_in(&self, tree: &Tree) -> BTreeMap<QueueName, u128> {
+        let whole = tree.nodes.iter().map(|node| u128::from(tree.kind(node).all().count()));
+        let each = whole.filter(|count| *count > 0).min().unwrap_or(0);
+        let nodes = |queue: &Queue| -> u128 {
+            queue.shapes.iter().map(|shape| u128::from(shape.count) * u128::from(shape.nodes)).sum()
+        };
+        let of = |queue: &Queue| (queue.name.clone(), nodes(queue) * each * WHOLE_MILLI);
+        self.told.values().filter(|queue| !queue.shapes.is_empty()).map(of).collect()
+    }
+
+    fn draw(&mut self) {
+        self.goods = Goods::of(self.told.values());
+        self.capacity = vec![0; self.goods.len()];
+        self.nodes = vec![self.blank(None, ROOT)];
+        self.index.clear();
+        self.evictable_by_rank.clear();
+        self.levels.clear();
+        self.is_new = true;
+        // Parents first; a queue whose parent nobody told of stands at the top.
+        let told = std::mem::take(&mut self.told);
+        let parent_of = |queue: &Queue| queue.parent.clone().filter(|above| told.contains_key(above));
+        let mut below: BTreeMap<Option<QueueName>, Vec<&Queue>> = BTreeMap::new();
+        for queue in told.values() {
+            below.entry(parent_of(queue)).or_default().push(queue);
+        }
+        let mut next: Vec<(Option<QueueName>, QueueAt)> = vec![(None, ROOT)];
+        while let Some((name, at)) = next.pop() {
+            for queue in below.remove(&name).unwrap_or_default() {
+                let child = self.enter(queue.clone(), at, true);
+                next.push((Some(queue.name.clone()), child));
+            }
+        }
+        self.told = told;
+        // Children stand behind their parents.
+        (1..self.nodes.len()).rev().for_each(|at| self.guarantee(at as QueueAt));
+        for at in (0..self.nodes.len()).rev() {
+            self.raise(at as QueueAt);
+        }
+        self.undivide();
+        self.uncount();
+    }
+
+    fn blank(&self, queue: Option<Queue>, parent: QueueAt) -> QueueNode {
+        let nothing = vec![0; self.goods.len()];
+        let said = |of: fn(&Queue) -> &phalanx_model::Amounts, otherwise: u128| {
+            queue.as_ref().map_or_else(
+                || vec![otherwise; self.goods.len()],
+                |queue| self.goods.said(of(queue), otherwise),
+            )
+        };
+        let guaranteed = queue.as_ref().map_or_else(|| nothing.clone(), |queue| self.own_guarantee(queue));
+        let lent = said(|queue| &queue.lend_max, UNBOUNDED);
+        let kept = guaranteed.iter().zip(lent).map(|(all, lent)| all.saturating_sub(lent)).collect();
+        QueueNode {
+            limit: said(|queue| &queue.limit, UNBOUNDED),
+            guaranteed,
+            kept,
+            parent,
+            depth: self
+                .nodes
+                .get(parent as usize)
+                .filter(|_| queue.is_some())
+                .map_or(0, |above| above.depth + 1),
+            used: nothing.clone(),
+            wanted: nothing.clone(),
+            committed: nothing.clone(),
+            secured: nothing.clone(),
+            committed_below: nothing.clone(),
+            secured_below: nothing,
+            queue,
+            ..QueueNode::default()
+        }
+    }
+
+    /// What is said, or what its places are worth.
+    fn own_guarantee(&self, queue: &Queue) -> Bill {
+        let mut own = self.goods.said(&queue.guaranteed, 0);
+        if let (Some(gpus), Some(of_places)) = (own.get_mut(GPUS), self.places.get(&queue.name)) {
+            *gpus = (*gpus).max(*of_places);
+        }
+        own
+    }
+
+    /// Its own, or what its children are guaranteed together.
+    fn guarantee(&mut self, at: QueueAt) {
+        let node = self.at(at);
+        let mut sum = vec![0; self.goods.len()];
+        node.children.iter().for_each(|child| add(&mut sum, &self.at(*child).guaranteed));
+        let own = node.queue.as_ref().map(|queue| self.own_guarantee(queue)).unwrap_or_default();
+        sum.iter_mut().zip(own).for_each(|(below, own)| *below = own.max(*below));
+        self.nodes[at as usize].guaranteed = sum;
+    }
+
+    fn enter(&mut self, queue: Queue, parent: QueueAt, is_told: bool) -> QueueAt {
+        let at = self.nodes.len() as QueueAt;
+        self.index.insert(queue.name.clone(), at);
+        let top = if parent == ROOT { at } else { self.at(parent).top };
+        let node = QueueNode { is_told, top, ..self.blank(Some(queue), parent) };
+        self.nodes[parent as usize].children.push(at);
+        self.nodes.push(node);
+        at
+    }
+
+    /// The queue of this name; one that nobody told of stands at the top and is guaranteed nothing.
+    pub(crate) fn ensure(&mut self, name: &QueueName) -> QueueAt {
+        match self.index.get(name) {
+            Some(at) => *at,
+            None => self.enter(Queue::named(name.clone()), ROOT, false),
+        }
+    }
+
+    pub(crate) fn find(&self, name: &QueueName) -> Option<QueueAt> {
+        self.index.get(name).copied()
+    }
+
+    pub(crate) fn at(&self, at: QueueAt) -> &QueueNode {
+        &self.nodes[at as usize]
+    }
+
+    /// A queue and those above it, innermost first, without the root.
+    pub(crate) fn path(&self, leaf: QueueAt) -> impl Iterator<Item = QueueAt> + '_ {
+        std::iter::successors(Some(leaf), |at| Some(self.at(*at).parent)).take_while(|at| *at != ROOT)
+    }
+
+    /// The same, and the root.
+    pub(crate) fn path_to_root(&self, leaf: QueueAt) -> Vec<QueueAt> {
+        self.path(leaf).chain([ROOT]).collect()
+    }
+
+    pub(crate) fn class_of(&self, job: &Job) -> Option<&Class> {
+        self.settings.class(job.turn.class.as_ref()).or_else(|| self.settings.class(None))
+    }
+
+    pub(crate) fn rank_of(&self, job: &Job) -> i32 {
+        self.class_of(job).map_or(0, |class| class.rank)
+    }
+
+    /// Whether a gang does not make way. In a service its minimum does not, and what is beyond that does, whatever its
+    /// class says.
+    pub(crate) fn is_fixed(&self, job: &Job, gang: GangId) -> bool {
+        let is_kept = match &job.turn.service {
+            Some(service) => service.number(gang) < service.min,
+            None => !self.class_of(job).is_none_or(|class| class.is_preemptible),
+        };
+        is_kept || job.policy.preempt.mode == PreemptMode::Never
+    }
+
+    pub(crate) fn seat_of(&self, job: &Job, gang: GangId) -> Seat {
+        let (rank, level) = (Reverse(self.rank_of(job)), self.level_of(gang));
+        Seat { rank, level, submitted_at: job.submitted_at, gang }
+    }
+
+    /// The lowest class of gangs that may have to make way.
+    pub(crate) fn lowest_rank(&self) -> Option<i32> {
+        self.evictable_by_rank.first_key_value().map(|(rank, _)| *rank)
+    }
+
+    /// A gang takes capacity.
+    pub(crate) fn charge(&mut self, leaf: QueueAt, seat: Seat, holder: Holder, now: Timestamp) {
+        self.settle(leaf, &holder.bill, now);
+        if !holder.is_fixed {
+            *self.evictable_by_rank.entry(seat.rank.0).or_default() += 1;
+        }
+        self.book(leaf, &holder, true);
+        self.nodes[leaf as usize].holders.insert(seat, holder);
+    }
+
+    /// It gives back what it took; nothing where it took nothing.
+    pub(crate) fn discharge(&mut self, leaf: QueueAt, seat: Seat, now: Timestamp) -> Option<Holder> {
+        let holder = self.nodes[leaf as usize].holders.remove(&seat)?;
+        self.settle(leaf, &holder.bill, now);
+        if let Some(count) = self.evictable_by_rank.get_mut(&seat.rank.0).filter(|_| !holder.is_fixed) {
+            *count -= 1;
+            if *count == 0 {
+                self.evictable_by_rank.remove(&seat.rank.0);
+            }
+        }
+        self.book(leaf, &holder, false);
+        Some(holder)
+    }
+
+    /// A gang that holds capacity begins to run, or to end.
+    pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp, leaves: bool) {
+        let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&seat) else { return };
+        if (holder.stays_until, holder.leaves) != (until, leaves) {
+            (holder.stays_until, holder.leaves) = (until, leaves);
+            self.stands_otherwise(leaf);
+        }
+    }
+
+    fn book(&mut self, leaf: QueueAt, holder: &Holder, is_more: bool) {
+        let change = if is_more { add } else { subtract };
+        let node = &mut self.nodes[leaf as usize];
+        change(&mut node.committed_below, &holder.bill);
+        if holder.is_fixed {
+            change(&mut node.secured_below, &holder.bill);
+        }
+        self.stands_otherwise(leaf);
+        let mut next = Some(leaf);
+        while let Some(at) = next {
+            let node = &mut self.nodes[at as usize];
+            change(&mut node.used, &holder.bill);
+            node.running = if is_more { node.running + 1 } else { node.running.saturating_sub(1) };
+            next = (at != ROOT).then_some(node.parent);
+            self.raise(at);
+            self.weigh(at);
+            self.asks_otherwise(at);
+        }
+    }
+
+    fn weigh(&mut self, at: QueueAt) {
+        if at != ROOT {
+            let weighs = self.share(at).0.saturating_add(self.past_share(at, self.refreshed_at));
+            self.nodes[at as usize].weighs = weighs;
+        }
+    }
+
+    /// Past use is looked at anew at certain times only, so that turns do not shift with every millisecond.
+    pub(crate) fn refresh(&mut self, now: Timestamp) {
+        let grain = (self.settings.half_life_ms / GRAINS).max(1);
+        let at = Timestamp(now.0 / grain * grain);
+        if at != self.refreshed_at || std::mem::take(&mut self.is_new) {
+            self.refreshed_at = at;
+            (1..self.nodes.len()).for_each(|at| self.weigh(at as QueueAt));
+        }
+    }
+
+    /// What is committed and secured in a queue, from what is so below it; the queue above is told of the difference.
+    fn raise(&mut self, at: QueueAt) {
+        let parent = self.at(at).parent as usize;
+        for good in 0..self.goods.len() {
+            let node = &mut self.nodes[at as usize];
+            let now = (
+                node.committed_below[good].max(node.kept[good]),
+                node.secured_below[good].max(node.guaranteed[good]),
+            );
+            let was = (node.committed[good], node.secured[good]);
+            (node.committed[good], node.secured[good]) = now;
+            if at != ROOT && was != now {
+                let above = &mut self.nodes[parent];
+                above.committed_below[good] = above.committed_below[good] + now.0 - was.0;
+                above.secured_below[good] = above.secured_below[good] + now.1 - was.1;
+            }
+        }
+    }
+
+    /// A gang joins the line of a queue and those above it, or leaves it.
+    pub(crate) fn line_up(&mut self, leaf: QueueAt, turn: Turn, joins: bool) {
+        let waits = (turn.submitted_at, turn.gang);
+        let mut at = leaf;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            if joins {
+                node.line.insert(waits)
+            } else {
+                node.line.remove(&waits)
+            };
+            at = node.parent;
+        }
+    }
+
+    /// A gang begins or ceases to wait.
+    pub(crate) fn want(&mut self, leaf: QueueAt, least: &[u128], is_more: bool) {
+        let mut next = Some(leaf);
+        while let Some(at) = next {
+            let node = &mut self.nodes[at as usize];
+            if is_more {
+                add(&mut node.wanted, least);
+                node.pending += 1;
+            } else {
+                subtract(&mut node.wanted, least);
+                node.pending = node.pending.saturating_sub(1);
+            }
+            next = (at != ROOT).then_some(node.parent);
+            self.asks_otherwise(at);
+        }
+    }
+
+    /// Brings the faded use of a queue and those above it to the present, before its use changes.
+    fn settle(&mut self, leaf: QueueAt, bill: &Bill, now: Timestamp) {
+        if bill[GPUS] == 0 {
+            return;
+        }
+        let half_life_ms = self.settings.half_life_ms;
+        let mut at = leaf;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            at = node.parent;
+            node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+        }
+    }
+
+    /// The same of all queues, before they are drawn anew.
+    pub(crate) fn settle_all(&mut self, now: Timestamp) {
+        let half_life_ms = self.settings.half_life_ms;
+        for node in self.nodes.iter_mut().skip(1).filter(|node| node.used[GPUS] > 0) {
+            node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+        }
+    }
+
+    /// What a queue had used, as it was last known.
+    pub(crate) fn remember(&mut self, name: &QueueName, faded: FadedUse) {
+        let at = self.ensure(name);
+        self.nodes[at as usize].faded = faded;
+        self.is_new = true;
+    }
+
+    /// The faded use of every queue that used something, as it was last brought to the present.
+    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+        let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.faded.device_ms > 0;
+        let known = self.nodes.iter().filter(has_any);
+        known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.faded)))
+    }
+
+    /// What a queue used in the past, at a time: as a part of the cluster over one half-life, by weight, in millionths.
+    pub(crate) fn past_share(&self, at: QueueAt, now: Timestamp) -> u64 {
+        let node = self.at(at);
+        let half_life_ms = self.settings.half_life_ms;
+        let used = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms).device_ms;
+        let all = self.capacity[GPUS].saturating_mul(fade::span_ms(half_life_ms));
+        by_weight(used.saturating_mul(MILLION).checked_div(all).unwrap_or(0), node)
+    }
+
+    /// What a queue has above its guarantee of the good of which that is the largest part of all there is, by weight, in
+    /// millionths; and which good that is.
+    pub(crate) fn share(&self, at: QueueAt) -> (u64, usize) {
+        let node = self.at(at);
+        let above = |good: usize| {
+            let above = node.used[good].saturating_sub(node.guaranteed[good]);
+            above.saturating_mul(MILLION).checked_div(self.capacity[good]).unwrap_or(0)
+        };
+        let most = (0..self.goods.len()).map(|good| (above(good), Reverse(good))).max();
+        let (part, Reverse(good)) = most.unwrap_or((0, Reverse(GPUS)));
+        (by_weight(part, node), good)
+    }
+}
+
+const MILLION: u128 = 1_000_000;
+/// Times in a half-life at which past use is looked at.
+const GRAINS: u64 = 1_024;
+
+fn by_weight(part: u128, node: &QueueNode) -> u64 {
+    let weight = node.queue.as_ref().map_or(1_000, |queue| queue.weight_milli).max(1);
+    u64::try_from(part.saturating_mul(1_000) / u128::from(weight)).unwrap_or(u64::MAX)
+}
