@@ -12,9 +12,9 @@ mod ways;
 
 use crate::cluster::{LevelAt, Space};
 use crate::cycle::reason_of;
-use crate::ledger::{Ledger, longest_ms};
+use crate::ledger::Ledger;
 use crate::placement::{Ceiling, Search, Verdict, best_fit, place, placement, shortfall, verdict};
-use crate::queueing::{AskId, QueueAt};
+use crate::queueing::{AskId, QueueAt, longest_ms};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let record = ledger.record(id)?;

@@ -97,7 +97,7 @@ impl Engine {
         }
         self.ledger.freshen();
         self.ledger.expire_timers(out);
-        self.ledger.lay_holds();
+        self.ledger.book_reservations();
         self.ledger.drop_moot_orders(out);
         for _ in 0..TURNS_MAX {
             if !self.ledger.take_replan() {

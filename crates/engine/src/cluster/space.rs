@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
 
+use super::disputed::Disputed;
 use super::fractions::{Parts, piece_of};
 use super::mix::Mix;
 use super::named::{Asked, Left};
@@ -89,6 +90,7 @@ pub(crate) struct Space {
     members: Vec<(u32, u32)>,
     named: Left,
     parts: Parts,
+    disputed: Disputed,
     /// Kept where the tree is mixed.
     mix: Mix,
 }
@@ -108,7 +110,13 @@ impl Space {
     /// The same amounts, if no node were cordoned.
     pub(crate) fn opened(&self, tree: &Tree) -> Self {
         let open = Self::new(tree, self.free.iter().map(|free| Free { open: true, ..*free }).collect());
-        Self { named: self.named.clone(), parts: self.parts.clone(), mix: self.mix.clone(), ..open }
+        Self {
+            named: self.named.clone(),
+            parts: self.parts.clone(),
+            disputed: self.disputed.clone(),
+            mix: self.mix.clone(),
+            ..open
+        }
     }
 
     /// From now on as if all nodes but these were cordoned.
@@ -157,6 +165,7 @@ impl Space {
             members: Vec::new(),
             named: tree.resources.all_left(),
             parts: Parts::default(),
+            disputed: Disputed::default(),
             mix: Mix::default(),
         };
         for (i, amount) in free.into_iter().enumerate() {
@@ -227,35 +236,31 @@ impl Space {
         self.levels[level].least_uplink
     }
 
-    /// Takes what the members of a gang need. Whether all of it was free: what is taken twice cannot be given
-    /// back one by one.
-    pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) -> bool {
-        let mut was_free = true;
+    /// Takes what the members of a gang need, whether or not it is free: amounts may go below zero, and a device that is
+    /// in use is held once more. [`Self::give_back`] undoes it, in whatever order.
+    pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) {
         let is_exclusive = gang.needs.is_exclusive;
-        for (at, pick) in picks.iter().enumerate() {
+        for pick in picks {
             let needs = gang.needs_of(pick.role());
             let free = self.free[pick.node as usize];
-            // Members of several roles share the nodes that the gang has for itself.
-            let is_ours = || is_exclusive && picks[..at].iter().any(|before| before.node == pick.node);
-            let is_others = free.is_held || is_exclusive && free.tenants > 0;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
-            let has_devices = match pick.piece {
-                Piece::Whole => pick.devices.is_subset_of(free.devices),
-                Piece::Share | Piece::Slice { .. } => self.parts.take(tree, free.devices, pick, needs),
-            };
-            was_free &= has_devices
-                && (!is_others || is_ours())
-                && free.cpu_milli.checked_sub_unsigned(cpu).is_some()
-                && free.memory_bytes.checked_sub_unsigned(memory).is_some();
+            match pick.piece {
+                Piece::Whole => {
+                    let usable = tree.nodes[pick.node as usize].usable.devices;
+                    self.disputed.add(pick.node, pick.devices.and(usable).minus(free.devices));
+                }
+                Piece::Share | Piece::Slice { .. } => {
+                    self.parts.take(tree, free.devices, pick, needs);
+                }
+            }
             let left = Free {
                 devices: free.devices.minus(pick.devices),
                 cpu_milli: free.cpu_milli.saturating_sub_unsigned(cpu),
                 memory_bytes: free.memory_bytes.saturating_sub_unsigned(memory),
                 open: free.open,
                 tenants: free.tenants.saturating_add(1),
-                is_held: free.is_held || is_exclusive,
-                is_promised: free.is_promised,
+                exclusive: free.exclusive.saturating_add(u32::from(is_exclusive)),
             };
             self.named.book(tree, pick, needs, true);
             if tree.is_mixed {
@@ -264,7 +269,12 @@ impl Space {
             self.set(tree, pick.node as usize, left);
         }
         self.settle(tree);
-        was_free
+    }
+
+    /// Devices of these that are usable, and held by one holder alone.
+    pub(crate) fn held_once(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
+        let usable = tree.nodes[node].usable.devices;
+        devices.and(usable).minus(self.disputed.on(node as u32)).minus(self.parts.devices(node))
     }
 
     /// Whether all that these picks need is free.
@@ -336,17 +346,17 @@ impl Space {
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
             let devices = match pick.piece {
-                Piece::Whole => pick.devices.minus(self.parts.devices(pick.node as usize)),
+                Piece::Whole => pick.devices,
                 Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
             };
+            let devices = self.disputed.remove(pick.node, devices.and(usable));
             let back = Free {
-                devices: free.devices.union(devices.and(usable)),
+                devices: free.devices.union(devices),
                 cpu_milli: free.cpu_milli.saturating_add_unsigned(cpu),
                 memory_bytes: free.memory_bytes.saturating_add_unsigned(memory),
                 open: free.open,
                 tenants: free.tenants.saturating_sub(1),
-                is_held: free.is_held && !gang.needs.is_exclusive,
-                is_promised: free.is_promised,
+                exclusive: free.exclusive.saturating_sub(u32::from(gang.needs.is_exclusive)),
             };
             self.named.book(tree, pick, needs, false);
             if tree.is_mixed {

@@ -29,15 +29,13 @@ pub struct Free {
     pub open: bool,
     /// Picks of gangs that are on it: members of one gang and role count once.
     pub tenants: u32,
-    /// One gang has it for itself.
-    pub is_held: bool,
-    /// One gang that waits is to have it for itself.
-    pub is_promised: bool,
+    /// Picks of gangs that have it for themselves, or have it reserved so.
+    pub exclusive: u32,
 }
 
 impl Free {
     pub(crate) const fn takes_work(&self) -> bool {
-        self.open && !self.is_held && !self.is_promised
+        self.open && self.exclusive == 0
     }
 }
 
@@ -341,8 +339,7 @@ impl TreeNode {
             cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
             memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
             tenants: 0,
-            is_held: false,
-            is_promised: false,
+            exclusive: 0,
         };
         // Less than nothing where others use more than there is.
         let usable = Free {

@@ -45,7 +45,7 @@ impl Pass<'_> {
     fn replicas_by_domain(&self, id: GangId, level: LevelAt) -> BTreeMap<usize, u32> {
         let mut counts = BTreeMap::new();
         for gang in self.ledger.gangs_of(id.job).into_iter().filter(|gang| *gang != id) {
-            let held = self.desk.holds.get(&gang).map(|hold| hold.picks.clone());
+            let held = self.desk.reservations.get(&gang).map(|hold| hold.picks.clone());
             let picks = held.or_else(|| self.picks_of(gang)).unwrap_or_default();
             let domains: BTreeSet<usize> =
                 picks.iter().map(|pick| self.domain_at(level, pick.node as usize)).collect();

@@ -8,7 +8,7 @@ use phalanx_model::{Gang, GangId, Placement, Reason};
 use super::pass::Pass;
 use super::victims::Victim;
 use crate::cluster::space::Pick;
-use crate::ledger::Desk;
+use crate::cycle::draft::Draft;
 use crate::placement::{Ceiling, placement};
 use crate::placement::{Verdict, verdict, waits_for_capacity};
 use crate::queueing::{Ask, QueueAt};
@@ -57,7 +57,7 @@ impl Pass<'_> {
 
     fn sized(&mut self, id: GangId, gang: Gang, queue: QueueAt) -> Option<Found> {
         let is_fixed = self.ledger.job(id.job).is_some_and(|job| self.desk.queues.is_fixed(job, id));
-        let Desk { search, space, .. } = &mut self.desk;
+        let Draft { search, space, .. } = &mut self.desk;
         let Verdict::Go(ceiling, cost) = verdict(self.ledger.hardware(), search, space, &gang, None) else {
             return None;
         };
@@ -84,7 +84,7 @@ impl Pass<'_> {
             let by_time = matches!(ask.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
             ask.has_room() && (waits_for_capacity(&ask.reason) || by_time)
         };
-        !self.desk.holds.is_empty() || self.desk.line.closed().any(waits)
+        !self.desk.reservations.is_empty() || self.desk.line.closed().any(waits)
     }
 
     /// The size to which a gang that runs can grow. (When it starts again, others may have

@@ -7,14 +7,20 @@
 )]
 
 mod apart;
+mod calendar;
+mod draft;
 mod elastic;
-mod holds;
+mod heads;
 mod pass;
 mod reopen;
+mod reservation;
 mod reserve;
+mod soonest;
 mod together;
 mod victims;
 mod windows;
 
-pub(crate) use holds::Hold;
+pub(crate) use calendar::{Closed, Stay, Windows};
+pub(crate) use draft::{Draft, Freed};
 pub(crate) use pass::{compute, reason_of};
+pub(crate) use reservation::Reservation;

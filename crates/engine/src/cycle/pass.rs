@@ -8,18 +8,19 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
 
+use super::calendar::Closed;
+use super::draft::Draft;
 use super::elastic::Found;
-use super::holds::Hold;
+use super::heads::Heads;
 use super::reopen::{COUNTED_MAX, Reopened};
 use super::together::{self, Choice};
 use crate::Config;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
-use crate::guard::Guard;
-use crate::ledger::{Closed, Desk, Freed, Ledger, longest_ms};
+use crate::ledger::Ledger;
 use crate::placement::Ceiling;
 use crate::placement::{Verdict, shortfall};
-use crate::queueing::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat};
+use crate::queueing::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat, longest_ms};
 
 /// How long whoever might evict somebody waits before it looks again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
@@ -30,7 +31,7 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
     let (mut desk, at_boundary) = (ledger.lend(), ledger.take_at_boundary());
     desk.queues.refresh(ledger.now());
     let mut pass = Pass::new(ledger, desk, config);
-    pass.extend_holds();
+    pass.judge_reservations();
     pass.start_reserved();
     pass.open_all();
     pass.reopen();
@@ -40,12 +41,12 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
     pass.open_all();
     pass.grow(at_boundary);
     pass.improve();
-    pass.lay_all();
+    pass.book_all();
     pass.look_again_later();
     let Pass {
         desk,
         chosen,
-        passed_over,
+        bypassed,
         reserved,
         dropped,
         evicted,
@@ -83,28 +84,25 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
             ledger.start(choice.gang, placement, out);
         }
     }
-    passed_over.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
+    bypassed.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
     ledger.let_leave(out);
     ledger.say_reasons(out);
 }
 
 pub(super) struct Pass<'a> {
     pub(super) ledger: &'a Ledger,
-    pub(super) desk: Desk,
+    pub(super) desk: Draft,
     /// Nodes that windows close to whoever was looked at last.
     pub(super) closed: Closed,
-    config: Config,
+    pub(super) config: Config,
     chosen: Vec<Choice>,
     /// Looked at without success; the first of them first.
     waiting: Vec<GangId>,
-    /// The head of the line, if it waits for capacity that nobody knows when it comes free.
-    hopeful: Option<GangId>,
-    /// Heads, each as often as something went ahead that it could have used.
-    passed_over: Vec<GangId>,
+    /// Heads, each as often as a gang started without which it could start sooner.
+    pub(super) bypassed: Vec<GangId>,
     pub(super) reserved: Vec<(GangId, Reserved, Reason)>,
     pub(super) dropped: Vec<(GangId, String)>,
-    /// Heads for which nothing could be reserved.
-    pub(super) unreserved: BTreeSet<GangId>,
+    pub(super) heads: Heads,
     /// Who makes way, and why.
     pub(super) evicted: Vec<(GangId, Eviction)>,
     /// Whose size changes, for whom it makes way or because there is room.
@@ -128,7 +126,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(ledger: &'a Ledger, desk: Desk, config: Config) -> Self {
+    fn new(ledger: &'a Ledger, desk: Draft, config: Config) -> Self {
         Self {
             ledger,
             desk,
@@ -136,11 +134,10 @@ impl<'a> Pass<'a> {
             config,
             chosen: Vec::new(),
             waiting: Vec::new(),
-            hopeful: None,
-            passed_over: Vec::new(),
+            bypassed: Vec::new(),
             reserved: Vec::new(),
             dropped: Vec::new(),
-            unreserved: BTreeSet::new(),
+            heads: Heads::default(),
             evicted: Vec::new(),
             shrunk: Vec::new(),
             grown: Vec::new(),
@@ -159,30 +156,22 @@ impl<'a> Pass<'a> {
         self.ledger.tree()
     }
 
-    /// Withholds what came free of what is held.
-    fn extend_holds(&mut self) {
-        let tree = self.tree();
-        let Desk { holds, queues, .. } = &mut self.desk;
-        for hold in holds.values_mut() {
-            hold.is_owed = queues.is_owed_in(hold.waits.0, &hold.waits.1);
+    /// Whether the gangs that have a reservation are within a guarantee, as things are now.
+    fn judge_reservations(&mut self) {
+        let Draft { reservations, queues, .. } = &mut self.desk;
+        for reservation in reservations.values_mut() {
+            reservation.is_entitled = queues.is_owed_in(reservation.waits.0, &reservation.waits.1);
         }
-        let Desk { space, holds, freed, .. } = &mut self.desk;
-        let Freed::Nodes(nodes) = freed else { return };
-        nodes.sort_unstable();
-        nodes.dedup();
-        let mut holds: Vec<&mut Hold> = holds.values_mut().collect();
-        holds.sort_by_key(|hold| hold.turn());
-        holds.into_iter().for_each(|hold| hold.extend(tree, space, nodes));
     }
 
     /// Takes the open asks in the order of their turns until none is left.
     fn fill(&mut self) {
-        let Desk { line, queues, .. } = &self.desk;
+        let Draft { line, queues, .. } = &self.desk;
         let firsts = line.ready().filter_map(|ask| line.first_of(queues, ask));
         let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
         while let Some(Reverse(next)) = heap.pop() {
             // What was started meanwhile may have moved its turn, only ever backwards.
-            let Desk { line, queues, .. } = &self.desk;
+            let Draft { line, queues, .. } = &self.desk;
             if !line.ask(next.ask).is_open {
                 continue;
             }
@@ -191,7 +180,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             self.look_at(next);
-            let Desk { line, queues, .. } = &self.desk;
+            let Draft { line, queues, .. } = &self.desk;
             if line.ask(next.ask).is_open {
                 heap.extend(line.first_of(queues, next.ask).map(Reverse));
             }
@@ -215,7 +204,7 @@ impl<'a> Pass<'a> {
             }
             return;
         }
-        self.hold_against(next.ask, next.queue);
+        self.book_against(next.ask, next.queue);
         self.close_for(next.ask);
         match self.verdict_on(id, &gang) {
             Verdict::Go(ceiling, cost) => {
@@ -273,64 +262,36 @@ impl<'a> Pass<'a> {
     ) -> Result<Bill, Full> {
         let queues = &self.desk.queues;
         let bill = queues.goods.held(self.tree(), queues.settings(), picks, gang);
-        if self.ledger.guards().stand(Guard::BilledAsFound) {
-            queues.room(queue, &bill, is_fixed)?;
-        }
+        queues.room(queue, &bill, is_fixed)?;
         Ok(bill)
     }
 
     /// Books a start.
     pub(super) fn choose(&mut self, choice: Choice, gang: &Gang, queue: QueueAt, holder: Holder) {
         let tree = self.tree();
-        if let Some(head) = self.hopeful
-            && head != choice.gang
-            && self.harms(head, gang, &choice.picks)
-        {
-            self.passed_over.push(head);
-        }
-        let Desk { space, queues, line, .. } = &mut self.desk;
-        if self.ledger.guards().stand(Guard::TakenAtOnce) {
-            space.take(tree, &choice.picks, gang);
-        }
+        let Draft { space, queues, line, .. } = &mut self.desk;
+        space.take(tree, &choice.picks, gang);
         space.load(tree, &choice.picks, gang, true);
         line.delist(queues, choice.gang);
         if let Some(job) = self.ledger.job(choice.gang.job) {
             let seat = queues.seat_of(job, choice.gang);
             self.charge(queue, seat, holder);
         }
+        let (started, picks) = (choice.gang, choice.picks.clone());
         self.chosen.push(choice);
+        self.count_bypasses(started, &picks);
     }
 
     /// Counts what is taken. Once nothing is kept for anybody, because it is in use, hardware is the only bound: whoever
     /// found that too much is kept is looked at again.
     pub(super) fn charge(&mut self, queue: QueueAt, seat: Seat, holder: Holder) {
-        let Desk { queues, line, .. } = &mut self.desk;
+        let Draft { queues, line, .. } = &mut self.desk;
         let kept = queues.kept_goods();
         queues.charge(queue, seat, holder, self.ledger.now());
         if queues.kept_goods() < kept && line.is_stuck_at(ROOT) {
             line.room_again(std::iter::once(ROOT));
             self.wakes = true;
         }
-    }
-
-    /// Whether taking these places takes something that a gang that waits could use.
-    fn harms(&mut self, head: GangId, gang: &Gang, picks: &[Pick]) -> bool {
-        let Some(waiting) = self.ledger.gang(head) else { return false };
-        let tree = self.tree();
-        let Desk { search, space, .. } = &mut self.desk;
-        let required = tree.level_of_required(waiting);
-        let before = search.most(tree, space, waiting, required).0;
-        space.take(tree, picks, gang);
-        let after = search.most(tree, space, waiting, required).0;
-        space.give_back(tree, picks, gang);
-        after < before
-    }
-
-    /// How often the head was passed over, and whether that is as often as is fair.
-    pub(super) fn is_due(&self, head: GangId) -> bool {
-        let now = self.passed_over.iter().filter(|passed| **passed == head).count();
-        let before = self.ledger.record(head).map_or(0, |record| record.bypassed);
-        before.saturating_add(u32::try_from(now).unwrap_or(u32::MAX)) >= self.config.bypass_max
     }
 
     /// When those that start in this turn end.
@@ -350,17 +311,13 @@ impl<'a> Pass<'a> {
         self.ledger.picks(id).map(<[Pick]>::to_vec)
     }
 
-    pub(super) fn hope(&mut self, head: Option<GangId>) {
-        self.hopeful = head;
-    }
-
     /// What queues are due shifts with what others ask for, without anything coming free: whoever might evict somebody
     /// looks again after a while.
     fn look_again_later(&mut self) {
         if self.ledger.looks_again() {
             return;
         }
-        let Desk { line, queues, .. } = &mut self.desk;
+        let Draft { line, queues, .. } = &mut self.desk;
         let has_rivals =
             |(_, ask): (AskId, &Ask)| ask.roomy().any(|queue| !queues.is_unrivalled(queue, ask.key.rank));
         let has_rivals = line.closed().any(has_rivals);
@@ -375,17 +332,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Everything that is held is withheld between turns.
-    fn lay_all(&mut self) {
-        let tree = self.tree();
-        let Desk { holds, space, .. } = &mut self.desk;
-        Hold::lay_all(holds.values_mut(), tree, space);
-    }
-
     /// Several gangs that start at once are placed for all of them; not while something is held, for what moves could
     /// take its place.
     fn improve(&mut self) {
-        if !self.desk.holds.is_empty() || self.chosen.is_empty() {
+        if !self.desk.reservations.is_empty() || self.chosen.is_empty() {
             return;
         }
         // Nor from a place that others made way for, or that keeps replicas apart, nor where sizes were fitted to what was
@@ -414,7 +364,7 @@ impl<'a> Pass<'a> {
         ) {
             return;
         }
-        let Desk { search, space, .. } = &mut self.desk;
+        let Draft { search, space, .. } = &mut self.desk;
         together::improve(self.ledger, search, space, &mut self.chosen, &mut still);
         if !self.bill_moved(&before) {
             let space = &mut self.desk.space;
@@ -432,7 +382,7 @@ impl<'a> Pass<'a> {
         let mut had = Vec::new();
         for choice in &moved {
             let Some(job) = self.ledger.job(choice.gang.job) else { return false };
-            let Desk { queues, line, .. } = &mut self.desk;
+            let Draft { queues, line, .. } = &mut self.desk;
             let queue =
                 line.place_of(choice.gang).map(|place| place.queue).or_else(|| queues.find(&job.queue));
             let Some(queue) = queue else { return false };
@@ -451,7 +401,7 @@ impl<'a> Pass<'a> {
                 Err(_) => has_room = false,
             }
         }
-        let Desk { queues, line, .. } = &mut self.desk;
+        let Draft { queues, line, .. } = &mut self.desk;
         if has_room {
             for choice in &moved {
                 line.delist(queues, choice.gang);

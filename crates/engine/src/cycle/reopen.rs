@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang};
 
-use super::holds::Hold;
+use super::draft::{Draft, Freed};
 use super::pass::Pass;
+use super::reservation::Reservation;
 use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
 use crate::guard::Guard;
-use crate::ledger::{Desk, Freed};
 use crate::queueing::{Ask, AskId};
 
 /// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
@@ -22,9 +22,9 @@ impl Pass<'_> {
     /// Opens the asks that may use what came free.
     pub(super) fn reopen(&mut self) {
         let (tree, now) = (self.tree(), self.ledger.now());
-        let Desk { line, space, freed, holds, queues, .. } = &mut self.desk;
+        let Draft { line, space, freed, reservations, queues, .. } = &mut self.desk;
         // The owner of a guarantee may use what is held for who borrows, and may have room in it again.
-        let is_lent = holds.values().any(|hold| !hold.is_owed && !hold.evicts);
+        let is_lent = reservations.values().any(|held| !held.is_entitled && !held.preempts);
         let takes_back = |ask: &Ask| ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
         let is_regained = line.take_regained();
         let mut freed = match std::mem::take(freed) {
@@ -41,9 +41,10 @@ impl Pass<'_> {
         freed.dedup();
         freed.retain(|node| space.free(*node as usize).takes_work());
         let looks_at_all = !self.ledger.guards().stand(Guard::FreedAlone);
-        let holds: Vec<&Hold> = holds.values().filter(|hold| hold.idle_devices() > 0).collect();
+        let holds: Vec<&Reservation> =
+            reservations.values().filter(|held| held.idle_devices(tree, space) > 0).collect();
         let mut room = Room { tree, space, holds: &holds, counted: BTreeMap::new() };
-        let held: Vec<u32> = holds.iter().flat_map(|hold| hold.withheld()).map(|(node, _)| node).collect();
+        let held: Vec<u32> = holds.iter().flat_map(|hold| hold.nodes()).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
         // Whoever ends in time, or goes before whom something is held for, may use what is held.
         let had_less = |ask: &Ask| {
@@ -57,7 +58,7 @@ impl Pass<'_> {
         let may_lift = |ask: &Ask| {
             let ends_at = ask.key.span_ms.map(|span| now.plus(span));
             holds.iter().any(|hold| hold.begins_after(ends_at))
-                || holds.iter().any(|hold| hold.makes_way_for(ask.key.rank, takes_back(ask)))
+                || holds.iter().any(|hold| hold.yields_to(ask.key.rank, takes_back(ask)))
                 || had_less(ask)
         };
         let mut open = Vec::new();
@@ -85,12 +86,14 @@ impl Pass<'_> {
         if asks.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
             return false;
         }
-        let Desk { line, space, holds, .. } = &self.desk;
+        let Draft { line, space, reservations, .. } = &self.desk;
+        let tree = self.tree();
         let ask = line.ask(id);
         let least = least_on_node(ask);
         let devices = |node: u32| {
             let free = space.free(node as usize).devices;
-            holds.values().map(|hold| hold.withheld_on(node)).fold(free, DeviceMask::union).count()
+            let held = reservations.values().map(|held| held.idle_on(tree, space, node));
+            held.fold(free, DeviceMask::union).count()
         };
         !is_limited(ask) && around.iter().all(|node| devices(*node) < least)
     }
@@ -119,7 +122,7 @@ fn is_limited(ask: &Ask) -> bool {
 struct Room<'a> {
     tree: &'a Tree,
     space: &'a Space,
-    holds: &'a [&'a Hold],
+    holds: &'a [&'a Reservation],
     /// By level, domain and whether what is held counts as free.
     counted: BTreeMap<(usize, usize, bool), Vec<Nodes>>,
 }
@@ -167,7 +170,7 @@ impl Room<'_> {
             LevelAt::Above(level) => level,
             LevelAt::Node | LevelAt::Group(_) => self.tree.depth().saturating_sub(1),
         };
-        let held: u32 = self.holds.iter().map(|hold| hold.idle_devices()).sum();
+        let held: u32 = self.holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
         nodes.iter().any(|node| {
             let domain = self.tree.domain_of(*node as usize, level);
             self.space.free(*node as usize).devices.count() + held >= ask.each
@@ -177,7 +180,8 @@ impl Room<'_> {
 
     fn devices(&self, node: u32, with_held: bool) -> DeviceMask {
         let free = self.space.free(node as usize).devices;
-        let held = self.holds.iter().filter(|_| with_held).map(|hold| hold.withheld_on(node));
+        let (tree, space) = (self.tree, self.space);
+        let held = self.holds.iter().filter(|_| with_held).map(|hold| hold.idle_on(tree, space, node));
         held.fold(free, DeviceMask::union)
     }
 
@@ -210,7 +214,7 @@ fn members_on(gang: &Gang, each: u32, devices: u32) -> u32 {
 }
 
 /// The open nodes of a domain by kind and free devices; what is held on them counts as free.
-fn counted(tree: &Tree, space: &Space, holds: &[&Hold], level: usize, domain: usize) -> Vec<Nodes> {
+fn counted(tree: &Tree, space: &Space, holds: &[&Reservation], level: usize, domain: usize) -> Vec<Nodes> {
     let mut all: Vec<Nodes> = Vec::new();
     for row in space.rows(level, domain) {
         let offers = tree.kinds[usize::from(row.kind)].offers();
@@ -222,7 +226,8 @@ fn counted(tree: &Tree, space: &Space, holds: &[&Hold], level: usize, domain: us
         all.push(Nodes { kind: row.kind, by_devices });
     }
     let mut held: BTreeMap<u32, DeviceMask> = BTreeMap::new();
-    for (node, devices) in holds.iter().flat_map(|hold| hold.withheld()) {
+    let idle = |hold: &&Reservation| hold.idle(tree, space).collect::<Vec<_>>();
+    for (node, devices) in holds.iter().flat_map(idle) {
         if tree.domain_of(node as usize, level) == domain && space.free(node as usize).takes_work() {
             let of = held.entry(node).or_insert(DeviceMask::EMPTY);
             *of = of.union(devices);

@@ -13,12 +13,11 @@ use std::ops::Range;
 use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Resize, Timestamp};
 
 use super::elastic::chunks;
-use super::holds::Hold;
 use super::pass::Pass;
 use super::reserve::Place;
 use crate::cluster::space::Pick;
+use crate::cycle::draft::Draft;
 use crate::guard::Guard;
-use crate::ledger::Desk;
 use crate::queueing::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
@@ -68,7 +67,7 @@ impl Pass<'_> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
         for _ in 0..LOOKS_MAX {
-            let Desk { line, queues, .. } = &mut self.desk;
+            let Draft { line, queues, .. } = &mut self.desk;
             let Some(mut next) = line.first_untried(queues) else { return };
             if self.is_spent() {
                 break;
@@ -81,7 +80,7 @@ impl Pass<'_> {
             self.close_for(next.ask);
             // As many as there are in this queue, until one finds nobody.
             while self.evict_for(next, &gang) {
-                let Desk { line, queues, .. } = &self.desk;
+                let Draft { line, queues, .. } = &self.desk;
                 let Some(behind) = line.next_of(queues, next.ask, next.queue) else { break };
                 next = behind;
             }
@@ -109,7 +108,7 @@ impl Pass<'_> {
             self.goes_on = true;
             return false;
         }
-        self.hold_from(next.ask, next.queue);
+        self.book_against_future(next.ask, next.queue);
         let is_heard = ways.into_iter().any(|(way, may)| may && self.make_way(next, gang, way));
         if is_heard {
             self.heard += 1;
@@ -123,7 +122,7 @@ impl Pass<'_> {
     /// Whether it may evict at all, and somebody holds capacity who stands worse than it could at best. (There may still be
     /// nobody.)
     fn is_worth_a_try(&mut self, ask: AskId, queue: QueueAt, gang: GangId) -> bool {
-        let Desk { queues, line, .. } = &mut self.desk;
+        let Draft { queues, line, .. } = &mut self.desk;
         let asked = line.ask(ask);
         let (rank, level) = (asked.key.rank, asked.key.level);
         if queues.is_unrivalled(queue, rank) && !queues.has_served_more(queue, rank, level) {
@@ -133,7 +132,7 @@ impl Pass<'_> {
         let from = queues.first_below(queue, (rank, level), &asked.least, self.ledger.now());
         let may_preempt =
             || self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt);
-        let is_calm = || self.ledger.is_overbooked() || self.ledger.just_made_way(gang);
+        let is_calm = || self.ledger.just_made_way(gang);
         let Some(from) = from.filter(|_| may_preempt() && !is_calm()) else { return false };
         if from > self.ledger.now() {
             self.again_at = self.again_at.min(from);
@@ -142,7 +141,7 @@ impl Pass<'_> {
     }
 
     pub(super) fn may_shrink_somebody(&self) -> bool {
-        !self.ledger.is_overbooked() && self.ledger.shrinkable().next().is_some()
+        self.ledger.shrinkable().next().is_some()
     }
 
     fn make_way(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
@@ -163,9 +162,7 @@ impl Pass<'_> {
         };
         self.compared += victims.len();
         let found = self.make_room(gang, &victims);
-        let found = found.filter(|(place, victims)| {
-            !self.is_barred(next.ask, place) && !self.is_promised(gang, &place.picks, victims)
-        });
+        let found = found.filter(|(place, _)| !self.is_barred(next.ask, place));
         let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
         let queues = &self.desk.queues;
@@ -211,39 +208,6 @@ impl Pass<'_> {
             self.evicted.push((victim.gang, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
         }
         true
-    }
-
-    /// Whether the CPU or memory that a place needs goes to whom it was promised before, as soon as victims are gone. (What
-    /// devices do is seen by the search.)
-    fn is_promised(&self, gang: &Gang, picks: &[Pick], victims: &[Victim]) -> bool {
-        let Desk { holds, space, .. } = &self.desk;
-        let nodes: BTreeSet<u32> = picks.iter().map(|pick| pick.node).collect();
-        let hosted = |gang: &Gang, picks: &[Pick], node: u32| {
-            let of_node = picks.iter().filter(|pick| pick.node == node);
-            of_node.fold((0_i64, 0_i64), |(cpu, memory), pick| {
-                let needs = gang.needs_of(pick.role());
-                let of =
-                    |each: u64| i64::try_from(each.saturating_mul(pick.members.into())).unwrap_or(i64::MAX);
-                (cpu.saturating_add(of(needs.cpu_milli)), memory.saturating_add(of(needs.memory_bytes)))
-            })
-        };
-        nodes.into_iter().any(|node| {
-            let promised = holds.values().map(|hold| hold.still_wants(node));
-            let promised = promised.fold((0, 0), |all: (i64, i64), of| (all.0 + of.0, all.1 + of.1));
-            if promised == (0, 0) {
-                return false;
-            }
-            let gone = victims
-                .iter()
-                .filter_map(|victim| Some(hosted(self.ledger.gang(victim.gang)?, &victim.picks, node)));
-            let free = space.free(node as usize);
-            let free = gone.fold((free.cpu_milli, free.memory_bytes), |all, of| {
-                (all.0.saturating_add(of.0), all.1.saturating_add(of.1))
-            });
-            let needed = hosted(gang, picks, node);
-            let is_short = |free: i64, promised: i64, needed: i64| needed > 0 && free - promised < needed;
-            is_short(free.0, promised.0, needed.0) || is_short(free.1, promised.1, needed.1)
-        })
     }
 
     /// Whether the queue has room once these have made way.
@@ -337,7 +301,6 @@ impl Pass<'_> {
                 victims.push(Victim { picks, ..whole });
             }
         }
-        self.without_held(&mut victims);
         victims.sort_by_key(Victim::cost);
         victims
     }
@@ -377,7 +340,6 @@ impl Pass<'_> {
             };
             victims.extend(self.in_chunks(gang, placement, &whole));
         }
-        self.without_held(&mut victims);
         victims.sort_by_key(Victim::cost);
         victims
     }
@@ -400,14 +362,6 @@ impl Pass<'_> {
             }
         };
         chunks(gang, placement).into_iter().map(chunk).collect()
-    }
-
-    /// What is held for somebody on their nodes does not come free with them.
-    fn without_held(&self, victims: &mut [Victim]) {
-        let laid: Vec<&Hold> = self.desk.holds.values().filter(|hold| hold.is_laid()).collect();
-        if !laid.is_empty() {
-            victims.iter_mut().for_each(|victim| Hold::unheld(&laid.iter().copied(), &mut victim.picks));
-        }
     }
 }
 

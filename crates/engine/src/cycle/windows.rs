@@ -2,11 +2,13 @@
 
 use phalanx_model::{Gang, GangId, JobId, Reason, Timestamp};
 
+use super::calendar::Stay;
+use super::draft::Draft;
 use super::pass::Pass;
 use super::reserve::Place;
 use crate::cluster::space::Pick;
-use crate::ledger::{Desk, Stay, longest_ms};
 use crate::placement::Ceiling;
+use crate::queueing::longest_ms;
 use crate::queueing::{AskId, AskKey};
 
 /// Stands for the end of a window among the ends of gangs: no job has so many.
@@ -16,7 +18,7 @@ impl Pass<'_> {
     /// Closes the nodes that windows bar the gangs of an ask from, if they start now.
     pub(super) fn close_for(&mut self, ask: AskId) {
         let (tree, now) = (self.tree(), self.ledger.now());
-        let Desk { line, space, .. } = &mut self.desk;
+        let Draft { line, space, .. } = &mut self.desk;
         let key = &line.ask(ask).key;
         self.closed.lay(self.ledger.windows(), tree, space, &stay(key, now));
     }
@@ -28,7 +30,7 @@ impl Pass<'_> {
             return false;
         }
         let Some(job) = self.ledger.job(id.job) else { return false };
-        let Desk { queues, holds, space, .. } = &mut self.desk;
+        let Draft { queues, reservations, space, .. } = &mut self.desk;
         let blocks = windows.blocks_of(queues, &job.queue);
         let (span_ms, is_fixed) = (longest_ms(&job.policy), queues.is_fixed(job, id));
         let from = |from: Timestamp| Stay {
@@ -38,7 +40,7 @@ impl Pass<'_> {
             is_fixed,
         };
         self.closed.lay(windows, tree, space, &from(now));
-        holds.get(&id).is_some_and(|hold| {
+        reservations.get(&id).is_some_and(|hold| {
             hold.at.is_some_and(|at| windows.bars(&from(at.max(now)), &nodes_of(&hold.picks)))
         })
     }
@@ -67,7 +69,7 @@ impl Pass<'_> {
         }
         self.open_all();
         let tree = self.tree();
-        let Desk { search, space, .. } = &mut self.desk;
+        let Draft { search, space, .. } = &mut self.desk;
         let fits = search.place(tree, space, gang, Ceiling(tree.level_of_required(gang))).is_some();
         let fits = fits || self.held_for(gang).is_some();
         let stay = stay(&self.desk.line.ask(ask).key, self.ledger.now());

@@ -245,8 +245,8 @@ impl Ledger {
                 }
                 continue;
             }
-            // Laid once all who hold capacity are known.
-            self.unlaid.extend(self.record(gang).filter(|r| r.reserved.is_some()).map(|r| r.id));
+            // Booked once all gangs that hold capacity are known.
+            self.unbooked.extend(self.record(gang).filter(|r| r.reserved.is_some()).map(|r| r.id));
             self.claim_again(gang);
             self.relist(gang);
         }
@@ -322,7 +322,7 @@ impl Ledger {
         for record in &gangs {
             self.forget_timer(record.id);
             self.line.delist(&mut self.queues, record.id);
-            self.drop_hold(record.id);
+            self.drop_reservation(record.id);
             self.active.remove(&record.id);
             self.forget_end(record.id);
             self.leaving.remove(&record.id);

@@ -40,7 +40,7 @@ impl Ledger {
     /// Follows a recorded start.
     pub(super) fn book_start(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) {
         self.line.delist(&mut self.queues, gang);
-        self.drop_hold(gang);
+        self.drop_reservation(gang);
         self.take(gang, placement);
         self.begin_attempt(gang, placement, deadline);
     }
@@ -307,7 +307,7 @@ impl Ledger {
         self.retime(gang);
         self.note_end(gang);
         self.give_back(gang, held.as_ref());
-        self.lay_hold(gang);
+        self.book_reservation(gang);
         self.claim_again(gang);
         self.relist(gang);
         self.relist_array(gang.job);
@@ -326,7 +326,7 @@ impl Ledger {
         self.reasons.remove(&gang);
         self.refresh.remove(&gang);
         self.line.delist(&mut self.queues, gang);
-        self.drop_hold(gang);
+        self.drop_reservation(gang);
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
         self.queues.forget_service(gang);

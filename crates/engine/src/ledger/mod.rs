@@ -29,19 +29,16 @@ use phalanx_model::{
 };
 
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
-use crate::cycle::Hold;
+use crate::cycle::{Draft, Freed, Reservation, Windows};
 use crate::guard::{Guard, Guards};
 use crate::placement::{Reshape, Search, reshapes};
 use crate::queueing::{Line, Queues};
-use calendar::Windows;
-pub(crate) use calendar::{Closed, Stay};
 use cells::Cells;
 use history::History;
 use noted::Noted;
 use service::Serving;
 use sync::Sync;
 use tally::Tally;
-pub(crate) use wait::longest_ms;
 
 /// A job and where its gangs stand, index by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,39 +57,6 @@ struct Outstanding {
     attempt: u32,
     /// It is an order to start: when it fails, whoever has not come to the gate never began.
     starts: bool,
-}
-
-/// Nodes where something came free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Freed {
-    Nodes(Vec<u32>),
-    /// Anywhere.
-    All,
-}
-
-impl Default for Freed {
-    fn default() -> Self {
-        Self::Nodes(Vec::new())
-    }
-}
-
-impl Freed {
-    pub(crate) fn add(&mut self, more: impl Iterator<Item = u32>) {
-        if let Self::Nodes(nodes) = self {
-            nodes.extend(more);
-        }
-    }
-}
-
-/// What the planner works with.
-#[derive(Debug)]
-pub(crate) struct Desk {
-    pub(crate) search: Search,
-    pub(crate) space: Space,
-    pub(crate) queues: Queues,
-    pub(crate) line: Line,
-    pub(crate) holds: BTreeMap<GangId, Hold>,
-    pub(crate) freed: Freed,
 }
 
 #[derive(Clone, Debug)]
@@ -135,10 +99,9 @@ pub(crate) struct Ledger {
     empty_opened: Space,
     search: Search,
     line: Line,
-    /// What is held for gangs that wait.
-    holds: BTreeMap<GangId, Hold>,
-    /// Observed reservations that nothing is withheld for yet.
-    unlaid: BTreeSet<GangId>,
+    reservations: BTreeMap<GangId, Reservation>,
+    /// Observed reservations that are not booked yet.
+    unbooked: BTreeSet<GangId>,
     /// Shapes that were worked out elsewhere.
     pub(crate) lent: Shapes,
     /// Gangs whose end is known.
@@ -174,8 +137,6 @@ pub(crate) struct Ledger {
     stale: bool,
     /// The queues are older than what was told of them.
     stale_queues: bool,
-    /// Something was taken that was not free: amounts then cannot be given back one by one.
-    overbooked: bool,
     replan: bool,
     guards: Guards,
 }
@@ -214,8 +175,8 @@ impl Ledger {
             dependents: BTreeMap::new(),
             queues: Queues::new(),
             line: Line::default(),
-            holds: BTreeMap::new(),
-            unlaid: BTreeSet::new(),
+            reservations: BTreeMap::new(),
+            unbooked: BTreeSet::new(),
             lent: Shapes::default(),
             ends: BTreeSet::new(),
             ends_at: BTreeMap::new(),
@@ -234,7 +195,6 @@ impl Ledger {
             refresh: BTreeSet::new(),
             stale: false,
             stale_queues: false,
-            overbooked: false,
             replan: false,
             guards: Guards::ALL,
         }
@@ -312,11 +272,14 @@ impl Ledger {
         self.active.iter().filter_map(|id| Some((self.job(id.job)?, self.gang(*id)?, self.record(*id)?)))
     }
 
-    /// What is free on a node, what is held for gangs that wait included.
+    /// What is free on a node, what is reserved for pending gangs included.
     pub(crate) fn free_of(&self, node: &NodeName) -> Option<Free> {
         let at = self.tree.index_of(node)?;
         let mut free = *self.space.free(at);
-        self.holds.values().for_each(|hold| hold.add_to(at, &mut free));
+        let at = u32::try_from(at).ok()?;
+        self.reservations
+            .values()
+            .for_each(|reservation| reservation.add_to(&self.tree, at, &self.space, &mut free));
         Some(free)
     }
 
@@ -383,22 +346,22 @@ impl Ledger {
         self.jobs.get_mut(&id.job)?.gangs.get_mut(usize::from(id.index))
     }
 
-    /// What the planner works with, for as long as it plans.
-    pub(crate) fn lend(&mut self) -> Desk {
-        Desk {
+    /// What a cycle works on, for as long as it plans.
+    pub(crate) fn lend(&mut self) -> Draft {
+        Draft {
             search: std::mem::take(&mut self.search),
             space: std::mem::take(&mut self.space),
             queues: std::mem::replace(&mut self.queues, Queues::new()),
             line: std::mem::take(&mut self.line),
-            holds: std::mem::take(&mut self.holds),
+            reservations: std::mem::take(&mut self.reservations),
             freed: std::mem::take(&mut self.freed),
         }
     }
 
-    pub(crate) fn take_back(&mut self, desk: Desk) {
-        let Desk { search, space, queues, line, holds, freed } = desk;
-        self.freed = freed;
-        (self.search, self.space, self.queues, self.line, self.holds) = (search, space, queues, line, holds);
+    pub(crate) fn take_back(&mut self, draft: Draft) {
+        let Draft { search, space, queues, line, reservations, freed } = draft;
+        (self.search, self.space, self.queues, self.line) = (search, space, queues, line);
+        (self.reservations, self.freed) = (reservations, freed);
     }
 
     /// Nodes, levels or costs changed: the tree is drawn anew before somebody needs it, once for all changes.
@@ -436,7 +399,7 @@ impl Ledger {
         self.queues.rebuild(&self.tree);
         self.line.clear();
         self.freed = Freed::All;
-        self.requeue_holds();
+        self.requeue_reservations();
         let active: Vec<GangId> = self.active.iter().copied().collect();
         for gang in active {
             self.serve_anew(gang);
@@ -451,16 +414,16 @@ impl Ledger {
         }
     }
 
-    /// Whoever has a place reserved waits in a queue too.
-    fn requeue_holds(&mut self) {
-        for (gang, mut hold) in std::mem::take(&mut self.holds) {
+    /// A gang that has a reservation waits in a queue too.
+    fn requeue_reservations(&mut self) {
+        for (gang, mut reservation) in std::mem::take(&mut self.reservations) {
             if let Some((job, asked)) = self.job(gang.job).zip(self.gang(gang)) {
                 let least = self.queues.goods.least(&self.tree, self.queues.settings(), asked);
                 let name = job.queue.clone();
-                hold.waits = (self.queues.ensure(&name), least);
-                self.queues.want(hold.waits.0, &hold.waits.1, true);
+                reservation.waits = (self.queues.ensure(&name), least);
+                self.queues.want(reservation.waits.0, &reservation.waits.1, true);
             }
-            self.holds.insert(gang, hold);
+            self.reservations.insert(gang, reservation);
         }
     }
 

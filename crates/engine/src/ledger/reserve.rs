@@ -41,11 +41,11 @@ impl Ledger {
         self.replan = true;
     }
 
-    /// What is free, what is held for gangs that wait included.
+    /// What is free, what is reserved for pending gangs included.
     pub(crate) fn open_space(&self) -> Space {
         let mut space = self.space.clone();
-        for hold in self.holds.values() {
-            hold.clone().lift(&self.tree, &mut space);
+        for reservation in self.reservations.values() {
+            reservation.clone().unbook(&self.tree, &mut space);
         }
         space
     }
@@ -105,18 +105,14 @@ impl Ledger {
 
     /// Whether a gang would fit but for what is held for others.
     pub(crate) fn is_held_from(&self, id: GangId, gang: &Gang) -> bool {
-        let is_free = self.holds.is_empty() || self.holds.contains_key(&id);
+        let is_free = self.reservations.is_empty() || self.reservations.contains_key(&id);
         !is_free && place(&self.tree, &self.space, gang, Ceiling(self.tree.level_of_required(gang))).is_none()
     }
 
     /// The first for whom something is held, and from when.
     pub(crate) fn holds_before(&self, id: GangId) -> Option<(GangId, Option<Timestamp>)> {
-        let others = self.holds.iter().filter(|(gang, _)| **gang != id);
+        let others = self.reservations.iter().filter(|(gang, _)| **gang != id);
         others.map(|(gang, hold)| (*gang, hold.at)).next()
-    }
-
-    pub(crate) const fn is_overbooked(&self) -> bool {
-        self.overbooked
     }
 
     /// Gangs that hold capacity and whose end nobody knows.

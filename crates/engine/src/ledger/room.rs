@@ -8,7 +8,7 @@ use phalanx_model::{GangId, Placement};
 
 use super::{Freed, Ledger};
 use crate::cluster::{Pick, Space};
-use crate::cycle::Hold;
+use crate::cycle::Reservation;
 use crate::guard::Guard;
 use crate::queueing::Holder;
 
@@ -52,7 +52,6 @@ impl Ledger {
     /// What is free, counted anew.
     pub(super) fn recount_space(&mut self) {
         self.space = Space::free_of(&self.tree);
-        self.overbooked = false;
         self.freed = Freed::All;
         self.picks.clear();
         let held: Vec<(GangId, Placement)> = self
@@ -63,53 +62,53 @@ impl Ledger {
         for (gang, placement) in &held {
             self.occupy(*gang, placement);
         }
-        for hold in std::mem::take(&mut self.holds).into_values() {
-            self.queues.want(hold.waits.0, &hold.waits.1, false);
+        for reservation in std::mem::take(&mut self.reservations).into_values() {
+            self.queues.want(reservation.waits.0, &reservation.waits.1, false);
         }
-        self.unlaid = self.active().filter(|(_, _, r)| r.reserved.is_some()).map(|(_, _, r)| r.id).collect();
+        self.unbooked =
+            self.active().filter(|(_, _, r)| r.reserved.is_some()).map(|(_, _, r)| r.id).collect();
     }
 
-    /// Withholds what is reserved for gangs that were observed.
-    pub(crate) fn lay_holds(&mut self) {
+    /// Books reservations that were observed, in the order in which they were made.
+    pub(crate) fn book_reservations(&mut self) {
         let of = |id: GangId| {
             let record = self.record(id)?;
             let job = self.job(id.job)?;
             Some((record.reserved.as_ref()?.made_at, Reverse(self.queues.rank_of(job)), id))
         };
-        // In the order in which they were promised.
-        let unlaid: BTreeSet<_> = self.unlaid.iter().filter_map(|id| of(*id)).collect();
-        self.unlaid.clear();
-        unlaid.into_iter().for_each(|(.., id)| self.lay_hold(id));
+        let unbooked: BTreeSet<_> = self.unbooked.iter().filter_map(|id| of(*id)).collect();
+        self.unbooked.clear();
+        unbooked.into_iter().for_each(|(.., id)| self.book_reservation(id));
     }
 
-    /// Withholds what is reserved for a gang.
-    pub(super) fn lay_hold(&mut self, id: GangId) {
+    /// Books what the record of a pending gang says is reserved for it.
+    pub(super) fn book_reservation(&mut self, id: GangId) {
         let (Some(job), Some(gang), Some(record)) = (self.job(id.job), self.gang(id), self.record(id)) else {
             return;
         };
         let Some(reserved) = record.reserved.as_ref().filter(|_| record.is_pending()) else { return };
         let picks = self.tree.picks_of(&reserved.placement, gang);
         let rank = self.queues.rank_of(job);
-        let mut hold = Hold::new(picks, gang, reserved.at, rank, reserved.made_at);
+        let mut reservation = Reservation::new(picks, gang, reserved.at, rank, reserved.made_at);
         let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
-        let (name, evicts) = (job.queue.clone(), reserved.evicts);
-        (hold.evicts, hold.waits) = (evicts, (self.queues.ensure(&name), least));
-        hold.level = self.queues.level_of(id);
-        self.queues.want(hold.waits.0, &hold.waits.1, true);
-        self.holds.insert(id, hold);
-        Hold::lay_all(self.holds.values_mut(), &self.tree, &mut self.space);
+        let (name, preempts) = (job.queue.clone(), reserved.evicts);
+        (reservation.preempts, reservation.waits) = (preempts, (self.queues.ensure(&name), least));
+        reservation.level = self.queues.level_of(id);
+        self.queues.want(reservation.waits.0, &reservation.waits.1, true);
+        reservation.book(&self.tree, &mut self.space);
+        self.reservations.insert(id, reservation);
     }
 
-    /// Nothing is held for it any more.
-    pub(crate) fn drop_hold(&mut self, gang: GangId) {
-        let mut hold = self.holds.remove(&gang);
-        if let Some(hold) = &mut hold {
-            hold.lift(&self.tree, &mut self.space);
-            self.queues.want(hold.waits.0, &hold.waits.1, false);
-            self.freed.add(hold.picks.iter().map(|pick| pick.node));
+    /// Nothing is reserved for it any more.
+    pub(crate) fn drop_reservation(&mut self, gang: GangId) {
+        let mut reservation = self.reservations.remove(&gang);
+        if let Some(reservation) = &mut reservation {
+            reservation.unbook(&self.tree, &mut self.space);
+            self.queues.want(reservation.waits.0, &reservation.waits.1, false);
+            self.freed.add(reservation.nodes());
         }
-        // What is not laid down yet counts as used as well.
-        if hold.is_some() | self.unlaid.remove(&gang) {
+        // What is not booked yet counts as used as well.
+        if reservation.is_some() | self.unbooked.remove(&gang) {
             if self.guards.stand(Guard::UncountedWithHold) {
                 self.discharge(gang);
             }
@@ -139,7 +138,7 @@ impl Ledger {
             return;
         };
         let picks = self.tree.picks_of(placement, found);
-        self.overbooked |= !self.space.take(&self.tree, &picks, found);
+        self.space.take(&self.tree, &picks, found);
         self.space.load(&self.tree, &picks, found, true);
         self.picks.insert(gang, picks);
     }
@@ -151,11 +150,7 @@ impl Ledger {
         let Some(placement) = held.filter(|_| self.guards.stand(Guard::GivenBack)) else { return };
         self.discharge(gang);
         let picks = self.picks.remove(&gang);
-        if self.overbooked {
-            self.recount_space();
-        } else if let Some(found) =
-            self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
-        {
+        if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index))) {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);

@@ -87,12 +87,12 @@ impl Ledger {
         let known = self.queue_of(gang.job).zip(self.job(gang.job));
         if let Some((queue, job)) = known {
             let (rank, level) = (self.queues.rank_of(job), self.queues.level_of(gang));
-            let had_less = |(id, hold): (&GangId, &crate::cycle::Hold)| {
+            let had_less = |(id, hold): (&GangId, &crate::cycle::Reservation)| {
                 let is_below = hold.waits.0 == queue && hold.rank == rank && hold.level < level;
-                (is_below && !hold.evicts).then_some(*id)
+                (is_below && !hold.preempts).then_some(*id)
             };
-            for waits in self.holds.iter().filter_map(had_less).collect::<Vec<_>>() {
-                self.drop_hold(waits);
+            for waits in self.reservations.iter().filter_map(had_less).collect::<Vec<_>>() {
+                self.drop_reservation(waits);
                 let why = format!("job {} has had more service and may make way", gang.job);
                 out.changes.push(Change::ReservationDropped { gang: waits, why });
                 self.retime(waits);

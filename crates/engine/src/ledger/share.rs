@@ -121,7 +121,7 @@ impl Ledger {
         for gang in self.gangs_of(job) {
             if self.record(gang).is_some_and(|r| r.is_pending()) {
                 if gives_up_hold {
-                    self.drop_hold(gang);
+                    self.drop_reservation(gang);
                 }
                 self.retime(gang);
                 self.relist(gang);

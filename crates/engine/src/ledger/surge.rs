@@ -135,7 +135,7 @@ impl Ledger {
             match self.record(gang).map(|record| record.is_pending()) {
                 Some(true) => {
                     if rests && self.record(gang).is_some_and(|record| record.reserved.is_some()) {
-                        self.drop_hold(gang);
+                        self.drop_reservation(gang);
                         let why = format!("no more than {replicas} replicas are wanted");
                         out.changes.push(Change::ReservationDropped { gang, why });
                     }

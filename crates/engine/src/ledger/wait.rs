@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{
-    EndOf, Ending, Gang, GangId, GangRecord, Job, JobId, Outcome, Phase, Policy, Reason, Timestamp,
-};
+use phalanx_model::{EndOf, Ending, Gang, GangId, GangRecord, Job, JobId, Outcome, Phase, Reason, Timestamp};
 
 use super::Ledger;
 use crate::guard::Guard;
-use crate::queueing::{AskKey, QueueAt, Turn};
+use crate::queueing::{AskKey, QueueAt, Turn, longest_ms};
 
 impl Ledger {
     /// Puts a pending gang into the line, or takes it out, by how it stands now.
@@ -172,8 +170,8 @@ impl Ledger {
 
     /// Pending gangs as their turns stand: those that have a place reserved, the line, and those outside of it.
     pub(crate) fn in_order(&self) -> Vec<GangId> {
-        let mut order: Vec<GangId> = self.holds.keys().copied().collect();
-        order.sort_by_key(|gang| self.holds.get(gang).map(|hold| (hold.at.is_none(), hold.at)));
+        let mut order: Vec<GangId> = self.reservations.keys().copied().collect();
+        order.sort_by_key(|gang| self.reservations.get(gang).map(|hold| (hold.at.is_none(), hold.at)));
         order.extend(self.line.in_order(&self.queues));
         let others = self.active().filter(|(_, _, r)| r.is_pending()).map(|(_, _, r)| r.id);
         let known: BTreeSet<GangId> = order.iter().copied().collect();
@@ -261,10 +259,4 @@ impl Ledger {
             self.queues.stay(queue, seat, until, self.leaves(gang));
         }
     }
-}
-
-/// From the order to start until the last process is gone, at the longest; unknown without a time limit.
-pub(crate) fn longest_ms(policy: &Policy) -> Option<u64> {
-    let limit = policy.time_limit_ms?;
-    Some(policy.start_deadline_ms.saturating_add(limit).saturating_add(policy.stop.grace_ms))
 }

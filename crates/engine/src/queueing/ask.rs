@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Gang, Program, QueueName, Reason};
+use phalanx_model::{Gang, Policy, Program, QueueName, Reason};
 
 use super::bounds::Full;
 use super::goods::Bill;
@@ -40,6 +40,8 @@ pub(crate) struct Ask {
     pub(crate) is_open: bool,
     /// Why it fits nowhere, when it was looked at last.
     pub(crate) reason: Reason,
+    /// No end of what runs would make it fit: nothing is reserved for it until something else comes free.
+    pub(crate) is_hopeless: bool,
     lanes: BTreeMap<QueueAt, Lane>,
     /// Queues that have room for it, as far as is known, by their outermost queue.
     roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
@@ -70,6 +72,7 @@ impl Ask {
             each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
             is_open: true,
             reason: Reason::None,
+            is_hopeless: false,
             lanes: BTreeMap::new(),
             roomy: BTreeMap::new(),
             key,
@@ -167,4 +170,10 @@ impl AskKey {
             program: Program::default(),
         }
     }
+}
+
+/// From the order to start until the last process is gone, at the longest; unknown without a time limit.
+pub(crate) fn longest_ms(policy: &Policy) -> Option<u64> {
+    let limit = policy.time_limit_ms?;
+    Some(policy.start_deadline_ms.saturating_add(limit).saturating_add(policy.stop.grace_ms))
 }

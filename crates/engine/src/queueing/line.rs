@@ -188,10 +188,15 @@ impl Line {
         self.ready.remove(&ask);
     }
 
+    /// Nothing is reserved for it before something comes free that it may use.
+    pub(crate) fn give_up(&mut self, ask: AskId) {
+        self.asks[ask as usize].is_hopeless = true;
+    }
+
     /// Something came free that it may use.
     pub(crate) fn reopen(&mut self, ask: AskId) {
         let asked = &mut self.asks[ask as usize];
-        asked.is_open = true;
+        (asked.is_open, asked.is_hopeless) = (true, false);
         self.make_ready(ask);
     }
 

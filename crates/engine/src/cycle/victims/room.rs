@@ -8,10 +8,10 @@ use phalanx_model::{Gang, GangId};
 use super::Victim;
 use crate::cluster::space::{Pick, Space};
 use crate::cluster::tree::{LevelAt, Tree};
+use crate::cycle::draft::Draft;
 use crate::cycle::pass::Pass;
 use crate::cycle::reserve::Place;
 use crate::guard::Guard;
-use crate::ledger::Desk;
 use crate::placement::Ceiling;
 
 /// Domains that are tried for one gang.
@@ -115,7 +115,7 @@ impl Gone<'_, '_, '_> {
 
     fn fits(&mut self, gang: &Gang, ceiling: Ceiling) -> bool {
         let tree = self.pass.tree();
-        let Desk { search, space, .. } = &mut self.pass.desk;
+        let Draft { search, space, .. } = &mut self.pass.desk;
         search.place(tree, space, gang, ceiling).is_some()
     }
 

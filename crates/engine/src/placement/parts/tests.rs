@@ -117,7 +117,8 @@ impl Cluster {
     /// Places and takes.
     fn start(&mut self, gang: &Gang) -> Option<Vec<Pick>> {
         let picks = self.place(gang)?;
-        assert!(self.space.take(&self.tree, &picks, gang), "{picks:?}");
+        assert!(self.space.has_room(&self.tree, gang, &picks), "{picks:?}");
+        self.space.take(&self.tree, &picks, gang);
         Some(picks)
     }
 
@@ -267,11 +268,13 @@ fn a_world_that_over_commits_is_survived() {
     let odd = [Pick { piece: Piece::Slice { profile: 200, start: 77 }, ..sliced[0] }];
     let two =
         [Pick { devices: DeviceMask(3), ..sliced[0] }, Pick { devices: DeviceMask::EMPTY, ..sliced[0] }];
-    assert!(cluster.space.take(&cluster.tree, &halves, &half));
+    assert!(cluster.space.has_room(&cluster.tree, &half, &halves));
+    cluster.space.take(&cluster.tree, &halves, &half);
     for (picks, gang) in
         [(&sliced[..], &slice), (&all, &whole), (&odd, &none), (&two, &slice), (&halves, &half)]
     {
-        assert!(!cluster.space.take(&cluster.tree, picks, gang));
+        assert!(!cluster.space.has_room(&cluster.tree, gang, picks));
+        cluster.space.take(&cluster.tree, picks, gang);
         cluster.space.give_back(&cluster.tree, picks, gang);
     }
     cluster.space = fresh;

@@ -1,0 +1,106 @@
+//! The draft: what one scheduling cycle works on. It holds what is free, the queues, the pending gangs and the
+//! reservations, and takes back what was only tried.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use phalanx_model::{Gang, GangId};
+
+use super::reservation::Reservation;
+use crate::cluster::{Pick, Space, Tree};
+use crate::placement::Search;
+use crate::queueing::{Line, Queues};
+
+/// Nodes where capacity came free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    Nodes(Vec<u32>),
+    /// Anywhere.
+    All,
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self::Nodes(Vec::new())
+    }
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, more: impl Iterator<Item = u32>) {
+        if let Self::Nodes(nodes) = self {
+            nodes.extend(more);
+        }
+    }
+}
+
+/// What a cycle reads and changes.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) search: Search,
+    pub(crate) space: Space,
+    pub(crate) queues: Queues,
+    pub(crate) line: Line,
+    pub(crate) reservations: BTreeMap<GangId, Reservation>,
+    pub(crate) freed: Freed,
+}
+
+/// A what-if on free capacity: gangs are taken or given back, and all of it is undone by [`Trial::roll_back`], or back to
+/// an earlier [`Trial::mark`] by [`Trial::back_to`]. What is tried is never seen by the next question.
+#[derive(Debug)]
+#[must_use = "a trial ends with a roll-back"]
+pub(super) struct Trial<'g> {
+    steps: Vec<Step<'g>>,
+}
+
+#[derive(Debug)]
+struct Step<'g> {
+    picks: Vec<Pick>,
+    gang: Cow<'g, Gang>,
+    is_taken: bool,
+}
+
+/// How much of a trial was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(usize);
+
+impl Mark {
+    /// Before anything was tried.
+    pub(super) const START: Self = Self(0);
+}
+
+impl<'g> Trial<'g> {
+    pub(super) const fn new() -> Self {
+        Self { steps: Vec::new() }
+    }
+
+    pub(super) const fn mark(&self) -> Mark {
+        Mark(self.steps.len())
+    }
+
+    /// As if the gang had these devices.
+    pub(super) fn take(&mut self, tree: &Tree, space: &mut Space, picks: &[Pick], gang: Cow<'g, Gang>) {
+        space.take(tree, picks, &gang);
+        self.steps.push(Step { picks: picks.to_vec(), gang, is_taken: true });
+    }
+
+    /// As if the gang had given these devices back.
+    pub(super) fn give_back(&mut self, tree: &Tree, space: &mut Space, picks: &[Pick], gang: Cow<'g, Gang>) {
+        space.give_back(tree, picks, &gang);
+        self.steps.push(Step { picks: picks.to_vec(), gang, is_taken: false });
+    }
+
+    pub(super) fn back_to(&mut self, tree: &Tree, space: &mut Space, mark: Mark) {
+        while self.steps.len() > mark.0 {
+            let Some(Step { picks, gang, is_taken }) = self.steps.pop() else { return };
+            if is_taken {
+                space.give_back(tree, &picks, &gang);
+            } else {
+                space.take(tree, &picks, &gang);
+            }
+        }
+    }
+
+    pub(super) fn roll_back(mut self, tree: &Tree, space: &mut Space) {
+        self.back_to(tree, space, Mark::START);
+    }
+}

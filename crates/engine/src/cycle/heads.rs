@@ -1,0 +1,179 @@
+//! Heads: the gangs that are first in order and fit nowhere now. A place is reserved for each, up to the depth that is
+//! configured; one that nobody can promise a time is protected by counting how often it is bypassed.
+//!
+//! A head is eligible if it fits the empty, open cluster. One that does not, or that no end of a running gang would help,
+//! keeps its reason and shields no other gang.
+
+use phalanx_model::{Gang, GangId, Reason};
+
+use super::pass::Pass;
+use super::reservation::Reservation;
+use super::soonest::Soonest;
+use crate::cluster::Pick;
+use crate::placement::Ceiling;
+use crate::queueing::{AskId, QueueAt};
+
+/// Places that are looked for in one cycle for heads that do not start; the next step goes on.
+const LOOKS_MAX: u32 = 64;
+
+/// A head without a reservation.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) gang: GangId,
+    ask: AskId,
+    queue: QueueAt,
+    /// Where it would start if nothing else did.
+    soonest: Soonest,
+    /// Starts in this cycle without which it could start sooner.
+    bypassed: u32,
+}
+
+/// What is known of the heads in one cycle.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    /// Those without a reservation, in order.
+    pub(super) waiting: Vec<Head>,
+    /// Gangs that are not looked at again in this cycle.
+    pub(super) skipped: std::collections::BTreeSet<GangId>,
+    /// The head whose request class is still to be looked at: those behind it are no heads yet.
+    awaits: Option<AskId>,
+    looks: u32,
+}
+
+impl Pass<'_> {
+    /// Reserves places for the heads, as many as are configured.
+    pub(super) fn reserve_heads(&mut self) {
+        self.reserve_due();
+        let depth = self.desk.queues.settings().reservation_depth as usize;
+        loop {
+            if self.heads.awaits.is_some_and(|ask| self.desk.line.ask(ask).is_open) {
+                return;
+            }
+            let held = self.desk.reservations.keys().filter(|id| !self.evicts(**id)).count();
+            if held + self.heads.waiting.len() >= depth {
+                return;
+            }
+            let heads = &self.heads;
+            let is_passed =
+                |id: GangId| heads.skipped.contains(&id) || heads.waiting.iter().any(|head| head.gang == id);
+            let Some(head) = self.desk.line.head(&self.desk.queues, is_passed) else { return };
+            let asked = self.desk.line.ask(head.ask);
+            if asked.is_open {
+                // It is looked at before this cycle ends.
+                self.heads.awaits = Some(head.ask);
+                return;
+            }
+            if matches!(asked.reason, Reason::PreferredWait { .. }) {
+                // Time alone keeps it.
+                self.heads.skipped.insert(head.gang());
+                continue;
+            }
+            if let Err(full) = self.desk.queues.room(head.queue, &asked.least, asked.key.is_fixed) {
+                self.desk.line.stick(head.ask, head.queue, full);
+                continue;
+            }
+            if self.heads.looks >= LOOKS_MAX {
+                self.goes_on = true;
+                return;
+            }
+            self.heads.looks += 1;
+            self.reserve_head(head.gang(), head.ask, head.queue);
+        }
+    }
+
+    fn reserve_head(&mut self, gang: GangId, ask: AskId, queue: QueueAt) {
+        let soonest = if self.fits_empty(ask) {
+            self.book_against_future(ask, queue);
+            self.soonest(ask)
+        } else {
+            None
+        };
+        let Some(soonest) = soonest else { return self.desk.line.give_up(ask) };
+        if soonest.at.is_some() || self.is_due(gang) && self.may_idle(&soonest.picks) {
+            self.hold_for(gang, ask, soonest);
+        } else {
+            self.heads.waiting.push(Head { gang, ask, queue, soonest, bypassed: 0 });
+        }
+    }
+
+    /// Heads that were bypassed as often as is allowed have their place reserved without a time.
+    fn reserve_due(&mut self) {
+        for at in (0..self.heads.waiting.len()).rev() {
+            let Some(head) = self.heads.waiting.get(at) else { continue };
+            let (gang, ask, queue) = (head.gang, head.ask, head.queue);
+            if head.bypassed == 0 || !self.is_due(gang) {
+                continue;
+            }
+            self.book_against_future(ask, queue);
+            let Some(soonest) = self.soonest(ask).filter(|soonest| self.may_idle(&soonest.picks)) else {
+                continue;
+            };
+            self.heads.waiting.remove(at);
+            self.hold_for(gang, ask, soonest);
+        }
+    }
+
+    fn hold_for(&mut self, gang: GangId, ask: AskId, soonest: Soonest) {
+        let key = &self.desk.line.ask(ask).key;
+        let (asked, rank) = (key.gang.clone(), key.rank);
+        self.hold(gang, &asked, rank, soonest.into_place());
+    }
+
+    /// Whether the empty cluster of open nodes holds such a gang.
+    fn fits_empty(&mut self, ask: AskId) -> bool {
+        let hardware = self.ledger.hardware();
+        let gang = &self.desk.line.ask(ask).key.gang;
+        let ceiling = Ceiling(hardware.tree.level_of_required(gang));
+        self.desk.search.place(hardware.tree, hardware.empty, gang, ceiling).is_some()
+    }
+
+    /// A start is booked: heads that could start sooner without it are bypassed by it.
+    pub(super) fn count_bypasses(&mut self, starting: GangId, picks: &[Pick]) {
+        let mut heads = std::mem::take(&mut self.heads.waiting);
+        heads.retain(|head| head.gang != starting);
+        for head in &mut heads {
+            if head.bypassed >= self.config.bypass_max || !self.may_delay(head, picks) {
+                continue;
+            }
+            self.book_against_future(head.ask, head.queue);
+            match self.fits_after(head.ask, &head.soonest.ends) {
+                // It finds another place as soon.
+                Some((picks, order)) => (head.soonest.picks, head.soonest.order) = (picks, order),
+                None => {
+                    head.bypassed += 1;
+                    self.bypassed.push(head.gang);
+                }
+            }
+        }
+        self.heads.waiting = heads;
+    }
+
+    /// Whether a start is on nodes of the place that a head waits for, or may use up what domains have.
+    fn may_delay(&self, head: &Head, picks: &[Pick]) -> bool {
+        let is_near = |pick: &Pick| head.soonest.picks.iter().any(|own| own.node == pick.node);
+        self.counts_by_domain(&self.desk.line.ask(head.ask).key.gang) || picks.iter().any(is_near)
+    }
+
+    fn counts_by_domain(&self, gang: &Gang) -> bool {
+        gang.all_needs().any(|needs| !needs.named.is_empty())
+    }
+
+    /// Whether a head was bypassed as often as is allowed.
+    pub(super) fn is_due(&self, head: GangId) -> bool {
+        let now = self.bypassed.iter().filter(|bypassed| **bypassed == head).count();
+        let before = self.ledger.record(head).map_or(0, |record| record.bypassed);
+        before.saturating_add(u32::try_from(now).unwrap_or(u32::MAX)) >= self.config.bypass_max
+    }
+
+    /// Whether so much more may stand idle for a head whose start nobody knows.
+    fn may_idle(&self, picks: &[Pick]) -> bool {
+        let (tree, space) = (self.tree(), &self.desk.space);
+        let promised_no_time = self.desk.reservations.values().filter(|reservation| reservation.at.is_none());
+        let held = promised_no_time.map(|reservation: &Reservation| reservation.idle_devices(tree, space));
+        let more = picks.iter().map(|pick| pick.devices.and(space.free(pick.node as usize).devices).count());
+        let idle: u32 = held.chain(more).sum();
+        let all: u32 = tree.roots().map(|root| tree.domains[0][root].devices).sum();
+        let most_milli = self.desk.queues.settings().hold_idle_max_milli;
+        u64::from(idle) * 1_000 <= u64::from(all) * u64::from(most_milli)
+    }
+}

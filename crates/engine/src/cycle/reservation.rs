@@ -1,0 +1,189 @@
+//! Reservations: places that are booked for gangs that have not started.
+//!
+//! A reservation takes everything that its gang needs (devices, CPU, memory, resources counted by name) on its nodes, as
+//! if the gang ran there, whether or not that is free yet. What is in use is then counted twice: amounts go below zero,
+//! and a device is free again only once its user and the reservation have given it back. So nothing is withheld bit by
+//! bit, and no two reservations are promised the same.
+
+use std::cmp::Reverse;
+
+use phalanx_model::{DeviceMask, Gang, Timestamp};
+
+use crate::cluster::{Free, Pick, Piece, Space, Tree};
+use crate::queueing::{AskKey, Bill, QueueAt};
+
+/// A future placement.
+#[derive(Clone, Debug)]
+pub(crate) struct Reservation {
+    pub(crate) picks: Vec<Pick>,
+    /// When all of it is free at the latest.
+    pub(crate) at: Option<Timestamp>,
+    /// The class of its gang.
+    pub(crate) rank: i32,
+    /// The level of service of its gang.
+    pub(crate) level: u32,
+    /// When it was made: what was promised first goes first.
+    pub(crate) made_at: Timestamp,
+    /// Running gangs are preempted for it.
+    pub(crate) preempts: bool,
+    /// Its gang is within a guarantee of its queue.
+    pub(crate) is_entitled: bool,
+    /// The queue in which its gang waits, and the least that it waits for.
+    pub(crate) waits: (QueueAt, Bill),
+    /// What is booked, by node: a part of a device closes the whole device.
+    gang: Gang,
+    booked: Vec<Pick>,
+    /// Devices that others use in part, and that take no more parts.
+    closed: Vec<(u32, DeviceMask)>,
+    is_booked: bool,
+}
+
+impl Reservation {
+    /// Nothing is booked yet.
+    pub(crate) fn new(
+        picks: Vec<Pick>,
+        gang: &Gang,
+        at: Option<Timestamp>,
+        rank: i32,
+        made_at: Timestamp,
+    ) -> Self {
+        let mut gang = AskKey::gang_of(gang);
+        gang.needs.part = None;
+        gang.roles.iter_mut().for_each(|role| role.needs.part = None);
+        let mut booked: Vec<Pick> = picks.iter().map(|pick| Pick { piece: Piece::Whole, ..*pick }).collect();
+        booked.sort_by_key(|pick| pick.node);
+        Self {
+            picks,
+            at,
+            rank,
+            level: 0,
+            made_at,
+            preempts: false,
+            is_entitled: false,
+            waits: (0, Bill::new()),
+            gang,
+            booked,
+            closed: Vec::new(),
+            is_booked: false,
+        }
+    }
+
+    /// What was promised first goes first.
+    pub(crate) const fn turn(&self) -> (Timestamp, Reverse<i32>) {
+        (self.made_at, Reverse(self.rank))
+    }
+
+    pub(crate) const fn is_booked(&self) -> bool {
+        self.is_booked
+    }
+
+    /// Keeps others away from what is reserved.
+    pub(crate) fn book(&mut self, tree: &Tree, space: &mut Space) {
+        if std::mem::replace(&mut self.is_booked, true) {
+            return;
+        }
+        space.take(tree, &self.booked, &self.gang);
+        for pick in &self.booked {
+            let closed = space.close_parts(tree, pick.node, pick.devices);
+            if !closed.is_empty() {
+                self.closed.push((pick.node, closed));
+            }
+        }
+    }
+
+    /// Leaves it to whoever may use it.
+    pub(crate) fn unbook(&mut self, tree: &Tree, space: &mut Space) {
+        if !std::mem::replace(&mut self.is_booked, false) {
+            return;
+        }
+        for (node, closed) in self.closed.drain(..) {
+            space.open_parts(tree, node, closed);
+        }
+        space.give_back(tree, &self.booked, &self.gang);
+    }
+
+    /// Whether a gang of another class goes before its gang: one within a guarantee before one that borrows, and then the
+    /// higher class. A place for which others are preempted is kept.
+    pub(crate) const fn yields_to(&self, rank: i32, is_entitled: bool) -> bool {
+        let goes_first =
+            is_entitled && !self.is_entitled || is_entitled == self.is_entitled && rank > self.rank;
+        !self.preempts && goes_first
+    }
+
+    /// Whether its gang had more service than one of the same queue and class that is on this level.
+    pub(crate) const fn had_more(
+        &self,
+        queue: QueueAt,
+        (rank, level): (i32, u32),
+        is_entitled: bool,
+    ) -> bool {
+        let is_alike = queue == self.waits.0 && rank == self.rank && is_entitled == self.is_entitled;
+        !self.preempts && is_alike && level < self.level
+    }
+
+    /// Whether a gang that ends by then is out of its way.
+    pub(crate) fn begins_after(&self, ends_at: Option<Timestamp>) -> bool {
+        ends_at.zip(self.at).is_some_and(|(ends, begins)| ends <= begins)
+    }
+
+    /// Whether some of it would be these very devices, or nodes where its gang is to be alone.
+    pub(crate) fn overlaps(&self, picks: &[Pick]) -> bool {
+        picks.iter().any(|pick| {
+            let own = self.on(pick.node);
+            own.iter().any(|own| self.gang.needs.is_exclusive || !own.devices.and(pick.devices).is_empty())
+        })
+    }
+
+    fn on(&self, node: u32) -> &[Pick] {
+        let first = self.booked.partition_point(|pick| pick.node < node);
+        let end = self.booked.partition_point(|pick| pick.node <= node);
+        self.booked.get(first..end).unwrap_or_default()
+    }
+
+    /// Devices of one node that stand idle for it.
+    pub(crate) fn idle_on(&self, tree: &Tree, space: &Space, node: u32) -> DeviceMask {
+        let idle = |pick: &Pick| space.held_once(tree, node as usize, pick.devices);
+        self.on(node)
+            .iter()
+            .filter(|_| self.is_booked)
+            .fold(DeviceMask::EMPTY, |all, pick| all.union(idle(pick)))
+    }
+
+    /// The same of every node of it, pick by pick.
+    pub(crate) fn idle(&self, tree: &Tree, space: &Space) -> impl Iterator<Item = (u32, DeviceMask)> {
+        let idle = |pick: &Pick| (pick.node, space.held_once(tree, pick.node as usize, pick.devices));
+        self.booked.iter().filter(|_| self.is_booked).map(idle)
+    }
+
+    /// The nodes of the place.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.booked.iter().map(|pick| pick.node)
+    }
+
+    /// Members that it is for.
+    pub(crate) fn member_count(&self) -> u32 {
+        self.picks.iter().map(|pick| pick.members).sum()
+    }
+
+    /// What is free on a node if nothing were reserved there.
+    pub(crate) fn add_to(&self, tree: &Tree, node: u32, space: &Space, free: &mut Free) {
+        if !self.is_booked {
+            return;
+        }
+        let of_members = |each: u64, pick: &Pick| each.saturating_mul(u64::from(pick.members));
+        for pick in self.on(node) {
+            let needs = self.gang.needs_of(pick.role());
+            free.devices = free.devices.union(space.held_once(tree, node as usize, pick.devices));
+            free.cpu_milli = free.cpu_milli.saturating_add_unsigned(of_members(needs.cpu_milli, pick));
+            free.memory_bytes =
+                free.memory_bytes.saturating_add_unsigned(of_members(needs.memory_bytes, pick));
+            free.tenants = free.tenants.saturating_sub(1);
+            free.exclusive = free.exclusive.saturating_sub(u32::from(self.gang.needs.is_exclusive));
+        }
+    }
+
+    /// Devices that stand idle for it.
+    pub(crate) fn idle_devices(&self, tree: &Tree, space: &Space) -> u32 {
+        self.idle(tree, space).map(|(_, devices)| devices.count()).sum()
+    }
+}

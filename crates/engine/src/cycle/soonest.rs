@@ -1,0 +1,203 @@
+//! When and where a gang would start if nothing else did: the first place that comes free as running gangs end.
+
+use std::borrow::Cow;
+
+use phalanx_model::{GangId, Timestamp};
+
+use super::draft::{Mark, Trial};
+use super::pass::Pass;
+use super::reserve::Place;
+use super::windows::A_WINDOW;
+use crate::cluster::Pick;
+use crate::placement::Ceiling;
+use crate::queueing::{AskId, AskKey};
+
+/// Ends that are looked at one by one where windows of the calendar close nodes in between.
+const ONE_BY_ONE_MAX: usize = 256;
+
+/// The first place that comes free for a gang.
+#[derive(Clone, Debug)]
+pub(super) struct Soonest {
+    pub(super) picks: Vec<Pick>,
+    pub(super) order: Vec<u32>,
+    /// None if a gang has to end whose end is not known.
+    pub(super) at: Option<Timestamp>,
+    /// The gangs after whose end it fits.
+    pub(super) ends: Vec<GangId>,
+}
+
+impl Soonest {
+    pub(super) fn into_place(self) -> Place {
+        Place { picks: self.picks, order: self.order, at: self.at, evicts: false }
+    }
+}
+
+impl Pass<'_> {
+    /// The first place that comes free for gangs of a request class, with the reservations that are booked now.
+    pub(super) fn soonest(&mut self, ask: AskId) -> Option<Soonest> {
+        let key = self.desk.line.ask(ask).key.clone();
+        let ledger = self.ledger;
+        // Gangs that start in this cycle end too, and nodes are there again when their windows end.
+        let mut new: Vec<(Option<Timestamp>, GangId)> = self.chosen_ends().collect();
+        new.extend(ledger.windows().ends(ledger.now()).map(|at| (Some(at), A_WINDOW)));
+        new.sort_by_key(|(at, gang)| (at.is_none(), *at, *gang));
+        let source = in_order(ledger.ends(), &new).chain(ledger.endless().map(|gang| (None, gang)));
+        let mut future = Future {
+            pass: self,
+            key: &key,
+            source: Box::new(source),
+            ends: Vec::new(),
+            marks: vec![Mark::START],
+            trial: Trial::new(),
+        };
+        let enough = future.enough();
+        let found = enough.map(|enough| future.found(enough));
+        future.close();
+        found
+    }
+
+    /// Whether a gang still fits once these have ended, though other gangs start now. Where, if so.
+    pub(super) fn fits_after(&mut self, ask: AskId, ends: &[GangId]) -> Option<(Vec<Pick>, Vec<u32>)> {
+        let key = self.desk.line.ask(ask).key.clone();
+        let known = ends.iter().map(|gang| (None, *gang));
+        let mut future = Future {
+            pass: self,
+            key: &key,
+            source: Box::new(known),
+            ends: Vec::new(),
+            marks: vec![Mark::START],
+            trial: Trial::new(),
+        };
+        let fits = future.fits_at(ends.len());
+        let found = fits.then(|| future.found(ends.len()));
+        future.close();
+        found.map(|found| (found.picks, found.order))
+    }
+}
+
+/// Free capacity as it will be when so many gangs have ended.
+struct Future<'p, 'a, 's> {
+    pass: &'p mut Pass<'a>,
+    key: &'s AskKey,
+    /// Ends that were not needed yet.
+    source: Box<dyn Iterator<Item = (Option<Timestamp>, GangId)> + 's>,
+    ends: Vec<(Option<Timestamp>, GangId)>,
+    /// Where the trial stood after each end.
+    marks: Vec<Mark>,
+    trial: Trial<'a>,
+}
+
+impl Future<'_, '_, '_> {
+    /// The fewest ends, in their order, after which the gang fits: twice as many each time, then halved. Windows that
+    /// begin in between close nodes again, so with them ends are looked at one by one from where the gang would fit if
+    /// no window were.
+    fn enough(&mut self) -> Option<usize> {
+        let has_windows = !self.pass.ledger.windows().is_clear(None);
+        let fits = |future: &mut Self, count: usize| {
+            if has_windows { future.fits_without_windows(count) } else { future.fits_at(count) }
+        };
+        let mut enough = 1;
+        loop {
+            self.read_up_to(enough);
+            let there = self.ends.len();
+            if fits(self, there.min(enough)) {
+                enough = there.min(enough);
+                break;
+            }
+            if there < enough {
+                return None;
+            }
+            enough *= 2;
+        }
+        let mut short = (enough.next_power_of_two() / 2).min(enough.saturating_sub(1));
+        while enough - short > 1 {
+            let middle = short.midpoint(enough);
+            if fits(self, middle) { enough = middle } else { short = middle }
+        }
+        if !has_windows {
+            return Some(enough);
+        }
+        (enough..enough.saturating_add(ONE_BY_ONE_MAX)).find_map(|count| {
+            self.read_up_to(count);
+            (count <= self.ends.len()).then(|| self.fits_at(count).then_some(count))
+        })?
+    }
+
+    fn read_up_to(&mut self, count: usize) {
+        let missing = count.saturating_sub(self.ends.len());
+        self.ends.extend(self.source.by_ref().take(missing));
+    }
+
+    /// The place after so many ends.
+    fn found(&mut self, count: usize) -> Soonest {
+        self.fits_at(count);
+        let search = &self.pass.desk.search;
+        let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
+        let at = self.ends.get(count.saturating_sub(1)).and_then(|(at, _)| *at);
+        let ends = self.ends.iter().take(count).map(|(_, gang)| *gang).collect();
+        Soonest { picks, order, at, ends }
+    }
+
+    fn move_to(&mut self, wanted: usize) {
+        self.read_up_to(wanted);
+        let tree = self.pass.tree();
+        if let Some(mark) = self.marks.get(wanted).copied() {
+            self.trial.back_to(tree, &mut self.pass.desk.space, mark);
+            self.marks.truncate(wanted + 1);
+        }
+        while self.marks.len() <= wanted {
+            let Some((_, id)) = self.ends.get(self.marks.len() - 1).copied() else { return };
+            if let Some((gang, picks)) = self.pass.held_by(id) {
+                self.trial.give_back(tree, &mut self.pass.desk.space, &picks, gang);
+            }
+            self.marks.push(self.trial.mark());
+        }
+    }
+
+    fn fits_at(&mut self, count: usize) -> bool {
+        self.move_to(count);
+        let ended = self.ends.get(..count).unwrap_or_default();
+        let last = ended.iter().filter_map(|(at, _)| *at).next_back();
+        self.pass.close_for_future(self.key, last, ended.last().and_then(|(at, _)| *at));
+        self.fits()
+    }
+
+    fn fits_without_windows(&mut self, count: usize) -> bool {
+        self.move_to(count);
+        self.pass.open_all();
+        self.fits()
+    }
+
+    fn fits(&mut self) -> bool {
+        let tree = self.pass.tree();
+        let desk = &mut self.pass.desk;
+        let gang = &self.key.gang;
+        desk.search.place(tree, &desk.space, gang, Ceiling(tree.level_of_required(gang))).is_some()
+    }
+
+    fn close(self) {
+        let tree = self.pass.tree();
+        self.trial.roll_back(tree, &mut self.pass.desk.space);
+    }
+}
+
+impl<'a> Pass<'a> {
+    /// What a gang has that runs, or starts in this cycle.
+    fn held_by(&self, id: GangId) -> Option<(Cow<'a, phalanx_model::Gang>, Vec<Pick>)> {
+        Some((Cow::Borrowed(self.ledger.gang(id)?), self.picks_of(id)?))
+    }
+}
+
+/// Known ends and those of gangs that only start now, by time; of those whose end is not known, the new ones last.
+fn in_order<'a>(
+    known: impl Iterator<Item = (Timestamp, GangId)> + 'a,
+    new: &'a [(Option<Timestamp>, GangId)],
+) -> impl Iterator<Item = (Option<Timestamp>, GangId)> + 'a {
+    let mut known = known.map(|(at, gang)| (Some(at), gang)).peekable();
+    let mut new = new.iter().copied().peekable();
+    std::iter::from_fn(move || match (known.peek(), new.peek()) {
+        (Some(old), Some(next)) if next.0.is_some() && (next.0, next.1) < (old.0, old.1) => new.next(),
+        (Some(_), _) => known.next(),
+        (None, _) => new.next(),
+    })
+}
