@@ -172,8 +172,6 @@ pub(crate) struct Ledger {
     stale: bool,
     /// The queues are older than what was told of them.
     stale_queues: bool,
-    /// Something was taken that was not free: amounts then cannot be given back one by one.
-    overbooked: bool,
     replan: bool,
     guards: Guards,
 }
@@ -232,7 +230,6 @@ impl Ledger {
             refresh: BTreeSet::new(),
             stale: false,
             stale_queues: false,
-            overbooked: false,
             replan: false,
             guards: Guards::ALL,
         }

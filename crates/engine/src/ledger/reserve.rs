@@ -113,10 +113,6 @@ impl Ledger {
         others.map(|(gang, hold)| (*gang, hold.at)).next()
     }
 
-    pub(crate) const fn is_overbooked(&self) -> bool {
-        self.overbooked
-    }
-
     /// Gangs that hold capacity and whose end nobody knows.
     pub(crate) fn endless(&self) -> impl Iterator<Item = GangId> + '_ {
         self.endless.iter().copied()

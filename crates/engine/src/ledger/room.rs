@@ -51,7 +51,6 @@ impl Ledger {
     /// What is free, counted anew.
     pub(super) fn recount_space(&mut self) {
         self.space = Space::free_of(&self.tree);
-        self.overbooked = false;
         self.freed = Freed::All;
         self.picks.clear();
         let held: Vec<(GangId, Placement)> = self
@@ -99,6 +98,14 @@ impl Ledger {
         Hold::lay_all(self.holds.values_mut(), &self.tree, &mut self.space);
     }
 
+    /// Lays the reservations again that withhold something on some nodes, where what is free is not what it was.
+    pub(super) fn lay_holds_again(&mut self, nodes: &BTreeSet<u32>) {
+        for hold in self.holds.values_mut().filter(|hold| hold.is_on_any(nodes)) {
+            hold.lift(&self.tree, &mut self.space);
+        }
+        Hold::lay_all(self.holds.values_mut(), &self.tree, &mut self.space);
+    }
+
     /// Nothing is held for it any more.
     pub(crate) fn drop_hold(&mut self, gang: GangId) {
         let mut hold = self.holds.remove(&gang);
@@ -138,8 +145,13 @@ impl Ledger {
             return;
         };
         let picks = self.tree.picks_of(placement, found);
-        self.overbooked |= !self.space.take(&self.tree, &picks, found);
+        let was_free = self.space.take(&self.tree, &picks, found);
         self.space.load(&self.tree, &picks, found, true);
+        if !was_free {
+            // What a gang has is withheld for no other gang.
+            let nodes: BTreeSet<u32> = picks.iter().map(|pick| pick.node).collect();
+            self.lay_holds_again(&nodes);
+        }
         self.picks.insert(gang, picks);
     }
 
@@ -150,11 +162,7 @@ impl Ledger {
         let Some(placement) = held.filter(|_| self.guards.stand(Guard::GivenBack)) else { return };
         self.discharge(gang);
         let picks = self.picks.remove(&gang);
-        if self.overbooked {
-            self.recount_space();
-        } else if let Some(found) =
-            self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
-        {
+        if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index))) {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);

@@ -1,7 +1,7 @@
 //! Capacity that is held for gangs that wait: what of it is free now is withheld from others.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{DeviceMask, Gang, Timestamp};
 
@@ -180,6 +180,11 @@ impl Hold {
             let held = self.nodes.get(&pick.node);
             held.is_some_and(|held| held.is_exclusive || !held.devices.and(pick.devices).is_empty())
         })
+    }
+
+    /// Whether some of it is on one of these nodes.
+    pub(crate) fn is_on_any(&self, nodes: &BTreeSet<u32>) -> bool {
+        self.nodes.keys().any(|node| nodes.contains(node))
     }
 
     pub(crate) const fn is_laid(&self) -> bool {

@@ -6,6 +6,7 @@
 )]
 
 mod apart;
+mod claims;
 mod elastic;
 mod grids;
 mod holds;

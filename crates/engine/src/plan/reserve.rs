@@ -285,9 +285,6 @@ impl Pass<'_> {
     /// The first place that comes free for a gang as those that run end, and when; without a time where somebody has to
     /// end whose end is not known.
     fn soonest(&mut self, key: &AskKey) -> Option<(Vec<Pick>, Vec<u32>, Option<Timestamp>)> {
-        if self.ledger.is_overbooked() {
-            return None;
-        }
         let tree = self.tree();
         let gang = &key.gang;
         let ceiling = Ceiling(tree.level_of_required(gang));

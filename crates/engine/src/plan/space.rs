@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
 
+use super::claims::Claims;
 use super::named::{Asked, Left};
 use super::pack::Mix;
 use super::parts::{Parts, piece_of};
@@ -89,6 +90,7 @@ pub(crate) struct Space {
     members: Vec<(u32, u32)>,
     named: Left,
     parts: Parts,
+    claims: Claims,
     /// Kept where the tree is mixed.
     mix: Mix,
 }
@@ -108,7 +110,13 @@ impl Space {
     /// The same amounts, if no node were cordoned.
     pub(crate) fn opened(&self, tree: &Tree) -> Self {
         let open = Self::new(tree, self.free.iter().map(|free| Free { open: true, ..*free }).collect());
-        Self { named: self.named.clone(), parts: self.parts.clone(), mix: self.mix.clone(), ..open }
+        Self {
+            named: self.named.clone(),
+            parts: self.parts.clone(),
+            claims: self.claims.clone(),
+            mix: self.mix.clone(),
+            ..open
+        }
     }
 
     /// From now on as if all nodes but these were cordoned.
@@ -157,6 +165,7 @@ impl Space {
             members: Vec::new(),
             named: tree.resources.all_left(),
             parts: Parts::default(),
+            claims: Claims::new(free.len()),
             mix: Mix::default(),
         };
         for (i, amount) in free.into_iter().enumerate() {
@@ -227,8 +236,7 @@ impl Space {
         self.levels[level].least_uplink
     }
 
-    /// Takes what the members of a gang need. Whether all of it was free: what is taken twice cannot be given
-    /// back one by one.
+    /// Takes what the members of a gang need. Whether all of it was free.
     pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) -> bool {
         let mut was_free = true;
         let is_exclusive = gang.needs.is_exclusive;
@@ -241,9 +249,15 @@ impl Space {
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
             let has_devices = match pick.piece {
-                Piece::Whole => pick.devices.is_subset_of(free.devices),
-                Piece::Share | Piece::Slice { .. } => self.parts.take(tree, free.devices, pick, needs),
+                Piece::Whole => {
+                    self.claims.hold(pick.node, pick.devices);
+                    pick.devices.is_subset_of(free.devices)
+                }
+                Piece::Share | Piece::Slice { .. } => self.take_part(tree, pick, needs),
             };
+            if is_exclusive {
+                self.claims.set_alone(pick.node, true);
+            }
             was_free &= has_devices
                 && (!is_others || is_ours())
                 && free.cpu_milli.checked_sub_unsigned(cpu).is_some()
@@ -262,9 +276,24 @@ impl Space {
                 self.mix.count(tree, pick, needs, true);
             }
             self.set(tree, pick.node as usize, left);
+            self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
         was_free
+    }
+
+    /// Books a part of a device, whoever uses that beside. Whether it was free.
+    fn take_part(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> bool {
+        let node = pick.node as usize;
+        let open = self.parts.devices(node).union(self.free[node].devices);
+        let was_free = pick.devices.is_subset_of(open) && !self.parts.is_barred(node, pick.devices);
+        let is_booked = !pick.devices.and(self.claims.held(pick.node)).is_empty()
+            || !pick.devices.is_subset_of(tree.nodes[node].usable.devices);
+        let is_booked = !is_booked && self.parts.take(tree, pick.devices, pick, needs);
+        if !is_booked && pick.devices.count() == 1 {
+            self.claims.add_unbooked(*pick, needs);
+        }
+        was_free && is_booked
     }
 
     /// Whether all that these picks need is free.
@@ -318,6 +347,7 @@ impl Space {
             let devices = self.free[pick.node as usize].devices;
             match pick.piece {
                 Piece::Whole => pick.devices.is_subset_of(devices),
+                _ if self.parts.is_barred(pick.node as usize, pick.devices) => false,
                 _ => self.parts.take(tree, devices, pick, gang.needs_of(pick.role())),
             }
         };
@@ -332,20 +362,19 @@ impl Space {
         for pick in picks {
             let free = self.free[pick.node as usize];
             let needs = gang.needs_of(pick.role());
-            let usable = tree.nodes[pick.node as usize].usable.devices;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
-            let devices = match pick.piece {
-                Piece::Whole => pick.devices.minus(self.parts.devices(pick.node as usize)),
-                Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
-            };
+            let devices = self.release(tree, pick, needs);
+            if gang.needs.is_exclusive {
+                self.claims.set_alone(pick.node, false);
+            }
             let back = Free {
-                devices: free.devices.union(devices.and(usable)),
+                devices: free.devices.union(devices),
                 cpu_milli: free.cpu_milli.saturating_add_unsigned(cpu),
                 memory_bytes: free.memory_bytes.saturating_add_unsigned(memory),
                 open: free.open,
                 tenants: free.tenants.saturating_sub(1),
-                is_held: free.is_held && !gang.needs.is_exclusive,
+                is_held: self.claims.is_alone(pick.node),
                 is_promised: free.is_promised,
             };
             self.named.book(tree, pick, needs, false);
@@ -353,8 +382,49 @@ impl Space {
                 self.mix.count(tree, pick, needs, false);
             }
             self.set(tree, pick.node as usize, back);
+            self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
+    }
+
+    /// A pick gives its devices back. Those that nobody else uses now.
+    fn release(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> DeviceMask {
+        let node = pick.node as usize;
+        let released = match pick.piece {
+            Piece::Whole => self.claims.release(pick.node, pick.devices),
+            Piece::Share | Piece::Slice { .. } if self.claims.remove_unbooked(pick, needs) => pick.devices,
+            Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
+        };
+        self.book_unbooked(tree, pick.node);
+        self.unused(tree, node, released)
+    }
+
+    /// Books the parts of a node that there is room for by now.
+    fn book_unbooked(&mut self, tree: &Tree, node: u32) {
+        let usable = tree.nodes[node as usize].usable.devices.minus(self.claims.held(node));
+        for claim in self.claims.unbooked_on(node) {
+            let needs = Needs { part: claim.need, ..Needs::default() };
+            if claim.pick.devices.is_subset_of(usable)
+                && self.parts.take(tree, claim.pick.devices, &claim.pick, &needs)
+            {
+                self.claims.remove_unbooked(&claim.pick, &needs);
+            }
+        }
+    }
+
+    /// Those of a node's devices that nobody uses.
+    fn unused(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
+        let claimed = self.claims.claimed(node as u32).union(self.parts.devices(node));
+        devices.and(tree.nodes[node].usable.devices).minus(claimed)
+    }
+
+    /// Nothing more goes to shared and cut devices that others use beside.
+    fn bar_parts(&mut self, tree: &Tree, node: u32) {
+        if self.parts.is_any_on(node as usize) {
+            let open = tree.nodes[node as usize].usable.devices.minus(self.claims.claimed(node));
+            let barred = self.parts.devices(node as usize).minus(open);
+            self.parts.bar(tree, node as usize, barred);
+        }
     }
 
     /// Books what a gang sends over the uplinks that it crosses, or takes it off the books.
@@ -415,7 +485,9 @@ impl Space {
         mut change: impl FnMut(u32, Free) -> Free,
     ) {
         for node in nodes {
-            let now = change(node, self.free[node as usize]);
+            let mut now = change(node, self.free[node as usize]);
+            // What was withheld may have been given to a gang meanwhile.
+            now.devices = now.devices.minus(self.claims.claimed(node));
             self.set(tree, node as usize, now);
         }
         self.settle(tree);

@@ -133,7 +133,7 @@ impl Pass<'_> {
         let from = queues.first_below(queue, (rank, level), &asked.least, self.ledger.now());
         let may_preempt =
             || self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt);
-        let is_calm = || self.ledger.is_overbooked() || self.ledger.just_made_way(gang);
+        let is_calm = || self.ledger.just_made_way(gang);
         let Some(from) = from.filter(|_| may_preempt() && !is_calm()) else { return false };
         if from > self.ledger.now() {
             self.again_at = self.again_at.min(from);
@@ -142,7 +142,7 @@ impl Pass<'_> {
     }
 
     pub(super) fn may_shrink_somebody(&self) -> bool {
-        !self.ledger.is_overbooked() && self.ledger.shrinkable().next().is_some()
+        self.ledger.shrinkable().next().is_some()
     }
 
     fn make_way(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
