@@ -46,6 +46,11 @@ impl Disputed {
         freed
     }
 
+    /// How many hold a device beside the first.
+    pub(crate) fn more(&self, node: u32, device: u32) -> usize {
+        self.0.get(&node).map_or(0, |layers| layers.iter().filter(|layer| layer.contains(device)).count())
+    }
+
     /// Devices of a node that are held more than once.
     pub(crate) fn on(&self, node: u32) -> DeviceMask {
         self.0.get(&node).and_then(|layers| layers.first()).copied().unwrap_or(DeviceMask::EMPTY)

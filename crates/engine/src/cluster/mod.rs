@@ -6,6 +6,7 @@
     reason = "nodes, domains, levels and classes: far fewer than 2^32"
 )]
 
+mod claims;
 mod disputed;
 pub(crate) mod fractions;
 pub(crate) mod kind;

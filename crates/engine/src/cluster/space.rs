@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
 
-use super::disputed::Disputed;
+use super::claims::Claims;
 use super::fractions::{Parts, piece_of};
 use super::mix::Mix;
 use super::named::{Asked, Left};
@@ -90,7 +90,7 @@ pub(crate) struct Space {
     members: Vec<(u32, u32)>,
     named: Left,
     parts: Parts,
-    disputed: Disputed,
+    claims: Claims,
     /// Kept where the tree is mixed.
     mix: Mix,
 }
@@ -113,7 +113,7 @@ impl Space {
         Self {
             named: self.named.clone(),
             parts: self.parts.clone(),
-            disputed: self.disputed.clone(),
+            claims: self.claims.clone(),
             mix: self.mix.clone(),
             ..open
         }
@@ -165,7 +165,7 @@ impl Space {
             members: Vec::new(),
             named: tree.resources.all_left(),
             parts: Parts::default(),
-            disputed: Disputed::default(),
+            claims: Claims::new(free.len()),
             mix: Mix::default(),
         };
         for (i, amount) in free.into_iter().enumerate() {
@@ -236,8 +236,8 @@ impl Space {
         self.levels[level].least_uplink
     }
 
-    /// Takes what the members of a gang need, whether or not it is free: amounts may go below zero, and a device that is
-    /// in use is held once more. [`Self::give_back`] undoes it, in whatever order.
+    /// Takes what the members of a gang need, whether or not it is free: amounts may go below zero, and a device may be held
+    /// by several. [`Self::give_back`] undoes it, in whatever order.
     pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) {
         let is_exclusive = gang.needs.is_exclusive;
         for pick in picks {
@@ -246,27 +246,27 @@ impl Space {
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
             match pick.piece {
-                Piece::Whole => {
-                    let usable = tree.nodes[pick.node as usize].usable.devices;
-                    self.disputed.add(pick.node, pick.devices.and(usable).minus(free.devices));
-                }
-                Piece::Share | Piece::Slice { .. } => {
-                    self.parts.take(tree, free.devices, pick, needs);
-                }
+                Piece::Whole => self.claims.hold(pick.node, pick.devices),
+                Piece::Share | Piece::Slice { .. } => self.take_part(tree, pick, needs),
             }
+            if is_exclusive {
+                self.claims.set_alone(pick.node, true);
+            }
+            let (cpu_milli, memory_bytes) = self.claims.less(pick.node, &free, cpu, memory);
             let left = Free {
                 devices: free.devices.minus(pick.devices),
-                cpu_milli: free.cpu_milli.saturating_sub_unsigned(cpu),
-                memory_bytes: free.memory_bytes.saturating_sub_unsigned(memory),
+                cpu_milli,
+                memory_bytes,
                 open: free.open,
                 tenants: free.tenants.saturating_add(1),
-                exclusive: free.exclusive.saturating_add(u32::from(is_exclusive)),
+                is_held: free.is_held || is_exclusive,
             };
             self.named.book(tree, pick, needs, true);
             if tree.is_mixed {
                 self.mix.count(tree, pick, needs, true);
             }
             self.set(tree, pick.node as usize, left);
+            self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
     }
@@ -274,7 +274,25 @@ impl Space {
     /// Devices of these that are usable, and held by one holder alone.
     pub(crate) fn held_once(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
         let usable = tree.nodes[node].usable.devices;
-        devices.and(usable).minus(self.disputed.on(node as u32)).minus(self.parts.devices(node))
+        self.claims.held_once(node as u32, devices.and(usable)).minus(self.parts.devices(node))
+    }
+
+    /// How many gangs and reservations hold a usable device whole; more than any if it is not usable, or used in part.
+    pub(crate) fn holders(&self, tree: &Tree, node: u32, device: u32) -> usize {
+        let is_whole = tree.nodes[node as usize].usable.devices.contains(device)
+            && !self.parts.devices(node as usize).contains(device);
+        if is_whole { self.claims.holders(node, device) } else { usize::MAX }
+    }
+
+    /// Books a part of a device, whatever else uses the device.
+    fn take_part(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) {
+        let node = pick.node as usize;
+        let is_booked = !pick.devices.and(self.claims.held(pick.node)).is_empty()
+            || !pick.devices.is_subset_of(tree.nodes[node].usable.devices);
+        let is_booked = !is_booked && self.parts.take(tree, pick.devices, pick, needs);
+        if !is_booked && pick.devices.count() == 1 {
+            self.claims.add_unbooked(*pick, needs);
+        }
     }
 
     /// Whether all that these picks need is free.
@@ -328,6 +346,7 @@ impl Space {
             let devices = self.free[pick.node as usize].devices;
             match pick.piece {
                 Piece::Whole => pick.devices.is_subset_of(devices),
+                _ if self.parts.is_barred(pick.node as usize, pick.devices) => false,
                 _ => self.parts.take(tree, devices, pick, gang.needs_of(pick.role())),
             }
         };
@@ -342,29 +361,69 @@ impl Space {
         for pick in picks {
             let free = self.free[pick.node as usize];
             let needs = gang.needs_of(pick.role());
-            let usable = tree.nodes[pick.node as usize].usable.devices;
             let cpu = needs.cpu_milli.saturating_mul(u64::from(pick.members));
             let memory = needs.memory_bytes.saturating_mul(u64::from(pick.members));
-            let devices = match pick.piece {
-                Piece::Whole => pick.devices,
-                Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
-            };
-            let devices = self.disputed.remove(pick.node, devices.and(usable));
+            let devices = self.release(tree, pick, needs);
+            if gang.needs.is_exclusive {
+                self.claims.set_alone(pick.node, false);
+            }
+            let (cpu_milli, memory_bytes) = self.claims.more(pick.node, &free, cpu, memory);
             let back = Free {
                 devices: free.devices.union(devices),
-                cpu_milli: free.cpu_milli.saturating_add_unsigned(cpu),
-                memory_bytes: free.memory_bytes.saturating_add_unsigned(memory),
+                cpu_milli,
+                memory_bytes,
                 open: free.open,
                 tenants: free.tenants.saturating_sub(1),
-                exclusive: free.exclusive.saturating_sub(u32::from(gang.needs.is_exclusive)),
+                is_held: self.claims.is_alone(pick.node),
             };
             self.named.book(tree, pick, needs, false);
             if tree.is_mixed {
                 self.mix.count(tree, pick, needs, false);
             }
             self.set(tree, pick.node as usize, back);
+            self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
+    }
+
+    /// A pick gives its devices back. Those that nobody else uses now.
+    fn release(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> DeviceMask {
+        let node = pick.node as usize;
+        let released = match pick.piece {
+            Piece::Whole => self.claims.release(pick.node, pick.devices),
+            Piece::Share | Piece::Slice { .. } if self.claims.remove_unbooked(pick, needs) => pick.devices,
+            Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
+        };
+        self.book_unbooked(tree, pick.node);
+        self.unused(tree, node, released)
+    }
+
+    /// Books the parts of a node that there is room for by now.
+    fn book_unbooked(&mut self, tree: &Tree, node: u32) {
+        let usable = tree.nodes[node as usize].usable.devices.minus(self.claims.held(node));
+        for claim in self.claims.unbooked_on(node) {
+            let needs = Needs { part: claim.need, ..Needs::default() };
+            if claim.pick.devices.is_subset_of(usable)
+                && self.parts.take(tree, claim.pick.devices, &claim.pick, &needs)
+            {
+                self.claims.remove_unbooked(&claim.pick, &needs);
+            }
+        }
+    }
+
+    /// Those of a node's devices that nobody uses.
+    fn unused(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
+        let claimed = self.claims.claimed(node as u32).union(self.parts.devices(node));
+        devices.and(tree.nodes[node].usable.devices).minus(claimed)
+    }
+
+    /// Nothing more goes to shared and cut devices that others use beside.
+    fn bar_parts(&mut self, tree: &Tree, node: u32) {
+        if self.parts.is_any_on(node as usize) {
+            let open = tree.nodes[node as usize].usable.devices.minus(self.claims.claimed(node));
+            let barred = self.parts.devices(node as usize).minus(open);
+            self.parts.bar(tree, node as usize, barred);
+        }
     }
 
     /// Books what a gang sends over the uplinks that it crosses, or takes it off the books.
@@ -425,7 +484,9 @@ impl Space {
         mut change: impl FnMut(u32, Free) -> Free,
     ) {
         for node in nodes {
-            let now = change(node, self.free[node as usize]);
+            let mut now = change(node, self.free[node as usize]);
+            // What was withheld may have been given to a gang meanwhile.
+            now.devices = now.devices.minus(self.claims.claimed(node));
             self.set(tree, node as usize, now);
         }
         self.settle(tree);

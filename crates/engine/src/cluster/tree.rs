@@ -29,13 +29,13 @@ pub struct Free {
     pub open: bool,
     /// Picks of gangs that are on it: members of one gang and role count once.
     pub tenants: u32,
-    /// Picks of gangs that have it for themselves, or have it reserved so.
-    pub exclusive: u32,
+    /// A gang has it for itself, or has it reserved so.
+    pub is_held: bool,
 }
 
 impl Free {
     pub(crate) const fn takes_work(&self) -> bool {
-        self.open && self.exclusive == 0
+        self.open && !self.is_held
     }
 }
 
@@ -339,7 +339,7 @@ impl TreeNode {
             cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
             memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
             tenants: 0,
-            exclusive: 0,
+            is_held: false,
         };
         // Less than nothing where others use more than there is.
         let usable = Free {

@@ -2,11 +2,10 @@
 //! reservations, and takes back what was only tried.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use phalanx_model::{Gang, GangId};
+use phalanx_model::Gang;
 
-use super::reservation::Reservation;
+use super::reservation::Reservations;
 use crate::cluster::{Pick, Space, Tree};
 use crate::placement::Search;
 use crate::queueing::{Line, Queues};
@@ -40,7 +39,7 @@ pub(crate) struct Draft {
     pub(crate) space: Space,
     pub(crate) queues: Queues,
     pub(crate) line: Line,
-    pub(crate) reservations: BTreeMap<GangId, Reservation>,
+    pub(crate) reservations: Reservations,
     pub(crate) freed: Freed,
 }
 
@@ -75,12 +74,6 @@ impl<'g> Trial<'g> {
 
     pub(super) const fn mark(&self) -> Mark {
         Mark(self.steps.len())
-    }
-
-    /// As if the gang had these devices.
-    pub(super) fn take(&mut self, tree: &Tree, space: &mut Space, picks: &[Pick], gang: Cow<'g, Gang>) {
-        space.take(tree, picks, &gang);
-        self.steps.push(Step { picks: picks.to_vec(), gang, is_taken: true });
     }
 
     /// As if the gang had given these devices back.

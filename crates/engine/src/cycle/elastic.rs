@@ -87,6 +87,11 @@ impl Pass<'_> {
         !self.desk.reservations.is_empty() || self.desk.line.closed().any(waits)
     }
 
+    /// The same, with gangs that were not looked at yet.
+    pub(super) fn is_anything_wanted(&self) -> bool {
+        self.desk.line.ready().next().is_some() || self.somebody_waits()
+    }
+
     /// The size to which a gang that runs can grow. (When it starts again, others may have
     /// been faster: it then has as many members as fit.)
     fn grown(&mut self, id: GangId) -> Option<u32> {

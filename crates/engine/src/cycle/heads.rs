@@ -11,7 +11,7 @@ use super::reservation::Reservation;
 use super::soonest::Soonest;
 use crate::cluster::Pick;
 use crate::placement::Ceiling;
-use crate::queueing::{AskId, QueueAt};
+use crate::queueing::{Ask, AskId, QueueAt, Versions};
 
 /// Places that are looked for in one cycle for heads that do not start; the next step goes on.
 const LOOKS_MAX: u32 = 64;
@@ -54,8 +54,12 @@ impl Pass<'_> {
                 return;
             }
             let heads = &self.heads;
-            let is_passed =
-                |id: GangId| heads.skipped.contains(&id) || heads.waiting.iter().any(|head| head.gang == id);
+            let versions = Some(self.versions());
+            let is_passed = |id: GangId, asked: &Ask| {
+                asked.hopeless_at == versions
+                    || heads.skipped.contains(&id)
+                    || heads.waiting.iter().any(|head| head.gang == id)
+            };
             let Some(head) = self.desk.line.head(&self.desk.queues, is_passed) else { return };
             let asked = self.desk.line.ask(head.ask);
             if asked.is_open {
@@ -88,7 +92,10 @@ impl Pass<'_> {
         } else {
             None
         };
-        let Some(soonest) = soonest else { return self.desk.line.give_up(ask) };
+        let Some(soonest) = soonest else {
+            let versions = self.versions();
+            return self.desk.line.give_up(ask, versions);
+        };
         if soonest.at.is_some() || self.is_due(gang) && self.may_idle(&soonest.picks) {
             self.hold_for(gang, ask, soonest);
         } else {
@@ -111,6 +118,10 @@ impl Pass<'_> {
             self.heads.waiting.remove(at);
             self.hold_for(gang, ask, soonest);
         }
+    }
+
+    fn versions(&self) -> Versions {
+        Versions { hardware: self.ledger.hardware_version(), reservations: self.desk.reservations.version() }
     }
 
     fn hold_for(&mut self, gang: GangId, ask: AskId, soonest: Soonest) {

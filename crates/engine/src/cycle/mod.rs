@@ -23,4 +23,4 @@ mod windows;
 pub(crate) use calendar::{Closed, Stay, Windows};
 pub(crate) use draft::{Draft, Freed};
 pub(crate) use pass::{compute, reason_of};
-pub(crate) use reservation::Reservation;
+pub(crate) use reservation::{Reservation, Reservations};

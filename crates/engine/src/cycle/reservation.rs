@@ -6,11 +6,101 @@
 //! bit, and no two reservations are promised the same.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Gang, Timestamp};
+use phalanx_model::{DeviceMask, Gang, GangId, Timestamp};
 
 use crate::cluster::{Free, Pick, Piece, Space, Tree};
 use crate::queueing::{AskKey, Bill, QueueAt};
+
+/// All reservations, by gang.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reservations {
+    by_gang: BTreeMap<GangId, Reservation>,
+    /// Counts what was made and given up.
+    version: u64,
+}
+
+impl Reservations {
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn insert(&mut self, gang: GangId, reservation: Reservation) {
+        self.version += 1;
+        self.by_gang.insert(gang, reservation);
+    }
+
+    pub(crate) fn remove(&mut self, gang: GangId) -> Option<Reservation> {
+        let removed = self.by_gang.remove(&gang);
+        self.version += u64::from(removed.is_some());
+        removed
+    }
+
+    /// Takes one out to look whether it can start: it comes back with [`Self::take_back`], or it is no more.
+    pub(crate) fn lend(&mut self, gang: GangId) -> Option<Reservation> {
+        self.by_gang.remove(&gang)
+    }
+
+    pub(crate) fn take_back(&mut self, gang: GangId, lent: Reservation) {
+        self.by_gang.insert(gang, lent);
+    }
+
+    /// One that was lent has started or is given up.
+    pub(crate) const fn forget_lent(&mut self) {
+        self.version += 1;
+    }
+
+    /// Takes all of them out.
+    pub(crate) fn drain(&mut self) -> BTreeMap<GangId, Reservation> {
+        self.version += 1;
+        std::mem::take(&mut self.by_gang)
+    }
+
+    pub(crate) fn get_mut(&mut self, gang: GangId) -> Option<&mut Reservation> {
+        self.by_gang.get_mut(&gang)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&GangId, &mut Reservation)> {
+        self.by_gang.iter_mut()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Reservation> {
+        self.by_gang.values_mut()
+    }
+
+    /// Gangs whose reservations have some of these devices.
+    pub(crate) fn overlapping(&self, picks: &[Pick]) -> Vec<GangId> {
+        let overlapping = self.by_gang.iter().filter(|(_, reservation)| reservation.overlaps(picks));
+        overlapping.map(|(gang, _)| *gang).collect()
+    }
+
+    /// What is free on a node if nothing were reserved there.
+    pub(crate) fn add_to(&self, space: &Space, tree: &Tree, node: u32, free: &mut Free) {
+        let mut reserved = DeviceMask::EMPTY;
+        for reservation in self.by_gang.values().filter(|reservation| reservation.is_booked) {
+            reserved = reserved.union(reservation.devices_on(node));
+            reservation.add_amounts_to(node, free);
+        }
+        let on_device = |device: u32| {
+            let has = |reservation: &&Reservation| reservation.devices_on(node).contains(device);
+            self.by_gang.values().filter(|reservation| reservation.is_booked).filter(has).count()
+        };
+        let is_free = |device: &u32| space.holders(tree, node, *device) == on_device(*device);
+        free.devices = reserved
+            .iter()
+            .filter(is_free)
+            .fold(free.devices, |all, device| all.union(DeviceMask::one(device)));
+    }
+}
+
+impl std::ops::Deref for Reservations {
+    type Target = BTreeMap<GangId, Reservation>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_gang
+    }
+}
 
 /// A future placement.
 #[derive(Clone, Debug)]
@@ -165,21 +255,19 @@ impl Reservation {
         self.picks.iter().map(|pick| pick.members).sum()
     }
 
-    /// What is free on a node if nothing were reserved there.
-    pub(crate) fn add_to(&self, tree: &Tree, node: u32, space: &Space, free: &mut Free) {
-        if !self.is_booked {
-            return;
-        }
+    fn add_amounts_to(&self, node: u32, free: &mut Free) {
         let of_members = |each: u64, pick: &Pick| each.saturating_mul(u64::from(pick.members));
         for pick in self.on(node) {
             let needs = self.gang.needs_of(pick.role());
-            free.devices = free.devices.union(space.held_once(tree, node as usize, pick.devices));
             free.cpu_milli = free.cpu_milli.saturating_add_unsigned(of_members(needs.cpu_milli, pick));
             free.memory_bytes =
                 free.memory_bytes.saturating_add_unsigned(of_members(needs.memory_bytes, pick));
             free.tenants = free.tenants.saturating_sub(1);
-            free.exclusive = free.exclusive.saturating_sub(u32::from(self.gang.needs.is_exclusive));
         }
+    }
+
+    fn devices_on(&self, node: u32) -> DeviceMask {
+        self.on(node).iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices))
     }
 
     /// Devices that stand idle for it.

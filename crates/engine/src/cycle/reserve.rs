@@ -54,7 +54,7 @@ impl Pass<'_> {
     /// Gives a reservation up.
     fn release(&mut self, id: GangId) {
         let tree = self.tree();
-        if let Some(mut reservation) = self.desk.reservations.remove(&id) {
+        if let Some(mut reservation) = self.desk.reservations.remove(id) {
             reservation.unbook(tree, &mut self.desk.space);
             self.desk.freed.add(reservation.nodes());
             // Gangs that may use that are looked for in the next cycle.
@@ -79,7 +79,7 @@ impl Pass<'_> {
     /// is reserved for those behind it, and promised for no time, does not stand in its way. Whether it started.
     fn start_held(&mut self, id: GangId, behind: &[GangId]) -> bool {
         let Some((gang, job)) = self.ledger.wanted(id).zip(self.ledger.job(id.job)) else { return false };
-        let Some(mut own) = self.desk.reservations.remove(&id) else { return false };
+        let Some(mut own) = self.desk.reservations.lend(id) else { return false };
         own.unbook(self.tree(), &mut self.desk.space);
         self.unbook_behind(&own, longest_ms(&job.policy), behind);
         let found = self.place_reserved(id, &gang, &own);
@@ -91,10 +91,12 @@ impl Pass<'_> {
                 // It was counted when the others were preempted.
                 self.unclaim(id);
             }
-            let most = if preempts {
-                self.ledger.resized_to(id)
-            } else {
-                self.ledger.gang(id).map(|gang| gang.size)
+            // One that changes its size does not grow into what came to be wanted meanwhile.
+            let most = match self.ledger.resized_to(id).filter(|_| preempts) {
+                Some(_) if self.is_anything_wanted() => Some(own.member_count()),
+                resized @ Some(_) => resized,
+                None if preempts => None,
+                None => self.ledger.gang(id).map(|gang| gang.size),
             };
             let Found { gang, ceiling, picks, order, time_ns } =
                 self.enlarged(id, queue, found, most.unwrap_or(0));
@@ -117,8 +119,9 @@ impl Pass<'_> {
         }
         if is_dropped || started {
             queues.want(own.waits.0, &own.waits.1, false);
+            reservations.forget_lent();
         } else {
-            reservations.insert(id, own);
+            reservations.take_back(id, own);
         }
         self.book_all();
         started
@@ -214,7 +217,7 @@ impl Pass<'_> {
         reservations.values_mut().for_each(|reservation| reservation.unbook(tree, space));
         let fits = search.place(tree, space, gang, Ceiling(tree.level_of_required(gang))).is_some();
         for id in &booked {
-            if let Some(reservation) = reservations.get_mut(id) {
+            if let Some(reservation) = reservations.get_mut(*id) {
                 reservation.book(tree, space);
             }
         }
@@ -233,8 +236,7 @@ impl Pass<'_> {
         let Place { picks, order, at, evicts } = place;
         let Some(placement) = placement(tree, &picks, &order, gang) else { return };
         // What is reserved for a gang behind it is not reserved any more.
-        let behind = self.desk.reservations.iter().filter(|(_, reservation)| reservation.overlaps(&picks));
-        for behind in behind.map(|(gang, _)| *gang).collect::<Vec<_>>() {
+        for behind in self.desk.reservations.overlapping(&picks) {
             self.release(behind);
             self.reserved.retain(|(reserved, ..)| *reserved != behind);
             let name = self.ledger.job(id.job).map_or("", |job| job.name.as_str());

@@ -307,6 +307,7 @@ impl Ledger {
         self.retime(gang);
         self.note_end(gang);
         self.give_back(gang, held.as_ref());
+        self.release_overlapping(gang, out);
         self.book_reservation(gang);
         self.claim_again(gang);
         self.relist(gang);

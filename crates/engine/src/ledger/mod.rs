@@ -29,7 +29,7 @@ use phalanx_model::{
 };
 
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
-use crate::cycle::{Draft, Freed, Reservation, Windows};
+use crate::cycle::{Draft, Freed, Reservations, Windows};
 use crate::guard::{Guard, Guards};
 use crate::placement::{Reshape, Search, reshapes};
 use crate::queueing::{Line, Queues};
@@ -99,7 +99,7 @@ pub(crate) struct Ledger {
     empty_opened: Space,
     search: Search,
     line: Line,
-    reservations: BTreeMap<GangId, Reservation>,
+    reservations: Reservations,
     /// Observed reservations that are not booked yet.
     unbooked: BTreeSet<GangId>,
     /// Shapes that were worked out elsewhere.
@@ -135,6 +135,7 @@ pub(crate) struct Ledger {
     refresh: BTreeSet<GangId>,
     /// The tree and what is free are older than the nodes.
     stale: bool,
+    hardware_version: u64,
     /// The queues are older than what was told of them.
     stale_queues: bool,
     replan: bool,
@@ -175,7 +176,7 @@ impl Ledger {
             dependents: BTreeMap::new(),
             queues: Queues::new(),
             line: Line::default(),
-            reservations: BTreeMap::new(),
+            reservations: Reservations::default(),
             unbooked: BTreeSet::new(),
             lent: Shapes::default(),
             ends: BTreeSet::new(),
@@ -194,6 +195,7 @@ impl Ledger {
             fitting: BTreeSet::new(),
             refresh: BTreeSet::new(),
             stale: false,
+            hardware_version: 0,
             stale_queues: false,
             replan: false,
             guards: Guards::ALL,
@@ -230,6 +232,11 @@ impl Ledger {
 
     pub(crate) const fn hardware(&self) -> Hardware<'_> {
         Hardware { tree: &self.tree, empty: &self.empty, empty_opened: &self.empty_opened }
+    }
+
+    /// Counts the changes of nodes.
+    pub(crate) const fn hardware_version(&self) -> u64 {
+        self.hardware_version
     }
 
     pub(crate) const fn windows(&self) -> &Windows {
@@ -277,9 +284,7 @@ impl Ledger {
         let at = self.tree.index_of(node)?;
         let mut free = *self.space.free(at);
         let at = u32::try_from(at).ok()?;
-        self.reservations
-            .values()
-            .for_each(|reservation| reservation.add_to(&self.tree, at, &self.space, &mut free));
+        self.reservations.add_to(&self.space, &self.tree, at, &mut free);
         Some(free)
     }
 
@@ -368,6 +373,7 @@ impl Ledger {
     fn redraw(&mut self) {
         self.evicted.clear();
         self.stale = true;
+        self.hardware_version += 1;
         self.replan = true;
     }
 
@@ -416,7 +422,7 @@ impl Ledger {
 
     /// A gang that has a reservation waits in a queue too.
     fn requeue_reservations(&mut self) {
-        for (gang, mut reservation) in std::mem::take(&mut self.reservations) {
+        for (gang, mut reservation) in self.reservations.drain() {
             if let Some((job, asked)) = self.job(gang.job).zip(self.gang(gang)) {
                 let least = self.queues.goods.least(&self.tree, self.queues.settings(), asked);
                 let name = job.queue.clone();

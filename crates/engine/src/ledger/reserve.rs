@@ -41,6 +41,21 @@ impl Ledger {
         self.replan = true;
     }
 
+    /// What a gang keeps of its own place while it changes its size is reserved for no other gang.
+    pub(super) fn release_overlapping(&mut self, gang: GangId, out: &mut Outcome) {
+        let kept = self.record(gang).and_then(|record| record.reserved.as_ref()).zip(self.gang(gang));
+        let Some(picks) = kept.map(|(kept, found)| self.tree.picks_of(&kept.placement, found)) else {
+            return;
+        };
+        for other in self.reservations.overlapping(&picks) {
+            self.drop_reservation(other);
+            let why = format!("job {} keeps its place while its size changes", gang.job);
+            out.changes.push(Change::ReservationDropped { gang: other, why });
+            self.retime(other);
+            self.relist(other);
+        }
+    }
+
     /// What is free, what is reserved for pending gangs included.
     pub(crate) fn open_space(&self) -> Space {
         let mut space = self.space.clone();

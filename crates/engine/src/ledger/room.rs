@@ -62,7 +62,7 @@ impl Ledger {
         for (gang, placement) in &held {
             self.occupy(*gang, placement);
         }
-        for reservation in std::mem::take(&mut self.reservations).into_values() {
+        for reservation in self.reservations.drain().into_values() {
             self.queues.want(reservation.waits.0, &reservation.waits.1, false);
         }
         self.unbooked =
@@ -101,7 +101,7 @@ impl Ledger {
 
     /// Nothing is reserved for it any more.
     pub(crate) fn drop_reservation(&mut self, gang: GangId) {
-        let mut reservation = self.reservations.remove(&gang);
+        let mut reservation = self.reservations.remove(gang);
         if let Some(reservation) = &mut reservation {
             reservation.unbook(&self.tree, &mut self.space);
             self.queues.want(reservation.waits.0, &reservation.waits.1, false);

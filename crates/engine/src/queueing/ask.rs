@@ -11,6 +11,13 @@ use super::queues::QueueAt;
 
 pub(crate) type AskId = u32;
 
+/// A state of what there is, and of what is reserved of it: counted up with every change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Versions {
+    pub(crate) hardware: u64,
+    pub(crate) reservations: u64,
+}
+
 /// What makes two requests the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AskKey {
@@ -40,8 +47,8 @@ pub(crate) struct Ask {
     pub(crate) is_open: bool,
     /// Why it fits nowhere, when it was looked at last.
     pub(crate) reason: Reason,
-    /// No end of what runs would make it fit: nothing is reserved for it until something else comes free.
-    pub(crate) is_hopeless: bool,
+    /// No place can be reserved for it: it fits nowhere, whatever ends. True for this state of hardware and reservations.
+    pub(crate) hopeless_at: Option<Versions>,
     lanes: BTreeMap<QueueAt, Lane>,
     /// Queues that have room for it, as far as is known, by their outermost queue.
     roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
@@ -72,7 +79,7 @@ impl Ask {
             each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
             is_open: true,
             reason: Reason::None,
-            is_hopeless: false,
+            hopeless_at: None,
             lanes: BTreeMap::new(),
             roomy: BTreeMap::new(),
             key,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use phalanx_model::{GangId, Job, Reason, Timestamp};
 
-use super::ask::{Ask, AskId, AskKey};
+use super::ask::{Ask, AskId, AskKey, Versions};
 use super::bounds::Full;
 use super::order::Next;
 use super::queues::{QueueAt, Queues};
@@ -188,15 +188,15 @@ impl Line {
         self.ready.remove(&ask);
     }
 
-    /// Nothing is reserved for it before something comes free that it may use.
-    pub(crate) fn give_up(&mut self, ask: AskId) {
-        self.asks[ask as usize].is_hopeless = true;
+    /// No place can be reserved for it as things are.
+    pub(crate) fn give_up(&mut self, ask: AskId, at: Versions) {
+        self.asks[ask as usize].hopeless_at = Some(at);
     }
 
     /// Something came free that it may use.
     pub(crate) fn reopen(&mut self, ask: AskId) {
         let asked = &mut self.asks[ask as usize];
-        (asked.is_open, asked.is_hopeless) = (true, false);
+        asked.is_open = true;
         self.make_ready(ask);
     }
 

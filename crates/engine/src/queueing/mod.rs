@@ -14,7 +14,7 @@ mod report;
 mod right;
 mod service;
 
-pub(crate) use ask::{Ask, AskId, AskKey, longest_ms};
+pub(crate) use ask::{Ask, AskId, AskKey, Versions, longest_ms};
 pub(crate) use bounds::Full;
 pub(crate) use goods::Bill;
 pub(crate) use line::{Line, Turn};

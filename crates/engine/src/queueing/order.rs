@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{GangId, Timestamp};
 
-use super::ask::AskId;
+use super::ask::{Ask, AskId};
 use super::line::{Line, Turn};
 use super::queues::{DEPTH_MAX, QueueAt, Queues};
 
@@ -112,13 +112,12 @@ impl Line {
         below.iter().filter_map(|queue| self.next_of(queues, ask, *queue)).min()
     }
 
-    /// The first of all that wait for room on machines: those for which no reservation could be found are left out, and
-    /// those of `is_passed`.
-    pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId) -> bool) -> Option<Next> {
+    /// The first of all that wait for room on machines: `is_passed` are left out.
+    pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId, &Ask) -> bool) -> Option<Next> {
         let first = |(queue, line): (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)| {
             let mut unstuck = line.iter().take(LOOKED_AT_MAX).filter(|((_, turn), ask)| {
                 let asked = self.ask(**ask);
-                !asked.is_hopeless && asked.full_in(queue).is_none() && !is_passed(turn.gang)
+                asked.full_in(queue).is_none() && !is_passed(turn.gang, asked)
             });
             let ((_, turn), ask) = unstuck.next()?;
             let asked = self.ask(*ask);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bugs;
+mod disputed;
 mod elastic;
 mod fairness;
 mod least_served;

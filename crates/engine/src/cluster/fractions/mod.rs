@@ -38,6 +38,8 @@ pub(crate) struct Parts {
     nodes: Vec<Vec<Open>>,
     /// Devices of nodes that nothing more goes to: somebody waits for all of them.
     closed: BTreeMap<u32, DeviceMask>,
+    /// The same of devices that others use beside those parts.
+    barred: BTreeMap<u32, DeviceMask>,
     /// By key, without those that are closed. States that no device is in are kept for their memory, and passed over.
     states: Vec<State>,
     trusts: Trusts,
@@ -108,6 +110,15 @@ pub(crate) fn hardware_at(tree: &Tree, node: usize, index: u8) -> Option<(u8, &H
     found.map(|(at, (hardware, _))| (at, hardware))
 }
 
+/// An empty mask takes no room.
+fn set(masks: &mut BTreeMap<u32, DeviceMask>, node: usize, mask: DeviceMask) {
+    if mask.is_empty() {
+        masks.remove(&(node as u32));
+    } else {
+        masks.insert(node as u32, mask);
+    }
+}
+
 /// The index of the one device of a pick.
 fn device_of(pick: &Pick) -> Option<u8> {
     let index = u8::try_from(pick.devices.0.trailing_zeros()).ok()?;
@@ -126,30 +137,51 @@ impl Parts {
         self.on(node).iter().filter(move |open| !closed.contains(u32::from(open.index)))
     }
 
+    /// Devices of a node that nothing more goes to.
     fn closed_on(&self, node: usize) -> DeviceMask {
-        self.closed.get(&(node as u32)).copied().unwrap_or(DeviceMask::EMPTY)
+        let of = |masks: &BTreeMap<u32, DeviceMask>| masks.get(&(node as u32)).copied().unwrap_or_default();
+        of(&self.closed).union(of(&self.barred))
     }
 
     /// From now on nothing more goes to these devices of a node, as far as they are shared or cut; which these are.
     pub(crate) fn close(&mut self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
-        let closes = self.devices(node).and(devices).minus(self.closed_on(node));
-        self.file_all(tree, node, closes, false);
-        if !closes.is_empty() {
-            let all = self.closed.entry(node as u32).or_default();
-            *all = all.union(closes);
-        }
+        let before = self.closed.get(&(node as u32)).copied().unwrap_or_default();
+        let closes = self.devices(node).and(devices).minus(before);
+        self.reclose(tree, node, |parts| set(&mut parts.closed, node, before.union(closes)));
         closes
     }
 
     /// They take parts again.
     pub(crate) fn open_again(&mut self, tree: &Tree, node: usize, devices: DeviceMask) {
-        let left = self.closed_on(node).minus(devices);
-        if left.is_empty() {
-            self.closed.remove(&(node as u32));
-        } else {
-            self.closed.insert(node as u32, left);
+        let before = self.closed.get(&(node as u32)).copied().unwrap_or_default();
+        self.reclose(tree, node, |parts| set(&mut parts.closed, node, before.minus(devices)));
+    }
+
+    /// Whether anything of a node is shared or cut, or others use what was.
+    pub(crate) fn is_any_on(&self, node: usize) -> bool {
+        !self.on(node).is_empty() || self.barred.contains_key(&(node as u32))
+    }
+
+    /// Nothing more goes to these devices, and to no others than are closed otherwise.
+    pub(crate) fn bar(&mut self, tree: &Tree, node: usize, devices: DeviceMask) {
+        let devices = devices.and(self.devices(node));
+        self.reclose(tree, node, |parts| set(&mut parts.barred, node, devices));
+    }
+
+    /// Whether others use a device beside its parts.
+    pub(crate) fn is_barred(&self, node: usize, devices: DeviceMask) -> bool {
+        let barred = self.barred.get(&(node as u32)).copied().unwrap_or_default();
+        !barred.and(devices).is_empty()
+    }
+
+    fn reclose(&mut self, tree: &Tree, node: usize, change: impl FnOnce(&mut Self)) {
+        let before = self.closed_on(node);
+        change(self);
+        let after = self.closed_on(node);
+        if before != after {
+            self.file_all(tree, node, after.minus(before), false);
+            self.file_all(tree, node, before.minus(after), true);
         }
-        self.file_all(tree, node, devices, true);
     }
 
     fn file_all(&mut self, tree: &Tree, node: usize, devices: DeviceMask, is_added: bool) {

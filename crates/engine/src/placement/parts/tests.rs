@@ -558,3 +558,48 @@ fn apply(naive: &mut Naive, nodes: &[Node], gang: &Gang, picks: &[Pick]) {
         assert!(naive.put(nodes, gang, (node, pick.devices.0.trailing_zeros(), index, start)), "{pick:?}");
     }
 }
+
+/// Picks of one gang on the one node of the next test.
+fn claim((kind, mask): (u8, u64)) -> (Vec<Pick>, Gang) {
+    let whole = |is_exclusive| Needs { devices: 1, is_exclusive, cpu_milli: 1_000, ..Needs::default() };
+    let first = DeviceMask::one((mask % 3) as u32);
+    let (gang, devices, piece) = match kind {
+        0 => (part(1, share(500, 10, "me")), first, Piece::Share),
+        1 => (part(1, share(300, 10, "them")), first, Piece::Share),
+        2 => (gang(1, whole(true)), DeviceMask(mask & 7), Piece::Whole),
+        _ => (gang(1, whole(false)), DeviceMask(mask & 7), Piece::Whole),
+    };
+    (vec![Pick { piece, devices, ..Pick::new(0, 1, DeviceMask::EMPTY) }], gang)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    /// Whatever several gangs hold at once, a device is free if nobody holds it, and all is free when all ended, in
+    /// whatever order that is.
+    #[test]
+    fn disputed_devices_come_free_with_their_last_holder(
+        claims in prop::collection::vec((0_u8..5, 0_u64..64), 1..5),
+        order in Just([0_usize, 1, 2, 3]).prop_shuffle(),
+        foreign in 0_u64..8,
+    ) {
+        let mut node = node("n", "l", &[2, 2, 2], 64, 0);
+        node.foreign = DeviceMask(foreign & foreign >> 1);
+        let mut cluster = Cluster::new(std::slice::from_ref(&node));
+        let fresh = cluster.space.clone();
+        let mut holding: Vec<_> = claims.into_iter().map(claim).collect();
+        for (picks, gang) in &holding {
+            cluster.space.take(&cluster.tree, picks, gang);
+        }
+        let mut gangs: Vec<Option<(Vec<Pick>, Gang)>> = holding.drain(..).map(Some).collect();
+        for at in order {
+            let Some((picks, gang)) = gangs.get_mut(at).and_then(Option::take) else { continue };
+            cluster.space.give_back(&cluster.tree, &picks, &gang);
+            let left = gangs.iter().flatten().flat_map(|(picks, _)| picks);
+            let used = left.fold(node.foreign, |used, pick| used.union(pick.devices));
+            prop_assert_eq!(cluster.space.free(0).devices, DeviceMask::first(3).minus(used));
+        }
+        prop_assert_eq!(cluster.space.free(0), fresh.free(0));
+        prop_assert!(cluster.space.parts().on(0).is_empty());
+    }
+}
