@@ -16,6 +16,7 @@ use crate::service::Service;
 use crate::services::Services;
 use crate::start::Start;
 use crate::turns::Turns;
+use crate::waiting::Waiting;
 
 /// Watches a stream of steps. A violation is reported once, when it happens.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +24,15 @@ pub struct Checker {
     /// Whether a start that was promised has to come in time. Set where nothing goes wrong: members end when they are
     /// told to, and time does not jump.
     pub is_strict: bool,
+    /// How often the first gang may be bypassed, if that is to be judged.
+    pub(crate) bypass_max: Option<u32>,
     /// Never goes back.
     pub(crate) now: Timestamp,
     pub(crate) queues: Queues,
     pub(crate) turns: Turns,
     pub(crate) evictions: Evictions,
     pub(crate) promises: Promises,
+    pub(crate) waiting: Waiting,
     pub(crate) services: Services,
     pub(crate) service: Service,
     pub(crate) levels: Option<Levels>,
@@ -52,6 +56,12 @@ impl Checker {
         Self::default()
     }
 
+    /// Judges how often the first gang is bypassed as well.
+    #[must_use]
+    pub fn with_bypass_max(bypass_max: u32) -> Self {
+        Self { bypass_max: Some(bypass_max), ..Self::default() }
+    }
+
     /// One step: when it was, the facts that went in, what came out.
     pub fn observe(&mut self, now: Timestamp, inputs: &[Input], out: &Outcome) -> Vec<Violation> {
         let mut found = Vec::new();
@@ -66,6 +76,7 @@ impl Checker {
             self.turns.fact(input);
             self.evictions.fact(input);
             self.promises.fact(input);
+            self.waiting.fact(input);
             self.services.fact(input, self.refuses_service(input));
             self.fact(input, &mut found);
         }
@@ -96,6 +107,7 @@ impl Checker {
         self.check_evictions(&out.changes, &started, &mut found);
         out.changes.iter().for_each(|change| self.promises.change(change));
         self.check_promises(&mut found);
+        self.check_waiting(&started, &mut found);
         found
     }
 
@@ -239,6 +251,10 @@ impl Checker {
                 }
             }
         }
+    }
+
+    pub(crate) fn is_cancelled(&self, job: JobId) -> bool {
+        self.cancelled.contains(&job)
     }
 
     pub(crate) fn gang(&self, id: GangId) -> Option<&Gang> {

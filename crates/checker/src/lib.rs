@@ -3,7 +3,8 @@
 //! The checker sees what a world sees: facts going in, orders and changes coming out. It keeps its own plain books and
 //! knows nothing of the engine, so that a mistake in the engine cannot hide in it. Books are in `books`; what a
 //! start must keep is in `start`: its members, where they stand, whom they stand beside, what is used up, and whose
-//! turn it is. Who makes way for whom is in `evictions`, starts that were promised in `promises`.
+//! turn it is. Who makes way for whom is in `evictions`, starts that were promised in `promises`, and how often a gang
+//! is bypassed in `waiting`.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod services;
 mod start;
 mod turns;
 mod violation;
+mod waiting;
 
 pub use books::Checker;
 pub use violation::Violation;

@@ -48,6 +48,10 @@ impl Promises {
         }
     }
 
+    pub(crate) fn is_promised(&self, gang: GangId) -> bool {
+        self.by.contains_key(&gang)
+    }
+
     /// The earliest that was said counts.
     fn set(&mut self, gang: GangId, at: Option<Timestamp>) {
         match at {

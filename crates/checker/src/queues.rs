@@ -53,6 +53,10 @@ impl Queues {
         }
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.values()
+    }
+
     /// From a queue upwards. A queue that is not known has no bounds that could be broken.
     pub(crate) fn path(&self, name: &QueueName) -> Vec<&Queue> {
         let mut path: Vec<&Queue> = Vec::new();

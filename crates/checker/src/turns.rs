@@ -51,6 +51,10 @@ impl Turns {
         }
     }
 
+    pub(crate) fn is_held(&self, job: JobId) -> bool {
+        self.held.contains(&job)
+    }
+
     pub(crate) fn has_ended(&self, job: JobId) -> bool {
         self.ended.contains(&job)
     }

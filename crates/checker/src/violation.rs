@@ -96,6 +96,11 @@ pub enum Violation {
     NotWhereItSaved { gang: GangId, node: NodeName },
     #[error("gang {gang} was to start by {} at the latest and still waits at {}", at.0, now.0)]
     StartedLate { gang: GangId, at: Timestamp, now: Timestamp },
+    #[error(
+        "gang {gang} fits and is first, and was bypassed {times} times by gangs that took what it could use; \
+        at most {most} are fair"
+    )]
+    Bypassed { gang: GangId, times: usize, most: u32 },
     #[error("order {id} does not follow the one before it")]
     EffectOrder { id: String },
 }

@@ -47,7 +47,7 @@ pub use faults::Faults;
 pub use rng::Rng;
 pub use scene::run_scenario;
 pub use swarm::{
-    CASE_BYTES_MAX, Case, CaseError, Conditions, Operation, Parameters, SwarmReport, plain_swarm,
-    recorded_swarm, shrink, swarm,
+    CASE_BYTES_MAX, Case, CaseError, Conditions, Operation, Parameters, SwarmReport, crowded_swarm,
+    plain_swarm, recorded_swarm, shrink, swarm,
 };
 pub use world::World;

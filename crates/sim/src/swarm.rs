@@ -2,6 +2,7 @@
 //! must end.
 
 mod case;
+mod crowd;
 mod draw;
 mod ending;
 mod kinds;
@@ -18,6 +19,7 @@ pub use case::{CASE_BYTES_MAX, Case, CaseError, Conditions, Operation};
 pub use shrink::shrink;
 
 use crate::{Failure, Faults, Rng, World};
+use crowd::Crowd;
 use serving::Serving;
 use sharing::{Act, Sharing};
 
@@ -108,6 +110,26 @@ pub fn recorded_swarm(seed: u64, prepare: fn(&mut Engine), case: &mut Case) -> S
     run(seed, Some(Rng::new(!seed)), sharing, prepare, case)
 }
 
+/// One run in which small jobs crowd heads that need much; nothing goes wrong but what it draws.
+///
+/// # Panics
+/// Where the engine does: a broken invariant.
+#[must_use]
+pub fn crowded_swarm(seed: u64, case: &mut Case) -> SwarmReport {
+    let mut rng = Rng::new(seed.rotate_left(24));
+    let parameters = Parameters {
+        nodes: 0,
+        levels: 1,
+        jobs: 0,
+        turns: 0,
+        bypass_max: u32::try_from(rng.between(1, 6)).unwrap_or(1),
+        is_shared: false,
+        faults: Faults::none(),
+    };
+    let streams = Streams { crowd: Some(Crowd::new(rng)), ..Streams::none(seed) };
+    live(seed, parameters, true, streams, |_| (), case)
+}
+
 /// The same with members alone that need devices, CPUs and memory: what a seed was before there were other kinds.
 ///
 /// # Panics
@@ -136,13 +158,42 @@ fn run(
         parameters = Parameters { is_shared: true, jobs: parameters.jobs * 2, ..parameters };
     }
     let is_strict = parameters.faults == Faults::none() && parameters.is_shared;
+    let streams = Streams { rng, trouble, kinds, sharing, crowd: None };
+    live(seed, parameters, is_strict, streams, prepare, case)
+}
+
+/// What a run draws from.
+struct Streams {
+    rng: Rng,
+    trouble: Rng,
+    kinds: Option<Rng>,
+    sharing: Option<Sharing>,
+    crowd: Option<Crowd>,
+}
+
+impl Streams {
+    fn none(seed: u64) -> Self {
+        let (rng, trouble) = (Rng::new(seed), Rng::new(seed.rotate_left(48)));
+        Self { rng, trouble, kinds: None, sharing: None, crowd: None }
+    }
+}
+
+fn live(
+    seed: u64,
+    parameters: Parameters,
+    is_strict: bool,
+    streams: Streams,
+    prepare: fn(&mut Engine),
+    case: &mut Case,
+) -> SwarmReport {
+    let Streams { mut rng, trouble, kinds, sharing, crowd } = streams;
     let conditions = Conditions::new(rng.bits(), parameters.bypass_max, parameters.faults, is_strict);
     let world = conditions.world(prepare);
     *case = Case { conditions, operations: Vec::new() };
     let serving = Serving::new(Rng::new(seed.rotate_left(16)));
     let mut swarm =
         Swarm { world, case, rng, trouble, kinds, sharing, serving, parameters, submitted: 0, crashes: 0 };
-    let failure = swarm.run().err();
+    let failure = swarm.run(crowd).err();
     let records = || swarm.world.engine().jobs().flat_map(|(_, records)| records);
     let count = |good: fn(&Phase) -> bool| records().filter(|r| good(&r.phase)).count() as u64;
     SwarmReport {
@@ -205,10 +256,14 @@ const LEVELS: [&str; 3] = ["cluster", "block", "leaf"];
 const DISK_FULL_MS: u64 = 30_000;
 
 impl Swarm<'_> {
-    fn run(&mut self) -> Result<(), Failure> {
-        self.build()?;
-        for _ in 0..self.parameters.turns {
-            self.turn()?;
+    fn run(&mut self, crowd: Option<Crowd>) -> Result<(), Failure> {
+        if let Some(crowd) = crowd {
+            self.crowd(crowd)?;
+        } else {
+            self.build()?;
+            for _ in 0..self.parameters.turns {
+                self.turn()?;
+            }
         }
         if let Some(sharing) = &mut self.sharing {
             self.case.conditions.unlimited = sharing.heal();

@@ -98,7 +98,7 @@ impl World {
             engine: shapes::lend(Engine::new(Epoch(1), config)),
             config,
             prepare: |_| (),
-            checker: Checker::new(),
+            checker: Checker::with_bypass_max(config.bypass_max),
             is_watched: true,
             epoch: Epoch(1),
             now: Timestamp(0),

@@ -6,9 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::words::Words;
 use super::{CommandError, Host};
 use crate::report::Progress;
-use crate::{
-    CASE_BYTES_MAX, Case, Failure, FailureKind, SwarmReport, recorded_swarm, shrink, swarm as run_swarm,
-};
+use crate::{CASE_BYTES_MAX, Case, Failure, FailureKind, SwarmReport, crowded_swarm, recorded_swarm, shrink};
 
 pub(super) const RERUN_HELP: &str = "\
 usage: rerun FILE
@@ -24,11 +22,15 @@ Random work, clusters and faults, checked after every step; then all is healed, 
   --seed N       the first seed (1); the next run has the next one
   --runs K       so many runs (100)
   --steps N      runs until the engine has made so many steps
+  --crowded      heads that need much, and a stream of small jobs behind them
   --shrink FILE  what the first seed that fails did is made as short as it fails, and written there
 
 exit codes: 0 nothing broken, 1 the engine crashed, 2 an invariant is broken, 3 no progress,
             64 wrong usage, 66 a file cannot be read or written
 ";
+
+/// Makes the run of a seed.
+type Draw = fn(u64, &mut Case) -> SwarmReport;
 
 /// Sums over all runs.
 #[derive(Default)]
@@ -53,7 +55,9 @@ impl Sums {
 }
 
 pub(super) fn swarm(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    let mut words = Words::read(words, &[])?;
+    let mut words = Words::read(words, &["--crowded"])?;
+    let is_crowded = words.take("--crowded").is_some();
+    let draw: Draw = if is_crowded { crowded_swarm } else { |seed, case| recorded_swarm(seed, |_| (), case) };
     let first = words.take_number("--seed")?.unwrap_or(1);
     let runs = words.take_number("--runs")?.unwrap_or(100);
     let (steps, file) = (words.take_number("--steps")?, words.take("--shrink"));
@@ -65,7 +69,7 @@ pub(super) fn swarm(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
     let is_over = |sums: &Sums| steps.map_or(sums.runs >= runs, |steps| sums.steps >= steps);
     let mut seed = first;
     while !is_over(&sums) {
-        let failure = match catch_unwind(|| run_swarm(seed)) {
+        let failure = match catch_unwind(|| draw(seed, &mut Case::default())) {
             Ok(report) => {
                 sums.add(&report);
                 let (done, all) = steps.map_or((sums.runs, runs), |steps| (sums.steps, steps));
@@ -78,9 +82,15 @@ pub(super) fn swarm(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
         if let Some((kind, what)) = failure {
             host.progress(None);
             if let Some(file) = file {
-                shrunken(seed, file, host)?;
+                shrunken(seed, draw, file, host)?;
             }
-            return Err(broken(kind, format!("{what}\nrepeat it with: swarm --seed {seed} --runs 1")));
+            return Err(broken(
+                kind,
+                format!(
+                    "{what}\nrepeat it with: swarm{} --seed {seed} --runs 1",
+                    if is_crowded { " --crowded" } else { "" }
+                ),
+            ));
         }
         seed = seed.wrapping_add(1);
     }
@@ -128,11 +138,11 @@ fn hush() {
 }
 
 /// Writes the shortest case that fails as a seed does.
-fn shrunken(seed: u64, file: &str, host: &mut dyn Host) -> Result<(), CommandError> {
+fn shrunken(seed: u64, draw: Draw, file: &str, host: &mut dyn Host) -> Result<(), CommandError> {
     hush();
     let cannot = |why: &dyn std::fmt::Display| CommandError::Input(format!("{file}: {why}"));
     let mut case = Case::default();
-    let failure = failure_of(|| recorded_swarm(seed, |_| (), &mut case).failure);
+    let failure = failure_of(|| draw(seed, &mut case).failure);
     let failure = failure.ok_or_else(|| cannot(&"the seed passes"))?;
     let short = shrink(&case, |case| {
         failure_of(|| case.run(|_| ()).err()).is_some_and(|other| other.is_like(&failure))
