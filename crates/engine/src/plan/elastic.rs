@@ -8,7 +8,7 @@ use phalanx_model::{Gang, GangId, Placement, Reason};
 use super::pass::Pass;
 use super::search::{Ceiling, placement};
 use super::space::Pick;
-use super::victims::Victim;
+use super::victims::Candidate;
 use super::{Verdict, verdict, waits_for_capacity};
 use crate::ledger::Desk;
 use crate::policy::{Ask, QueueAt};
@@ -112,11 +112,11 @@ impl Pass<'_> {
     }
 
     /// What is left of gangs of which only some members are in the way; nothing of one that would have too few left.
-    pub(super) fn left_of(&self, victims: &[Victim]) -> BTreeMap<GangId, Option<Placement>> {
+    pub(super) fn left_of(&self, victims: &[Candidate<'_>]) -> BTreeMap<GangId, Option<Placement>> {
         let mut left = BTreeMap::new();
-        for id in victims.iter().filter(|victim| victim.chunk.is_some()).map(|victim| victim.gang) {
+        for id in victims.iter().filter(|victim| victim.chunk.is_some()).map(|victim| victim.id) {
             let chunks =
-                victims.iter().filter(|other| other.gang == id).filter_map(|other| other.chunk.as_ref());
+                victims.iter().filter(|other| other.id == id).filter_map(|other| other.chunk.as_ref());
             left.entry(id).or_insert_with(|| self.without(id, &chunks.collect::<Vec<_>>()));
         }
         left
