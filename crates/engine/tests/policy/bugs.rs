@@ -7,7 +7,7 @@ use phalanx_model::{
     Change, DeviceMask, EffectId, EndOf, Ending, Epoch, Exit, FailureClass, Input, JobId, MemberId, NodeName,
     Outcome, Phase, Reason, Timestamp,
 };
-use phalanx_testkit::{JobBuilder, gang, job, levels, node, queue};
+use phalanx_testkit::{JobBuilder, gang, job, node, queue};
 
 use crate::news;
 use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings};

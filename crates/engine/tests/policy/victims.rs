@@ -1,6 +1,8 @@
 //! The place of a preempting gang and its victims are chosen together.
 
-use phalanx_model::{Admin, Input, Node};
+use phalanx_model::{Admin, DeviceMask, Input, Node};
+use phalanx_testkit::proptest::collection::vec;
+use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{gang, job, levels, node};
 
 use crate::world::{HOUR, MINUTE, World, octets, set_min_run, settings};
@@ -107,4 +109,52 @@ fn bug_16_full_domains_are_not_looked_at() {
     world.submit(job(3, gang(2).devices(8).required("leaf")).class("serving"));
     world.advance(MINUTE);
     assert_eq!((world.on(3), world.evictions(2)), (vec!["a".to_owned(), "b".to_owned()], 0));
+}
+
+/// Devices that a job holds, by node.
+fn devices_of(world: &World, id: u64) -> Vec<(String, DeviceMask)> {
+    let record = world.watched.record(World::gang(id));
+    let slots = record.placement.iter().flat_map(|placement| &placement.slots);
+    slots.map(|slot| (slot.node.to_string(), slot.devices)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every victim holds devices of the place that the gang gets; so none is on a node of another model or a cordoned one.
+    #[test]
+    fn every_victim_is_needed(
+        racks in vec((0_usize..3, any::<bool>()), 5..9),
+        running in vec((0_usize..3, 1_u32..3, 0_u32..4, 0_u64..30), 8..24),
+        (model, members, is_inside) in (0_usize..3, 1_u32..3, any::<bool>()),
+    ) {
+        let models = ["H100", "A100", "B200"];
+        // There are nodes of each model.
+        let all = racks.iter().enumerate().map(|(at, (model, _))| rack(&format!("r{at}"), models[if at < 3 { at } else { *model }]));
+        let nodes: Vec<Node> = all.flatten().collect();
+        let mut world = world(&nodes);
+        for (id, (model, members, devices, minutes)) in (1_u64..).zip(&running) {
+            world.submit(job(id, gang(*members).devices(1 << devices).model(models[*model])));
+            world.advance(minutes * MINUTE);
+        }
+        for (at, _) in racks.iter().enumerate().filter(|(_, (_, is_cordoned))| *is_cordoned) {
+            let node = Node { admin: Admin::Cordoned, ..nodes[2 * at].clone() };
+            world.tell(&[Input::NodeObserved { node: Box::new(node) }]);
+        }
+        let count = running.len() as u64;
+        let before: Vec<_> = (1..=count).map(|id| devices_of(&world, id)).collect();
+        let wants = gang(members).devices(8).model(models[model]);
+        let wants = if is_inside { wants.required("rack") } else { wants };
+        world.submit(job(99, wants).class("serving"));
+        world.advance(MINUTE);
+        let victims: Vec<usize> = (0..before.len()).filter(|at| world.evictions(*at as u64 + 1) > 0).collect();
+        prop_assert!(victims.is_empty() || world.is_running(99), "{:?}", world.reason(99));
+        let place = devices_of(&world, 99);
+        for at in victims {
+            let is_needed = before[at].iter().any(|(node, devices)| {
+                place.iter().any(|(of, wanted)| of == node && !wanted.and(*devices).is_empty())
+            });
+            prop_assert!(is_needed, "{at} holds {:?}, and {place:?} is the place", before[at]);
+        }
+    }
 }
