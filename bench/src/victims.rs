@@ -1,6 +1,8 @@
 //! Whom the engine evicts, against the cheapest that would have been enough: on small clusters, where every set of victims
 //! can be tried. An integer programme would find the same as trying all.
 
+mod racks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,40 +53,82 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         }
         _ => return Err("victims [--instances N]".into()),
     };
-    let (mut judged, mut best, mut missed, mut ours, mut least) = (0_u64, 0_u64, 0_u64, 0_u128, 0_u128);
-    let (mut worst, mut gangs) = (1.0_f64, [0_u64; 2]);
+    let mut tally = Tally::default();
     for seed in 0..instances {
         let instance = Instance::draw(seed)?;
         if instance.fits_without(0) {
             continue;
         }
         let Some(cheapest) = instance.cheapest() else { continue };
-        let Some(chosen) = instance.chosen()? else {
-            missed += 1;
-            continue;
+        tally.judge(seed, cheapest, chosen(&instance.facts, &instance.wants)?)?;
+    }
+    println!("small clusters: {instances} instances, {NODES} nodes, up to {RUNNING_MAX} gangs");
+    tally.tell();
+    let mut tally = Tally::default();
+    let mut seed = 0;
+    while tally.judged + tally.missed < instances {
+        let racks = racks::Racks::draw(seed)?;
+        if let Some(cheapest) = racks.cheapest() {
+            tally.judge(seed, cheapest, chosen(&racks.facts, &racks.wants)?)?;
+        }
+        seed += 1;
+    }
+    println!(
+        "racks: {seed} drawn, up to {} racks of {} models, cordoned nodes",
+        racks::RACKS_MAX,
+        racks::MODELS.len()
+    );
+    tally.tell();
+    Ok(())
+}
+
+/// The engine's victims against the cheapest, over many instances.
+#[derive(Debug, Default)]
+struct Tally {
+    judged: u64,
+    best: u64,
+    missed: u64,
+    ours: u128,
+    least: u128,
+    /// The largest ratio, and where it was.
+    worst: (f64, u64),
+    gangs: [u64; 2],
+}
+
+impl Tally {
+    /// An error if the engine loses less than can be enough: then one of the two counts wrongly.
+    fn judge(&mut self, seed: u64, cheapest: Cost, chosen: Option<Cost>) -> Result<(), String> {
+        let Some(chosen) = chosen else {
+            self.missed += 1;
+            return Ok(());
         };
         if chosen.lost < cheapest.lost {
-            return Err(format!("instance {seed}: the engine evicted fewer than any set that is enough"));
+            return Err(format!("instance {seed}: the engine lost less work than any set that is enough"));
         }
-        judged += 1;
-        best += u64::from(chosen.lost == cheapest.lost);
-        (ours, least) = (ours + u128::from(chosen.lost), least + u128::from(cheapest.lost));
+        self.judged += 1;
+        self.best += u64::from(chosen.lost == cheapest.lost);
+        (self.ours, self.least) =
+            (self.ours + u128::from(chosen.lost), self.least + u128::from(cheapest.lost));
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
         let ratio = chosen.lost as f64 / cheapest.lost.max(1) as f64;
-        worst = worst.max(ratio);
-        gangs = [gangs[0] + u64::from(chosen.gangs), gangs[1] + u64::from(cheapest.gangs)];
+        if ratio > self.worst.0 {
+            self.worst = (ratio, seed);
+        }
+        self.gangs = [self.gangs[0] + u64::from(chosen.gangs), self.gangs[1] + u64::from(cheapest.gangs)];
+        Ok(())
     }
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-    let gap = (ours as f64 / least.max(1) as f64 - 1.0) * 100.0;
-    println!(
-        "{judged} of {instances} instances with somebody to evict ({NODES} nodes, up to {RUNNING_MAX} gangs)"
-    );
-    println!(
-        "least work lost in {best} of {judged}; in all {gap:.1} % more than the least, at worst {worst:.2} times"
-    );
-    println!("gangs evicted: {} by the engine, {} where the least is lost", gangs[0], gangs[1]);
-    println!("found nobody where somebody would have been enough: {missed}");
-    Ok(())
+
+    fn tell(&self) {
+        let Self { judged, best, missed, ours, least, worst, gangs } = self;
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let gap = (*ours as f64 / (*least).max(1) as f64 - 1.0) * 100.0;
+        println!(
+            "  {judged} judged: least work lost in {best}; in all {gap:.2} % more than the least, at worst {:.2} times (seed {})",
+            worst.0, worst.1
+        );
+        println!("  gangs preempted: {} by the engine, {} where the least is lost", gangs[0], gangs[1]);
+        println!("  no victims found where some would have been enough: {missed}");
+    }
 }
 
 impl Instance {
@@ -146,22 +190,22 @@ impl Instance {
         sets.sort_unstable();
         sets.into_iter().find(|(_, set)| self.fits_without(*set)).map(|(_, set)| self.cost(set))
     }
+}
 
-    /// Whom the engine evicts.
-    fn chosen(&self) -> Result<Option<Cost>, String> {
-        let mut engine = Engine::new(Epoch(1), Config::default());
-        let mut out = Outcome::default();
-        let _ = engine.step(NOW, &self.facts, &mut out);
-        let job = job(1_000, "serving", self.wants.clone())?;
-        let _ = engine.step(NOW, &[Input::JobSubmitted { job: Box::new(job) }], &mut out);
-        let mut sum = Cost::default();
-        for change in &out.changes {
-            if let Change::GangStopping { cause: StopCause::Preempted(eviction), .. } = change {
-                sum = Cost { lost: sum.lost + eviction.lost_device_ms, gangs: sum.gangs + 1 };
-            }
+/// Whom the engine evicts for a gang, after these facts.
+fn chosen(facts: &[Input], wants: &Gang) -> Result<Option<Cost>, String> {
+    let mut engine = Engine::new(Epoch(1), Config::default());
+    let mut out = Outcome::default();
+    let _ = engine.step(NOW, facts, &mut out);
+    let job = job(1_000, "serving", wants.clone())?;
+    let _ = engine.step(NOW, &[Input::JobSubmitted { job: Box::new(job) }], &mut out);
+    let mut sum = Cost::default();
+    for change in &out.changes {
+        if let Change::GangStopping { cause: StopCause::Preempted(eviction), .. } = change {
+            sum = Cost { lost: sum.lost + eviction.lost_device_ms, gangs: sum.gangs + 1 };
         }
-        Ok((sum.gangs > 0).then_some(sum))
     }
+    Ok((sum.gangs > 0).then_some(sum))
 }
 
 /// A gang that runs on devices that were free, and what is lost with it; nothing once nothing fits.
@@ -193,6 +237,12 @@ fn running(
     if slots.is_empty() {
         return Ok((None, None));
     }
+    let (fact, lost) = observed(id, slots, devices, random)?;
+    Ok((Some(fact), Some(Runs { held, lost })))
+}
+
+/// A gang that runs in these slots with so many devices each, and the work that is lost with it.
+fn observed(id: u64, slots: Vec<Slot>, devices: u32, random: &mut Random) -> Result<(Input, u64), String> {
     let size = u32::try_from(slots.len()).unwrap_or(0);
     let mut gang = of_size(size);
     gang.needs = Needs { devices, ..Needs::default() };
@@ -209,7 +259,7 @@ fn running(
         ..GangRecord::pending(job.id.gang(0), since)
     };
     let lost = u64::from(size * devices) * NOW.since(saved_at);
-    Ok((Some(Input::JobObserved { job: Box::new(job), gangs: vec![record] }), Some(Runs { held, lost })))
+    Ok((Input::JobObserved { job: Box::new(job), gangs: vec![record] }, lost))
 }
 
 fn job(id: u64, class: &str, gang: Gang) -> Result<Job, String> {

@@ -27,10 +27,6 @@ pub enum Guard {
     StandsBetter,
     /// Who may not be disrupted for now is not evicted.
     ProtectedStays,
-    /// Who is not in the way of the place is not evicted.
-    BystandersSpared,
-    /// Domains without anything free are looked at for victims.
-    FullDomainsTried,
     /// What can resume in one place only is placed there.
     PinnedStays,
     /// Requests that end at different times are different requests.

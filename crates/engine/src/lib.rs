@@ -16,6 +16,7 @@ mod guard;
 mod ledger;
 mod placement;
 mod placer;
+mod preemption;
 mod queueing;
 pub mod sentences;
 mod share;

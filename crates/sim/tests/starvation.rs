@@ -124,7 +124,6 @@ fn a_head_with_known_ends_has_a_reservation() {
 
 /// The reason of the head says that a node is cordoned, and all the same it waits for what runs.
 #[test]
-#[ignore = "fails until a cordoned node takes no protection away"]
 fn a_cordoned_node_that_would_hold_the_head_takes_no_protection_from_it() {
     let head = "submit head ranks=8 gpus=1 runs=5s";
     waits_behind_the_stream(
@@ -135,7 +134,6 @@ fn a_cordoned_node_that_would_hold_the_head_takes_no_protection_from_it() {
 }
 
 #[test]
-#[ignore = "fails until a cordoned node takes no protection away"]
 fn a_cordoned_node_takes_no_reservation_from_the_head() {
     let head = "submit head ranks=8 gpus=1 runs=5s";
     let beginning = format!(
@@ -147,7 +145,6 @@ fn a_cordoned_node_takes_no_reservation_from_the_head() {
 
 /// A gang that no node that is there can hold stands before the head.
 #[test]
-#[ignore = "fails until a head that no open cluster holds is skipped"]
 fn a_gang_pinned_to_an_absent_node_takes_no_protection_from_the_head() {
     let head = "submit pinned ranks=8 gpus=1 on=b\nsubmit head ranks=8 gpus=1 runs=5s";
     waits_behind_the_stream(
@@ -158,7 +155,6 @@ fn a_gang_pinned_to_an_absent_node_takes_no_protection_from_the_head() {
 }
 
 #[test]
-#[ignore = "fails until a head that no open cluster holds is skipped"]
 fn a_gang_pinned_to_an_absent_node_takes_no_reservation_from_the_head() {
     let head = "submit pinned ranks=8 gpus=1 on=b\nsubmit head ranks=8 gpus=1 runs=5s";
     let beginning = format!(
@@ -170,7 +166,6 @@ fn a_gang_pinned_to_an_absent_node_takes_no_reservation_from_the_head() {
 
 /// Of one member with all devices, as many members fit before a small job starts as after: none.
 #[test]
-#[ignore = "fails until harm is a later start, not fewer members"]
 fn a_head_of_one_member_with_all_devices_is_bypassed_sixteen_times() {
     let head = "submit head ranks=1 gpus=8 runs=5s";
     waits_behind_the_stream(&format!("node a gpus=8\n{TWO_RUN}\n{head}"), "", BYPASS_S);
@@ -178,7 +173,6 @@ fn a_head_of_one_member_with_all_devices_is_bypassed_sixteen_times() {
 
 /// A second head does not take the place of the first one.
 #[test]
-#[ignore = "fails until every head is protected"]
 fn of_two_heads_the_first_is_bypassed_sixteen_times() {
     let heads = "submit head ranks=8 gpus=1 runs=5s\nsubmit second ranks=8 gpus=1 runs=5s on=a";
     let beginning = format!("settings reservations=2\nnode a gpus=8\n{TWO_RUN}\n{heads}");
@@ -187,7 +181,6 @@ fn of_two_heads_the_first_is_bypassed_sixteen_times() {
 
 /// The second head waits for another node, for which no small job competes.
 #[test]
-#[ignore = "fails until every head is protected"]
 fn of_two_heads_on_two_nodes_the_first_is_bypassed_sixteen_times() {
     let heads = "submit head ranks=8 gpus=1 runs=5s on=a\nsubmit second ranks=8 gpus=1 runs=5s on=b";
     let beginning = format!(
@@ -199,7 +192,6 @@ fn of_two_heads_on_two_nodes_the_first_is_bypassed_sixteen_times() {
 
 /// A gang with a reservation uses the depth up, and the head behind it is bypassed as often as is fair all the same.
 #[test]
-#[ignore = "fails until bypasses are counted behind a reservation"]
 fn a_head_behind_a_reservation_is_bypassed_sixteen_times() {
     let heads = "submit reserved ranks=8 gpus=1 runs=5s on=b\nsubmit head ranks=8 gpus=1 runs=5s on=a";
     let beginning = format!(
@@ -211,7 +203,6 @@ fn a_head_behind_a_reservation_is_bypassed_sixteen_times() {
 
 /// Requests that cannot start are looked at again with each end, and say nothing about the head.
 #[test]
-#[ignore = "fails until a failing request leaves the heads before it alone"]
 fn a_failing_request_between_heads_does_not_forget_them() {
     let heads = "submit head ranks=8 gpus=1 runs=5s\nsubmit failing ranks=2 gpus=4 runs=5s per-node=1\n\
                  submit second ranks=8 gpus=1 runs=5s cpus=2";
@@ -223,7 +214,6 @@ fn a_failing_request_between_heads_does_not_forget_them() {
 
 /// An endless job fits beside the reserved head by devices, and not by the power of their rack.
 #[test]
-#[ignore = "fails until reservations withhold named resources"]
 fn a_reservation_withholds_named_resources() {
     let mut story = Story::new(
         "levels cluster rack\nlimit rack power=8\nnode a rack=r1 gpus=8\nnode b rack=r1 gpus=8\n\
@@ -301,13 +291,11 @@ fn without_a_disputed_device_a_gang_preempts_and_reserves() {
 }
 
 #[test]
-#[ignore = "fails until a disputed device concerns its node alone"]
 fn one_disputed_device_leaves_preemption_elsewhere() {
     preempts_beside(DEVICE_0);
 }
 
 #[test]
-#[ignore = "fails until a disputed device concerns its node alone"]
 fn one_disputed_device_leaves_reservations_elsewhere() {
     reserves_beside(DEVICE_0);
 }

@@ -6,11 +6,11 @@ use std::ops::{Range, RangeInclusive};
 use phalanx_model::{Gang, GangId, Placement, Reason};
 
 use super::pass::Pass;
-use super::victims::Victim;
 use crate::cluster::space::Pick;
 use crate::cycle::draft::Draft;
 use crate::placement::{Ceiling, placement};
 use crate::placement::{Verdict, verdict, waits_for_capacity};
+use crate::preemption::Candidate;
 use crate::queueing::{Ask, QueueAt};
 
 /// A place that was found for a gang with so many members, the level that it is inside of, and its predicted time.
@@ -117,11 +117,11 @@ impl Pass<'_> {
     }
 
     /// What is left of gangs of which only some members are in the way; nothing of one that would have too few left.
-    pub(super) fn left_of(&self, victims: &[Victim]) -> BTreeMap<GangId, Option<Placement>> {
+    pub(super) fn left_of(&self, victims: &[Candidate<'_>]) -> BTreeMap<GangId, Option<Placement>> {
         let mut left = BTreeMap::new();
-        for id in victims.iter().filter(|victim| victim.chunk.is_some()).map(|victim| victim.gang) {
+        for id in victims.iter().filter(|victim| victim.chunk.is_some()).map(|victim| victim.id) {
             let chunks =
-                victims.iter().filter(|other| other.gang == id).filter_map(|other| other.chunk.as_ref());
+                victims.iter().filter(|other| other.id == id).filter_map(|other| other.chunk.as_ref());
             left.entry(id).or_insert_with(|| self.without(id, &chunks.collect::<Vec<_>>()));
         }
         left

@@ -1,5 +1,6 @@
-//! Heads: the gangs that are first in order and fit nowhere now. A place is reserved for each, up to the depth that is
-//! configured; one that nobody can promise a time is protected by counting how often it is bypassed.
+//! Heads: the gangs that are first in order and fit nowhere now. As many as are configured have a place reserved, if a
+//! time can be promised. As many again are protected by counting how often they are bypassed: one that was bypassed as
+//! often as is allowed has its place reserved without a time.
 //!
 //! A head is eligible if it fits the empty, open cluster. One that does not, or that no end of a running gang would help,
 //! keeps its reason and shields no other gang.
@@ -41,7 +42,7 @@ pub(super) struct Heads {
 }
 
 impl Pass<'_> {
-    /// Reserves places for the heads, as many as are configured.
+    /// Reserves places for the heads, and remembers those that are to be protected.
     pub(super) fn reserve_heads(&mut self) {
         self.reserve_due();
         let depth = self.desk.queues.settings().reservation_depth as usize;
@@ -49,8 +50,7 @@ impl Pass<'_> {
             if self.heads.awaits.is_some_and(|ask| self.desk.line.ask(ask).is_open) {
                 return;
             }
-            let held = self.desk.reservations.keys().filter(|id| !self.evicts(**id)).count();
-            if held + self.heads.waiting.len() >= depth {
+            if self.heads.waiting.len() >= depth {
                 return;
             }
             let heads = &self.heads;
@@ -96,7 +96,10 @@ impl Pass<'_> {
             let versions = self.versions();
             return self.desk.line.give_up(ask, versions);
         };
-        if soonest.at.is_some() || self.is_due(gang) && self.may_idle(&soonest.picks) {
+        let reserved = self.desk.reservations.keys().filter(|id| !self.evicts(**id)).count();
+        let is_within = reserved < self.desk.queues.settings().reservation_depth as usize;
+        let has_time = soonest.at.is_some() && is_within;
+        if has_time || self.is_due(gang) && self.may_idle(&soonest.picks) {
             self.hold_for(gang, ask, soonest);
         } else {
             self.heads.waiting.push(Head { gang, ask, queue, soonest, bypassed: 0 });

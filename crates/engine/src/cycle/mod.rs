@@ -8,16 +8,17 @@
 
 mod apart;
 mod calendar;
+mod candidates;
 mod draft;
 mod elastic;
 mod heads;
 mod pass;
+mod preempt;
 mod reopen;
 mod reservation;
 mod reserve;
 mod soonest;
 mod together;
-mod victims;
 mod windows;
 
 pub(crate) use calendar::{Closed, Stay, Windows};

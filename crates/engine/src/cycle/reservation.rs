@@ -224,6 +224,13 @@ impl Reservation {
         })
     }
 
+    /// Leaves of these picks the devices that are not reserved.
+    pub(crate) fn take_from(&self, picks: &mut [Pick]) {
+        for pick in picks {
+            pick.devices = pick.devices.minus(self.devices_on(pick.node));
+        }
+    }
+
     fn on(&self, node: u32) -> &[Pick] {
         let first = self.booked.partition_point(|pick| pick.node < node);
         let end = self.booked.partition_point(|pick| pick.node <= node);

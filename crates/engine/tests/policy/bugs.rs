@@ -7,7 +7,7 @@ use phalanx_model::{
     Change, DeviceMask, EffectId, EndOf, Ending, Epoch, Exit, FailureClass, Input, JobId, MemberId, NodeName,
     Outcome, Phase, Reason, Timestamp,
 };
-use phalanx_testkit::{JobBuilder, gang, job, levels, node, queue};
+use phalanx_testkit::{JobBuilder, gang, job, node, queue};
 
 use crate::news;
 use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings};
@@ -54,8 +54,6 @@ bugs! {
     bug_12_lost_wake_up: RoomWakes,
     bug_13_requeue_storm: OldNewsIgnored,
     bug_14_eviction_in_turn: StandsBetter,
-    bug_15_more_evicted_than_needed: BystandersSpared,
-    bug_16_full_domains_are_not_looked_at: FullDomainsTried,
     bug_17_constraint_forgotten_on_resume: PinnedStays,
     bug_18_different_requests_taken_for_the_same: SpanTellsApart,
     bug_19_node_goes_while_others_make_way: PlaceIsThere,
@@ -321,36 +319,6 @@ fn bug_14_eviction_in_turn(prepare: Prepare) {
     world.advance(30 * MINUTE);
     assert_eq!([2, 3, 4, 5].map(|id| world.evictions(id)), [0; 4], "nobody stands better than another");
     assert!(world.is_running(3));
-}
-
-/// volcano #5984: ten are evicted where one is enough.
-fn bug_15_more_evicted_than_needed(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
-    world.submit(job(1, gang(1).devices(8)).class("training"));
-    world.submit(job(2, gang(1).devices(2)).class("opportunistic"));
-    world.submit(job(3, gang(1).devices(6)).class("serving"));
-    world.advance(HOUR);
-    // The two devices of the cheapest are no help to one that needs a whole node.
-    world.submit(job(4, gang(1).devices(8)).class("serving"));
-    world.advance(MINUTE);
-    assert_eq!((world.phase(4), world.evictions(1), world.evictions(2)), ("running", 1, 0));
-    // Nobody makes way for what would not fit even then.
-    world.submit(job(5, gang(2).devices(8)).class("serving"));
-    world.advance(HOUR);
-    assert_eq!((world.phase(5), world.evictions(2)), ("pending", 0));
-}
-
-/// KAI #1591: full domains are dropped before victims are looked for.
-fn bug_16_full_domains_are_not_looked_at(prepare: Prepare) {
-    let nodes = [("a", "l1"), ("b", "l1"), ("c", "l2")];
-    let nodes = nodes.map(|(name, leaf)| node(name).path(["cluster", leaf]).gpus(8).nvswitch().build());
-    let mut world = World::with_levels(prepare, &levels(&["cluster", "leaf"]), &nodes);
-    world.submit(job(1, gang(2).devices(8).required("leaf")));
-    world.submit(job(2, gang(1).devices(6)));
-    world.advance(HOUR);
-    world.submit(job(3, gang(2).devices(8).required("leaf")).class("serving"));
-    world.advance(MINUTE);
-    assert_eq!((world.on(3), world.evictions(2)), (vec!["a".to_owned(), "b".to_owned()], 0));
 }
 
 /// volcano #3877: what was asked for is forgotten when a gang is placed again.

@@ -15,5 +15,6 @@ mod random;
 mod rights;
 mod service;
 mod surge;
+mod victims;
 mod waiting;
 mod world;

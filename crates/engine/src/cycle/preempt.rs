@@ -1,24 +1,18 @@
-//! Preemption: which gangs make way for one that may evict them, and for which place.
+//! Preemption: which gangs are preempted for one that may preempt them, and for which place.
 //!
-//! Nothing is evicted unless the place that this makes room for is reserved in the same step. Of the domains that the gang
-//! may go to, the one whose cheapest victims would be enough is tried first; there, victims are taken in the order of what
-//! they cost until the gang fits, and whoever does not stand in the way of the place that was found is spared.
+//! No gang is preempted unless the place that this frees is reserved in the same step. [`super::candidates`] lists the gangs
+//! that may be preempted, [`crate::preemption`] chooses the place and its victims together, and this file decides whether
+//! the preempting gang may have both.
 
-mod room;
-
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
-use phalanx_model::{Eviction, Gang, GangId, Phase, Placement, Resize, Timestamp};
+use phalanx_model::{Eviction, Gang, GangId, Placement, Resize, Timestamp};
 
-use super::elastic::chunks;
+use super::draft::Draft;
 use super::pass::Pass;
 use super::reserve::Place;
-use crate::cluster::space::Pick;
-use crate::cycle::draft::Draft;
-use crate::guard::Guard;
-use crate::queueing::{AskId, Bill, Claim, Holder, Next, Party, QueueAt, Right};
+use crate::preemption::{Candidate, Selected, select};
+use crate::queueing::{AskId, Holder, Next, Party, QueueAt};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -29,25 +23,6 @@ const COMPARED_MAX: usize = 2_048;
 /// Gangs for which it is looked whether anybody would have to make way, in one turn of the planner.
 const LOOKS_MAX: usize = 64;
 
-/// A gang that may be evicted, or members by which an elastic one may shrink, and its cost: the cheapest go first.
-#[derive(Clone, Debug)]
-pub(super) struct Victim {
-    rank: i32,
-    /// Of service, among those of the queue that it makes way for a gang of: whoever had most goes first.
-    level: Reverse<u32>,
-    /// Work since its last checkpoint.
-    lost_device_ms: u64,
-    /// The same, but nothing of members that an elastic gang can do without.
-    costs_device_ms: u64,
-    /// More devices first: fewer gangs have to make way.
-    devices: Reverse<u64>,
-    pub(super) gang: GangId,
-    /// The ranks, where these are not all.
-    pub(super) chunk: Option<Range<u32>>,
-    party: Party,
-    picks: Vec<Pick>,
-}
-
 /// How others are asked to make way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -57,13 +32,7 @@ enum Way {
     Shrink,
 }
 
-impl Victim {
-    const fn cost(&self) -> (i32, Reverse<u32>, u64, Reverse<u64>, GangId) {
-        (self.rank, self.level, self.costs_device_ms, self.devices, self.gang)
-    }
-}
-
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
         for _ in 0..LOOKS_MAX {
@@ -156,12 +125,12 @@ impl Pass<'_> {
         let standing = queues.standing_with(next.queue, seat, &least);
         let wants = Party { queue: next.queue, standing };
         let claim = queues.claim_of(next.queue, &least.bill);
-        let victims = match way {
-            Way::Evict => self.victims(wants, &claim),
+        let candidates = match way {
+            Way::Evict => self.candidates(wants, &claim),
             Way::Shrink => self.spare_members(wants),
         };
-        self.compared += victims.len();
-        let found = self.make_room(gang, &victims);
+        self.compared += candidates.len();
+        let found = self.select_for(gang, candidates);
         let found = found.filter(|(place, _)| !self.is_barred(next.ask, place));
         let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
@@ -172,15 +141,15 @@ impl Pass<'_> {
         let standing = queues.standing_with(next.queue, seat, &holder);
         let claim = queues.claim_of(next.queue, &holder.bill);
         let wants = Party { standing, ..wants };
-        let has_right = |victim: &Victim| match way {
+        let has_right = |victim: &Candidate<'_>| match way {
             Way::Evict => queues.right(wants, victim.party, &claim).is_some(),
             Way::Shrink => {
-                queues.may_shrink(wants, victim.party) && left.get(&victim.gang).is_some_and(Option::is_some)
+                queues.may_shrink(wants, victim.party) && left.get(&victim.id).is_some_and(Option::is_some)
             }
         };
         let may = victims.iter().all(has_right);
         let mut seen = BTreeSet::new();
-        victims.retain(|victim| seen.insert(victim.gang));
+        victims.retain(|victim| seen.insert(victim.id));
         if !may || !self.has_room_without(&victims, &left, next.queue, &holder) {
             return false;
         }
@@ -189,9 +158,9 @@ impl Pass<'_> {
         let at = place.at.filter(|_| way == Way::Evict).map(|at| at.min(latest));
         self.claim(next, gang, Place { at, ..place }, holder);
         for victim in victims {
-            if let Some(keeps) = left.get(&victim.gang).cloned().flatten() {
+            if let Some(keeps) = left.get(&victim.id).cloned().flatten() {
                 let size = u32::try_from(keeps.slots.len()).unwrap_or(u32::MAX);
-                self.shrunk.push((victim.gang, Resize { size, keeps, by: Some(id) }));
+                self.shrunk.push((victim.id, Resize { size, keeps, by: Some(id) }));
             }
             if way == Way::Shrink {
                 continue;
@@ -199,13 +168,13 @@ impl Pass<'_> {
             // By what right it goes now: that of the least that it was judged by at first may be another.
             let Some(right) = self.desk.queues.right(wants, victim.party, &claim) else { continue };
             let rule = self.desk.queues.rule(right, wants, victim.party, &claim);
-            let shrinks = left.get(&victim.gang).is_some_and(Option::is_some);
-            if let Some(job) = self.ledger.job(victim.gang.job).filter(|_| !shrinks) {
-                let seat = self.desk.queues.seat_of(job, victim.gang);
+            let shrinks = left.get(&victim.id).is_some_and(Option::is_some);
+            if let Some(job) = self.ledger.job(victim.id.job).filter(|_| !shrinks) {
+                let seat = self.desk.queues.seat_of(job, victim.id);
                 self.desk.queues.stay(victim.party.queue, seat, Timestamp::MAX, true);
             }
             let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
-            self.evicted.push((victim.gang, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
+            self.evicted.push((victim.id, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
         }
         true
     }
@@ -213,7 +182,7 @@ impl Pass<'_> {
     /// Whether the queue has room once these have made way.
     fn has_room_without(
         &mut self,
-        victims: &[Victim],
+        victims: &[Candidate<'_>],
         left: &BTreeMap<GangId, Option<Placement>>,
         queue: QueueAt,
         holder: &Holder,
@@ -223,13 +192,12 @@ impl Pass<'_> {
         let as_counted = queues.as_counted();
         let mut gone = Vec::new();
         for victim in victims {
-            let Some((job, gang)) = self.ledger.job(victim.gang.job).zip(self.ledger.gang(victim.gang))
-            else {
+            let Some((job, gang)) = self.ledger.job(victim.id.job).zip(self.ledger.gang(victim.id)) else {
                 continue;
             };
-            let (at, seat) = (victim.party.queue, queues.seat_of(job, victim.gang));
+            let (at, seat) = (victim.party.queue, queues.seat_of(job, victim.id));
             let Some(had) = queues.discharge(at, seat, now) else { continue };
-            if let Some(Some(keeps)) = left.get(&victim.gang) {
+            if let Some(Some(keeps)) = left.get(&victim.id) {
                 let bill = queues.goods.held(tree, queues.settings(), &tree.picks_of(keeps, gang), gang);
                 queues.charge(at, seat, Holder { bill, ..had }, now);
             }
@@ -244,6 +212,31 @@ impl Pass<'_> {
         has_room
     }
 
+    /// The place with the victims that lose least, and these.
+    fn select_for(
+        &mut self,
+        gang: &Gang,
+        mut candidates: Vec<Candidate<'a>>,
+    ) -> Option<(Place, Vec<Candidate<'a>>)> {
+        if candidates.is_empty() {
+            return None;
+        }
+        let tree = self.tree();
+        let Draft { search, space, .. } = &mut self.desk;
+        let Selected { picks, order, victims } = select(tree, space, search, gang, &candidates)?;
+        let mut at = 0..;
+        candidates.retain(|_| at.next().is_some_and(|at| victims.binary_search(&at).is_ok()));
+        let grace_ms = candidates.iter().map(|victim| self.grace_ms(victim.id)).max()?;
+        let at = Some(self.ledger.now().plus(grace_ms));
+        Some((Place { picks, order, at, evicts: true }, candidates))
+    }
+
+    /// From the order to stop until the last process is gone, at the longest.
+    fn grace_ms(&self, gang: GangId) -> u64 {
+        let stop = self.ledger.job(gang.job).map(|job| job.policy.stop);
+        stop.map_or(0, |stop| stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms)))
+    }
+
     /// The place is held, and counts as used from now on.
     fn claim(&mut self, next: Next, gang: &Gang, place: Place, holder: Holder) {
         let id = next.gang();
@@ -254,119 +247,4 @@ impl Pass<'_> {
             self.charge(next.queue, seat, holder);
         }
     }
-
-    /// All that may be evicted, the cheapest first.
-    fn victims(&mut self, wants: Party, claim: &Claim) -> Vec<Victim> {
-        let now = self.ledger.now();
-        let mut victims = Vec::new();
-        for (id, party, holder) in self.desk.queues.below(wants, claim) {
-            if holder.stays_until > now {
-                // Of who had more service the books know when it has to make way.
-                if self.desk.queues.right(wants, party, claim) != Some(Right::LessServed) {
-                    self.again_at = self.again_at.min(holder.stays_until);
-                }
-                continue;
-            }
-            if self.evicted.iter().any(|(victim, _)| *victim == id) {
-                continue;
-            }
-            let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
-            let Some(placement) = record.placement.as_ref() else { continue };
-            if record.is_protected && self.ledger.guards().stand(Guard::ProtectedStays) {
-                continue;
-            }
-            let since = match record.phase {
-                Phase::Running { since } => since,
-                Phase::Starting { .. } if !self.stays_when_started(id) => now,
-                _ => continue,
-            };
-            let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
-            let lost_device_ms = lost_ms(&holder.bill, now, saved_at);
-            let is_beside = party.queue == wants.queue;
-            let whole = Victim {
-                rank: party.standing.rank,
-                level: if is_beside { party.standing.level } else { Reverse(0) },
-                lost_device_ms,
-                costs_device_ms: lost_device_ms,
-                devices: Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
-                gang: id,
-                chunk: None,
-                party,
-                picks: Vec::new(),
-            };
-            if gang.size > gang.min && matches!(record.phase, Phase::Running { .. }) {
-                victims.extend(self.in_chunks(gang, placement, &whole));
-            } else {
-                let picks = self.ledger.picks(id).unwrap_or_default().to_vec();
-                victims.push(Victim { picks, ..whole });
-            }
-        }
-        victims.sort_by_key(Victim::cost);
-        victims
-    }
-
-    fn stays_when_started(&self, id: GangId) -> bool {
-        let class = self.ledger.job(id.job).and_then(|job| self.desk.queues.class_of(job));
-        class.is_some_and(|class| class.min_run_ms > 0)
-    }
-
-    /// Members of gangs that can shrink at their next boundary, for one that stands no worse.
-    fn spare_members(&mut self, wants: Party) -> Vec<Victim> {
-        let mut victims = Vec::new();
-        for id in self.ledger.shrinkable() {
-            let queues = &self.desk.queues;
-            let found = self
-                .ledger
-                .job(id.job)
-                .and_then(|job| queues.party(queues.find(&job.queue)?, queues.seat_of(job, id)));
-            let Some(party) = found else { continue };
-            let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
-                || self.evicted.iter().any(|(gang, _)| *gang == id);
-            if is_told || !self.desk.queues.may_shrink(wants, party) {
-                continue;
-            }
-            let placement = self.ledger.record(id).and_then(|record| record.placement.as_ref());
-            let Some((gang, placement)) = self.ledger.gang(id).zip(placement) else { continue };
-            let whole = Victim {
-                rank: party.standing.rank,
-                level: Reverse(0),
-                lost_device_ms: 0,
-                costs_device_ms: 0,
-                devices: Reverse(0),
-                gang: id,
-                chunk: None,
-                party,
-                picks: Vec::new(),
-            };
-            victims.extend(self.in_chunks(gang, placement, &whole));
-        }
-        victims.sort_by_key(Victim::cost);
-        victims
-    }
-
-    /// The members of a gang in the parts by which it shrinks; those that it can do without cost nothing.
-    fn in_chunks(&self, gang: &Gang, placement: &Placement, whole: &Victim) -> Vec<Victim> {
-        let mut spare = gang.size - gang.min;
-        let chunk = |ranks: Range<u32>| {
-            let count = ranks.end - ranks.start;
-            let is_spare = count <= spare;
-            spare = if is_spare { spare - count } else { 0 };
-            let slots = placement.slots.get(ranks.start as usize..ranks.end as usize).unwrap_or_default();
-            let of_chunk = Placement { slots: slots.to_vec(), level: placement.level.clone() };
-            Victim {
-                picks: self.tree().picks_of(&of_chunk, gang),
-                costs_device_ms: if is_spare { 0 } else { whole.costs_device_ms },
-                devices: Reverse(u64::from(count.saturating_mul(gang.needs.devices)) * 1_000),
-                chunk: Some(ranks),
-                ..whole.clone()
-            }
-        };
-        chunks(gang, placement).into_iter().map(chunk).collect()
-    }
-}
-
-/// Work since it was last saved, in milliseconds of one device.
-fn lost_ms(bill: &Bill, now: Timestamp, saved_at: Timestamp) -> u64 {
-    let lost = bill[0].saturating_mul(u128::from(now.since(saved_at))) / 1_000;
-    u64::try_from(lost).unwrap_or(u64::MAX)
 }
