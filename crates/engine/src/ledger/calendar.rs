@@ -179,8 +179,9 @@ impl Windows {
         self.told.values()
     }
 
-    pub(super) const fn mark_stale(&mut self) {
-        self.is_stale = true;
+    /// The tree was drawn again.
+    pub(super) fn mark_stale_if_any(&mut self) {
+        self.is_stale |= !self.told.is_empty() || !self.places.is_empty();
     }
 
     pub(super) fn facts(&self) -> impl Iterator<Item = Input> {

@@ -53,6 +53,7 @@ impl Ledger {
         self.space = Space::free_of(&self.tree);
         self.freed = Freed::All;
         self.picks.clear();
+        self.on_nodes.clear();
         let held: Vec<(GangId, Placement)> = self
             .active()
             .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
@@ -130,7 +131,8 @@ impl Ledger {
     /// Remembers where a gang is that holds capacity.
     pub(super) fn seat(&mut self, id: GangId, placement: &Placement) {
         if let Some(gang) = self.gang(id) {
-            self.picks.insert(id, self.tree.picks_of(placement, gang));
+            let picks = self.tree.picks_of(placement, gang);
+            self.set_picks(id, Some(picks));
         }
     }
 
@@ -152,7 +154,7 @@ impl Ledger {
             let nodes: BTreeSet<u32> = picks.iter().map(|pick| pick.node).collect();
             self.lay_holds_again(&nodes);
         }
-        self.picks.insert(gang, picks);
+        self.set_picks(gang, Some(picks));
     }
 
     /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
@@ -161,7 +163,7 @@ impl Ledger {
         self.replan = true;
         let Some(placement) = held.filter(|_| self.guards.stand(Guard::GivenBack)) else { return };
         self.discharge(gang);
-        let picks = self.picks.remove(&gang);
+        let picks = self.set_picks(gang, None);
         if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index))) {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);

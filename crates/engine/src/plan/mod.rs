@@ -34,6 +34,7 @@ use phalanx_model::{Gang, Reason, Timestamp};
 pub(crate) use grids::{check as check_grid, gain as grid_gain};
 pub(crate) use holds::Hold;
 pub(crate) use pass::{compute, reason_of};
+pub(crate) use reopen::COUNTED_MAX;
 pub(crate) use search::{
     Ceiling, Cost, LEVELS_MAX, Search, Sort, best_fit, domain_of_picks, place, placement,
 };

@@ -14,7 +14,7 @@ use super::pack::Mix;
 use super::parts::{Parts, piece_of};
 use super::shape::NO_LIMIT;
 use super::traffic::{Load, Traffic};
-use super::tree::{Free, Tree};
+use super::tree::{Amended, Free, Tree};
 
 /// Members of one gang on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -491,6 +491,31 @@ impl Space {
             self.set(tree, node as usize, now);
         }
         self.settle(tree);
+    }
+
+    /// A node was changed in place: all that was taken of it stays taken. Nothing may be withheld on it.
+    pub(crate) fn amend(&mut self, tree: &Tree, node: usize, change: &Amended, is_total: bool) {
+        let (was, now, more_named) = change.of(is_total);
+        let free = self.free[node];
+        self.named.amend(tree, node, more_named);
+        self.book_unbooked(tree, node as u32);
+        let taken = self.claims.claimed(node as u32).union(self.parts.devices(node));
+        let now = Free {
+            devices: now.devices.minus(taken),
+            cpu_milli: free.cpu_milli.saturating_add(now.cpu_milli.saturating_sub(was.cpu_milli)),
+            memory_bytes: free.memory_bytes.saturating_add(now.memory_bytes.saturating_sub(was.memory_bytes)),
+            open: now.open,
+            ..free
+        };
+        self.set(tree, node, now);
+        self.bar_parts(tree, node as u32);
+        self.settle(tree);
+    }
+
+    /// The same of what there were if no node were cordoned.
+    pub(crate) fn amend_opened(&mut self, tree: &Tree, node: usize, change: &Amended) {
+        self.amend(tree, node, change, true);
+        self.put(tree, std::iter::once(node as u32), |_, free| Free { open: true, ..free });
     }
 
     /// One node's amounts; [`Self::settle`] must follow.
