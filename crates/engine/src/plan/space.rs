@@ -4,6 +4,8 @@
 //! one node costs the depth of the tree. CPUs and memory are kept as the least that any node has beside one free
 //! device: a gang that needs no more than that is bounded by devices alone, and the counts say exactly what fits.
 
+mod claimed;
+
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
@@ -14,7 +16,7 @@ use super::pack::Mix;
 use super::parts::{Parts, piece_of};
 use super::shape::NO_LIMIT;
 use super::traffic::{Load, Traffic};
-use super::tree::{Amended, Free, Tree};
+use super::tree::{Free, Tree};
 
 /// Members of one gang on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -282,20 +284,6 @@ impl Space {
         was_free
     }
 
-    /// Books a part of a device, whoever uses that beside. Whether it was free.
-    fn take_part(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> bool {
-        let node = pick.node as usize;
-        let open = self.parts.devices(node).union(self.free[node].devices);
-        let was_free = pick.devices.is_subset_of(open) && !self.parts.is_barred(node, pick.devices);
-        let is_booked = !pick.devices.and(self.claims.held(pick.node)).is_empty()
-            || !pick.devices.is_subset_of(tree.nodes[node].usable.devices);
-        let is_booked = !is_booked && self.parts.take(tree, pick.devices, pick, needs);
-        if !is_booked && pick.devices.count() == 1 {
-            self.claims.add_unbooked(*pick, needs);
-        }
-        was_free && is_booked
-    }
-
     /// Whether all that these picks need is free.
     pub(crate) fn has_room(&mut self, tree: &Tree, gang: &Gang, picks: &[Pick]) -> bool {
         let mut hosted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -387,46 +375,6 @@ impl Space {
         self.settle(tree);
     }
 
-    /// A pick gives its devices back. Those that nobody else uses now.
-    fn release(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> DeviceMask {
-        let node = pick.node as usize;
-        let released = match pick.piece {
-            Piece::Whole => self.claims.release(pick.node, pick.devices),
-            Piece::Share | Piece::Slice { .. } if self.claims.remove_unbooked(pick, needs) => pick.devices,
-            Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
-        };
-        self.book_unbooked(tree, pick.node);
-        self.unused(tree, node, released)
-    }
-
-    /// Books the parts of a node that there is room for by now.
-    fn book_unbooked(&mut self, tree: &Tree, node: u32) {
-        let usable = tree.nodes[node as usize].usable.devices.minus(self.claims.held(node));
-        for claim in self.claims.unbooked_on(node) {
-            let needs = Needs { part: claim.need, ..Needs::default() };
-            if claim.pick.devices.is_subset_of(usable)
-                && self.parts.take(tree, claim.pick.devices, &claim.pick, &needs)
-            {
-                self.claims.remove_unbooked(&claim.pick, &needs);
-            }
-        }
-    }
-
-    /// Those of a node's devices that nobody uses.
-    fn unused(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
-        let claimed = self.claims.claimed(node as u32).union(self.parts.devices(node));
-        devices.and(tree.nodes[node].usable.devices).minus(claimed)
-    }
-
-    /// Nothing more goes to shared and cut devices that others use beside.
-    fn bar_parts(&mut self, tree: &Tree, node: u32) {
-        if self.parts.is_any_on(node as usize) {
-            let open = tree.nodes[node as usize].usable.devices.minus(self.claims.claimed(node));
-            let barred = self.parts.devices(node as usize).minus(open);
-            self.parts.bar(tree, node as usize, barred);
-        }
-    }
-
     /// Books what a gang sends over the uplinks that it crosses, or takes it off the books.
     pub(crate) fn load(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang, is_added: bool) {
         if gang.topology.slice.is_some() {
@@ -491,31 +439,6 @@ impl Space {
             self.set(tree, node as usize, now);
         }
         self.settle(tree);
-    }
-
-    /// A node was changed in place: all that was taken of it stays taken. Nothing may be withheld on it.
-    pub(crate) fn amend(&mut self, tree: &Tree, node: usize, change: &Amended, is_total: bool) {
-        let (was, now, more_named) = change.of(is_total);
-        let free = self.free[node];
-        self.named.amend(tree, node, more_named);
-        self.book_unbooked(tree, node as u32);
-        let taken = self.claims.claimed(node as u32).union(self.parts.devices(node));
-        let now = Free {
-            devices: now.devices.minus(taken),
-            cpu_milli: free.cpu_milli.saturating_add(now.cpu_milli.saturating_sub(was.cpu_milli)),
-            memory_bytes: free.memory_bytes.saturating_add(now.memory_bytes.saturating_sub(was.memory_bytes)),
-            open: now.open,
-            ..free
-        };
-        self.set(tree, node, now);
-        self.bar_parts(tree, node as u32);
-        self.settle(tree);
-    }
-
-    /// The same of what there were if no node were cordoned.
-    pub(crate) fn amend_opened(&mut self, tree: &Tree, node: usize, change: &Amended) {
-        self.amend(tree, node, change, true);
-        self.put(tree, std::iter::once(node as u32), |_, free| Free { open: true, ..free });
     }
 
     /// One node's amounts; [`Self::settle`] must follow.
