@@ -87,8 +87,7 @@ impl Ledger {
 
     /// Use, amounts or administration of a node changed: so does what is derived from them, and nothing else.
     fn amend_node(&mut self, at: usize, before: &Node) {
-        let Some(node) = self.nodes.get(&before.name) else { return };
-        let index = at as u32;
+        let Some((node, index)) = self.nodes.get(&before.name).zip(u32::try_from(at).ok()) else { return };
         self.evicted.clear();
         let on_node = BTreeSet::from([index]);
         let has_hold = self.holds.values().any(|hold| hold.is_on_any(&on_node));
