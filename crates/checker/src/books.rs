@@ -123,6 +123,11 @@ impl Checker {
             Input::SyncBegin { kind } => self.list_begins(*kind),
             Input::SyncEnd { kind } => self.list_ends(*kind),
             Input::NodeObserved { node } => self.observe_node(node),
+            Input::NodeUseObserved { node, foreign, foreign_use } => {
+                if let Some(node) = self.nodes.get_mut(node) {
+                    (node.foreign, node.foreign_use) = (*foreign, foreign_use.clone());
+                }
+            }
             Input::NodeRemoved { node } => self.remove_node(node),
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned),
             Input::NodeUncordoned { node } => self.set_admin(node, Admin::Open),

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Answer, Change, Confidence, EffectId, Epoch, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId,
-    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, Question, Reason, SyncKind,
-    Timestamp,
+    Answer, Change, Confidence, DeviceMask, EffectId, Epoch, Exit, FailureClass, ForeignUse, GangId,
+    GangRecord, Input, Job, JobId, Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase,
+    Question, Reason, SyncKind, Timestamp,
 };
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::proptest::{self, sample::Index};
@@ -22,6 +22,8 @@ enum Op {
     Release(Index),
     Exit(Index, Option<u32>, i32),
     Cancel(Index),
+    /// What others use: devices, and thousandths of CPUs.
+    Use(Index, u64, u64),
     Cordon(Index),
     Uncordon(Index),
     Drain(Index),
@@ -74,6 +76,7 @@ fn any_op(levels: &Levels) -> impl Strategy<Value = Op> + use<> {
         4 => at().prop_map(Op::Release),
         4 => (at(), rank(), 0..3).prop_map(|(i, r, code)| Op::Exit(i, r, code)),
         1 => at().prop_map(Op::Cancel),
+        2 => (at(), 0_u64..256, 0_u64..9_000).prop_map(|(at, mask, cpu)| Op::Use(at, mask, cpu)),
         1 => at().prop_map(Op::Cordon),
         2 => at().prop_map(Op::Uncordon),
         1 => at().prop_map(Op::Drain),
@@ -187,6 +190,11 @@ impl Run {
                 let job = self.pick_job(at);
                 self.tell(&[Input::CancelRequested { job, by: "somebody".into() }]);
             }
+            Op::Use(at, mask, cpu_milli) => self.tell(&[Input::NodeUseObserved {
+                node: self.pick_node(at),
+                foreign: DeviceMask(*mask),
+                foreign_use: ForeignUse { cpu_milli: *cpu_milli, ..ForeignUse::default() },
+            }]),
             Op::Cordon(at) => self.tell(&[Input::NodeCordoned { node: self.pick_node(at) }]),
             Op::Uncordon(at) => self.tell(&[Input::NodeUncordoned { node: self.pick_node(at) }]),
             Op::Drain(at) => self.tell(&[Input::DrainRequested { node: self.pick_node(at) }]),

@@ -6,8 +6,8 @@ use crate::later::{Calendar, Health, Metric, SpotNotice};
 use crate::past::PastRuns;
 use crate::queue::{FadedUse, Queue, Settings};
 use crate::{
-    Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, GangId, GangRecord, Job, JobId, Levels,
-    MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
+    Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord, Job, JobId,
+    Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
 };
 
 /// One kind of thing that a world lists anew after a restart.
@@ -41,6 +41,14 @@ pub enum Input {
     },
     NodeObserved {
         node: Box<Node>,
+    },
+    /// What others use of a node that is there.
+    NodeUseObserved {
+        node: NodeName,
+        /// See [`Node::foreign`].
+        foreign: DeviceMask,
+        #[serde(default, skip_serializing_if = "ForeignUse::is_nothing")]
+        foreign_use: ForeignUse,
     },
     NodeRemoved {
         node: NodeName,

@@ -85,7 +85,7 @@ impl Claims {
         self.shift(node, free, i128::from(cpu_milli), i128::from(memory_bytes))
     }
 
-    fn shift(&mut self, node: u32, free: &Free, cpu: i128, memory: i128) -> (i64, i64) {
+    pub(super) fn shift(&mut self, node: u32, free: &Free, cpu: i128, memory: i128) -> (i64, i64) {
         let known = (i128::from(free.cpu_milli), i128::from(free.memory_bytes));
         let before = self.beyond.remove(&node).unwrap_or(known);
         let now = (before.0 + cpu, before.1 + memory);

@@ -113,6 +113,17 @@ impl Kind {
         kind
     }
 
+    /// Whether gangs may have the same of such nodes as of others, and are billed the same for it.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let of = |kind: &Self| (kind.all, kind.is_spot, kind.model_bit);
+        of(self) == of(other)
+            && self.models == other.models
+            && self.hardware == other.hardware
+            && self.sets == other.sets
+            && self.kept == other.kept
+            && self.groups == other.groups
+    }
+
     /// The distinct rates of rings inside such a node.
     pub(crate) fn rings(&self) -> &[u32] {
         &self.rings

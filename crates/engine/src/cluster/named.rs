@@ -51,6 +51,16 @@ fn amount(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(FREE_OF_LIMIT / 2).min(FREE_OF_LIMIT / 2)
 }
 
+fn total_of(node: &Node, name: &ResourceName) -> i64 {
+    amount(node.machine.named.get(name).copied().unwrap_or(0))
+}
+
+/// Without what others use.
+fn usable_of(node: &Node, name: &ResourceName) -> i64 {
+    let foreign = node.foreign_use.named.get(name).copied().unwrap_or(0);
+    total_of(node, name).saturating_sub_unsigned(foreign)
+}
+
 /// How often `need` goes into what is left, the need being more than nothing.
 fn times(left: i64, need: u64) -> u32 {
     if left == FREE_OF_LIMIT {
@@ -66,14 +76,10 @@ impl Resources {
             nodes.iter().flat_map(|node| node.machine.named.keys().cloned()).collect();
         of_nodes.sort();
         of_nodes.dedup();
-        let has =
-            |node: &&Node, name: &ResourceName| amount(node.machine.named.get(name).copied().unwrap_or(0));
-        let totals = nodes.iter().flat_map(|node| of_nodes.iter().map(move |name| has(node, name))).collect();
-        let used = |node: &&Node, name: &ResourceName| {
-            has(node, name).saturating_sub_unsigned(node.foreign_use.named.get(name).copied().unwrap_or(0))
+        let of_all = |of: fn(&Node, &ResourceName) -> i64| -> Vec<i64> {
+            nodes.iter().flat_map(|node| of_nodes.iter().map(move |name| of(node, name))).collect()
         };
-        let usable =
-            nodes.iter().flat_map(|node| of_nodes.iter().map(move |name| used(node, name))).collect();
+        let (totals, usable) = (of_all(total_of), of_all(usable_of));
         let mut keys: Vec<(&ResourceName, usize)> = levels
             .limits
             .iter()
@@ -102,25 +108,38 @@ impl Resources {
         names
     }
 
-    /// How much there is of each in all: on nodes, or by limits of domains where no node has it.
-    pub(crate) fn in_all(&self) -> impl Iterator<Item = (&ResourceName, u64)> {
-        let sum = |amounts: &mut dyn Iterator<Item = i64>| {
-            let counted = amounts.filter(|left| *left < FREE_OF_LIMIT);
-            counted.fold(0_u64, |sum, left| sum.saturating_add(u64::try_from(left).unwrap_or(0)))
-        };
-        let width = self.of_nodes.len().max(1);
-        let of_nodes = self
-            .of_nodes
-            .iter()
-            .enumerate()
-            .map(move |(at, name)| (name, sum(&mut self.totals.iter().skip(at).step_by(width).copied())));
+    /// How much a node has of each, whoever uses it.
+    pub(crate) fn of_node(&self, node: usize) -> impl Iterator<Item = (&ResourceName, u64)> {
+        let totals = self.totals.iter().skip(node * self.of_nodes.len());
+        self.of_nodes.iter().zip(totals).map(|(name, total)| (name, u64::try_from(*total).unwrap_or(0)))
+    }
+
+    /// How much there is in all by limits of domains of those that no node has.
+    pub(crate) fn of_domains_alone(&self) -> impl Iterator<Item = (&ResourceName, u64)> {
         let mut seen: Vec<&ResourceName> = self.of_nodes.iter().collect();
-        let of_domains = self.limits.iter().filter_map(move |limit| {
+        self.limits.iter().filter_map(move |limit| {
             let is_new = !seen.contains(&&limit.resource);
             seen.push(&limit.resource);
-            is_new.then(|| (&limit.resource, sum(&mut limit.totals.iter().copied())))
-        });
-        of_nodes.chain(of_domains)
+            let limited = limit.totals.iter().filter(|left| **left < FREE_OF_LIMIT);
+            let sum = |sum: u64, left: &i64| sum.saturating_add(u64::try_from(*left).unwrap_or(0));
+            is_new.then(|| (&limit.resource, limited.fold(0, sum)))
+        })
+    }
+
+    /// A node has other amounts, or others use another part of it; by how much more of each there is in all, and usable.
+    pub(super) fn amend(&mut self, at: usize, node: &Node) -> (Vec<i64>, Vec<i64>) {
+        let width = self.of_nodes.len();
+        let own = at * width..(at + 1) * width;
+        let (mut more, mut more_usable) = (Vec::with_capacity(width), Vec::with_capacity(width));
+        let Some((totals, usable)) = self.totals.get_mut(own.clone()).zip(self.usable.get_mut(own)) else {
+            return (more, more_usable);
+        };
+        for ((name, total), usable) in self.of_nodes.iter().zip(totals).zip(usable) {
+            let (now, now_usable) = (total_of(node, name), usable_of(node, name));
+            more.push(now - std::mem::replace(total, now));
+            more_usable.push(now_usable.saturating_sub(std::mem::replace(usable, now_usable)));
+        }
+        (more, more_usable)
     }
 
     /// The level whose domains a limit is about.
@@ -191,6 +210,14 @@ impl Asked {
 }
 
 impl Left {
+    /// A node has so much more of each resource of nodes.
+    pub(super) fn amend(&mut self, tree: &Tree, node: usize, more: &[i64]) {
+        let first = node * tree.resources.of_nodes.len();
+        for (left, more) in self.of_nodes.iter_mut().skip(first).zip(more) {
+            *left = left.saturating_add(*more);
+        }
+    }
+
     /// What a node has of a resource.
     pub(crate) fn of_node(&self, tree: &Tree, node: usize, resource: u32) -> i64 {
         let at = node * tree.resources.of_nodes.len() + resource as usize;

@@ -4,6 +4,8 @@
 //! one node costs the depth of the tree. CPUs and memory are kept as the least that any node has beside one free
 //! device: a gang that needs no more than that is bounded by devices alone, and the counts say exactly what fits.
 
+mod claimed;
+
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, Gang, Needs, NodeName, Placement};
@@ -284,17 +286,6 @@ impl Space {
         if is_whole { self.claims.holders(node, device) } else { usize::MAX }
     }
 
-    /// Books a part of a device, whatever else uses the device.
-    fn take_part(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) {
-        let node = pick.node as usize;
-        let is_booked = !pick.devices.and(self.claims.held(pick.node)).is_empty()
-            || !pick.devices.is_subset_of(tree.nodes[node].usable.devices);
-        let is_booked = !is_booked && self.parts.take(tree, pick.devices, pick, needs);
-        if !is_booked && pick.devices.count() == 1 {
-            self.claims.add_unbooked(*pick, needs);
-        }
-    }
-
     /// Whether all that these picks need is free.
     pub(crate) fn has_room(&mut self, tree: &Tree, gang: &Gang, picks: &[Pick]) -> bool {
         let mut hosted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -384,46 +375,6 @@ impl Space {
             self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
-    }
-
-    /// A pick gives its devices back. Those that nobody else uses now.
-    fn release(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> DeviceMask {
-        let node = pick.node as usize;
-        let released = match pick.piece {
-            Piece::Whole => self.claims.release(pick.node, pick.devices),
-            Piece::Share | Piece::Slice { .. } if self.claims.remove_unbooked(pick, needs) => pick.devices,
-            Piece::Share | Piece::Slice { .. } => self.parts.give_back(tree, pick, needs),
-        };
-        self.book_unbooked(tree, pick.node);
-        self.unused(tree, node, released)
-    }
-
-    /// Books the parts of a node that there is room for by now.
-    fn book_unbooked(&mut self, tree: &Tree, node: u32) {
-        let usable = tree.nodes[node as usize].usable.devices.minus(self.claims.held(node));
-        for claim in self.claims.unbooked_on(node) {
-            let needs = Needs { part: claim.need, ..Needs::default() };
-            if claim.pick.devices.is_subset_of(usable)
-                && self.parts.take(tree, claim.pick.devices, &claim.pick, &needs)
-            {
-                self.claims.remove_unbooked(&claim.pick, &needs);
-            }
-        }
-    }
-
-    /// Those of a node's devices that nobody uses.
-    fn unused(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
-        let claimed = self.claims.claimed(node as u32).union(self.parts.devices(node));
-        devices.and(tree.nodes[node].usable.devices).minus(claimed)
-    }
-
-    /// Nothing more goes to shared and cut devices that others use beside.
-    fn bar_parts(&mut self, tree: &Tree, node: u32) {
-        if self.parts.is_any_on(node as usize) {
-            let open = tree.nodes[node as usize].usable.devices.minus(self.claims.claimed(node));
-            let barred = self.parts.devices(node as usize).minus(open);
-            self.parts.bar(tree, node as usize, barred);
-        }
     }
 
     /// Books what a gang sends over the uplinks that it crosses, or takes it off the books.

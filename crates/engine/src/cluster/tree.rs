@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use phalanx_model::{
     Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, ShapeCost,
@@ -327,6 +328,81 @@ impl Tree {
         } else {
             show_path(&domain.path)
         }
+    }
+}
+
+/// What changed on a node that stands where it stood: its amounts before, and by how much more it has of named resources.
+#[derive(Clone, Debug)]
+pub(crate) struct Amended {
+    was: TreeNode,
+    now: TreeNode,
+    more_named: Vec<i64>,
+    more_usable_named: Vec<i64>,
+}
+
+impl Amended {
+    /// Whether the hardware, or whether it takes work, is not what it was.
+    pub(crate) fn is_of_total(&self) -> bool {
+        self.was.total != self.now.total || self.more_named.iter().any(|more| *more != 0)
+    }
+
+    /// Whether the hardware is not what it was.
+    pub(crate) fn is_of_amounts(&self) -> bool {
+        let opened = |node: &TreeNode| Free { open: true, ..node.total };
+        opened(&self.was) != opened(&self.now)
+            || self.was.sliced != self.now.sliced
+            || self.more_named.iter().any(|more| *more != 0)
+    }
+
+    /// Whether all of it may be had, or may not any more.
+    pub(crate) fn is_of_wholeness(&self) -> bool {
+        let is_whole = |node: &TreeNode| node.total.open && node.usable.devices == node.total.devices;
+        is_whole(&self.was) != is_whole(&self.now)
+    }
+
+    /// Whether others use less of anything but devices.
+    pub(crate) fn frees(&self) -> bool {
+        let (was, now) = (&self.was.usable, &self.now.usable);
+        now.cpu_milli > was.cpu_milli
+            || now.memory_bytes > was.memory_bytes
+            || self.more_usable_named.iter().any(|more| *more > 0)
+    }
+
+    /// What there is before and now: all of the hardware, or what others leave; and more of named resources.
+    pub(super) fn of(&self, is_total: bool) -> (Free, Free, &[i64]) {
+        if is_total {
+            (self.was.total, self.now.total, &self.more_named)
+        } else {
+            (self.was.usable, self.now.usable, &self.more_usable_named)
+        }
+    }
+}
+
+impl Tree {
+    /// Whether a node differs in use, amounts or administration alone: it stands where it stood, and is of the same kind.
+    pub(crate) fn is_alike(before: &Node, after: &Node) -> bool {
+        let (old, new) = (&before.machine, &after.machine);
+        let is_same_machine = Arc::ptr_eq(old, new)
+            || old.named.keys().eq(new.named.keys()) && old.devices.len() == new.devices.len();
+        let uplink = (0, 0);
+        before.path == after.path
+            && before.torus == after.torus
+            && is_same_machine
+            && KindKey::of(before, uplink) == KindKey::of(after, uplink)
+    }
+
+    /// Changes a node in place, see [`Self::is_alike`].
+    pub(crate) fn amend(&mut self, at: usize, node: &Node) -> Amended {
+        let (more_named, more_usable_named) = self.resources.amend(at, node);
+        let of = &mut self.nodes[at];
+        let now = TreeNode::new(node, of.kind, of.leaf);
+        Amended { was: std::mem::replace(of, now.clone()), now, more_named, more_usable_named }
+    }
+
+    /// Whether its nodes are of the same kinds as those of another tree.
+    pub(crate) fn has_kinds_of(&self, other: &Self) -> bool {
+        self.kinds.len() == other.kinds.len()
+            && self.kinds.iter().zip(&other.kinds).all(|(a, b)| a.is_like(b))
     }
 }
 

@@ -171,8 +171,9 @@ impl Windows {
         self.told.values()
     }
 
-    pub(crate) const fn mark_stale(&mut self) {
-        self.is_stale = true;
+    /// The tree was drawn again.
+    pub(crate) fn mark_stale_if_any(&mut self) {
+        self.is_stale |= !self.told.is_empty() || !self.places.is_empty();
     }
 
     pub(crate) fn facts(&self) -> impl Iterator<Item = Input> {

@@ -24,4 +24,5 @@ mod windows;
 pub(crate) use calendar::{Closed, Stay, Windows};
 pub(crate) use draft::{Draft, Freed};
 pub(crate) use pass::{compute, reason_of};
+pub(crate) use reopen::COUNTED_MAX;
 pub(crate) use reservation::{Reservation, Reservations};

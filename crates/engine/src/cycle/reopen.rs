@@ -16,7 +16,7 @@ use crate::guard::Guard;
 use crate::queueing::{Ask, AskId};
 
 /// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
-pub(super) const COUNTED_MAX: usize = 256;
+pub(crate) const COUNTED_MAX: usize = 256;
 
 impl Pass<'_> {
     /// Opens the asks that may use what came free.
@@ -89,13 +89,13 @@ impl Pass<'_> {
         let Draft { line, space, reservations, .. } = &self.desk;
         let tree = self.tree();
         let ask = line.ask(id);
-        let least = least_on_node(ask);
+        let least = ask.least_on_node();
         let devices = |node: u32| {
             let free = space.free(node as usize).devices;
             let held = reservations.values().map(|held| held.idle_on(tree, space, node));
             held.fold(free, DeviceMask::union).count()
         };
-        !is_limited(ask) && around.iter().all(|node| devices(*node) < least)
+        !ask.is_limited() && around.iter().all(|node| devices(*node) < least)
     }
 }
 
@@ -104,18 +104,6 @@ impl Pass<'_> {
 pub(super) struct Reopened {
     asks: Vec<AskId>,
     around: Vec<u32>,
-}
-
-/// Devices that it needs on some node at least.
-fn least_on_node(ask: &Ask) -> u32 {
-    ask.each.saturating_mul(ask.key.gang.members_per_node.unwrap_or(1))
-}
-
-/// Whether limits of domains may have room again for members elsewhere, or devices are not what is counted.
-fn is_limited(ask: &Ask) -> bool {
-    let gang = &ask.key.gang;
-    let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
-    ask.each == 0 || is_limited || gang.topology.slice.is_some()
 }
 
 /// What is free around nodes where something came free.
@@ -137,11 +125,11 @@ impl Room<'_> {
     /// Whether an ask could have a member on one of these nodes, and the others around it.
     fn may_hold(&mut self, ask: &Ask, nodes: &[u32], with_held: bool) -> bool {
         let gang = &ask.key.gang;
-        if is_limited(ask) {
+        if ask.is_limited() {
             return true;
         }
         let level = self.tree.level_of_required(gang);
-        let least = least_on_node(ask);
+        let least = ask.least_on_node();
         for node in nodes.iter().copied() {
             let devices = self.devices(node, with_held);
             let takes = |needs: &phalanx_model::Needs| {

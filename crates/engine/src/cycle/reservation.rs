@@ -224,6 +224,11 @@ impl Reservation {
         })
     }
 
+    /// Whether some of it is on a node.
+    pub(crate) fn is_on(&self, node: u32) -> bool {
+        !self.on(node).is_empty()
+    }
+
     /// Leaves of these picks the devices that are not reserved.
     pub(crate) fn take_from(&self, picks: &mut [Pick]) {
         for pick in picks {

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use phalanx_model::{
-    Admin, Change, DeviceMask, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job,
-    JobId, Leave, Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, StopCause, Timestamp,
+    Admin, Change, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId,
+    Levels, MemberId, MemberState, Order, Outcome, Phase, StopCause,
 };
 
 use super::{Entry, Ledger, Outstanding};
@@ -29,6 +29,7 @@ impl Ledger {
             Input::CostsCompiled { table } => {
                 if self.costs != *table {
                     self.costs = table.clone();
+                    self.stale_queues = true;
                     self.redraw();
                 }
             }
@@ -41,6 +42,9 @@ impl Ledger {
             Input::JobReleased { job, .. } => self.hold(*job, None, out),
             Input::JobBoosted { job, boost } => self.boost(*job, boost.as_ref(), out),
             Input::NodeObserved { node } => self.observe_node(node, out),
+            Input::NodeUseObserved { node, foreign, foreign_use } => {
+                self.observe_use(node, *foreign, foreign_use, out);
+            }
             Input::NodeRemoved { node } => self.remove_node(node, out),
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned, out),
             Input::NodeUncordoned { node } => {
@@ -110,84 +114,8 @@ impl Ledger {
         }
         if self.levels != *levels {
             self.levels = levels.clone();
+            self.stale_queues = true;
             self.redraw();
-        }
-    }
-
-    fn observe_node(&mut self, node: &Node, out: &mut Outcome) {
-        let wanted = self.levels.above.len();
-        if node.path.len() != wanted {
-            let why = format!("its path has {} domains and there are {wanted} levels", node.path.len());
-            return refuse(out, format!("node {}", node.name), &why);
-        }
-        if node.machine.devices.len() > phalanx_model::DEVICES_PER_NODE_MAX as usize {
-            let why = format!("has {} devices, at most 64 are possible", node.machine.devices.len());
-            return refuse(out, format!("node {}", node.name), &why);
-        }
-        self.sync.saw_node(&node.name);
-        // Who lists its nodes anew need not know of notices.
-        let mut told = Cow::Borrowed(node);
-        if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
-            told.to_mut().admin = Admin::Draining;
-        }
-        if !self.guards.stand(Guard::OthersCounted) {
-            told.to_mut().foreign = DeviceMask::EMPTY;
-        }
-        let node = &*told;
-        if self.nodes.get(&node.name) != Some(node) || !self.guards.stand(Guard::OldNewsIgnored) {
-            self.nodes.insert(node.name.clone(), node.clone());
-            self.redraw();
-        }
-    }
-
-    pub(super) fn remove_node(&mut self, node: &NodeName, out: &mut Outcome) {
-        if self.nodes.remove(node).is_none() {
-            return;
-        }
-        self.noted.forget_notice(node);
-        // What ran there is gone with it.
-        let exit = Exit::failed(FailureClass::Node, "the node was removed");
-        let gone = if self.guards.stand(Guard::GoneWithNode) { self.ranks_on(node) } else { Vec::new() };
-        for (gang, ranks) in gone {
-            for rank in ranks {
-                self.member_exited(gang, rank, &exit, out);
-            }
-        }
-        self.redraw();
-    }
-
-    fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
-        let on_node = |record: &GangRecord| -> Vec<u32> {
-            let slots = record.placement.iter().flat_map(|p| &p.slots);
-            slots.filter(|s| s.node == *node).map(|s| s.rank).collect()
-        };
-        self.active()
-            .filter(|(_, _, r)| r.holds_capacity())
-            .map(|(_, _, r)| (r.id, on_node(r)))
-            .filter(|(_, ranks)| !ranks.is_empty())
-            .collect()
-    }
-
-    pub(super) fn set_admin(&mut self, name: &NodeName, admin: Admin, out: &mut Outcome) {
-        let Some(node) = self.nodes.get_mut(name) else {
-            return refuse(out, format!("node {name}"), "no such node");
-        };
-        if node.admin != admin && self.guards.stand(Guard::ClosedTakesNothing) {
-            node.admin = admin;
-            self.redraw();
-        }
-    }
-
-    /// Tells whoever is on a node to go, and be gone by a time where there is one.
-    pub(super) fn displace_from(
-        &mut self,
-        node: &NodeName,
-        detail: &str,
-        until: Option<Timestamp>,
-        out: &mut Outcome,
-    ) {
-        for (gang, _) in self.ranks_on(node) {
-            self.displace(gang, Leave { detail: detail.to_owned(), until }, out);
         }
     }
 
@@ -431,7 +359,7 @@ fn with_members_told(job: &Job) -> Cow<'_, Job> {
     told
 }
 
-/// Facts that change the map and read nothing from it: a thousand of them draw it once.
+/// Facts that need no tree that is up to date: a thousand of them draw it once.
 const fn only_draws(input: &Input) -> bool {
     matches!(
         input,
@@ -439,6 +367,10 @@ const fn only_draws(input: &Input) -> bool {
             | Input::LevelsConfigured { .. }
             | Input::CostsCompiled { .. }
             | Input::NodeObserved { .. }
+            | Input::NodeUseObserved { .. }
+            | Input::NodeRemoved { .. }
+            | Input::DrainRequested { .. }
+            | Input::SpotNoticed { .. }
             | Input::NodeCordoned { .. }
             | Input::NodeUncordoned { .. }
             | Input::SettingsConfigured { .. }

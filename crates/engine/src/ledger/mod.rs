@@ -9,6 +9,7 @@ mod gang;
 mod history;
 mod hold_out;
 mod moved;
+mod nodes;
 mod noted;
 mod reserve;
 mod room;
@@ -81,6 +82,8 @@ pub(crate) struct Ledger {
     /// Of every gang that holds capacity, as are the picks.
     tallies: BTreeMap<GangId, Tally>,
     picks: BTreeMap<GangId, Vec<Pick>>,
+    /// The same, by node.
+    on_nodes: BTreeSet<(u32, GangId)>,
     noted: Noted,
     serving: Serving,
     windows: Windows,
@@ -136,6 +139,8 @@ pub(crate) struct Ledger {
     /// The tree and what is free are older than the nodes.
     stale: bool,
     hardware_version: u64,
+    /// Nodes that came or moved since the tree was drawn.
+    moved_nodes: BTreeSet<NodeName>,
     /// The queues are older than what was told of them.
     stale_queues: bool,
     replan: bool,
@@ -167,6 +172,7 @@ impl Ledger {
             reasons: BTreeMap::new(),
             tallies: BTreeMap::new(),
             picks: BTreeMap::new(),
+            on_nodes: BTreeSet::new(),
             noted: Noted::default(),
             serving: Serving::default(),
             windows: Windows::default(),
@@ -196,6 +202,7 @@ impl Ledger {
             refresh: BTreeSet::new(),
             stale: false,
             hardware_version: 0,
+            moved_nodes: BTreeSet::new(),
             stale_queues: false,
             replan: false,
             guards: Guards::ALL,
@@ -369,25 +376,10 @@ impl Ledger {
         (self.reservations, self.freed) = (reservations, freed);
     }
 
-    /// Nodes, levels or costs changed: the tree is drawn anew before somebody needs it, once for all changes.
-    fn redraw(&mut self) {
-        self.evicted.clear();
-        self.stale = true;
-        self.hardware_version += 1;
-        self.replan = true;
-    }
-
     /// Brings what is derived from nodes, levels and costs up to date.
     pub(crate) fn freshen(&mut self) {
         if std::mem::take(&mut self.stale) {
-            let before = Some(&self.tree);
-            self.tree = Tree::build(&self.levels, &self.nodes, &self.costs, before, &self.lent);
-            self.empty = Space::empty_of(&self.tree);
-            self.empty_opened = self.empty.opened(&self.tree);
-            self.stale_queues = true;
-            self.fitting.clear();
-            self.recount_space();
-            self.windows.mark_stale();
+            self.draw_again();
         }
         self.freshen_queues();
         self.bind_cells();

@@ -54,6 +54,7 @@ impl Ledger {
         self.space = Space::free_of(&self.tree);
         self.freed = Freed::All;
         self.picks.clear();
+        self.on_nodes.clear();
         let held: Vec<(GangId, Placement)> = self
             .active()
             .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
@@ -123,7 +124,8 @@ impl Ledger {
     /// Remembers where a gang is that holds capacity.
     pub(super) fn seat(&mut self, id: GangId, placement: &Placement) {
         if let Some(gang) = self.gang(id) {
-            self.picks.insert(id, self.tree.picks_of(placement, gang));
+            let picks = self.tree.picks_of(placement, gang);
+            self.set_picks(id, Some(picks));
         }
     }
 
@@ -140,7 +142,7 @@ impl Ledger {
         let picks = self.tree.picks_of(placement, found);
         self.space.take(&self.tree, &picks, found);
         self.space.load(&self.tree, &picks, found, true);
-        self.picks.insert(gang, picks);
+        self.set_picks(gang, Some(picks));
     }
 
     /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
@@ -149,7 +151,7 @@ impl Ledger {
         self.replan = true;
         let Some(placement) = held.filter(|_| self.guards.stand(Guard::GivenBack)) else { return };
         self.discharge(gang);
-        let picks = self.picks.remove(&gang);
+        let picks = self.set_picks(gang, None);
         if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index))) {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);

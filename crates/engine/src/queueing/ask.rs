@@ -86,6 +86,23 @@ impl Ask {
         }
     }
 
+    /// Devices that it needs on some node at least.
+    pub(crate) fn least_on_node(&self) -> u32 {
+        self.each.saturating_mul(self.key.gang.members_per_node.unwrap_or(1))
+    }
+
+    /// Whether limits of domains may have room again for members elsewhere, or devices are not what is counted.
+    pub(crate) fn is_limited(&self) -> bool {
+        let gang = &self.key.gang;
+        let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
+        self.each == 0 || is_limited || gang.topology.slice.is_some()
+    }
+
+    /// A node with fewer free devices is no help to it.
+    pub(super) fn helped_from(&self) -> u32 {
+        if self.is_limited() { 0 } else { self.least_on_node() }
+    }
+
     /// Whether somebody waits with it.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{Amounts, Gang, Needs, PartNeed, Queue, Resource, Settings};
+use phalanx_model::{Amounts, Gang, Needs, PartNeed, Queue, Resource, ResourceName, Settings};
 
 use crate::cluster::{Pick, Piece, Tree, milli_of_slice};
 
@@ -94,21 +94,42 @@ impl Goods {
     /// All there is.
     pub(crate) fn capacity(&self, tree: &Tree, settings: &Settings) -> Bill {
         let mut bill = vec![0; self.len()];
-        for node in &tree.nodes {
-            for (model, devices) in tree.kind(node).models() {
-                let milli = u128::from(node.usable.devices.and(*devices).count()) * WHOLE_MILLI;
-                self.add_devices(&mut bill, milli, worth_of(settings, model), |text| contains(model, text));
-            }
-            let hosted =
-                [(Resource::Cpus, node.total.cpu_milli), (Resource::Memory, node.total.memory_bytes)];
-            for (of, amount) in hosted {
-                self.add(&mut bill, &of, u128::try_from(amount).unwrap_or(0));
-            }
+        for node in 0..tree.nodes.len() {
+            self.add_node(&mut bill, tree, settings, node);
         }
-        for (name, amount) in tree.resources.in_all() {
+        for (name, amount) in tree.resources.of_domains_alone() {
             self.add(&mut bill, &Resource::Named(name.clone()), amount.into());
         }
         bill
+    }
+
+    /// What one node adds to that.
+    pub(crate) fn of_node(&self, tree: &Tree, settings: &Settings, node: usize) -> Bill {
+        let mut bill = vec![0; self.len()];
+        self.add_node(&mut bill, tree, settings, node);
+        bill
+    }
+
+    fn add_node(&self, bill: &mut Bill, tree: &Tree, settings: &Settings, at: usize) {
+        let node = &tree.nodes[at];
+        for (model, devices) in tree.kind(node).models() {
+            let milli = u128::from(node.usable.devices.and(*devices).count()) * WHOLE_MILLI;
+            self.add_devices(bill, milli, worth_of(settings, model), |text| contains(model, text));
+        }
+        let hosted = [(Resource::Cpus, node.total.cpu_milli), (Resource::Memory, node.total.memory_bytes)];
+        for (of, amount) in hosted {
+            self.add(bill, &of, u128::try_from(amount).unwrap_or(0));
+        }
+        for (name, amount) in tree.resources.of_node(at) {
+            self.add_named(bill, name, amount.into());
+        }
+    }
+
+    fn add_named(&self, bill: &mut Bill, name: &ResourceName, more: u128) {
+        let is_named = |known: &Resource| matches!(known, Resource::Named(of) if of == name);
+        if let Some(at) = self.0.iter().position(is_named) {
+            bill[at] += more;
+        }
     }
 
     fn add_devices(&self, bill: &mut Bill, milli: u128, worth: u128, is_of: impl Fn(&str) -> bool) {

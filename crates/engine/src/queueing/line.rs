@@ -51,6 +51,8 @@ pub(crate) struct Line {
     queues: BTreeMap<QueueAt, BTreeMap<(Reverse<i32>, Turn), AskId>>,
     /// Asks that found no room in a queue, by the queue whose bound it was.
     stuck_at: BTreeMap<QueueAt, BTreeSet<(AskId, QueueAt)>>,
+    /// Asks by the fewest devices of a node that are a help to them.
+    helped_from: BTreeMap<u32, u32>,
     /// Open asks that somebody waits with.
     ready: BTreeSet<AskId>,
     /// Asks with queues in which it was not looked yet for somebody who makes way.
@@ -65,6 +67,11 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn ask(&self, id: AskId) -> &Ask {
         &self.asks[id as usize]
+    }
+
+    /// Whether any ask might use a node with so many free devices.
+    pub(crate) fn wants(&self, devices: u32) -> bool {
+        self.helped_from.first_key_value().is_some_and(|(from, _)| *from <= devices)
     }
 
     pub(crate) fn place_of(&self, gang: GangId) -> Option<Waiting> {
@@ -144,6 +151,7 @@ impl Line {
     fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
         let least = queues.goods.least(tree, queues.settings(), &key.gang);
         let ask = Ask::new(key.clone(), least);
+        *self.helped_from.entry(ask.helped_from()).or_default() += 1;
         let id = match self.spare.pop() {
             Some(id) => {
                 self.asks[id as usize] = ask;
@@ -175,6 +183,13 @@ impl Line {
         self.make_ready(ask);
         let asked = &self.asks[ask as usize];
         if asked.is_empty() {
+            let from = asked.helped_from();
+            if let Some(count) = self.helped_from.get_mut(&from) {
+                *count -= 1;
+                if *count == 0 {
+                    self.helped_from.remove(&from);
+                }
+            }
             self.index.remove(&asked.key);
             self.spare.push(ask);
         }

@@ -207,6 +207,24 @@ impl Queues {
         }
     }
 
+    /// One part of what there is in all is another amount.
+    pub(crate) fn change_capacity(&mut self, had: &[u128], has: &[u128]) {
+        let mut capacity = self.capacity.clone();
+        subtract(&mut capacity, had);
+        add(&mut capacity, has);
+        self.set_capacity(capacity);
+    }
+
+    /// Sets what there is in all. Whether it changed.
+    pub(crate) fn set_capacity(&mut self, capacity: Bill) -> bool {
+        let is_new = std::mem::replace(&mut self.capacity, capacity) != self.capacity;
+        if is_new {
+            self.is_new = true;
+            self.asks_otherwise(ROOT);
+        }
+        is_new
+    }
+
     /// What the places are worth that queues are guaranteed, in devices: by the least that a whole node has.
     fn places_in(&self, tree: &Tree) -> BTreeMap<QueueName, u128> {
         let whole = tree.nodes.iter().map(|node| u128::from(tree.kind(node).all().count()));
@@ -515,11 +533,16 @@ impl Queues {
         self.is_new = true;
     }
 
-    /// The faded use of every queue that used something, as it was last brought to the present.
-    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+    /// The faded use of every queue that used something, at a time.
+    pub(crate) fn past(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
         let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.faded.device_ms > 0;
         let known = self.nodes.iter().filter(has_any);
-        known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.faded)))
+        let half_life_ms = self.settings.half_life_ms;
+        known.filter_map(move |node| {
+            let is_used = node.used[GPUS] > 0;
+            let now = || fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+            Some((&node.queue.as_ref()?.name, if is_used { now() } else { node.faded }))
+        })
     }
 
     /// What a queue used in the past, at a time: as a part of the cluster over one half-life, by weight, in millionths.

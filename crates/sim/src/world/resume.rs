@@ -116,6 +116,11 @@ impl World {
                 Input::NodeObserved { node } => {
                     self.nodes.insert(node.name.clone(), (**node).clone());
                 }
+                Input::NodeUseObserved { node, foreign, foreign_use } => {
+                    if let Some(node) = self.nodes.get_mut(node) {
+                        (node.foreign, node.foreign_use) = (*foreign, foreign_use.clone());
+                    }
+                }
                 Input::JobSubmitted { job } => {
                     let script = script(&self.engine, job);
                     self.scripts.insert(job.id, script);

@@ -1,0 +1,263 @@
+//! Facts about nodes. What others use of a node, what it has and whether it takes work are changed in place; a node
+//! that comes, goes, or stands elsewhere draws the tree again, once for all such facts of a step.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use phalanx_model::{
+    Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, JobId, Leave, Node, NodeName, Outcome,
+    Timestamp,
+};
+
+use super::apply::refuse;
+use super::{Freed, Ledger};
+use crate::cluster::{Pick, Space, Tree};
+use crate::cycle::COUNTED_MAX;
+use crate::guard::Guard;
+
+/// Fair shares follow what others use within this time in a large cluster, if nothing else happens.
+const SHARES_AGAIN_MS: u64 = 60_000;
+
+impl Ledger {
+    pub(super) fn observe_node(&mut self, node: &Node, out: &mut Outcome) {
+        let wanted = self.levels.above.len();
+        if node.path.len() != wanted {
+            let why = format!("its path has {} domains and there are {wanted} levels", node.path.len());
+            return refuse(out, format!("node {}", node.name), &why);
+        }
+        if node.machine.devices.len() > phalanx_model::DEVICES_PER_NODE_MAX as usize {
+            let why = format!("has {} devices, at most 64 are possible", node.machine.devices.len());
+            return refuse(out, format!("node {}", node.name), &why);
+        }
+        self.sync.saw_node(&node.name);
+        // A world that lists its nodes again need not know of notices.
+        let mut told = Cow::Borrowed(node);
+        if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
+            told.to_mut().admin = Admin::Draining;
+        }
+        if !self.guards.stand(Guard::OthersCounted) {
+            told.to_mut().foreign = DeviceMask::EMPTY;
+        }
+        if self.nodes.get(&node.name) != Some(&*told) || !self.guards.stand(Guard::OldNewsIgnored) {
+            self.put_node(told.into_owned());
+        }
+    }
+
+    /// What others use of a node is another amount.
+    pub(super) fn observe_use(
+        &mut self,
+        name: &NodeName,
+        foreign: DeviceMask,
+        foreign_use: &ForeignUse,
+        out: &mut Outcome,
+    ) {
+        let Some(node) = self.nodes.get(name) else {
+            return refuse(out, format!("use of node {name}"), "no such node");
+        };
+        let foreign = if self.guards.stand(Guard::OthersCounted) { foreign } else { DeviceMask::EMPTY };
+        if node.foreign != foreign || node.foreign_use != *foreign_use {
+            let node = Node { foreign, foreign_use: foreign_use.clone(), ..node.clone() };
+            self.put_node(node);
+        }
+    }
+
+    pub(super) fn set_admin(&mut self, name: &NodeName, admin: Admin, out: &mut Outcome) {
+        let Some(node) = self.nodes.get(name) else {
+            return refuse(out, format!("node {name}"), "no such node");
+        };
+        if node.admin != admin && self.guards.stand(Guard::ClosedTakesNothing) {
+            let node = Node { admin, ..node.clone() };
+            self.put_node(node);
+        }
+    }
+
+    /// A node is as it was not before.
+    fn put_node(&mut self, node: Node) {
+        let name = node.name.clone();
+        let before = self.nodes.insert(name.clone(), node);
+        let Some(node) = self.nodes.get(&name) else { return };
+        let at = self.tree.index_of(&name).filter(|_| !self.stale);
+        match (before, at) {
+            (Some(before), Some(at)) if Tree::is_alike(&before, node) => self.amend_node(at, &before),
+            _ => {
+                self.moved_nodes.insert(name);
+                self.redraw();
+            }
+        }
+    }
+
+    /// Use, amounts or administration of a node changed: so does what is derived from them, and nothing else.
+    fn amend_node(&mut self, at: usize, before: &Node) {
+        let Some((node, index)) = self.nodes.get(&before.name).zip(u32::try_from(at).ok()) else { return };
+        self.evicted.clear();
+        self.hardware_version += 1;
+        let is_reserved = self.reservations.values().any(|reservation| reservation.is_on(index));
+        let was_free = *self.space.free(at);
+        let had = self.queues.goods.of_node(&self.tree, self.queues.settings(), at);
+        let change = self.tree.amend(at, node);
+        let has = self.queues.goods.of_node(&self.tree, self.queues.settings(), at);
+        self.space.amend(&self.tree, at, &change, false);
+        if change.is_of_total() {
+            self.fitting.clear();
+            self.empty.amend(&self.tree, at, &change, true);
+            self.empty_opened.amend_opened(&self.tree, at, &change);
+        }
+        let is_free = *self.space.free(at);
+        self.cells.is_stale |= change.is_of_wholeness();
+        self.change_capacity(&had, &has);
+        if self.tree.nodes.len() <= COUNTED_MAX || change.is_of_amounts() {
+            self.freed = Freed::All;
+            self.replan = true;
+            return;
+        }
+        let came_free = is_free.takes_work()
+            && (!was_free.takes_work() || change.frees() || !is_free.devices.is_subset_of(was_free.devices));
+        if came_free && self.line.wants(is_free.devices.count()) {
+            self.freed.add(std::iter::once(index));
+            self.replan = true;
+        }
+        // A reservation may have to look for another place.
+        self.replan |= is_reserved;
+    }
+
+    /// Queues share other amounts than before.
+    fn change_capacity(&mut self, had: &[u128], has: &[u128]) {
+        if had == has {
+            return;
+        }
+        self.queues.change_capacity(had, has);
+        self.capacity_changed();
+    }
+
+    pub(super) fn capacity_changed(&mut self) {
+        self.line.room_again(std::iter::once(crate::queueing::ROOT));
+        self.look_again(self.now.plus(SHARES_AGAIN_MS));
+    }
+
+    pub(super) fn remove_node(&mut self, node: &NodeName, out: &mut Outcome) {
+        if self.nodes.remove(node).is_none() {
+            return;
+        }
+        self.noted.forget_notice(node);
+        // What ran there is gone with it.
+        let exit = Exit::failed(FailureClass::Node, "the node was removed");
+        let gone = if self.guards.stand(Guard::GoneWithNode) { self.ranks_on(node) } else { Vec::new() };
+        for (gang, ranks) in gone {
+            for rank in ranks {
+                self.member_exited(gang, rank, &exit, out);
+            }
+        }
+        self.redraw();
+    }
+
+    /// Tells the gangs on a node to go, and be gone by a time where there is one.
+    pub(super) fn displace_from(
+        &mut self,
+        node: &NodeName,
+        detail: &str,
+        until: Option<Timestamp>,
+        out: &mut Outcome,
+    ) {
+        for (gang, _) in self.ranks_on(node) {
+            self.displace(gang, Leave { detail: detail.to_owned(), until }, out);
+        }
+    }
+
+    /// The gangs that hold capacity on a node, with their ranks there.
+    fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
+        let ranks = |gang: GangId| -> Vec<u32> {
+            let record = self.record(gang).filter(|record| record.holds_capacity());
+            let slots =
+                record.and_then(|record| record.placement.as_ref()).into_iter().flat_map(|p| &p.slots);
+            slots.filter(|slot| slot.node == *node).map(|slot| slot.rank).collect()
+        };
+        let Some(at) = self.tree.index_of(node).and_then(|at| u32::try_from(at).ok()) else {
+            return Vec::new();
+        };
+        let on_node = self.on_nodes.range((at, JobId(0).gang(0))..).take_while(|(node, _)| *node == at);
+        on_node.map(|(_, gang)| (*gang, ranks(*gang))).filter(|(_, ranks)| !ranks.is_empty()).collect()
+    }
+
+    /// Remembers where a gang is that holds capacity, or that it holds none; where it was.
+    pub(super) fn set_picks(&mut self, gang: GangId, picks: Option<Vec<Pick>>) -> Option<Vec<Pick>> {
+        self.on_nodes.extend(picks.iter().flatten().map(|pick| (pick.node, gang)));
+        let is_on = |node: u32| picks.iter().flatten().any(|pick| pick.node == node);
+        let left: Vec<u32> = self
+            .picks
+            .get(&gang)
+            .into_iter()
+            .flatten()
+            .map(|pick| pick.node)
+            .filter(|n| !is_on(*n))
+            .collect();
+        for node in left {
+            self.on_nodes.remove(&(node, gang));
+        }
+        match picks {
+            Some(picks) => self.picks.insert(gang, picks),
+            None => self.picks.remove(&gang),
+        }
+    }
+
+    /// Nodes came, went or moved, or levels or costs changed: the tree is drawn again before anything needs it, once for
+    /// all changes.
+    pub(super) fn redraw(&mut self) {
+        self.evicted.clear();
+        self.stale = true;
+        self.hardware_version += 1;
+        self.replan = true;
+    }
+
+    /// The tree, and what is free in it. Queues and pending gangs stay as they are if no kind of node came or went.
+    pub(super) fn draw_again(&mut self) {
+        let tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree), &self.lent);
+        let before = std::mem::replace(&mut self.tree, tree);
+        self.stale_queues |= !self.tree.has_kinds_of(&before);
+        self.empty = Space::empty_of(&self.tree);
+        self.empty_opened = self.empty.opened(&self.tree);
+        self.fitting.clear();
+        self.cells.is_stale = true;
+        self.windows.mark_stale_if_any();
+        let freed = std::mem::take(&mut self.freed);
+        let picks = std::mem::take(&mut self.picks);
+        self.recount_space();
+        let moved = std::mem::take(&mut self.moved_nodes);
+        if self.stale_queues {
+            return;
+        }
+        self.charge_again(&picks);
+        let capacity = self.queues.goods.capacity(&self.tree, self.queues.settings());
+        if self.queues.set_capacity(capacity) {
+            self.capacity_changed();
+        }
+        if self.tree.nodes.len() > COUNTED_MAX
+            && let Freed::Nodes(nodes) = freed
+        {
+            let still =
+                nodes.iter().filter_map(|node| before.nodes.get(*node as usize)).map(|node| &node.name);
+            let nodes = still.chain(&moved).filter_map(|name| self.tree.index_of(name));
+            self.freed = Freed::Nodes(nodes.filter_map(|at| u32::try_from(at).ok()).collect());
+        }
+    }
+
+    /// Charges the gangs again that lost nodes, and those whose reservation others make way for.
+    fn charge_again(&mut self, before: &BTreeMap<GangId, Vec<Pick>>) {
+        let members =
+            |picks: Option<&Vec<Pick>>| picks.into_iter().flatten().map(|pick| pick.members).sum::<u32>();
+        let fewer: Vec<GangId> = before
+            .iter()
+            .filter(|(gang, picks)| members(Some(picks)) != members(self.picks.get(gang)))
+            .map(|(gang, _)| *gang)
+            .collect();
+        for gang in fewer {
+            self.discharge(gang);
+            if let Some(placement) = self.held(gang) {
+                self.charge(gang, &placement);
+            }
+        }
+        for gang in self.unbooked.clone() {
+            self.discharge(gang);
+            self.claim_again(gang);
+        }
+    }
+}
