@@ -4,15 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Confidence, Estimate, Gang, GangId, GangRecord, Job, LevelCount, LikelyStart, Phase, Placement, Reason,
-    Report, StopCause, StopStage, Timestamp, Unblock,
+    Confidence, Estimate, Gang, GangId, LevelCount, LikelyStart, Phase, Placement, Reason, Report, Timestamp,
+    Unblock,
 };
 
 mod ways;
 
 use crate::cluster::{LevelAt, Space};
-use crate::cycle::reason_of;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, known_end};
 use crate::placement::{Ceiling, Search, Verdict, best_fit, place, placement, shortfall, verdict};
 use crate::queueing::{AskId, QueueAt, longest_ms};
 
@@ -83,7 +82,7 @@ pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
 
 /// Why it does not start now, or where it would.
 fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
-    let told = reason_of(ledger, id);
+    let told = ledger.reason_of(id);
     if let Some(reason) = ledger.kept_back(id) {
         return (reason, None);
     }
@@ -370,24 +369,5 @@ impl Outlook<'_> {
             }
         }
         None
-    }
-}
-
-pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
-    let limit = job.policy.time_limit_ms;
-    let grace = job.policy.stop.grace_ms;
-    match &record.phase {
-        Phase::Running { since } => Some(since.plus(limit?).plus(grace)),
-        Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
-        Phase::Stopping { stage: StopStage::Advised, next_at, cause } => {
-            let most = match cause {
-                StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
-                _ => u64::MAX,
-            };
-            Some(next_at.plus(grace.min(most)))
-        }
-        Phase::Stopping { stage: StopStage::Terminated, next_at, .. } => Some(*next_at),
-        // What outlives SIGKILL has no end that could be known.
-        _ => None,
     }
 }

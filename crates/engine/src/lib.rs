@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic, clippy::iter_over_hash_type)]
 
-mod admit;
 mod cluster;
 mod cycle;
 mod explain;
@@ -28,7 +27,7 @@ use std::collections::BTreeMap;
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
-    Question, Reason, Report, Snapshot, Timestamp, Wake,
+    Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
 };
 
 use ledger::Ledger;
@@ -36,22 +35,8 @@ use ledger::Ledger;
 /// The version that decides: a journal replays byte by byte only on the version that wrote it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Turns of the planner in one step: what one turn gives up, the next gives to others.
-const TURNS_MAX: u32 = 4;
-
-/// What an operator may tune.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How often later gangs may take capacity that an earlier waiting gang could use, before they have to
-    /// let it go first.
-    pub bypass_max: u32,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { bypass_max: 16 }
-    }
-}
+/// Scheduling cycles in one step: what one cycle gives up, the next gives to others.
+const CYCLES_MAX: u32 = 4;
 
 /// The scheduler's mind. Built empty; a world then lists itself (`SyncBegin`, facts, `SyncEnd`).
 #[derive(Clone, Debug)]
@@ -92,6 +77,33 @@ impl Engine {
     /// On a broken invariant, at once: the journal was written first, so the crash replays.
     pub fn step(&mut self, now: Timestamp, inputs: &[Input], out: &mut Outcome) -> Wake {
         out.clear();
+        self.take_in(now, inputs, out);
+        self.ledger.drop_moot_orders(out);
+        for _ in 0..CYCLES_MAX {
+            if !self.ledger.take_replan() {
+                break;
+            }
+            self.ledger.run_cycle(self.config, out);
+            // What starts may bind guaranteed placements to other nodes.
+            self.ledger.freshen();
+        }
+        self.ledger.wake()
+    }
+
+    /// Replays a step that another version decided: the ledger applies the facts and commits the recorded plan instead of
+    /// one of its own. `effects` are the orders that the step gave: answers to these follow.
+    pub fn follow(&mut self, now: Timestamp, inputs: &[Input], plan: &Plan, effects: &[Effect]) {
+        let mut own = Outcome::default();
+        let orders_before = self.ledger.orders_given();
+        self.take_in(now, inputs, &mut own);
+        self.ledger.take_replan();
+        self.ledger.follow(plan, &mut own);
+        self.ledger.freshen();
+        self.ledger.adopt_orders(orders_before, effects);
+    }
+
+    /// A step begins with facts and timers.
+    fn take_in(&mut self, now: Timestamp, inputs: &[Input], out: &mut Outcome) {
         self.ledger.advance(now);
         for input in inputs {
             self.ledger.apply(input, out);
@@ -99,30 +111,6 @@ impl Engine {
         self.ledger.freshen();
         self.ledger.expire_timers(out);
         self.ledger.book_reservations();
-        self.ledger.drop_moot_orders(out);
-        for _ in 0..TURNS_MAX {
-            if !self.ledger.take_replan() {
-                break;
-            }
-            cycle::compute(&mut self.ledger, self.config, out);
-            // What starts may bind places otherwise.
-            self.ledger.freshen();
-        }
-        self.ledger.wake()
-    }
-
-    /// Replays a step that another version decided: the facts are applied and the recorded decisions are
-    /// followed instead of made.
-    pub fn follow(&mut self, now: Timestamp, inputs: &[Input], effects: &[Effect]) {
-        let mut own = Outcome::default();
-        self.ledger.advance(now);
-        for input in inputs {
-            self.ledger.apply(input, &mut own);
-        }
-        self.ledger.freshen();
-        self.ledger.expire_timers(&mut own);
-        self.ledger.take_replan();
-        self.ledger.follow(effects);
     }
 
     /// Why a gang waits, when it would start, and what would let it start sooner.
@@ -257,6 +245,7 @@ impl Engine {
 }
 
 pub use cluster::{Free, Piece, Shapes};
+pub use cycle::Config;
 #[cfg(feature = "mutation")]
 pub use guard::Guard;
 pub use placement::{Instance, Reshape};

@@ -5,11 +5,9 @@ use phalanx_model::{
     Report,
 };
 
-use crate::Config;
-use crate::admit;
-use crate::cycle;
+use crate::cycle::Config;
 use crate::explain::explain;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, admit};
 
 pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> Answer {
     match question {
@@ -27,8 +25,8 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     let mut before = ledger.clone();
     before.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
     let mut after = before.clone();
-    for _ in 0..crate::TURNS_MAX {
-        cycle::compute(&mut after, config, &mut Outcome::default());
+    for _ in 0..crate::CYCLES_MAX {
+        after.run_cycle(config, &mut Outcome::default());
         if !after.take_replan() {
             break;
         }
@@ -73,7 +71,7 @@ fn drained(ledger: &Ledger, config: Config, node: &NodeName) -> Answer {
 
 fn would_start(copy: &mut Ledger, config: Config) -> Vec<JobId> {
     let mut out = Outcome::default();
-    cycle::compute(copy, config, &mut out);
+    copy.run_cycle(config, &mut out);
     let started: Vec<GangId> = out
         .changes
         .iter()

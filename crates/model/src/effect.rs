@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Change, GangId, Placement, Timestamp};
+use crate::{Change, GangId, Placement, Plan, Timestamp};
 
 /// Counts leaders (on one machine: starts of the daemon). A world refuses orders of an older epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -56,6 +56,11 @@ pub enum Signal {
 
 impl Order {
     #[must_use]
+    pub const fn starts_members(&self) -> bool {
+        matches!(self, Self::StartMembers { .. })
+    }
+
+    #[must_use]
     pub const fn gang(&self) -> GangId {
         match self {
             Self::StartMembers { gang, .. }
@@ -79,12 +84,15 @@ impl Order {
 /// What one step decided. Reused between steps: `clear` keeps the allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
+    /// The decisions of all scheduling cycles of the step. The effects and changes follow from these and from the facts.
+    pub plan: Plan,
     pub effects: Vec<Effect>,
     pub changes: Vec<Change>,
 }
 
 impl Outcome {
     pub fn clear(&mut self) {
+        self.plan.decisions.clear();
         self.effects.clear();
         self.changes.clear();
     }

@@ -19,6 +19,7 @@ pub mod needs;
 pub mod node;
 mod parallel;
 pub mod past;
+pub mod plan;
 pub mod product;
 pub mod question;
 pub mod queue;
@@ -53,6 +54,7 @@ pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
 pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;
+pub use plan::{Decision, Plan};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{

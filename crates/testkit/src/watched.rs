@@ -52,7 +52,7 @@ impl Watched {
 
     /// One step at the present time. Returns what it decided.
     pub fn step(&mut self, inputs: &[Input]) -> Outcome {
-        let mut twin = self.engine.clone();
+        let (mut twin, follower) = (self.engine.clone(), self.engine.clone());
         let mut out = Outcome::default();
         self.wake = self.engine.step(self.now, inputs, &mut out);
         self.steps.push((self.now, inputs.to_vec(), out.effects.clone()));
@@ -60,6 +60,7 @@ impl Watched {
         let mut again = Outcome::default();
         let _ = twin.step(self.now, inputs, &mut again);
         assert_eq!(out, again, "the same inputs were decided otherwise\n{}", self.log());
+        self.check_follower(follower, inputs, &out);
 
         let violations = self.checker.observe(self.now, inputs, &out);
         assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
@@ -128,6 +129,26 @@ impl Watched {
     #[must_use]
     pub fn records(&self) -> Vec<GangRecord> {
         self.engine.jobs().flat_map(|(_, records)| records.to_vec()).collect()
+    }
+
+    /// An engine that follows the recorded step knows the same as the engine that decided it.
+    fn check_follower(&self, mut follower: Engine, inputs: &[Input], out: &Outcome) {
+        follower.follow(self.now, inputs, &out.plan, &out.effects);
+        for (follows, knows) in follower.facts().iter().zip(&self.engine.facts()) {
+            assert_eq!(follows, knows, "who follows {:?} knows something else\n{}", out.plan, self.log());
+        }
+        for node in self.engine.nodes() {
+            let (follows, knows) = (follower.free(&node.name), self.engine.free(&node.name));
+            assert_eq!(
+                follows,
+                knows,
+                "free on {} for who follows {:?}\n{}",
+                node.name,
+                out.plan,
+                self.log()
+            );
+        }
+        assert!(follower.facts() == self.engine.facts(), "who follows knows more or less\n{}", self.log());
     }
 
     /// What is free, counted anew from nodes and records.

@@ -11,6 +11,7 @@ mod calendar;
 mod candidates;
 mod draft;
 mod elastic;
+mod facts;
 mod heads;
 mod pass;
 mod preempt;
@@ -23,6 +24,21 @@ mod windows;
 
 pub(crate) use calendar::{Closed, Stay, Windows};
 pub(crate) use draft::{Draft, Freed};
-pub(crate) use pass::{compute, reason_of};
+pub(crate) use facts::Facts;
+pub(crate) use pass::{Hints, Planned, plan};
 pub(crate) use reopen::COUNTED_MAX;
 pub(crate) use reservation::{Reservation, Reservations};
+
+/// What an operator may tune.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How often later gangs may take capacity that an earlier waiting gang could use, before they have to
+    /// let it go first.
+    pub bypass_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { bypass_max: 16 }
+    }
+}

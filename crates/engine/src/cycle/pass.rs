@@ -6,18 +6,18 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use phalanx_model::{Eviction, Gang, GangId, Outcome, Reason, Reserved, Resize, Timestamp};
+use phalanx_model::{Decision, Eviction, Gang, GangId, Plan, Reason, Reserved, Resize, Timestamp};
 
+use super::Config;
 use super::calendar::Closed;
 use super::draft::Draft;
 use super::elastic::Found;
+use super::facts::Facts;
 use super::heads::Heads;
 use super::reopen::{COUNTED_MAX, Reopened};
 use super::together::{self, Choice};
-use crate::Config;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
-use crate::ledger::Ledger;
 use crate::placement::Ceiling;
 use crate::placement::{Verdict, shortfall};
 use crate::queueing::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat, longest_ms};
@@ -27,10 +27,34 @@ const AGAIN_MS: u64 = 60_000;
 /// Gangs that wait, of those that were looked at, that are tried again when others move.
 const WAITING_MAX: usize = 32;
 
-pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
-    let (mut desk, at_boundary) = (ledger.lend(), ledger.take_at_boundary());
-    desk.queues.refresh(ledger.now());
-    let mut pass = Pass::new(ledger, desk, config);
+/// What a cycle yields.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) hints: Hints,
+}
+
+/// When to plan again. Nothing of it outlasts the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hints {
+    /// When a gang may be preempted that may not be preempted yet.
+    pub(crate) again_at: Timestamp,
+    /// The cycle stopped at its budget: the next step goes on.
+    pub(crate) goes_on: bool,
+    /// A gang may start that this cycle looked at too early: another cycle of this step follows.
+    pub(crate) wakes: bool,
+}
+
+/// Plans one scheduling cycle: starts what is reserved, fills, reserves for the heads, preempts, grows. Only the draft
+/// changes. `at_boundary` are gangs that may grow now.
+pub(crate) fn plan(
+    facts: &dyn Facts,
+    mut draft: Draft,
+    at_boundary: Vec<GangId>,
+    config: Config,
+) -> (Planned, Draft) {
+    draft.queues.refresh(facts.now());
+    let mut pass = Pass::new(facts, draft, config);
     pass.judge_reservations();
     pass.start_reserved();
     pass.open_all();
@@ -43,54 +67,11 @@ pub(crate) fn compute(ledger: &mut Ledger, config: Config, out: &mut Outcome) {
     pass.improve();
     pass.book_all();
     pass.look_again_later();
-    let Pass {
-        desk,
-        chosen,
-        bypassed,
-        reserved,
-        dropped,
-        evicted,
-        shrunk,
-        grown,
-        again_at,
-        goes_on,
-        wakes,
-        ..
-    } = pass;
-    ledger.take_back(desk);
-    ledger.go_on(goes_on);
-    if wakes {
-        ledger.plan_again();
-    }
-    ledger.look_again(again_at);
-    for (gang, why) in dropped {
-        ledger.forget_reservation(gang, why, out);
-    }
-    for (gang, reservation, reason) in reserved {
-        ledger.reserve(gang, reservation, reason, out);
-    }
-    for (victim, eviction) in evicted {
-        ledger.evict(victim, eviction, out);
-    }
-    for (victim, resize) in shrunk {
-        ledger.ask_resize(victim, resize, out);
-    }
-    for (gang, size) in grown {
-        ledger.grow(gang, size, out);
-    }
-    for choice in chosen {
-        let cleared = ledger.cleared_place(choice.gang).filter(|place| choice.is_in(place)).cloned();
-        if let Some(placement) = cleared.or_else(|| choice.placement(ledger)) {
-            ledger.start(choice.gang, placement, out);
-        }
-    }
-    bypassed.into_iter().for_each(|ahead| ledger.count_bypass(ahead));
-    ledger.let_leave(out);
-    ledger.say_reasons(out);
+    pass.finish()
 }
 
 pub(super) struct Pass<'a> {
-    pub(super) ledger: &'a Ledger,
+    pub(super) ledger: &'a dyn Facts,
     pub(super) desk: Draft,
     /// Nodes that windows close to whoever was looked at last.
     pub(super) closed: Closed,
@@ -126,7 +107,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(ledger: &'a Ledger, desk: Draft, config: Config) -> Self {
+    fn new(ledger: &'a dyn Facts, desk: Draft, config: Config) -> Self {
         Self {
             ledger,
             desk,
@@ -152,8 +133,33 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The decisions in the order in which the ledger commits them.
+    fn finish(self) -> (Planned, Draft) {
+        let starts: Vec<Decision> = self.chosen.iter().filter_map(|choice| self.start_of(choice)).collect();
+        let Self { desk, bypassed, reserved, dropped, evicted, shrunk, grown, .. } = self;
+        let released = dropped.into_iter().map(|(gang, why)| Decision::Release { gang, why });
+        let reserve = |(gang, reserved, reason)| Decision::Reserve { gang, reserved, reason };
+        let preempted = evicted.into_iter().map(|(gang, eviction)| Decision::Preempt { gang, eviction });
+        let resized = shrunk.into_iter().map(|(gang, resize)| Decision::Resize { gang, resize });
+        let grown = grown.into_iter().map(|(gang, size)| Decision::Grow { gang, size });
+        let bypassed = bypassed.into_iter().map(|gang| Decision::Bypass { gang });
+        let reserved = released.chain(reserved.into_iter().map(reserve));
+        let room_made = reserved.chain(preempted).chain(resized).chain(grown);
+        let decisions = room_made.chain(starts).chain(bypassed).collect();
+        let hints = Hints { again_at: self.again_at, goes_on: self.goes_on, wakes: self.wakes };
+        (Planned { plan: Plan { decisions }, hints }, desk)
+    }
+
+    /// A gang for which others were preempted starts in the placement that was reserved for it.
+    fn start_of(&self, choice: &Choice) -> Option<Decision> {
+        let gang = choice.gang;
+        let cleared = self.ledger.cleared_place(gang).filter(|place| choice.is_in(place)).cloned();
+        let placement = cleared.or_else(|| choice.placement(self.ledger))?;
+        Some(Decision::Start { gang, placement })
+    }
+
     pub(super) fn tree(&self) -> &'a Tree {
-        self.ledger.tree()
+        self.ledger.hardware().tree
     }
 
     /// Whether the gangs that have a reservation are within a guarantee, as things are now.
@@ -415,33 +421,5 @@ impl<'a> Pass<'a> {
             }
         }
         false
-    }
-}
-
-/// Why a gang waits, by what was found when it was looked at last.
-pub(crate) fn reason_of(ledger: &Ledger, id: GangId) -> Option<Reason> {
-    let record = ledger.record(id).filter(|record| record.is_pending())?;
-    if let Some(reason) = ledger.kept_back(id) {
-        return Some(reason);
-    }
-    if record.reserved.as_ref().is_some_and(|reserved| reserved.evicts) {
-        let victims = ledger.making_way_for(id);
-        if !victims.is_empty() {
-            return Some(Reason::Preempting { victims });
-        }
-    }
-    let Some(place) = ledger.line().place_of(id) else {
-        return ledger.reserved_reason(id);
-    };
-    let ask = ledger.line().ask(place.ask);
-    if let Some(full) = ask.full_in(place.queue) {
-        return Some(Reason::QueueLimit(full.limit.clone()));
-    }
-    match &ask.reason {
-        Reason::PreferredWait { level, .. } => {
-            let until = ledger.preferred_until(id).unwrap_or_default();
-            Some(Reason::PreferredWait { level: level.clone(), until })
-        }
-        reason => Some(reason.clone()),
     }
 }

@@ -2,9 +2,10 @@
 
 use phalanx_model::{GangId, Placement};
 
+use super::facts::Facts;
+
 use crate::cluster::space::{Pick, Space};
 use crate::cluster::tree::Tree;
-use crate::ledger::Ledger;
 use crate::placement::{Ceiling, Search, placement};
 
 /// Searches for better places in one step: some milliseconds in a large cluster.
@@ -33,10 +34,10 @@ impl Choice {
         place.slots.len() == self.picks.iter().map(|pick| pick.members as usize).sum::<usize>()
     }
 
-    pub(super) fn placement(&self, ledger: &Ledger) -> Option<Placement> {
+    pub(super) fn placement(&self, ledger: &dyn Facts) -> Option<Placement> {
         let gang = ledger.gang(self.gang)?;
         let sized = (gang.size != self.size).then(|| gang.of_size(self.size));
-        placement(ledger.tree(), &self.picks, &self.order, sized.as_ref().unwrap_or(gang))
+        placement(ledger.hardware().tree, &self.picks, &self.order, sized.as_ref().unwrap_or(gang))
     }
 }
 
@@ -44,7 +45,7 @@ impl Choice {
 /// times less, and looks whether one that waits finds room on the way. Gangs of different priority are not set
 /// against each other. `space` holds all of `chosen`; those of `waiting` that start are moved there.
 pub(super) fn improve(
-    ledger: &Ledger,
+    ledger: &dyn Facts,
     search: &mut Search,
     space: &mut Space,
     chosen: &mut Vec<Choice>,
@@ -53,7 +54,7 @@ pub(super) fn improve(
     if chosen.len() > GANGS_MAX {
         return;
     }
-    let mut board = Board { tree: ledger.tree(), ledger, search, space, left: SEARCHES_MAX };
+    let mut board = Board { tree: ledger.hardware().tree, ledger, search, space, left: SEARCHES_MAX };
     let mut is_better = true;
     while is_better && board.left > 0 {
         is_better = board.largest_first(chosen);
@@ -73,13 +74,13 @@ pub(super) fn improve(
 }
 
 /// What was chosen before is chosen again.
-pub(super) fn put_back(ledger: &Ledger, space: &mut Space, chosen: &[Choice], before: &[Choice]) {
+pub(super) fn put_back(ledger: &dyn Facts, space: &mut Space, chosen: &[Choice], before: &[Choice]) {
     book_all(ledger, space, chosen, false);
     book_all(ledger, space, before, true);
 }
 
-fn book_all(ledger: &Ledger, space: &mut Space, choices: &[Choice], is_taken: bool) {
-    let tree = ledger.tree();
+fn book_all(ledger: &dyn Facts, space: &mut Space, choices: &[Choice], is_taken: bool) {
+    let tree = ledger.hardware().tree;
     for (Choice { picks, .. }, gang) in
         choices.iter().filter_map(|choice| Some((choice, ledger.gang(choice.gang)?)))
     {
@@ -119,7 +120,7 @@ impl Group {
 
 struct Board<'a> {
     tree: &'a Tree,
-    ledger: &'a Ledger,
+    ledger: &'a dyn Facts,
     search: &'a mut Search,
     space: &'a mut Space,
     left: u32,

@@ -4,12 +4,11 @@
 use std::borrow::Cow;
 
 use phalanx_model::{
-    Admin, Change, Effect, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId,
-    Levels, MemberId, MemberState, Order, Outcome, Phase, StopCause,
+    Admin, Change, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId, Levels,
+    MemberId, MemberState, Outcome, Phase, StopCause,
 };
 
-use super::{Entry, Ledger, Outstanding};
-use crate::admit;
+use super::{Entry, Ledger, Outstanding, admit};
 use crate::guard::Guard;
 use crate::placement::LEVELS_MAX;
 use crate::queueing::AskKey;
@@ -329,20 +328,6 @@ impl Ledger {
             .unwrap_or_default();
         for rank in unanswered {
             self.member_exited(gang, rank, &exit, out);
-        }
-    }
-
-    /// Follows decisions that were recorded rather than made here.
-    pub(crate) fn follow(&mut self, effects: &[Effect]) {
-        for effect in effects {
-            self.next_seq = self.next_seq.max(effect.id.seq.saturating_add(1));
-            if let Order::StartMembers { gang, attempt, placement, deadline } = &effect.order
-                && self
-                    .record(*gang)
-                    .is_some_and(|r| r.is_pending() && r.attempt.checked_add(1) == Some(*attempt))
-            {
-                self.book_start(*gang, placement, *deadline);
-            }
         }
     }
 }

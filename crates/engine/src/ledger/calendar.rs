@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{Admin, GangId, Input, Job, Leave, NodeName, Outcome, Phase, Reason, Timestamp};
 
-use super::Ledger;
 use super::apply::refuse;
+use super::{Ledger, known_end};
 use crate::cluster::Space;
 use crate::cycle::{Closed, Stay};
-use crate::explain::known_end;
 use crate::queueing::longest_ms;
 
 /// Guards the memory: more than this is refused.

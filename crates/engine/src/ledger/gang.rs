@@ -37,14 +37,6 @@ impl Ledger {
         self.emit(Order::StartMembers { gang, attempt, placement, deadline }, out);
     }
 
-    /// Follows a recorded start.
-    pub(super) fn book_start(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) {
-        self.line.delist(&mut self.queues, gang);
-        self.drop_reservation(gang);
-        self.take(gang, placement);
-        self.begin_attempt(gang, placement, deadline);
-    }
-
     fn begin_attempt(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) -> u32 {
         self.reasons.remove(&gang);
         self.refresh.remove(&gang);

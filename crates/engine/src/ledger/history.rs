@@ -119,7 +119,7 @@ impl Ledger {
     pub(crate) fn likely_end(&self, job: &Job, record: &GangRecord) -> Option<(Timestamp, u32)> {
         let Phase::Running { since } = record.phase else { return None };
         let (ms, runs) = self.likely_ms(job)?;
-        let latest = crate::explain::known_end(job, record)?;
+        let latest = super::known_end(job, record)?;
         Some((since.plus(ms).max(self.now).min(latest.max(self.now)), runs))
     }
 }

@@ -1,8 +1,10 @@
 //! The books: a state machine over facts. What exists, what runs where, what was ordered and not answered.
 
+pub(crate) mod admit;
 mod apply;
 mod calendar;
 mod cells;
+mod commit;
 mod elastic;
 mod facts;
 mod gang;
@@ -11,6 +13,8 @@ mod hold_out;
 mod moved;
 mod nodes;
 mod noted;
+mod read;
+mod reasons;
 mod reserve;
 mod room;
 mod served;
@@ -40,6 +44,7 @@ use noted::Noted;
 use service::Serving;
 use sync::Sync;
 use tally::Tally;
+pub(crate) use wait::known_end;
 
 /// A job and where its gangs stand, index by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,10 +221,6 @@ impl Ledger {
         self.tree.guards.without = Some(guard);
     }
 
-    pub(crate) const fn guards(&self) -> Guards {
-        self.guards
-    }
-
     /// Time moves on. A clock that goes back is a world's mistake and is held, not believed.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
@@ -239,11 +240,6 @@ impl Ledger {
 
     pub(crate) const fn hardware(&self) -> Hardware<'_> {
         Hardware { tree: &self.tree, empty: &self.empty, empty_opened: &self.empty_opened }
-    }
-
-    /// Counts the changes of nodes.
-    pub(crate) const fn hardware_version(&self) -> u64 {
-        self.hardware_version
     }
 
     pub(crate) const fn windows(&self) -> &Windows {
@@ -341,8 +337,7 @@ impl Ledger {
     fn emit(&mut self, order: Order, out: &mut Outcome) {
         let id = EffectId { epoch: self.epoch, seq: self.next_seq };
         self.next_seq += 1;
-        let starts = matches!(order, Order::StartMembers { .. });
-        let (gang, attempt) = (order.gang(), order.attempt());
+        let (starts, gang, attempt) = (order.starts_members(), order.gang(), order.attempt());
         self.outstanding.insert(id, Outstanding { gang, attempt, starts });
         out.effects.push(Effect { id, order });
     }

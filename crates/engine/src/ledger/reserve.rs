@@ -7,7 +7,6 @@ use phalanx_model::{
 
 use super::Ledger;
 use crate::cluster::Space;
-use crate::cycle::reason_of;
 use crate::guard::Guard;
 use crate::placement::{Ceiling, place};
 
@@ -72,21 +71,12 @@ impl Ledger {
         self.begin_stop(victim, StopCause::Preempted(eviction), out);
     }
 
-    /// Whether a gang had to make way, and nothing changed from outside since.
-    pub(crate) fn just_made_way(&self, gang: GangId) -> bool {
-        self.evicted.contains(&gang)
-    }
-
     /// When somebody may be evicted who may not be yet, it is looked again.
     pub(crate) fn look_again(&mut self, at: Timestamp) {
         let least_ms = AGAIN_LEAST_MS.saturating_mul(self.tree.nodes.len() as u64);
         let soonest = self.looked_at.map_or(Timestamp(0), |at| at.plus(least_ms));
         let at = Some(at.max(soonest)).filter(|at| *at < Timestamp::MAX);
         self.again_at = self.again_at.into_iter().chain(at).min();
-    }
-
-    pub(crate) const fn looks_again(&self) -> bool {
-        self.again_at.is_some()
     }
 
     /// Something changed for who was looked at already: another turn of the planner follows.
@@ -128,11 +118,6 @@ impl Ledger {
     pub(crate) fn holds_before(&self, id: GangId) -> Option<(GangId, Option<Timestamp>)> {
         let others = self.reservations.iter().filter(|(gang, _)| **gang != id);
         others.map(|(gang, hold)| (*gang, hold.at)).next()
-    }
-
-    /// Gangs that hold capacity and whose end nobody knows.
-    pub(crate) fn endless(&self) -> impl Iterator<Item = GangId> + '_ {
-        self.endless.iter().copied()
     }
 
     /// Whether the place reserved for a gang is none any more.
@@ -194,7 +179,7 @@ impl Ledger {
     /// Says the reasons of those that wait since this step, or wait otherwise than before.
     pub(crate) fn say_reasons(&mut self, out: &mut Outcome) {
         for gang in std::mem::take(&mut self.refresh) {
-            if let Some(reason) = reason_of(self, gang).filter(|reason| *reason != Reason::None) {
+            if let Some(reason) = self.reason_of(gang).filter(|reason| *reason != Reason::None) {
                 self.set_reason(gang, reason, out);
             }
         }

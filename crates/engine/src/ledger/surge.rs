@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Admin, Change, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, StopCause, Timestamp,
+    Admin, Change, Decision, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, Plan,
+    StopCause, Timestamp,
 };
 
 use super::Ledger;
@@ -179,19 +180,18 @@ impl Ledger {
         Some((*leaving.first()?, stand_ins.into_iter().find(runs)?))
     }
 
-    /// Who leaves goes now where nobody is coming to stand in: there is no room, or it did not start.
-    pub(crate) fn let_leave(&mut self, out: &mut Outcome) {
+    /// Replicas that leave their nodes now because no other replica is coming to take over: there is no room, or it did not
+    /// start.
+    pub(crate) fn departures(&self) -> Plan {
         let jobs: BTreeSet<JobId> = self.leaving.iter().map(|gang| gang.job).collect();
-        for id in jobs {
-            let Some(Crew { leaving, stand_ins, .. }) = self.crew(id) else { continue };
-            if stand_ins.iter().any(|gang| self.is_coming(*gang)) {
-                continue;
-            }
-            for gang in leaving {
-                let leave = self.record(gang).and_then(|record| record.leaves.clone());
-                leave.into_iter().for_each(|leave| self.leave_now(gang, leave, out));
-            }
-        }
+        let crews = jobs.into_iter().filter_map(|id| self.crew(id));
+        let alone = crews.filter(|crew| !crew.stand_ins.iter().any(|gang| self.is_coming(*gang)));
+        let stays = |gang: &GangId| {
+            let phase = self.record(*gang).map(|record| &record.phase);
+            matches!(phase, Some(Phase::Starting { .. } | Phase::Running { .. }))
+        };
+        let leaving = alone.flat_map(|crew| crew.leaving).filter(stays);
+        Plan { decisions: leaving.map(|gang| Decision::Leave { gang }).collect() }
     }
 
     /// Whether it starts, or may yet: nobody looked for a place for it, or others make way.

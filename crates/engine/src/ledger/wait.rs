@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{EndOf, Ending, Gang, GangId, GangRecord, Job, JobId, Outcome, Phase, Reason, Timestamp};
+use phalanx_model::{
+    EndOf, Ending, Gang, GangId, GangRecord, Job, JobId, Outcome, Phase, Reason, StopCause, StopStage,
+    Timestamp,
+};
 
 use super::Ledger;
 use crate::guard::Guard;
@@ -179,11 +182,6 @@ impl Ledger {
         order
     }
 
-    /// Gangs whose ends are known, by when they end.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = (Timestamp, GangId)> + '_ {
-        self.ends.iter().copied()
-    }
-
     fn unset_end(&mut self, gang: GangId) -> Option<Timestamp> {
         let at = self.ends_at.remove(&gang)?;
         self.ends.remove(&(at, gang));
@@ -209,7 +207,7 @@ impl Ledger {
     pub(super) fn note_end(&mut self, gang: GangId) {
         let before = self.unset_end(gang);
         let known = self.job(gang.job).zip(self.record(gang));
-        let end = known.and_then(|(job, record)| crate::explain::known_end(job, record));
+        let end = known.and_then(|(job, record)| known_end(job, record));
         if let Some(at) = end {
             self.ends_at.insert(gang, at);
             self.ends.insert((at, gang));
@@ -258,5 +256,25 @@ impl Ledger {
             let seat = self.queues.seat_of(job, gang);
             self.queues.stay(queue, seat, until, self.leaves(gang));
         }
+    }
+}
+
+/// When a gang that holds capacity has ended at the latest; unknown without a time limit.
+pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
+    let limit = job.policy.time_limit_ms;
+    let grace = job.policy.stop.grace_ms;
+    match &record.phase {
+        Phase::Running { since } => Some(since.plus(limit?).plus(grace)),
+        Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
+        Phase::Stopping { stage: StopStage::Advised, next_at, cause } => {
+            let most = match cause {
+                StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
+                _ => u64::MAX,
+            };
+            Some(next_at.plus(grace.min(most)))
+        }
+        Phase::Stopping { stage: StopStage::Terminated, next_at, .. } => Some(*next_at),
+        // What outlives SIGKILL has no end that could be known.
+        _ => None,
     }
 }

@@ -7,8 +7,8 @@ use phalanx_model::{
     Segment,
 };
 
+use super::Ledger;
 use crate::cluster::{LevelAt, Tree};
-use crate::ledger::Ledger;
 use crate::placement::{best_fit, check_grid, refused_part, refused_slice};
 
 /// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.

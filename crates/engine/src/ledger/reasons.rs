@@ -1,0 +1,35 @@
+//! The reason of a pending gang, as it was found last.
+
+use phalanx_model::{GangId, Reason};
+
+use super::Ledger;
+
+impl Ledger {
+    /// Why a gang waits, by what was found when it was looked at last.
+    pub(crate) fn reason_of(&self, id: GangId) -> Option<Reason> {
+        let record = self.record(id).filter(|record| record.is_pending())?;
+        if let Some(reason) = self.kept_back(id) {
+            return Some(reason);
+        }
+        if record.reserved.as_ref().is_some_and(|reserved| reserved.evicts) {
+            let victims = self.making_way_for(id);
+            if !victims.is_empty() {
+                return Some(Reason::Preempting { victims });
+            }
+        }
+        let Some(place) = self.line.place_of(id) else {
+            return self.reserved_reason(id);
+        };
+        let ask = self.line.ask(place.ask);
+        if let Some(full) = ask.full_in(place.queue) {
+            return Some(Reason::QueueLimit(full.limit.clone()));
+        }
+        match &ask.reason {
+            Reason::PreferredWait { level, .. } => {
+                let until = self.preferred_until(id).unwrap_or_default();
+                Some(Reason::PreferredWait { level: level.clone(), until })
+            }
+            reason => Some(reason.clone()),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a scheduling cycle decides, as data: the cycle writes a [`Plan`], the ledger commits it, and the journal records it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Eviction, GangId, Placement, Reason, Reserved, Resize};
+
+/// The decisions of a step, in the order in which the ledger commits them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Plan {
+    pub decisions: Vec<Decision>,
+}
+
+/// One decision about one gang. It carries everything that the ledger needs to commit it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// A pending gang loses its reservation and goes back into its queue.
+    Release { gang: GangId, why: String },
+    /// A pending gang gets a reservation.
+    Reserve {
+        gang: GangId,
+        reserved: Reserved,
+        /// Why the gang does not start now.
+        #[serde(default = "no_reason", skip_serializing_if = "is_no_reason")]
+        reason: Reason,
+    },
+    /// A starting or running gang is preempted.
+    Preempt { gang: GangId, eviction: Eviction },
+    /// An elastic gang is to have another size: from its next boundary on, or when it starts again.
+    Resize { gang: GangId, resize: Resize },
+    /// An elastic gang at its boundary stops, to start again with more members.
+    Grow { gang: GangId, size: u32 },
+    /// A pending gang starts.
+    Start { gang: GangId, placement: Placement },
+    /// A waiting gang was bypassed once: another gang started with capacity that the waiting gang could have used.
+    Bypass { gang: GangId },
+    /// A replica that is to leave its nodes stops now: no other replica can take over from it first.
+    Leave { gang: GangId },
+}
+
+impl Decision {
+    /// The gang that the decision is about.
+    #[must_use]
+    pub const fn gang(&self) -> GangId {
+        match self {
+            Self::Release { gang, .. }
+            | Self::Reserve { gang, .. }
+            | Self::Preempt { gang, .. }
+            | Self::Resize { gang, .. }
+            | Self::Grow { gang, .. }
+            | Self::Start { gang, .. }
+            | Self::Bypass { gang }
+            | Self::Leave { gang } => *gang,
+        }
+    }
+
+    /// What is decided, as a verb in lower case.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Release { .. } => "release",
+            Self::Reserve { .. } => "reserve",
+            Self::Preempt { .. } => "preempt",
+            Self::Resize { .. } => "resize",
+            Self::Grow { .. } => "grow",
+            Self::Start { .. } => "start",
+            Self::Bypass { .. } => "bypass",
+            Self::Leave { .. } => "leave",
+        }
+    }
+}
+
+impl Plan {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.decisions.is_empty()
+    }
+}
+
+const fn no_reason() -> Reason {
+    Reason::None
+}
+
+const fn is_no_reason(reason: &Reason) -> bool {
+    matches!(reason, Reason::None)
+}
