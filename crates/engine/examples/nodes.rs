@@ -29,6 +29,7 @@ impl Run {
         let engine = Engine::new(Epoch(1), Config::default());
         let mut run = Self { engine, now: 1_000, out: Outcome::default() };
         run.step(&facts);
+        assert_eq!(run.engine.nodes().count(), NODES, "no node is refused");
         run
     }
 
@@ -61,12 +62,12 @@ impl Run {
 }
 
 fn all_nodes() -> Vec<Node> {
-    let first = node("n").path(["b", "l"]).gpus(8).nvswitch().build();
+    let first = node("n").path(["cluster", "b", "l"]).gpus(8).nvswitch().build();
     (0..NODES)
         .map(|at| {
             let (block, leaf, name) =
                 (format!("b{}", at / 512), format!("l{:04}", at / 16), format!("n{at:05}"));
-            let built = node(&name).path([&block, &leaf]).gpus(8).nvswitch().build();
+            let built = node(&name).path(["cluster", &block, &leaf]).gpus(8).nvswitch().build();
             Node { machine: first.machine.clone(), ..built }
         })
         .collect()
