@@ -6,6 +6,7 @@ mod bans;
 mod cargo;
 mod ci;
 mod floats;
+mod floors;
 mod graph;
 mod lines;
 mod walls;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo run -p xtask -- <walls | work [--update] | ci>
-  walls  who may use whom, bans, wasm32 builds, no floats in the engine, file lengths
+  walls  who may use whom (crates, and floors inside a crate), bans, wasm32 builds, no floats in the engine, file lengths
   work   instructions that a decision costs, held against what is kept (--update keeps them)
   ci     format, lints, walls, tests and work, in that order";
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::cargo::{self, Workspace};
-use crate::{bans, floats, graph, lines};
+use crate::{bans, floats, floors, graph, lines};
 
 /// Who may use whom, as in the table of the design. Names are those of the folders in `crates/`.
 pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
@@ -126,6 +126,7 @@ pub(crate) fn check_text(workspace: &Workspace) -> Result<Vec<Breach>, cargo::Ca
     let mut breaches = graph::check(workspace);
     breaches.extend(bans::check(workspace)?);
     breaches.extend(lines::check(workspace)?);
+    breaches.extend(floors::check(workspace)?);
     Ok(breaches)
 }
 

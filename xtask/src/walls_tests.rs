@@ -207,3 +207,14 @@ fn floats_in(source: &str) -> Vec<String> {
     let breaches = floats::check(&folder.path().join("libsample.rlib")).unwrap();
     breaches.iter().map(|breach| breach.what.clone()).collect()
 }
+
+#[test]
+fn a_floor_that_builds_on_one_above_it_is_named() {
+    let folder = workspace();
+    write(folder.path(), "crates/engine/src/cluster.rs", "use crate::ledger::Ledger;\n");
+    write(folder.path(), "crates/engine/src/attic.rs", "use crate::cluster;\n");
+    let breaches = check_text(&cargo::metadata(folder.path()).unwrap()).unwrap();
+    let said: Vec<String> = breaches.iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|line| line.contains("line 1: cluster must not use ledger")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("attic has no floor")), "{said:?}");
+}
