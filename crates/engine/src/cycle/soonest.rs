@@ -117,10 +117,11 @@ impl Future<'_, '_, '_> {
         if !has_windows {
             return Some(enough);
         }
-        (enough..enough.saturating_add(ONE_BY_ONE_MAX)).find_map(|count| {
-            self.read_up_to(count);
-            (count <= self.ends.len()).then(|| self.fits_at(count).then_some(count))
-        })?
+        let mut counts = enough..enough.saturating_add(ONE_BY_ONE_MAX);
+        counts.find(|count| {
+            self.read_up_to(*count);
+            *count <= self.ends.len() && self.fits_at(*count)
+        })
     }
 
     fn read_up_to(&mut self, count: usize) {

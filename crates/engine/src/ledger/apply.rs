@@ -258,6 +258,7 @@ impl Ledger {
             self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
             self.queues.forget_service(record.id);
             self.reasons.remove(&record.id);
+            self.unavailable.remove(&record.id);
         }
         self.outstanding.retain(|_, order| order.gang.job != job);
         if self.guards.stand(Guard::ForgottenWithJob) {

@@ -39,6 +39,7 @@ impl Ledger {
 
     fn begin_attempt(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) -> u32 {
         self.reasons.remove(&gang);
+        self.unavailable.remove(&gang);
         self.refresh.remove(&gang);
         let mut attempt = 0;
         if let Some(record) = self.record_mut(gang) {
@@ -317,6 +318,7 @@ impl Ledger {
         self.active.remove(&gang);
         self.evicted.clear();
         self.reasons.remove(&gang);
+        self.unavailable.remove(&gang);
         self.refresh.remove(&gang);
         self.line.delist(&mut self.queues, gang);
         self.drop_reservation(gang);

@@ -84,6 +84,8 @@ pub(crate) struct Ledger {
     /// Orders that the world has not answered.
     outstanding: BTreeMap<EffectId, Outstanding>,
     reasons: BTreeMap<GangId, Reason>,
+    /// Gangs that were told last that nodes are not available: the next look may find otherwise.
+    unavailable: BTreeSet<GangId>,
     /// Of every gang that holds capacity, as are the picks.
     tallies: BTreeMap<GangId, Tally>,
     picks: BTreeMap<GangId, Vec<Pick>>,
@@ -175,6 +177,7 @@ impl Ledger {
             timer_at: BTreeMap::new(),
             outstanding: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            unavailable: BTreeSet::new(),
             tallies: BTreeMap::new(),
             picks: BTreeMap::new(),
             on_nodes: BTreeSet::new(),

@@ -108,7 +108,12 @@ impl Ledger {
         if self.tree.nodes.len() <= COUNTED_MAX || change.is_of_amounts() {
             self.freed = Freed::All;
             self.replan = true;
+            // In a small cluster what is short is counted at every look, and may be another number now.
+            self.refresh.extend(self.line.waiting().map(|(gang, _)| gang));
             return;
+        }
+        if was_free.open != is_free.open {
+            self.refresh.extend(self.unavailable.iter());
         }
         let came_free = is_free.takes_work()
             && (!was_free.takes_work() || change.frees() || !is_free.devices.is_subset_of(was_free.devices));

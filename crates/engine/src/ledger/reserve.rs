@@ -169,6 +169,11 @@ impl Ledger {
     pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
         if self.reasons.get(&gang) != Some(&reason) {
             self.reasons.insert(gang, reason.clone());
+            if matches!(reason, Reason::NodeNotAvailable { .. }) {
+                self.unavailable.insert(gang);
+            } else {
+                self.unavailable.remove(&gang);
+            }
             // That a service was scaled says it of all of them.
             if !matches!(reason, Reason::Resting { .. }) {
                 out.changes.push(Change::ReasonChanged { gang, reason });
