@@ -214,7 +214,7 @@ impl Engine {
 
     /// What each queue used in the past, faded to now; queues that used nothing are left out.
     pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
-        self.ledger.queues().past(self.ledger.now())
+        self.ledger.queues().past()
     }
 
     /// Every queue, parents before their children, siblings in natural order of names.

@@ -249,7 +249,6 @@ fn victims_are_found_beside_one_rack_of_another_model() {
 }
 
 #[test]
-#[ignore = "fails until victims are looked for on eligible devices"]
 fn victims_are_found_beside_five_racks_of_another_model() {
     victims_beside_other_racks(5);
 }

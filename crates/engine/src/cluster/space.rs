@@ -300,7 +300,9 @@ impl Space {
         let are_hosted = hosted.iter().all(|(node, (cpu, memory))| {
             let free = self.free[*node as usize];
             free.takes_work()
-                && (!gang.needs.is_exclusive || free.tenants == 0)
+                // Others may have come to a node that is reserved for one gang alone.
+                && (!gang.needs.is_exclusive
+                    || free.tenants == 0 && free.devices == tree.nodes[*node as usize].total.devices)
                 && has(free.cpu_milli, *cpu)
                 && has(free.memory_bytes, *memory)
         });

@@ -39,6 +39,8 @@ pub(super) struct Heads {
     /// The head whose request class is still to be looked at: those behind it are no heads yet.
     awaits: Option<AskId>,
     looks: u32,
+    /// A head reached its bypass limit, and has its place reserved before another gang is looked at.
+    is_any_due: bool,
 }
 
 impl Pass<'_> {
@@ -107,7 +109,10 @@ impl Pass<'_> {
     }
 
     /// Heads that were bypassed as often as is allowed have their place reserved without a time.
-    fn reserve_due(&mut self) {
+    pub(super) fn reserve_due(&mut self) {
+        if !std::mem::take(&mut self.heads.is_any_due) {
+            return;
+        }
         for at in (0..self.heads.waiting.len()).rev() {
             let Some(head) = self.heads.waiting.get(at) else { continue };
             let (gang, ask, queue) = (head.gang, head.ask, head.queue);
@@ -156,6 +161,7 @@ impl Pass<'_> {
                 None => {
                     head.bypassed += 1;
                     self.bypassed.push(head.gang);
+                    self.heads.is_any_due |= self.is_due(head.gang);
                 }
             }
         }

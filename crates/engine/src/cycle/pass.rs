@@ -186,6 +186,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             self.look_at(next);
+            self.reserve_due();
             let Draft { line, queues, .. } = &self.desk;
             if line.ask(next.ask).is_open {
                 heap.extend(line.first_of(queues, next.ask).map(Reverse));

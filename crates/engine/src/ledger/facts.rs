@@ -26,7 +26,7 @@ impl Ledger {
                 .map(|e| Input::JobObserved { job: Box::new(e.job.clone()), gangs: e.gangs.clone() }),
         );
         facts.push(Input::SyncEnd { kind: SyncKind::Jobs });
-        let past = self.queues.past(self.now);
+        let past = self.queues.past();
         facts.extend(past.map(|(queue, usage)| Input::UsageObserved { queue: queue.clone(), usage }));
         facts.extend(self.windows.facts());
         facts.extend(self.history.facts());

@@ -533,16 +533,11 @@ impl Queues {
         self.is_new = true;
     }
 
-    /// The faded use of every queue that used something, at a time.
-    pub(crate) fn past(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+    /// The faded use of every queue that used something, as it was last brought to the present.
+    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
         let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.faded.device_ms > 0;
         let known = self.nodes.iter().filter(has_any);
-        let half_life_ms = self.settings.half_life_ms;
-        known.filter_map(move |node| {
-            let is_used = node.used[GPUS] > 0;
-            let now = || fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
-            Some((&node.queue.as_ref()?.name, if is_used { now() } else { node.faded }))
-        })
+        known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.faded)))
     }
 
     /// What a queue used in the past, at a time: as a part of the cluster over one half-life, by weight, in millionths.
