@@ -146,7 +146,8 @@ impl Watched {
         }
         assert_eq!(follows.len(), knows.len(), "the follower knows more or less\n{}", self.log());
         for name in self.engine.nodes().map(|node| &node.name) {
-            let amounts = |engine: &Engine| engine.free(name).map(|f| (f.devices, f.cpu_milli, f.memory_bytes));
+            let amounts =
+                |engine: &Engine| engine.free(name).map(|f| (f.devices, f.cpu_milli, f.memory_bytes));
             let (follows, knows) = (amounts(&follower), amounts(&self.engine));
             assert_eq!(follows, knows, "free on {name} after {:?}\n{}", out.plan, self.log());
         }
