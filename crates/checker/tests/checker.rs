@@ -41,7 +41,7 @@ fn checker() -> Checker {
 }
 
 fn observe(checker: &mut Checker, facts: &[Input], effects: &[Effect]) -> Vec<Violation> {
-    let out = Outcome { effects: effects.to_vec(), changes: Vec::new() };
+    let out = Outcome { effects: effects.to_vec(), ..Outcome::default() };
     checker.observe(Timestamp(1), facts, &out)
 }
 

@@ -26,7 +26,7 @@ fn cut(rank: u32, node: &str, device: u32, profile: &str, start: u8) -> Slot {
 }
 
 fn observe(checker: &mut Checker, facts: &[Input], effects: &[Effect]) -> Vec<Violation> {
-    let out = Outcome { effects: effects.to_vec(), changes: Vec::new() };
+    let out = Outcome { effects: effects.to_vec(), ..Outcome::default() };
     checker.observe(Timestamp(1), facts, &out)
 }
 

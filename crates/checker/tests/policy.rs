@@ -59,7 +59,7 @@ impl Watch {
     }
 
     fn say(&mut self, changes: Vec<Change>) -> Vec<Violation> {
-        self.step(&[], &Outcome { effects: Vec::new(), changes })
+        self.step(&[], &Outcome { changes, ..Outcome::default() })
     }
 
     fn start_on(&mut self, gang: GangId, attempt: u32, placement: Placement) -> Vec<Violation> {
@@ -68,7 +68,7 @@ impl Watch {
         let change = Change::GangPlaced { gang, attempt, placement: placement.clone() };
         let order = Order::StartMembers { gang, attempt, placement, deadline: Timestamp(9) };
         let effects = vec![Effect { id: effect, order }];
-        self.step(&[], &Outcome { effects, changes: vec![change] })
+        self.step(&[], &Outcome { effects, changes: vec![change], ..Outcome::default() })
     }
 
     fn start(&mut self, job: u64, attempt: u32, devices: u64) -> Vec<Violation> {
@@ -147,7 +147,7 @@ fn no_start_exceeds_a_limit_of_its_queue_or_of_one_above() {
     watch.exit(1, 1);
     let refused = Change::InputRejected { what: "queue lab".into(), why: "is a circle".into() };
     let less = queue("lab").limit("gpus", 1).observed();
-    assert_eq!(watch.step(&[less], &Outcome { effects: Vec::new(), changes: vec![refused] }), []);
+    assert_eq!(watch.step(&[less], &Outcome { changes: vec![refused], ..Outcome::default() }), []);
     assert_eq!(watch.start(2, 1, 0x3f), []);
 }
 

@@ -41,7 +41,7 @@ fn measure(dir: &std::path::Path, facts: u32, sync: bool) -> Result<(), Box<dyn 
     let gang = GangId { job: JobId(1), index: 0 };
     let inputs: Vec<Input> =
         (0..facts).map(|rank| Input::MemberReady { member: MemberId { gang, attempt: 1, rank } }).collect();
-    let outcome = Outcome { effects: Vec::new(), changes: vec![Change::GangRunning { gang, attempt: 1 }] };
+    let outcome = Outcome { changes: vec![Change::GangRunning { gang, attempt: 1 }], ..Outcome::default() };
     let begun_bytes = journal.bytes();
     let begun = Instant::now();
     let mut spans = Vec::new();

@@ -1,12 +1,16 @@
 //! What the lines of a segment say, and how older formats are read.
 
-use phalanx_model::{Change, Effect, Epoch, Input, SyncKind, Timestamp};
+use phalanx_model::{Change, Effect, Epoch, Input, Plan, SyncKind, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::format_1;
 
 /// The format that is written. A change that makes older segments unreadable, or today's unreadable for the
 /// last version, gets the next number; see `record_of`.
-pub const FORMAT: u32 = 1;
-/// The oldest format that is still read: the one before [`FORMAT`], once there is one.
+///
+/// Format 2 records the plan of each step, which format 1 did not.
+pub const FORMAT: u32 = 2;
+/// The oldest format that is still read: the one before [`FORMAT`].
 pub const FORMAT_OLDEST: u32 = 1;
 
 /// The first line of a segment: who wrote it, and by which rules.
@@ -40,15 +44,34 @@ pub enum Record {
     /// What the engine was told. Written before the step.
     Facts { seq: u64, now: Timestamp, inputs: Vec<Input> },
     /// What it decided. Written after the step, and synced before any effect leaves.
-    Decisions { seq: u64, effects: Vec<Effect>, changes: Vec<Change> },
+    ///
+    /// Another version of the engine commits the plan to know the same; the effects say which orders left under which
+    /// numbers, and the changes are for people.
+    Decisions {
+        seq: u64,
+        #[serde(default, skip_serializing_if = "Plan::is_empty")]
+        plan: Plan,
+        effects: Vec<Effect>,
+        changes: Vec<Change>,
+    },
 }
 
 /// [`Record`], borrowed; the same JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RecordRef<'a> {
-    Facts { seq: u64, now: Timestamp, inputs: &'a [Input] },
-    Decisions { seq: u64, effects: &'a [Effect], changes: &'a [Change] },
+    Facts {
+        seq: u64,
+        now: Timestamp,
+        inputs: &'a [Input],
+    },
+    Decisions {
+        seq: u64,
+        #[serde(skip_serializing_if = "Plan::is_empty")]
+        plan: &'a Plan,
+        effects: &'a [Effect],
+        changes: &'a [Change],
+    },
 }
 
 /// What every header of every format has.
@@ -68,19 +91,20 @@ pub(crate) fn header_of(json: &[u8]) -> Result<Header, Misread> {
     let parse = |e: serde_json::Error| Misread::Json(e.to_string());
     let AnyHeader { format } = serde_json::from_slice(json).map_err(parse)?;
     match u32::try_from(format) {
-        // A format before this one is read into a type of its own here, and turned into today's.
-        Ok(FORMAT) => serde_json::from_slice(json).map_err(parse),
+        // The header of format 1 says the same.
+        Ok(FORMAT_OLDEST..=FORMAT) => serde_json::from_slice(json).map_err(parse),
         _ => Err(Misread::Format(format)),
     }
 }
 
 /// Reads a record of any known format: the place for migrations. A segment keeps the format of its header.
 pub(crate) fn record_of(format: u32, json: &[u8]) -> Result<Record, Misread> {
-    match format {
-        // As above: `FORMAT_OLDEST => serde_json::from_slice::<v1::Record>(json).map(Record::from)`.
-        FORMAT => serde_json::from_slice(json).map_err(|e| Misread::Json(e.to_string())),
-        other => Err(Misread::Format(other.into())),
-    }
+    let record = match format {
+        FORMAT => serde_json::from_slice(json),
+        FORMAT_OLDEST => serde_json::from_slice::<format_1::Record>(json).map(Record::from),
+        other => return Err(Misread::Format(other.into())),
+    };
+    record.map_err(|e| Misread::Json(e.to_string()))
 }
 
 /// The first kind that these facts do not list from its begin to its end.

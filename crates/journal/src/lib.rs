@@ -3,13 +3,15 @@
 //! A journal is a folder of segments, `000001.journal`, `000002.journal`, …; a segment is text:
 //!
 //! ```text
-//! crc32 {"format":1,"engine":"0.1.0","epoch":7,"configuration":"…","costs":"…","created_at":1767225600000}
+//! crc32 {"format":2,"engine":"0.1.0","epoch":7,"configuration":"…","costs":"…","created_at":1767225600000}
 //! crc32 {"facts":{"seq":1,"now":1767225600000,"inputs":[…]}}
-//! crc32 {"decisions":{"seq":1,"effects":[…],"changes":[…]}}
+//! crc32 {"decisions":{"seq":1,"plan":[…],"effects":[…],"changes":[…]}}
 //! ```
 //!
 //! The checksum is the CRC-32 (IEEE 802.3) of the JSON bytes in eight lower-case hex digits. Facts are
-//! appended before a step and its decisions after it, so a step that crashes can be replayed. The first facts
+//! appended before a step and its decisions after it, so a step that crashes can be replayed. The same version of the
+//! engine decides a recorded step again; another version commits the recorded plan. A step that planned nothing has no
+//! `plan`. Format 1 recorded no plans: the reader derives them from the changes. The first facts
 //! of a segment are a complete sync of the world: a segment needs no other to be understood.
 //!
 //! One step costs two writes and one `fdatasync`:
@@ -25,6 +27,7 @@
 
 mod error;
 mod format;
+mod format_1;
 mod line;
 mod read;
 mod repair;

@@ -113,8 +113,8 @@ impl<S: Storage> Journal<S> {
         if !self.step_open {
             return Err(JournalError::OutOfTurn { called: "decisions", seq });
         }
-        let Outcome { effects, changes } = outcome;
-        line::encode(&RecordRef::Decisions { seq, effects, changes }, &mut self.buffer)?;
+        let Outcome { plan, effects, changes } = outcome;
+        line::encode(&RecordRef::Decisions { seq, plan, effects, changes }, &mut self.buffer)?;
         self.append()?;
         self.step_open = false;
         Ok(())

@@ -133,9 +133,9 @@ fn write_through(faults: &[Fault]) -> (Vec<u8>, usize) {
 
 fn expected() -> Vec<Record> {
     let step = |seq| {
-        let (effects, changes) = (Vec::new(), Vec::new());
+        let Outcome { plan, effects, changes } = Outcome::default();
         let facts = Record::Facts { seq, now: NOW.plus(seq), inputs: inputs_of(seq) };
-        [facts, Record::Decisions { seq, effects, changes }]
+        [facts, Record::Decisions { seq, plan, effects, changes }]
     };
     (1..=STEPS).flat_map(step).collect()
 }

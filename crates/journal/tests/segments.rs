@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use phalanx_journal::*;
-use phalanx_model::{Outcome, SyncKind};
+use phalanx_model::{Decision, Outcome, SyncKind};
 use support::{NOW, facts, header, outcome, sync, sync_of_nothing};
 
 /// A segment of three steps, and the records that it holds.
@@ -21,7 +21,8 @@ fn write_three(dir: &Path) -> (PathBuf, Vec<Record>) {
         journal.decisions(&out).unwrap();
         journal.sync().unwrap();
         records.push(Record::Facts { seq, now, inputs });
-        records.push(Record::Decisions { seq, effects: out.effects, changes: out.changes });
+        let Outcome { plan, effects, changes } = out;
+        records.push(Record::Decisions { seq, plan, effects, changes });
     }
     assert_eq!(journal.bytes(), fs::metadata(journal.path()).unwrap().len());
     (journal.path().to_owned(), records)
@@ -42,21 +43,37 @@ fn what_was_written_is_read() {
     assert_eq!(second.file_name().unwrap(), "000002.journal");
 }
 
-/// Fails when the words of the model read or write differently than when format 1 was made. A field with a
-/// default may be added, and one that every reader takes as absent may go (`uuid` of a device did); anything
-/// else is format 2, which still reads these files. UPDATE=1 writes the newer file anew.
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// Fails when the words of the model read or write differently than when format 2 was made. A field with a
+/// default may be added, and one that every reader takes as absent may go; anything else is format 3, which still reads
+/// this file. UPDATE=1 writes the file anew.
 #[test]
-fn format_1_is_still_written_and_read() {
+fn format_2_is_still_written_and_read() {
     let dir = tempfile::tempdir().unwrap();
     let (path, records) = write_three(dir.path());
-    let fixture = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-    let (early, now) = (fixture("format-1-with-uuid.journal"), fixture("format-1.journal"));
+    let now = fixture("format-2.journal");
     if std::env::var_os("UPDATE").is_some() {
         fs::copy(&path, &now).unwrap();
     }
-    assert_eq!(read(&early).unwrap(), (header(), records.clone(), None));
     assert_eq!(read(&now).unwrap(), (header(), records, None));
-    assert!(fs::read(&path).unwrap() == fs::read(&now).unwrap(), "the bytes of format 1 changed");
+    assert!(fs::read(&path).unwrap() == fs::read(&now).unwrap(), "the bytes of format 2 changed");
+}
+
+/// Format 1 had no plan: of the decisions only those are known that led to a change. One file is of the time when a device
+/// had a `uuid`.
+#[test]
+fn format_1_is_still_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut records) = write_three(dir.path());
+    let Record::Decisions { plan, .. } = &mut records[3] else { panic!("the second step has decisions") };
+    plan.decisions.retain(|decision| matches!(decision, Decision::Start { .. }));
+    for name in ["format-1-with-uuid.journal", "format-1.journal"] {
+        let header = Header { format: 1, ..header() };
+        assert_eq!(read(&fixture(name)).unwrap(), (header, records.clone(), None));
+    }
 }
 
 /// Of one device model the name alone was written.
@@ -167,9 +184,9 @@ fn line(json: &str) -> String {
 fn what_a_later_version_wrote_is_refused_and_never_cut() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("000001.journal");
-    fs::write(&path, line(r#"{"format":2,"something":"new"}"#)).unwrap();
+    fs::write(&path, line(r#"{"format":3,"something":"new"}"#)).unwrap();
     let error = read(&path).unwrap_err();
-    assert!(matches!(error, JournalError::UnknownFormat { format: 2, .. }), "{error}");
+    assert!(matches!(error, JournalError::UnknownFormat { format: 3, .. }), "{error}");
     assert!(matches!(usable_segment(dir.path()), Err(JournalError::UnknownFormat { .. })));
 
     let (path, _) = write_three(dir.path());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use phalanx_engine::{Config, Engine};
 use phalanx_journal::{JournalError, Next, Record, open, repair, usable_segment};
-use phalanx_model::{Effect, Epoch, Input, Outcome, Timestamp};
+use phalanx_model::{Effect, Epoch, Input, Outcome, Plan, Timestamp};
 
 /// What a journal folder yields.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub struct Recovered {
 
 /// Reads the newest usable segment, cutting a torn end with a message, and replays it.
 ///
-/// The version that wrote it steps again and must decide the same; another version follows the recorded
-/// decisions.
+/// The version that wrote the segment decides each step again, and must give the same orders; another version commits the
+/// recorded plans.
 ///
 /// # Errors
 /// When a segment cannot be read, or is damaged in the middle: a person decides then.
@@ -109,7 +109,7 @@ impl Replay {
                     replay.open = Some((now, inputs));
                     taken
                 }
-                Record::Decisions { effects, .. } => replay.take(Some(&effects)),
+                Record::Decisions { plan, effects, .. } => replay.take(Some((&plan, &effects))),
             };
             if let Err(diverged) = taken {
                 return Ok(Err(diverged));
@@ -121,17 +121,17 @@ impl Replay {
 
     /// Takes the open step. One without decisions is the last, and its orders never left: stepping it
     /// decides anew, which is as good.
-    fn take(&mut self, recorded: Option<&[Effect]>) -> Result<(), Diverged> {
+    fn take(&mut self, recorded: Option<(&Plan, &[Effect])>) -> Result<(), Diverged> {
         let Some((now, inputs)) = self.open.take() else { return Ok(()) };
         self.last_at = now;
         self.steps += 1;
-        if let (Mode::Follow, Some(effects)) = (self.mode, recorded) {
-            self.engine.follow(now, &inputs, effects);
+        if let (Mode::Follow, Some((plan, effects))) = (self.mode, recorded) {
+            self.engine.follow(now, &inputs, plan, effects);
             return Ok(());
         }
         let _ = self.engine.step(now, &inputs, &mut self.out);
         match recorded {
-            Some(effects) if self.out.effects != effects => Err(Diverged { step: self.steps }),
+            Some((_, effects)) if self.out.effects != effects => Err(Diverged { step: self.steps }),
             _ => Ok(()),
         }
     }

@@ -54,6 +54,9 @@ impl Ledger {
     fn check(&self, decision: &Decision) -> Result<(), &'static str> {
         let Some(record) = self.record(decision.gang()) else { return Err("no such gang") };
         let (applies, why) = match decision {
+            Decision::Start { placement, .. } if placement.slots.is_empty() => {
+                (false, "its placement is empty")
+            }
             Decision::Release { .. } | Decision::Reserve { .. } | Decision::Start { .. } => {
                 (record.is_pending(), "it does not wait")
             }

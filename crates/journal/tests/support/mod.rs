@@ -82,7 +82,32 @@ pub(crate) fn facts() -> Vec<Input> {
     ]
 }
 
-/// Every order and every change.
+/// Every decision.
+fn plan() -> Plan {
+    let gang = JobId(1).gang(0);
+    let rule = EvictionRule::Class {
+        class: ClassName::new("serving").unwrap(),
+        over: ClassName::new("training").unwrap(),
+    };
+    let eviction = Eviction { by: gang, rule, at: NOW, lost_device_ms: 1, grace_max_ms: None };
+    let reserved = Reserved { placement: placement(), at: Some(NOW), evicts: true, made_at: NOW };
+    let reason = Reason::Resources { asked: 2, fits: 1, segments: Vec::new() };
+    Plan {
+        decisions: vec![
+            Decision::Release { gang, why: "late".to_owned() },
+            Decision::Reserve { gang, reserved: reserved.clone(), reason },
+            Decision::Reserve { gang, reserved, reason: Reason::None },
+            Decision::Preempt { gang, eviction },
+            Decision::Resize { gang, resize: Resize { size: 1, keeps: placement(), by: Some(gang) } },
+            Decision::Grow { gang, size: 4 },
+            Decision::Start { gang, placement: placement() },
+            Decision::Bypass { gang },
+            Decision::Leave { gang },
+        ],
+    }
+}
+
+/// Every decision, every order, and changes.
 pub(crate) fn outcome() -> Outcome {
     let (job, gang, attempt) = (JobId(1), JobId(1).gang(0), 1);
     let deadline = NOW.plus(60_000);
@@ -103,6 +128,7 @@ pub(crate) fn outcome() -> Outcome {
         segments: Vec::new(),
     };
     Outcome {
+        plan: plan(),
         effects: effects.collect(),
         changes: vec![
             Change::JobAccepted { job },

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use phalanx_engine::{Config, Engine, VERSION};
-use phalanx_journal::{Header, Next, Reader, Record};
-use phalanx_model::{Change, Effect, Input, Outcome, Timestamp};
+use phalanx_journal::{FORMAT, Header, Next, Reader, Record};
+use phalanx_model::{Change, Input, Outcome, Timestamp};
 
 /// A recorded step, after it.
 pub(super) struct Step<'a> {
@@ -78,9 +78,10 @@ pub(super) fn walk(
                 }
                 open = Some((now, inputs));
             }
-            Ok(Next::Record(Record::Decisions { effects, changes, .. })) => {
+            Ok(Next::Record(Record::Decisions { plan, effects, changes, .. })) => {
                 let Some((now, inputs)) = open.take() else { continue };
-                segment.take(now, &inputs, (&effects, &changes), verdict, reading);
+                let recorded = Outcome { plan, effects, changes };
+                segment.take(now, &inputs, &recorded, verdict, reading);
             }
             Ok(Next::End) => break,
             Ok(Next::Torn(torn)) => {
@@ -114,11 +115,16 @@ impl<'a> Segment<'a> {
         &mut self,
         now: Timestamp,
         inputs: &[Input],
-        (effects, changes): (&[Effect], &[Change]),
+        recorded: &Outcome,
         verdict: &mut Verdict,
         reading: &mut dyn Reading,
     ) {
-        let is_same = |out: &Outcome| out.effects == effects && out.changes == changes;
+        let Outcome { plan, effects, changes } = recorded;
+        // Format 1 did not record everything that a plan has.
+        let is_same = |out: &Outcome| {
+            let is_planned_alike = out.plan == *plan || self.header.format < FORMAT;
+            is_planned_alike && out.effects == *effects && out.changes == *changes
+        };
         let is_ours = self.header.engine == VERSION;
         let mut differs = false;
         if !self.is_followed {
@@ -127,16 +133,16 @@ impl<'a> Segment<'a> {
         } else if is_ours {
             let _ = self.engine.clone().step(now, inputs, &mut self.out);
             differs = !is_same(&self.out);
-            self.engine.follow(now, inputs, effects);
+            self.engine.follow(now, inputs, plan, effects);
         } else {
-            self.engine.follow(now, inputs, effects);
+            self.engine.follow(now, inputs, plan, effects);
         }
         self.steps += 1;
         verdict.steps += u64::from(is_ours);
         verdict.of_others += u64::from(!is_ours);
         if differs {
             verdict.differing += 1;
-            let Outcome { effects: now_effects, changes: now_changes } = &self.out;
+            let Outcome { effects: now_effects, changes: now_changes, .. } = &self.out;
             reading.remark(format!(
                 "{}: step {} is decided otherwise\n  then {effects:?} {changes:?}\n  now  {now_effects:?} {now_changes:?}",
                 self.path, self.steps
@@ -158,9 +164,9 @@ impl<'a> Segment<'a> {
         while left > 0 {
             match reader.next_record() {
                 Ok(Next::Record(Record::Facts { now, inputs, .. })) => open = Some((now, inputs)),
-                Ok(Next::Record(Record::Decisions { effects, .. })) => {
+                Ok(Next::Record(Record::Decisions { plan, effects, .. })) => {
                     if let Some((now, inputs)) = open.take() {
-                        self.engine.follow(now, &inputs, &effects);
+                        self.engine.follow(now, &inputs, &plan, &effects);
                     }
                     left -= 1;
                 }
