@@ -1,7 +1,12 @@
 //! Changes of nodes that are applied in place: after each of them the engine knows and decides what one does that was
 //! told everything from the beginning.
 
-#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::cast_possible_truncation,
+    reason = "tests"
+)]
 
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
@@ -61,14 +66,14 @@ impl Run {
         facts.extend(nodes.iter().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
         let mut run =
             Self { engine: Engine::new(Epoch(1), Config::default()), now: Timestamp(1_000), nodes, jobs: 0 };
-        run.step(facts);
+        run.step(&facts);
         assert_eq!(run.engine.nodes().count(), count, "no node is refused");
         run
     }
 
-    fn step(&mut self, facts: Vec<Input>) {
+    fn step(&mut self, facts: &[Input]) {
         self.now = self.now.plus(1);
-        let _ = self.engine.step(self.now, &facts, &mut Outcome::default());
+        let _ = self.engine.step(self.now, facts, &mut Outcome::default());
     }
 
     fn facts(&mut self, op: Op) -> Vec<Input> {
@@ -160,8 +165,8 @@ fn check(run: &Run) -> Result<(), TestCaseError> {
 fn runs_alike(count: usize, steps: Vec<Vec<Op>>) -> Result<(), TestCaseError> {
     let mut run = Run::new(count);
     for ops in steps {
-        let facts = ops.into_iter().flat_map(|op| run.facts(op)).collect();
-        run.step(facts);
+        let facts: Vec<Input> = ops.into_iter().flat_map(|op| run.facts(op)).collect();
+        run.step(&facts);
         check(&run)?;
     }
     Ok(())

@@ -8,6 +8,7 @@ use phalanx_model::{Gang, GangId, Phase, Placement, Timestamp};
 
 use super::elastic::chunks;
 use super::pass::Pass;
+use crate::guard::Guard;
 use crate::preemption::Candidate;
 use crate::queueing::{Bill, Claim, Party, Right};
 
@@ -29,7 +30,7 @@ impl<'a> Pass<'a> {
             }
             let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
             let Some(placement) = record.placement.as_ref() else { continue };
-            if record.is_protected {
+            if record.is_protected && self.ledger.guards().stand(Guard::ProtectedStays) {
                 continue;
             }
             let since = match record.phase {

@@ -10,6 +10,7 @@ use super::pass::Pass;
 use super::reservation::Reservation;
 use super::together::Choice;
 use crate::cluster::space::Pick;
+use crate::guard::Guard;
 use crate::placement::{Ceiling, placement};
 use crate::queueing::{AskId, Bill, Holder, QueueAt, Turn, longest_ms};
 
@@ -140,7 +141,7 @@ impl Pass<'_> {
             let yields = !other.preempts && (is_behind || was_first || other.begins_after(ends_at));
             // Two that were promised the same, because there is less than there was: the first of them has it.
             let is_disputed = own.preempts && own.turn() < other.turn() && other.overlaps(&own.picks);
-            if yields || is_disputed {
+            if (yields || is_disputed) && self.ledger.guards().stand(Guard::HoldsYield) {
                 other.unbook(tree, space);
             }
         }
@@ -158,7 +159,9 @@ impl Pass<'_> {
         }
         // Free when the last process of those that were preempted is gone.
         let sized = if gang.is_elastic() { gang.of_size(own.member_count()) } else { gang.clone() };
-        space.has_room(tree, gang, &own.picks).then(|| Found {
+        let is_free =
+            space.has_room(tree, gang, &own.picks) || !self.ledger.guards().stand(Guard::FreeWhenGone);
+        is_free.then(|| Found {
             gang: sized,
             ceiling,
             picks: own.picks.clone(),
@@ -172,7 +175,8 @@ impl Pass<'_> {
     pub(super) fn book_against(&mut self, ask: AskId, queue: QueueAt) {
         let now = self.ledger.now();
         let ends_at = self.desk.line.ask(ask).key.span_ms.map(|span| now.plus(span));
-        self.book_where(ask, queue, |reservation| !reservation.begins_after(ends_at));
+        let is_minded = self.ledger.guards().stand(Guard::EndsInTime);
+        self.book_where(ask, queue, |reservation| is_minded && !reservation.begins_after(ends_at));
     }
 
     /// The same for a place that is to be reserved: it may be used for longer than until other reservations begin.
