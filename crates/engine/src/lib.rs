@@ -11,7 +11,6 @@ mod cluster;
 mod cycle;
 mod explain;
 pub mod grid;
-mod guard;
 mod ledger;
 mod placement;
 mod placer;
@@ -62,12 +61,6 @@ impl Engine {
     #[must_use]
     pub fn shapes(&self) -> Shapes {
         self.ledger.tree().shapes()
-    }
-
-    /// Takes one guard away, to see that the tests notice.
-    #[cfg(feature = "mutation")]
-    pub const fn take_away(&mut self, guard: Guard) {
-        self.ledger.take_away(guard);
     }
 
     /// The only way to change anything. Infallible, deterministic, bounded: bad facts become
@@ -246,7 +239,5 @@ impl Engine {
 
 pub use cluster::{Free, Piece, Shapes};
 pub use cycle::Config;
-#[cfg(feature = "mutation")]
-pub use guard::Guard;
 pub use placement::{Instance, Reshape};
 pub use placer::{Found, Placer, Share};

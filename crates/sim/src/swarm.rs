@@ -90,24 +90,24 @@ impl fmt::Display for SwarmReport {
 #[must_use]
 pub fn swarm(seed: u64) -> SwarmReport {
     let mut case = Case::default();
-    let report = recorded_swarm(seed, |_| (), &mut case);
+    let report = recorded_swarm(seed, &mut case);
     if report.failure.is_none() {
         return report;
     }
     // Once more, and the last steps are kept.
-    let failure = case.run(|_| ()).err().or(report.failure);
+    let failure = case.run().err().or(report.failure);
     SwarmReport { failure, ..report }
 }
 
-/// The same on an engine that was prepared; what is done stands in the case, also when the engine panics.
+/// The same; what is done stands in the case, also when the engine panics.
 ///
 /// # Panics
 /// Where the engine does: a broken invariant.
 #[must_use]
-pub fn recorded_swarm(seed: u64, prepare: fn(&mut Engine), case: &mut Case) -> SwarmReport {
+pub fn recorded_swarm(seed: u64, case: &mut Case) -> SwarmReport {
     let drawn = || Sharing::new(Rng::new(seed.rotate_left(32)), Rng::new(seed.rotate_left(8)));
     let sharing = (!seed.is_multiple_of(3)).then(drawn);
-    run(seed, Some(Rng::new(!seed)), sharing, prepare, case)
+    run(seed, Some(Rng::new(!seed)), sharing, case)
 }
 
 /// One run in which small jobs crowd heads that need much; nothing goes wrong but what it draws.
@@ -127,7 +127,7 @@ pub fn crowded_swarm(seed: u64, case: &mut Case) -> SwarmReport {
         faults: Faults::none(),
     };
     let streams = Streams { crowd: Some(Crowd::new(rng)), ..Streams::none(seed) };
-    live(seed, parameters, true, streams, |_| (), case)
+    live(seed, parameters, true, streams, case)
 }
 
 /// The same with members alone that need devices, CPUs and memory: what a seed was before there were other kinds.
@@ -136,16 +136,10 @@ pub fn crowded_swarm(seed: u64, case: &mut Case) -> SwarmReport {
 /// Where the engine does: a broken invariant.
 #[must_use]
 pub fn plain_swarm(seed: u64) -> SwarmReport {
-    run(seed, None, None, |_| (), &mut Case::default())
+    run(seed, None, None, &mut Case::default())
 }
 
-fn run(
-    seed: u64,
-    kinds: Option<Rng>,
-    sharing: Option<Sharing>,
-    prepare: fn(&mut Engine),
-    case: &mut Case,
-) -> SwarmReport {
+fn run(seed: u64, kinds: Option<Rng>, sharing: Option<Sharing>, case: &mut Case) -> SwarmReport {
     let mut rng = Rng::new(seed);
     let mut parameters = parameters(&mut rng);
     let mut trouble = Rng::new(seed.rotate_left(48));
@@ -159,7 +153,7 @@ fn run(
     }
     let is_strict = parameters.faults == Faults::none() && parameters.is_shared;
     let streams = Streams { rng, trouble, kinds, sharing, crowd: None };
-    live(seed, parameters, is_strict, streams, prepare, case)
+    live(seed, parameters, is_strict, streams, case)
 }
 
 /// What a run draws from.
@@ -183,12 +177,11 @@ fn live(
     parameters: Parameters,
     is_strict: bool,
     streams: Streams,
-    prepare: fn(&mut Engine),
     case: &mut Case,
 ) -> SwarmReport {
     let Streams { mut rng, trouble, kinds, sharing, crowd } = streams;
     let conditions = Conditions::new(rng.bits(), parameters.bypass_max, parameters.faults, is_strict);
-    let world = conditions.world(prepare);
+    let world = conditions.world();
     *case = Case { conditions, operations: Vec::new() };
     let serving = Serving::new(Rng::new(seed.rotate_left(16)));
     let mut swarm =

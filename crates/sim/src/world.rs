@@ -52,8 +52,6 @@ enum Due {
 pub struct World {
     engine: Engine,
     config: Config,
-    /// Done to every engine that is built.
-    prepare: fn(&mut Engine),
     checker: Checker,
     /// Whether the checker looks at every step: not where it did not see how the world came to be.
     is_watched: bool,
@@ -97,7 +95,6 @@ impl World {
         Self {
             engine: shapes::lend(Engine::new(Epoch(1), config)),
             config,
-            prepare: |_| (),
             checker: Checker::with_bypass_max(config.bypass_max),
             is_watched: true,
             epoch: Epoch(1),
@@ -140,19 +137,9 @@ impl World {
         Self { keep_log: true, ..self }
     }
 
-    /// Does this to every engine, the one that is there and its successors.
-    #[must_use]
-    pub fn preparing(mut self, prepare: fn(&mut Engine)) -> Self {
-        self.prepare = prepare;
-        prepare(&mut self.engine);
-        self
-    }
-
     /// An engine that knows nothing yet.
     fn new_engine(&self) -> Engine {
-        let mut engine = shapes::lend(Engine::new(self.epoch, self.config));
-        (self.prepare)(&mut engine);
-        engine
+        shapes::lend(Engine::new(self.epoch, self.config))
     }
 
     #[must_use]

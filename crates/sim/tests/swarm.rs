@@ -2,15 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-use phalanx_sim::{Case, FailureKind, Faults, World, crowded_swarm, plain_swarm, swarm};
+use phalanx_model::{Input, Queue, QueueName};
+use phalanx_sim::{
+    Case, FailureKind, Faults, Operation, World, crowded_swarm, plain_swarm, recorded_swarm, shrink, swarm,
+};
 
+/// It stops at the first run that breaks: engines with a known bug, of which `crates/engine/tests/mutants.toml` has a list,
+/// are found out by it.
 #[test]
 fn nothing_breaks_and_all_work_ends() {
     let runs = std::env::var("SWARM_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
-    let reports: Vec<_> = (1..=runs).map(swarm).collect();
-    for report in &reports {
+    let run = |seed| {
+        let report = swarm(seed);
         assert!(report.failure.is_none(), "{report}");
-    }
+        report
+    };
+    let reports: Vec<_> = (1..=runs).map(run).collect();
     // The swarm is worth something only while its runs really do things.
     assert!(reports.iter().map(|r| r.crashes).sum::<u64>() > runs);
     assert!(reports.iter().map(|r| r.starts).sum::<u64>() > 3 * runs);
@@ -52,15 +59,46 @@ fn cases_that_broke_something_once() {
     assert!(!cases.is_empty());
     for path in cases {
         let case = Case::from_text(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        let failure = case.run(|_| ()).err();
+        let failure = case.run().err();
         assert!(failure.is_none(), "{}: {}", path.display(), failure.unwrap());
+    }
+}
+
+/// Two queues that stand below each other fail together, however much happens around them: the short case is these two,
+/// fails as the long one does, also after it was read from its file, and either of them alone is no failure.
+#[test]
+fn a_failing_case_shrinks_to_what_makes_it_fail() {
+    let stands_below = |name: &str, parent: &str| {
+        let [name, parent] = [name, parent].map(|name| QueueName::new(name).unwrap());
+        Operation::Tell(Box::new(Input::QueueObserved {
+            queue: Box::new(Queue { parent: Some(parent), ..Queue::named(name) }),
+        }))
+    };
+    for seed in [7, 14, 41] {
+        let mut case = Case::default();
+        assert!(recorded_swarm(seed, &mut case).failure.is_none());
+        let third = case.operations.len() / 3;
+        assert!(third > 10);
+        case.operations.insert(2 * third, stands_below("one", "other"));
+        case.operations.insert(third, stands_below("other", "one"));
+        let failure = case.run().unwrap_err();
+        let fails = |case: &Case| case.run().is_err_and(|other| other.is_like(&failure));
+        let short = shrink(&case, fails);
+        assert_eq!(short.operations, [stands_below("other", "one"), stands_below("one", "other")]);
+        let read = Case::from_text(&short.to_text().unwrap()).unwrap();
+        assert_eq!(read, short);
+        assert!(fails(&read));
+        for alone in &short.operations {
+            let alone = Case { operations: vec![alone.clone()], ..short.clone() };
+            assert!(alone.run().is_ok());
+        }
     }
 }
 
 /// What the engine refuses breaks the run: a simulated world reports properly.
 #[test]
 fn a_world_that_tells_nonsense_is_found_out() {
-    use phalanx_model::{Input, JobId, Timestamp};
+    use phalanx_model::{JobId, Timestamp};
     let mut world = World::new(phalanx_engine::Config::default(), Faults::none(), 1);
     let failure = world.tell([Input::GangCheckpointed { gang: JobId(1).gang(0), at: Timestamp(1) }]);
     assert_eq!(failure.unwrap_err().kind, FailureKind::Correctness);

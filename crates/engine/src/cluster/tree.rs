@@ -18,7 +18,6 @@ use super::mix;
 use super::named::Resources;
 use super::shape::{NO_LIMIT, Shapes};
 use super::sites::Site;
-use crate::guard::{Guard, Guards};
 
 /// What is free on one node. Negative where others over-commit it: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +111,6 @@ pub(crate) struct Tree {
     /// Devices of several models, in a cluster that is not too large to weigh what a place costs others.
     pub(crate) is_mixed: bool,
     pub(crate) tori: Vec<Site>,
-    pub(crate) guards: Guards,
     index: BTreeMap<NodeName, usize>,
 }
 
@@ -187,7 +185,6 @@ impl Tree {
             is_mixed: models > 1 && sorted.len() <= mix::NODES_MAX && kinds.iter().all(mix::can_hold),
             resources: Resources::build(levels, &domains, &sorted),
             tori: Site::all(levels, &sorted),
-            guards: before.map_or(Guards::ALL, |tree| tree.guards),
             domains,
             group_levels,
             kinds,
@@ -293,7 +290,7 @@ impl Tree {
 
     /// The level inside which a gang must be; the whole cluster where it says nothing.
     pub(crate) fn level_of_required(&self, gang: &Gang) -> LevelAt {
-        let required = gang.topology.required.as_ref().filter(|_| self.guards.stand(Guard::InsideLevel));
+        let required = gang.topology.required.as_ref();
         required.and_then(|l| self.level_at(l)).unwrap_or(LevelAt::Above(0))
     }
 

@@ -9,7 +9,6 @@ use phalanx_model::{
 };
 
 use super::{Entry, Ledger, Outstanding, admit};
-use crate::guard::Guard;
 use crate::placement::LEVELS_MAX;
 use crate::queueing::AskKey;
 
@@ -71,7 +70,7 @@ impl Ledger {
                 }
             }
             Input::MemberExited { member, exit } => {
-                if self.is_current(*member, out) && self.guards.stand(Guard::EndIsHeard) {
+                if self.is_current(*member, out) {
                     self.member_exited(member.gang, member.rank, exit, out);
                 }
             }
@@ -167,9 +166,7 @@ impl Ledger {
             self.note_end(gang);
             let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
             if let Some(placement) = held {
-                if self.guards.stand(Guard::RunsAfterRestart) {
-                    self.take(gang, &placement);
-                }
+                self.take(gang, &placement);
                 continue;
             }
             // Booked once all gangs that hold capacity are known.
@@ -261,9 +258,7 @@ impl Ledger {
             self.unavailable.remove(&record.id);
         }
         self.outstanding.retain(|_, order| order.gang.job != job);
-        if self.guards.stand(Guard::ForgottenWithJob) {
-            self.noted.forget(job);
-        }
+        self.noted.forget(job);
         self.serving.forget(job);
         let Some(Entry { job, .. }) = self.jobs.remove(&job) else { return };
         self.forget_dependent(&job);
@@ -309,16 +304,14 @@ impl Ledger {
     }
 
     fn effect_failed(&mut self, effect: EffectId, class: FailureClass, detail: &str, out: &mut Outcome) {
-        let epoch = if self.guards.stand(Guard::EpochTellsApart) { effect.epoch } else { self.epoch };
-        let order = self.outstanding.remove(&EffectId { epoch, ..effect });
+        let order = self.outstanding.remove(&effect);
         let Some(Outstanding { gang, attempt, starts }) = order else {
             return refuse(out, format!("answer to order {effect}"), "no such order is outstanding");
         };
         let exit = Exit::failed(class, detail);
-        let ends = starts && self.guards.stand(Guard::FailedIsEnded);
         let unanswered: Vec<u32> = self
             .record(gang)
-            .filter(|r| ends && r.attempt == attempt && r.holds_capacity())
+            .filter(|r| starts && r.attempt == attempt && r.holds_capacity())
             .map(|r| {
                 let ranks = r.members.iter().enumerate();
                 ranks

@@ -11,7 +11,6 @@ use phalanx_model::{
 };
 
 use super::Ledger;
-use crate::guard::Guard;
 
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
@@ -26,11 +25,8 @@ impl Ledger {
 
     /// Reserves the placement and orders every member to the gate.
     /// Its capacity is taken already: the planner did, while it looked for the next.
-    pub(crate) fn start(&mut self, gang: GangId, mut placement: Placement, out: &mut Outcome) {
+    pub(crate) fn start(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
         let Some(deadline_ms) = self.job(gang.job).map(|j| j.policy.start_deadline_ms) else { return };
-        if !self.guards.stand(Guard::OrderedWhole) {
-            placement.slots.truncate(1);
-        }
         let deadline = self.now.plus(deadline_ms);
         let attempt = self.begin_attempt(gang, &placement, deadline);
         out.changes.push(Change::GangPlaced { gang, attempt, placement: placement.clone() });
@@ -69,7 +65,7 @@ impl Ledger {
         }
         self.set_member(gang, rank, MemberState::Ready);
         let Some(record) = self.record(gang) else { return };
-        let all_ready = self.tally(gang).all_ready() || !self.guards.stand(Guard::AllAtTheGate);
+        let all_ready = self.tally(gang).all_ready();
         if matches!(record.phase, Phase::Starting { .. }) && all_ready {
             let attempt = record.attempt;
             self.emit(Order::ReleaseMembers { gang, attempt }, out);

@@ -35,7 +35,6 @@ use phalanx_model::{
 
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
 use crate::cycle::{Draft, Freed, Reservations, Windows};
-use crate::guard::{Guard, Guards};
 use crate::placement::{Reshape, Search, reshapes};
 use crate::queueing::{Line, Queues};
 use cells::Cells;
@@ -151,7 +150,6 @@ pub(crate) struct Ledger {
     /// The queues are older than what was told of them.
     stale_queues: bool,
     replan: bool,
-    guards: Guards,
 }
 
 impl Ledger {
@@ -213,15 +211,7 @@ impl Ledger {
             moved_nodes: BTreeSet::new(),
             stale_queues: false,
             replan: false,
-            guards: Guards::ALL,
         }
-    }
-
-    #[cfg(feature = "mutation")]
-    pub(crate) const fn take_away(&mut self, guard: Guard) {
-        self.guards.without = Some(guard);
-        self.queues.guards.without = Some(guard);
-        self.tree.guards.without = Some(guard);
     }
 
     /// Time moves on. A clock that goes back is a world's mistake and is held, not believed.
@@ -400,8 +390,7 @@ impl Ledger {
         for gang in active {
             self.serve_anew(gang);
             match self.held(gang) {
-                Some(placement) if self.guards.stand(Guard::RunningCounted) => self.charge(gang, &placement),
-                Some(_) => {}
+                Some(placement) => self.charge(gang, &placement),
                 None => {
                     self.claim_again(gang);
                     self.relist(gang);
@@ -426,9 +415,7 @@ impl Ledger {
     /// What others make way for counts as used already.
     fn claim_again(&mut self, id: GangId) {
         let reserved = self.record(id).and_then(|record| record.reserved.as_ref());
-        if let Some(placement) = reserved.filter(|reserved| reserved.evicts).map(|r| r.placement.clone())
-            && self.guards.stand(Guard::ClaimsSurvive)
-        {
+        if let Some(placement) = reserved.filter(|reserved| reserved.evicts).map(|r| r.placement.clone()) {
             self.charge(id, &placement);
         }
     }

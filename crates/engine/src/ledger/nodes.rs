@@ -13,7 +13,6 @@ use super::apply::refuse;
 use super::{Freed, Ledger};
 use crate::cluster::{Pick, Space, Tree};
 use crate::cycle::COUNTED_MAX;
-use crate::guard::Guard;
 
 /// Fair shares follow what others use within this time in a large cluster, if nothing else happens.
 const SHARES_AGAIN_MS: u64 = 60_000;
@@ -35,10 +34,7 @@ impl Ledger {
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
             told.to_mut().admin = Admin::Draining;
         }
-        if !self.guards.stand(Guard::OthersCounted) {
-            told.to_mut().foreign = DeviceMask::EMPTY;
-        }
-        if self.nodes.get(&node.name) != Some(&*told) || !self.guards.stand(Guard::OldNewsIgnored) {
+        if self.nodes.get(&node.name) != Some(&*told) {
             self.put_node(told.into_owned());
         }
     }
@@ -54,7 +50,6 @@ impl Ledger {
         let Some(node) = self.nodes.get(name) else {
             return refuse(out, format!("use of node {name}"), "no such node");
         };
-        let foreign = if self.guards.stand(Guard::OthersCounted) { foreign } else { DeviceMask::EMPTY };
         if node.foreign != foreign || node.foreign_use != *foreign_use {
             let node = Node { foreign, foreign_use: foreign_use.clone(), ..node.clone() };
             self.put_node(node);
@@ -65,7 +60,7 @@ impl Ledger {
         let Some(node) = self.nodes.get(name) else {
             return refuse(out, format!("node {name}"), "no such node");
         };
-        if node.admin != admin && self.guards.stand(Guard::ClosedTakesNothing) {
+        if node.admin != admin {
             let node = Node { admin, ..node.clone() };
             self.put_node(node);
         }
@@ -146,8 +141,7 @@ impl Ledger {
         self.noted.forget_notice(node);
         // What ran there is gone with it.
         let exit = Exit::failed(FailureClass::Node, "the node was removed");
-        let gone = if self.guards.stand(Guard::GoneWithNode) { self.ranks_on(node) } else { Vec::new() };
-        for (gang, ranks) in gone {
+        for (gang, ranks) in self.ranks_on(node) {
             for rank in ranks {
                 self.member_exited(gang, rank, &exit, out);
             }

@@ -7,7 +7,6 @@ use phalanx_model::{
 
 use super::Ledger;
 use crate::cluster::Space;
-use crate::guard::Guard;
 use crate::placement::{Ceiling, place};
 
 /// Between two looks for everybody who might evict somebody, at the least, for each node: a look costs by the size of the
@@ -124,17 +123,16 @@ impl Ledger {
     pub(crate) fn reserved_place_is_gone(&self, gang: GangId) -> bool {
         let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
         let needs = |rank| self.gang(gang).map(|gang| gang.needs_of(gang.role_of(rank)));
-        self.guards.stand(Guard::PlaceIsThere)
-            && reserved.is_some_and(|reserved| {
-                reserved.placement.slots.iter().any(|slot| {
-                    let node = self.tree.index_of(&slot.node).map(|at| &self.tree.nodes[at]);
-                    node.is_none_or(|node| {
-                        let kept = |needs| self.tree.kind(node).kept_from(needs);
-                        let kept = needs(slot.rank).map_or(DeviceMask::EMPTY, kept);
-                        !node.total.open || !slot.devices.is_subset_of(node.usable.devices.minus(kept))
-                    })
+        reserved.is_some_and(|reserved| {
+            reserved.placement.slots.iter().any(|slot| {
+                let node = self.tree.index_of(&slot.node).map(|at| &self.tree.nodes[at]);
+                node.is_none_or(|node| {
+                    let kept = |needs| self.tree.kind(node).kept_from(needs);
+                    let kept = needs(slot.rank).map_or(DeviceMask::EMPTY, kept);
+                    !node.total.open || !slot.devices.is_subset_of(node.usable.devices.minus(kept))
                 })
             })
+        })
     }
 
     /// Gangs that were told to make way for one, and still hold capacity; and those that are to shrink for it.

@@ -9,7 +9,6 @@ use phalanx_model::{GangId, Placement};
 use super::{Freed, Ledger};
 use crate::cluster::{Pick, Space};
 use crate::cycle::Reservation;
-use crate::guard::Guard;
 use crate::queueing::Holder;
 
 impl Ledger {
@@ -44,9 +43,7 @@ impl Ledger {
         let seat = self.queues.seat_of(job, id);
         self.queues.discharge(queue, seat, self.now);
         let path = self.queues.path_to_root(queue);
-        if self.guards.stand(Guard::RoomWakes) {
-            self.line.room_again(path.into_iter());
-        }
+        self.line.room_again(path.into_iter());
     }
 
     /// What is free, counted anew.
@@ -57,7 +54,7 @@ impl Ledger {
         self.on_nodes.clear();
         let held: Vec<(GangId, Placement)> = self
             .active()
-            .filter(|(_, _, record)| record.holds_capacity() && self.guards.stand(Guard::HeldIsTaken))
+            .filter(|(_, _, record)| record.holds_capacity())
             .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
             .collect();
         for (gang, placement) in &held {
@@ -110,9 +107,7 @@ impl Ledger {
         }
         // What is not booked yet counts as used as well.
         if reservation.is_some() | self.unbooked.remove(&gang) {
-            if self.guards.stand(Guard::UncountedWithHold) {
-                self.discharge(gang);
-            }
+            self.discharge(gang);
             self.replan = true;
             self.call_off_shrinks_for(gang);
         }
@@ -149,16 +144,14 @@ impl Ledger {
     /// go first.
     pub(super) fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
         self.replan = true;
-        let Some(placement) = held.filter(|_| self.guards.stand(Guard::GivenBack)) else { return };
+        let Some(placement) = held else { return };
         self.discharge(gang);
         let picks = self.set_picks(gang, None);
         if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index))) {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);
-            if self.guards.stand(Guard::FreedWakes) {
-                self.freed.add(picks.iter().map(|pick| pick.node));
-            }
+            self.freed.add(picks.iter().map(|pick| pick.node));
         }
     }
 }

@@ -6,7 +6,6 @@
 use phalanx_model::{Change, GangId, Outcome, Phase, Served, Timestamp};
 
 use super::Ledger;
-use crate::guard::Guard;
 
 impl Ledger {
     /// What a gang has had up to now.
@@ -114,11 +113,6 @@ impl Ledger {
 
     /// What a gang had that was observed; it is nobody's own count.
     pub(super) fn adopt_service(&mut self, gang: GangId) {
-        if !self.guards.stand(Guard::ServiceSurvives)
-            && let Some(record) = self.record_mut(gang)
-        {
-            record.served = Served::NONE;
-        }
         self.note_service(gang);
     }
 }

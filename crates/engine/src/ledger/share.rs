@@ -6,7 +6,6 @@ use phalanx_model::{Boost, GangId, Job, JobId, Outcome, Queue, QueueName, Resour
 
 use super::Ledger;
 use super::apply::refuse;
-use crate::guard::Guard;
 use crate::queueing::{AskId, QueueAt, ROOT};
 
 /// Queues that are known; as many as a cluster of the largest size has teams.
@@ -35,7 +34,6 @@ impl Ledger {
         let what = || format!("queue {}", queue.name);
         self.sync.saw_queue(&queue.name);
         if let Some(parent) = &queue.parent
-            && self.guards.stand(Guard::NoCircles)
             && self.queues.is_circle(&queue.name, parent)
         {
             return refuse(out, what(), "stands below itself, or too deep");

@@ -8,7 +8,6 @@ use phalanx_model::{
 };
 
 use super::Ledger;
-use crate::guard::Guard;
 use crate::queueing::{AskKey, QueueAt, Turn, longest_ms};
 
 impl Ledger {
@@ -36,7 +35,7 @@ impl Ledger {
         let job = self.job(gang.job)?;
         Some(AskKey {
             gang: AskKey::gang_of(&*self.wanted(gang)?),
-            span_ms: longest_ms(&job.policy).filter(|_| self.guards.stand(Guard::SpanTellsApart)),
+            span_ms: longest_ms(&job.policy),
             is_patient: self.preferred_until(gang).is_some_and(|until| until > self.now),
             rank: self.queues.rank_of(job),
             level: self.queues.level_of(gang),
@@ -53,7 +52,7 @@ impl Ledger {
         let gang =
             if gang.size > gang.min { Cow::Owned(gang.of_size(gang.min)) } else { Cow::Borrowed(gang) };
         let pinned = record.pinned.as_slice();
-        if pinned.is_empty() || !job.policy.preempt.is_pinned || !self.guards.stand(Guard::PinnedStays) {
+        if pinned.is_empty() || !job.policy.preempt.is_pinned {
             return Some(gang);
         }
         let mut wanted = gang.into_owned();

@@ -4,7 +4,6 @@ use phalanx_model::{QueueBound, QueueLimit, QueueName};
 
 use super::goods::fits;
 use super::queues::{QueueAt, Queues, ROOT};
-use crate::guard::Guard;
 
 /// What stands in the way, and at which queue: when less is used there, there may be room.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ impl Queues {
                 let counts = [node.running.into(), 1, most.into()];
                 return Err(self.full(leaf, at, QueueBound::Running, counts));
             }
-            if !fits(&node.used, bill, &node.limit) && self.guards.stand(Guard::WithinLimit) {
+            if !fits(&node.used, bill, &node.limit) {
                 let over = |good: &usize| node.used[*good] + bill[*good] > node.limit[*good];
                 let good = (0..bill.len()).filter(|good| bill[*good] > 0).find(over).unwrap_or(0);
                 let bound = QueueBound::Limit(self.goods.all()[good].clone());

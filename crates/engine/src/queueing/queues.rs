@@ -13,7 +13,6 @@ use super::goods::{Bill, GPUS, Goods, UNBOUNDED, WHOLE_MILLI, add, subtract};
 use super::line::Turn;
 use super::owed::Standings;
 use crate::cluster::Tree;
-use crate::guard::Guards;
 
 /// Index of a queue among [`Queues::nodes`]; 0 is the root, which stands for the cluster.
 pub(crate) type QueueAt = u32;
@@ -107,7 +106,6 @@ pub(crate) struct Queues {
     is_new: bool,
     pub(super) due: Due,
     pub(super) standings: Standings,
-    pub(crate) guards: Guards,
 }
 
 impl Queues {
@@ -126,7 +124,6 @@ impl Queues {
             is_new: true,
             due: Due::default(),
             standings: Standings::default(),
-            guards: Guards::ALL,
         };
         queues.draw();
         queues

@@ -7,7 +7,6 @@ use phalanx_model::{ClassName, EvictionRule, GangId, JobId, QueueName, Reclaim, 
 use super::goods::GPUS;
 use super::owed::Standing;
 use super::queues::{QueueAt, Queues, Seat};
-use crate::guard::Guard;
 
 /// Queues beside each other that are looked at one by one.
 const SIBLINGS_MAX: usize = 8;
@@ -90,9 +89,6 @@ impl Queues {
     /// A gang evicts only one that stands worse: by the guarantee of a queue that the other is outside of, then by the due
     /// share, then by class where both are founded alike.
     pub(crate) fn right(&self, wants: Party, holds: Party, claim: &Claim) -> Option<Right> {
-        if !self.guards.stand(Guard::StandsBetter) {
-            return Some(Right::Class);
-        }
         let is_fair = self.settings().reclaim == Reclaim::FairShare;
         if wants.queue == holds.queue {
             return self.right_in_queue(wants.standing, holds.standing, is_fair);
@@ -125,8 +121,7 @@ impl Queues {
         if mine.guaranteed < other.guaranteed || is_fair && mine.due < other.due {
             return None;
         }
-        let had_less = mine.level > other.level
-            || mine.level == other.level && !self.guards.stand(Guard::ServedMoreYields);
+        let had_less = mine.level > other.level;
         match mine.rank.cmp(&other.rank) {
             Ordering::Greater => Some(Right::Class),
             Ordering::Equal => had_less.then_some(Right::LessServed),
@@ -140,7 +135,6 @@ impl Queues {
         let last = of_rank(u32::MAX, Timestamp::MAX, GangId { job: JobId(u64::MAX), index: u16::MAX });
         let most = self.at(queue).holders.range(..=last).next_back().map(|(seat, _)| *seat);
         most.is_some_and(|seat| seat.rank == last.rank && seat.level > level)
-            || !self.guards.stand(Guard::ServedMoreYields)
     }
 
     /// Whether a gang that waits may have members that one that runs can do without: it is of no lower class, and takes

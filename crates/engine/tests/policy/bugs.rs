@@ -1,5 +1,5 @@
-//! Bugs that other schedulers had, by the number of their class in the list that this project keeps. Each runs as it is,
-//! and must pass; and, in a build with `mutation`, without the guard that keeps the bug out, and must then fail.
+//! Bugs that other schedulers had, by the number of their class in the list that this project keeps. Each fails on an
+//! engine that has the bug: `crates/engine/tests/mutants.toml` says how the engine is given it.
 
 use phalanx_engine::Engine;
 use phalanx_model::later::Metric;
@@ -11,60 +11,6 @@ use phalanx_testkit::{JobBuilder, gang, job, node, queue};
 
 use crate::news;
 use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings};
-
-type Prepare = fn(&mut Engine);
-
-macro_rules! bugs {
-    ($($name:ident: $guard:ident,)*) => {
-        mod as_it_is {
-            $(#[test]
-            fn $name() {
-                super::$name(|_| ());
-            })*
-        }
-
-        /// Every test must notice when what it is about is taken away.
-        #[cfg(feature = "mutation")]
-        #[test]
-        fn every_guard_is_needed() {
-            let tests: &[(&str, fn(Prepare), Prepare)] = &[
-                $((stringify!($name), $name, |engine| engine.take_away(phalanx_engine::Guard::$guard)),)*
-            ];
-            let passed = |(_, test, without): &&(&str, fn(Prepare), Prepare)| {
-                std::panic::catch_unwind(|| test(*without)).is_ok()
-            };
-            let blind: Vec<&str> = tests.iter().filter(passed).map(|(name, _, _)| *name).collect();
-            assert!(blind.is_empty(), "these pass without their guard: {blind:?}");
-        }
-    };
-}
-
-bugs! {
-    bug_01_gang_starts_in_part: AllAtTheGate,
-    bug_02_order_to_start_fails: FailedIsEnded,
-    bug_03_reservations_that_block_each_other: HoldsYield,
-    bug_04_gang_that_lost_a_node_heals: GoneWithNode,
-    bug_05_double_booking_in_one_step: TakenAtOnce,
-    bug_06_use_by_others_is_not_counted: OthersCounted,
-    bug_07_devices_are_free_when_the_last_process_is_gone: FreeWhenGone,
-    bug_08_quota_leak_on_teardown: UncountedWithHold,
-    bug_09_more_admitted_after_a_change_of_queues: RunningCounted,
-    bug_10_quota_is_bypassed_by_shape: BilledAsFound,
-    bug_11_hero_starves: EndsInTime,
-    bug_12_lost_wake_up: RoomWakes,
-    bug_13_requeue_storm: OldNewsIgnored,
-    bug_14_eviction_in_turn: StandsBetter,
-    bug_17_constraint_forgotten_on_resume: PinnedStays,
-    bug_18_different_requests_taken_for_the_same: SpanTellsApart,
-    bug_19_node_goes_while_others_make_way: PlaceIsThere,
-    bug_20_restart_counts_otherwise: ClaimsSurvive,
-    bug_21_answer_to_an_older_leader: EpochTellsApart,
-    bug_22_memory_of_what_is_gone: ForgottenWithJob,
-    bug_23_step_costs_what_waits: FreedAlone,
-    bug_24_device_that_broke_and_healed: HeldIsTaken,
-    bug_25_circle_of_queues: NoCircles,
-    bug_26_eviction_against_a_budget: ProtectedStays,
-}
 
 /// Evictions of training at any time.
 fn no_min_run() -> Input {
@@ -81,8 +27,9 @@ fn member(job: u64, attempt: u32, rank: u32) -> MemberId {
 
 /// volcano #2462: eight of twenty run. A gang goes through the gate whole: with all of those that it starts with, and an
 /// elastic one with at least its fewest, after a change of its size too.
-fn bug_01_gang_starts_in_part(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(1));
+#[test]
+fn bug_01_gang_starts_in_part() {
+    let mut world = World::new(&octets(1));
     world.tell(&[no_min_run()]);
     world.submit(job(1, gang(1).devices(4)));
     world.watched.step(&[submitted(job(2, gang(8).devices(1).elastic(3, 8)))]);
@@ -105,9 +52,10 @@ fn bug_01_gang_starts_in_part(prepare: Prepare) {
 }
 
 /// volcano #4383: binding fails after the decision, and the group is shown as running.
-fn bug_02_order_to_start_fails(prepare: Prepare) {
+#[test]
+fn bug_02_order_to_start_fails() {
     let nodes = octets(2);
-    let mut world = World::new(prepare, &nodes);
+    let mut world = World::new(&nodes);
     let jobs = [
         job(1, gang(2).devices(8)).retry(1, &[FailureClass::StartUp]).backoff(10 * SECOND, 10 * SECOND),
         job(2, gang(2).devices(8)).retry(1, &[FailureClass::Node]),
@@ -142,8 +90,9 @@ fn bug_02_order_to_start_fails(prepare: Prepare) {
 }
 
 /// koordinator #872: two gangs each hold half of what they need, and wait for the other half.
-fn bug_03_reservations_that_block_each_other(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(4));
+#[test]
+fn bug_03_reservations_that_block_each_other() {
+    let mut world = World::new(&octets(4));
     world.tell(&[settings(|s| s.reservation_depth = u32::MAX)]);
     let ends = [(1, HOUR), (2, HOUR + 5 * MINUTE), (3, 2 * HOUR), (4, 4 * HOUR)];
     for ((id, ends), limit) in ends.into_iter().zip([1, 3, 2, 4]) {
@@ -156,10 +105,11 @@ fn bug_03_reservations_that_block_each_other(prepare: Prepare) {
     assert_eq!((world.on(5), world.on(6)), (vec!["a".to_owned(), "b".to_owned()], vec![]));
 }
 
-/// volcano #5805: a gang that lost a node is below its minimum for ever. That it waits in its old place is no condition:
-/// a turn rests on when the job was submitted. So the guard is the one without which it would not wait at all.
-fn bug_04_gang_that_lost_a_node_heals(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(3));
+/// volcano #5805: a gang that lost a node is below its minimum for ever. It waits again, in its old place: a turn rests on
+/// when the job was submitted.
+#[test]
+fn bug_04_gang_that_lost_a_node_heals() {
+    let mut world = World::new(&octets(3));
     let of_two = |id| job(id, gang(2).devices(8)).retry(3, &[FailureClass::Node]).backoff(SECOND, SECOND);
     world.submit(of_two(1));
     world.submit_for(job(2, gang(1).devices(8)), HOUR);
@@ -174,21 +124,23 @@ fn bug_04_gang_that_lost_a_node_heals(prepare: Prepare) {
 }
 
 /// kueue #14646: two take the same devices in one cycle.
-fn bug_05_double_booking_in_one_step(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(1));
+#[test]
+fn bug_05_double_booking_in_one_step() {
+    let mut world = World::new(&octets(1));
     let submit = |id| Input::JobSubmitted { job: Box::new(job(id, gang(1).devices(8)).build()) };
     world.tell(&[submit(1), submit(2)]);
     assert_eq!((world.phase(1), world.phase(2)), ("running", "pending"));
 }
 
-/// KAI #1454, #306: what others use is not counted, and what is free is less than nothing. There is no single condition:
-/// all that is free rests on the node as it was observed, so the guard stands where that comes in.
-fn bug_06_use_by_others_is_not_counted(prepare: Prepare) {
+/// KAI #1454, #306: what others use is not counted, and what is free is less than nothing. All that is free rests on the
+/// node as it was observed.
+#[test]
+fn bug_06_use_by_others_is_not_counted() {
     let others = |devices: std::ops::Range<u32>, cpus| {
         let node = node("a").gpus(8).nvswitch().cpus(cpus).busy(devices).build();
         Input::NodeObserved { node: Box::new(node) }
     };
-    let mut world = World::new(prepare, &octets(1));
+    let mut world = World::new(&octets(1));
     world.tell(&[others(0..2, 64)]);
     world.submit(job(1, gang(1).devices(8)));
     assert_eq!(world.phase(1), "pending", "two are used by others");
@@ -207,8 +159,9 @@ fn bug_06_use_by_others_is_not_counted(prepare: Prepare) {
 }
 
 /// nomad #10440: what makes way is taken for gone before it is.
-fn bug_07_devices_are_free_when_the_last_process_is_gone(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(1));
+#[test]
+fn bug_07_devices_are_free_when_the_last_process_is_gone() {
+    let mut world = World::new(&octets(1));
     world.submit(job(1, gang(1).devices(8)));
     world.advance(HOUR);
     world.submit(job(2, gang(1).devices(8)).class("serving"));
@@ -219,8 +172,9 @@ fn bug_07_devices_are_free_when_the_last_process_is_gone(prepare: Prepare) {
 }
 
 /// kueue #12656: quota that nobody gives back, for who held it was deleted at the wrong time.
-fn bug_08_quota_leak_on_teardown(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(1));
+#[test]
+fn bug_08_quota_leak_on_teardown() {
+    let mut world = World::new(&octets(1));
     world.tell(&[queue("web").observed(), queue("lab").observed()]);
     world.submit(job(1, gang(1).devices(8)).queue("lab"));
     world.advance(HOUR);
@@ -236,8 +190,9 @@ fn bug_08_quota_leak_on_teardown(prepare: Prepare) {
 }
 
 /// kueue #5937: who runs is forgotten when the queues change.
-fn bug_09_more_admitted_after_a_change_of_queues(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_09_more_admitted_after_a_change_of_queues() {
+    let mut world = World::new(&octets(2));
     world.tell(&[queue("lab").limit("gpus", 8).observed(), queue("other").observed()]);
     world.submit(job(1, gang(1).devices(8)).queue("lab"));
     world.tell(&[queue("lab").limit("gpus", 9).observed()]);
@@ -251,10 +206,11 @@ fn bug_09_more_admitted_after_a_change_of_queues(prepare: Prepare) {
 }
 
 /// KAI #1369: a request of a shape that counts for less than it gets.
-fn bug_10_quota_is_bypassed_by_shape(prepare: Prepare) {
+#[test]
+fn bug_10_quota_is_bypassed_by_shape() {
     let fast = node("a").gpus(8).model("H100").nvswitch().build();
     let slow = node("b").gpus(2).model("A100").nvswitch().build();
-    let mut world = World::new(prepare, &[fast, slow]);
+    let mut world = World::new(&[fast, slow]);
     world.tell(&[settings(|s| {
         s.worth.insert("A100".into(), 500);
     })]);
@@ -267,8 +223,9 @@ fn bug_10_quota_is_bypassed_by_shape(prepare: Prepare) {
 }
 
 /// KAI #1969: small jobs go in front of the large one for ever.
-fn bug_11_hero_starves(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_11_hero_starves() {
+    let mut world = World::new(&octets(2));
     world.submit_for(job(1, gang(1).devices(8)).time_limit(HOUR), HOUR);
     world.submit_for(job(2, gang(2).devices(8)).time_limit(HOUR), HOUR);
     for id in 3..40 {
@@ -279,8 +236,9 @@ fn bug_11_hero_starves(prepare: Prepare) {
 }
 
 /// kueue #13772: room comes free, and nobody tells who waits for it.
-fn bug_12_lost_wake_up(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_12_lost_wake_up() {
+    let mut world = World::new(&octets(2));
     world.tell(&[queue("lab").limit("gpus", 8).observed()]);
     world.submit_for(job(1, gang(1).devices(8)).queue("lab"), HOUR);
     world.submit(job(2, gang(1).devices(8)).queue("lab"));
@@ -290,9 +248,10 @@ fn bug_12_lost_wake_up(prepare: Prepare) {
 }
 
 /// kueue #6570: every heartbeat of a node is work for all that wait.
-fn bug_13_requeue_storm(prepare: Prepare) {
+#[test]
+fn bug_13_requeue_storm() {
     let nodes = octets(2);
-    let mut world = World::new(prepare, &nodes);
+    let mut world = World::new(&nodes);
     world.submit(job(1, gang(2).devices(8)));
     (2..50).for_each(|id| world.submit(job(id, gang(1).devices(1).cpu_milli(id))));
     let now = world.now();
@@ -307,8 +266,9 @@ fn bug_13_requeue_storm(prepare: Prepare) {
 }
 
 /// kueue #3779: two evict each other in turn.
-fn bug_14_eviction_in_turn(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_14_eviction_in_turn() {
+    let mut world = World::new(&octets(2));
     world.tell(&[no_min_run()]);
     // The cheapest could be evicted, which is no help to one that needs a whole node.
     world.submit(job(1, gang(1).devices(7)).class("serving"));
@@ -322,8 +282,9 @@ fn bug_14_eviction_in_turn(prepare: Prepare) {
 }
 
 /// volcano #3877: what was asked for is forgotten when a gang is placed again.
-fn bug_17_constraint_forgotten_on_resume(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_17_constraint_forgotten_on_resume() {
+    let mut world = World::new(&octets(2));
     world.submit_for(job(1, gang(1).devices(8)).class("serving"), 90 * MINUTE);
     world.submit(job(2, gang(1).devices(8)).pinned());
     world.advance(HOUR);
@@ -341,8 +302,9 @@ fn bug_17_constraint_forgotten_on_resume(prepare: Prepare) {
 }
 
 /// kueue #14451: two things that differ have one key.
-fn bug_18_different_requests_taken_for_the_same(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_18_different_requests_taken_for_the_same() {
+    let mut world = World::new(&octets(2));
     world.submit_for(job(1, gang(1).devices(8)).time_limit(2 * HOUR), 2 * HOUR);
     world.submit(job(2, gang(2).devices(8)).time_limit(HOUR));
     // They ask for the same devices, and only one of them ends in time.
@@ -352,8 +314,9 @@ fn bug_18_different_requests_taken_for_the_same(prepare: Prepare) {
 }
 
 /// volcano #5778: a node is gone in the middle of a decision.
-fn bug_19_node_goes_while_others_make_way(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(3));
+#[test]
+fn bug_19_node_goes_while_others_make_way() {
+    let mut world = World::new(&octets(3));
     world.submit_for(job(1, gang(1).devices(8)).class("serving"), 2 * HOUR);
     world.submit(job(2, gang(2).devices(8)));
     world.advance(HOUR);
@@ -368,8 +331,9 @@ fn bug_19_node_goes_while_others_make_way(prepare: Prepare) {
 }
 
 /// kueue #12891: what is used is counted otherwise after a restart.
-fn bug_20_restart_counts_otherwise(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_20_restart_counts_otherwise() {
+    let mut world = World::new(&octets(2));
     world.tell(&[queue("web").limit("gpus", 8).observed(), queue("lab").observed()]);
     world.submit(job(1, gang(2).devices(8)).queue("lab"));
     world.advance(HOUR);
@@ -385,8 +349,9 @@ fn bug_20_restart_counts_otherwise(prepare: Prepare) {
 
 /// volcano #2825: two leaders at once. An order says whose it is, and an answer to one of an older leader is none to an
 /// order of the same number.
-fn bug_21_answer_to_an_older_leader(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_21_answer_to_an_older_leader() {
+    let mut world = World::new(&octets(2));
     world.submit(job(1, gang(1).devices(8)));
     let (mut successor, now, mut out) = (world.successor(), world.now(), Outcome::default());
     let _ = successor.step(now, &[submitted(job(2, gang(1).devices(8)))], &mut out);
@@ -410,10 +375,11 @@ fn bug_21_answer_to_an_older_leader(prepare: Prepare) {
 }
 
 /// KAI #1634: memory grows with all that ever was. What is kept is many things, and each is forgotten at its own place;
-/// the guard is that of metrics, the largest of them.
-fn bug_22_memory_of_what_is_gone(prepare: Prepare) {
+/// metrics are the largest of them.
+#[test]
+fn bug_22_memory_of_what_is_gone() {
     const STAYS: u64 = 9_999;
-    let mut world = World::new(prepare, &octets(2));
+    let mut world = World::new(&octets(2));
     world.tell(&[queue("lab").observed()]);
     world.submit(job(STAYS, gang(1).devices(0)).queue("lab"));
     let mut kept = Vec::new();
@@ -462,9 +428,10 @@ fn bug_22_memory_of_what_is_gone(prepare: Prepare) {
 }
 
 /// kueue #13148: a cycle takes 40 s. What a step costs rests on what changed, not on all that wait.
-fn bug_23_step_costs_what_waits(prepare: Prepare) {
+#[test]
+fn bug_23_step_costs_what_waits() {
     let spent = |waiting: u64| {
-        let mut world = World::new(prepare, &octets(1));
+        let mut world = World::new(&octets(1));
         world.submit(job(1, gang(1).devices(7)));
         world.submit(job(2, gang(1).devices(1)));
         // Each of them is another request, and what comes free is of use to none.
@@ -482,8 +449,9 @@ fn bug_23_step_costs_what_waits(prepare: Prepare) {
 }
 
 /// device-plugin #1014, kubernetes #125579: a device that was broken is never used again, or is given to two.
-fn bug_24_device_that_broke_and_healed(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(1));
+#[test]
+fn bug_24_device_that_broke_and_healed() {
+    let mut world = World::new(&octets(1));
     let broken = |devices: &[u32]| {
         let node = node("a").gpus(8).nvswitch().busy(devices.iter().copied()).build();
         Input::NodeObserved { node: Box::new(node) }
@@ -508,8 +476,9 @@ fn bug_24_device_that_broke_and_healed(prepare: Prepare) {
 }
 
 /// kueue #12541: a tree without a root is walked for ever.
-fn bug_25_circle_of_queues(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(1));
+#[test]
+fn bug_25_circle_of_queues() {
+    let mut world = World::new(&octets(1));
     world.tell(&[queue("a").observed(), queue("b").parent("a").observed()]);
     world.tell(&[queue("a").parent("b").observed(), queue("c").parent("c").observed()]);
     let refused = world.changes.iter().filter(|(_, change)| matches!(change, Change::InputRejected { .. }));
@@ -520,8 +489,9 @@ fn bug_25_circle_of_queues(prepare: Prepare) {
 
 /// KAI #146: budgets for disruptions do not hold. Whoever may not be disrupted is not chosen, another is; where there is no
 /// other, nobody is stopped, and whoever asks goes on as soon as the budget allows it.
-fn bug_26_eviction_against_a_budget(prepare: Prepare) {
-    let mut world = World::new(prepare, &octets(2));
+#[test]
+fn bug_26_eviction_against_a_budget() {
+    let mut world = World::new(&octets(2));
     world.tell(&[no_min_run()]);
     let protected = |job, is_protected| Input::GangProtected { gang: World::gang(job), is_protected };
     for id in [1, 2] {

@@ -7,7 +7,7 @@ use crate::world::{HOUR, MINUTE, World, octets};
 
 /// Node `a` runs job 1 on all of its devices, and then one of them is in use by others too.
 fn disputed(nodes: usize) -> World {
-    let mut world = World::new(|_| (), &octets(nodes));
+    let mut world = World::new(&octets(nodes));
     world.submit(job(1, gang(1).devices(8).on(["a"])).class("serving"));
     assert!(world.is_running(1));
     world.tell(&[used_by_others(&[3])]);

@@ -174,7 +174,7 @@ fn a_wish_for_another_size_waits_for_the_boundary() {
 fn an_elastic_gang_that_goes_as_a_whole_costs_its_work() {
     let leaf =
         |at: u32| node(&format!("n{at}")).path(["cluster", &format!("l{at}")]).gpus(8).nvswitch().build();
-    let mut world = World::with_levels(|_| (), &levels(&["cluster", "leaf"]), &[leaf(0), leaf(1)]);
+    let mut world = World::with_levels(&levels(&["cluster", "leaf"]), &[leaf(0), leaf(1)]);
     world.tell(&[settings(|settings| set_min_run(settings, 0))]);
     world.submit(job(1, gang(8).devices(1).elastic(4, 8).on(["n0"])));
     world.advance(HOUR);

@@ -36,7 +36,7 @@ proptest! {
         classes in vec(0_usize..3, DEVICES as usize),
         wait_ms in 0..2 * MIN_RUN_MS,
     ) {
-        let mut world = World::new(|_| (), &octets(NODES));
+        let mut world = World::new(&octets(NODES));
         world.tell(&[settings(|settings| set_min_run(settings, MIN_RUN_MS))]);
         for (at, (guaranteed, weight)) in queues.iter().enumerate() {
             let told = queue(&format!("q{at}")).guaranteed("gpus", (*guaranteed).into()).weight_milli(*weight);
@@ -70,7 +70,7 @@ proptest! {
     /// What does not make way is never given so much that a guarantee of another cannot be reached.
     #[test]
     fn what_does_not_make_way_leaves_every_guarantee(queues in any_queues(), asks in vec((0_usize..4, 1_u32..9, any::<bool>()), 1..16)) {
-        let mut world = World::new(|_| (), &octets(NODES));
+        let mut world = World::new(&octets(NODES));
         for (at, (guaranteed, _)) in queues.iter().enumerate() {
             world.tell(&[queue(&format!("q{at}")).guaranteed("gpus", (*guaranteed).into()).observed()]);
         }
@@ -93,7 +93,7 @@ proptest! {
 /// Jobs of several queues that ask for the same thing: one that may evict nobody does not close the way for others.
 #[test]
 fn shared_asks() {
-    let mut world = World::new(|_| (), &octets(1));
+    let mut world = World::new(&octets(1));
     world.tell(&[queue("own").guaranteed("gpus", 4).observed(), queue("hog").observed()]);
     for id in 1..=10 {
         world.submit(job(id, gang(1).devices(1)).queue("hog"));
@@ -107,7 +107,7 @@ fn shared_asks() {
 /// Turns were compared by time of submission before priorities, and outer queues by it before the shares of inner ones.
 #[test]
 fn priority_goes_before_time_in_a_queue_and_share_between_the_teams_of_one_organisation() {
-    let mut world = World::new(|_| (), &octets(1));
+    let mut world = World::new(&octets(1));
     for name in ["org", "busy", "idle"] {
         let built = queue(name);
         let built = if name == "org" { built } else { built.parent("org") };
@@ -133,7 +133,7 @@ fn priority_goes_before_time_in_a_queue_and_share_between_the_teams_of_one_organ
 /// at before: the owner waited until something came free.
 #[test]
 fn an_owner_takes_what_is_held_for_others_though_others_ask_for_the_same() {
-    let mut world = World::new(|_| (), &octets(1));
+    let mut world = World::new(&octets(1));
     for built in [queue("owner").guaranteed("gpus", 4), queue("others")] {
         world.tell(&[Input::QueueObserved { queue: Box::new(built.build()) }]);
     }

@@ -49,7 +49,7 @@ fn in_a_queue_of_the_other_order_nobody_makes_way_for_service() {
 
 #[test]
 fn whoever_just_started_is_left_alone_and_makes_way_right_after() {
-    let mut world = World::new(|_| (), &octets(1));
+    let mut world = World::new(&octets(1));
     world.tell(&[queue("lab").least_served(&[HOUR]).observed()]);
     world.submit(of_lab(1, 8));
     world.submit(of_lab(2, 8));

@@ -7,7 +7,7 @@ use crate::world::{MINUTE, World, octets};
 
 /// Two queues below one, and one beside it; both nodes are in use: half by `left`, half by `beside`.
 fn full(limit: u64) -> World {
-    let mut world = World::new(|_| (), &octets(2));
+    let mut world = World::new(&octets(2));
     world.tell(&[
         queue("above").observed(),
         queue("left").parent("above").limit("gpus", limit).observed(),

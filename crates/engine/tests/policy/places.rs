@@ -16,7 +16,7 @@ fn world() -> World {
             node(&format!("n{at}")).path(["cluster", &format!("l{}", at / 2)]).gpus(8).nvswitch().build()
         })
         .collect();
-    let mut world = World::with_levels(|_| (), &levels(&["cluster", "leaf"]), &nodes);
+    let mut world = World::with_levels(&levels(&["cluster", "leaf"]), &nodes);
     let shape = ShapeQuota { level: LevelName::new("leaf").unwrap(), count: 1, nodes: 2 };
     let team = Queue { shapes: vec![shape], ..queue("team").build() };
     let others = queue("others").build();

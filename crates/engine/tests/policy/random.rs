@@ -112,7 +112,7 @@ impl Run {
         let mut settings = Settings { reclaim: Reclaim::Guarantee, ..Settings::default() };
         set_min_run(&mut settings, min_run * MINUTE);
         let mut run = Self {
-            world: World::new(|_| (), &octets(NODES)),
+            world: World::new(&octets(NODES)),
             tree: tree.iter().map(|(parent, _)| *parent).collect(),
             told: BTreeMap::new(),
             settings: settings.clone(),

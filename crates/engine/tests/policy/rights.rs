@@ -10,7 +10,7 @@ use crate::world::{HOUR, World, settings};
 #[test]
 fn what_makes_way_pushes_nobody_out_of_a_guarantee() {
     let nodes = [node("a").gpus(8).nvswitch().build(), node("b").gpus(4).nvswitch().build()];
-    let mut world = World::new(|_| (), &nodes);
+    let mut world = World::new(&nodes);
     world.tell(&[
         queue("lab").guaranteed("gpus", 8).observed(),
         queue("web").guaranteed("gpus", 4).observed(),
@@ -37,7 +37,7 @@ fn what_makes_way_pushes_nobody_out_of_a_guarantee() {
 fn gangs_that_are_moved_when_they_start_stay_within_the_limit() {
     let fast = node("fast").gpus(4).model("H100").nvswitch().build();
     let slow = node("slow").gpus(8).model("A100").pcie().build();
-    let mut world = World::new(|_| (), &[fast, slow]);
+    let mut world = World::new(&[fast, slow]);
     let worth = settings(|settings| {
         settings.worth.insert("A100".into(), 500);
     });
@@ -55,7 +55,7 @@ fn nobody_makes_way_on_devices_that_are_kept_for_others() {
     let mut a = node("a").gpus(4).nvswitch().build();
     a.sets = vec![few.clone()];
     a.kept = Kept([(few.clone(), "2-3".parse().unwrap())].into());
-    let mut world = World::new(|_| (), &[a]);
+    let mut world = World::new(&[a]);
     let submit = |world: &mut World, job: JobBuilder, is_of_few: bool| {
         let mut job = job.build();
         job.submitted_at = world.now();

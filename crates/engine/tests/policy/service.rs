@@ -124,7 +124,7 @@ fn the_minimum_never_makes_way_and_what_is_beyond_it_does() {
 #[test]
 fn replicas_go_where_the_fewest_are_as_long_as_they_fit_there() {
     let nodes = ["a", "b", "c"].map(|name| node(name).gpus(4).build());
-    let mut world = World::with_levels(|_| (), &levels(&["cluster"]), &nodes);
+    let mut world = World::with_levels(&levels(&["cluster"]), &nodes);
     world.submit(job(2, gang(1).devices(3)).time_limit(MINUTE));
     world.submit(web(4, 5).apart("node"));
     world.advance(SECOND);

@@ -19,7 +19,7 @@ fn rack(name: &str, model: &str) -> Vec<Node> {
 }
 
 fn world(nodes: &[Node]) -> World {
-    let mut world = World::with_levels(|_| (), &levels(&["cluster", "rack"]), nodes);
+    let mut world = World::with_levels(&levels(&["cluster", "rack"]), nodes);
     world.tell(&[settings(|settings| set_min_run(settings, 0))]);
     world
 }
@@ -82,7 +82,7 @@ fn a_victim_of_several_nodes_is_weighed_as_a_whole() {
 /// volcano #5984: ten are evicted where one is enough.
 #[test]
 fn bug_15_more_evicted_than_needed() {
-    let mut world = World::new(|_| (), &octets(2));
+    let mut world = World::new(&octets(2));
     world.submit(job(1, gang(1).devices(8)).class("training"));
     world.submit(job(2, gang(1).devices(2)).class("opportunistic"));
     world.submit(job(3, gang(1).devices(6)).class("serving"));
@@ -102,7 +102,7 @@ fn bug_15_more_evicted_than_needed() {
 fn bug_16_full_domains_are_not_looked_at() {
     let nodes = [("a", "l1"), ("b", "l1"), ("c", "l2")];
     let nodes = nodes.map(|(name, leaf)| node(name).path(["cluster", leaf]).gpus(8).nvswitch().build());
-    let mut world = World::with_levels(|_| (), &levels(&["cluster", "leaf"]), &nodes);
+    let mut world = World::with_levels(&levels(&["cluster", "leaf"]), &nodes);
     world.submit(job(1, gang(2).devices(8).required("leaf")));
     world.submit(job(2, gang(1).devices(6)));
     world.advance(HOUR);

@@ -34,7 +34,7 @@ proptest! {
     /// at which all that stand before it in the line, and all that ran when it came, would have run one after another.
     #[test]
     fn who_is_behind_those_that_end_starts_within_their_spans(jobs in vec(any_timed(), 2..14), depth in 1_u32..4) {
-        let mut world = World::new(|_| (), &octets(NODES));
+        let mut world = World::new(&octets(NODES));
         let all = settings(|settings| {
             (settings.reservation_depth, settings.ageing_ms) = (depth, 0);
             set_min_run(settings, 0);
@@ -68,7 +68,7 @@ proptest! {
     /// The first of the line starts no later than its reservation said when it was made.
     #[test]
     fn a_reservation_is_kept(jobs in vec(any_timed(), 2..16), depth in 1_u32..5) {
-        let mut world = World::new(|_| (), &octets(NODES));
+        let mut world = World::new(&octets(NODES));
         world.tell(&[settings(|settings| settings.reservation_depth = depth)]);
         for (at, timed) in jobs.iter().enumerate() {
             world.advance(timed.comes * MINUTE);
@@ -94,7 +94,7 @@ proptest! {
 /// was given what is held for job 2 when all was planned anew, for it was to start sooner.
 #[test]
 fn who_is_second_does_not_take_what_is_held_for_the_first() {
-    let mut world = World::new(|_| (), &octets(NODES));
+    let mut world = World::new(&octets(NODES));
     world.tell(&[settings(|settings| settings.reservation_depth = 2)]);
     world.submit_for(job(1, gang(3).devices(2)).time_limit(32 * MINUTE), 32 * MINUTE);
     world.submit(job(2, gang(3).devices(7)).time_limit(MINUTE));

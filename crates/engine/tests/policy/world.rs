@@ -19,8 +19,6 @@ pub(crate) const TERM_MS: u64 = SECOND;
 
 pub(crate) struct World {
     pub(crate) watched: Watched,
-    /// Told to every engine before it is used.
-    prepare: fn(&mut Engine),
     due: BTreeMap<(Timestamp, u64), Input>,
     counted: u64,
     runs_ms: BTreeMap<JobId, u64>,
@@ -52,26 +50,18 @@ pub(crate) fn set_min_run(settings: &mut Settings, ms: u64) {
 impl World {
     /// So many [`octets`]; whoever runs may have to make way at once.
     pub(crate) fn without_min_run(nodes: usize) -> Self {
-        let mut world = Self::new(|_| (), &octets(nodes));
+        let mut world = Self::new(&octets(nodes));
         world.tell(&[settings(|settings| set_min_run(settings, 0))]);
         world
     }
 
-    pub(crate) fn new(prepare: fn(&mut Engine), nodes: &[Node]) -> Self {
-        Self::with_levels(prepare, &levels(&["cluster"]), nodes)
+    pub(crate) fn new(nodes: &[Node]) -> Self {
+        Self::with_levels(&levels(&["cluster"]), nodes)
     }
 
-    pub(crate) fn with_levels(prepare: fn(&mut Engine), levels: &Levels, nodes: &[Node]) -> Self {
-        let mut watched = Watched::with_nodes(levels, nodes);
-        prepare(&mut watched.engine);
-        Self {
-            watched,
-            prepare,
-            due: BTreeMap::new(),
-            counted: 0,
-            runs_ms: BTreeMap::new(),
-            changes: Vec::new(),
-        }
+    pub(crate) fn with_levels(levels: &Levels, nodes: &[Node]) -> Self {
+        let watched = Watched::with_nodes(levels, nodes);
+        Self { watched, due: BTreeMap::new(), counted: 0, runs_ms: BTreeMap::new(), changes: Vec::new() }
     }
 
     pub(crate) const fn now(&self) -> Timestamp {
@@ -180,7 +170,6 @@ impl World {
     /// A successor that was told what this engine knows.
     pub(crate) fn successor(&self) -> Engine {
         let mut engine = Engine::new(phalanx_model::Epoch(9), phalanx_engine::Config::default());
-        (self.prepare)(&mut engine);
         let _ = engine.step(self.now(), &self.watched.engine.facts(), &mut Outcome::default());
         engine
     }

@@ -57,7 +57,7 @@ impl Sums {
 pub(super) fn swarm(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
     let mut words = Words::read(words, &["--crowded"])?;
     let is_crowded = words.take("--crowded").is_some();
-    let draw: Draw = if is_crowded { crowded_swarm } else { |seed, case| recorded_swarm(seed, |_| (), case) };
+    let draw: Draw = if is_crowded { crowded_swarm } else { recorded_swarm };
     let first = words.take_number("--seed")?.unwrap_or(1);
     let runs = words.take_number("--runs")?.unwrap_or(100);
     let (steps, file) = (words.take_number("--steps")?, words.take("--shrink"));
@@ -144,9 +144,8 @@ fn shrunken(seed: u64, draw: Draw, file: &str, host: &mut dyn Host) -> Result<()
     let mut case = Case::default();
     let failure = failure_of(|| draw(seed, &mut case).failure);
     let failure = failure.ok_or_else(|| cannot(&"the seed passes"))?;
-    let short = shrink(&case, |case| {
-        failure_of(|| case.run(|_| ()).err()).is_some_and(|other| other.is_like(&failure))
-    });
+    let short =
+        shrink(&case, |case| failure_of(|| case.run().err()).is_some_and(|other| other.is_like(&failure)));
     let text = short.to_text().map_err(|error| cannot(&error))?;
     host.write(file, &text).map_err(CommandError::Input)?;
     host.note(&format!(
@@ -171,7 +170,7 @@ pub(super) fn rerun(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
     let text = String::from_utf8(bytes).map_err(|_| cannot(&"is no text"))?;
     let case = Case::from_text(&text).map_err(|error| cannot(&error))?;
     hush();
-    match failure_of(|| case.run(|_| ()).err()) {
+    match failure_of(|| case.run().err()) {
         Some(failure) => Err(broken(failure.kind, failure.to_string())),
         None => say(host, &format!("{file}: {} operations, nothing broken", case.operations.len())),
     }

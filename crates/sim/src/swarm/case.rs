@@ -1,6 +1,6 @@
 //! What a run of the swarm did, written down: it can be kept in a file, run again, and made shorter.
 
-use phalanx_engine::{Config, Engine};
+use phalanx_engine::Config;
 use phalanx_model::{Exit, Input, Job, JobId, MemberId, Node, NodeName};
 use phalanx_scenario::Script;
 use serde::{Deserialize, Serialize};
@@ -70,11 +70,11 @@ impl Conditions {
         Self { format: FORMAT, seed, bypass_max, faults, is_strict, ..Self::default() }
     }
 
-    /// A world in them, before anything happened; `prepare` is done to every engine that is built.
+    /// A world in them, before anything happened.
     #[must_use]
-    pub fn world(&self, prepare: fn(&mut Engine)) -> World {
+    pub fn world(&self) -> World {
         let config = Config { bypass_max: self.bypass_max };
-        let world = World::new(config, self.faults, self.seed).preparing(prepare);
+        let world = World::new(config, self.faults, self.seed);
         if self.is_strict { world.keeping_promises() } else { world }
     }
 }
@@ -94,8 +94,8 @@ impl Case {
     ///
     /// # Panics
     /// Where the engine does: a broken invariant.
-    pub fn run(&self, prepare: fn(&mut Engine)) -> Result<(), Failure> {
-        let mut world = self.conditions.world(prepare).keeping_log();
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut world = self.conditions.world().keeping_log();
         self.operations.iter().try_for_each(|operation| world.carry(operation))?;
         world.heal(&self.conditions.unlimited)?;
         world.finish(&self.conditions.owed_nothing)
