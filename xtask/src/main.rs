@@ -9,6 +9,7 @@ mod floats;
 mod floors;
 mod graph;
 mod lines;
+mod mutants;
 mod walls;
 #[cfg(test)]
 mod walls_tests;
@@ -17,17 +18,22 @@ mod work;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- <walls | work [--update] | ci>
-  walls  who may use whom (crates, and floors inside a crate), bans, wasm32 builds, no floats in the engine, file lengths
-  work   instructions that a decision costs, held against what is kept (--update keeps them)
-  ci     format, lints, walls, tests and work, in that order";
+const USAGE: &str = "usage: cargo run -p xtask -- <walls | work [--update] | mutants [NAME...] | ci>
+  walls    who may use whom (crates, and floors inside a crate), bans, wasm32 builds, no floats in the engine, file lengths
+  work     instructions that a decision costs, held against what is kept (--update keeps them)
+  mutants  whether the tests notice each known bug, put into a copy of the engine
+  ci       format, lints, walls, tests, mutants and work, in that order";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(result) = mutants::rustc(&arguments) {
+        return result;
+    }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["walls"] => run_walls(&root()),
         ["work"] => work::run(&root(), false),
         ["work", "--update"] => work::run(&root(), true),
+        ["mutants", names @ ..] => mutants::run(&root(), names),
         ["ci"] => ci::run(&root()),
         _ => {
             eprintln!("{USAGE}");

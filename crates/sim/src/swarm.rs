@@ -12,7 +12,6 @@ mod shrink;
 
 use std::fmt;
 
-use phalanx_engine::Engine;
 use phalanx_model::{Exit, Input, JobId, Levels, NodeName, Phase};
 
 pub use case::{CASE_BYTES_MAX, Case, CaseError, Conditions, Operation};

@@ -74,14 +74,19 @@ fn a_failing_case_shrinks_to_what_makes_it_fail() {
             queue: Box::new(Queue { parent: Some(parent), ..Queue::named(name) }),
         }))
     };
-    for seed in [7, 14, 41] {
+    // Where the engine starts anew in between, it knows nothing of the first.
+    let failing = (1..30).filter_map(|seed| {
         let mut case = Case::default();
         assert!(recorded_swarm(seed, &mut case).failure.is_none());
         let third = case.operations.len() / 3;
-        assert!(third > 10);
         case.operations.insert(2 * third, stands_below("one", "other"));
         case.operations.insert(third, stands_below("other", "one"));
-        let failure = case.run().unwrap_err();
+        let failure = case.run().err().filter(|_| third > 10)?;
+        Some((case, failure))
+    });
+    let failing: Vec<_> = failing.take(3).collect();
+    assert_eq!(failing.len(), 3);
+    for (case, failure) in failing {
         let fails = |case: &Case| case.run().is_err_and(|other| other.is_like(&failure));
         let short = shrink(&case, fails);
         assert_eq!(short.operations, [stands_below("other", "one"), stands_below("one", "other")]);
