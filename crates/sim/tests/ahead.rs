@@ -15,7 +15,7 @@ fn every_state_of_a_swarm_goes_on() {
     for seed in 1..=40 {
         let mut case = Case::default();
         let _ = recorded_swarm(seed, &mut case);
-        let mut world = case.conditions.world(|_| ());
+        let mut world = case.conditions.world();
         let some = Rng::new(seed).below(case.operations.len() as u64 + 1);
         for operation in case.operations.iter().take(usize::try_from(some).unwrap()) {
             world.carry(operation).unwrap();

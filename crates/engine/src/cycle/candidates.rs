@@ -8,7 +8,6 @@ use phalanx_model::{Gang, GangId, Phase, Placement, Timestamp};
 
 use super::elastic::chunks;
 use super::pass::Pass;
-use crate::guard::Guard;
 use crate::preemption::Candidate;
 use crate::queueing::{Bill, Claim, Party, Right};
 
@@ -30,7 +29,7 @@ impl<'a> Pass<'a> {
             }
             let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
             let Some(placement) = record.placement.as_ref() else { continue };
-            if record.is_protected && self.ledger.guards().stand(Guard::ProtectedStays) {
+            if record.is_protected {
                 continue;
             }
             let since = match record.phase {

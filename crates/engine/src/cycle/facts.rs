@@ -7,13 +7,9 @@ use phalanx_model::{Gang, GangId, GangRecord, Job, JobId, Placement, Timestamp};
 
 use super::calendar::Windows;
 use crate::cluster::{Hardware, Pick};
-use crate::guard::Guards;
 
 pub(crate) trait Facts {
     fn now(&self) -> Timestamp;
-
-    /// What stands between the engine and known bugs; a build for tests takes one away.
-    fn guards(&self) -> Guards;
 
     /// What there is, whatever runs on it.
     fn hardware(&self) -> Hardware<'_>;

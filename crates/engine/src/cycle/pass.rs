@@ -18,7 +18,6 @@ use super::reopen::{COUNTED_MAX, Reopened};
 use super::together::{self, Choice};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
-use crate::guard::Guard;
 use crate::placement::Ceiling;
 use crate::placement::{Verdict, shortfall};
 use crate::queueing::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat, longest_ms};
@@ -270,9 +269,7 @@ impl<'a> Pass<'a> {
     ) -> Result<Bill, Full> {
         let queues = &self.desk.queues;
         let bill = queues.goods.held(self.tree(), queues.settings(), picks, gang);
-        if self.ledger.guards().stand(Guard::BilledAsFound) {
-            queues.room(queue, &bill, is_fixed)?;
-        }
+        queues.room(queue, &bill, is_fixed)?;
         Ok(bill)
     }
 
@@ -280,9 +277,7 @@ impl<'a> Pass<'a> {
     pub(super) fn choose(&mut self, choice: Choice, gang: &Gang, queue: QueueAt, holder: Holder) {
         let tree = self.tree();
         let Draft { space, queues, line, .. } = &mut self.desk;
-        if self.ledger.guards().stand(Guard::TakenAtOnce) {
-            space.take(tree, &choice.picks, gang);
-        }
+        space.take(tree, &choice.picks, gang);
         space.load(tree, &choice.picks, gang, true);
         line.delist(queues, choice.gang);
         if let Some(job) = self.ledger.job(choice.gang.job) {

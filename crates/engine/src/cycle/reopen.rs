@@ -12,7 +12,6 @@ use super::pass::Pass;
 use super::reservation::Reservation;
 use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
-use crate::guard::Guard;
 use crate::queueing::{Ask, AskId};
 
 /// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
@@ -40,7 +39,6 @@ impl Pass<'_> {
         freed.sort_unstable();
         freed.dedup();
         freed.retain(|node| space.free(*node as usize).takes_work());
-        let looks_at_all = !self.ledger.guards().stand(Guard::FreedAlone);
         let holds: Vec<&Reservation> =
             reservations.values().filter(|held| held.idle_devices(tree, space) > 0).collect();
         let mut room = Room { tree, space, holds: &holds, counted: BTreeMap::new() };
@@ -63,8 +61,7 @@ impl Pass<'_> {
         };
         let mut open = Vec::new();
         for (id, ask) in line.closed() {
-            let is_likely = looks_at_all
-                || room.may_hold(ask, &freed, false)
+            let is_likely = room.may_hold(ask, &freed, false)
                 || !held.is_empty() && room.may_hold(ask, &freed, true) && may_lift(ask)
                 || is_lent && room.may_hold(ask, &held, true) && takes_back(ask);
             if is_likely || is_small && (is_lent && takes_back(ask) || room.may_count(ask, &freed)) {

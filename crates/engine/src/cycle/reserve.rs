@@ -10,7 +10,6 @@ use super::pass::Pass;
 use super::reservation::Reservation;
 use super::together::Choice;
 use crate::cluster::space::Pick;
-use crate::guard::Guard;
 use crate::placement::{Ceiling, placement};
 use crate::queueing::{AskId, Bill, Holder, QueueAt, Turn, longest_ms};
 
@@ -141,7 +140,7 @@ impl Pass<'_> {
             let yields = !other.preempts && (is_behind || was_first || other.begins_after(ends_at));
             // Two that were promised the same, because there is less than there was: the first of them has it.
             let is_disputed = own.preempts && own.turn() < other.turn() && other.overlaps(&own.picks);
-            if (yields || is_disputed) && self.ledger.guards().stand(Guard::HoldsYield) {
+            if yields || is_disputed {
                 other.unbook(tree, space);
             }
         }
@@ -159,9 +158,7 @@ impl Pass<'_> {
         }
         // Free when the last process of those that were preempted is gone.
         let sized = if gang.is_elastic() { gang.of_size(own.member_count()) } else { gang.clone() };
-        let is_free =
-            space.has_room(tree, gang, &own.picks) || !self.ledger.guards().stand(Guard::FreeWhenGone);
-        is_free.then(|| Found {
+        space.has_room(tree, gang, &own.picks).then(|| Found {
             gang: sized,
             ceiling,
             picks: own.picks.clone(),
@@ -175,8 +172,7 @@ impl Pass<'_> {
     pub(super) fn book_against(&mut self, ask: AskId, queue: QueueAt) {
         let now = self.ledger.now();
         let ends_at = self.desk.line.ask(ask).key.span_ms.map(|span| now.plus(span));
-        let is_minded = self.ledger.guards().stand(Guard::EndsInTime);
-        self.book_where(ask, queue, |reservation| is_minded && !reservation.begins_after(ends_at));
+        self.book_where(ask, queue, |reservation| !reservation.begins_after(ends_at));
     }
 
     /// The same for a place that is to be reserved: it may be used for longer than until other reservations begin.

@@ -7,15 +7,10 @@ use phalanx_model::{Gang, GangId, GangRecord, Job, JobId, Placement, Timestamp};
 use super::Ledger;
 use crate::cluster::{Hardware, Pick};
 use crate::cycle::{Facts, Windows};
-use crate::guard::Guards;
 
 impl Facts for Ledger {
     fn now(&self) -> Timestamp {
         self.now
-    }
-
-    fn guards(&self) -> Guards {
-        self.guards
     }
 
     fn hardware(&self) -> Hardware<'_> {
