@@ -210,6 +210,13 @@ impl Engine {
         self.ledger.queues().past()
     }
 
+    /// The same, brought to the present. (The engine sums it up at moments of its own.)
+    pub fn past_use_by_now(
+        &self,
+    ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
+        self.ledger.queues().past_at(self.ledger.now())
+    }
+
     /// Every queue, parents before their children, siblings in natural order of names.
     #[must_use]
     pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {

@@ -537,6 +537,15 @@ impl Queues {
         known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.faded)))
     }
 
+    /// The same, brought to a time.
+    pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+        let half_life_ms = self.settings.half_life_ms;
+        self.past().map(move |(name, faded)| {
+            let used = self.find(name).map_or(0, |at| self.at(at).used[GPUS]);
+            (name, fade::accrued(faded, used, now, half_life_ms))
+        })
+    }
+
     /// What a queue used in the past, at a time: as a part of the cluster over one half-life, by weight, in millionths.
     pub(crate) fn past_share(&self, at: QueueAt, now: Timestamp) -> u64 {
         let node = self.at(at);
