@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Change, GangId, Input, Job, Timestamp};
+use phalanx_model::{Change, GangId, Input, Job, Placement, Slot, Timestamp};
 
 use crate::{Checker, Violation};
 
@@ -10,6 +10,8 @@ use crate::{Checker, Violation};
 pub(crate) struct Promises {
     /// When the capacity of a gang is free at the latest.
     by: BTreeMap<GangId, Timestamp>,
+    /// Placements that are reserved, with a time or without one.
+    places: BTreeMap<GangId, Placement>,
 }
 
 impl Promises {
@@ -40,16 +42,30 @@ impl Promises {
 
     pub(crate) fn change(&mut self, change: &Change) {
         match change {
-            Change::GangReserved { gang, reserved } => self.set(*gang, reserved.at),
+            Change::GangReserved { gang, reserved } => {
+                self.set(*gang, reserved.at);
+                self.places.insert(*gang, reserved.placement.clone());
+            }
             Change::ReservationDropped { gang, .. }
             | Change::GangPlaced { gang, .. }
-            | Change::GangFinished { gang, .. } => self.set(*gang, None),
+            | Change::GangFinished { gang, .. } => {
+                self.set(*gang, None);
+                self.places.remove(gang);
+            }
             _ => {}
         }
     }
 
     pub(crate) fn is_promised(&self, gang: GangId) -> bool {
         self.by.contains_key(&gang)
+    }
+
+    /// Whether a placement is reserved for a gang, and these slots have nothing of it.
+    pub(crate) fn leaves_alone(&self, gang: GangId, slots: &[Slot]) -> bool {
+        let takes = |own: &Slot| {
+            slots.iter().any(|slot| slot.node == own.node && !slot.devices.and(own.devices).is_empty())
+        };
+        self.places.get(&gang).is_some_and(|place| !place.slots.iter().any(takes))
     }
 
     /// The earliest that was said counts.

@@ -4,7 +4,8 @@
 //! cluster, no queue limits or guarantees anything, and its needs are plain enough to be counted naively. A gang behind
 //! it that started since then is a bypass if the first gang would fit at some time without the gangs that bypassed it,
 //! and not with this one there. A gang with a time limit is no bypass while the first gang has a promised time: the
-//! promise itself is checked in `promises`.
+//! promise itself is checked in `promises`. Once the first gang has a placement reserved, only a gang that takes some of
+//! that is a bypass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,9 +66,13 @@ impl Checker {
         let mut new = Vec::new();
         if let Some(first) = self.waiting.first.filter(|first| pending.contains_key(first)) {
             let ends = |id: &GangId| self.jobs.get(&id.job).is_some_and(|j| j.policy.time_limit_ms.is_some());
-            let behind = started
-                .iter()
-                .filter(|id| self.is_behind(**id, first) && !(ends(id) && self.promises.is_promised(first)));
+            // Of a head that has a placement reserved, only what takes some of that is in the way.
+            let leaves_alone = |id: &GangId| {
+                let slots = self.attempts.get(id).map(|(_, attempt)| attempt.placement.slots.as_slice());
+                self.promises.leaves_alone(first, slots.unwrap_or_default())
+            };
+            let is_harmless = |id: &GangId| leaves_alone(id) || ends(id) && self.promises.is_promised(first);
+            let behind = started.iter().filter(|id| self.is_behind(**id, first) && !is_harmless(id));
             new.extend(behind.filter_map(|id| Some((*id, self.attempts.get(id)?.0))));
         }
         let first = self.first_of(&pending);

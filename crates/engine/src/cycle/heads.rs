@@ -151,31 +151,52 @@ impl Pass<'_> {
         let mut heads = std::mem::take(&mut self.heads.waiting);
         heads.retain(|head| head.gang != starting);
         for head in &mut heads {
-            if head.bypassed >= self.config.bypass_max || !self.may_delay(head, picks) {
-                continue;
-            }
-            self.book_against_future(head.ask, head.queue);
-            match self.fits_after(head.ask, &head.soonest.ends) {
-                // It finds another place as soon.
-                Some((picks, order)) => (head.soonest.picks, head.soonest.order) = (picks, order),
-                None => {
-                    head.bypassed += 1;
-                    self.bypassed.push(head.gang);
-                    self.heads.is_any_due |= self.is_due(head.gang);
-                }
+            if head.bypassed < self.config.bypass_max && self.is_delayed(head, picks) {
+                head.bypassed += 1;
+                self.bypassed.push(head.gang);
+                self.heads.is_any_due |= self.is_due(head.gang);
             }
         }
         self.heads.waiting = heads;
     }
 
-    /// Whether a start is on nodes of the place that a head waits for, or may use up what domains have.
-    fn may_delay(&self, head: &Head, picks: &[Pick]) -> bool {
-        let is_near = |pick: &Pick| head.soonest.picks.iter().any(|own| own.node == pick.node);
-        self.counts_by_domain(&self.desk.line.ask(head.ask).key.gang) || picks.iter().any(is_near)
+    /// Whether a head could start sooner without a start. If it is not known which gang ends first, every device that it
+    /// could use may be the one that it lacks then.
+    fn is_delayed(&mut self, head: &mut Head, picks: &[Pick]) -> bool {
+        if head.soonest.at.is_none() && self.takes_usable(head, picks) {
+            return true;
+        }
+        if !self.is_near(head, picks) {
+            return false;
+        }
+        self.book_against_future(head.ask, head.queue);
+        let found = self.fits_after(head.ask, &head.soonest.ends);
+        let is_delayed = found.is_none();
+        if let Some((picks, order)) = found {
+            // It finds another place as soon.
+            (head.soonest.picks, head.soonest.order) = (picks, order);
+        }
+        is_delayed
     }
 
-    fn counts_by_domain(&self, gang: &Gang) -> bool {
-        gang.all_needs().any(|needs| !needs.named.is_empty())
+    /// Whether a start takes devices that a head could use.
+    fn takes_usable(&self, head: &Head, picks: &[Pick]) -> bool {
+        let tree = self.tree();
+        let gang = &self.desk.line.ask(head.ask).key.gang;
+        gang.all_needs().any(|needs| {
+            let listed = tree.listed(needs);
+            picks.iter().any(|pick| {
+                let eligible = tree.kind(&tree.nodes[pick.node as usize]).eligible(needs);
+                listed.has(pick.node as usize) && !eligible.and(pick.devices).is_empty()
+            })
+        })
+    }
+
+    /// Whether a start is on nodes of the place that a head waits for, or may use up what domains have.
+    fn is_near(&self, head: &Head, picks: &[Pick]) -> bool {
+        let counts_by_domain = |gang: &Gang| gang.all_needs().any(|needs| !needs.named.is_empty());
+        let is_on = |pick: &Pick| head.soonest.picks.iter().any(|own| own.node == pick.node);
+        counts_by_domain(&self.desk.line.ask(head.ask).key.gang) || picks.iter().any(is_on)
     }
 
     /// Whether a head was bypassed as often as is allowed.
