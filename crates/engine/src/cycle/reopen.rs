@@ -12,7 +12,7 @@ use super::pass::Pass;
 use super::reservation::Reservation;
 use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
-use crate::queueing::{Ask, AskId};
+use crate::queueing::{Ask, AskId, ROOT};
 
 /// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
 pub(crate) const COUNTED_MAX: usize = 256;
@@ -28,6 +28,8 @@ impl Pass<'_> {
         let is_regained = line.take_regained();
         let mut freed = match std::mem::take(freed) {
             Freed::All => {
+                // A gang that found too much kept for others may preempt by now.
+                line.room_again(std::iter::once(ROOT));
                 line.try_all();
                 let all: Vec<AskId> = line.all().collect();
                 all.into_iter().for_each(|ask| line.reopen(ask));
