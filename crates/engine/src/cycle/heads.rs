@@ -113,18 +113,19 @@ impl Pass<'_> {
         if !std::mem::take(&mut self.heads.is_any_due) {
             return;
         }
-        for at in (0..self.heads.waiting.len()).rev() {
-            let Some(head) = self.heads.waiting.get(at) else { continue };
-            let (gang, ask, queue) = (head.gang, head.ask, head.queue);
-            if head.bypassed == 0 || !self.is_due(gang) {
-                continue;
-            }
-            self.book_against_future(ask, queue);
-            let Some(soonest) = self.soonest(ask).filter(|soonest| self.may_idle(&soonest.picks)) else {
-                continue;
+        // The first in order has its place before one behind it, which is bypassed with it.
+        for head in std::mem::take(&mut self.heads.waiting) {
+            let is_due = head.bypassed > 0 && self.is_due(head.gang);
+            let soonest = if is_due {
+                self.book_against_future(head.ask, head.queue);
+                self.soonest(head.ask).filter(|soonest| self.may_idle(&soonest.picks))
+            } else {
+                None
             };
-            self.heads.waiting.remove(at);
-            self.hold_for(gang, ask, soonest);
+            match soonest {
+                Some(soonest) => self.hold_for(head.gang, head.ask, soonest),
+                None => self.heads.waiting.push(head),
+            }
         }
     }
 
