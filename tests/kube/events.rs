@@ -39,7 +39,8 @@ fn a_gang_has_one_event_for_each_start_eviction_and_stop_about_its_job() {
         let is_it = asked.is_binding() && asked.path.contains("/pods/torn-2-");
         if is_it && says.load(Ordering::Acquire) { Fault::Refuse(500, None) } else { Fault::None }
     });
-    cluster.schedule_through(&front, 0, Times { binding_s: 3, ..Times::default() });
+    // Long enough that what was refused is let through before it is given up a second time.
+    cluster.schedule_through(&front, 0, Times { binding_s: 10, ..Times::default() });
     let mut uids = BTreeMap::new();
     let mut create = |cluster: &Cluster, name: &str, class: &str| {
         let mut job = job(name, PODS_OF_ONE, 1, &json!({}));

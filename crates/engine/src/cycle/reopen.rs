@@ -12,7 +12,7 @@ use super::pass::Pass;
 use super::reservation::Reservation;
 use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
-use crate::queueing::{Ask, AskId, ROOT};
+use crate::queueing::{Ask, AskId};
 
 /// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
 pub(crate) const COUNTED_MAX: usize = 256;
@@ -29,8 +29,7 @@ impl Pass<'_> {
         let mut freed = match std::mem::take(freed) {
             Freed::All => {
                 // A gang that found too much kept for others may preempt by now.
-                line.room_again(std::iter::once(ROOT));
-                line.try_all();
+                line.consider_all();
                 let all: Vec<AskId> = line.all().collect();
                 all.into_iter().for_each(|ask| line.reopen(ask));
                 return;

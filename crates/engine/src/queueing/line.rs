@@ -324,6 +324,12 @@ impl Line {
     /// The bounds of queues changed: all are looked at again.
     pub(crate) fn bounds_changed(&mut self) {
         self.regained = true;
+        self.consider_all();
+    }
+
+    /// No request is kept from a look by what it found before: where devices of several models are free, what a place
+    /// counts towards the bound of a queue depends on which of them are.
+    pub(crate) fn consider_all(&mut self) {
         let all: Vec<QueueAt> = self.stuck_at.keys().copied().collect();
         self.room_again(all.into_iter());
         self.try_all();
