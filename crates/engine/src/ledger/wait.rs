@@ -56,8 +56,15 @@ impl Ledger {
             return Some(gang);
         }
         let mut wanted = gang.into_owned();
-        wanted.needs.nodes = pinned.to_vec();
-        wanted.roles.iter_mut().for_each(|role| role.needs.nodes = pinned.to_vec());
+        let roles = wanted.roles.iter_mut().map(|role| &mut role.needs.nodes);
+        for named in std::iter::once(&mut wanted.needs.nodes).chain(roles) {
+            if named.is_empty() {
+                *named = pinned.to_vec();
+            } else {
+                // Other members may have run on nodes that these do not name.
+                named.retain(|node| pinned.contains(node));
+            }
+        }
         Some(Cow::Owned(wanted))
     }
 
