@@ -381,7 +381,9 @@ impl World {
         self.make_room();
         // What is due is done before it is compared.
         self.settle()?;
-        // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both.
+        // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both. Then once
+        // more, as the successor does: an eviction may leave room to others that were looked at before it.
+        self.plan_anew()?;
         self.plan_anew()?;
         let facts = self.engine.facts();
         let rival = self.depose()?;

@@ -35,7 +35,9 @@ pub(crate) struct Gang {
     pub(crate) turned_down: Option<TurnedDown>,
     /// The sort of reason that its owner was told last, for want of pods.
     pub(crate) said: Option<Arc<str>>,
-    /// Its bound pods that have no place in it, as they are counted.
+    /// Its pods whose binding was given up without an answer, until when it may still come, and where it would put them.
+    pub(crate) unsettled: BTreeMap<Arc<str>, (Timestamp, Stray)>,
+    /// Its bound pods that have no place in it, and its unsettled ones, as they are counted.
     pub(crate) strays: BTreeMap<Arc<str>, Stray>,
     /// Of a pod by itself: what it belongs to.
     pub(crate) kin: Option<Kin>,
@@ -161,6 +163,7 @@ impl Gang {
             apart: None,
             turned_down: None,
             said: None,
+            unsettled: BTreeMap::new(),
             strays: BTreeMap::new(),
             kin: None,
             through: BTreeMap::new(),

@@ -68,6 +68,8 @@ pub enum Event {
 pub struct Unbound {
     pub class: FailureClass,
     pub detail: String,
+    /// A try of it had no answer, and may still be on its way to the API server.
+    pub may_come: bool,
 }
 
 /// What the API is to be asked for.

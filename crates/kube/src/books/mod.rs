@@ -187,6 +187,8 @@ pub struct Books {
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
     vacant: BTreeSet<(Timestamp, MemberId)>,
+    /// Gangs with bindings that may still come until then.
+    unsettled: BTreeSet<(Timestamp, GangKey)>,
     /// Ranks whose pods have other devices than those that were chosen, until the engine is told.
     moved: BTreeMap<MemberId, DeviceMask>,
     /// Autoscalers are told what gangs need.
@@ -223,6 +225,7 @@ impl Books {
             joining: BTreeMap::new(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
             moved: BTreeMap::new(),
             provisions: false,
             has_begun: false,
@@ -261,7 +264,7 @@ impl Books {
             Event::Storage(stored) => self.beside.volumes.observe(stored),
             Event::Device(event) => self.see_device(event),
             Event::Found { node, found } => self.nodes.found(&node, found),
-            Event::Bound { member, result } => self.bound(member, result),
+            Event::Bound { member, result } => self.bound(now, member, result),
             Event::Unprepared { member, detail } => {
                 self.exit(member, Exit::failed(FailureClass::StartUp, detail));
             }
@@ -322,6 +325,7 @@ impl Books {
             return Vec::new();
         }
         self.end_vacancies(now);
+        self.end_unsettled(now);
         self.settle_moved();
         self.refresh_devices(now);
         let have_moved = self.judge_conditions(now);
@@ -354,7 +358,8 @@ impl Books {
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
         let vacant = self.vacant.first().map(|(at, _)| *at);
-        [vacant, self.again(), self.claims.wake()].into_iter().flatten().min()
+        let unsettled = self.unsettled.first().map(|(at, _)| *at);
+        [vacant, unsettled, self.again(), self.claims.wake()].into_iter().flatten().min()
     }
 
     /// How the queues stand, and the first that wait in each, as they would go: for the statuses of the queues.

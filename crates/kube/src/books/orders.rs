@@ -338,7 +338,7 @@ impl Books {
     }
 
     /// What became of a binding.
-    pub(super) fn bound(&mut self, id: MemberId, result: Result<(), Unbound>) {
+    pub(super) fn bound(&mut self, now: Timestamp, id: MemberId, result: Result<(), Unbound>) {
         let Some(run) = self.run_mut(id) else { return };
         let Some(member) = run.members.get_mut(id.rank as usize) else { return };
         match result {
@@ -348,11 +348,14 @@ impl Books {
                     self.facts.push(Input::MemberReady { member: id });
                 }
             }
-            Err(Unbound { class, detail }) => {
+            Err(Unbound { class, detail, may_come }) => {
                 let is_awaited = matches!(member, Member::Binding | Member::Vacant { .. });
                 if is_awaited && self.spare(id) {
                     self.explain_spared(id, &detail);
                 } else if is_awaited {
+                    if may_come {
+                        self.unsettle(now, id);
+                    }
                     self.exit(id, Exit::failed(class, detail));
                 }
             }
@@ -488,6 +491,7 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some((name, pod)) = gang.pods.remove_entry(name) else { return };
         gang.remember(&name, &pod);
+        gang.unsettled.remove(&name);
         let name = &*name;
         self.changed.insert(key.clone());
         self.forget_asked(key, name);

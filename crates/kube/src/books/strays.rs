@@ -1,15 +1,21 @@
 //! Pods of ours that are bound where their gang has no place: by a leader whose time was over, or by a call whose answer
 //! came too late. They hold what they hold, and their gang does not start before they are gone.
+//!
+//! A binding that was given up without an answer may still come: its pod counts as bound until it is gone, or until no
+//! request can be on its way any longer. Else its devices would be given to others, and it would come on top of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DeviceMask, NodeName};
+use phalanx_model::{DeviceMask, MemberId, NodeName, Timestamp};
 
 use super::gang::{Gang, Pod, Stop};
 use super::{Books, Call, WaitsFor};
 use crate::gang::GangKey;
 use crate::judge::Requirements;
+
+/// For so long an API server works at a request at most, unless its `--request-timeout` says more.
+const REQUEST_MS: u64 = 60_000;
 
 /// What a stray holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +26,7 @@ pub(crate) struct Stray {
 }
 
 impl Gang {
-    /// Bound pods that have no rank there.
+    /// Bound pods that have no rank there, and those that may still be bound there.
     fn strays_now(&self) -> BTreeMap<Arc<str>, Stray> {
         let run = self.run();
         let seats = self.job.iter().filter(|job| job.run.is_some()).flat_map(|job| &job.seats);
@@ -37,16 +43,50 @@ impl Gang {
             let requirements = Arc::clone(&known.requirements);
             Some((Arc::clone(name), Stray { node: node.clone(), devices, requirements }))
         };
-        self.pods.iter().filter_map(stray).collect()
+        let is_unbound = |name: &Arc<str>| self.pods.get(name).is_some_and(|pod| pod.known.node.is_none());
+        let unsettled = self.unsettled.iter().filter(|(name, _)| is_unbound(name));
+        let unsettled = unsettled.map(|(name, (_, stray))| (Arc::clone(name), stray.clone()));
+        self.pods.iter().filter_map(stray).chain(unsettled).collect()
     }
 }
 
 /// Whether it may be taken away. Pods of a gang too large to say on each where all are may be the whole of it.
 fn is_made_again(pod: &Pod) -> bool {
-    pod.known.has_owner && pod.known.noted.as_ref().is_some_and(|note| note.placement.is_some())
+    let is_part = |pod: &Pod| pod.known.noted.as_ref().is_some_and(|note| note.placement.is_some());
+    pod.known.has_owner && (pod.known.node.is_none() || is_part(pod))
 }
 
 impl Books {
+    /// A binding was given up, and may still come.
+    pub(super) fn unsettle(&mut self, now: Timestamp, id: MemberId) {
+        let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
+        let Some(gang) = self.gangs.get_mut(&key) else { return };
+        let Gang { pods, job: Some(submitted), unsettled, .. } = gang else { return };
+        let rank = id.rank as usize;
+        let Some(seat) = submitted.seats.get(rank) else { return };
+        let Some(slot) = submitted.run.as_ref().and_then(|run| run.placement.slots.get(rank)) else { return };
+        let Some((name, pod)) = seat.pod.as_ref().and_then(|name| pods.get_key_value(name)) else { return };
+        let (node, devices) = (slot.node.clone(), slot.devices);
+        let stray = Stray { node, devices, requirements: Arc::clone(&pod.known.requirements) };
+        let until = now.plus(REQUEST_MS);
+        unsettled.insert(Arc::clone(name), (until, stray));
+        self.unsettled.insert((until, key.clone()));
+        self.changed.insert(key);
+    }
+
+    /// No request can be on its way any longer.
+    pub(super) fn end_unsettled(&mut self, now: Timestamp) {
+        while let Some((until, _)) = self.unsettled.first()
+            && *until <= now
+            && let Some((until, key)) = self.unsettled.pop_first()
+        {
+            if let Some(gang) = self.gangs.get_mut(&key) {
+                gang.unsettled.retain(|_, (at, _)| *at > until);
+                self.changed.insert(key);
+            }
+        }
+    }
+
     /// What the strays of a gang hold is counted from now on, and that of former ones no longer. Whether there are any.
     pub(super) fn count_strays(&mut self, key: &GangKey) -> bool {
         let Some(gang) = self.gangs.get_mut(key) else { return false };
@@ -64,14 +104,17 @@ impl Books {
     /// then.
     pub(super) fn take_back_strays(&mut self, key: &GangKey) -> bool {
         let Some(gang) = self.gangs.get(key).filter(|gang| !gang.strays.is_empty()) else { return false };
+        let stops = gang.run().map(|run| run.stops);
+        // The engine is about to stop the start of one whose binding was given up.
+        let is_due = |pod: &Pod| !pod.known.is_going && (pod.known.node.is_some() || stops != Some(None));
         let (going, staying): (Vec<_>, Vec<_>) = gang
             .strays
             .keys()
-            .filter(|name| gang.pods.get(*name).is_some_and(|pod| !pod.known.is_going))
+            .filter(|name| gang.pods.get(*name).is_some_and(is_due))
             .partition(|name| gang.pods.get(*name).is_some_and(is_made_again));
         let pods: Vec<_> = going.into_iter().filter_map(|name| gang.pod_ref(name)).collect();
-        let first = staying.first().map(|name| Arc::clone(name));
-        let stops = gang.run().map(|run| run.stops);
+        let is_bound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_some());
+        let first = staying.into_iter().find(|name| is_bound(name)).cloned();
         // Where the others are at home they go on.
         let suspend = if stops == Some(None) { None } else { self.taken_back_by(key) };
         let goes_back = matches!(stops, Some(Some(Stop::TakenBack | Stop::Evicted)));

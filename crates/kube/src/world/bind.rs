@@ -35,18 +35,21 @@ pub(super) async fn bind(
     });
     let path = format!("{}/binding", path_of(pod));
     let body = binding.to_string().into_bytes();
-    let lost = |detail: String| Unbound { class: FailureClass::StartUp, detail };
+    let lost = |detail: String, may_come| Unbound { class: FailureClass::StartUp, detail, may_come };
     prepare(client, before, until)
         .await
-        .map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name)))?;
+        .map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name), false))?;
+    // Whether the API server may still be at one of the tries.
+    let mut may_come = false;
     loop {
         if term.is_over() {
-            return Err(lost(format!("pod {} is not bound: another leads", pod.name)));
+            return Err(lost(format!("pod {} is not bound: another leads", pod.name), may_come));
         }
         let patience = until.saturating_duration_since(Instant::now()).clamp(ANSWER_MIN, ANSWER);
         let request = Request { method: "POST", path: &path, content: JSON, body: &body };
         let sent = send(client, request, patience).await;
         let Err(error) = sent else { return Ok(()) };
+        may_come |= may_be_done(error.code());
         let is_unclear = may_pass(error.code()) || error.code() == Some(409);
         // An earlier try may have been the one that succeeded.
         let there =
@@ -57,9 +60,17 @@ pub(super) async fn bind(
             Whereabouts::Free | Whereabouts::Unknown if is_unclear && Instant::now() + pause < until => {
                 tokio::time::sleep(pause).await;
             }
-            _ => return Err(lost(unbound(pod, node, &there, &error))),
+            _ => {
+                may_come &= !matches!(there, Whereabouts::Gone | Whereabouts::Elsewhere(_));
+                return Err(lost(unbound(pod, node, &there, &error), may_come));
+            }
         }
     }
+}
+
+/// Whether what was asked for may still be done: there was no answer, or that of a server that gave up waiting for itself.
+const fn may_be_done(code: Option<u16>) -> bool {
+    matches!(code, None | Some(500..=599))
 }
 
 fn unbound(pod: &PodRef, node: &NodeName, there: &Whereabouts, error: &CallError) -> String {

@@ -278,7 +278,8 @@ fn what_was_given_for_nothing_goes_back_and_is_free_when_it_has() {
     // The claim is written, and the binding fails.
     tell(&mut books, claim("x-c", 4, None, Some("x"), allocated("a", &[0, 1, 2, 3], &["x"])));
     let member = MemberId { gang: GangId { job, index: 0 }, attempt: 1, rank: 0 };
-    let lost = Unbound { class: phalanx_model::FailureClass::StartUp, detail: "gone".to_owned() };
+    let lost =
+        Unbound { class: phalanx_model::FailureClass::StartUp, detail: "gone".to_owned(), may_come: false };
     books.observe(NOW, Event::Bound { member, result: Err(lost) });
     books.settle(NOW);
     books.gang_waits(GangId { job, index: 0 });

@@ -7,7 +7,7 @@ use phalanx_shell::{Config, Engine};
 use serde_json::{Value, json};
 
 use crate::books::turn::step;
-use crate::books::{Books, Call, Event, Options, SUSPENDED, Unbound};
+use crate::books::{ATTEMPT, Books, Call, DEVICES, Event, Options, RANK, SUSPENDED, Unbound};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// Ranks of the only gang.
@@ -196,7 +196,7 @@ impl Play {
                     let detail = format!("pod {} could not be bound", pod.name);
                     let result = match self.pods.get(&*pod.name) {
                         Some(object) if !is_refused => Ok(object.clone()),
-                        _ => Err(Unbound { class: FailureClass::StartUp, detail }),
+                        _ => Err(Unbound { class: FailureClass::StartUp, detail, may_come: false }),
                     };
                     let bound = result.clone().map(drop);
                     self.books.observe(self.now, Event::Bound { member, result: bound });
@@ -265,7 +265,8 @@ impl Play {
     fn give_up(&mut self) {
         (self.is_slow, self.refused) = (false, None);
         for member in std::mem::take(&mut self.tried) {
-            let result = Err(Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned() });
+            let result =
+                Err(Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned(), may_come: true });
             self.books.observe(self.now, Event::Bound { member, result });
         }
         self.after(0);
@@ -560,4 +561,49 @@ fn a_gang_whose_owner_fails_after_its_pods_gives_its_places_back_for_good() {
     play.see("other", other);
     play.after(0);
     assert_eq!(play.pods["other"]["spec"]["nodeName"], "a", "nobody else is there");
+}
+
+/// Its devices were given to others, and it came on top of them.
+#[test]
+fn a_binding_that_was_given_up_without_an_answer_keeps_its_devices_until_it_can_come_no_more() {
+    let held = |play: &Play| play.engine.nodes().next().unwrap().foreign.count();
+    // Nobody deletes a pod that nobody makes again.
+    let given_up = || {
+        let mut play = made();
+        for pod in play.pods.values_mut() {
+            pod["metadata"]["ownerReferences"] = json!([]);
+        }
+        for (name, pod) in play.pods.clone() {
+            play.see(&name, pod);
+        }
+        play.is_controlled = false;
+        (play.refused, play.is_slow) = (Some(2), true);
+        play.after(0);
+        assert_eq!((play.bound(), held(&play)), (SIZE - 1, 0));
+        play.give_up();
+        let others: Vec<String> =
+            play.pods.keys().filter(|name| !name.starts_with("g-2-")).cloned().collect();
+        others.iter().for_each(|name| play.lose(name));
+        play.after(0);
+        assert_eq!(held(&play), 1, "where it may still come");
+        let left = play.pods.keys().next().unwrap().clone();
+        (play, left)
+    };
+    let (mut play, left) = given_up();
+    play.lose(&left);
+    play.after(0);
+    assert_eq!(held(&play), 0, "the pod is gone");
+    let (mut play, left) = given_up();
+    let mut pod = play.pods[&left].clone();
+    let devices = play.engine.nodes().next().unwrap().foreign.to_string();
+    pod["spec"]["nodeName"] = json!("a");
+    for (key, text) in [(RANK, "2"), (DEVICES, &devices), (ATTEMPT, "1")] {
+        pod["metadata"]["annotations"][key] = json!(text);
+    }
+    play.see(&left, pod);
+    play.after(60_000);
+    assert_eq!(held(&play), 1, "it has come");
+    let (mut play, _) = given_up();
+    play.after(60_000);
+    assert_eq!(held(&play), 0, "it comes no more");
 }

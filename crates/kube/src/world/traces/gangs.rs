@@ -378,7 +378,7 @@ mod tests {
         let member = |attempt| MemberId { gang, attempt, rank: 0 };
         spans.ordered(&start(gang, 1), None);
         spans.asked(member(1));
-        let lost = Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned() };
+        let lost = Unbound { class: FailureClass::StartUp, detail: "no answer".to_owned(), may_come: true };
         spans.answered(member(1), &Err(lost));
         spans.ordered(&Order::KillMembers { gang, attempt: 1 }, None);
         spans.ordered(&start(gang, 2), None);

@@ -222,7 +222,11 @@ fn a_claim_of_a_start_that_came_to_nothing_is_deleted_and_its_devices_are_free()
             show(&mut books, &made);
         }
         let member = MemberId { gang: GangId { job, index: 0 }, attempt: 1, rank: 0 };
-        let lost = Unbound { class: phalanx_model::FailureClass::StartUp, detail: "gone".to_owned() };
+        let lost = Unbound {
+            class: phalanx_model::FailureClass::StartUp,
+            detail: "gone".to_owned(),
+            may_come: false,
+        };
         books.observe(NOW, Event::Bound { member, result: Err(lost) });
         books.gang_waits(GangId { job, index: 0 });
         assert_eq!(deleted(&books.calls()), [&*name]);
