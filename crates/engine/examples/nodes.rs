@@ -1,4 +1,4 @@
-//! What changes of nodes cost in a cluster of 12,800: `cargo run --release -p phalanx-engine --example nodes`.
+//! What changes of nodes and the cancel of a large array cost in a cluster of 12,800: `cargo run --release -p phalanx-engine --example nodes`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)]
 #![allow(clippy::disallowed_types, reason = "it measures; the engine itself knows no clock")]
@@ -112,6 +112,17 @@ fn measure(run: &mut Run, nodes: &[Node], what: &str) {
     });
     let notice = |node: &Node| SpotNotice { node: node.name.clone(), ends_at: Timestamp(10_000_000) };
     many(run, nodes, &format!("{what}: 1,000 noticed"), |node| Input::SpotNoticed { notice: notice(node) });
+    [None, Some(1), Some(5_000)].into_iter().for_each(|at_once| cancel(run, what, at_once));
+}
+
+/// An array of 10,000 tasks of which so many may run at once is cancelled: none of them, or all that may, run.
+fn cancel(run: &Run, what: &str, running_max: Option<u32>) {
+    let mut copy = Run { engine: run.engine.clone(), now: run.now, out: Outcome::default() };
+    let id = 1_000_000;
+    let tasks: Job = job(id, gang(1).devices(1)).array(10_000, running_max).build();
+    copy.step(&[Input::JobSubmitted { job: Box::new(tasks) }]);
+    let took = copy.step(&[Input::CancelRequested { job: phalanx_model::JobId(id), by: "bench".to_owned() }]);
+    show(&format!("{what}: array of 10,000 cancelled, {running_max:?} at once"), vec![took]);
 }
 
 fn main() {

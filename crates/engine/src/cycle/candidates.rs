@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use phalanx_model::{Gang, GangId, Phase, Placement, Timestamp};
@@ -72,13 +73,12 @@ impl<'a> Pass<'a> {
     /// Members of gangs that can shrink at their next boundary, for one that stands no worse.
     pub(super) fn spare_members(&mut self, wants: Party) -> Vec<Candidate<'a>> {
         let mut candidates = Vec::new();
-        for id in self.ledger.shrinkable() {
-            let queues = &self.desk.queues;
-            let found = self
-                .ledger
-                .job(id.job)
-                .and_then(|job| queues.party(queues.find(&job.queue)?, queues.seat_of(job, id)));
-            let Some(party) = found else { continue };
+        let shrinkable: BTreeSet<GangId> = self.ledger.shrinkable().collect();
+        if shrinkable.is_empty() {
+            return candidates;
+        }
+        let parties = self.desk.queues.parties().filter(|(id, _)| shrinkable.contains(id));
+        for (id, party) in parties.collect::<BTreeMap<_, _>>() {
             let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
                 || self.evicted.iter().any(|(gang, _)| *gang == id);
             if is_told || !self.desk.queues.may_shrink(wants, party) {

@@ -8,6 +8,7 @@ use phalanx_model::{
     MemberId, MemberState, Outcome, Phase, StopCause,
 };
 
+use super::array::Admitted;
 use super::{Entry, Ledger, Outstanding, admit};
 use crate::placement::LEVELS_MAX;
 use crate::queueing::AskKey;
@@ -157,7 +158,8 @@ impl Ledger {
         {
             self.dependents.entry(after.job).or_default().insert(id);
         }
-        self.jobs.insert(id, Entry { job, gangs, ended, failed });
+        let admitted = Admitted::of(&job, &gangs);
+        self.jobs.insert(id, Entry { job, gangs, ended, failed, admitted });
         for gang in active {
             self.active.insert(gang);
             self.adopt_service(gang);
@@ -214,6 +216,7 @@ impl Ledger {
             return refuse(out, format!("cancel of job {job}"), "no such job");
         };
         let gangs: Vec<GangId> = entry.gangs.iter().map(|r| r.id).collect();
+        self.end_array(job);
         for gang in gangs {
             self.begin_stop(gang, StopCause::Cancelled { by: by.to_owned() }, out);
         }

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Change, Ending, Eviction, Exit, FailureClass, GangId, MemberRecord, MemberState, NodeName, Order,
-    Outcome, Phase, Placement, PreemptMode, StopCause, StopStage, Timestamp,
+    Change, Ending, Eviction, Exit, FailureClass, GangId, GangRecord, MemberRecord, MemberState, NodeName,
+    Order, Outcome, Phase, Placement, PreemptMode, StopCause, StopStage, Timestamp,
 };
 
 use super::Ledger;
@@ -300,13 +300,14 @@ impl Ledger {
         self.book_reservation(gang);
         self.claim_again(gang);
         self.relist(gang);
-        self.relist_array(gang.job);
+        self.task_left(gang, true);
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
         self.has_left(gang, out);
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
         self.remember_run(gang, &ending);
+        let holds = self.record(gang).is_some_and(GangRecord::holds_capacity);
         let held = self.held(gang);
         let at = self.now;
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });
@@ -321,7 +322,7 @@ impl Ledger {
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
         self.queues.forget_service(gang);
-        self.relist_array(gang.job);
+        self.task_left(gang, holds);
         self.relist_replicas(gang.job);
         self.has_left(gang, out);
         self.settle_job(gang, ending, out);

@@ -2,6 +2,7 @@
 
 pub(crate) mod admit;
 mod apply;
+mod array;
 mod calendar;
 mod cells;
 mod commit;
@@ -53,6 +54,8 @@ pub(crate) struct Entry {
     ended: bool,
     /// A gang of it ended badly, and so the others were stopped.
     failed: bool,
+    /// Of an array that limits how many of its tasks run at once.
+    admitted: Option<array::Admitted>,
 }
 
 /// An order without an answer.

@@ -33,10 +33,8 @@ impl Ledger {
     pub(super) fn observe_queue(&mut self, queue: &Queue, out: &mut Outcome) {
         let what = || format!("queue {}", queue.name);
         self.sync.saw_queue(&queue.name);
-        if let Some(parent) = &queue.parent
-            && self.queues.is_circle(&queue.name, parent)
-        {
-            return refuse(out, what(), "stands below itself, or too deep");
+        if let Some(why) = self.queues.misplaced(queue) {
+            return refuse(out, what(), &why);
         }
         if self.queues.told().len() >= QUEUES_MAX && !self.queues.told().contains_key(&queue.name) {
             return refuse(out, what(), &format!("more than {QUEUES_MAX} queues"));

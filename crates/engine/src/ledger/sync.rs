@@ -105,7 +105,11 @@ impl Ledger {
         let holding: Vec<GangId> =
             self.active().filter(|(_, _, r)| r.holds_capacity()).map(|(_, _, r)| r.id).collect();
         for gang in holding {
-            let missing: Vec<u32> = unseen.iter().filter(|m| m.gang == gang).map(|m| m.rank).collect();
+            let missing: Vec<u32> = {
+                let first = MemberId { gang, attempt: 0, rank: 0 };
+                let last = MemberId { gang, attempt: u32::MAX, rank: u32::MAX };
+                unseen.range(first..=last).map(|member| member.rank).collect()
+            };
             let Some(record) = self.record(gang) else { continue };
             let nothing_ran =
                 record.members.iter().all(|m| matches!(m.state, MemberState::Requested | MemberState::Ready));

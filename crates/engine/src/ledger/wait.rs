@@ -91,19 +91,8 @@ impl Ledger {
             }
             _ => {}
         }
-        self.array_is_full(job, gang).or_else(|| self.rests(job, gang))
-    }
-
-    /// Tasks of an array go in the order of their numbers, so many at once.
-    fn array_is_full(&self, job: &Job, gang: GangId) -> Option<Reason> {
-        let running_max = job.turn.array?.running_max?;
-        let most = running_max as usize;
-        let entry = self.jobs.get(&job.id)?;
-        let is_ahead = |r: &&phalanx_model::GangRecord| {
-            r.holds_capacity() || r.is_pending() && r.id.index < gang.index && r.id != gang
-        };
-        let ahead: Vec<GangId> = entry.gangs.iter().filter(is_ahead).map(|r| r.id).take(most).collect();
-        (ahead.len() >= most).then_some(Reason::ArrayLimit { running_max })
+        let limit = self.jobs.get(&gang.job).and_then(|entry| entry.array_limit(gang));
+        limit.map(|running_max| Reason::ArrayLimit { running_max }).or_else(|| self.rests(job, gang))
     }
 
     /// Whether the wait for a job's end is over; `None` while it is not known. What was forgotten ended long ago.
@@ -159,17 +148,6 @@ impl Ledger {
     /// Those that have not ended.
     pub(crate) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
         self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
-    }
-
-    /// Tasks of an array that waited for one of their own.
-    pub(super) fn relist_array(&mut self, job: JobId) {
-        if self.job(job).is_some_and(|j| j.turn.array.is_some_and(|array| array.running_max.is_some())) {
-            for gang in self.gangs_of(job) {
-                if self.record(gang).is_some_and(|r| r.is_pending()) && self.line.place_of(gang).is_none() {
-                    self.relist(gang);
-                }
-            }
-        }
     }
 
     /// The queue of a job, in the tree as it is.

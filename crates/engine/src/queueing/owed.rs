@@ -213,10 +213,10 @@ impl Queues {
         })
     }
 
-    /// How a gang stands that holds capacity.
-    pub(crate) fn party(&self, queue: QueueAt, seat: Seat) -> Option<Party> {
-        let top = self.standings.tops.get(&self.at(queue).top)?;
-        top.gangs.iter().find(|(other, _)| *other == seat).map(|(_, party)| *party)
+    /// How the gangs stand that hold capacity.
+    pub(crate) fn parties(&self) -> impl Iterator<Item = (GangId, Party)> + '_ {
+        let gangs = self.standings.tops.values().flat_map(|top| &top.gangs);
+        gangs.map(|(seat, party)| (seat.gang, *party))
     }
 
     /// Who has to make way in other outermost queues: from when, and in which, by how they stand.

@@ -89,6 +89,8 @@ pub(crate) struct QueueNode {
 pub(crate) struct Queues {
     settings: Settings,
     told: BTreeMap<QueueName, Queue>,
+    /// Told queues by the parent that they name, whether anybody told of that or not.
+    told_below: BTreeMap<QueueName, BTreeSet<QueueName>>,
     pub(crate) goods: Goods,
     /// What queues are guaranteed by their places, in thousandths of a device.
     places: BTreeMap<QueueName, u128>,
@@ -113,6 +115,7 @@ impl Queues {
         let mut queues = Self {
             settings: Settings::default(),
             told: BTreeMap::new(),
+            told_below: BTreeMap::new(),
             goods: Goods::default(),
             places: BTreeMap::new(),
             capacity: Bill::new(),
@@ -145,7 +148,24 @@ impl Queues {
     }
 
     pub(crate) fn tell(&mut self, queue: &Queue) -> bool {
-        self.told.insert(queue.name.clone(), queue.clone()).as_ref() != Some(queue)
+        let before = self.told.insert(queue.name.clone(), queue.clone());
+        let is_new = before.as_ref() != Some(queue);
+        self.forget_parent(before);
+        if let Some(parent) = &queue.parent {
+            self.told_below.entry(parent.clone()).or_default().insert(queue.name.clone());
+        }
+        is_new
+    }
+
+    fn forget_parent(&mut self, queue: Option<Queue>) {
+        if let Some(Queue { name, parent: Some(parent), .. }) = queue
+            && let Some(below) = self.told_below.get_mut(&parent)
+        {
+            below.remove(&name);
+            if below.is_empty() {
+                self.told_below.remove(&parent);
+            }
+        }
     }
 
     /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
@@ -176,20 +196,36 @@ impl Queues {
     }
 
     pub(crate) fn untell(&mut self, queue: &QueueName) -> bool {
-        self.told.remove(queue).is_some()
+        let before = self.told.remove(queue);
+        let was_told = before.is_some();
+        self.forget_parent(before);
+        was_told
     }
 
-    /// Whether making `parent` the parent of `queue` closes a circle, or makes the tree too deep.
-    pub(crate) fn is_circle(&self, queue: &QueueName, parent: &QueueName) -> bool {
-        let mut at = Some(parent);
-        for _ in 0..DEPTH_MAX {
-            match at {
-                None => return false,
-                Some(name) if name == queue => return true,
-                Some(name) => at = self.told.get(name).and_then(|above| above.parent.as_ref()),
+    /// Why a queue cannot stand where it says: below itself, or in a tree that would be too deep with all that was told to
+    /// stand below it, in whichever order.
+    pub(crate) fn misplaced(&self, queue: &Queue) -> Option<String> {
+        let (mut above, mut at) = (0, queue.parent.as_ref());
+        while let Some(name) = at.filter(|_| above < DEPTH_MAX) {
+            if *name == queue.name {
+                return Some("it stands below itself: name another parent".to_owned());
             }
+            let told = self.told.get(name);
+            above += usize::from(told.is_some());
+            at = told.and_then(|told| told.parent.as_ref());
         }
-        true
+        (above + self.height(&queue.name, DEPTH_MAX) > DEPTH_MAX).then(|| {
+            format!("it would make a tree of more than {DEPTH_MAX} queues above each other: name a parent nearer to the top")
+        })
+    }
+
+    /// Queues above each other from this one down, as far as this many.
+    fn height(&self, queue: &QueueName, most: usize) -> usize {
+        if most == 0 {
+            return 1;
+        }
+        let below = self.told_below.get(queue).into_iter().flatten();
+        1 + below.map(|child| self.height(child, most - 1)).max().unwrap_or(0)
     }
 
     /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.

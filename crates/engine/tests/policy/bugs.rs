@@ -487,6 +487,32 @@ fn bug_25_circle_of_queues() {
     assert!(world.is_running(1));
 }
 
+/// How deep queues may stand depended on the order in which they were told of: child first there was no limit.
+#[test]
+fn queues_stand_as_deep_whether_parents_or_children_are_told_first() {
+    let chain = |depth: usize| -> Vec<Input> {
+        let at = |level: usize| {
+            let queue = queue(&format!("q{level}"));
+            if level == 0 { queue } else { queue.parent(&format!("q{}", level - 1)) }.observed()
+        };
+        (0..depth).map(at).collect()
+    };
+    let refused = |facts: Vec<Input>| {
+        let mut world = World::new(&octets(1));
+        facts.iter().for_each(|fact| world.tell(std::slice::from_ref(fact)));
+        let is_refused =
+            |change: &Change| matches!(change, Change::InputRejected { why, .. } if why.contains("8 queues"));
+        world.changes.iter().filter(|(_, change)| is_refused(change)).count()
+    };
+    for (depth, expected) in [(8, 0), (9, 1)] {
+        let (first, mut last) = (chain(depth), chain(depth));
+        last.reverse();
+        let mut middle = chain(depth);
+        middle.rotate_left(depth / 2);
+        assert_eq!([first, last, middle].map(refused), [expected; 3], "{depth} queues above each other");
+    }
+}
+
 /// KAI #146: budgets for disruptions do not hold. Whoever may not be disrupted is not chosen, another is; where there is no
 /// other, nobody is stopped, and whoever asks goes on as soon as the budget allows it.
 #[test]
