@@ -190,3 +190,25 @@ proptest! {
         }
     }
 }
+
+/// A look at the future for another gang took a part back that ran on a reserved device, and the books then called the device
+/// free.
+#[test]
+fn a_reserved_device_that_runs_in_part_is_not_free() {
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &[h100("b", "l2", 2)]);
+    let submit = |watched: &mut Watched, id: u64, gang: Gang| {
+        let job = job(id, gang).time_limit(60_000 * (id + 1)).build();
+        watched.step(&[Input::JobSubmitted { job: Box::new(job) }])
+    };
+    let out = submit(&mut watched, 1, gang(1).share(500, 0, "me").build());
+    let runs_on = started(&out).unwrap().slots[0].devices;
+    // One device is free, and both are reserved.
+    for id in [2, 3, 4] {
+        submit(&mut watched, id, gang(2).devices(1).build());
+    }
+    let reserved = watched.record(first(2)).reserved.clone().unwrap();
+    assert!(reserved.placement.slots.iter().any(|slot| slot.devices == runs_on));
+    let name = &watched.engine.nodes().next().unwrap().name.clone();
+    let free = watched.engine.free(name).unwrap().devices;
+    assert_eq!((free.count(), free.and(runs_on).count()), (1, 0));
+}

@@ -41,8 +41,13 @@ impl Claims {
 
     /// The same, and those that gangs with unbooked parts hold.
     pub(super) fn claimed(&self, node: u32) -> DeviceMask {
+        self.held(node).union(self.unbooked_devices(node))
+    }
+
+    /// Devices that gangs with unbooked parts hold.
+    pub(super) fn unbooked_devices(&self, node: u32) -> DeviceMask {
         let unbooked = self.unbooked.iter().filter(|claim| claim.pick.node == node);
-        unbooked.fold(self.held(node), |all, claim| all.union(claim.pick.devices))
+        unbooked.fold(DeviceMask::EMPTY, |all, claim| all.union(claim.pick.devices))
     }
 
     /// Whether a gang has the node for itself.

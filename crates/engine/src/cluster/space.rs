@@ -276,13 +276,18 @@ impl Space {
     /// Devices of these that are usable, and held by one holder alone.
     pub(crate) fn held_once(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
         let usable = tree.nodes[node].usable.devices;
-        self.claims.held_once(node as u32, devices.and(usable)).minus(self.parts.devices(node))
+        self.claims.held_once(node as u32, devices.and(usable)).minus(self.used_in_part(node))
+    }
+
+    /// Devices that gangs use in part. A part that was taken after its device was reserved is not booked, but in use.
+    fn used_in_part(&self, node: usize) -> DeviceMask {
+        self.parts.devices(node).union(self.claims.unbooked_devices(node as u32))
     }
 
     /// How many gangs and reservations hold a usable device whole; more than any if it is not usable, or used in part.
     pub(crate) fn holders(&self, tree: &Tree, node: u32, device: u32) -> usize {
         let is_whole = tree.nodes[node as usize].usable.devices.contains(device)
-            && !self.parts.devices(node as usize).contains(device);
+            && !self.used_in_part(node as usize).contains(device);
         if is_whole { self.claims.holders(node, device) } else { usize::MAX }
     }
 
