@@ -121,13 +121,13 @@ fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), R
 /// What the queue of a job, and those above it, take in.
 fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     let queues = ledger.queues();
-    if queues.told().is_empty() {
+    if queues.configured().is_empty() {
         return Ok(());
     }
     let found = queues.find(&job.queue).filter(|at| queues.at(*at).is_told);
     let Some(at) = found else {
         let leaves = queues
-            .told()
+            .configured()
             .values()
             .filter(|queue| queues.find(&queue.name).is_some_and(|at| queues.at(at).children.is_empty()));
         let known: Vec<&str> = leaves.map(|queue| queue.name.as_str()).take(QUEUES_SHOWN).collect();

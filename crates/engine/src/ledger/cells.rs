@@ -45,7 +45,7 @@ struct Offer {
 impl Ledger {
     /// Whether any queue is guaranteed places.
     fn has_places(&self) -> bool {
-        self.queues.told().values().any(|queue| !queue.shapes.is_empty())
+        self.queues.configured().values().any(|queue| !queue.shapes.is_empty())
     }
 
     /// Binds every cell anew, if something changed.
@@ -69,7 +69,7 @@ impl Ledger {
         let holders = self.holders();
         let mut taken: BTreeSet<u32> = BTreeSet::new();
         let mut cells = Vec::new();
-        for queue in self.queues.told().values() {
+        for queue in self.queues.configured().values() {
             let Some(at) = self.queues.find(&queue.name) else { continue };
             for shape in &queue.shapes {
                 for _ in 0..shape.count {

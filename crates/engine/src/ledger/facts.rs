@@ -13,7 +13,7 @@ impl Ledger {
             Input::SettingsConfigured { settings: Box::new(self.queues.settings().clone()) },
             Input::SyncBegin { kind: SyncKind::Queues },
         ];
-        let told = self.queues.told().values();
+        let told = self.queues.configured().values();
         facts.extend(told.map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
         facts.push(Input::SyncEnd { kind: SyncKind::Queues });
         facts.push(Input::SyncBegin { kind: SyncKind::Nodes });

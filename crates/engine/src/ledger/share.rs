@@ -36,13 +36,14 @@ impl Ledger {
         if let Some(why) = self.queues.misplaced(queue) {
             return refuse(out, what(), &why);
         }
-        if self.queues.told().len() >= QUEUES_MAX && !self.queues.told().contains_key(&queue.name) {
+        if self.queues.configured().len() >= QUEUES_MAX && !self.queues.configured().contains_key(&queue.name)
+        {
             return refuse(out, what(), &format!("more than {QUEUES_MAX} queues"));
         }
-        if self.queues.told().get(&queue.name) == Some(queue) {
+        if self.queues.configured().get(&queue.name) == Some(queue) {
             return;
         }
-        let before = self.queues.told().get(&queue.name).map(limits_of);
+        let before = self.queues.configured().get(&queue.name).map(limits_of);
         let has_moved = before.is_some_and(|before| before != limits_of(queue));
         if !self.stale && !self.stale_queues && self.queues.amend(queue) {
             self.line.bounds_changed();

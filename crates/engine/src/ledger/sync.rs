@@ -53,7 +53,7 @@ impl Ledger {
         match kind {
             SyncKind::Nodes => self.sync.nodes = Some(self.nodes.keys().cloned().collect()),
             SyncKind::Jobs => self.sync.jobs = Some(self.jobs.keys().copied().collect()),
-            SyncKind::Queues => self.sync.queues = Some(self.queues.told().keys().cloned().collect()),
+            SyncKind::Queues => self.sync.queues = Some(self.queues.configured().keys().cloned().collect()),
             SyncKind::Members => self.sync.members = Some(self.expected_members()),
         }
     }

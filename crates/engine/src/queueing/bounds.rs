@@ -16,7 +16,7 @@ impl Queues {
     /// Whether a gang of a queue may have so much more. What does not make way is given nothing that is guaranteed to
     /// others, so that every guarantee can be reached.
     pub(crate) fn room(&self, leaf: QueueAt, bill: &[u128], is_fixed: bool) -> Result<(), Full> {
-        if !self.at(leaf).is_told && !self.told().is_empty() {
+        if !self.at(leaf).is_told && !self.configured().is_empty() {
             return Err(self.full(leaf, leaf, QueueBound::Gone, [0; 3]));
         }
         for at in self.path(leaf) {

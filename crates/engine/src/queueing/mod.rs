@@ -3,6 +3,7 @@
 
 mod ask;
 mod bounds;
+mod configured;
 mod due;
 mod fade;
 mod goods;

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use phalanx_model::{GangId, Timestamp};
 
 use super::ask::{Ask, AskId};
+use super::configured::DEPTH_MAX;
 use super::line::{Line, Turn};
-use super::queues::{DEPTH_MAX, QueueAt, Queues};
+use super::queues::{QueueAt, Queues};
 
 /// The turn of a gang among all: compared queue by queue from the outermost, and at each first by whether it is within
 /// the guarantee, then by class, then by what the queue has; of two queues that have as much, the one where somebody waits

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
 
+use super::configured::Configured;
 use super::due::Due;
 use super::fade;
 use super::goods::{Bill, GPUS, Goods, UNBOUNDED, WHOLE_MILLI, add, subtract};
@@ -17,8 +18,6 @@ use crate::cluster::Tree;
 /// Index of a queue among [`Queues::nodes`]; 0 is the root, which stands for the cluster.
 pub(crate) type QueueAt = u32;
 pub(crate) const ROOT: QueueAt = 0;
-/// Queues above each other; a tree that is deeper is cut there.
-pub(crate) const DEPTH_MAX: usize = 8;
 
 /// The place of a gang among those that hold capacity: higher classes first, then lower levels of service, then who came
 /// first.
@@ -88,9 +87,7 @@ pub(crate) struct QueueNode {
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     settings: Settings,
-    told: BTreeMap<QueueName, Queue>,
-    /// Told queues by the parent that they name, whether anybody told of that or not.
-    told_below: BTreeMap<QueueName, BTreeSet<QueueName>>,
+    configured: Configured,
     pub(crate) goods: Goods,
     /// What queues are guaranteed by their places, in thousandths of a device.
     places: BTreeMap<QueueName, u128>,
@@ -114,8 +111,7 @@ impl Queues {
     pub(crate) fn new() -> Self {
         let mut queues = Self {
             settings: Settings::default(),
-            told: BTreeMap::new(),
-            told_below: BTreeMap::new(),
+            configured: Configured::default(),
             goods: Goods::default(),
             places: BTreeMap::new(),
             capacity: Bill::new(),
@@ -136,8 +132,14 @@ impl Queues {
         &self.settings
     }
 
-    pub(crate) const fn told(&self) -> &BTreeMap<QueueName, Queue> {
-        &self.told
+    /// The queues as they were configured.
+    pub(crate) const fn configured(&self) -> &BTreeMap<QueueName, Queue> {
+        self.configured.queues()
+    }
+
+    /// Why a queue cannot stand where it says.
+    pub(crate) fn misplaced(&self, queue: &Queue) -> Option<String> {
+        self.configured.misplaced(queue)
     }
 
     /// Whether anything changed.
@@ -147,30 +149,18 @@ impl Queues {
         is_new
     }
 
+    /// Adds a queue, or replaces the one of its name. Whether anything changed; the tree shows it once it is drawn anew.
     pub(crate) fn tell(&mut self, queue: &Queue) -> bool {
-        let before = self.told.insert(queue.name.clone(), queue.clone());
-        let is_new = before.as_ref() != Some(queue);
-        self.forget_parent(before);
-        if let Some(parent) = &queue.parent {
-            self.told_below.entry(parent.clone()).or_default().insert(queue.name.clone());
-        }
-        is_new
+        self.configured.insert(queue)
     }
 
-    fn forget_parent(&mut self, queue: Option<Queue>) {
-        if let Some(Queue { name, parent: Some(parent), .. }) = queue
-            && let Some(below) = self.told_below.get_mut(&parent)
-        {
-            below.remove(&name);
-            if below.is_empty() {
-                self.told_below.remove(&parent);
-            }
-        }
+    pub(crate) fn untell(&mut self, queue: &QueueName) -> bool {
+        self.configured.remove(queue)
     }
 
     /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
     pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
-        let stands = self.told.get(&queue.name).is_some_and(|before| {
+        let stands = self.configured.queues().get(&queue.name).is_some_and(|before| {
             before.parent == queue.parent && before.shapes == queue.shapes && before.order == queue.order
         });
         let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
@@ -180,7 +170,7 @@ impl Queues {
         else {
             return false;
         };
-        self.told.insert(queue.name.clone(), queue.clone());
+        self.configured.insert(queue);
         let blank = self.blank(Some(queue.clone()), self.at(at).parent);
         let node = &mut self.nodes[at as usize];
         (node.queue, node.limit, node.kept) = (blank.queue, blank.limit, blank.kept);
@@ -193,39 +183,6 @@ impl Queues {
         }
         self.stands_otherwise(at);
         true
-    }
-
-    pub(crate) fn untell(&mut self, queue: &QueueName) -> bool {
-        let before = self.told.remove(queue);
-        let was_told = before.is_some();
-        self.forget_parent(before);
-        was_told
-    }
-
-    /// Why a queue cannot stand where it says: below itself, or in a tree that would be too deep with all that was told to
-    /// stand below it, in whichever order.
-    pub(crate) fn misplaced(&self, queue: &Queue) -> Option<String> {
-        let (mut above, mut at) = (0, queue.parent.as_ref());
-        while let Some(name) = at.filter(|_| above < DEPTH_MAX) {
-            if *name == queue.name {
-                return Some("it stands below itself: name another parent".to_owned());
-            }
-            let told = self.told.get(name);
-            above += usize::from(told.is_some());
-            at = told.and_then(|told| told.parent.as_ref());
-        }
-        (above + self.height(&queue.name, DEPTH_MAX) > DEPTH_MAX).then(|| {
-            format!("it would make a tree of more than {DEPTH_MAX} queues above each other: name a parent nearer to the top")
-        })
-    }
-
-    /// Queues above each other from this one down, as far as this many.
-    fn height(&self, queue: &QueueName, most: usize) -> usize {
-        if most == 0 {
-            return 1;
-        }
-        let below = self.told_below.get(queue).into_iter().flatten();
-        1 + below.map(|child| self.height(child, most - 1)).max().unwrap_or(0)
     }
 
     /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.
@@ -266,32 +223,23 @@ impl Queues {
             queue.shapes.iter().map(|shape| u128::from(shape.count) * u128::from(shape.nodes)).sum()
         };
         let of = |queue: &Queue| (queue.name.clone(), nodes(queue) * each * WHOLE_MILLI);
-        self.told.values().filter(|queue| !queue.shapes.is_empty()).map(of).collect()
+        self.configured.queues().values().filter(|queue| !queue.shapes.is_empty()).map(of).collect()
     }
 
     fn draw(&mut self) {
-        self.goods = Goods::of(self.told.values());
+        self.goods = Goods::of(self.configured.queues().values());
         self.capacity = vec![0; self.goods.len()];
         self.nodes = vec![self.blank(None, ROOT)];
         self.index.clear();
         self.evictable_by_rank.clear();
         self.levels.clear();
         self.is_new = true;
-        // Parents first; a queue whose parent nobody told of stands at the top.
-        let told = std::mem::take(&mut self.told);
-        let parent_of = |queue: &Queue| queue.parent.clone().filter(|above| told.contains_key(above));
-        let mut below: BTreeMap<Option<QueueName>, Vec<&Queue>> = BTreeMap::new();
-        for queue in told.values() {
-            below.entry(parent_of(queue)).or_default().push(queue);
+        let configured = std::mem::take(&mut self.configured);
+        for (parent, queue) in configured.parents_first() {
+            let parent = parent.and_then(|name| self.find(name)).unwrap_or(ROOT);
+            self.enter(queue.clone(), parent, true);
         }
-        let mut next: Vec<(Option<QueueName>, QueueAt)> = vec![(None, ROOT)];
-        while let Some((name, at)) = next.pop() {
-            for queue in below.remove(&name).unwrap_or_default() {
-                let child = self.enter(queue.clone(), at, true);
-                next.push((Some(queue.name.clone()), child));
-            }
-        }
-        self.told = told;
+        self.configured = configured;
         // Children stand behind their parents.
         (1..self.nodes.len()).rev().for_each(|at| self.guarantee(at as QueueAt));
         for at in (0..self.nodes.len()).rev() {
