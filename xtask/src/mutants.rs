@@ -159,11 +159,7 @@ fn chosen(all: Vec<Mutant>, names: &[&str]) -> Result<Vec<Mutant>, String> {
 
 /// Writes the copy with its switches. Files that are as before are left alone, so that they are not built again.
 fn write_copy(source: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(), String> {
-    let mut files = BTreeMap::new();
-    for path in all_files(source)? {
-        let inside = path.strip_prefix(source).map_err(|error| error.to_string())?;
-        files.insert(inside.to_path_buf(), read(&path).map_err(|error| error.to_string())?);
-    }
+    let mut files = read_all(source)?;
     insert_switches(&mut files, mutants)?;
     files.entry("lib.rs".into()).or_default().push_str("\nmod mutant;\n");
     files.insert("mutant.rs".into(), SWITCHES.to_owned());
@@ -183,6 +179,16 @@ fn write_copy(source: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(), Stri
         std::fs::write(&path, text).map_err(error)?;
     }
     Ok(())
+}
+
+/// The text of every file in a folder, by its path inside.
+fn read_all(folder: &Path) -> Result<BTreeMap<PathBuf, String>, String> {
+    let mut files = BTreeMap::new();
+    for path in all_files(folder)? {
+        let inside = path.strip_prefix(folder).map_err(|error| error.to_string())?;
+        files.insert(inside.to_path_buf(), read(&path).map_err(|error| error.to_string())?);
+    }
+    Ok(files)
 }
 
 /// Makes each place a switch. A text may be moved from file to file: it is looked for in all of them.
@@ -392,6 +398,13 @@ mod tests {
         }
         let both = [mutant("one", "a < b", "true"), mutant("two", "b && c", "c")];
         assert!(switched("a < b && c", &both).unwrap_err().contains("overlap"));
+    }
+
+    #[test]
+    fn every_source_is_in_the_engine_once() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mutants = parse(&read_toml(&root.join(LIST)).unwrap()).unwrap();
+        insert_switches(&mut read_all(&root.join(ENGINE)).unwrap(), &mutants).unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod ways;
 use crate::cluster::{LevelAt, Space};
 use crate::ledger::{Ledger, known_end};
 use crate::placement::{Ceiling, Search, Verdict, best_fit, place, placement, shortfall, verdict};
-use crate::queueing::{AskId, QueueAt, longest_ms};
+use crate::queueing::{QueueAt, RequestClassId, longest_ms};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let record = ledger.record(id)?;
@@ -61,12 +61,12 @@ pub(crate) fn reason(ledger: &Ledger, id: GangId) -> Option<Reason> {
 
 /// The same of all that wait. Those of one ask in one queue wait for the same.
 pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
-    let mut known: BTreeMap<(AskId, QueueAt), Reason> = BTreeMap::new();
+    let mut known: BTreeMap<(RequestClassId, QueueAt), Reason> = BTreeMap::new();
     let pending = ledger.active().filter(|(_, _, record)| record.is_pending());
     let reason = |id: GangId| match ledger.line().place_of(id) {
         Some(place) => {
-            let of_ask = known.entry((place.ask, place.queue));
-            let reason = of_ask.or_insert_with(|| now_of(ledger, id).0).clone();
+            let of_request = known.entry((place.request, place.queue));
+            let reason = of_request.or_insert_with(|| now_of(ledger, id).0).clone();
             match reason {
                 Reason::PreferredWait { level, .. } => {
                     Reason::PreferredWait { level, until: ledger.preferred_until(id).unwrap_or_default() }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Gang, GangId};
 
-use super::pass::Pass;
+use super::run::Cycle;
 use crate::cluster::Free;
 use crate::cluster::tree::LevelAt;
 use crate::placement::{Verdict, verdict};
 
-impl Pass<'_> {
+impl Cycle<'_> {
     /// The level whose domains are to have few replicas each.
     fn level_apart(&self, id: GangId) -> Option<LevelAt> {
         let service = self.ledger.job(id.job)?.turn.service.as_ref()?;
@@ -37,7 +37,7 @@ impl Pass<'_> {
                 }
             }
         }
-        verdict(self.ledger.hardware(), &mut self.desk.search, &self.desk.space, gang, patience)
+        verdict(self.ledger.hardware(), &mut self.draft.search, &self.draft.space, gang, patience)
     }
 
     /// How many replicas of the same service each domain has; those that start in this turn, and those that have a place
@@ -45,7 +45,7 @@ impl Pass<'_> {
     fn replicas_by_domain(&self, id: GangId, level: LevelAt) -> BTreeMap<usize, u32> {
         let mut counts = BTreeMap::new();
         for gang in self.ledger.gangs_of(id.job).into_iter().filter(|gang| *gang != id) {
-            let held = self.desk.reservations.get(&gang).map(|hold| hold.picks.clone());
+            let held = self.draft.reservations.get(&gang).map(|hold| hold.picks.clone());
             let picks = held.or_else(|| self.picks_of(gang)).unwrap_or_default();
             let domains: BTreeSet<usize> =
                 picks.iter().map(|pick| self.domain_at(level, pick.node as usize)).collect();
@@ -65,13 +65,13 @@ impl Pass<'_> {
     /// The verdict with some domains closed.
     fn verdict_outside(&mut self, level: LevelAt, is_closed: impl Fn(usize) -> bool, gang: &Gang) -> Verdict {
         let tree = self.tree();
-        let is_open = |node: &usize| self.desk.space.free(*node).open;
+        let is_open = |node: &usize| self.draft.space.free(*node).open;
         let nodes = (0..tree.nodes.len()).filter(|node| is_closed(self.domain_at(level, *node)));
         let nodes: Vec<u32> = nodes.filter(is_open).map(|node| node as u32).collect();
         let set_open = |open: bool| move |_: u32, free: Free| Free { open, ..free };
-        self.desk.space.put(tree, nodes.iter().copied(), set_open(false));
-        let found = verdict(self.ledger.hardware(), &mut self.desk.search, &self.desk.space, gang, None);
-        self.desk.space.put(tree, nodes.iter().copied(), set_open(true));
+        self.draft.space.put(tree, nodes.iter().copied(), set_open(false));
+        let found = verdict(self.ledger.hardware(), &mut self.draft.search, &self.draft.space, gang, None);
+        self.draft.space.put(tree, nodes.iter().copied(), set_open(true));
         found
     }
 }

@@ -8,19 +8,19 @@ use std::ops::Range;
 use phalanx_model::{Gang, GangId, Phase, Placement, Timestamp};
 
 use super::elastic::chunks;
-use super::pass::Pass;
+use super::run::Cycle;
 use crate::preemption::Candidate;
-use crate::queueing::{Bill, Claim, Party, Right};
+use crate::queueing::{Claim, Contender, PreemptionRule, ResourceList};
 
-impl<'a> Pass<'a> {
+impl<'a> Cycle<'a> {
     /// All that may be preempted, the cheapest first.
-    pub(super) fn candidates(&mut self, wants: Party, claim: &Claim) -> Vec<Candidate<'a>> {
+    pub(super) fn candidates(&mut self, wants: Contender, claim: &Claim) -> Vec<Candidate<'a>> {
         let now = self.ledger.now();
         let mut candidates = Vec::new();
-        for (id, party, holder) in self.desk.queues.below(wants, claim) {
+        for (id, contender, holder) in self.draft.queues.below(wants, claim) {
             if holder.stays_until > now {
                 // Of who had more service the books know when it has to make way.
-                if self.desk.queues.right(wants, party, claim) != Some(Right::LessServed) {
+                if self.draft.queues.rule(wants, contender, claim) != Some(PreemptionRule::LessServed) {
                     self.again_at = self.again_at.min(holder.stays_until);
                 }
                 continue;
@@ -39,18 +39,18 @@ impl<'a> Pass<'a> {
                 _ => continue,
             };
             let saved_at = record.checkpointed_at.unwrap_or_default().max(since);
-            let lost_device_ms = lost_ms(&holder.bill, now, saved_at);
-            let is_beside = party.queue == wants.queue;
+            let lost_device_ms = lost_ms(&holder.amounts, now, saved_at);
+            let is_beside = contender.queue == wants.queue;
             let whole = Candidate {
-                rank: party.standing.rank,
-                level: if is_beside { party.standing.level } else { Reverse(0) },
+                rank: contender.entitlement.rank,
+                level: if is_beside { contender.entitlement.level } else { Reverse(0) },
                 lost_device_ms,
                 costs_device_ms: lost_device_ms,
-                devices: Reverse(u64::try_from(holder.bill[0]).unwrap_or(u64::MAX)),
+                devices: Reverse(u64::try_from(holder.amounts[0]).unwrap_or(u64::MAX)),
                 id,
                 gang,
                 chunk: None,
-                party,
+                contender,
                 picks: Cow::Borrowed(&[]),
             };
             if gang.size > gang.min && matches!(record.phase, Phase::Running { .. }) {
@@ -66,28 +66,28 @@ impl<'a> Pass<'a> {
     }
 
     fn stays_when_started(&self, id: GangId) -> bool {
-        let class = self.ledger.job(id.job).and_then(|job| self.desk.queues.class_of(job));
+        let class = self.ledger.job(id.job).and_then(|job| self.draft.queues.class_of(job));
         class.is_some_and(|class| class.min_run_ms > 0)
     }
 
     /// Members of gangs that can shrink at their next boundary, for one that stands no worse.
-    pub(super) fn spare_members(&mut self, wants: Party) -> Vec<Candidate<'a>> {
+    pub(super) fn spare_members(&mut self, wants: Contender) -> Vec<Candidate<'a>> {
         let mut candidates = Vec::new();
         let shrinkable: BTreeSet<GangId> = self.ledger.shrinkable().collect();
         if shrinkable.is_empty() {
             return candidates;
         }
-        let parties = self.desk.queues.parties().filter(|(id, _)| shrinkable.contains(id));
-        for (id, party) in parties.collect::<BTreeMap<_, _>>() {
+        let contenders = self.draft.queues.contenders().filter(|(id, _)| shrinkable.contains(id));
+        for (id, contender) in contenders.collect::<BTreeMap<_, _>>() {
             let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
                 || self.evicted.iter().any(|(gang, _)| *gang == id);
-            if is_told || !self.desk.queues.may_shrink(wants, party) {
+            if is_told || !self.draft.queues.may_shrink(wants, contender) {
                 continue;
             }
             let placement = self.ledger.record(id).and_then(|record| record.placement.as_ref());
             let Some((gang, placement)) = self.ledger.gang(id).zip(placement) else { continue };
             let whole = Candidate {
-                rank: party.standing.rank,
+                rank: contender.entitlement.rank,
                 level: Reverse(0),
                 lost_device_ms: 0,
                 costs_device_ms: 0,
@@ -95,7 +95,7 @@ impl<'a> Pass<'a> {
                 id,
                 gang,
                 chunk: None,
-                party,
+                contender,
                 picks: Cow::Borrowed(&[]),
             };
             candidates.extend(self.in_chunks(gang, placement, &whole));
@@ -127,7 +127,7 @@ impl<'a> Pass<'a> {
 
     /// What is reserved for another gang on their nodes does not come free with them.
     fn without_held(&self, candidates: &mut [Candidate<'_>]) {
-        let booked: Vec<_> = self.desk.reservations.values().filter(|held| held.is_booked()).collect();
+        let booked: Vec<_> = self.draft.reservations.values().filter(|held| held.is_booked()).collect();
         for candidate in candidates {
             for reservation in &booked {
                 if reservation.overlaps(&candidate.picks) {
@@ -139,7 +139,7 @@ impl<'a> Pass<'a> {
 }
 
 /// Work since it was last saved, in milliseconds of one device.
-fn lost_ms(bill: &Bill, now: Timestamp, saved_at: Timestamp) -> u64 {
-    let lost = bill[0].saturating_mul(u128::from(now.since(saved_at))) / 1_000;
+fn lost_ms(amounts: &ResourceList, now: Timestamp, saved_at: Timestamp) -> u64 {
+    let lost = amounts[0].saturating_mul(u128::from(now.since(saved_at))) / 1_000;
     u64::try_from(lost).unwrap_or(u64::MAX)
 }

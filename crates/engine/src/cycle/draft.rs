@@ -8,7 +8,7 @@ use phalanx_model::Gang;
 use super::reservation::Reservations;
 use crate::cluster::{Pick, Space, Tree};
 use crate::placement::Search;
-use crate::queueing::{Line, Queues};
+use crate::queueing::{PendingQueue, Queues};
 
 /// Nodes where capacity came free.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct Draft {
     pub(crate) search: Search,
     pub(crate) space: Space,
     pub(crate) queues: Queues,
-    pub(crate) line: Line,
+    pub(crate) pending: PendingQueue,
     pub(crate) reservations: Reservations,
     pub(crate) freed: Freed,
 }

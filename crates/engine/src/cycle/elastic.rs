@@ -5,16 +5,16 @@ use std::ops::{Range, RangeInclusive};
 
 use phalanx_model::{Gang, GangId, Placement, Reason};
 
-use super::pass::Pass;
+use super::run::Cycle;
 use crate::cluster::space::Pick;
 use crate::cycle::draft::Draft;
 use crate::placement::{Ceiling, placement};
 use crate::placement::{Verdict, verdict, waits_for_capacity};
 use crate::preemption::Candidate;
-use crate::queueing::{Ask, QueueAt};
+use crate::queueing::{QueueAt, RequestClass};
 
 /// A place that was found for a gang with so many members, the level that it is inside of, and its predicted time.
-pub(super) struct Found {
+pub(super) struct ElasticPlacement {
     pub(super) gang: Gang,
     pub(super) ceiling: Ceiling,
     pub(super) picks: Vec<Pick>,
@@ -22,7 +22,7 @@ pub(super) struct Found {
     pub(super) time_ns: u64,
 }
 
-impl Pass<'_> {
+impl Cycle<'_> {
     /// The largest size that fits and that its queue has room for; nothing where not even the least does.
     pub(super) fn largest(
         &mut self,
@@ -30,7 +30,7 @@ impl Pass<'_> {
         gang: &Gang,
         queue: QueueAt,
         sizes: RangeInclusive<u32>,
-    ) -> Option<Found> {
+    ) -> Option<ElasticPlacement> {
         let (least, step) = (*sizes.start(), gang.size_step().max(1));
         let steps = sizes.end().checked_sub(least)? / step;
         let of_steps = |steps: u32| gang.of_size(least + steps * step);
@@ -50,20 +50,26 @@ impl Pass<'_> {
     }
 
     /// The same for more members, where there is room for them.
-    pub(super) fn enlarged(&mut self, id: GangId, queue: QueueAt, found: Found, most: u32) -> Found {
+    pub(super) fn enlarged(
+        &mut self,
+        id: GangId,
+        queue: QueueAt,
+        found: ElasticPlacement,
+        most: u32,
+    ) -> ElasticPlacement {
         let more = found.gang.size.saturating_add(found.gang.size_step());
         self.largest(id, &found.gang, queue, more..=most).unwrap_or(found)
     }
 
-    fn sized(&mut self, id: GangId, gang: Gang, queue: QueueAt) -> Option<Found> {
-        let is_fixed = self.ledger.job(id.job).is_some_and(|job| self.desk.queues.is_fixed(job, id));
-        let Draft { search, space, .. } = &mut self.desk;
+    fn sized(&mut self, id: GangId, gang: Gang, queue: QueueAt) -> Option<ElasticPlacement> {
+        let is_fixed = self.ledger.job(id.job).is_some_and(|job| self.draft.queues.is_fixed(job, id));
+        let Draft { search, space, .. } = &mut self.draft;
         let Verdict::Go(ceiling, cost) = verdict(self.ledger.hardware(), search, space, &gang, None) else {
             return None;
         };
-        let (picks, order) = (self.desk.search.picks().to_vec(), self.desk.search.order().to_vec());
+        let (picks, order) = (self.draft.search.picks().to_vec(), self.draft.search.order().to_vec());
         self.admit(queue, &gang, &picks, is_fixed).ok()?;
-        Some(Found { gang, ceiling, picks, order, time_ns: cost.time_ns })
+        Some(ElasticPlacement { gang, ceiling, picks, order, time_ns: cost.time_ns })
     }
 
     /// Gangs at a boundary grow with what nobody waits for.
@@ -80,16 +86,16 @@ impl Pass<'_> {
 
     /// Whether capacity is owed to somebody, or would be used by who waits for it.
     pub(super) fn somebody_waits(&self) -> bool {
-        let waits = |(_, ask): (_, &Ask)| {
-            let by_time = matches!(ask.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
-            ask.has_room() && (waits_for_capacity(&ask.reason) || by_time)
+        let waits = |(_, request): (_, &RequestClass)| {
+            let by_time = matches!(request.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
+            request.has_room() && (waits_for_capacity(&request.reason) || by_time)
         };
-        !self.desk.reservations.is_empty() || self.desk.line.closed().any(waits)
+        !self.draft.reservations.is_empty() || self.draft.pending.closed().any(waits)
     }
 
     /// The same, with gangs that were not looked at yet.
     pub(super) fn is_anything_wanted(&self) -> bool {
-        self.desk.line.ready().next().is_some() || self.somebody_waits()
+        self.draft.pending.ready().next().is_some() || self.somebody_waits()
     }
 
     /// The size to which a gang that runs can grow. (When it starts again, others may have
@@ -102,17 +108,17 @@ impl Pass<'_> {
             return None;
         }
         let picks = self.picks_of(id)?;
-        let queue = self.desk.queues.find(&job.queue)?;
+        let queue = self.draft.queues.find(&job.queue)?;
         if !self.has_no_window(std::iter::once(id)) {
             return None;
         }
         let (tree, now) = (self.tree(), self.ledger.now());
-        let seat = self.desk.queues.seat_of(job, id);
-        let held = self.desk.queues.discharge(queue, seat, now)?;
-        self.desk.space.give_back(tree, &picks, gang);
+        let seat = self.draft.queues.holder_key_of(job, id);
+        let held = self.draft.queues.discharge(queue, seat, now)?;
+        self.draft.space.give_back(tree, &picks, gang);
         let found = self.largest(id, gang, queue, more..=gang.max);
-        self.desk.space.take(tree, &picks, gang);
-        self.desk.queues.charge(queue, seat, held, now);
+        self.draft.space.take(tree, &picks, gang);
+        self.draft.queues.charge(queue, seat, held, now);
         found.map(|found| found.gang.size)
     }
 

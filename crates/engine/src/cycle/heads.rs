@@ -7,12 +7,12 @@
 
 use phalanx_model::{Gang, GangId, Reason};
 
-use super::pass::Pass;
+use super::earliest_start::Soonest;
 use super::reservation::Reservation;
-use super::soonest::Soonest;
+use super::run::Cycle;
 use crate::cluster::Pick;
 use crate::placement::Ceiling;
-use crate::queueing::{Ask, AskId, QueueAt, Versions};
+use crate::queueing::{QueueAt, RequestClass, RequestClassId, Versions};
 
 /// Places that are looked for in one cycle for heads that do not start; the next step goes on.
 const LOOKS_MAX: u32 = 64;
@@ -21,7 +21,7 @@ const LOOKS_MAX: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) gang: GangId,
-    ask: AskId,
+    request: RequestClassId,
     queue: QueueAt,
     /// Where it would start if nothing else did.
     soonest: Soonest,
@@ -37,19 +37,19 @@ pub(super) struct Heads {
     /// Gangs that are not looked at again in this cycle.
     pub(super) skipped: std::collections::BTreeSet<GangId>,
     /// The head whose request class is still to be looked at: those behind it are no heads yet.
-    awaits: Option<AskId>,
+    awaits: Option<RequestClassId>,
     looks: u32,
     /// A head reached its bypass limit, and has its place reserved before another gang is looked at.
     is_any_due: bool,
 }
 
-impl Pass<'_> {
+impl Cycle<'_> {
     /// Reserves places for the heads, and remembers those that are to be protected.
     pub(super) fn reserve_heads(&mut self) {
         self.reserve_due();
-        let depth = self.desk.queues.settings().reservation_depth as usize;
+        let depth = self.draft.queues.settings().reservation_depth as usize;
         loop {
-            if self.heads.awaits.is_some_and(|ask| self.desk.line.ask(ask).is_open) {
+            if self.heads.awaits.is_some_and(|request| self.draft.pending.request(request).is_open) {
                 return;
             }
             if self.heads.waiting.len() >= depth {
@@ -57,16 +57,16 @@ impl Pass<'_> {
             }
             let heads = &self.heads;
             let versions = Some(self.versions());
-            let is_passed = |id: GangId, asked: &Ask| {
+            let is_passed = |id: GangId, asked: &RequestClass| {
                 asked.hopeless_at == versions
                     || heads.skipped.contains(&id)
                     || heads.waiting.iter().any(|head| head.gang == id)
             };
-            let Some(head) = self.desk.line.head(&self.desk.queues, is_passed) else { return };
-            let asked = self.desk.line.ask(head.ask);
+            let Some(head) = self.draft.pending.head(&self.draft.queues, is_passed) else { return };
+            let asked = self.draft.pending.request(head.request);
             if asked.is_open {
                 // It is looked at before this cycle ends.
-                self.heads.awaits = Some(head.ask);
+                self.heads.awaits = Some(head.request);
                 return;
             }
             if matches!(asked.reason, Reason::PreferredWait { .. }) {
@@ -74,8 +74,8 @@ impl Pass<'_> {
                 self.heads.skipped.insert(head.gang());
                 continue;
             }
-            if let Err(full) = self.desk.queues.room(head.queue, &asked.least, asked.key.is_fixed) {
-                self.desk.line.stick(head.ask, head.queue, full);
+            if let Err(full) = self.draft.queues.room(head.queue, &asked.least, asked.key.is_fixed) {
+                self.draft.pending.stick(head.request, head.queue, full);
                 continue;
             }
             if self.heads.looks >= LOOKS_MAX {
@@ -83,28 +83,28 @@ impl Pass<'_> {
                 return;
             }
             self.heads.looks += 1;
-            self.reserve_head(head.gang(), head.ask, head.queue);
+            self.reserve_head(head.gang(), head.request, head.queue);
         }
     }
 
-    fn reserve_head(&mut self, gang: GangId, ask: AskId, queue: QueueAt) {
-        let soonest = if self.fits_empty(ask) {
-            self.book_against_future(ask, queue);
-            self.soonest(ask)
+    fn reserve_head(&mut self, gang: GangId, request: RequestClassId, queue: QueueAt) {
+        let soonest = if self.fits_empty(request) {
+            self.book_against_future(request, queue);
+            self.soonest(request)
         } else {
             None
         };
         let Some(soonest) = soonest else {
             let versions = self.versions();
-            return self.desk.line.give_up(ask, versions);
+            return self.draft.pending.give_up(request, versions);
         };
-        let reserved = self.desk.reservations.keys().filter(|id| !self.evicts(**id)).count();
-        let is_within = reserved < self.desk.queues.settings().reservation_depth as usize;
+        let reserved = self.draft.reservations.keys().filter(|id| !self.evicts(**id)).count();
+        let is_within = reserved < self.draft.queues.settings().reservation_depth as usize;
         let has_time = soonest.at.is_some() && is_within;
         if has_time || self.is_due(gang) && self.may_idle(&soonest.picks) {
-            self.hold_for(gang, ask, soonest);
+            self.hold_for(gang, request, soonest);
         } else {
-            self.heads.waiting.push(Head { gang, ask, queue, soonest, bypassed: 0 });
+            self.heads.waiting.push(Head { gang, request, queue, soonest, bypassed: 0 });
         }
     }
 
@@ -117,34 +117,34 @@ impl Pass<'_> {
         for head in std::mem::take(&mut self.heads.waiting) {
             let is_due = head.bypassed > 0 && self.is_due(head.gang);
             let soonest = if is_due {
-                self.book_against_future(head.ask, head.queue);
-                self.soonest(head.ask).filter(|soonest| self.may_idle(&soonest.picks))
+                self.book_against_future(head.request, head.queue);
+                self.soonest(head.request).filter(|soonest| self.may_idle(&soonest.picks))
             } else {
                 None
             };
             match soonest {
-                Some(soonest) => self.hold_for(head.gang, head.ask, soonest),
+                Some(soonest) => self.hold_for(head.gang, head.request, soonest),
                 None => self.heads.waiting.push(head),
             }
         }
     }
 
     fn versions(&self) -> Versions {
-        Versions { hardware: self.ledger.hardware_version(), reservations: self.desk.reservations.version() }
+        Versions { hardware: self.ledger.hardware_version(), reservations: self.draft.reservations.version() }
     }
 
-    fn hold_for(&mut self, gang: GangId, ask: AskId, soonest: Soonest) {
-        let key = &self.desk.line.ask(ask).key;
+    fn hold_for(&mut self, gang: GangId, request: RequestClassId, soonest: Soonest) {
+        let key = &self.draft.pending.request(request).key;
         let (asked, rank) = (key.gang.clone(), key.rank);
         self.hold(gang, &asked, rank, soonest.into_place());
     }
 
     /// Whether the empty cluster of open nodes holds such a gang.
-    fn fits_empty(&mut self, ask: AskId) -> bool {
+    fn fits_empty(&mut self, request: RequestClassId) -> bool {
         let hardware = self.ledger.hardware();
-        let gang = &self.desk.line.ask(ask).key.gang;
+        let gang = &self.draft.pending.request(request).key.gang;
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
-        self.desk.search.place(hardware.tree, hardware.empty, gang, ceiling).is_some()
+        self.draft.search.place(hardware.tree, hardware.empty, gang, ceiling).is_some()
     }
 
     /// A start is booked: heads that could start sooner without it are bypassed by it.
@@ -170,8 +170,8 @@ impl Pass<'_> {
         if !self.is_near(head, picks) {
             return false;
         }
-        self.book_against_future(head.ask, head.queue);
-        let found = self.fits_after(head.ask, &head.soonest.ends);
+        self.book_against_future(head.request, head.queue);
+        let found = self.fits_after(head.request, &head.soonest.ends);
         let is_delayed = found.is_none();
         if let Some((picks, order)) = found {
             // It finds another place as soon.
@@ -183,7 +183,7 @@ impl Pass<'_> {
     /// Whether a start takes devices that a head could use.
     fn takes_usable(&self, head: &Head, picks: &[Pick]) -> bool {
         let tree = self.tree();
-        let gang = &self.desk.line.ask(head.ask).key.gang;
+        let gang = &self.draft.pending.request(head.request).key.gang;
         gang.all_needs().any(|needs| {
             let listed = tree.listed(needs);
             picks.iter().any(|pick| {
@@ -197,7 +197,7 @@ impl Pass<'_> {
     fn is_near(&self, head: &Head, picks: &[Pick]) -> bool {
         let counts_by_domain = |gang: &Gang| gang.all_needs().any(|needs| !needs.named.is_empty());
         let is_on = |pick: &Pick| head.soonest.picks.iter().any(|own| own.node == pick.node);
-        counts_by_domain(&self.desk.line.ask(head.ask).key.gang) || picks.iter().any(is_on)
+        counts_by_domain(&self.draft.pending.request(head.request).key.gang) || picks.iter().any(is_on)
     }
 
     /// Whether a head was bypassed as often as is allowed.
@@ -209,13 +209,14 @@ impl Pass<'_> {
 
     /// Whether so much more may stand idle for a head whose start nobody knows.
     fn may_idle(&self, picks: &[Pick]) -> bool {
-        let (tree, space) = (self.tree(), &self.desk.space);
-        let promised_no_time = self.desk.reservations.values().filter(|reservation| reservation.at.is_none());
+        let (tree, space) = (self.tree(), &self.draft.space);
+        let promised_no_time =
+            self.draft.reservations.values().filter(|reservation| reservation.at.is_none());
         let held = promised_no_time.map(|reservation: &Reservation| reservation.idle_devices(tree, space));
         let more = picks.iter().map(|pick| pick.devices.and(space.free(pick.node as usize).devices).count());
         let idle: u32 = held.chain(more).sum();
         let all: u32 = tree.roots().map(|root| tree.domains[0][root].devices).sum();
-        let most_milli = self.desk.queues.settings().hold_idle_max_milli;
+        let most_milli = self.draft.queues.settings().hold_idle_max_milli;
         u64::from(idle) * 1_000 <= u64::from(all) * u64::from(most_milli)
     }
 }

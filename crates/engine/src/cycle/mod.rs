@@ -10,24 +10,24 @@ mod apart;
 mod calendar;
 mod candidates;
 mod draft;
+mod earliest_start;
 mod elastic;
 mod facts;
 mod heads;
-mod pass;
+mod joint_placement;
 mod preempt;
-mod reopen;
 mod reservation;
 mod reserve;
-mod soonest;
-mod together;
+mod retry;
+mod run;
 mod windows;
 
 pub(crate) use calendar::{Closed, Stay, Windows};
 pub(crate) use draft::{Draft, Freed};
 pub(crate) use facts::Facts;
-pub(crate) use pass::{Hints, Planned, plan};
-pub(crate) use reopen::COUNTED_MAX;
 pub(crate) use reservation::{Reservation, Reservations};
+pub(crate) use retry::COUNTED_MAX;
+pub(crate) use run::{Hints, Planned, plan};
 
 /// What an operator may tune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

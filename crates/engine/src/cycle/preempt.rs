@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_model::{Eviction, Gang, GangId, Placement, Resize, Timestamp};
 
 use super::draft::Draft;
-use super::pass::Pass;
-use super::reserve::Place;
+use super::reserve::ReservedPlacement;
+use super::run::Cycle;
 use crate::preemption::{Candidate, Selected, select};
-use crate::queueing::{AskId, Holder, Next, Party, QueueAt};
+use crate::queueing::{Contender, Holder, Next, QueueAt, RequestClassId};
 
 /// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
 const UNHEARD_MAX: u32 = 8;
@@ -32,25 +32,25 @@ enum Way {
     Shrink,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> Cycle<'a> {
     /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
     pub(super) fn hear(&mut self) {
         for _ in 0..LOOKS_MAX {
-            let Draft { line, queues, .. } = &mut self.desk;
-            let Some(mut next) = line.first_untried(queues) else { return };
+            let Draft { pending, queues, .. } = &mut self.draft;
+            let Some(mut next) = pending.first_untried(queues) else { return };
             if self.is_spent() {
                 break;
             }
-            if !self.is_worth_a_try(next.ask, next.queue, next.gang()) && !self.may_shrink_somebody() {
-                self.desk.line.tried(next.ask, next.queue);
+            if !self.is_worth_a_try(next.request, next.queue, next.gang()) && !self.may_shrink_somebody() {
+                self.draft.pending.tried(next.request, next.queue);
                 continue;
             }
-            let gang = self.desk.line.ask(next.ask).key.gang.clone();
-            self.close_for(next.ask);
+            let gang = self.draft.pending.request(next.request).key.gang.clone();
+            self.close_for(next.request);
             // As many as there are in this queue, until one finds nobody.
             while self.evict_for(next, &gang) {
-                let Draft { line, queues, .. } = &self.desk;
-                let Some(behind) = line.next_of(queues, next.ask, next.queue) else { break };
+                let Draft { pending, queues, .. } = &self.draft;
+                let Some(behind) = pending.next_of(queues, next.request, next.queue) else { break };
                 next = behind;
             }
         }
@@ -64,35 +64,35 @@ impl<'a> Pass<'a> {
 
     /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
     pub(super) fn evict_for(&mut self, next: Next, gang: &Gang) -> bool {
-        if !self.desk.line.is_untried(next.ask, next.queue) {
+        if !self.draft.pending.is_untried(next.request, next.queue) {
             return false;
         }
-        let is_worth_it = self.is_worth_a_try(next.ask, next.queue, next.gang());
+        let is_worth_it = self.is_worth_a_try(next.request, next.queue, next.gang());
         let ways = [(Way::Evict, is_worth_it), (Way::Shrink, self.may_shrink_somebody())];
         if ways.iter().all(|(_, is_worth_it)| !is_worth_it) {
-            self.desk.line.tried(next.ask, next.queue);
+            self.draft.pending.tried(next.request, next.queue);
             return false;
         }
         if self.is_spent() {
             self.goes_on = true;
             return false;
         }
-        self.book_against_future(next.ask, next.queue);
+        self.book_against_future(next.request, next.queue);
         let is_heard = ways.into_iter().any(|(way, may)| may && self.make_way(next, gang, way));
         if is_heard {
             self.heard += 1;
         } else {
             self.unheard += 1;
-            self.desk.line.tried(next.ask, next.queue);
+            self.draft.pending.tried(next.request, next.queue);
         }
         is_heard
     }
 
     /// Whether it may evict at all, and somebody holds capacity who stands worse than it could at best. (There may still be
     /// nobody.)
-    fn is_worth_a_try(&mut self, ask: AskId, queue: QueueAt, gang: GangId) -> bool {
-        let Draft { queues, line, .. } = &mut self.desk;
-        let asked = line.ask(ask);
+    fn is_worth_a_try(&mut self, request: RequestClassId, queue: QueueAt, gang: GangId) -> bool {
+        let Draft { queues, pending, .. } = &mut self.draft;
+        let asked = pending.request(request);
         let (rank, level) = (asked.key.rank, asked.key.level);
         if queues.is_unrivalled(queue, rank) && !queues.has_served_more(queue, rank, level) {
             return false;
@@ -116,38 +116,39 @@ impl<'a> Pass<'a> {
     fn make_way(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
         let id = next.gang();
         let Some(job) = self.ledger.job(id.job) else { return false };
-        let queues = &mut self.desk.queues;
+        let queues = &mut self.draft.queues;
         queues.count_anew();
         let grace_max_ms = queues.class_of(job).and_then(|class| class.grace_max_ms);
         let is_fixed = queues.is_fixed(job, id);
-        let least = Holder::new(self.desk.line.ask(next.ask).least.clone(), is_fixed);
-        let seat = queues.seat_of(job, id);
-        let standing = queues.standing_with(next.queue, seat, &least);
-        let wants = Party { queue: next.queue, standing };
-        let claim = queues.claim_of(next.queue, &least.bill);
+        let least = Holder::new(self.draft.pending.request(next.request).least.clone(), is_fixed);
+        let holder_key = queues.holder_key_of(job, id);
+        let entitlement = queues.entitlement_with(next.queue, holder_key, &least);
+        let wants = Contender { queue: next.queue, entitlement };
+        let claim = queues.claim_of(next.queue, &least.amounts);
         let candidates = match way {
             Way::Evict => self.candidates(wants, &claim),
             Way::Shrink => self.spare_members(wants),
         };
         self.compared += candidates.len();
         let found = self.select_for(gang, candidates);
-        let found = found.filter(|(place, _)| !self.is_barred(next.ask, place));
+        let found = found.filter(|(place, _)| !self.is_barred(next.request, place));
         let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
-        let queues = &self.desk.queues;
-        let bill = queues.goods.held(self.tree(), queues.settings(), &place.picks, gang);
+        let queues = &self.draft.queues;
+        let amounts = queues.resources.held(self.tree(), queues.settings(), &place.picks, gang);
         // Of several device models it may have been given more than the least that it was judged by.
-        let holder = Holder::new(bill, is_fixed);
-        let standing = queues.standing_with(next.queue, seat, &holder);
-        let claim = queues.claim_of(next.queue, &holder.bill);
-        let wants = Party { standing, ..wants };
-        let has_right = |victim: &Candidate<'_>| match way {
-            Way::Evict => queues.right(wants, victim.party, &claim).is_some(),
+        let holder = Holder::new(amounts, is_fixed);
+        let entitlement = queues.entitlement_with(next.queue, holder_key, &holder);
+        let claim = queues.claim_of(next.queue, &holder.amounts);
+        let wants = Contender { entitlement, ..wants };
+        let has_rule = |victim: &Candidate<'_>| match way {
+            Way::Evict => queues.rule(wants, victim.contender, &claim).is_some(),
             Way::Shrink => {
-                queues.may_shrink(wants, victim.party) && left.get(&victim.id).is_some_and(Option::is_some)
+                queues.may_shrink(wants, victim.contender)
+                    && left.get(&victim.id).is_some_and(Option::is_some)
             }
         };
-        let may = victims.iter().all(has_right);
+        let may = victims.iter().all(has_rule);
         let mut seen = BTreeSet::new();
         victims.retain(|victim| seen.insert(victim.id));
         if !may || !self.has_room_without(&victims, &left, next.queue, &holder) {
@@ -156,7 +157,7 @@ impl<'a> Pass<'a> {
         let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
         // Nobody knows when a boundary comes.
         let at = place.at.filter(|_| way == Way::Evict).map(|at| at.min(latest));
-        self.claim(next, gang, Place { at, ..place }, holder);
+        self.claim(next, gang, ReservedPlacement { at, ..place }, holder);
         for victim in victims {
             if let Some(keeps) = left.get(&victim.id).cloned().flatten() {
                 let size = u32::try_from(keeps.slots.len()).unwrap_or(u32::MAX);
@@ -166,12 +167,12 @@ impl<'a> Pass<'a> {
                 continue;
             }
             // By what right it goes now: that of the least that it was judged by at first may be another.
-            let Some(right) = self.desk.queues.right(wants, victim.party, &claim) else { continue };
-            let rule = self.desk.queues.rule(right, wants, victim.party, &claim);
+            let Some(rule_kind) = self.draft.queues.rule(wants, victim.contender, &claim) else { continue };
+            let rule = self.draft.queues.eviction_rule(rule_kind, wants, victim.contender, &claim);
             let shrinks = left.get(&victim.id).is_some_and(Option::is_some);
             if let Some(job) = self.ledger.job(victim.id.job).filter(|_| !shrinks) {
-                let seat = self.desk.queues.seat_of(job, victim.id);
-                self.desk.queues.stay(victim.party.queue, seat, Timestamp::MAX, true);
+                let holder_key = self.draft.queues.holder_key_of(job, victim.id);
+                self.draft.queues.stay(victim.contender.queue, holder_key, Timestamp::MAX, true);
             }
             let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
             self.evicted.push((victim.id, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
@@ -188,25 +189,26 @@ impl<'a> Pass<'a> {
         holder: &Holder,
     ) -> bool {
         let (tree, now) = (self.tree(), self.ledger.now());
-        let queues = &mut self.desk.queues;
+        let queues = &mut self.draft.queues;
         let as_counted = queues.as_counted();
         let mut gone = Vec::new();
         for victim in victims {
             let Some((job, gang)) = self.ledger.job(victim.id.job).zip(self.ledger.gang(victim.id)) else {
                 continue;
             };
-            let (at, seat) = (victim.party.queue, queues.seat_of(job, victim.id));
-            let Some(had) = queues.discharge(at, seat, now) else { continue };
+            let (at, holder_key) = (victim.contender.queue, queues.holder_key_of(job, victim.id));
+            let Some(had) = queues.discharge(at, holder_key, now) else { continue };
             if let Some(Some(keeps)) = left.get(&victim.id) {
-                let bill = queues.goods.held(tree, queues.settings(), &tree.picks_of(keeps, gang), gang);
-                queues.charge(at, seat, Holder { bill, ..had }, now);
+                let amounts =
+                    queues.resources.held(tree, queues.settings(), &tree.picks_of(keeps, gang), gang);
+                queues.charge(at, holder_key, Holder { amounts, ..had }, now);
             }
-            gone.push((at, seat, had));
+            gone.push((at, holder_key, had));
         }
-        let has_room = queues.room(queue, &holder.bill, holder.is_fixed).is_ok();
-        for (at, seat, had) in gone {
-            queues.discharge(at, seat, now);
-            queues.charge(at, seat, had, now);
+        let has_room = queues.room(queue, &holder.amounts, holder.is_fixed).is_ok();
+        for (at, holder_key, had) in gone {
+            queues.discharge(at, holder_key, now);
+            queues.charge(at, holder_key, had, now);
         }
         queues.counts_as(as_counted);
         has_room
@@ -217,18 +219,18 @@ impl<'a> Pass<'a> {
         &mut self,
         gang: &Gang,
         mut candidates: Vec<Candidate<'a>>,
-    ) -> Option<(Place, Vec<Candidate<'a>>)> {
+    ) -> Option<(ReservedPlacement, Vec<Candidate<'a>>)> {
         if candidates.is_empty() {
             return None;
         }
         let tree = self.tree();
-        let Draft { search, space, .. } = &mut self.desk;
+        let Draft { search, space, .. } = &mut self.draft;
         let Selected { picks, order, victims } = select(tree, space, search, gang, &candidates)?;
         let mut at = 0..;
         candidates.retain(|_| at.next().is_some_and(|at| victims.binary_search(&at).is_ok()));
         let grace_ms = candidates.iter().map(|victim| self.grace_ms(victim.id)).max()?;
         let at = Some(self.ledger.now().plus(grace_ms));
-        Some((Place { picks, order, at, evicts: true }, candidates))
+        Some((ReservedPlacement { picks, order, at, evicts: true }, candidates))
     }
 
     /// From the order to stop until the last process is gone, at the longest.
@@ -238,13 +240,13 @@ impl<'a> Pass<'a> {
     }
 
     /// The place is held, and counts as used from now on.
-    fn claim(&mut self, next: Next, gang: &Gang, place: Place, holder: Holder) {
+    fn claim(&mut self, next: Next, gang: &Gang, place: ReservedPlacement, holder: Holder) {
         let id = next.gang();
-        let rank = self.desk.line.ask(next.ask).key.rank;
+        let rank = self.draft.pending.request(next.request).key.rank;
         self.hold(id, gang, rank, place);
         if let Some(job) = self.ledger.job(id.job) {
-            let seat = self.desk.queues.seat_of(job, id);
-            self.charge(next.queue, seat, holder);
+            let holder_key = self.draft.queues.holder_key_of(job, id);
+            self.charge(next.queue, holder_key, holder);
         }
     }
 }

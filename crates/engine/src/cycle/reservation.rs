@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use phalanx_model::{DeviceMask, Gang, GangId, Timestamp};
 
 use crate::cluster::{Free, Pick, Piece, Space, Tree};
-use crate::queueing::{AskKey, Bill, QueueAt};
+use crate::queueing::{QueueAt, RequestKey, ResourceList};
 
 /// All reservations, by gang.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +119,7 @@ pub(crate) struct Reservation {
     /// Its gang is within a guarantee of its queue.
     pub(crate) is_entitled: bool,
     /// The queue in which its gang waits, and the least that it waits for.
-    pub(crate) waits: (QueueAt, Bill),
+    pub(crate) waits: (QueueAt, ResourceList),
     /// What is booked, by node: a part of a device closes the whole device.
     gang: Gang,
     booked: Vec<Pick>,
@@ -137,7 +137,7 @@ impl Reservation {
         rank: i32,
         made_at: Timestamp,
     ) -> Self {
-        let mut gang = AskKey::gang_of(gang);
+        let mut gang = RequestKey::gang_of(gang);
         gang.needs.part = None;
         gang.roles.iter_mut().for_each(|role| role.needs.part = None);
         let mut booked: Vec<Pick> = picks.iter().map(|pick| Pick { piece: Piece::Whole, ..*pick }).collect();
@@ -150,7 +150,7 @@ impl Reservation {
             made_at,
             preempts: false,
             is_entitled: false,
-            waits: (0, Bill::new()),
+            waits: (0, ResourceList::new()),
             gang,
             booked,
             closed: Vec::new(),
@@ -159,7 +159,7 @@ impl Reservation {
     }
 
     /// What was promised first goes first.
-    pub(crate) const fn turn(&self) -> (Timestamp, Reverse<i32>) {
+    pub(crate) const fn order_key(&self) -> (Timestamp, Reverse<i32>) {
         (self.made_at, Reverse(self.rank))
     }
 

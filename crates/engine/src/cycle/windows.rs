@@ -4,22 +4,22 @@ use phalanx_model::{Gang, GangId, JobId, Reason, Timestamp};
 
 use super::calendar::Stay;
 use super::draft::Draft;
-use super::pass::Pass;
-use super::reserve::Place;
+use super::reserve::ReservedPlacement;
+use super::run::Cycle;
 use crate::cluster::space::Pick;
 use crate::placement::Ceiling;
 use crate::queueing::longest_ms;
-use crate::queueing::{AskId, AskKey};
+use crate::queueing::{RequestClassId, RequestKey};
 
 /// Stands for the end of a window among the ends of gangs: no job has so many.
 pub(super) const A_WINDOW: GangId = JobId(0).gang(u16::MAX);
 
-impl Pass<'_> {
+impl Cycle<'_> {
     /// Closes the nodes that windows bar the gangs of an ask from, if they start now.
-    pub(super) fn close_for(&mut self, ask: AskId) {
+    pub(super) fn close_for(&mut self, request: RequestClassId) {
         let (tree, now) = (self.tree(), self.ledger.now());
-        let Draft { line, space, .. } = &mut self.desk;
-        let key = &line.ask(ask).key;
+        let Draft { pending, space, .. } = &mut self.draft;
+        let key = &pending.request(request).key;
         self.closed.lay(self.ledger.windows(), tree, space, &stay(key, now));
     }
 
@@ -30,7 +30,7 @@ impl Pass<'_> {
             return false;
         }
         let Some(job) = self.ledger.job(id.job) else { return false };
-        let Draft { queues, reservations, space, .. } = &mut self.desk;
+        let Draft { queues, reservations, space, .. } = &mut self.draft;
         let blocks = windows.blocks_of(queues, &job.queue);
         let (span_ms, is_fixed) = (longest_ms(&job.policy), queues.is_fixed(job, id));
         let from = |from: Timestamp| Stay {
@@ -46,35 +46,40 @@ impl Pass<'_> {
     }
 
     /// The same for one of an ask that starts at another time, as far as that is known.
-    pub(super) fn close_for_future(&mut self, key: &AskKey, last: Option<Timestamp>, at: Option<Timestamp>) {
+    pub(super) fn close_for_future(
+        &mut self,
+        key: &RequestKey,
+        last: Option<Timestamp>,
+        at: Option<Timestamp>,
+    ) {
         let (tree, now) = (self.tree(), self.ledger.now());
         let from = at.or(last).unwrap_or(now).max(now);
         let until = at.and(key.span_ms).map(|span| from.plus(span));
         let stay = Stay { from, until, blocks: &key.blocks, is_fixed: key.is_fixed };
-        self.closed.lay(self.ledger.windows(), tree, &mut self.desk.space, &stay);
+        self.closed.lay(self.ledger.windows(), tree, &mut self.draft.space, &stay);
     }
 
     /// Whether windows bar an ask from a place that others have to leave first.
-    pub(super) fn is_barred(&self, ask: AskId, place: &Place) -> bool {
-        let (now, key) = (self.ledger.now(), &self.desk.line.ask(ask).key);
+    pub(super) fn is_barred(&self, request: RequestClassId, place: &ReservedPlacement) -> bool {
+        let (now, key) = (self.ledger.now(), &self.draft.pending.request(request).key);
         let until = place.at.unwrap_or(now).max(now);
         let stay = Stay { until: key.span_ms.map(|span| until.plus(span)), ..stay(key, now) };
         self.ledger.windows().bars(&stay, &nodes_of(&place.picks))
     }
 
     /// Says so if it is windows that keep a gang from starting.
-    pub(super) fn kept_by_windows(&mut self, ask: AskId, gang: &Gang) -> Option<Reason> {
+    pub(super) fn kept_by_windows(&mut self, request: RequestClassId, gang: &Gang) -> Option<Reason> {
         if self.closed.is_empty() {
             return None;
         }
         self.open_all();
         let tree = self.tree();
-        let Draft { search, space, .. } = &mut self.desk;
+        let Draft { search, space, .. } = &mut self.draft;
         let fits = search.place(tree, space, gang, Ceiling(tree.level_of_required(gang))).is_some();
         let fits = fits || self.held_for(gang).is_some();
-        let stay = stay(&self.desk.line.ask(ask).key, self.ledger.now());
+        let stay = stay(&self.draft.pending.request(request).key, self.ledger.now());
         let reason = self.ledger.windows().reason(&stay);
-        self.close_for(ask);
+        self.close_for(request);
         reason.filter(|_| fits)
     }
 
@@ -89,11 +94,11 @@ impl Pass<'_> {
     /// Windows close nothing any more.
     pub(super) fn open_all(&mut self) {
         let tree = self.tree();
-        self.closed.lift(tree, &mut self.desk.space);
+        self.closed.lift(tree, &mut self.draft.space);
     }
 }
 
-fn stay(key: &AskKey, now: Timestamp) -> Stay<'_> {
+fn stay(key: &RequestKey, now: Timestamp) -> Stay<'_> {
     let until = key.span_ms.map(|span| now.plus(span));
     Stay { from: now, until, blocks: &key.blocks, is_fixed: key.is_fixed }
 }

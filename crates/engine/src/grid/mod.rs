@@ -23,7 +23,7 @@ mod tests;
 pub use phalanx_model::{Axis, AxisKind, Collective};
 pub use sites::{Domain, Site, Sites};
 
-use time::{Cost, Lane, Measure};
+use time::{Lane, Measure, StepCost};
 
 /// The most ranks of a grid: more than the largest cluster has devices.
 pub const RANKS_MAX: u32 = 1 << 17;
@@ -261,7 +261,7 @@ pub fn map_within(
     in_turn.sort_by_key(|start| start.cost);
     in_turn.dedup_by(|start, before| start.seated == before.seated);
     let (mut tried, mut made) = (0, 0);
-    let mut best: Option<(Cost, Vec<u32>, &Start)> = None;
+    let mut best: Option<(StepCost, Vec<u32>, &Start)> = None;
     for start in &in_turn {
         let mut seated = start.seated.clone();
         let budget = swaps - tried;
@@ -310,7 +310,7 @@ impl Kept<'_> {
 
 /// An order to begin with.
 struct Start {
-    cost: Cost,
+    cost: StepCost,
     /// The place of each block of ranks.
     seated: Vec<u32>,
     nesting: Vec<Lane>,

@@ -1,11 +1,11 @@
 //! Swaps that make a step shorter: of two places of a whole axis, or of two blocks of ranks.
 
 use super::Kept;
-use super::time::{Cost, Lane, Measure};
+use super::time::{Lane, Measure, StepCost};
 
 /// Where the swaps ended.
 pub(super) struct End {
-    pub(super) cost: Cost,
+    pub(super) cost: StepCost,
     pub(super) tried: u32,
     /// Swaps that were kept.
     pub(super) made: u32,
@@ -18,9 +18,9 @@ struct Search<'m, 'a> {
     homes: &'m [u32],
     kept: Kept<'m>,
     /// By axis.
-    costs: Vec<Cost>,
+    costs: Vec<StepCost>,
     /// The same of the order that is tried.
-    trial: Vec<Cost>,
+    trial: Vec<StepCost>,
     tried: u32,
     budget: u32,
 }
@@ -34,7 +34,7 @@ pub(super) fn improve(
     budget: u32,
 ) -> End {
     let axes = measure.axes.len();
-    let costs: Vec<Cost> = (0..axes).map(|axis| measure.cost_of(axis, seated, homes)).collect();
+    let costs: Vec<StepCost> = (0..axes).map(|axis| measure.cost_of(axis, seated, homes)).collect();
     let trial = costs.clone();
     let mut search = Search { measure, seated, homes, kept, costs, trial, tried: 0, budget };
     let mut slow: Vec<u32> = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn improve(
             axis = axis.checked_sub(1).unwrap_or(axes - 1);
         }
     }
-    End { cost: Cost::sum(&search.costs), tried: search.tried, made }
+    End { cost: StepCost::sum(&search.costs), tried: search.tried, made }
 }
 
 impl Search<'_, '_> {
@@ -127,7 +127,7 @@ impl Search<'_, '_> {
                 *before = cost;
             }
         }
-        let is_better = Cost::sum(&self.trial) < Cost::sum(&self.costs);
+        let is_better = StepCost::sum(&self.trial) < StepCost::sum(&self.costs);
         if is_better {
             std::mem::swap(&mut self.costs, &mut self.trial);
         }

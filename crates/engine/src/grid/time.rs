@@ -24,12 +24,12 @@ const FILLING_BYTES: u64 = 100_000_000;
 /// What a step's communication takes; of equal ones, less through all uplinks together is better, which leads
 /// a search over plains where several groups are the slowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Cost {
+pub(super) struct StepCost {
     pub(super) time: Ps,
     through: Ps,
 }
 
-impl Cost {
+impl StepCost {
     pub(super) fn sum(of_axes: &[Self]) -> Self {
         of_axes.iter().fold(Self::default(), |sum, of_axis| Self {
             time: sum.time.saturating_add(of_axis.time),
@@ -129,16 +129,17 @@ impl<'a> Measure<'a> {
 
     /// What the order `seated` costs, when block b takes place `seated[b]`, which is at `homes[seated[b]]`.
     /// Axes that no order changes are left out.
-    pub(super) fn cost(&mut self, seated: &[u32], homes: &[u32]) -> Cost {
-        let costs: Vec<Cost> = (0..self.axes.len()).map(|axis| self.cost_of(axis, seated, homes)).collect();
-        Cost::sum(&costs)
+    pub(super) fn cost(&mut self, seated: &[u32], homes: &[u32]) -> StepCost {
+        let costs: Vec<StepCost> =
+            (0..self.axes.len()).map(|axis| self.cost_of(axis, seated, homes)).collect();
+        StepCost::sum(&costs)
     }
 
     /// The part of one axis in it.
-    pub(super) fn cost_of(&mut self, axis: usize, seated: &[u32], homes: &[u32]) -> Cost {
+    pub(super) fn cost_of(&mut self, axis: usize, seated: &[u32], homes: &[u32]) -> StepCost {
         let calls = self.axes.get(axis).map_or(0, |lane| lane.calls);
         let of_axis = self.axis(axis, seated, homes);
-        Cost { time: of_axis.time.saturating_mul(calls), through: of_axis.through.saturating_mul(calls) }
+        StepCost { time: of_axis.time.saturating_mul(calls), through: of_axis.through.saturating_mul(calls) }
     }
 
     /// All axes, in the grid's order.

@@ -172,14 +172,15 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
 fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> Result<(), Rejection> {
     let queues = ledger.queues();
     for gang in &job.gangs {
-        let least = queues.goods.least(ledger.tree(), queues.settings(), gang);
+        let least = queues.resources.least(ledger.tree(), queues.settings(), gang);
         for above in queues.path(at) {
             let node = queues.at(above);
-            let over = (0..least.len()).find(|good| least[*good] > 0 && least[*good] > node.limit[*good]);
-            let Some((good, queue)) = over.zip(node.queue.as_ref()) else { continue };
-            let of = &queues.goods.all()[good];
+            let over = (0..least.len())
+                .find(|resource| least[*resource] > 0 && least[*resource] > node.limit[*resource]);
+            let Some((resource, queue)) = over.zip(node.queue.as_ref()) else { continue };
+            let of = &queues.resources.all()[resource];
             let show = |amount: u128| of.show(u64::try_from(amount).unwrap_or(u64::MAX));
-            let (asked, most) = (show(least[good]), show(node.limit[good]));
+            let (asked, most) = (show(least[resource]), show(node.limit[resource]));
             let why =
                 format!("the limit of {} is {most} {of}, and a gang of this job needs {asked}", queue.name);
             return Err(bad("queue", why));
@@ -316,12 +317,15 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
 fn admit_together(gang: &Gang) -> Result<(), Rejection> {
     let topology = &gang.topology;
     let mut seen = BTreeSet::new();
-    for party in topology.together.iter().flatten().copied() {
-        if party as usize > gang.roles.len() {
-            return Err(bad("together", format!("there is no role {party}, there are {}", gang.roles.len())));
+    for contender in topology.together.iter().flatten().copied() {
+        if contender as usize > gang.roles.len() {
+            return Err(bad(
+                "together",
+                format!("there is no role {contender}, there are {}", gang.roles.len()),
+            ));
         }
-        if !seen.insert(party) {
-            return Err(bad("together", format!("role {party} is said twice")));
+        if !seen.insert(contender) {
+            return Err(bad("together", format!("role {contender} is said twice")));
         }
     }
     let has_parts = gang.all_needs().any(|needs| needs.part.is_some());
@@ -331,7 +335,7 @@ fn admit_together(gang: &Gang) -> Result<(), Rejection> {
             "parts of devices, grids and slices are put on nodes by rules of their own",
         ));
     }
-    let roles = gang.roles.iter().zip(1..).filter(|(_, party)| seen.contains(party));
+    let roles = gang.roles.iter().zip(1..).filter(|(_, contender)| seen.contains(contender));
     if let Some((role, _)) = roles.into_iter().find(|(role, _)| !role.segments.is_empty()) {
         let why = "are of roles whose members may be on several nodes";
         return Err(bad(&format!("roles.{}.segments", role.name), why));

@@ -11,7 +11,7 @@ use phalanx_model::{
 use super::array::Admitted;
 use super::{Entry, Ledger, Outstanding, admit};
 use crate::placement::LEVELS_MAX;
-use crate::queueing::AskKey;
+use crate::queueing::RequestKey;
 
 /// Requests that are remembered to fit the empty cluster.
 const FITTING_MAX: usize = 4_096;
@@ -126,7 +126,7 @@ impl Ledger {
             return;
         }
         if self.fitting.len() < FITTING_MAX {
-            self.fitting.extend(job.gangs.iter().map(AskKey::gang_of));
+            self.fitting.extend(job.gangs.iter().map(RequestKey::gang_of));
         }
         let fresh = |index: u16| GangRecord {
             phase: Phase::Pending { not_before: job.submitted_at.min(self.now) },
@@ -229,7 +229,7 @@ impl Ledger {
         };
         if std::mem::replace(&mut record.is_protected, is_protected) && !is_protected {
             self.evicted.clear();
-            self.line.try_all();
+            self.pending.try_all();
             self.replan = true;
         }
     }
@@ -248,7 +248,7 @@ impl Ledger {
         let gangs: Vec<GangRecord> = entry.gangs.clone();
         for record in &gangs {
             self.forget_timer(record.id);
-            self.line.delist(&mut self.queues, record.id);
+            self.pending.delist(&mut self.queues, record.id);
             self.drop_reservation(record.id);
             self.active.remove(&record.id);
             self.forget_end(record.id);

@@ -81,7 +81,7 @@ impl Ledger {
                 admitted.below = u32::from(task.index) + 1;
                 admitted.count += u32::from(is_pending);
             }
-            if is_pending && self.line.place_of(task).is_none() {
+            if is_pending && self.pending.place_of(task).is_none() {
                 self.relist(task);
             }
         }

@@ -92,11 +92,11 @@ impl Ledger {
         match decision {
             Decision::Release { gang, .. } => self.drop_reservation(*gang),
             Decision::Reserve { gang, .. } => {
-                self.line.delist(&mut self.queues, *gang);
+                self.pending.delist(&mut self.queues, *gang);
                 self.drop_reservation(*gang);
             }
             Decision::Start { gang, placement } => {
-                self.line.delist(&mut self.queues, *gang);
+                self.pending.delist(&mut self.queues, *gang);
                 self.drop_reservation(*gang);
                 self.take(*gang, placement);
             }

@@ -36,7 +36,7 @@ impl Ledger {
         };
         if before.is_none() && size > min {
             // Others may have it shrink from now on.
-            self.line.try_all();
+            self.pending.try_all();
             self.replan = true;
         }
         if size < max {

@@ -50,7 +50,7 @@ impl Ledger {
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
         self.set_size(gang, u32::try_from(placement.slots.len()).unwrap_or(u32::MAX));
-        self.seat(gang, placement);
+        self.holder_key(gang, placement);
         self.call_off_shrinks_for(gang);
         self.count_members(gang);
         self.retime(gang);
@@ -317,7 +317,7 @@ impl Ledger {
         self.reasons.remove(&gang);
         self.unavailable.remove(&gang);
         self.refresh.remove(&gang);
-        self.line.delist(&mut self.queues, gang);
+        self.pending.delist(&mut self.queues, gang);
         self.drop_reservation(gang);
         self.count_members(gang);
         self.give_back(gang, held.as_ref());

@@ -4,16 +4,16 @@ pub(crate) mod admit;
 mod apply;
 mod array;
 mod calendar;
-mod cells;
 mod commit;
+mod delay_price;
 mod elastic;
 mod facts;
 mod gang;
 mod history;
-mod hold_out;
 mod moved;
 mod nodes;
 mod noted;
+mod quota_cells;
 mod read;
 mod reasons;
 mod reserve;
@@ -37,10 +37,10 @@ use phalanx_model::{
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
 use crate::cycle::{Draft, Freed, Reservations, Windows};
 use crate::placement::{Reshape, Search, reshapes};
-use crate::queueing::{Line, Queues};
-use cells::Cells;
+use crate::queueing::{PendingQueue, Queues};
 use history::History;
 use noted::Noted;
+use quota_cells::Cells;
 use service::Serving;
 use sync::Sync;
 use tally::Tally;
@@ -110,7 +110,7 @@ pub(crate) struct Ledger {
     empty: Space,
     empty_opened: Space,
     search: Search,
-    line: Line,
+    pending: PendingQueue,
     reservations: Reservations,
     /// Observed reservations that are not booked yet.
     unbooked: BTreeSet<GangId>,
@@ -190,7 +190,7 @@ impl Ledger {
             sync: Sync::default(),
             dependents: BTreeMap::new(),
             queues: Queues::new(),
-            line: Line::default(),
+            pending: PendingQueue::default(),
             reservations: Reservations::default(),
             unbooked: BTreeSet::new(),
             lent: Shapes::default(),
@@ -246,8 +246,8 @@ impl Ledger {
         &self.queues
     }
 
-    pub(crate) const fn line(&self) -> &Line {
-        &self.line
+    pub(crate) const fn line(&self) -> &PendingQueue {
+        &self.pending
     }
 
     pub(crate) fn job(&self, id: JobId) -> Option<&Job> {
@@ -355,15 +355,15 @@ impl Ledger {
             search: std::mem::take(&mut self.search),
             space: std::mem::take(&mut self.space),
             queues: std::mem::replace(&mut self.queues, Queues::new()),
-            line: std::mem::take(&mut self.line),
+            pending: std::mem::take(&mut self.pending),
             reservations: std::mem::take(&mut self.reservations),
             freed: std::mem::take(&mut self.freed),
         }
     }
 
     pub(crate) fn take_back(&mut self, draft: Draft) {
-        let Draft { search, space, queues, line, reservations, freed } = draft;
-        (self.search, self.space, self.queues, self.line) = (search, space, queues, line);
+        let Draft { search, space, queues, pending, reservations, freed } = draft;
+        (self.search, self.space, self.queues, self.pending) = (search, space, queues, pending);
         (self.reservations, self.freed) = (reservations, freed);
     }
 
@@ -377,7 +377,7 @@ impl Ledger {
         self.freshen_queues();
     }
 
-    /// Queues and line, counted anew where windows or queues changed.
+    /// Queues and pending, counted anew where windows or queues changed.
     fn freshen_queues(&mut self) {
         self.freshen_windows();
         if !std::mem::take(&mut self.stale_queues) {
@@ -386,7 +386,7 @@ impl Ledger {
         self.cells.is_stale = true;
         self.queues.settle_all(self.now);
         self.queues.rebuild(&self.tree);
-        self.line.clear();
+        self.pending.clear();
         self.freed = Freed::All;
         self.requeue_reservations();
         let active: Vec<GangId> = self.active.iter().copied().collect();
@@ -406,7 +406,7 @@ impl Ledger {
     fn requeue_reservations(&mut self) {
         for (gang, mut reservation) in self.reservations.drain() {
             if let Some((job, asked)) = self.job(gang.job).zip(self.gang(gang)) {
-                let least = self.queues.goods.least(&self.tree, self.queues.settings(), asked);
+                let least = self.queues.resources.least(&self.tree, self.queues.settings(), asked);
                 let name = job.queue.clone();
                 reservation.waits = (self.queues.ensure(&name), least);
                 self.queues.want(reservation.waits.0, &reservation.waits.1, true);

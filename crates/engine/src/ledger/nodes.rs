@@ -88,9 +88,9 @@ impl Ledger {
         self.hardware_version += 1;
         let is_reserved = self.reservations.values().any(|reservation| reservation.is_on(index));
         let was_free = *self.space.free(at);
-        let had = self.queues.goods.of_node(&self.tree, self.queues.settings(), at);
+        let had = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
         let change = self.tree.amend(at, node);
-        let has = self.queues.goods.of_node(&self.tree, self.queues.settings(), at);
+        let has = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
         self.space.amend(&self.tree, at, &change, false);
         if change.is_of_total() {
             self.fitting.clear();
@@ -104,7 +104,7 @@ impl Ledger {
             self.freed = Freed::All;
             self.replan = true;
             // In a small cluster what is short is counted at every look, and may be another number now.
-            self.refresh.extend(self.line.waiting().map(|(gang, _)| gang));
+            self.refresh.extend(self.pending.waiting().map(|(gang, _)| gang));
             return;
         }
         if was_free.open != is_free.open {
@@ -112,7 +112,7 @@ impl Ledger {
         }
         let came_free = is_free.takes_work()
             && (!was_free.takes_work() || change.frees() || !is_free.devices.is_subset_of(was_free.devices));
-        if came_free && self.line.wants(is_free.devices.count()) {
+        if came_free && self.pending.wants(is_free.devices.count()) {
             self.freed.add(std::iter::once(index));
             self.replan = true;
         }
@@ -130,7 +130,7 @@ impl Ledger {
     }
 
     pub(super) fn capacity_changed(&mut self) {
-        self.line.room_again(std::iter::once(crate::queueing::ROOT));
+        self.pending.room_again(std::iter::once(crate::queueing::ROOT));
         self.look_again(self.now.plus(SHARES_AGAIN_MS));
     }
 
@@ -225,7 +225,7 @@ impl Ledger {
             return;
         }
         self.charge_again(&picks);
-        let capacity = self.queues.goods.capacity(&self.tree, self.queues.settings());
+        let capacity = self.queues.resources.capacity(&self.tree, self.queues.settings());
         if self.queues.set_capacity(capacity) {
             self.capacity_changed();
         }

@@ -17,14 +17,14 @@ impl Ledger {
                 return Some(Reason::Preempting { victims });
             }
         }
-        let Some(place) = self.line.place_of(id) else {
+        let Some(place) = self.pending.place_of(id) else {
             return self.reserved_reason(id);
         };
-        let ask = self.line.ask(place.ask);
-        if let Some(full) = ask.full_in(place.queue) {
+        let request = self.pending.request(place.request);
+        if let Some(full) = request.full_in(place.queue) {
             return Some(Reason::QueueLimit(full.limit.clone()));
         }
-        match &ask.reason {
+        match &request.reason {
             Reason::PreferredWait { level, .. } => {
                 let until = self.preferred_until(id).unwrap_or_default();
                 Some(Reason::PreferredWait { level: level.clone(), until })

@@ -30,20 +30,20 @@ impl Ledger {
         let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
         let picks =
             self.picks.get(&id).map_or_else(|| Cow::Owned(self.tree.picks_of(placement, gang)), Cow::from);
-        let bill = self.queues.goods.held(&self.tree, self.queues.settings(), &picks, gang);
-        let (seat, is_fixed) = (self.queues.seat_of(job, id), self.queues.is_fixed(job, id));
+        let amounts = self.queues.resources.held(&self.tree, self.queues.settings(), &picks, gang);
+        let (holder_key, is_fixed) = (self.queues.holder_key_of(job, id), self.queues.is_fixed(job, id));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
         let (stays_until, leaves) = (self.stays_until(id), self.leaves(id));
-        self.queues.charge(queue, seat, Holder { bill, is_fixed, stays_until, leaves }, self.now);
+        self.queues.charge(queue, holder_key, Holder { amounts, is_fixed, stays_until, leaves }, self.now);
     }
 
     pub(super) fn discharge(&mut self, id: GangId) {
         let Some((queue, job)) = self.queue_of(id.job).zip(self.job(id.job)) else { return };
-        let seat = self.queues.seat_of(job, id);
-        self.queues.discharge(queue, seat, self.now);
+        let holder_key = self.queues.holder_key_of(job, id);
+        self.queues.discharge(queue, holder_key, self.now);
         let path = self.queues.path_to_root(queue);
-        self.line.room_again(path.into_iter());
+        self.pending.room_again(path.into_iter());
     }
 
     /// What is free, counted anew.
@@ -88,7 +88,7 @@ impl Ledger {
         let picks = self.tree.picks_of(&reserved.placement, gang);
         let rank = self.queues.rank_of(job);
         let mut reservation = Reservation::new(picks, gang, reserved.at, rank, reserved.made_at);
-        let least = self.queues.goods.least(&self.tree, self.queues.settings(), gang);
+        let least = self.queues.resources.least(&self.tree, self.queues.settings(), gang);
         let (name, preempts) = (job.queue.clone(), reserved.evicts);
         (reservation.preempts, reservation.waits) = (preempts, (self.queues.ensure(&name), least));
         reservation.level = self.queues.level_of(id);
@@ -117,7 +117,7 @@ impl Ledger {
     }
 
     /// Remembers where a gang is that holds capacity.
-    pub(super) fn seat(&mut self, id: GangId, placement: &Placement) {
+    pub(super) fn holder_key(&mut self, id: GangId, placement: &Placement) {
         if let Some(gang) = self.gang(id) {
             let picks = self.tree.picks_of(placement, gang);
             self.set_picks(id, Some(picks));

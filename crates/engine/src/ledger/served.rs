@@ -97,7 +97,7 @@ impl Ledger {
                 self.retime(waits);
                 self.relist(waits);
             }
-            self.line.try_below(queue, rank, level);
+            self.pending.try_below(queue, rank, level);
             self.replan = true;
         }
         true

@@ -117,7 +117,8 @@ impl Ledger {
     pub(super) fn relist_replicas(&mut self, job: JobId) {
         if self.job(job).is_some_and(|job| job.turn.service.is_some()) {
             for gang in self.gangs_of(job) {
-                if self.record(gang).is_some_and(|r| r.is_pending()) && self.line.place_of(gang).is_none() {
+                if self.record(gang).is_some_and(|r| r.is_pending()) && self.pending.place_of(gang).is_none()
+                {
                     self.relist(gang);
                 }
             }

@@ -6,7 +6,7 @@ use phalanx_model::{Boost, GangId, Job, JobId, Outcome, Queue, QueueName, Resour
 
 use super::Ledger;
 use super::apply::refuse;
-use crate::queueing::{AskId, QueueAt, ROOT};
+use crate::queueing::{QueueAt, ROOT, RequestClassId};
 
 /// Queues that are known; as many as a cluster of the largest size has teams.
 const QUEUES_MAX: usize = 10_000;
@@ -46,7 +46,7 @@ impl Ledger {
         let before = self.queues.configured().get(&queue.name).map(limits_of);
         let has_moved = before.is_some_and(|before| before != limits_of(queue));
         if !self.stale && !self.stale_queues && self.queues.amend(queue) {
-            self.line.bounds_changed();
+            self.pending.bounds_changed();
             if has_moved {
                 self.limits_moved(&queue.name);
             }
@@ -68,14 +68,15 @@ impl Ledger {
         let mut below: Vec<QueueAt> = self.queues.find(queue).into_iter().collect();
         while let Some(at) = below.pop() {
             below.extend(&self.queues.at(at).children);
-            let (gangs, asks): (Vec<GangId>, BTreeSet<AskId>) = self.line.in_queue(at).unzip();
-            for id in asks {
-                let ask = self.line.ask(id);
+            let (gangs, requests): (Vec<GangId>, BTreeSet<RequestClassId>) =
+                self.pending.in_queue(at).unzip();
+            for id in requests {
+                let request = self.pending.request(id);
                 // Where it fits nowhere it would not be looked at, and so not be seen to have no room in its queue.
-                if let Err(full) = self.queues.room(at, &ask.least, ask.key.is_fixed)
+                if let Err(full) = self.queues.room(at, &request.least, request.key.is_fixed)
                     && full.at != ROOT
                 {
-                    self.line.stick(id, at, full);
+                    self.pending.stick(id, at, full);
                 }
             }
             self.refresh.extend(gangs);
@@ -94,7 +95,7 @@ impl Ledger {
             return refuse(out, format!("hold or release of job {job}"), "no such job");
         };
         entry.job.turn.held_by = by.cloned();
-        self.turn_changed(job, by.is_some());
+        self.order_key_changed(job, by.is_some());
     }
 
     pub(super) fn boost(&mut self, job: JobId, boost: Option<&Boost>, out: &mut Outcome) {
@@ -110,10 +111,10 @@ impl Ledger {
             return refuse(out, format!("boost of job {job}"), &why);
         }
         entry.job.turn.boost = boost.cloned();
-        self.turn_changed(job, false);
+        self.order_key_changed(job, false);
     }
 
-    fn turn_changed(&mut self, job: JobId, gives_up_hold: bool) {
+    fn order_key_changed(&mut self, job: JobId, gives_up_hold: bool) {
         self.evicted.clear();
         for gang in self.gangs_of(job) {
             if self.record(gang).is_some_and(|r| r.is_pending()) {

@@ -199,9 +199,9 @@ impl Ledger {
         let Some(record) = self.record(gang).filter(|record| record.is_pending()) else { return true };
         let makes_room = record.reserved.as_ref().is_some_and(|reserved| reserved.evicts);
         makes_room
-            || self.line.place_of(gang).is_some_and(|place| {
-                let ask = self.line.ask(place.ask);
-                ask.is_open && ask.full_in(place.queue).is_none()
+            || self.pending.place_of(gang).is_some_and(|place| {
+                let request = self.pending.request(place.request);
+                request.is_open && request.full_in(place.queue).is_none()
             })
     }
 }

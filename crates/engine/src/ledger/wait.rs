@@ -8,12 +8,12 @@ use phalanx_model::{
 };
 
 use super::Ledger;
-use crate::queueing::{AskKey, QueueAt, Turn, longest_ms};
+use crate::queueing::{OrderKey, QueueAt, RequestKey, longest_ms};
 
 impl Ledger {
     /// Puts a pending gang into the line, or takes it out, by how it stands now.
     pub(super) fn relist(&mut self, gang: GangId) {
-        self.line.delist(&mut self.queues, gang);
+        self.pending.delist(&mut self.queues, gang);
         self.refresh.insert(gang);
         if !self.record(gang).is_some_and(|r| r.is_pending()) || self.kept_back(gang).is_some() {
             return;
@@ -21,20 +21,20 @@ impl Ledger {
         if self.record(gang).is_some_and(|r| r.reserved.is_some()) {
             return;
         }
-        let (Some(job), Some(key)) = (self.job(gang.job), self.ask_of(gang)) else { return };
+        let (Some(job), Some(key)) = (self.job(gang.job), self.share_request_of(gang)) else { return };
         let level = self.queues.level_of(gang);
-        let turn = Turn::of(job, gang, level, self.now, self.queues.settings().ageing_ms);
+        let order_key = OrderKey::of(job, gang, level, self.now, self.queues.settings().ageing_ms);
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);
-        self.line.enlist(&mut self.queues, &self.tree, key, queue, turn);
+        self.pending.enlist(&mut self.queues, &self.tree, key, queue, order_key);
         self.replan = true;
     }
 
     /// What a pending gang asks for, as others may ask for too.
-    pub(crate) fn ask_of(&self, gang: GangId) -> Option<AskKey> {
+    pub(crate) fn share_request_of(&self, gang: GangId) -> Option<RequestKey> {
         let job = self.job(gang.job)?;
-        Some(AskKey {
-            gang: AskKey::gang_of(&*self.wanted(gang)?),
+        Some(RequestKey {
+            gang: RequestKey::gang_of(&*self.wanted(gang)?),
             span_ms: longest_ms(&job.policy),
             is_patient: self.preferred_until(gang).is_some_and(|until| until > self.now),
             rank: self.queues.rank_of(job),
@@ -159,7 +159,7 @@ impl Ledger {
     pub(crate) fn in_order(&self) -> Vec<GangId> {
         let mut order: Vec<GangId> = self.reservations.keys().copied().collect();
         order.sort_by_key(|gang| self.reservations.get(gang).map(|hold| (hold.at.is_none(), hold.at)));
-        order.extend(self.line.in_order(&self.queues));
+        order.extend(self.pending.in_order(&self.queues));
         let others = self.active().filter(|(_, _, r)| r.is_pending()).map(|(_, _, r)| r.id);
         let known: BTreeSet<GangId> = order.iter().copied().collect();
         order.extend(others.filter(|gang| !known.contains(gang)));
@@ -185,7 +185,7 @@ impl Ledger {
 
     /// Whether the empty cluster is known to hold a gang like this.
     pub(crate) fn is_known_to_fit(&self, gang: &Gang) -> bool {
-        self.fitting.contains(&AskKey::gang_of(gang))
+        self.fitting.contains(&RequestKey::gang_of(gang))
     }
 
     pub(super) fn note_end(&mut self, gang: GangId) {
@@ -237,8 +237,8 @@ impl Ledger {
     pub(super) fn note_stay(&mut self, gang: GangId) {
         let until = self.stays_until(gang);
         if let Some((queue, job)) = self.queue_of(gang.job).zip(self.job(gang.job)) {
-            let seat = self.queues.seat_of(job, gang);
-            self.queues.stay(queue, seat, until, self.leaves(gang));
+            let holder_key = self.queues.holder_key_of(job, gang);
+            self.queues.stay(queue, holder_key, until, self.leaves(gang));
         }
     }
 }

@@ -4,17 +4,17 @@
 //! ranks takes. So places are proposed, each is mapped, and the one with the shortest step wins. Proposed is what the
 //! search for equal members finds, without segments and with those that the grid may gain from ([`seeds`]); then whole
 //! groups are dealt to innermost domains in several ways, and moved from one to another for as long as that makes the
-//! step shorter ([`deal`]). All of it is counted: see [`board::PLACES_MAX`].
+//! step shorter ([`deal`]). All of it is counted: see [`search::PLACES_MAX`].
 
-mod board;
 mod deal;
+mod search;
 mod sites;
 
 use std::borrow::Cow;
 
 use phalanx_model::{AxisKind, Gang, Placement, Segment, Traffic};
 
-use self::board::Board;
+use self::search::GridSearch;
 use super::search::{Ceiling, Found, Search};
 use crate::cluster::space::{Pick, Space};
 use crate::cluster::tree::{LevelAt, Tree};
@@ -33,7 +33,7 @@ pub(super) fn place(
     let asked = asked(tree, gang);
     let found = search.place_members(tree, space, &asked, ceiling)?;
     let is_alone = search.picks().len() < 2;
-    let mut board = Board::new(search, tree, space, &asked, &grid, ceiling);
+    let mut board = GridSearch::new(search, tree, space, &asked, &grid, ceiling);
     board.propose_found();
     // No place is better than a single node.
     if !is_alone {
@@ -103,12 +103,12 @@ pub(super) fn asked<'a>(tree: &Tree, gang: &'a Gang) -> Cow<'a, Gang> {
 
 /// Places that the search for equal members finds, with each segment that the grid may gain from: once for bandwidth
 /// and once for the fewest crossings. Which counts more is for the mapping to say.
-fn seeds(board: &mut Board<'_>) {
+fn seeds(board: &mut GridSearch<'_>) {
     let heaviest = board.gang.grid.iter().filter(|axis| axis.kind != AxisKind::Tensor).map(|axis| axis.bytes);
-    let heavy = Traffic { bytes: heaviest.max().unwrap_or(0), ..board::SILENT };
+    let heavy = Traffic { bytes: heaviest.max().unwrap_or(0), ..search::SILENT };
     let said = board.gang.traffic.unwrap_or(heavy);
     for segment in board.segments() {
-        for traffic in [said, board::SILENT] {
+        for traffic in [said, search::SILENT] {
             let mut gang = board.gang.clone();
             gang.traffic = Some(traffic);
             gang.topology.segments.splice(0..0, segment.clone());

@@ -2,13 +2,13 @@
 //!
 //! A device with a part on it is open: it is free for nobody who wants whole devices, and has no NVLink for them. The books of
 //! open devices ([`crate::cluster::fractions`]) are kept for these alone. Parts go on open devices first, which leaves whole ones; a device
-//! more is opened where the core search puts whole devices ([`desk`]).
+//! more is opened where the core search puts whole devices ([`search`]).
 
-mod desk;
 mod fill;
 mod look;
 mod refused;
 mod reshape;
+mod search;
 #[cfg(test)]
 mod tests;
 
@@ -20,10 +20,10 @@ use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
 use look::{ALL, Asked, Look};
 
-pub(crate) use desk::Desk;
 pub(crate) use refused::refused;
 pub(crate) use reshape::reshapes;
 pub use reshape::{Instance, Reshape};
+pub(crate) use search::FractionalSearch;
 
 /// Finds a place for the whole gang inside the ceiling, or nothing. The picks are those of the search.
 pub(super) fn place(
@@ -33,21 +33,24 @@ pub(super) fn place(
     gang: &Gang,
     ceiling: Ceiling,
 ) -> Option<Found> {
-    let mut desk = std::mem::take(&mut search.desk);
-    let request = Request::within(tree, gang, ceiling.0, std::mem::take(&mut desk.buffers));
-    let asked = std::mem::take(&mut desk.asked).of(tree, space, gang.needs.part.as_ref());
-    let is_found = desk.place(search, Look { tree, space, request: &request, asked: &asked });
-    desk.asked = asked;
-    desk.buffers = request.into_buffers();
-    let mut found = if is_found { search.measured(tree, space, gang, desk.picks_of_nodes()) } else { None };
+    let mut fractional = std::mem::take(&mut search.fractional);
+    let request = Request::within(tree, gang, ceiling.0, std::mem::take(&mut fractional.buffers));
+    let asked = std::mem::take(&mut fractional.asked).of(tree, space, gang.needs.part.as_ref());
+    let is_found = fractional.place(search, Look { tree, space, request: &request, asked: &asked });
+    fractional.asked = asked;
+    fractional.buffers = request.into_buffers();
+    let mut found =
+        if is_found { search.measured(tree, space, gang, fractional.picks_of_nodes()) } else { None };
     if let Some(found) = &mut found {
-        search.set_picks(desk.picks());
+        search.set_picks(fractional.picks());
         // Members on one device have nothing between them. Of others nothing is proved.
-        let is_best =
-            desk.picks().windows(2).all(|two| (two[0].node, two[0].devices) == (two[1].node, two[1].devices));
+        let is_best = fractional
+            .picks()
+            .windows(2)
+            .all(|two| (two[0].node, two[0].devices) == (two[1].node, two[1].devices));
         found.least_ns = if is_best { found.cost.time_ns } else { 0 };
     }
-    search.desk = desk;
+    search.fractional = fractional;
     found
 }
 
@@ -65,9 +68,9 @@ pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) 
     };
     match request.ceiling {
         LevelAt::Above(level) => {
-            let mut desk = Desk::default();
-            desk.count_rooms(look);
-            for (domain, fits) in tree.domains[level].iter().zip(&desk.rooms[level]) {
+            let mut fractional = FractionalSearch::default();
+            fractional.count_rooms(look);
+            for (domain, fits) in tree.domains[level].iter().zip(&fractional.rooms[level]) {
                 let free = domain.nodes.clone().map(|node| request.devices(tree, space, node).count());
                 let (domain_name, devices) = (tree.domain_name(level, domain), domain.devices);
                 offer(*fits, Fit { fits: 0, domain: domain_name, free_devices: free.sum(), devices });

@@ -29,19 +29,19 @@ use crate::cluster::tree::{LevelAt, Tree};
 const SITES_MAX: u32 = 8;
 
 /// The members of one role, or those of the gang itself.
-struct Party<'a> {
+struct RoleGroup<'a> {
     /// Its members as a gang without roles.
     gang: &'a Gang,
     request: Request<'a>,
     /// What it would rather have: nodes, faster devices. The first that holds all of it counts.
     wishes: Vec<Request<'a>>,
-    /// What a member takes of its node beside devices, one of each of [`Board::amounts`].
+    /// What a member takes of its node beside devices, one of each of [`RoleProblem::amounts`].
     amounts: Vec<u64>,
 }
 
 /// What nodes have beside devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Amount {
+enum NodeAmount {
     Cpu,
     Memory,
     /// A resource that is counted by name.
@@ -54,35 +54,35 @@ enum Amount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shared {
     level: usize,
-    amount: Amount,
+    amount: NodeAmount,
     /// What a member of each party takes.
     each: Vec<u64>,
 }
 
 /// A domain of the ceiling: the whole gang is inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Site {
+struct CeilingDomain {
     nodes: Range<usize>,
     /// All devices, but where the ceiling is inside the node.
     devices: DeviceMask,
 }
 
 /// A gang with its roles, and what is free.
-struct Board<'a> {
+struct RoleProblem<'a> {
     tree: &'a Tree,
     space: &'a Space,
     gang: &'a Gang,
     ceiling: LevelAt,
     /// The gang itself, then role by role.
-    parties: Vec<Party<'a>>,
-    amounts: Vec<Amount>,
+    role_groups: Vec<RoleGroup<'a>>,
+    amounts: Vec<NodeAmount>,
     shared: Vec<Shared>,
     /// Parties that must be on one node.
     together: Vec<Vec<usize>>,
 }
 
 /// A place for all.
-struct Place {
+struct RolePlacement {
     found: Found,
     picks: Vec<Pick>,
     order: Vec<u32>,
@@ -97,7 +97,7 @@ pub(super) fn place(
     ceiling: Ceiling,
 ) -> Option<Found> {
     let (own, others) = (grids::asked(tree, gang), others(gang));
-    let board = Board::new(tree, space, gang, &own, &others, ceiling.0);
+    let board = RoleProblem::new(tree, space, gang, &own, &others, ceiling.0);
     let alone = search.place_own(tree, space, gang, board.own_ceiling())?;
     let place = board.with_others(search, alone).or_else(|| board.elsewhere(search, alone.least_ns))?;
     search.set_picks(&place.picks);
@@ -109,7 +109,7 @@ pub(super) fn place(
 /// the budget ends before that is known, no more than this.
 pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
     let (own, others) = (grids::asked(tree, gang), others(gang));
-    let board = Board::new(tree, space, gang, &own, &others, level);
+    let board = RoleProblem::new(tree, space, gang, &own, &others, level);
     let alone = search::fit_own(tree, space, gang, level);
     let mut search = Search::default();
     if let Some(found) = search.place_own(tree, space, gang, board.own_ceiling())
@@ -190,7 +190,7 @@ fn wishes(gang: &Gang) -> Vec<Gang> {
     all
 }
 
-impl<'a> Board<'a> {
+impl<'a> RoleProblem<'a> {
     fn new(
         tree: &'a Tree,
         space: &'a Space,
@@ -200,56 +200,56 @@ impl<'a> Board<'a> {
         ceiling: LevelAt,
     ) -> Self {
         let request = |gang: &'a Gang| Request::of(tree, gang, ceiling);
-        let party = |gang: &'a Gang, wishes: &'a [Gang]| Party {
+        let role_group = |gang: &'a Gang, wishes: &'a [Gang]| RoleGroup {
             gang,
             request: request(gang),
             wishes: wishes.iter().map(request).collect(),
             amounts: Vec::new(),
         };
-        let roles = others.iter().map(|other| party(&other.gang, &other.wishes));
-        let parties = std::iter::once(party(own, &[])).chain(roles).collect();
+        let roles = others.iter().map(|other| role_group(&other.gang, &other.wishes));
+        let role_groups = std::iter::once(role_group(own, &[])).chain(roles).collect();
         let together = together::sets(gang);
         let (amounts, shared) = (Vec::new(), Vec::new());
-        let mut board = Self { tree, space, gang, ceiling, parties, amounts, shared, together };
+        let mut board = Self { tree, space, gang, ceiling, role_groups, amounts, shared, together };
         board.count();
         board
     }
 
     /// Finds what is counted beside devices, on nodes and in domains.
     fn count(&mut self) {
-        let asked = || self.parties.iter().map(|party| &party.request.asked);
+        let asked = || self.role_groups.iter().map(|role_group| &role_group.request.asked);
         let mut of_nodes: Vec<u32> = asked().flat_map(|asked| asked.of_nodes()).map(|(at, _)| *at).collect();
         let mut limits: Vec<u32> = asked().flat_map(|asked| asked.of_domains()).map(|(at, _)| *at).collect();
         for names in [&mut of_nodes, &mut limits] {
             names.sort_unstable();
             names.dedup();
         }
-        let mut amounts = vec![Amount::Cpu, Amount::Memory];
-        amounts.extend(of_nodes.into_iter().map(Amount::Named));
+        let mut amounts = vec![NodeAmount::Cpu, NodeAmount::Memory];
+        amounts.extend(of_nodes.into_iter().map(NodeAmount::Named));
         let limit = |limit: u32| Shared {
             level: self.tree.resources.level_of(limit),
-            amount: Amount::Named(limit),
+            amount: NodeAmount::Named(limit),
             each: asked().map(|asked| need(asked.of_domains(), limit)).collect(),
         };
         let mut shared: Vec<Shared> = limits.into_iter().map(limit).collect();
         for rule in &self.gang.topology.spread {
             match self.tree.level_at(&rule.level) {
                 Some(LevelAt::Above(level)) => {
-                    let each = vec![1; self.parties.len()];
-                    shared.push(Shared { level, amount: Amount::Members(rule.max), each });
+                    let each = vec![1; self.role_groups.len()];
+                    shared.push(Shared { level, amount: NodeAmount::Members(rule.max), each });
                 }
-                _ => amounts.push(Amount::Members(rule.max)),
+                _ => amounts.push(NodeAmount::Members(rule.max)),
             }
         }
-        for party in &mut self.parties {
-            let (needs, asked) = (party.request.needs, &party.request.asked);
-            let each = |amount: &Amount| match *amount {
-                Amount::Cpu => needs.cpu_milli,
-                Amount::Memory => needs.memory_bytes,
-                Amount::Named(at) => need(asked.of_nodes(), at),
-                Amount::Members(_) => 1,
+        for role_group in &mut self.role_groups {
+            let (needs, asked) = (role_group.request.needs, &role_group.request.asked);
+            let each = |amount: &NodeAmount| match *amount {
+                NodeAmount::Cpu => needs.cpu_milli,
+                NodeAmount::Memory => needs.memory_bytes,
+                NodeAmount::Named(at) => need(asked.of_nodes(), at),
+                NodeAmount::Members(_) => 1,
             };
-            party.amounts = amounts.iter().map(each).collect();
+            role_group.amounts = amounts.iter().map(each).collect();
         }
         (self.amounts, self.shared) = (amounts, shared);
     }
@@ -258,19 +258,19 @@ impl<'a> Board<'a> {
     fn amount(&self, node: usize, which: usize) -> i64 {
         let free = self.space.free(node);
         match self.amounts[which] {
-            Amount::Cpu => free.cpu_milli,
-            Amount::Memory => free.memory_bytes,
-            Amount::Named(at) => self.space.named().of_node(self.tree, node, at),
-            Amount::Members(most) => i64::from(most),
+            NodeAmount::Cpu => free.cpu_milli,
+            NodeAmount::Memory => free.memory_bytes,
+            NodeAmount::Named(at) => self.space.named().of_node(self.tree, node, at),
+            NodeAmount::Members(most) => i64::from(most),
         }
     }
 
     /// What a domain has for all members inside of it.
     fn amount_in(&self, shared: &Shared, domain: usize) -> i64 {
         match shared.amount {
-            Amount::Members(most) => i64::from(most),
-            Amount::Named(at) => self.space.named().of_domain(at, domain),
-            Amount::Cpu | Amount::Memory => i64::MAX,
+            NodeAmount::Members(most) => i64::from(most),
+            NodeAmount::Named(at) => self.space.named().of_domain(at, domain),
+            NodeAmount::Cpu | NodeAmount::Memory => i64::MAX,
         }
     }
 
@@ -282,14 +282,14 @@ impl<'a> Board<'a> {
     }
 
     /// The domains of the ceiling, in order.
-    fn sites(&self) -> Vec<Site> {
+    fn sites(&self) -> Vec<CeilingDomain> {
         let all = DeviceMask(u64::MAX);
-        let one = |node: usize, devices: DeviceMask| Site { nodes: node..node + 1, devices };
+        let one = |node: usize, devices: DeviceMask| CeilingDomain { nodes: node..node + 1, devices };
         let nodes = 0..self.tree.nodes.len();
         match self.ceiling {
             LevelAt::Above(level) => {
                 let domains = self.tree.domains.get(level).into_iter().flatten();
-                domains.map(|domain| Site { nodes: domain.nodes.clone(), devices: all }).collect()
+                domains.map(|domain| CeilingDomain { nodes: domain.nodes.clone(), devices: all }).collect()
             }
             LevelAt::Node => nodes.map(|node| one(node, all)).collect(),
             LevelAt::Group(_) => nodes
@@ -305,54 +305,54 @@ impl<'a> Board<'a> {
             LevelAt::Group(group) => Some(group),
             _ => None,
         };
-        let sites = |own: &Party<'_>| own.request.sites(kind, group);
-        self.parties.first().map_or_else(|| vec![kind.all()], sites)
+        let sites = |own: &RoleGroup<'_>| own.request.sites(kind, group);
+        self.role_groups.first().map_or_else(|| vec![kind.all()], sites)
     }
 
     /// The domain of the ceiling that these picks are inside of.
-    fn site_of(&self, picks: &[Pick]) -> Option<Site> {
+    fn site_of(&self, picks: &[Pick]) -> Option<CeilingDomain> {
         let node = picks.first()?.node as usize;
         let used = picks.iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
         let all = DeviceMask(u64::MAX);
         match self.ceiling {
             LevelAt::Above(level) => {
                 let domain = self.tree.domains.get(level)?.get(self.tree.domain_of(node, level))?;
-                Some(Site { nodes: domain.nodes.clone(), devices: all })
+                Some(CeilingDomain { nodes: domain.nodes.clone(), devices: all })
             }
-            LevelAt::Node => Some(Site { nodes: node..node + 1, devices: all }),
+            LevelAt::Node => Some(CeilingDomain { nodes: node..node + 1, devices: all }),
             LevelAt::Group(_) => {
                 let devices = self.groups(node).into_iter().find(|group| used.is_subset_of(*group))?;
-                Some(Site { nodes: node..node + 1, devices })
+                Some(CeilingDomain { nodes: node..node + 1, devices })
             }
         }
     }
 
     /// What the search has for the gang's own members, with the others around them.
-    fn with_others(&self, search: &mut Search, found: Found) -> Option<Place> {
+    fn with_others(&self, search: &mut Search, found: Found) -> Option<RolePlacement> {
         let order = self.whole_order(search);
         let own = search.picks().to_vec();
         let site = self.site_of(&own)?;
         let picks = Beside::new(self, &site, &own).all(search)?;
-        Some(Place { found, picks, order })
+        Some(RolePlacement { found, picks, order })
     }
 
     /// No more members of the gang itself than these fit into a domain, none where some role does not.
-    fn bound(&self, site: &Site) -> u32 {
-        let fits = |party: &Party<'_>| {
-            let rooms = site.nodes.clone().map(|node| self.room(&party.request, node, site.devices).1);
-            rooms.fold(0_u32, u32::saturating_add).min(party.request.size)
+    fn bound(&self, site: &CeilingDomain) -> u32 {
+        let fits = |role_group: &RoleGroup<'_>| {
+            let rooms = site.nodes.clone().map(|node| self.room(&role_group.request, node, site.devices).1);
+            rooms.fold(0_u32, u32::saturating_add).min(role_group.request.size)
         };
-        let is_full = |party: &Party<'_>| fits(party) >= party.request.size;
-        match self.parties.split_first() {
+        let is_full = |role_group: &RoleGroup<'_>| fits(role_group) >= role_group.request.size;
+        match self.role_groups.split_first() {
             Some((own, others)) if others.iter().all(is_full) => fits(own),
             _ => 0,
         }
     }
 
     /// Domain by domain, what the place of the gang alone leaves no room for.
-    fn elsewhere(&self, search: &mut Search, least_ns: u64) -> Option<Place> {
+    fn elsewhere(&self, search: &mut Search, least_ns: u64) -> Option<RolePlacement> {
         let mut joint = Joint::new(self);
-        let mut best: Option<Place> = None;
+        let mut best: Option<RolePlacement> = None;
         let mut held = 0;
         for site in self.sites() {
             if self.bound(&site) < self.gang.size {
@@ -360,7 +360,7 @@ impl<'a> Board<'a> {
             }
             let place = match joint.as_mut().map_or(Solved::Unknown, |joint| joint.solve(&site)) {
                 Solved::Never => None,
-                Solved::Place(picks) => {
+                Solved::RolePlacement(picks) => {
                     self.around(search, &site, &picks).or_else(|| self.as_solved(search, picks))
                 }
                 Solved::Unknown => self.in_turns(search, &site),
@@ -379,25 +379,25 @@ impl<'a> Board<'a> {
     }
 
     /// The best place for the gang's own members beside roles that have theirs; then these stand around them.
-    fn around(&self, search: &mut Search, site: &Site, picks: &[Pick]) -> Option<Place> {
+    fn around(&self, search: &mut Search, site: &CeilingDomain, picks: &[Pick]) -> Option<RolePlacement> {
         let roles: Vec<Pick> = picks.iter().filter(|pick| pick.role > 0).copied().collect();
         let (space, gang) = (self.within(&self.own_site(site, &roles), &roles), self.shared_gang(self.gang));
         let found = search.place_own(self.tree, &space, &gang, self.own_ceiling())?;
         let (own, order) = (search.picks().to_vec(), self.whole_order(search));
         if let Some(picks) = Beside::new(self, site, &own).all(search) {
-            return Some(Place { found, picks, order });
+            return Some(RolePlacement { found, picks, order });
         }
-        let place = Place { found, picks: own.into_iter().chain(roles).collect(), order };
+        let place = RolePlacement { found, picks: own.into_iter().chain(roles).collect(), order };
         (self.is_spread(&place.picks, &[]) && self.are_together(&place.picks)).then_some(place)
     }
 
     /// A place that was solved, as it is.
-    fn as_solved(&self, search: &mut Search, picks: Vec<Pick>) -> Option<Place> {
-        let own = self.parties.first()?.gang;
+    fn as_solved(&self, search: &mut Search, picks: Vec<Pick>) -> Option<RolePlacement> {
+        let own = self.role_groups.first()?.gang;
         let (mut members, roles): (Vec<Pick>, Vec<Pick>) = picks.into_iter().partition(|pick| pick.role == 0);
         let found = search.measured(self.tree, self.space, own, &members)?;
         Search::in_rank_order(self.tree, self.space, own, &mut members);
-        Some(Place { found, picks: members.into_iter().chain(roles).collect(), order: Vec::new() })
+        Some(RolePlacement { found, picks: members.into_iter().chain(roles).collect(), order: Vec::new() })
     }
 
     /// Whether no domain has more members than may be together: that of all roles no search keeps.
@@ -417,7 +417,7 @@ impl<'a> Board<'a> {
     }
 
     /// What is free inside a site alone, when these picks are taken.
-    fn within(&self, site: &Site, picks: &[Pick]) -> Space {
+    fn within(&self, site: &CeilingDomain, picks: &[Pick]) -> Space {
         let mut space = self.space.clone();
         let is_exclusive = self.gang.needs.is_exclusive;
         space.only(self.tree, |node, free| {
@@ -453,8 +453,8 @@ impl<'a> Board<'a> {
     }
 
     /// Where nothing is solved: some roles first, then the gang's own members, then the other roles.
-    fn in_turns(&self, search: &mut Search, site: &Site) -> Option<Place> {
-        let all: Vec<usize> = (1..self.parties.len()).collect();
+    fn in_turns(&self, search: &mut Search, site: &CeilingDomain) -> Option<RolePlacement> {
+        let all: Vec<usize> = (1..self.role_groups.len()).collect();
         let turns = std::iter::once(all.as_slice()).chain(all.chunks(1));
         turns.into_iter().find_map(|first| {
             let roles = Beside::new(self, site, &[]).some(search, first)?;
@@ -464,7 +464,7 @@ impl<'a> Board<'a> {
         })
     }
 
-    fn fit(&self, fits: u32, site: &Site) -> Fit {
+    fn fit(&self, fits: u32, site: &CeilingDomain) -> Fit {
         let nodes = &self.tree.nodes[site.nodes.clone()];
         let name = |node: usize| self.tree.nodes[node].name.to_string();
         let domain = match self.ceiling {
@@ -477,7 +477,7 @@ impl<'a> Board<'a> {
             LevelAt::Node => Some(name(site.nodes.start)),
             LevelAt::Group(_) => Some(format!("{} devices {}", name(site.nodes.start), site.devices)),
         };
-        let own = &self.parties[0].request;
+        let own = &self.role_groups[0].request;
         let free = site.nodes.clone().map(|node| self.room(own, node, site.devices).0.count());
         Fit {
             fits,

@@ -7,14 +7,14 @@
 use phalanx_model::{DeviceMask, Gang, Pattern, Reason};
 
 use super::request::{Buffers, Request};
-use super::search::{Ceiling, Cost, Fit, Found, Search};
+use super::search::{Ceiling, Fit, Found, PlacementCost, Search};
 use crate::cluster::shape::NO_LIMIT;
 use crate::cluster::sites::Site;
 use crate::cluster::space::{Pick, Space};
 use crate::cluster::traffic;
 use crate::cluster::tree::{LevelAt, Tree};
 use crate::torus::{
-    BoxAsk, Chips, CubeSlice, Cubes, Form, Hosts, Placed, RankOrder, Scratch, Sides, all_reduce_ns,
+    BoxRequest, Chips, CubeSlice, Cubes, Form, Hosts, Placed, RankOrder, Scratch, Sides, all_reduce_ns,
     all_to_all_ns, refusal, volume,
 };
 
@@ -22,7 +22,7 @@ use crate::torus::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     buffers: Buffers,
-    board: Board,
+    board: TorusBoard,
     picks: Vec<Pick>,
     trial: Vec<Pick>,
     domains: Vec<usize>,
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
 
 /// One torus, and what is free in it.
 #[derive(Clone, Debug, Default)]
-struct Board {
+struct TorusBoard {
     chips: Chips,
     cubes: Cubes,
     placed: Option<Placed>,
@@ -117,7 +117,7 @@ pub(super) fn shortfall(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt)
     };
     let request = Request::of(tree, gang, level);
     let view = View { tree, space, gang, request: &request };
-    let mut board = Board::default();
+    let mut board = TorusBoard::default();
     board.load(site, scope, view);
     let largest =
         ask(site, gang, level).and_then(|ask| board.largest(site, ask)).map(|sides| Sides(sides).to_string());
@@ -179,7 +179,7 @@ fn best_place<'a>(tree: &'a Tree, space: &Space, gang: &Gang, level: LevelAt) ->
 }
 
 /// What is asked of one torus; nothing where its hosts cannot hold such members.
-fn ask(site: &Site, gang: &Gang, level: LevelAt) -> Option<BoxAsk> {
+fn ask(site: &Site, gang: &Gang, level: LevelAt) -> Option<BoxRequest> {
     let sides = gang.topology.slice?;
     let (member, host) = (gang.needs.devices, volume(site.host));
     let hosts = match gang.members_per_node {
@@ -189,7 +189,7 @@ fn ask(site: &Site, gang: &Gang, level: LevelAt) -> Option<BoxAsk> {
         Some(each) if u64::from(each) * u64::from(member) == host => Hosts::Whole,
         Some(_) => return None,
     };
-    (member > 0).then_some(BoxAsk { sides, member, hosts })
+    (member > 0).then_some(BoxRequest { sides, member, hosts })
 }
 
 /// Every torus, domain by domain of the level inside which the gang has to be.
@@ -197,7 +197,7 @@ fn each_scope<'a>(
     tree: &'a Tree,
     view: View<'_>,
     memory: &mut Memory,
-    mut visit: impl FnMut(&'a Site, Scope, &mut Board),
+    mut visit: impl FnMut(&'a Site, Scope, &mut TorusBoard),
 ) {
     let Memory { board, domains, .. } = memory;
     for site in &tree.tori {
@@ -237,7 +237,7 @@ impl Scope {
     }
 }
 
-impl Board {
+impl TorusBoard {
     /// Reads what is free. Returns how many chips that is.
     fn load(&mut self, site: &Site, scope: Scope, view: View<'_>) -> u64 {
         match site.form {
@@ -267,7 +267,7 @@ impl Board {
         }
     }
 
-    fn place(&mut self, site: &Site, ask: BoxAsk, gang: &Gang) -> Option<Found> {
+    fn place(&mut self, site: &Site, ask: BoxRequest, gang: &Gang) -> Option<Found> {
         let (time_ns, rings, exposed) = match site.form {
             Form::Box => {
                 let time = |sides, rings| time_ns(site, gang, sides, rings);
@@ -287,7 +287,7 @@ impl Board {
         let links = if rings == [true; 3] { 2 } else { 1 };
         let is_limited = volume(ask.sides) > 1 && site.torus.link_mb_per_s > 0;
         let bottleneck = if is_limited { site.torus.link_mb_per_s.saturating_mul(links) } else { NO_LIMIT };
-        let cost = Cost { time_ns, spans: 0, breaks: exposed.into() };
+        let cost = PlacementCost { time_ns, spans: 0, breaks: exposed.into() };
         Some(Found { cost, bottleneck_mb_per_s: bottleneck, least_ns: time_ns })
     }
 
@@ -304,7 +304,7 @@ impl Board {
         }
     }
 
-    fn most_free(&mut self, site: &Site, ask: BoxAsk) -> u64 {
+    fn most_free(&mut self, site: &Site, ask: BoxRequest) -> u64 {
         match site.form {
             Form::Box => self.chips.most_free(ask, &mut self.scratch),
             Form::Cubes => self.cubes.most_free(ask),
@@ -312,7 +312,7 @@ impl Board {
     }
 
     /// The largest slice that could be had.
-    fn largest(&mut self, site: &Site, ask: BoxAsk) -> Option<[u16; 3]> {
+    fn largest(&mut self, site: &Site, ask: BoxRequest) -> Option<[u16; 3]> {
         let is_whole = u64::from(ask.member) == volume(site.host) || ask.hosts == Hosts::Whole;
         match site.form {
             Form::Box => self.chips.largest(if is_whole { site.host } else { [1; 3] }, &mut self.scratch),

@@ -2,14 +2,14 @@
 
 use phalanx_model::{Gang, Reason, Timestamp};
 
-use super::search::{self, Ceiling, Cost, Search, Sort, best_fit, place};
+use super::search::{self, Ceiling, PlacementCost, Search, Sort, best_fit, place};
 use super::{roles, slices};
 use crate::cluster::{Hardware, LevelAt, Space, Tree};
 
 /// Whether one gang can start now.
 pub(crate) enum Verdict {
     /// It fits inside this level; the search has the places.
-    Go(Ceiling, Cost),
+    Go(Ceiling, PlacementCost),
     /// It fits nowhere: see [`shortfall`].
     Full,
     /// Something else than room keeps it.

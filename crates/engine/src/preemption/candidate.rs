@@ -7,7 +7,7 @@ use std::ops::Range;
 use phalanx_model::{Gang, GangId};
 
 use crate::cluster::Pick;
-use crate::queueing::Party;
+use crate::queueing::Contender;
 
 /// A gang that may be preempted, or members by which an elastic one may shrink, and its cost: the cheapest go first.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) gang: &'a Gang,
     /// The ranks, where these are not all.
     pub(crate) chunk: Option<Range<u32>>,
-    pub(crate) party: Party,
+    pub(crate) contender: Contender,
     pub(crate) picks: Cow<'a, [Pick]>,
 }
 

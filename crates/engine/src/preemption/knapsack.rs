@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::select::Budget;
-use super::weigh::{Amount, Field, Unit};
+use super::weigh::{Field, Unit, VictimAmount};
 
 /// Victims of one node of which every set is priced; of more, only the cheapest.
 const ALL_SETS_MAX: usize = 8;
@@ -164,10 +164,10 @@ impl<'f> Knapsack<'f> {
         let now = taken.fold(node.now, |now, (_, amount)| now.plus(*amount));
         let before = self.field.members(node.now);
         let anyway = self.field.members(now) - before;
-        let mut local: Vec<(usize, Amount)> =
+        let mut local: Vec<(usize, VictimAmount)> =
             node.freed.iter().filter(|(unit, _)| self.states[*unit] == State::Local).copied().collect();
         let mut best: BTreeMap<u32, Choice> = BTreeMap::new();
-        let mut keep = |units: &[(usize, Amount)], is_in: &dyn Fn(usize) -> bool| {
+        let mut keep = |units: &[(usize, VictimAmount)], is_in: &dyn Fn(usize) -> bool| {
             let (mut amount, mut price) = (now, (0, 0));
             for (_, (unit, freed)) in units.iter().enumerate().filter(|(bit, _)| is_in(*bit)) {
                 (amount, price) = (amount.plus(*freed), plus(price, self.price(*unit)));

@@ -29,13 +29,13 @@ pub(super) fn can_weigh(request: &Request<'_>, gang: &Gang) -> bool {
 
 /// What a gang may use of a node.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Amount {
+pub(super) struct VictimAmount {
     pub(super) devices: DeviceMask,
     cpu_milli: i64,
     memory_bytes: i64,
 }
 
-impl Amount {
+impl VictimAmount {
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             devices: self.devices.union(other.devices),
@@ -45,7 +45,7 @@ impl Amount {
     }
 }
 
-impl From<&Freed> for Amount {
+impl From<&Freed> for VictimAmount {
     fn from(freed: &Freed) -> Self {
         let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         Self {
@@ -64,7 +64,7 @@ pub(super) struct Unit {
     pub(super) lost_device_ms: u64,
     candidates: Vec<usize>,
     /// What each frees, by index of the node in [`Field::nodes`].
-    pub(super) freed: Vec<(usize, Amount)>,
+    pub(super) freed: Vec<(usize, VictimAmount)>,
 }
 
 /// A node on which candidates free capacity.
@@ -72,9 +72,9 @@ pub(super) struct Unit {
 pub(super) struct Node {
     domain: usize,
     /// What is free now.
-    pub(super) now: Amount,
+    pub(super) now: VictimAmount,
     /// What units free, by index in [`Field::units`], the cheapest first.
-    pub(super) freed: Vec<(usize, Amount)>,
+    pub(super) freed: Vec<(usize, VictimAmount)>,
 }
 
 /// All that is weighed for one gang.
@@ -140,7 +140,8 @@ impl<'a> Field<'a> {
                 let at = freed.node as usize;
                 let free = space.free(at);
                 let devices = request.devices(tree, space, at);
-                let now = Amount { devices, cpu_milli: free.cpu_milli, memory_bytes: free.memory_bytes };
+                let now =
+                    VictimAmount { devices, cpu_milli: free.cpu_milli, memory_bytes: free.memory_bytes };
                 let domain = domain_of(tree, request.ceiling, freed.node);
                 let own = || if free.takes_work() { members(request, now) } else { 0 };
                 let room = match request.ceiling {
@@ -151,7 +152,7 @@ impl<'a> Field<'a> {
                 nodes.push(Node { domain, now, freed: Vec::new() });
             }
             let (unit, at) = (unit_of[freed.candidate], nodes.len() - 1);
-            let amount = Amount::from(freed);
+            let amount = VictimAmount::from(freed);
             join(&mut nodes[at].freed, unit, amount);
             join(&mut units[unit].freed, at, amount);
         }
@@ -161,7 +162,7 @@ impl<'a> Field<'a> {
         Self { request, nodes, units, rooms: field_rooms }
     }
 
-    pub(super) fn members(&self, amount: Amount) -> u32 {
+    pub(super) fn members(&self, amount: VictimAmount) -> u32 {
         members(self.request, amount)
     }
 
@@ -178,7 +179,7 @@ impl<'a> Field<'a> {
 
     /// The unit with which, taken in this order, some domain holds the gang.
     fn reached_at(&self, order: &[usize]) -> Option<usize> {
-        let mut now: Vec<Amount> = self.nodes.iter().map(|node| node.now).collect();
+        let mut now: Vec<VictimAmount> = self.nodes.iter().map(|node| node.now).collect();
         let mut rooms = self.rooms.clone();
         order.iter().copied().find(|unit| {
             self.units[*unit].freed.iter().fold(false, |is_enough, (at, amount)| {
@@ -238,7 +239,7 @@ fn units_of(candidates: &[Candidate<'_>]) -> (Vec<Unit>, Vec<usize>) {
 }
 
 /// Adds to the amount of the last entry where it is of the same, for entries come grouped.
-fn join(entries: &mut Vec<(usize, Amount)>, of: usize, amount: Amount) {
+fn join(entries: &mut Vec<(usize, VictimAmount)>, of: usize, amount: VictimAmount) {
     match entries.iter_mut().find(|(other, _)| *other == of) {
         Some((_, sum)) => *sum = sum.plus(amount),
         None => entries.push((of, amount)),
@@ -246,8 +247,8 @@ fn join(entries: &mut Vec<(usize, Amount)>, of: usize, amount: Amount) {
 }
 
 /// Members that a node with such an amount holds.
-fn members(request: &Request<'_>, amount: Amount) -> u32 {
-    let Amount { devices, cpu_milli, memory_bytes } = amount;
+fn members(request: &Request<'_>, amount: VictimAmount) -> u32 {
+    let VictimAmount { devices, cpu_milli, memory_bytes } = amount;
     let needs = request.needs;
     let times = |free: i64, need: u64| match (u64::try_from(free), need) {
         (_, 0) => u32::MAX,

@@ -2,8 +2,8 @@
 
 use phalanx_model::{QueueBound, QueueLimit, QueueName};
 
-use super::goods::fits;
 use super::queues::{QueueAt, Queues, ROOT};
+use super::resources::fits;
 
 /// What stands in the way, and at which queue: when less is used there, there may be room.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Full {
 impl Queues {
     /// Whether a gang of a queue may have so much more. What does not make way is given nothing that is guaranteed to
     /// others, so that every guarantee can be reached.
-    pub(crate) fn room(&self, leaf: QueueAt, bill: &[u128], is_fixed: bool) -> Result<(), Full> {
+    pub(crate) fn room(&self, leaf: QueueAt, amounts: &[u128], is_fixed: bool) -> Result<(), Full> {
         if !self.at(leaf).is_told && !self.configured().is_empty() {
             return Err(self.full(leaf, leaf, QueueBound::Gone, [0; 3]));
         }
@@ -26,47 +26,59 @@ impl Queues {
                 let counts = [node.running.into(), 1, most.into()];
                 return Err(self.full(leaf, at, QueueBound::Running, counts));
             }
-            if !fits(&node.used, bill, &node.limit) {
-                let over = |good: &usize| node.used[*good] + bill[*good] > node.limit[*good];
-                let good = (0..bill.len()).filter(|good| bill[*good] > 0).find(over).unwrap_or(0);
-                let bound = QueueBound::Limit(self.goods.all()[good].clone());
-                return Err(self.full(leaf, at, bound, [node.used[good], bill[good], node.limit[good]]));
+            if !fits(&node.used, amounts, &node.limit) {
+                let over =
+                    |resource: &usize| node.used[*resource] + amounts[*resource] > node.limit[*resource];
+                let resource =
+                    (0..amounts.len()).filter(|resource| amounts[*resource] > 0).find(over).unwrap_or(0);
+                let bound = QueueBound::Limit(self.resources.all()[resource].clone());
+                return Err(self.full(
+                    leaf,
+                    at,
+                    bound,
+                    [node.used[resource], amounts[resource], node.limit[resource]],
+                ));
             }
         }
-        self.room_beside(leaf, bill, is_fixed)
+        self.room_beside(leaf, amounts, is_fixed)
     }
 
     /// Whether it leaves what others keep.
-    fn room_beside(&self, leaf: QueueAt, bill: &[u128], is_fixed: bool) -> Result<(), Full> {
-        for good in (0..bill.len()).filter(|good| bill[*good] > 0) {
-            let all = self.capacity[good];
-            let kept = self.with_more(leaf, bill[good], |at| {
+    fn room_beside(&self, leaf: QueueAt, amounts: &[u128], is_fixed: bool) -> Result<(), Full> {
+        for resource in (0..amounts.len()).filter(|resource| amounts[*resource] > 0) {
+            let all = self.capacity[resource];
+            let kept = self.with_more(leaf, amounts[resource], |at| {
                 let node = self.at(at);
-                (node.committed[good], node.committed_below[good], node.kept[good])
+                (node.committed[resource], node.committed_below[resource], node.kept[resource])
             });
-            let bound = || QueueBound::Kept(self.goods.all()[good].clone());
+            let bound = || QueueBound::Kept(self.resources.all()[resource].clone());
             let root = self.at(ROOT);
             // Where nobody keeps anything, hardware is the only bound.
-            let is_kept = root.committed[good] > root.used[good];
-            if is_kept && kept > root.committed[good] && kept > all {
-                return Err(self.full(leaf, ROOT, bound(), [root.committed[good], bill[good], all]));
+            let is_kept = root.committed[resource] > root.used[resource];
+            if is_kept && kept > root.committed[resource] && kept > all {
+                return Err(self.full(
+                    leaf,
+                    ROOT,
+                    bound(),
+                    [root.committed[resource], amounts[resource], all],
+                ));
             }
-            if !is_fixed || !self.is_guaranteed(good) {
+            if !is_fixed || !self.is_guaranteed(resource) {
                 continue;
             }
-            let secured = self.with_more(leaf, bill[good], |at| {
+            let secured = self.with_more(leaf, amounts[resource], |at| {
                 let node = self.at(at);
-                (node.secured[good], node.secured_below[good], node.guaranteed[good])
+                (node.secured[resource], node.secured_below[resource], node.guaranteed[resource])
             });
-            if secured > root.secured[good] && secured > all {
-                return Err(self.full(leaf, ROOT, bound(), [root.secured[good], bill[good], all]));
+            if secured > root.secured[resource] && secured > all {
+                return Err(self.full(leaf, ROOT, bound(), [root.secured[resource], amounts[resource], all]));
             }
         }
         Ok(())
     }
 
-    /// Goods of which more is kept for somebody than is in use.
-    pub(crate) fn kept_goods(&self) -> usize {
+    /// ResourceKinds of which more is kept for somebody than is in use.
+    pub(crate) fn kept_resources(&self) -> usize {
         let root = self.at(ROOT);
         root.committed.iter().zip(&root.used).filter(|(committed, used)| committed > used).count()
     }
@@ -84,8 +96,8 @@ impl Queues {
     }
 
     /// Whether any queue is guaranteed something of a good.
-    pub(crate) fn is_guaranteed(&self, good: usize) -> bool {
-        self.at(ROOT).children.iter().any(|top| self.at(*top).guaranteed[good] > 0)
+    pub(crate) fn is_guaranteed(&self, resource: usize) -> bool {
+        self.at(ROOT).children.iter().any(|top| self.at(*top).guaranteed[resource] > 0)
     }
 
     fn full(&self, leaf: QueueAt, at: QueueAt, bound: QueueBound, amounts: [u128; 3]) -> Full {

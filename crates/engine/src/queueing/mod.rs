@@ -1,24 +1,24 @@
 //! Who goes next, who yields, and by what right: queues with what they are guaranteed, the line of those that wait, and
 //! the order between them.
 
-mod ask;
+mod attained_service;
 mod bounds;
 mod configured;
-mod due;
-mod fade;
-mod goods;
-mod line;
+mod entitlement;
+mod fair_share;
 mod order;
-mod owed;
+mod pending;
+mod preemption_rules;
 mod queues;
 mod report;
-mod right;
-mod service;
+mod request_class;
+mod resources;
+mod usage_decay;
 
-pub(crate) use ask::{Ask, AskId, AskKey, Versions, longest_ms};
 pub(crate) use bounds::Full;
-pub(crate) use goods::Bill;
-pub(crate) use line::{Line, Turn};
 pub(crate) use order::Next;
-pub(crate) use queues::{Holder, QueueAt, Queues, ROOT, Seat};
-pub(crate) use right::{Claim, Party, Right};
+pub(crate) use pending::{OrderKey, PendingQueue};
+pub(crate) use preemption_rules::{Claim, Contender, PreemptionRule};
+pub(crate) use queues::{Holder, HolderKey, QueueAt, Queues, ROOT};
+pub(crate) use request_class::{RequestClass, RequestClassId, RequestKey, Versions, longest_ms};
+pub(crate) use resources::ResourceList;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{GangId, Timestamp};
 
-use super::ask::{Ask, AskId};
 use super::configured::DEPTH_MAX;
-use super::line::{Line, Turn};
+use super::pending::{OrderKey, PendingQueue};
 use super::queues::{QueueAt, Queues};
+use super::request_class::{RequestClass, RequestClassId};
 
 /// The turn of a gang among all: compared queue by queue from the outermost, and at each first by whether it is within
 /// the guarantee, then by class, then by what the queue has; of two queues that have as much, the one where somebody waits
@@ -19,7 +19,7 @@ use super::queues::{QueueAt, Queues};
 pub(crate) struct Rank {
     steps: [Step; DEPTH_MAX],
     class: Reverse<i32>,
-    turn: Turn,
+    order_key: OrderKey,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,19 +35,19 @@ struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Next {
     pub(crate) rank: Rank,
-    pub(crate) ask: AskId,
+    pub(crate) request: RequestClassId,
     pub(crate) queue: QueueAt,
 }
 
 impl Next {
     pub(crate) const fn gang(&self) -> GangId {
-        self.rank.turn.gang
+        self.rank.order_key.gang
     }
 }
 
 impl Queues {
     /// The turn of a gang that needs at least so much.
-    pub(crate) fn rank_in(&self, leaf: QueueAt, least: &[u128], class: i32, turn: Turn) -> Rank {
+    pub(crate) fn rank_in(&self, leaf: QueueAt, least: &[u128], class: i32, order_key: OrderKey) -> Rank {
         let mut steps = [Step::default(); DEPTH_MAX];
         for at in self.path(leaf) {
             let depth = self.at(at).depth as usize;
@@ -55,35 +55,35 @@ impl Queues {
                 *step = self.step(at, least, class);
             }
         }
-        Rank { steps, class: Reverse(class), turn }
+        Rank { steps, class: Reverse(class), order_key }
     }
 
     fn step(&self, at: QueueAt, least: &[u128], class: i32) -> Step {
         let node = self.at(at);
         Step {
-            is_beyond: !self.is_owed(at, &node.used, least),
+            is_beyond: !self.is_within_guarantee(at, &node.used, least),
             class: Reverse(class),
             share: node.weighs,
-            waits_since: node.line.first().map_or(Timestamp::MAX, |(at, _)| *at),
+            waits_since: node.waiting.first().map_or(Timestamp::MAX, |(at, _)| *at),
             queue: at,
         }
     }
 
     /// Whether a queue with so much in use is guaranteed so much more: of everything that it is guaranteed, and at least of
     /// something that is asked for. What it is guaranteed nothing of is not spoken of.
-    pub(crate) fn is_owed(&self, at: QueueAt, used: &[u128], bill: &[u128]) -> bool {
-        self.fits_guarantee(at, used.iter().zip(bill).map(|(used, asked)| (*asked, used + asked)))
+    pub(crate) fn is_within_guarantee(&self, at: QueueAt, used: &[u128], amounts: &[u128]) -> bool {
+        self.is_guaranteed_sum(at, used.iter().zip(amounts).map(|(used, asked)| (*asked, used + asked)))
     }
 
     /// The same if nothing were in use.
-    pub(super) fn asks_within(&self, at: QueueAt, bill: &[u128]) -> bool {
-        self.fits_guarantee(at, bill.iter().map(|asked| (*asked, *asked)))
+    pub(super) fn fits_guarantee(&self, at: QueueAt, amounts: &[u128]) -> bool {
+        self.is_guaranteed_sum(at, amounts.iter().map(|asked| (*asked, *asked)))
     }
 
-    /// `goods`: of each what is asked for, and what would then be used.
-    fn fits_guarantee(&self, at: QueueAt, goods: impl Iterator<Item = (u128, u128)>) -> bool {
+    /// `resources`: the amount of each that is requested, and the amount that would then be in use.
+    fn is_guaranteed_sum(&self, at: QueueAt, resources: impl Iterator<Item = (u128, u128)>) -> bool {
         let mut asks_for_any = false;
-        for ((asked, used), own) in goods.zip(&self.at(at).guaranteed) {
+        for ((asked, used), own) in resources.zip(&self.at(at).guaranteed) {
             if asked > 0 && *own > 0 {
                 asks_for_any = true;
                 if used > *own {
@@ -95,48 +95,52 @@ impl Queues {
     }
 }
 
-impl Line {
+impl PendingQueue {
     /// The next of an ask in a queue.
-    pub(crate) fn next_of(&self, queues: &Queues, ask: AskId, queue: QueueAt) -> Option<Next> {
-        let asked = self.ask(ask);
-        let turn = asked.first_in(queue)?;
-        let rank = queues.rank_in(queue, &asked.least, asked.key.rank, turn);
-        Some(Next { rank, ask, queue })
+    pub(crate) fn next_of(&self, queues: &Queues, request: RequestClassId, queue: QueueAt) -> Option<Next> {
+        let asked = self.request(request);
+        let order_key = asked.first_in(queue)?;
+        let rank = queues.rank_in(queue, &asked.least, asked.key.rank, order_key);
+        Some(Next { rank, request, queue })
     }
 
     /// The next of an ask in any queue. The outermost queues come first where turns are compared, so only those below the
     /// first of them are looked at.
-    pub(crate) fn first_of(&self, queues: &Queues, ask: AskId) -> Option<Next> {
-        let asked = self.ask(ask);
+    pub(crate) fn first_of(&self, queues: &Queues, request: RequestClassId) -> Option<Next> {
+        let asked = self.request(request);
         let step = |top: QueueAt| queues.step(top, &asked.least, asked.key.rank);
         let (_, below) = asked.roomy_by_top().min_by_key(|(top, _)| step(*top))?;
-        below.iter().filter_map(|queue| self.next_of(queues, ask, *queue)).min()
+        below.iter().filter_map(|queue| self.next_of(queues, request, *queue)).min()
     }
 
     /// The first of all that wait for room on machines: `is_passed` are left out.
-    pub(crate) fn head(&self, queues: &Queues, is_passed: impl Fn(GangId, &Ask) -> bool) -> Option<Next> {
-        let first = |(queue, line): (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)| {
-            let mut unstuck = line.iter().take(LOOKED_AT_MAX).filter(|((_, turn), ask)| {
-                let asked = self.ask(**ask);
-                asked.full_in(queue).is_none() && !is_passed(turn.gang, asked)
+    pub(crate) fn head(
+        &self,
+        queues: &Queues,
+        is_passed: impl Fn(GangId, &RequestClass) -> bool,
+    ) -> Option<Next> {
+        let first = |(queue, pending): (QueueAt, &BTreeMap<(Reverse<i32>, OrderKey), RequestClassId>)| {
+            let mut unstuck = pending.iter().take(LOOKED_AT_MAX).filter(|((_, order_key), request)| {
+                let asked = self.request(**request);
+                asked.full_in(queue).is_none() && !is_passed(order_key.gang, asked)
             });
-            let ((_, turn), ask) = unstuck.next()?;
-            let asked = self.ask(*ask);
-            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, *turn);
-            Some(Next { rank, ask: *ask, queue })
+            let ((_, order_key), request) = unstuck.next()?;
+            let asked = self.request(*request);
+            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, *order_key);
+            Some(Next { rank, request: *request, queue })
         };
         self.queues().filter_map(first).min()
     }
 
     /// All that wait, in the order of their turns as things stand.
     pub(crate) fn in_order(&self, queues: &Queues) -> Vec<GangId> {
-        let rank = |(_, waiting): (GangId, super::line::Waiting)| {
-            let asked = self.ask(waiting.ask);
-            queues.rank_in(waiting.queue, &asked.least, asked.key.rank, waiting.turn)
+        let rank = |(_, waiting): (GangId, super::pending::Waiting)| {
+            let asked = self.request(waiting.request);
+            queues.rank_in(waiting.queue, &asked.least, asked.key.rank, waiting.order_key)
         };
         let mut all: Vec<Rank> = self.waiting().map(rank).collect();
         all.sort_unstable();
-        all.into_iter().map(|rank| rank.turn.gang).collect()
+        all.into_iter().map(|rank| rank.order_key.gang).collect()
     }
 }
 

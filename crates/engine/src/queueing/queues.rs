@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
 
 use super::configured::Configured;
-use super::due::Due;
-use super::fade;
-use super::goods::{Bill, GPUS, Goods, UNBOUNDED, WHOLE_MILLI, add, subtract};
-use super::line::Turn;
-use super::owed::Standings;
+use super::entitlement::Entitlements;
+use super::fair_share::FairShares;
+use super::pending::OrderKey;
+use super::resources::{GPUS, ResourceKinds, ResourceList, UNBOUNDED, WHOLE_MILLI, add, subtract};
+use super::usage_decay;
 use crate::cluster::Tree;
 
 /// Index of a queue among [`Queues::nodes`]; 0 is the root, which stands for the cluster.
@@ -22,7 +22,7 @@ pub(crate) const ROOT: QueueAt = 0;
 /// The place of a gang among those that hold capacity: higher classes first, then lower levels of service, then who came
 /// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seat {
+pub(crate) struct HolderKey {
     pub(crate) rank: Reverse<i32>,
     /// 0 in queues that do not go by service.
     pub(crate) level: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Seat {
 /// What a gang that holds capacity counts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    pub(crate) bill: Bill,
+    pub(crate) amounts: ResourceList,
     /// It does not make way.
     pub(crate) is_fixed: bool,
     /// Before that it does not make way either; never while it does not run.
@@ -44,8 +44,8 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// It does not run yet.
-    pub(crate) const fn new(bill: Bill, is_fixed: bool) -> Self {
-        Self { bill, is_fixed, stays_until: Timestamp::MAX, leaves: false }
+    pub(crate) const fn new(amounts: ResourceList, is_fixed: bool) -> Self {
+        Self { amounts, is_fixed, stays_until: Timestamp::MAX, leaves: false }
     }
 }
 
@@ -60,39 +60,39 @@ pub(crate) struct QueueNode {
     pub(crate) depth: u32,
     pub(crate) children: Vec<QueueAt>,
     /// At least the sum of the children's.
-    pub(crate) guaranteed: Bill,
-    pub(crate) limit: Bill,
+    pub(crate) guaranteed: ResourceList,
+    pub(crate) limit: ResourceList,
     /// What of the guarantee is never lent.
-    pub(crate) kept: Bill,
-    pub(crate) used: Bill,
+    pub(crate) kept: ResourceList,
+    pub(crate) used: ResourceList,
     /// The least that pending gangs will use.
-    pub(crate) wanted: Bill,
+    pub(crate) wanted: ResourceList,
     /// `used` and what is kept below, whatever is more.
-    pub(crate) committed: Bill,
+    pub(crate) committed: ResourceList,
     /// What may not be taken back: used by gangs that do not make way, or guaranteed, whatever is more.
-    pub(crate) secured: Bill,
+    pub(crate) secured: ResourceList,
     /// The same without what this very queue keeps or is guaranteed.
-    pub(crate) committed_below: Bill,
-    pub(crate) secured_below: Bill,
+    pub(crate) committed_below: ResourceList,
+    pub(crate) secured_below: ResourceList,
     pub(crate) running: u32,
     pub(crate) pending: u32,
     /// Who waits in it and below, by time of submission.
-    pub(crate) line: BTreeSet<(Timestamp, GangId)>,
-    faded: FadedUse,
+    pub(crate) waiting: BTreeSet<(Timestamp, GangId)>,
+    decayed: FadedUse,
     /// What its turn is judged by: its share and its past, as it was last seen.
     pub(crate) weighs: u64,
-    pub(crate) holders: BTreeMap<Seat, Holder>,
+    pub(crate) holders: BTreeMap<HolderKey, Holder>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     settings: Settings,
     configured: Configured,
-    pub(crate) goods: Goods,
+    pub(crate) resources: ResourceKinds,
     /// What queues are guaranteed by their places, in thousandths of a device.
     places: BTreeMap<QueueName, u128>,
     /// All there is of each.
-    pub(crate) capacity: Bill,
+    pub(crate) capacity: ResourceList,
     pub(crate) nodes: Vec<QueueNode>,
     index: BTreeMap<QueueName, QueueAt>,
     /// Gangs that may have to make way, by class.
@@ -103,8 +103,8 @@ pub(crate) struct Queues {
     refreshed_at: Timestamp,
     /// Drawn anew, or told of the past, since then.
     is_new: bool,
-    pub(super) due: Due,
-    pub(super) standings: Standings,
+    pub(super) fair_shares: FairShares,
+    pub(super) entitlements: Entitlements,
 }
 
 impl Queues {
@@ -112,17 +112,17 @@ impl Queues {
         let mut queues = Self {
             settings: Settings::default(),
             configured: Configured::default(),
-            goods: Goods::default(),
+            resources: ResourceKinds::default(),
             places: BTreeMap::new(),
-            capacity: Bill::new(),
+            capacity: ResourceList::new(),
             nodes: Vec::new(),
             index: BTreeMap::new(),
             evictable_by_rank: BTreeMap::new(),
             levels: BTreeMap::new(),
             refreshed_at: Timestamp(0),
             is_new: true,
-            due: Due::default(),
-            standings: Standings::default(),
+            fair_shares: FairShares::default(),
+            entitlements: Entitlements::default(),
         };
         queues.draw();
         queues
@@ -164,7 +164,7 @@ impl Queues {
             before.parent == queue.parent && before.shapes == queue.shapes && before.order == queue.order
         });
         let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
-        let is_known = |of: &phalanx_model::Resource| self.goods.all().contains(of);
+        let is_known = |of: &phalanx_model::Resource| self.resources.all().contains(of);
         let Some(at) =
             self.find(&queue.name).filter(|_| stands && amounts.iter().all(|a| a.keys().all(is_known)))
         else {
@@ -179,7 +179,7 @@ impl Queues {
         for at in path.into_iter().chain([ROOT]) {
             self.raise(at);
             self.weigh(at);
-            self.asks_otherwise(at);
+            self.demand_changed(at);
         }
         self.stands_otherwise(at);
         true
@@ -187,13 +187,13 @@ impl Queues {
 
     /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.
     pub(crate) fn rebuild(&mut self, tree: &Tree) {
-        let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.faded));
+        let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.decayed));
         let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
         self.places = self.places_in(tree);
         self.draw();
-        self.capacity = self.goods.capacity(tree, &self.settings);
-        for (name, faded) in past.into_iter().filter(|(_, faded)| faded.device_ms > 0) {
-            self.remember(&name, faded);
+        self.capacity = self.resources.capacity(tree, &self.settings);
+        for (name, decayed) in past.into_iter().filter(|(_, decayed)| decayed.device_ms > 0) {
+            self.remember(&name, decayed);
         }
     }
 
@@ -206,11 +206,11 @@ impl Queues {
     }
 
     /// Sets what there is in all. Whether it changed.
-    pub(crate) fn set_capacity(&mut self, capacity: Bill) -> bool {
+    pub(crate) fn set_capacity(&mut self, capacity: ResourceList) -> bool {
         let is_new = std::mem::replace(&mut self.capacity, capacity) != self.capacity;
         if is_new {
             self.is_new = true;
-            self.asks_otherwise(ROOT);
+            self.demand_changed(ROOT);
         }
         is_new
     }
@@ -227,8 +227,8 @@ impl Queues {
     }
 
     fn draw(&mut self) {
-        self.goods = Goods::of(self.configured.queues().values());
-        self.capacity = vec![0; self.goods.len()];
+        self.resources = ResourceKinds::of(self.configured.queues().values());
+        self.capacity = vec![0; self.resources.len()];
         self.nodes = vec![self.blank(None, ROOT)];
         self.index.clear();
         self.evictable_by_rank.clear();
@@ -250,11 +250,11 @@ impl Queues {
     }
 
     fn blank(&self, queue: Option<Queue>, parent: QueueAt) -> QueueNode {
-        let nothing = vec![0; self.goods.len()];
+        let nothing = vec![0; self.resources.len()];
         let said = |of: fn(&Queue) -> &phalanx_model::Amounts, otherwise: u128| {
             queue.as_ref().map_or_else(
-                || vec![otherwise; self.goods.len()],
-                |queue| self.goods.said(of(queue), otherwise),
+                || vec![otherwise; self.resources.len()],
+                |queue| self.resources.said(of(queue), otherwise),
             )
         };
         let guaranteed = queue.as_ref().map_or_else(|| nothing.clone(), |queue| self.own_guarantee(queue));
@@ -282,8 +282,8 @@ impl Queues {
     }
 
     /// What is said, or what its places are worth.
-    fn own_guarantee(&self, queue: &Queue) -> Bill {
-        let mut own = self.goods.said(&queue.guaranteed, 0);
+    fn own_guarantee(&self, queue: &Queue) -> ResourceList {
+        let mut own = self.resources.said(&queue.guaranteed, 0);
         if let (Some(gpus), Some(of_places)) = (own.get_mut(GPUS), self.places.get(&queue.name)) {
             *gpus = (*gpus).max(*of_places);
         }
@@ -293,7 +293,7 @@ impl Queues {
     /// Its own, or what its children are guaranteed together.
     fn guarantee(&mut self, at: QueueAt) {
         let node = self.at(at);
-        let mut sum = vec![0; self.goods.len()];
+        let mut sum = vec![0; self.resources.len()];
         node.children.iter().for_each(|child| add(&mut sum, &self.at(*child).guaranteed));
         let own = node.queue.as_ref().map(|queue| self.own_guarantee(queue)).unwrap_or_default();
         sum.iter_mut().zip(own).for_each(|(below, own)| *below = own.max(*below));
@@ -354,9 +354,9 @@ impl Queues {
         is_kept || job.policy.preempt.mode == PreemptMode::Never
     }
 
-    pub(crate) fn seat_of(&self, job: &Job, gang: GangId) -> Seat {
+    pub(crate) fn holder_key_of(&self, job: &Job, gang: GangId) -> HolderKey {
         let (rank, level) = (Reverse(self.rank_of(job)), self.level_of(gang));
-        Seat { rank, level, submitted_at: job.submitted_at, gang }
+        HolderKey { rank, level, submitted_at: job.submitted_at, gang }
     }
 
     /// The lowest class of gangs that may have to make way.
@@ -365,23 +365,28 @@ impl Queues {
     }
 
     /// A gang takes capacity.
-    pub(crate) fn charge(&mut self, leaf: QueueAt, seat: Seat, holder: Holder, now: Timestamp) {
-        self.settle(leaf, &holder.bill, now);
+    pub(crate) fn charge(&mut self, leaf: QueueAt, holder_key: HolderKey, holder: Holder, now: Timestamp) {
+        self.settle(leaf, &holder.amounts, now);
         if !holder.is_fixed {
-            *self.evictable_by_rank.entry(seat.rank.0).or_default() += 1;
+            *self.evictable_by_rank.entry(holder_key.rank.0).or_default() += 1;
         }
         self.book(leaf, &holder, true);
-        self.nodes[leaf as usize].holders.insert(seat, holder);
+        self.nodes[leaf as usize].holders.insert(holder_key, holder);
     }
 
     /// It gives back what it took; nothing where it took nothing.
-    pub(crate) fn discharge(&mut self, leaf: QueueAt, seat: Seat, now: Timestamp) -> Option<Holder> {
-        let holder = self.nodes[leaf as usize].holders.remove(&seat)?;
-        self.settle(leaf, &holder.bill, now);
-        if let Some(count) = self.evictable_by_rank.get_mut(&seat.rank.0).filter(|_| !holder.is_fixed) {
+    pub(crate) fn discharge(
+        &mut self,
+        leaf: QueueAt,
+        holder_key: HolderKey,
+        now: Timestamp,
+    ) -> Option<Holder> {
+        let holder = self.nodes[leaf as usize].holders.remove(&holder_key)?;
+        self.settle(leaf, &holder.amounts, now);
+        if let Some(count) = self.evictable_by_rank.get_mut(&holder_key.rank.0).filter(|_| !holder.is_fixed) {
             *count -= 1;
             if *count == 0 {
-                self.evictable_by_rank.remove(&seat.rank.0);
+                self.evictable_by_rank.remove(&holder_key.rank.0);
             }
         }
         self.book(leaf, &holder, false);
@@ -389,8 +394,8 @@ impl Queues {
     }
 
     /// A gang that holds capacity begins to run, or to end.
-    pub(crate) fn stay(&mut self, leaf: QueueAt, seat: Seat, until: Timestamp, leaves: bool) {
-        let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&seat) else { return };
+    pub(crate) fn stay(&mut self, leaf: QueueAt, holder_key: HolderKey, until: Timestamp, leaves: bool) {
+        let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&holder_key) else { return };
         if (holder.stays_until, holder.leaves) != (until, leaves) {
             (holder.stays_until, holder.leaves) = (until, leaves);
             self.stands_otherwise(leaf);
@@ -400,20 +405,20 @@ impl Queues {
     fn book(&mut self, leaf: QueueAt, holder: &Holder, is_more: bool) {
         let change = if is_more { add } else { subtract };
         let node = &mut self.nodes[leaf as usize];
-        change(&mut node.committed_below, &holder.bill);
+        change(&mut node.committed_below, &holder.amounts);
         if holder.is_fixed {
-            change(&mut node.secured_below, &holder.bill);
+            change(&mut node.secured_below, &holder.amounts);
         }
         self.stands_otherwise(leaf);
         let mut next = Some(leaf);
         while let Some(at) = next {
             let node = &mut self.nodes[at as usize];
-            change(&mut node.used, &holder.bill);
+            change(&mut node.used, &holder.amounts);
             node.running = if is_more { node.running + 1 } else { node.running.saturating_sub(1) };
             next = (at != ROOT).then_some(node.parent);
             self.raise(at);
             self.weigh(at);
-            self.asks_otherwise(at);
+            self.demand_changed(at);
         }
     }
 
@@ -437,32 +442,32 @@ impl Queues {
     /// What is committed and secured in a queue, from what is so below it; the queue above is told of the difference.
     fn raise(&mut self, at: QueueAt) {
         let parent = self.at(at).parent as usize;
-        for good in 0..self.goods.len() {
+        for resource in 0..self.resources.len() {
             let node = &mut self.nodes[at as usize];
             let now = (
-                node.committed_below[good].max(node.kept[good]),
-                node.secured_below[good].max(node.guaranteed[good]),
+                node.committed_below[resource].max(node.kept[resource]),
+                node.secured_below[resource].max(node.guaranteed[resource]),
             );
-            let was = (node.committed[good], node.secured[good]);
-            (node.committed[good], node.secured[good]) = now;
+            let was = (node.committed[resource], node.secured[resource]);
+            (node.committed[resource], node.secured[resource]) = now;
             if at != ROOT && was != now {
                 let above = &mut self.nodes[parent];
-                above.committed_below[good] = above.committed_below[good] + now.0 - was.0;
-                above.secured_below[good] = above.secured_below[good] + now.1 - was.1;
+                above.committed_below[resource] = above.committed_below[resource] + now.0 - was.0;
+                above.secured_below[resource] = above.secured_below[resource] + now.1 - was.1;
             }
         }
     }
 
     /// A gang joins the line of a queue and those above it, or leaves it.
-    pub(crate) fn line_up(&mut self, leaf: QueueAt, turn: Turn, joins: bool) {
-        let waits = (turn.submitted_at, turn.gang);
+    pub(crate) fn enqueue(&mut self, leaf: QueueAt, order_key: OrderKey, joins: bool) {
+        let waits = (order_key.submitted_at, order_key.gang);
         let mut at = leaf;
         while at != ROOT {
             let node = &mut self.nodes[at as usize];
             if joins {
-                node.line.insert(waits)
+                node.waiting.insert(waits)
             } else {
-                node.line.remove(&waits)
+                node.waiting.remove(&waits)
             };
             at = node.parent;
         }
@@ -481,13 +486,13 @@ impl Queues {
                 node.pending = node.pending.saturating_sub(1);
             }
             next = (at != ROOT).then_some(node.parent);
-            self.asks_otherwise(at);
+            self.demand_changed(at);
         }
     }
 
     /// Brings the faded use of a queue and those above it to the present, before its use changes.
-    fn settle(&mut self, leaf: QueueAt, bill: &Bill, now: Timestamp) {
-        if bill[GPUS] == 0 {
+    fn settle(&mut self, leaf: QueueAt, amounts: &ResourceList, now: Timestamp) {
+        if amounts[GPUS] == 0 {
             return;
         }
         let half_life_ms = self.settings.half_life_ms;
@@ -495,7 +500,7 @@ impl Queues {
         while at != ROOT {
             let node = &mut self.nodes[at as usize];
             at = node.parent;
-            node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+            node.decayed = usage_decay::accrued(node.decayed, node.used[GPUS], now, half_life_ms);
         }
     }
 
@@ -503,30 +508,30 @@ impl Queues {
     pub(crate) fn settle_all(&mut self, now: Timestamp) {
         let half_life_ms = self.settings.half_life_ms;
         for node in self.nodes.iter_mut().skip(1).filter(|node| node.used[GPUS] > 0) {
-            node.faded = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms);
+            node.decayed = usage_decay::accrued(node.decayed, node.used[GPUS], now, half_life_ms);
         }
     }
 
     /// What a queue had used, as it was last known.
-    pub(crate) fn remember(&mut self, name: &QueueName, faded: FadedUse) {
+    pub(crate) fn remember(&mut self, name: &QueueName, decayed: FadedUse) {
         let at = self.ensure(name);
-        self.nodes[at as usize].faded = faded;
+        self.nodes[at as usize].decayed = decayed;
         self.is_new = true;
     }
 
     /// The faded use of every queue that used something, as it was last brought to the present.
     pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
-        let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.faded.device_ms > 0;
+        let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.decayed.device_ms > 0;
         let known = self.nodes.iter().filter(has_any);
-        known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.faded)))
+        known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.decayed)))
     }
 
     /// The same, brought to a time.
     pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
         let half_life_ms = self.settings.half_life_ms;
-        self.past().map(move |(name, faded)| {
+        self.past().map(move |(name, decayed)| {
             let used = self.find(name).map_or(0, |at| self.at(at).used[GPUS]);
-            (name, fade::accrued(faded, used, now, half_life_ms))
+            (name, usage_decay::accrued(decayed, used, now, half_life_ms))
         })
     }
 
@@ -534,8 +539,8 @@ impl Queues {
     pub(crate) fn past_share(&self, at: QueueAt, now: Timestamp) -> u64 {
         let node = self.at(at);
         let half_life_ms = self.settings.half_life_ms;
-        let used = fade::accrued(node.faded, node.used[GPUS], now, half_life_ms).device_ms;
-        let all = self.capacity[GPUS].saturating_mul(fade::span_ms(half_life_ms));
+        let used = usage_decay::accrued(node.decayed, node.used[GPUS], now, half_life_ms).device_ms;
+        let all = self.capacity[GPUS].saturating_mul(usage_decay::span_ms(half_life_ms));
         by_weight(used.saturating_mul(MILLION).checked_div(all).unwrap_or(0), node)
     }
 
@@ -543,13 +548,13 @@ impl Queues {
     /// millionths; and which good that is.
     pub(crate) fn share(&self, at: QueueAt) -> (u64, usize) {
         let node = self.at(at);
-        let above = |good: usize| {
-            let above = node.used[good].saturating_sub(node.guaranteed[good]);
-            above.saturating_mul(MILLION).checked_div(self.capacity[good]).unwrap_or(0)
+        let above = |resource: usize| {
+            let above = node.used[resource].saturating_sub(node.guaranteed[resource]);
+            above.saturating_mul(MILLION).checked_div(self.capacity[resource]).unwrap_or(0)
         };
-        let most = (0..self.goods.len()).map(|good| (above(good), Reverse(good))).max();
-        let (part, Reverse(good)) = most.unwrap_or((0, Reverse(GPUS)));
-        (by_weight(part, node), good)
+        let most = (0..self.resources.len()).map(|resource| (above(resource), Reverse(resource))).max();
+        let (part, Reverse(resource)) = most.unwrap_or((0, Reverse(GPUS)));
+        (by_weight(part, node), resource)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use phalanx_model::{GoodReport, QueueReport, Timestamp};
 
-use super::goods::{GPUS, UNBOUNDED};
 use super::queues::{QueueAt, Queues, ROOT};
+use super::resources::{GPUS, UNBOUNDED};
 
 impl Queues {
     /// Parents before their children, siblings in natural order of names.
     pub(crate) fn reports(&self, now: Timestamp) -> Vec<QueueReport> {
-        let due = self.due_now();
+        let due = self.fair_shares_now();
         let mut reports = Vec::new();
         let mut next: Vec<QueueAt> = self.by_name(ROOT);
         while let Some(at) = next.pop() {
@@ -29,14 +29,14 @@ impl Queues {
     fn report(&self, at: QueueAt, now: Timestamp, due: u128) -> Option<QueueReport> {
         let node = self.at(at);
         let amount = |of: u128| u64::try_from(of).unwrap_or(u64::MAX);
-        let good = |(good, resource): (usize, &phalanx_model::Resource)| GoodReport {
+        let resource = |(at, resource): (usize, &phalanx_model::Resource)| GoodReport {
             resource: resource.clone(),
-            used: amount(node.used[good]),
-            wanted: amount(node.wanted[good]),
-            guaranteed: amount(node.guaranteed[good]),
-            limit: (node.limit[good] != UNBOUNDED).then(|| amount(node.limit[good])),
-            due: (good == GPUS).then(|| amount(due)),
-            capacity: amount(self.capacity[good]),
+            used: amount(node.used[at]),
+            wanted: amount(node.wanted[at]),
+            guaranteed: amount(node.guaranteed[at]),
+            limit: (node.limit[at] != UNBOUNDED).then(|| amount(node.limit[at])),
+            due: (at == GPUS).then(|| amount(due)),
+            capacity: amount(self.capacity[at]),
         };
         let (share, dominant) = self.share(at);
         Some(QueueReport {
@@ -44,9 +44,9 @@ impl Queues {
             depth: node.depth - 1,
             pending: node.pending,
             running: node.running,
-            goods: self.goods.all().iter().enumerate().map(good).collect(),
+            goods: self.resources.all().iter().enumerate().map(resource).collect(),
             share,
-            dominant: self.goods.all()[dominant].clone(),
+            dominant: self.resources.all()[dominant].clone(),
             past: self.past_share(at, now),
             places: Vec::new(),
         })

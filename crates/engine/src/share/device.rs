@@ -1,6 +1,6 @@
 //! One device, and who may stand beside whom on it.
 
-use super::mig::{Geometry, Reshape, SliceAsk, Slices};
+use super::mig::{Geometry, Reshape, SliceRequest, Slices};
 
 /// A whole device in thousandths.
 pub(crate) const WHOLE_MILLI: u32 = 1_000;
@@ -17,7 +17,7 @@ impl Trust {
 /// The hardware that the devices of one node have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// The bit of this model in [`super::Ask::models`], below 64.
+    /// The bit of this model in [`super::ShareRequest::models`], below 64.
     pub(crate) model: u8,
     pub(crate) memory_bytes: u64,
     /// Compute that may be promised to shares of one device, in thousandths; 1000 is no oversubscription. Memory is
@@ -103,9 +103,9 @@ impl Device {
 
     /// How many slices of the smallest profile that will do fit.
     #[must_use]
-    pub(crate) fn room_for_slice(&self, kind: &Kind, ask: SliceAsk) -> u32 {
+    pub(crate) fn room_for_slice(&self, kind: &Kind, request: SliceRequest) -> u32 {
         let Some(geometry) = kind.geometry else { return 0 };
-        geometry.smallest(ask).map_or(0, |profile| self.room_for_profile(geometry, profile))
+        geometry.smallest(request).map_or(0, |profile| self.room_for_profile(geometry, profile))
     }
 
     /// How many slices of one profile fit.

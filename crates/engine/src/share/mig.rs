@@ -97,7 +97,7 @@ pub(crate) static GEOMETRIES: [&Geometry; 7] =
 
 /// What a member wants of a slice; the smallest profile with at least both is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SliceAsk {
+pub(crate) struct SliceRequest {
     pub(crate) compute_slices: u8,
     pub(crate) memory_bytes: u64,
     pub(crate) media: bool,
@@ -125,11 +125,11 @@ impl Geometry {
 
     /// The smallest profile that satisfies compute and memory: fewest memory slices, then fewest compute slices.
     #[must_use]
-    pub(crate) fn smallest(&self, ask: SliceAsk) -> Option<u8> {
+    pub(crate) fn smallest(&self, request: SliceRequest) -> Option<u8> {
         let enough = |profile: &Profile| {
-            profile.compute_slices >= ask.compute_slices
-                && u64::from(profile.memory_mib) << 20 >= ask.memory_bytes
-                && profile.has_media == ask.media
+            profile.compute_slices >= request.compute_slices
+                && u64::from(profile.memory_mib) << 20 >= request.memory_bytes
+                && profile.has_media == request.media
         };
         let good = (0u8..).zip(self.profiles).filter(|(_, profile)| enough(profile));
         good.min_by_key(|(_, profile)| (profile.memory_slices, profile.compute_slices))

@@ -8,8 +8,8 @@ pub(crate) mod mig;
 mod node;
 
 pub(crate) use device::{Device, Kind, Share, Trust, WHOLE_MILLI};
-pub(crate) use mig::{GEOMETRIES, Geometry, Profile, Reshape, SliceAsk};
-pub(crate) use node::{Ask, DEVICES_MAX, NodeState, Part, Want};
+pub(crate) use mig::{GEOMETRIES, Geometry, Profile, Reshape, SliceRequest};
+pub(crate) use node::{DEVICES_MAX, NodeState, Part, ShareRequest, Want};
 
 #[cfg(test)]
 mod tests;

@@ -3,14 +3,14 @@
 use phalanx_model::DeviceMask;
 
 use super::device::{Device, Kind, Share, Trust, WHOLE_MILLI};
-use super::mig::SliceAsk;
+use super::mig::SliceRequest;
 
 /// Devices of one node.
 pub(crate) const DEVICES_MAX: usize = 16;
 
 /// What one member asks of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ask {
+pub(crate) struct ShareRequest {
     pub(crate) want: Want,
     /// CPUs in thousandths.
     pub(crate) cpu_milli: u64,
@@ -31,7 +31,7 @@ pub(crate) enum Want {
     /// A share of one device, beside others.
     Share(Share),
     /// A MIG slice.
-    Slice(SliceAsk),
+    Slice(SliceRequest),
 }
 
 /// Which devices, or which part of one, a request got.
@@ -56,7 +56,7 @@ pub(crate) struct NodeState {
     devices: [Device; DEVICES_MAX],
 }
 
-impl Ask {
+impl ShareRequest {
     /// How much of a device it takes, in thousandths: by compute or memory, whichever is more.
     #[must_use]
     pub(crate) fn size_milli(&self, kind: &Kind) -> u64 {
@@ -68,8 +68,9 @@ impl Ask {
                 let memory = share.memory_bytes.min(kind.memory_bytes).saturating_mul(whole);
                 u64::from(share.compute_milli).max(memory.checked_div(kind.memory_bytes).unwrap_or(0))
             }
-            Want::Slice(ask) => {
-                let profile = kind.geometry.and_then(|geometry| geometry.profile(geometry.smallest(ask)?));
+            Want::Slice(request) => {
+                let profile =
+                    kind.geometry.and_then(|geometry| geometry.profile(geometry.smallest(request)?));
                 profile.map_or(0, |profile| whole * u64::from(profile.memory_slices) / 8)
             }
         }
@@ -88,7 +89,7 @@ impl Ask {
             Want::Nothing => 0,
             Want::Whole(_) => u32::from(device.is_free()),
             Want::Share(share) => device.room_for_share(kind, self.trust, share),
-            Want::Slice(ask) => device.room_for_slice(kind, ask),
+            Want::Slice(request) => device.room_for_slice(kind, request),
         }
     }
 
@@ -172,10 +173,10 @@ impl NodeState {
 
     /// How many equal requests fit at the same time.
     #[must_use]
-    pub(crate) fn room(&self, kind: &Kind, ask: &Ask) -> u32 {
-        let rooms = self.devices().iter().map(|device| ask.room_on(kind, device));
+    pub(crate) fn room(&self, kind: &Kind, request: &ShareRequest) -> u32 {
+        let rooms = self.devices().iter().map(|device| request.room_on(kind, device));
         let devices = rooms.fold(0, u32::saturating_add);
-        if ask.admits(kind) { ask.fitting(devices, self.cpu_milli, self.memory_bytes) } else { 0 }
+        if request.admits(kind) { request.fitting(devices, self.cpu_milli, self.memory_bytes) } else { 0 }
     }
 
     /// What is free of all devices, in thousandths of one.

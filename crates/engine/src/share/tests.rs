@@ -11,8 +11,8 @@ const fn kind(geometry: Option<&'static Geometry>) -> Kind {
     Kind { model: 0, memory_bytes: 80 * GIB, compute_limit_milli: WHOLE_MILLI, geometry }
 }
 
-const fn ask(want: Want) -> Ask {
-    Ask { want, cpu_milli: 1_000, memory_bytes: GIB, models: u64::MAX, trust: Trust(0) }
+const fn request(want: Want) -> ShareRequest {
+    ShareRequest { want, cpu_milli: 1_000, memory_bytes: GIB, models: u64::MAX, trust: Trust(0) }
 }
 
 const fn share(compute_milli: u32, memory_gib: u64) -> Want {
@@ -127,8 +127,8 @@ fn room_counts_what_fits_at_most() {
 #[test]
 fn the_smallest_profile_with_both_is_taken() {
     let name = |geometry: &Geometry, compute_slices, memory_gib, media| {
-        let ask = SliceAsk { compute_slices, memory_bytes: memory_gib * GIB, media };
-        geometry.smallest(ask).map(|index| geometry.profile(index).unwrap().name)
+        let request = SliceRequest { compute_slices, memory_bytes: memory_gib * GIB, media };
+        geometry.smallest(request).map(|index| geometry.profile(index).unwrap().name)
     };
     assert_eq!(name(&H100_80GB, 1, 5, false), Some("1g.10gb"));
     assert_eq!(name(&H100_80GB, 1, 5, true), Some("1g.10gb+me"));
@@ -179,8 +179,8 @@ fn who_does_not_trust_does_not_share() {
 fn compute_is_oversubscribed_as_declared_and_memory_never() {
     let mut hardware = kind(None);
     hardware.compute_limit_milli = 2_000;
-    assert_eq!(node(1).room(&hardware, &ask(share(500, 1))), 4);
-    assert_eq!(node(1).room(&hardware, &ask(share(500, 30))), 2);
-    assert_eq!(node(1).room(&hardware, &ask(share(1_500, 1))), 0, "more than a device can do");
-    assert_eq!(node(1).room(&hardware, &ask(share(0, 0))), 0, "nothing is not a share");
+    assert_eq!(node(1).room(&hardware, &request(share(500, 1))), 4);
+    assert_eq!(node(1).room(&hardware, &request(share(500, 30))), 2);
+    assert_eq!(node(1).room(&hardware, &request(share(1_500, 1))), 0, "more than a device can do");
+    assert_eq!(node(1).room(&hardware, &request(share(0, 0))), 0, "nothing is not a share");
 }

@@ -7,7 +7,7 @@ use phalanx_model::Torus;
 
 use super::legal::check;
 use super::{
-    Along, BoxAsk, EDGE, Hosts, IllegalShape, Lay, RankOrder, host_of, hosts_under, lays, narrow, step,
+    Along, BoxRequest, EDGE, Hosts, IllegalShape, Lay, RankOrder, host_of, hosts_under, lays, narrow, step,
     volume,
 };
 
@@ -87,19 +87,20 @@ impl Cubes {
 
     /// The best slice: the first whole cubes; or room in a cube that is partly used, with the fewest free chips; there in a
     /// host that is in use if it is smaller than one, then where the fewest links lead to free chips; then the first. If there is one, it is found.
-    pub(crate) fn place(&mut self, ask: BoxAsk, out: &mut CubeSlice) -> bool {
-        if self.check(ask.sides).is_err() {
+    pub(crate) fn place(&mut self, request: BoxRequest, out: &mut CubeSlice) -> bool {
+        if self.check(request.sides).is_err() {
             return false;
         }
         out.corners.clear();
-        if !is_of_cubes(ask.sides) {
-            let is_loose = ask.hosts == Hosts::Any && volume(self.host) > u64::from(ask.member);
-            return self.place_inside(ask, true, out) || is_loose && self.place_inside(ask, false, out);
+        if !is_of_cubes(request.sides) {
+            let is_loose = request.hosts == Hosts::Any && volume(self.host) > u64::from(request.member);
+            return self.place_inside(request, true, out)
+                || is_loose && self.place_inside(request, false, out);
         }
-        let Some(lay) = self.lay_of_cubes(ask) else { return false };
+        let Some(lay) = self.lay_of_cubes(request) else { return false };
         (out.is_whole, out.block, out.axes, out.exposed) = (true, lay.block, lay.axes, 0);
-        out.members = [0, 1, 2].map(|i| ask.sides[i] / lay.block[i]);
-        let needed = usize::try_from(volume(ask.sides) / CUBE_CHIPS).unwrap_or(usize::MAX);
+        out.members = [0, 1, 2].map(|i| request.sides[i] / lay.block[i]);
+        let needed = usize::try_from(volume(request.sides) / CUBE_CHIPS).unwrap_or(usize::MAX);
         let whole = self.free.iter().enumerate().filter(|(_, free)| **free == FULL);
         let corner = |number: usize| corner(self.grid, number);
         out.corners.extend(whole.take(needed).map(|(number, _)| corner(number)));
@@ -107,19 +108,19 @@ impl Cubes {
     }
 
     /// The most free chips that the place of a slice has, all of them where one is free; 0 where there is no place.
-    pub(crate) fn most_free(&mut self, ask: BoxAsk) -> u64 {
-        if self.check(ask.sides).is_err() {
+    pub(crate) fn most_free(&mut self, request: BoxRequest) -> u64 {
+        if self.check(request.sides).is_err() {
             return 0;
         }
-        if !is_of_cubes(ask.sides) {
-            self.find_spots(ask, ask.hosts != Hosts::Any);
+        if !is_of_cubes(request.sides) {
+            self.find_spots(request, request.hosts != Hosts::Any);
             let most = |free: &u64| self.spots.iter().map(|spot| (spot.chips & free).count_ones()).max();
             return self.free.iter().filter_map(most).max().unwrap_or(0).into();
         }
-        if self.lay_of_cubes(ask).is_none() {
+        if self.lay_of_cubes(request).is_none() {
             return 0;
         }
-        let needed = usize::try_from(volume(ask.sides) / CUBE_CHIPS).unwrap_or(usize::MAX);
+        let needed = usize::try_from(volume(request.sides) / CUBE_CHIPS).unwrap_or(usize::MAX);
         self.counts.clear();
         self.counts.extend(self.free.iter().map(|free| free.count_ones()));
         self.counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
@@ -127,16 +128,17 @@ impl Cubes {
     }
 
     /// The largest slice that has room inside of the asked one and could be had now.
-    pub(crate) fn largest(&mut self, ask: BoxAsk) -> Option<[u16; 3]> {
+    pub(crate) fn largest(&mut self, request: BoxRequest) -> Option<[u16; 3]> {
         let whole = self.free.iter().filter(|free| **free == FULL).count() as u64 * CUBE_CHIPS;
-        let of_cubes = check(ask.sides, whole).map_or_else(|illegal| illegal.smaller, |()| Some(ask.sides));
+        let of_cubes =
+            check(request.sides, whole).map_or_else(|illegal| illegal.smaller, |()| Some(request.sides));
         let of_cubes = of_cubes.filter(|sides| whole > 0 && is_of_cubes(*sides));
-        of_cubes.or_else(|| self.largest_inside(ask))
+        of_cubes.or_else(|| self.largest_inside(request))
     }
 
     /// The largest box inside of one cube that is free and has room inside of the asked one.
-    fn largest_inside(&mut self, ask: BoxAsk) -> Option<[u16; 3]> {
-        let most = ask.sides.map(|side| side.min(EDGE));
+    fn largest_inside(&mut self, request: BoxRequest) -> Option<[u16; 3]> {
+        let most = request.sides.map(|side| side.min(EDGE));
         let smaller = RankOrder::rows(most);
         let mut best: Option<(u64, [u16; 3])> = None;
         for sides in
@@ -145,7 +147,7 @@ impl Cubes {
             if best.is_some_and(|(chips, _)| volume(sides) <= chips) {
                 continue;
             }
-            self.find_spots(BoxAsk { sides, ..ask }, false);
+            self.find_spots(BoxRequest { sides, ..request }, false);
             let is_free = |free: &u64| self.spots.iter().any(|spot| spot.chips & !free == 0);
             if self.free.iter().any(is_free) {
                 best = Some((volume(sides), sides));
@@ -154,8 +156,8 @@ impl Cubes {
         best.map(|(_, sides)| sides)
     }
 
-    fn place_inside(&mut self, ask: BoxAsk, in_fewest: bool, out: &mut CubeSlice) -> bool {
-        self.find_spots(ask, in_fewest);
+    fn place_inside(&mut self, request: BoxRequest, in_fewest: bool, out: &mut CubeSlice) -> bool {
+        self.find_spots(request, in_fewest);
         let mut best: Option<(Merit, usize, Spot)> = None;
         for (number, free) in self.free.iter().copied().enumerate() {
             let (is_whole, left) = (free == FULL, free.count_ones());
@@ -175,7 +177,7 @@ impl Cubes {
         let cube = corner(self.grid, number);
         out.corners.push([0, 1, 2].map(|axis| cube[axis] + at[axis]));
         (out.is_whole, out.block, out.axes, out.exposed) = (false, lay.block, lay.axes, exposed);
-        out.members = [0, 1, 2].map(|i| ask.sides[i] / lay.block[lay.axes[i]]);
+        out.members = [0, 1, 2].map(|i| request.sides[i] / lay.block[lay.axes[i]]);
         true
     }
 
@@ -187,18 +189,18 @@ impl Cubes {
     }
 
     /// How members lie in a slice of whole cubes: as it was asked for, as compact as can be.
-    fn lay_of_cubes(&self, ask: BoxAsk) -> Option<Lay> {
-        if ask.hosts == Hosts::One && hosts_under(ask.sides, self.host) > 1 {
+    fn lay_of_cubes(&self, request: BoxRequest) -> Option<Lay> {
+        if request.hosts == Hosts::One && hosts_under(request.sides, self.host) > 1 {
             return None;
         }
-        let inside = BoxAsk { sides: [EDGE; 3], ..ask };
+        let inside = BoxRequest { sides: [EDGE; 3], ..request };
         lays(inside, [EDGE; 3], self.host).min_by_key(|lay| lay.block.into_iter().max())
     }
 
     /// The places in a cube, over no more hosts than needed or anywhere.
-    fn find_spots(&mut self, ask: BoxAsk, in_fewest: bool) {
+    fn find_spots(&mut self, request: BoxRequest, in_fewest: bool) {
         self.spots.clear();
-        let able = || lays(ask, [EDGE; 3], self.host);
+        let able = || lays(request, [EDGE; 3], self.host);
         let Some(fewest) = able().map(|lay| hosts_under(lay.sides, self.host)).min() else { return };
         let corners = RankOrder::rows([EDGE; 3]);
         for lay in able().filter(|lay| !in_fewest || hosts_under(lay.sides, self.host) == fewest) {

@@ -37,7 +37,7 @@ const EDGE: u16 = 4;
 
 /// A box that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BoxAsk {
+pub(crate) struct BoxRequest {
     /// Chips along each side, 1 where there is none. They may lie along any axes.
     pub(crate) sides: [u16; 3],
     /// Chips of a member.
@@ -181,20 +181,20 @@ struct Lay {
 }
 
 /// The ways for a box to lie in something of these sides.
-fn lays(ask: BoxAsk, within: [u16; 3], host: [u16; 3]) -> impl Iterator<Item = Lay> {
+fn lays(request: BoxRequest, within: [u16; 3], host: [u16; 3]) -> impl Iterator<Item = Lay> {
     let fills = |sides: [u16; 3], unit: [u16; 3]| {
         sides.iter().zip(unit).all(|(side, unit)| side.is_multiple_of(unit))
     };
     let of_sides = move |(axes, sides): ([usize; 3], [u16; 3])| {
-        blocks(host, ask.member)
+        blocks(host, request.member)
             .map(move |block| Lay { axes, sides, block })
             .filter(move |lay| fills(sides, lay.block))
     };
-    rotations(ask.sides)
+    rotations(request.sides)
         .filter(move |(_, sides)| {
             !sides.contains(&0) && sides.iter().zip(within).all(|(side, most)| *side <= most)
         })
-        .filter(move |(_, sides)| match ask.hosts {
+        .filter(move |(_, sides)| match request.hosts {
             Hosts::Any => true,
             Hosts::Whole => fills(*sides, host),
             Hosts::One => hosts_under(*sides, host) == 1,
@@ -236,29 +236,29 @@ fn step(corner: [u16; 3], axes: [usize; 3], along: [u16; 3], block: [u16; 3]) ->
 }
 
 /// Why a torus never has such a slice, were all of it free; nothing where it has.
-pub(crate) fn refusal(torus: &Torus, form: Form, ask: BoxAsk) -> Option<String> {
+pub(crate) fn refusal(torus: &Torus, form: Form, request: BoxRequest) -> Option<String> {
     let host = host_of(torus);
     let within = match form {
         Form::Box => torus.chips,
         Form::Cubes => {
-            if let Err(illegal) = legal::check(ask.sides, volume(torus.chips)) {
+            if let Err(illegal) = legal::check(request.sides, volume(torus.chips)) {
                 return Some(illegal.to_string());
             }
             [EDGE; 3]
         }
     };
-    let is_of_cubes = form == Form::Cubes && ask.sides.iter().all(|side| side.is_multiple_of(EDGE));
-    let inside = if is_of_cubes { BoxAsk { sides: [EDGE; 3], ..ask } } else { ask };
-    let spans_hosts = ask.hosts == Hosts::One && volume(ask.sides) > volume(host);
+    let is_of_cubes = form == Form::Cubes && request.sides.iter().all(|side| side.is_multiple_of(EDGE));
+    let inside = if is_of_cubes { BoxRequest { sides: [EDGE; 3], ..request } } else { request };
+    let spans_hosts = request.hosts == Hosts::One && volume(request.sides) > volume(host);
     if lays(inside, within, host).next().is_some() && !spans_hosts {
         return None;
     }
-    let (asked, name, all, host) = (Sides(ask.sides), &torus.name, Sides(torus.chips), Sides(host));
-    Some(match ask.hosts {
+    let (asked, name, all, host) = (Sides(request.sides), &torus.name, Sides(torus.chips), Sides(host));
+    Some(match request.hosts {
         Hosts::One => format!("{asked} is not inside of one host: those of {name} have {host} chips"),
         _ => format!(
             "{asked} in members of {} does not fit {name}: {all} chips in hosts of {host}, and a member is a box in one",
-            ask.member
+            request.member
         ),
     })
 }

@@ -6,7 +6,7 @@
 //! what is free, and leaves what is free whole.
 
 use super::windows::{and_bits, and_rows, sum};
-use super::{Along, BoxAsk, Chips, Hosts, Lay, RankOrder, hosts_under, lays, narrow, step, volume};
+use super::{Along, BoxRequest, Chips, Hosts, Lay, RankOrder, hosts_under, lays, narrow, step, volume};
 
 /// A box that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +58,16 @@ impl Chips {
     /// chips outside; then the first by position and rotation. If there is a free box, it is found.
     pub(crate) fn place(
         &self,
-        ask: BoxAsk,
+        request: BoxRequest,
         time_ns: impl Fn([u16; 3], [bool; 3]) -> u64,
         scratch: &mut Scratch,
     ) -> Option<Placed> {
-        if volume(ask.sides) > self.free_count() {
+        if volume(request.sides) > self.free_count() {
             return None;
         }
-        let able = || lays(ask, self.sides, self.host);
+        let able = || lays(request, self.sides, self.host);
         let fewest = able().map(|lay| hosts_under(lay.sides, self.host)).min()?;
-        let is_loose = ask.hosts == Hosts::Any && volume(self.host) > u64::from(ask.member);
+        let is_loose = request.hosts == Hosts::Any && volume(self.host) > u64::from(request.member);
         scratch.along_z.0 = 0;
         for in_fewest in [true, false].into_iter().take(if is_loose { 2 } else { 1 }) {
             let mut best: Option<(Grade, Spot, Lay)> = None;
@@ -94,16 +94,16 @@ impl Chips {
 
     /// The most free chips that the place of a box has, all of them where the box is free; 0 where there is no place
     /// for it.
-    pub(crate) fn most_free(&self, ask: BoxAsk, scratch: &mut Scratch) -> u64 {
+    pub(crate) fn most_free(&self, request: BoxRequest, scratch: &mut Scratch) -> u64 {
         let mut most = 0;
-        for Lay { sides, block, .. } in lays(ask, self.sides, self.host) {
+        for Lay { sides, block, .. } in lays(request, self.sides, self.host) {
             let [x, y, z] = sides.map(usize::from);
             let Scratch { partial, faces: [all, ..], .. } = &mut *scratch;
             sum(&self.cells, self.axis(2, true), z, all);
             sum(all, self.axis(1, true), y, partial);
             // Behind an open end, windows are parts of others.
             sum(partial, self.axis(0, true), x, all);
-            let in_fewest = ask.hosts != Hosts::Any;
+            let in_fewest = request.hosts != Hosts::Any;
             let corners = |axis: usize| {
                 let along = self.along(sides, block, axis);
                 (0..self.sides[axis]).filter(move |at| along.is_corner(*at, in_fewest))

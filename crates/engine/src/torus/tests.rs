@@ -24,8 +24,8 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
 
-fn ask(sides: [u16; 3], member: u32) -> BoxAsk {
-    BoxAsk { sides, member, hosts: Hosts::Any }
+fn request(sides: [u16; 3], member: u32) -> BoxRequest {
+    BoxRequest { sides, member, hosts: Hosts::Any }
 }
 
 fn every(sides: [u16; 3]) -> impl Iterator<Item = [u16; 3]> {
@@ -64,17 +64,19 @@ fn bad_tori_have_no_slices() {
 
 #[test]
 fn what_never_fits_is_told_with_what_is_near() {
-    let says = |torus: &Torus, ask| refusal(torus, Form::of(torus).unwrap(), ask);
+    let says = |torus: &Torus, request| refusal(torus, Form::of(torus).unwrap(), request);
     let (flat, cubes) = (torus([16, 16, 1], [true; 3], [2, 4, 1]), Torus { cube: 4, ..pod() });
-    assert_eq!(says(&flat, ask([4, 2, 1], 8)), None, "turned, it is one host");
+    assert_eq!(says(&flat, request([4, 2, 1], 8)), None, "turned, it is one host");
     assert_eq!(
-        says(&flat, ask([6, 2, 2], 4)).unwrap(),
+        says(&flat, request([6, 2, 2], 4)).unwrap(),
         "6x2x2 in members of 4 does not fit pod: 16x16x1 chips in hosts of 2x4x1, and a member is a box in one"
     );
-    assert!(says(&flat, ask([32, 4, 1], 8)).is_some() && says(&flat, ask([4, 4, 1], 16)).is_some());
-    let one = |sides| BoxAsk { hosts: Hosts::One, ..ask(sides, 4) };
+    assert!(says(&flat, request([32, 4, 1], 8)).is_some() && says(&flat, request([4, 4, 1], 16)).is_some());
+    let one = |sides| BoxRequest { hosts: Hosts::One, ..request(sides, 4) };
     assert_eq!(says(&flat, one([2, 2, 1])), None);
     assert!(says(&flat, one([4, 4, 1])).is_some() && says(&cubes, one([4, 4, 8])).is_some());
-    assert_eq!(says(&cubes, ask([16, 20, 28], 4)), None, "all of the pod");
-    assert!(says(&cubes, ask([6, 4, 8], 4)).unwrap().ends_with("larger is 4x8x8; the next smaller is 4x4x8"));
+    assert_eq!(says(&cubes, request([16, 20, 28], 4)), None, "all of the pod");
+    assert!(
+        says(&cubes, request([6, 4, 8], 4)).unwrap().ends_with("larger is 4x8x8; the next smaller is 4x4x8")
+    );
 }

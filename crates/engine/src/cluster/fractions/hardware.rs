@@ -4,7 +4,7 @@ use phalanx_model::{DeviceMask, PartNeed};
 
 use crate::cluster::kind::Kind as NodeKind;
 use crate::share::mig::{A30, A100_40GB, A100_80GB, B200, GEOMETRIES, H100_80GB, H100_NVL, H200};
-use crate::share::{Device, Geometry, Kind as Hardware, Reshape, Share, SliceAsk, Trust, WHOLE_MILLI};
+use crate::share::{Device, Geometry, Kind as Hardware, Reshape, Share, SliceRequest, Trust, WHOLE_MILLI};
 
 /// A part as devices of one hardware have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,8 +41,8 @@ impl Wanted {
             PartNeed::Slice { compute_milli, memory_bytes } => {
                 let geometry = hardware.geometry?;
                 let compute_slices = slices(*compute_milli, geometry)?;
-                let ask = SliceAsk { compute_slices, memory_bytes: *memory_bytes, media: false };
-                Self::Slice(geometry.smallest(ask)?)
+                let request = SliceRequest { compute_slices, memory_bytes: *memory_bytes, media: false };
+                Self::Slice(geometry.smallest(request)?)
             }
             PartNeed::Profile(name) => Self::Slice(hardware.geometry?.named(name)?),
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Gang, Segment};
 
-use super::board::Board;
+use super::search::GridSearch;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 
@@ -29,7 +29,7 @@ struct Leaf {
 }
 
 struct Dealer<'b, 'a> {
-    board: &'b mut Board<'a>,
+    board: &'b mut GridSearch<'a>,
     level: usize,
     /// Members of a block: a tensor group.
     block: u32,
@@ -48,7 +48,7 @@ struct Dealer<'b, 'a> {
 }
 
 /// Proposes places by the number of ranks in each innermost domain.
-pub(super) fn deal(board: &mut Board<'_>) {
+pub(super) fn deal(board: &mut GridSearch<'_>) {
     if let Some(mut dealer) = Dealer::new(board) {
         dealer.deal();
         dealer.improve();
@@ -58,7 +58,7 @@ pub(super) fn deal(board: &mut Board<'_>) {
 impl<'b, 'a> Dealer<'b, 'a> {
     /// Nothing where domains cannot be filled one by one: by rules for several of them together, or with a part that
     /// is smaller than the others.
-    fn new(board: &'b mut Board<'a>) -> Option<Self> {
+    fn new(board: &'b mut GridSearch<'a>) -> Option<Self> {
         let (tree, gang) = (board.tree, board.gang);
         let level = tree.depth().checked_sub(1)?;
         let is_whole = |segment: &Segment| gang.size.is_multiple_of(segment.size.max(1));

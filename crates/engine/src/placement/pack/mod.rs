@@ -30,7 +30,7 @@ use crate::cluster::fractions::Open;
 use crate::cluster::mix::{Class, Mix};
 use crate::cluster::space::Space;
 use crate::cluster::tree::{Free, Tree};
-use crate::share::{Ask, Device, Kind as Hardware, NodeState, Part, Want};
+use crate::share::{Device, Kind as Hardware, NodeState, Part, ShareRequest, Want};
 use states::{State, States};
 
 /// Classes that are weighed: the most frequent ones.
@@ -59,7 +59,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// A place on a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct PackSpot {
     cost: u64,
     /// A device of [`State::key`].
     device: u8,
@@ -80,7 +80,7 @@ pub(crate) struct Pack {
     /// Classes that cost something, the dearest first.
     prices: Vec<(u64, u16)>,
     /// Scratch: what each slot costs.
-    near: Vec<(u32, Place)>,
+    near: Vec<(u32, PackSpot)>,
 }
 
 impl Pack {
@@ -89,7 +89,7 @@ impl Pack {
         &mut self,
         tree: &Tree,
         space: &Space,
-        ask: &Ask,
+        request: &ShareRequest,
         will_do: impl Fn(usize) -> bool,
     ) -> Option<(usize, Part)> {
         self.keep_up(tree, space);
@@ -100,7 +100,7 @@ impl Pack {
         for at in 0..self.states.live.len() {
             let slot = self.states.live[at];
             let limit = least.saturating_add(least / 4);
-            let Some(place) = self.least(slot, ask, limit).filter(|place| place.cost <= limit) else {
+            let Some(place) = self.least(slot, request, limit).filter(|place| place.cost <= limit) else {
                 continue;
             };
             let first = self.states.slots[slot as usize].members.iter().copied();
@@ -110,7 +110,7 @@ impl Pack {
             least = least.min(place.cost);
             near.push((slot, place));
         }
-        let spot = self.pick(&near, least, ask, &will_do);
+        let spot = self.pick(&near, least, request, &will_do);
         self.near = near;
         spot
     }
@@ -118,9 +118,9 @@ impl Pack {
     /// Of the places near the least cost the one on the node with the most CPU per free device.
     fn pick(
         &self,
-        near: &[(u32, Place)],
+        near: &[(u32, PackSpot)],
         least: u64,
-        ask: &Ask,
+        request: &ShareRequest,
         will_do: impl Fn(usize) -> bool,
     ) -> Option<(usize, Part)> {
         let limit = least.saturating_add(least / 4);
@@ -131,7 +131,7 @@ impl Pack {
             Some((state, node, place))
         });
         let (state, node, place) = nodes.max_by_key(|(state, node, _)| (state.plenty, Reverse(*node)))?;
-        Some((node as usize, self.part(node as usize, state, ask, place)?))
+        Some((node as usize, self.part(node as usize, state, request, place)?))
     }
 
     /// Brings the states up to date with what is free.
@@ -189,7 +189,7 @@ impl Pack {
     fn learn(&mut self, mix: &Mix) {
         let classes = mix.classes();
         let is_same = self.classes.len() <= classes.len()
-            && self.classes.iter().zip(classes).all(|(known, now)| known.ask == now.ask);
+            && self.classes.iter().zip(classes).all(|(known, now)| known.request == now.request);
         if !is_same {
             // The classes of other books: everything is counted anew.
             self.classes.clear();
@@ -220,7 +220,7 @@ impl Pack {
         let Self { classes, totals, hardware, prices, .. } = self;
         prices.clear();
         let raw = |class: &Class, total: u64| -> u128 {
-            let size = hardware.iter().map(|hardware| class.ask.size_milli(hardware)).max().unwrap_or(0);
+            let size = hardware.iter().map(|hardware| class.request.size_milli(hardware)).max().unwrap_or(0);
             // At least half a device: the last place is dear, and not without bound.
             let usable = u128::from(total.saturating_mul(size).max(500)).min(1 << 48);
             if size == 0 { 0 } else { (u128::from(class.running) << 96) / (usable * usable) }
@@ -232,7 +232,7 @@ impl Pack {
             all.map(|(class, total)| u64::try_from(raw(class, *total) >> excess).unwrap_or(u64::MAX));
         prices.extend(priced.zip(0_u16..).filter(|(price, _)| *price > 0));
         // The most frequent classes; ties end on the request, so that the order in which they came is of no account.
-        let key = |at: u16| (Reverse(classes[usize::from(at)].running), classes[usize::from(at)].ask);
+        let key = |at: u16| (Reverse(classes[usize::from(at)].running), classes[usize::from(at)].request);
         if prices.len() > CLASSES_MAX {
             prices.sort_unstable_by_key(|(_, at)| key(*at));
             prices.truncate(CLASSES_MAX);
@@ -241,38 +241,38 @@ impl Pack {
     }
 
     /// The place on a state by which others lose least; one that costs more than the limit may be left out.
-    fn least(&mut self, slot: u32, ask: &Ask, limit: u64) -> Option<Place> {
+    fn least(&mut self, slot: u32, request: &ShareRequest, limit: u64) -> Option<PackSpot> {
         let key = &self.states.slots[slot as usize].key;
         let hardware = self.hardware[usize::from(key.kind)];
-        if key.room(&hardware, ask) == 0 {
+        if key.room(&hardware, request) == 0 {
             return None;
         }
-        if let Want::Nothing | Want::Whole(_) = ask.want {
-            let times = if let Want::Whole(count) = ask.want { u16::from(count) } else { 0 };
+        if let Want::Nothing | Want::Whole(_) = request.want {
+            let times = if let Want::Whole(count) = request.want { u16::from(count) } else { 0 };
             let kind = key.kind;
             let before = self.states.row(kind, &hardware, Device::Empty, &self.classes);
             let after = self.states.row(kind, &hardware, Device::Whole, &self.classes);
-            let cost = self.lost(slot, ask, (before, after, times), limit);
-            return Some(Place { cost, ..Place::default() });
+            let cost = self.lost(slot, request, (before, after, times), limit);
+            return Some(PackSpot { cost, ..PackSpot::default() });
         }
         let key = *key;
         self.states.bound_rows();
-        let mut best: Option<Place> = None;
+        let mut best: Option<PackSpot> = None;
         let mut last = None;
         for (index, device) in (0u8..).zip(key.devices()) {
-            if ask.room_on(&hardware, device) == 0 || last == Some(*device) {
+            if request.room_on(&hardware, device) == 0 || last == Some(*device) {
                 continue;
             }
             last = Some(*device);
             // The last start first: among equals small slices leave the front to large ones.
-            let starts = ask.starts(&hardware, device);
+            let starts = request.starts(&hardware, device);
             for start in (0..8).rev().filter(|start| starts >> start & 1 == 1) {
-                let then = ask.put(&hardware, *device, start)?;
+                let then = request.put(&hardware, *device, start)?;
                 let before = self.states.row(key.kind, &hardware, *device, &self.classes);
                 let after = self.states.row(key.kind, &hardware, then.bare(), &self.classes);
-                let cost = self.lost(slot, ask, (before, after, 1), limit);
+                let cost = self.lost(slot, request, (before, after, 1), limit);
                 if best.is_none_or(|best| cost < best.cost) {
-                    best = Some(Place { cost, device: index, start });
+                    best = Some(PackSpot { cost, device: index, start });
                 }
             }
         }
@@ -281,10 +281,16 @@ impl Pack {
 
     /// What others lose when `times` devices go from one row to another, and the request's CPU and memory with them; no
     /// more is added up once it is over the limit.
-    fn lost(&self, slot: u32, ask: &Ask, (before, after, times): (u32, u32, u16), limit: u64) -> u64 {
+    fn lost(
+        &self,
+        slot: u32,
+        request: &ShareRequest,
+        (before, after, times): (u32, u32, u16),
+        limit: u64,
+    ) -> u64 {
         let state = &self.states.slots[slot as usize];
-        let cpu = state.key.cpu_milli.saturating_sub_unsigned(ask.cpu_milli);
-        let memory = state.key.memory_bytes.saturating_sub_unsigned(ask.memory_bytes);
+        let cpu = state.key.cpu_milli.saturating_sub_unsigned(request.cpu_milli);
+        let memory = state.key.memory_bytes.saturating_sub_unsigned(request.memory_bytes);
         let (before, after) = (self.states.counts(before), self.states.counts(after));
         let mut cost = 0u64;
         for (price, at) in &self.prices {
@@ -295,7 +301,7 @@ impl Pack {
             }
             let gone = u32::from(before[at].saturating_sub(after[at])) * u32::from(times);
             let then =
-                self.classes[at].ask.fitting(u32::from(state.room[at]).saturating_sub(gone), cpu, memory);
+                self.classes[at].request.fitting(u32::from(state.room[at]).saturating_sub(gone), cpu, memory);
             cost = cost.saturating_add(price * u64::from(u32::from(fits).saturating_sub(then)));
             if cost > limit {
                 break;
@@ -305,7 +311,7 @@ impl Pack {
     }
 
     /// The devices of a node that stand for a place on its state.
-    fn part(&self, node: usize, state: &State, ask: &Ask, place: &Place) -> Option<Part> {
+    fn part(&self, node: usize, state: &State, request: &ShareRequest, place: &PackSpot) -> Option<Part> {
         let seen = &self.nodes[node];
         let use_of = |index: u8| {
             let open = seen.open.iter().find(|open| open.index == index).map(|open| open.device);
@@ -314,7 +320,7 @@ impl Pack {
         };
         let meant = state.key.devices().get(usize::from(place.device)).copied()?;
         let alike = || (0..state.key.devices().len() as u8).find(|index| use_of(*index) == meant);
-        match ask.want {
+        match request.want {
             Want::Nothing => Some(Part::Nothing),
             // Which ones is for the table of the shape to say.
             Want::Whole(_) => Some(Part::Whole(DeviceMask::EMPTY)),

@@ -16,7 +16,7 @@ pub(super) struct State {
     pub members: Vec<u32>,
     /// CPU per free device, to tell equal costs apart.
     pub plenty: i64,
-    /// By class: requests that the devices could hold (see [`crate::share::Ask::room_on`]), summed over devices.
+    /// By class: requests that the devices could hold (see [`crate::share::ShareRequest::room_on`]), summed over devices.
     pub room: Vec<u16>,
     /// By class: requests that fit.
     pub fits: Vec<u16>,
@@ -70,11 +70,11 @@ impl States {
     pub(super) fn count(&mut self, slot: u32, kind: &Kind, classes: &[Class]) {
         let Some(state) = self.slots.get_mut(slot as usize) else { return };
         for class in classes.iter().skip(state.fits.len()) {
-            let admits = class.ask.admits(kind);
+            let admits = class.request.admits(kind);
             let devices = state.key.devices().iter().filter(|_| admits);
-            let rooms = devices.map(|device| class.ask.room_on(kind, device));
+            let rooms = devices.map(|device| class.request.room_on(kind, device));
             let room = rooms.fold(0, u32::saturating_add);
-            let fits = class.ask.fitting(room, state.key.cpu_milli, state.key.memory_bytes);
+            let fits = class.request.fitting(room, state.key.cpu_milli, state.key.memory_bytes);
             state.room.push(small(room));
             state.fits.push(if admits { small(fits) } else { 0 });
         }
@@ -112,7 +112,7 @@ impl States {
         }
         if let Some(counts) = self.rows.get_mut(row as usize) {
             let missing = classes.iter().skip(counts.len());
-            counts.extend(missing.map(|class| small(class.ask.room_on(kind, &device))));
+            counts.extend(missing.map(|class| small(class.request.room_on(kind, &device))));
         }
         row
     }

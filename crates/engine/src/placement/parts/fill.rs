@@ -1,7 +1,7 @@
 //! Gangs that no single node holds: the narrowest domain that does, and inside of it as few domains as can be.
 
-use super::desk::Desk;
 use super::look::{ALL, Look};
+use super::search::FractionalSearch;
 use crate::cluster::tree::LevelAt;
 
 /// A domain or a node to choose from.
@@ -23,7 +23,7 @@ impl Child {
     }
 }
 
-impl Desk {
+impl FractionalSearch {
     /// Members that every domain holds, level by level.
     pub(super) fn count_rooms(&mut self, look: Look<'_>) {
         let tree = look.tree;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::DeviceMask;
 
-use super::{Board, Party, Site};
+use super::{CeilingDomain, RoleGroup, RoleProblem};
 use crate::cluster::shape::NO_LIMIT;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
@@ -38,18 +38,18 @@ struct Seat {
 }
 
 pub(super) struct Beside<'b, 'a> {
-    board: &'b Board<'a>,
-    site: &'b Site,
+    board: &'b RoleProblem<'a>,
+    site: &'b CeilingDomain,
     /// Nodes of the gang's own members, in order.
     own: Vec<u32>,
     used: BTreeMap<u32, Used>,
-    /// What it has of what domains share: by index of [`Board::shared`] and domain.
+    /// What it has of what domains share: by index of [`RoleProblem::shared`] and domain.
     shared: BTreeMap<(usize, usize), u64>,
     picks: Vec<Pick>,
 }
 
 impl<'b, 'a> Beside<'b, 'a> {
-    pub(super) fn new(board: &'b Board<'a>, site: &'b Site, own: &[Pick]) -> Self {
+    pub(super) fn new(board: &'b RoleProblem<'a>, site: &'b CeilingDomain, own: &[Pick]) -> Self {
         let mut nodes: Vec<u32> = own.iter().map(|pick| pick.node).collect();
         nodes.sort_unstable();
         nodes.dedup();
@@ -67,7 +67,7 @@ impl<'b, 'a> Beside<'b, 'a> {
 
     /// Every role, those in parts and then those with the most devices first: they have the fewest places to choose from.
     pub(super) fn all(self, search: &mut Search) -> Option<Vec<Pick>> {
-        let roles: Vec<usize> = (1..self.board.parties.len()).collect();
+        let roles: Vec<usize> = (1..self.board.role_groups.len()).collect();
         self.some(search, &roles)
     }
 
@@ -75,7 +75,7 @@ impl<'b, 'a> Beside<'b, 'a> {
     pub(super) fn some(mut self, search: &mut Search, roles: &[usize]) -> Option<Vec<Pick>> {
         let mut order = roles.to_vec();
         let needs = |role: &usize| {
-            let needs = self.board.parties[*role].request.needs;
+            let needs = self.board.role_groups[*role].request.needs;
             let is_in_parts = self.is_in_parts(*role);
             (is_in_parts, needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
         };
@@ -88,7 +88,7 @@ impl<'b, 'a> Beside<'b, 'a> {
                 let set: Vec<usize> = order.iter().copied().filter(|role| set.contains(role)).collect();
                 // The first of them has taken all of them along.
                 set.first() != Some(&role) || self.seat_together(&set)
-            } else if self.board.parties[role].request.needs.part.is_some() {
+            } else if self.board.role_groups[role].request.needs.part.is_some() {
                 self.seat_alone(search, role, self.site)
             } else if self.is_in_parts(role) {
                 self.sites_around().iter().any(|site| self.seat_alone(search, role, site))
@@ -104,11 +104,11 @@ impl<'b, 'a> Beside<'b, 'a> {
     }
 
     fn book(&mut self, pick: Pick) {
-        let party = &self.board.parties[usize::from(pick.role)];
+        let role_group = &self.board.role_groups[usize::from(pick.role)];
         let used = self.used.entry(pick.node).or_default();
         used.devices = used.devices.union(pick.devices);
-        used.amounts.resize(party.amounts.len(), 0);
-        for (used, each) in used.amounts.iter_mut().zip(&party.amounts) {
+        used.amounts.resize(role_group.amounts.len(), 0);
+        for (used, each) in used.amounts.iter_mut().zip(&role_group.amounts) {
             *used = used.saturating_add(each.saturating_mul(u64::from(pick.members)));
         }
         used.users += match pick.role {
@@ -127,11 +127,17 @@ impl<'b, 'a> Beside<'b, 'a> {
     }
 
     /// What a node still has for a role.
-    fn seat_at(&self, party: &Party<'_>, request: &Request<'_>, node: u32, distance: u32) -> Option<Seat> {
+    fn seat_at(
+        &self,
+        role_group: &RoleGroup<'_>,
+        request: &Request<'_>,
+        node: u32,
+        distance: u32,
+    ) -> Option<Seat> {
         let (at, used) = (node as usize, self.used.get(&node));
         let taken = used.map_or(DeviceMask::EMPTY, |used| used.devices);
         let (devices, mut room) = self.board.room(request, at, self.site.devices.minus(taken));
-        for (which, each) in party.amounts.iter().enumerate().filter(|(_, each)| **each > 0) {
+        for (which, each) in role_group.amounts.iter().enumerate().filter(|(_, each)| **each > 0) {
             let used = used.map_or(0, |used| used.amounts[which]);
             let left = self.board.amount(at, which).saturating_sub_unsigned(used).max(0);
             room = room.min(u32::try_from(left.cast_unsigned() / each).unwrap_or(u32::MAX));
@@ -142,7 +148,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         let breaks = match kind.all() {
             // Before the gang's own members have places: what they could have here.
             _ if self.own.is_empty() => {
-                self.board.room(&self.board.parties[0].request, at, self.site.devices).1
+                self.board.room(&self.board.role_groups[0].request, at, self.site.devices).1
             }
             DeviceMask::EMPTY => 0,
             _ => 1 + u32::from(is_whole),
@@ -154,8 +160,8 @@ impl<'b, 'a> Beside<'b, 'a> {
     /// All members of a role where it would rather be, or else anywhere.
     fn seat_as_wished(&mut self, role: usize) -> bool {
         let board = self.board;
-        let party = &board.parties[role];
-        for wish in &party.wishes {
+        let role_group = &board.role_groups[role];
+        for wish in &role_group.wishes {
             let (used, shared, picks) = (self.used.clone(), self.shared.clone(), self.picks.len());
             if self.seat(role, wish) {
                 return true;
@@ -163,20 +169,25 @@ impl<'b, 'a> Beside<'b, 'a> {
             (self.used, self.shared) = (used, shared);
             self.picks.truncate(picks);
         }
-        self.seat(role, &party.request)
+        self.seat(role, &role_group.request)
     }
 
     /// All members of a role, or as many as find room.
     fn seat(&mut self, role: usize, request: &Request<'_>) -> bool {
         let board = self.board;
-        let party = &board.parties[role];
-        let mut left = party.request.size;
+        let role_group = &board.role_groups[role];
+        let mut left = role_group.request.size;
         let seats = |distance: u32| -> Option<Vec<Seat>> {
             let nodes = self.ring(distance)?;
-            Some(nodes.into_iter().filter_map(|node| self.seat_at(party, request, node, distance)).collect())
+            Some(
+                nodes
+                    .into_iter()
+                    .filter_map(|node| self.seat_at(role_group, request, node, distance))
+                    .collect(),
+            )
         };
-        let is_server =
-            party.request.needs.devices == 0 && board.gang.traffic.is_some_and(|traffic| traffic.bytes > 0);
+        let is_server = role_group.request.needs.devices == 0
+            && board.gang.traffic.is_some_and(|traffic| traffic.bytes > 0);
         if is_server && !self.own.is_empty() {
             let all: Vec<Seat> = (0..).map_while(seats).flatten().collect();
             let at_least = fastest(&all, left);
@@ -187,9 +198,9 @@ impl<'b, 'a> Beside<'b, 'a> {
         }
         for distance in 0.. {
             let Some(nodes) = self.ring(distance).filter(|_| left > 0) else { break };
-            let seat = |node: u32| self.seat_at(party, request, node, distance);
+            let seat = |node: u32| self.seat_at(role_group, request, node, distance);
             let mut ring: Vec<Seat> = nodes.into_iter().filter_map(seat).collect();
-            if party.request.needs.devices == 0 || self.own.is_empty() {
+            if role_group.request.needs.devices == 0 || self.own.is_empty() {
                 ring.sort_by_key(|seat| (seat.breaks, seat.node));
                 ring.iter().for_each(|seat| self.take(role, seat, &mut left));
             } else {
@@ -203,13 +214,13 @@ impl<'b, 'a> Beside<'b, 'a> {
     fn seat_together(&mut self, roles: &[usize]) -> bool {
         let board = self.board;
         let Some(first) = roles.first() else { return true };
-        let party = &board.parties[*first];
+        let role_group = &board.role_groups[*first];
         let is_with_own = !self.own.is_empty() && board.set_of(*first).is_some_and(|set| set.contains(&0));
         for distance in 0.. {
             let Some(nodes) = self.ring(distance).filter(|_| distance == 0 || !is_with_own) else { break };
-            let seat = |node: u32| self.seat_at(party, &party.request, node, distance);
+            let seat = |node: u32| self.seat_at(role_group, &role_group.request, node, distance);
             let mut ring: Vec<Seat> = nodes.into_iter().filter_map(seat).collect();
-            ring.retain(|seat| seat.room >= party.request.size);
+            ring.retain(|seat| seat.room >= role_group.request.size);
             ring.sort_by_key(|seat| (seat.breaks, seat.devices.count(), seat.node));
             if ring.iter().any(|seat| self.take_together(roles, seat)) {
                 return true;
@@ -223,9 +234,9 @@ impl<'b, 'a> Beside<'b, 'a> {
         let board = self.board;
         let (used, shared, picks) = (self.used.clone(), self.shared.clone(), self.picks.len());
         let is_taken = roles.iter().all(|role| {
-            let party = &board.parties[*role];
-            let mut left = party.request.size;
-            let seat = self.seat_at(party, &party.request, seat.node, seat.distance);
+            let role_group = &board.role_groups[*role];
+            let mut left = role_group.request.size;
+            let seat = self.seat_at(role_group, &role_group.request, seat.node, seat.distance);
             if let Some(seat) = seat.filter(|seat| seat.room >= left) {
                 self.take(*role, &seat, &mut left);
             }
@@ -240,7 +251,7 @@ impl<'b, 'a> Beside<'b, 'a> {
 
     /// As many members as a seat has room for and are left.
     fn take(&mut self, role: usize, seat: &Seat, left: &mut u32) {
-        let each = self.board.parties[role].request.needs.devices;
+        let each = self.board.role_groups[role].request.needs.devices;
         let members = seat.room.min(*left).min(self.room_around(role, seat.node));
         let table = &self.board.tree.kind(&self.board.tree.nodes[seat.node as usize]).table;
         if members > 0
@@ -310,11 +321,11 @@ impl<'b, 'a> Beside<'b, 'a> {
 
     /// Whether members of a role have to be together.
     fn is_in_parts(&self, role: usize) -> bool {
-        !self.board.parties[role].gang.topology.segments.is_empty()
+        !self.board.role_groups[role].gang.topology.segments.is_empty()
     }
 
     /// The domains around the gang's own members, from the narrowest that holds them all to the site.
-    fn sites_around(&self) -> Vec<Site> {
+    fn sites_around(&self) -> Vec<CeilingDomain> {
         let tree = self.board.tree;
         let (Some(first), LevelAt::Above(ceiling)) = (self.own.first(), self.board.ceiling) else {
             return vec![self.site.clone()];
@@ -323,16 +334,16 @@ impl<'b, 'a> Beside<'b, 'a> {
             let domain = tree.domain_of(*first as usize, level);
             let holds_all = self.own.iter().all(|node| tree.domain_of(*node as usize, level) == domain);
             let nodes = tree.domains[level][domain].nodes.clone();
-            holds_all.then_some(Site { nodes, devices: self.site.devices })
+            holds_all.then_some(CeilingDomain { nodes, devices: self.site.devices })
         };
         (ceiling..tree.depth()).rev().filter_map(around).collect()
     }
 
     /// A role as a gang of its own in what is left of a site: one that needs parts of devices, or is in parts itself.
-    fn seat_alone(&mut self, search: &mut Search, role: usize, site: &Site) -> bool {
+    fn seat_alone(&mut self, search: &mut Search, role: usize, site: &CeilingDomain) -> bool {
         let board = self.board;
         let space = board.within(site, &self.picks);
-        let gang = board.shared_gang(board.parties[role].gang);
+        let gang = board.shared_gang(board.role_groups[role].gang);
         if search.place(board.tree, &space, &gang, Ceiling(LevelAt::Above(0))).is_none() {
             return false;
         }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use phalanx_model::DeviceMask;
 
 use super::table::Table;
-use super::{Board, Site};
+use super::{CeilingDomain, RoleProblem};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 
@@ -26,7 +26,7 @@ pub(super) enum Solved {
     /// No placement of all exists there.
     Never,
     /// This one does.
-    Place(Vec<Pick>),
+    RolePlacement(Vec<Pick>),
     /// The budget ended, or the gang is of a kind that this recursion does not cover.
     Unknown,
 }
@@ -36,8 +36,8 @@ struct Exhausted;
 
 /// Members of a party that share a domain.
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    party: usize,
+struct RolePart {
+    role_group: usize,
     level: LevelAt,
     size: u32,
     /// What the last one has where that is less: of the gang's own members alone.
@@ -67,12 +67,12 @@ struct Merged {
 }
 
 pub(super) struct Joint<'b, 'a> {
-    board: &'b Board<'a>,
+    board: &'b RoleProblem<'a>,
     /// The parties that tables count, and the one whose most they hold.
     counted: Vec<usize>,
     value: usize,
     wanted: Vec<u32>,
-    parts: Vec<Part>,
+    parts: Vec<RolePart>,
     tables: Vec<Table>,
     nodes: BTreeMap<Vec<i64>, u32>,
     merges: BTreeMap<(u32, u32), u32>,
@@ -87,22 +87,22 @@ const NOBODY: u32 = 0;
 impl<'b, 'a> Joint<'b, 'a> {
     /// `None` where roles need parts of devices, own members are a box of a torus, members keep parts inside groups of the
     /// node, or there are too many roles.
-    pub(super) fn new(board: &'b Board<'a>) -> Option<Self> {
-        let (tree, parties) = (board.tree, &board.parties);
-        let own = &parties.first()?.request;
-        let has_parts = parties.iter().any(|party| party.request.needs.part.is_some());
-        if has_parts || board.gang.topology.slice.is_some() || parties.len() > ROLES_MAX + 1 {
+    pub(super) fn new(board: &'b RoleProblem<'a>) -> Option<Self> {
+        let (tree, role_groups) = (board.tree, &board.role_groups);
+        let own = &role_groups.first()?.request;
+        let has_parts = role_groups.iter().any(|role_group| role_group.request.needs.part.is_some());
+        if has_parts || board.gang.topology.slice.is_some() || role_groups.len() > ROLES_MAX + 1 {
             return None;
         }
         let mut parts = Vec::new();
-        for (party, of) in parties.iter().enumerate() {
+        for (role_group, of) in role_groups.iter().enumerate() {
             for segment in &of.gang.topology.segments {
                 let whole = of.request.size;
                 let size = segment.size.clamp(1, whole);
                 match tree.level_at(&segment.level)? {
                     LevelAt::Group(_) => return None,
                     level if level > board.ceiling => {
-                        parts.push(Part { party, level, size, rest: whole % size });
+                        parts.push(RolePart { role_group, level, size, rest: whole % size });
                     }
                     _ => {}
                 }
@@ -110,11 +110,13 @@ impl<'b, 'a> Joint<'b, 'a> {
         }
         // What comes in equal numbers, or in parts of which one is smaller, has to be counted: fewer of them are not always
         // possible.
-        let is_loose = parts.iter().all(|part| part.party > 0) && own.members_per_node.is_none();
-        let by_size = |party: &usize| (parties[*party].request.size, std::cmp::Reverse(*party));
-        let value = (usize::from(!is_loose)..parties.len()).max_by_key(by_size)?;
-        let counted: Vec<usize> = (0..parties.len()).filter(|party| *party != value).collect();
-        let mut wanted: Vec<u32> = counted.iter().map(|party| parties[*party].request.size).collect();
+        let is_loose = parts.iter().all(|part| part.role_group > 0) && own.members_per_node.is_none();
+        let by_size =
+            |role_group: &usize| (role_groups[*role_group].request.size, std::cmp::Reverse(*role_group));
+        let value = (usize::from(!is_loose)..role_groups.len()).max_by_key(by_size)?;
+        let counted: Vec<usize> = (0..role_groups.len()).filter(|role_group| *role_group != value).collect();
+        let mut wanted: Vec<u32> =
+            counted.iter().map(|role_group| role_groups[*role_group].request.size).collect();
         if parts.iter().any(|part| part.rest > 0) {
             // Whether the smaller last part is below.
             wanted.push(1);
@@ -136,7 +138,7 @@ impl<'b, 'a> Joint<'b, 'a> {
     }
 
     /// Whether all fit into a domain, and where.
-    pub(super) fn solve(&mut self, site: &Site) -> Solved {
+    pub(super) fn solve(&mut self, site: &CeilingDomain) -> Solved {
         let Ok(table) = self.of_site(site) else { return Solved::Unknown };
         let wanted = self.value_wanted();
         match self.tables[table as usize].get(&self.wanted) {
@@ -144,21 +146,23 @@ impl<'b, 'a> Joint<'b, 'a> {
                 let mut picks = Vec::new();
                 let target = (self.wanted.clone(), wanted);
                 let is_dealt = self.walk(site, target, &mut picks).is_some();
-                if is_dealt { Solved::Place(picks) } else { Solved::Unknown }
+                if is_dealt { Solved::RolePlacement(picks) } else { Solved::Unknown }
             }
             _ => Solved::Never,
         }
     }
 
     /// The most members of the gang itself with all roles beside them; `None` when the budget ended before.
-    pub(super) fn most(&mut self, site: &Site) -> Option<u32> {
+    pub(super) fn most(&mut self, site: &CeilingDomain) -> Option<u32> {
         let table = self.of_site(site).ok()?;
         let table = &self.tables[table as usize];
         let is_full = |counts: &[u32]| {
             let others = self.counted.iter().zip(counts).zip(&self.wanted);
-            others.filter(|((party, _), _)| **party != 0).all(|((_, count), wanted)| count == wanted)
+            others
+                .filter(|((role_group, _), _)| **role_group != 0)
+                .all(|((_, count), wanted)| count == wanted)
         };
-        let own = self.counted.iter().position(|party| *party == 0);
+        let own = self.counted.iter().position(|role_group| *role_group == 0);
         let full = table
             .iter()
             .filter(|(counts, value)| is_full(counts) && (self.value == 0 || *value >= self.value_wanted()));
@@ -166,11 +170,11 @@ impl<'b, 'a> Joint<'b, 'a> {
     }
 
     fn value_wanted(&self) -> u32 {
-        self.board.parties[self.value].request.size
+        self.board.role_groups[self.value].request.size
     }
 
     /// The table of a whole site.
-    fn of_site(&mut self, site: &Site) -> Result<u32, Exhausted> {
+    fn of_site(&mut self, site: &CeilingDomain) -> Result<u32, Exhausted> {
         self.steps.clear();
         self.merged.clear();
         let tree = self.board.tree;
@@ -186,7 +190,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         Ok(table)
     }
 
-    fn of_domain(&mut self, level: usize, domain: usize, site: &Site) -> Result<u32, Exhausted> {
+    fn of_domain(&mut self, level: usize, domain: usize, site: &CeilingDomain) -> Result<u32, Exhausted> {
         let tree = self.board.tree;
         let place = &tree.domains[level][domain];
         let mut children: Vec<(u32, Child)> = Vec::new();
@@ -216,7 +220,7 @@ impl<'b, 'a> Joint<'b, 'a> {
 
     /// Whether domains inside those of a level do not hold all that their nodes do.
     fn binds_below(&self, level: usize) -> bool {
-        let is_part = |part: &Part| matches!(part.level, LevelAt::Above(part) if part > level);
+        let is_part = |part: &RolePart| matches!(part.level, LevelAt::Above(part) if part > level);
         self.parts.iter().any(is_part) || self.board.shared.iter().any(|shared| shared.level > level)
     }
 
@@ -226,13 +230,13 @@ impl<'b, 'a> Joint<'b, 'a> {
         for shared in self.board.shared.iter().filter(|shared| shared.level == level) {
             let before = &self.tables[table as usize];
             let left = self.board.amount_in(shared, domain);
-            let each = |party: usize| shared.each[party];
+            let each = |role_group: usize| shared.each[role_group];
             let capped = Table::fill(before.largest().to_vec(), |counts| {
                 let used = self
                     .counted
                     .iter()
                     .zip(counts)
-                    .map(|(party, n)| each(*party).saturating_mul(u64::from(*n)));
+                    .map(|(role_group, n)| each(*role_group).saturating_mul(u64::from(*n)));
                 let used = used.fold(0, u64::saturating_add);
                 let left = left.checked_sub_unsigned(used).filter(|left| *left >= 0 || used == 0)?;
                 let fits = left.max(0).cast_unsigned().checked_div(each(self.value));
@@ -278,8 +282,11 @@ impl<'b, 'a> Joint<'b, 'a> {
     /// What a node holds: nothing where no role finds room. Equal nodes have one table.
     fn of_node(&mut self, node: usize, allowed: DeviceMask) -> Result<Option<u32>, Exhausted> {
         let board = self.board;
-        let rooms: Vec<(DeviceMask, u32)> =
-            board.parties.iter().map(|party| board.room(&party.request, node, allowed)).collect();
+        let rooms: Vec<(DeviceMask, u32)> = board
+            .role_groups
+            .iter()
+            .map(|role_group| board.room(&role_group.request, node, allowed))
+            .collect();
         if rooms.iter().all(|(_, room)| *room == 0) {
             return Ok(None);
         }
@@ -288,10 +295,10 @@ impl<'b, 'a> Joint<'b, 'a> {
         if let Some(known) = self.nodes.get(&key) {
             return Ok(Some(*known));
         }
-        let mut most: Vec<u32> = self.counted.iter().map(|party| node.rooms[*party]).collect();
+        let mut most: Vec<u32> = self.counted.iter().map(|role_group| node.rooms[*role_group]).collect();
         most.extend((self.wanted.len() > most.len()).then_some(0));
         let states = most.iter().fold(1_u64, |all, most| all.saturating_mul(u64::from(*most) + 1));
-        self.spend(states.saturating_mul(1 << board.parties.len()))?;
+        self.spend(states.saturating_mul(1 << board.role_groups.len()))?;
         let table = Table::fill(most, |counts| self.value_beside(&node, counts));
         let table = self.keep(table);
         let table = self.in_parts(LevelAt::Node, table)?;
@@ -301,16 +308,16 @@ impl<'b, 'a> Joint<'b, 'a> {
 
     /// The most of one party on a node beside these numbers of the others.
     fn value_beside(&self, node: &Node, counts: &[u32]) -> Option<u32> {
-        let own = self.counted.iter().position(|party| *party == 0);
-        let each = self.board.parties[0].request.members_per_node;
+        let own = self.counted.iter().position(|role_group| *role_group == 0);
+        let each = self.board.role_groups[0].request.members_per_node;
         if let (Some(own), Some(each)) = (own, each)
             && ![0, each].contains(&counts[own])
         {
             return None;
         }
-        let mut all = vec![0; self.board.parties.len()];
-        for (party, count) in self.counted.iter().zip(counts) {
-            all[*party] = *count;
+        let mut all = vec![0; self.board.role_groups.len()];
+        for (role_group, count) in self.counted.iter().zip(counts) {
+            all[*role_group] = *count;
         }
         let most = node.most(self.board, &all, self.value)?;
         self.board.whole(&all, self.value, most)
@@ -319,8 +326,8 @@ impl<'b, 'a> Joint<'b, 'a> {
     /// Of a domain's table what is made of whole parts, and of the smaller last one.
     fn in_parts(&mut self, level: LevelAt, table: u32) -> Result<u32, Exhausted> {
         let table = self.in_parts_of_roles(level, table)?;
-        let own = self.parts.iter().find(|part| part.party == 0 && part.level == level);
-        let Some(Part { size, rest, .. }) = own.copied() else { return Ok(table) };
+        let own = self.parts.iter().find(|part| part.role_group == 0 && part.level == level);
+        let Some(RolePart { size, rest, .. }) = own.copied() else { return Ok(table) };
         // Above the level at which the last part first comes up, it was counted there.
         let is_counted = self.parts.iter().any(|part| part.level > level && part.rest > 0);
         let before = &self.tables[table as usize];
@@ -331,7 +338,7 @@ impl<'b, 'a> Joint<'b, 'a> {
             *odd = 1;
         }
         let states = before.states();
-        let own = self.counted.iter().position(|party| *party == 0);
+        let own = self.counted.iter().position(|role_group| *role_group == 0);
         let odd_at = self.counted.len();
         let filtered = Table::fill(most, |counts| {
             let members = own.map_or(0, |own| counts[own]);
@@ -355,13 +362,13 @@ impl<'b, 'a> Joint<'b, 'a> {
 
     /// The same for the roles, whose parts are whole ones.
     fn in_parts_of_roles(&mut self, level: LevelAt, table: u32) -> Result<u32, Exhausted> {
-        let size_of = |party: usize| {
-            let part = self.parts.iter().find(|part| part.party == party && part.level == level);
-            part.filter(|part| part.party > 0).map_or(1, |part| part.size)
+        let size_of = |role_group: usize| {
+            let part = self.parts.iter().find(|part| part.role_group == role_group && part.level == level);
+            part.filter(|part| part.role_group > 0).map_or(1, |part| part.size)
         };
-        let counted: Vec<u32> = self.counted.iter().map(|party| size_of(*party)).collect();
+        let counted: Vec<u32> = self.counted.iter().map(|role_group| size_of(*role_group)).collect();
         // What the domain shares may be enough for less than all parts that are whole inside of it.
-        let inside = self.parts.iter().filter(|part| part.party == self.value && part.level >= level);
+        let inside = self.parts.iter().filter(|part| part.role_group == self.value && part.level >= level);
         let value = inside.map(|part| part.size).max().filter(|_| self.value > 0).unwrap_or(1);
         if value == 1 && counted.iter().all(|size| *size == 1) {
             return Ok(table);
@@ -376,7 +383,7 @@ impl<'b, 'a> Joint<'b, 'a> {
     }
 
     /// Goes down from a site to the nodes, and leaves there what everybody takes.
-    fn walk(&self, site: &Site, target: (Vec<u32>, u32), picks: &mut Vec<Pick>) -> Option<()> {
+    fn walk(&self, site: &CeilingDomain, target: (Vec<u32>, u32), picks: &mut Vec<Pick>) -> Option<()> {
         let LevelAt::Above(level) = self.board.ceiling else {
             return self.deal(site.nodes.start, site.devices, &target, picks);
         };
@@ -430,16 +437,23 @@ impl<'b, 'a> Joint<'b, 'a> {
         picks: &mut Vec<Pick>,
     ) -> Option<()> {
         let board = self.board;
-        let mut members = vec![0; board.parties.len()];
-        for (party, count) in self.counted.iter().zip(counts) {
-            members[*party] = *count;
+        let mut members = vec![0; board.role_groups.len()];
+        for (role_group, count) in self.counted.iter().zip(counts) {
+            members[*role_group] = *count;
         }
         members[self.value] = *value;
-        let mut masks: Vec<DeviceMask> =
-            board.parties.iter().map(|party| board.room(&party.request, at, allowed).0).collect();
-        let mut open: Vec<u32> =
-            board.parties.iter().zip(&members).map(|(party, n)| party.request.needs.devices * n).collect();
-        for role in (0..board.parties.len()).filter(|role| members[*role] > 0) {
+        let mut masks: Vec<DeviceMask> = board
+            .role_groups
+            .iter()
+            .map(|role_group| board.room(&role_group.request, at, allowed).0)
+            .collect();
+        let mut open: Vec<u32> = board
+            .role_groups
+            .iter()
+            .zip(&members)
+            .map(|(role_group, n)| role_group.request.needs.devices * n)
+            .collect();
+        for role in (0..board.role_groups.len()).filter(|role| members[*role] > 0) {
             let mut taken = DeviceMask::EMPTY;
             while open[role] > 0 {
                 let mut free: Vec<u32> = masks[role].iter().collect();
@@ -464,10 +478,10 @@ impl<'b, 'a> Joint<'b, 'a> {
 /// Hall's condition: for every set of parties, the devices that they may have between them are as many as they want.
 fn is_enough(masks: &[DeviceMask], wanted: &[u32]) -> bool {
     (1_u32..1 << masks.len()).all(|set| {
-        let inside = |party: &usize| set >> party & 1 == 1;
-        let parties = || (0..masks.len()).filter(inside).filter(|party| wanted[*party] > 0);
-        let devices = parties().fold(DeviceMask::EMPTY, |all, party| all.union(masks[party]));
-        parties().map(|party| wanted[party]).sum::<u32>() <= devices.count()
+        let inside = |role_group: &usize| set >> role_group & 1 == 1;
+        let role_groups = || (0..masks.len()).filter(inside).filter(|role_group| wanted[*role_group] > 0);
+        let devices = role_groups().fold(DeviceMask::EMPTY, |all, role_group| all.union(masks[role_group]));
+        role_groups().map(|role_group| wanted[role_group]).sum::<u32>() <= devices.count()
     })
 }
 
@@ -481,15 +495,16 @@ struct Node {
 }
 
 impl Node {
-    fn new(board: &Board<'_>, node: usize, rooms: &[(DeviceMask, u32)]) -> Self {
+    fn new(board: &RoleProblem<'_>, node: usize, rooms: &[(DeviceMask, u32)]) -> Self {
         let devices = (0_u32..1 << rooms.len()).map(|set| {
-            let inside = (0..rooms.len()).filter(|party| set >> party & 1 == 1);
-            let with = inside.filter(|party| board.parties[*party].request.needs.devices > 0);
-            with.fold(DeviceMask::EMPTY, |all, party| all.union(rooms[party].0)).count()
+            let inside = (0..rooms.len()).filter(|role_group| set >> role_group & 1 == 1);
+            let with = inside.filter(|role_group| board.role_groups[*role_group].request.needs.devices > 0);
+            with.fold(DeviceMask::EMPTY, |all, role_group| all.union(rooms[role_group].0)).count()
         });
-        let amounts = (0..board.parties[0].amounts.len()).map(|which| {
-            let used = board.parties.iter().zip(rooms);
-            let used = used.map(|(party, (_, room))| party.amounts[which].saturating_mul(u64::from(*room)));
+        let amounts = (0..board.role_groups[0].amounts.len()).map(|which| {
+            let used = board.role_groups.iter().zip(rooms);
+            let used = used
+                .map(|(role_group, (_, room))| role_group.amounts[which].saturating_mul(u64::from(*room)));
             let most = used.fold(0, u64::saturating_add);
             board.amount(node, which).min(i64::try_from(most).unwrap_or(i64::MAX))
         });
@@ -506,27 +521,27 @@ impl Node {
     }
 
     /// The most members of one party beside the others, whose numbers are given; `None` where these do not fit.
-    fn most(&self, board: &Board<'_>, members: &[u32], party: usize) -> Option<u32> {
-        let mut most = self.rooms[party];
+    fn most(&self, board: &RoleProblem<'_>, members: &[u32], role_group: usize) -> Option<u32> {
+        let mut most = self.rooms[role_group];
         for (which, free) in self.amounts.iter().enumerate() {
-            let used = board.parties.iter().zip(members);
-            let used = used.map(|(party, n)| party.amounts[which].saturating_mul(u64::from(*n)));
+            let used = board.role_groups.iter().zip(members);
+            let used = used.map(|(role_group, n)| role_group.amounts[which].saturating_mul(u64::from(*n)));
             let used = used.fold(0, u64::saturating_add);
             if used > 0 && free.checked_sub_unsigned(used).is_none_or(|left| left < 0) {
                 return None;
             }
             let left = free.saturating_sub_unsigned(used).max(0).cast_unsigned();
-            if let Some(fits) = left.checked_div(board.parties[party].amounts[which]) {
+            if let Some(fits) = left.checked_div(board.role_groups[role_group].amounts[which]) {
                 most = most.min(u32::try_from(fits).unwrap_or(u32::MAX));
             }
         }
-        let each = |party: usize| board.parties[party].request.needs.devices;
+        let each = |role_group: usize| board.role_groups[role_group].request.needs.devices;
         for (set, devices) in self.devices.iter().enumerate() {
-            let inside = (0..members.len()).filter(|other| set >> other & 1 == 1 && *other != party);
+            let inside = (0..members.len()).filter(|other| set >> other & 1 == 1 && *other != role_group);
             let taken: u32 = inside.map(|other| members[other] * each(other)).sum();
             let left = devices.checked_sub(taken);
-            if set >> party & 1 == 1 {
-                if let Some(fits) = left.unwrap_or(0).checked_div(each(party)) {
+            if set >> role_group & 1 == 1 {
+                if let Some(fits) = left.unwrap_or(0).checked_div(each(role_group)) {
                     most = most.min(fits);
                 }
             } else {

@@ -2,24 +2,27 @@
 
 use phalanx_model::Gang;
 
-use super::{Board, Site};
+use super::{CeilingDomain, RoleProblem};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 use crate::placement::search::Ceiling;
 
 /// The parties of each set, the gang itself being the first.
 pub(super) fn sets(gang: &Gang) -> Vec<Vec<usize>> {
-    let parties = |set: &Vec<u32>| -> Vec<usize> {
-        let known = set.iter().map(|party| *party as usize).filter(|party| *party <= gang.roles.len());
+    let role_groups = |set: &Vec<u32>| -> Vec<usize> {
+        let known = set
+            .iter()
+            .map(|role_group| *role_group as usize)
+            .filter(|role_group| *role_group <= gang.roles.len());
         known.collect()
     };
-    gang.topology.together.iter().map(parties).filter(|set| !set.is_empty()).collect()
+    gang.topology.together.iter().map(role_groups).filter(|set| !set.is_empty()).collect()
 }
 
-impl Board<'_> {
+impl RoleProblem<'_> {
     /// The set that a party is in, if it is in one.
-    pub(super) fn set_of(&self, party: usize) -> Option<&[usize]> {
-        self.together.iter().find(|set| set.contains(&party)).map(Vec::as_slice)
+    pub(super) fn set_of(&self, role_group: usize) -> Option<&[usize]> {
+        self.together.iter().find(|set| set.contains(&role_group)).map(Vec::as_slice)
     }
 
     /// Inside what the gang's own members must be.
@@ -29,10 +32,12 @@ impl Board<'_> {
     }
 
     /// Where the gang's own members may be when these roles have their places.
-    pub(super) fn own_site(&self, site: &Site, roles: &[Pick]) -> Site {
+    pub(super) fn own_site(&self, site: &CeilingDomain, roles: &[Pick]) -> CeilingDomain {
         let with_own = self.set_of(0).unwrap_or_default();
         match roles.iter().find(|pick| with_own.contains(&usize::from(pick.role))) {
-            Some(pick) => Site { nodes: pick.node as usize..pick.node as usize + 1, devices: site.devices },
+            Some(pick) => {
+                CeilingDomain { nodes: pick.node as usize..pick.node as usize + 1, devices: site.devices }
+            }
             None => site.clone(),
         }
     }
@@ -49,20 +54,20 @@ impl Board<'_> {
 
     /// The most members of a party on one node, where `most` fit beside these of the others: all that are in a set with
     /// others are there, or none of them. `None` where these numbers are not possible.
-    pub(super) fn whole(&self, members: &[u32], party: usize, most: u32) -> Option<u32> {
-        let size = |party: usize| self.parties[party].request.size;
+    pub(super) fn whole(&self, members: &[u32], role_group: usize, most: u32) -> Option<u32> {
+        let size = |role_group: usize| self.role_groups[role_group].request.size;
         let mut most = most;
         for set in &self.together {
-            let mut others = set.iter().filter(|other| **other != party);
+            let mut others = set.iter().filter(|other| **other != role_group);
             let is_here = others.clone().any(|other| members[*other] > 0);
             if is_here && others.clone().any(|other| members[*other] != size(*other)) {
                 return None;
             }
-            if set.contains(&party) {
-                let is_possible = most >= size(party);
+            if set.contains(&role_group) {
+                let is_possible = most >= size(role_group);
                 let may_be_alone = others.next().is_none();
                 most = match (is_here || may_be_alone, is_possible) {
-                    (true, true) => size(party),
+                    (true, true) => size(role_group),
                     (true, false) if is_here => return None,
                     _ => 0,
                 };

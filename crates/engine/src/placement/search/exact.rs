@@ -11,12 +11,12 @@ use phalanx_model::DeviceMask;
 use super::capacity::Capacities;
 use super::fill::choose_devices;
 use super::measure::{broken, crossing_bytes, one_span};
-use super::{Cost, View, inside_of};
+use super::{PlacementCost, View, inside_of};
 use crate::cluster::shape::NO_LIMIT;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 
-const ZERO: Cost = Cost { time_ns: 0, spans: 0, breaks: 0 };
+const ZERO: PlacementCost = PlacementCost { time_ns: 0, spans: 0, breaks: 0 };
 
 /// How far the recursion goes for one bottleneck, in merged states.
 pub(super) fn steps(view: View<'_>, outermost: usize) -> u64 {
@@ -44,7 +44,7 @@ fn rest_level(view: View<'_>) -> Option<LevelAt> {
 /// Costs by number of members, without and with the smaller last part below.
 #[derive(Clone, Debug, Default)]
 struct Table {
-    costs: Vec<[Cost; 2]>,
+    costs: Vec<[PlacementCost; 2]>,
 }
 
 /// How the children of a domain were merged: for each child and state, what that child has.
@@ -72,7 +72,7 @@ impl Exact {
         picks: &mut Vec<Pick>,
     ) -> bool {
         let depth = view.tree.depth();
-        let mut best: Option<(Cost, usize, usize)> = None;
+        let mut best: Option<(PlacementCost, usize, usize)> = None;
         let (mut from, mut joined) = (depth, 0);
         self.caps.begin(view);
         // What joins nodes depends on the level at which the gang is held.
@@ -88,7 +88,10 @@ impl Exact {
                     let candidate = (costs[state], level, domain);
                     let has_room =
                         view.request.room(view.tree, view.space, level, domain) >= view.request.size;
-                    if has_room && costs[state] != Cost::MAX && found.is_none_or(|found| candidate < found) {
+                    if has_room
+                        && costs[state] != PlacementCost::MAX
+                        && found.is_none_or(|found| candidate < found)
+                    {
                         found = Some(candidate);
                     }
                 }
@@ -120,7 +123,7 @@ impl Exact {
                 let mut table = std::mem::take(&mut self.tables[level][domain]);
                 let mut merged = std::mem::take(&mut self.merged[level][domain]);
                 table.costs.clear();
-                table.costs.push([ZERO, Cost::MAX]);
+                table.costs.push([ZERO, PlacementCost::MAX]);
                 merged.children.clear();
                 if level + 1 == view.tree.depth() {
                     for node in view.tree.domains[level][domain].nodes.clone() {
@@ -140,7 +143,13 @@ impl Exact {
     }
 
     /// What one node can have, and at what cost: `(members, state, cost)`.
-    fn of_node(&self, view: View<'_>, node: usize, threshold: u32, inside: u32) -> Vec<(u32, usize, Cost)> {
+    fn of_node(
+        &self,
+        view: View<'_>,
+        node: usize,
+        threshold: u32,
+        inside: u32,
+    ) -> Vec<(u32, usize, PlacementCost)> {
         let request = view.request;
         let kind = view.tree.kind(&view.tree.nodes[node]);
         let devices = request.devices(view.tree, view.space, node);
@@ -175,7 +184,7 @@ impl Exact {
                 time_ns = time_ns.saturating_add(crossing_bytes(view, u64::from(members), nics));
             }
             let breaks = broken(free.count(), free == kind.all(), count);
-            offers.push((members, usize::from(!is_whole), Cost { time_ns, spans: 1, breaks }));
+            offers.push((members, usize::from(!is_whole), PlacementCost { time_ns, spans: 1, breaks }));
         }
         offers
     }
@@ -188,7 +197,7 @@ impl Exact {
         child: usize,
         threshold: u32,
         inside: u32,
-    ) -> Vec<(u32, usize, Cost)> {
+    ) -> Vec<(u32, usize, PlacementCost)> {
         let request = view.request;
         let uplink = view.space.uplink(level, child);
         if inside == 0 && !request.is_all_to_all() && uplink < threshold {
@@ -203,7 +212,7 @@ impl Exact {
             if members == 0 || members >= request.size || members > room {
                 continue;
             }
-            let mut own = Cost {
+            let mut own = PlacementCost {
                 time_ns: request.crossing_ns(view.tree.domains[level][child].crossing_ns),
                 spans: one_span(view, level),
                 breaks: 0,
@@ -213,7 +222,7 @@ impl Exact {
             }
             let is_whole = members.is_multiple_of(part);
             let has_rest = rest > 0 && members % part == rest;
-            for (below, cost) in costs.iter().enumerate().filter(|(_, cost)| **cost != Cost::MAX) {
+            for (below, cost) in costs.iter().enumerate().filter(|(_, cost)| **cost != PlacementCost::MAX) {
                 // Where the last part comes up it is what makes the number; above, it must make the number.
                 let state = match (comes_up, below) {
                     _ if is_whole && below == 0 => 0,
@@ -271,11 +280,17 @@ fn grouped(view: View<'_>, node: usize, members: u32, threshold: u32, inside: u3
 }
 
 /// Adds what one child can have to what those before it have.
-fn merge(view: View<'_>, table: &mut Table, merged: &mut Merged, child: u32, offers: &[(u32, usize, Cost)]) {
+fn merge(
+    view: View<'_>,
+    table: &mut Table,
+    merged: &mut Merged,
+    child: u32,
+    offers: &[(u32, usize, PlacementCost)],
+) {
     let Some(most) = offers.iter().map(|(members, _, _)| *members).max() else { return };
     let before = table.costs.len();
     let after = (before + most as usize).min(view.request.size as usize + 1);
-    table.costs.resize(after, [Cost::MAX; 2]);
+    table.costs.resize(after, [PlacementCost::MAX; 2]);
     let mut choices = vec![[0_u32; 2]; after];
     // Downwards, so that what is read has not been written: every offer has at least one member.
     for members in (1..after).rev() {
@@ -287,7 +302,7 @@ fn merge(view: View<'_>, table: &mut Table, merged: &mut Merged, child: u32, off
                 else {
                     continue;
                 };
-                if others >= before || table.costs[others][left] == Cost::MAX {
+                if others >= before || table.costs[others][left] == PlacementCost::MAX {
                     continue;
                 }
                 let candidate = table.costs[others][left].plus(*cost);
@@ -302,7 +317,7 @@ fn merge(view: View<'_>, table: &mut Table, merged: &mut Merged, child: u32, off
     merged.children.push((child, choices));
 }
 
-impl Cost {
+impl PlacementCost {
     const fn plus(self, other: Self) -> Self {
         Self {
             time_ns: self.time_ns.saturating_add(other.time_ns),

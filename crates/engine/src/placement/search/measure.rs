@@ -1,13 +1,13 @@
 //! What a placement costs. The one definition: everything else bounds it or minimises it.
 
-use super::{Cost, View, inside_of};
+use super::{PlacementCost, View, inside_of};
 use crate::cluster::shape::NO_LIMIT;
 use crate::cluster::space::Pick;
 use crate::cluster::traffic::transfer_ns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Measure {
-    pub(super) cost: Cost,
+    pub(super) cost: PlacementCost,
     pub(super) bottleneck: u32,
 }
 
@@ -68,11 +68,11 @@ impl Measure {
             breaks += broken(free.count(), free == kind.all(), pick.devices.count());
         }
         time_ns = time_ns.saturating_add(request.traffic.over(bottleneck));
-        Some(Self { cost: Cost { time_ns, spans, breaks }, bottleneck })
+        Some(Self { cost: PlacementCost { time_ns, spans, breaks }, bottleneck })
     }
 }
 
-/// One domain of a level in [`Cost::spans`]: levels are digits, the outermost the highest.
+/// One domain of a level in [`PlacementCost::spans`]: levels are digits, the outermost the highest.
 pub(super) fn one_span(view: View<'_>, level: usize) -> u128 {
     let digits = 128 / (view.tree.depth() as u32 + 1);
     1 << (digits * (view.tree.depth() - level) as u32)

@@ -78,7 +78,7 @@ impl Sort {
 /// What a placement costs, compared from the first to the last. The name comes after: of equals the first in the
 /// order of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cost {
+pub(crate) struct PlacementCost {
     /// Predicted time of one collective.
     pub(crate) time_ns: u64,
     /// Domains used per level, the outermost in the highest digits.
@@ -87,7 +87,7 @@ pub(crate) struct Cost {
     pub(crate) breaks: u64,
 }
 
-impl Cost {
+impl PlacementCost {
     pub(crate) const MAX: Self = Self { time_ns: u64::MAX, spans: u128::MAX, breaks: u64::MAX };
 }
 
@@ -103,14 +103,14 @@ pub(crate) struct Search {
     found: Vec<Pick>,
     order: Vec<u32>,
     pub(crate) slices: slices::Memory,
-    pub(crate) desk: parts::Desk,
+    pub(crate) fractional: parts::FractionalSearch,
     pub(crate) pack: Pack,
 }
 
 /// What a search ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    pub(crate) cost: Cost,
+    pub(crate) cost: PlacementCost,
     /// The slowest part.
     pub(crate) bottleneck_mb_per_s: u32,
     /// No placement takes less time than this; equal to its own time where it is proved to be the best.

@@ -2,7 +2,7 @@
 
 use phalanx_model::{Gang, ModelNeed};
 
-use super::{Ceiling, Cost, Found, Search};
+use super::{Ceiling, Found, PlacementCost, Search};
 use crate::cluster::space::Space;
 use crate::cluster::tree::Tree;
 
@@ -113,7 +113,7 @@ fn by_speed(
         least_ns = least_ns.min(found.least_ns.saturating_add(longer_ns));
         let time_ns = found.cost.time_ns.saturating_add(longer_ns);
         if best.as_ref().is_none_or(|(before, ..)| time_ns < before.cost.time_ns) {
-            let found = Found { cost: Cost { time_ns, ..found.cost }, ..found };
+            let found = Found { cost: PlacementCost { time_ns, ..found.cost }, ..found };
             best = Some((found, search.picks().to_vec(), search.order().to_vec()));
         }
     }

@@ -39,14 +39,14 @@ impl Naive {
     }
 
     /// Every place for a box: its chips, how it is cut into members, and what it is worth.
-    fn places(&self, ask: BoxAsk) -> Vec<(BTreeSet<[u16; 3]>, [u16; 3], Merit)> {
+    fn places(&self, request: BoxRequest) -> Vec<(BTreeSet<[u16; 3]>, [u16; 3], Merit)> {
         let (torus, host) = (&self.torus, self.torus.host_chips);
         let hold = |sides: &[u16; 3]| (0..3).all(|i| sides[i] <= torus.chips[i]);
-        let ways: Vec<_> = ROTATIONS.iter().map(|axes| lie(ask.sides, *axes)).filter(hold).collect();
+        let ways: Vec<_> = ROTATIONS.iter().map(|axes| lie(request.sides, *axes)).filter(hold).collect();
         // Members fill hosts, and their corners stand at multiples of their own sides.
         let blocks: Vec<_> = every(host)
             .map(|at| at.map(|side| side + 1))
-            .filter(|block| volume(*block) == u64::from(ask.member))
+            .filter(|block| volume(*block) == u64::from(request.member))
             .filter(|block| (0..3).all(|i| host[i].is_multiple_of(block[i])))
             .collect();
         let mut found = Vec::new();
@@ -56,7 +56,7 @@ impl Naive {
                     (0..3).all(|i| at[i].is_multiple_of(block[i]) && sides[i].is_multiple_of(block[i]));
                 let Some(chips) = self.inside(at, sides).filter(|_| is_cut) else { continue };
                 let hosts = self.hosts(&chips);
-                let is_asked = match ask.hosts {
+                let is_asked = match request.hosts {
                     Hosts::Any => true,
                     Hosts::One => hosts == 1,
                     Hosts::Whole => hosts as u64 * volume(host) == volume(sides),
@@ -95,8 +95,8 @@ impl Naive {
         graded.collect()
     }
 
-    fn best(&self, ask: BoxAsk) -> Option<Merit> {
-        let free = self.places(ask).into_iter().filter(|(chips, ..)| chips.is_subset(&self.free));
+    fn best(&self, request: BoxRequest) -> Option<Merit> {
+        let free = self.places(request).into_iter().filter(|(chips, ..)| chips.is_subset(&self.free));
         free.map(|(.., merit)| merit).min()
     }
 }
@@ -118,7 +118,7 @@ prop_compose! {
 }
 
 /// Sides up to those of the torus and beyond, members up to a host and beyond.
-fn all_asks(torus: &Torus) -> Vec<BoxAsk> {
+fn all_requests(torus: &Torus) -> Vec<BoxRequest> {
     let most = torus.chips.into_iter().max().unwrap_or(1);
     let sides = every([most; 3]).map(|at| at.map(|side| side + 1)).filter(|sides| volume(*sides) <= 40);
     let of_sides = |sides: [u16; 3]| {
@@ -126,7 +126,7 @@ fn all_asks(torus: &Torus) -> Vec<BoxAsk> {
             [1, 2, 4, 8].into_iter().filter(move |member| volume(sides).is_multiple_of(u64::from(*member)));
         members.flat_map(move |member| {
             let how = [Hosts::Any, Hosts::Whole, Hosts::One].into_iter();
-            how.map(move |hosts| BoxAsk { sides, member, hosts })
+            how.map(move |hosts| BoxRequest { sides, member, hosts })
         })
     };
     sides.flat_map(of_sides).collect()
@@ -139,16 +139,16 @@ proptest! {
     fn every_shape_is_placed_as_brute_force_would(naive in any_torus(), skip in 0..29_usize) {
         let (chips, mut scratch) = (naive.chips(), Scratch::default());
         prop_assert_eq!(chips.free_count(), naive.free.len() as u64);
-        for ask in all_asks(&naive.torus).into_iter().skip(skip).step_by(29) {
-            let placed = chips.place(ask, time, &mut scratch);
-            prop_assert_eq!(placed.is_some(), naive.best(ask).is_some(), "{:?}", ask);
+        for request in all_requests(&naive.torus).into_iter().skip(skip).step_by(29) {
+            let placed = chips.place(request, time, &mut scratch);
+            prop_assert_eq!(placed.is_some(), naive.best(request).is_some(), "{:?}", request);
             let Some(placed) = placed else { continue };
             let found = naive.inside(placed.at, placed.sides).unwrap();
-            let places = naive.places(ask);
+            let places = naive.places(request);
             let merit = places.into_iter().find(|(chips, block, (.., at))| {
                 (chips, *block, *at) == (&found, placed.block, placed.at)
             });
-            prop_assert_eq!(merit.map(|(.., merit)| merit), naive.best(ask), "{:?} for {:?}", placed, ask);
+            prop_assert_eq!(merit.map(|(.., merit)| merit), naive.best(request), "{:?} for {:?}", placed, request);
             let members: Vec<_> = placed.corners(RankOrder::ring).collect();
             let of_members: Vec<_> =
                 members.iter().flat_map(|corner| naive.inside(*corner, placed.block).unwrap()).collect();
@@ -163,10 +163,10 @@ proptest! {
     #[test]
     fn the_best_place_is_counted(naive in any_torus(), skip in 0..29_usize) {
         let (chips, mut scratch) = (naive.chips(), Scratch::default());
-        for ask in all_asks(&naive.torus).into_iter().skip(skip).step_by(29) {
+        for request in all_requests(&naive.torus).into_iter().skip(skip).step_by(29) {
             let of_place = |(chips, ..): (BTreeSet<_>, _, _)| chips.intersection(&naive.free).count() as u64;
-            let most = naive.places(ask).into_iter().map(of_place).max().unwrap_or(0);
-            prop_assert_eq!(chips.most_free(ask, &mut scratch), most, "{:?}", ask);
+            let most = naive.places(request).into_iter().map(of_place).max().unwrap_or(0);
+            prop_assert_eq!(chips.most_free(request, &mut scratch), most, "{:?}", request);
         }
     }
 
@@ -194,11 +194,11 @@ proptest! {
         };
         let (before, after, mut scratch) = (naive.chips(), turned.chips(), Scratch::default());
         // Silent, so that the order in which dimensions are reduced does not tell axes apart.
-        let mut merit = |chips: &Chips, ask| {
-            chips.place(ask, |_, _| 0, &mut scratch).map(|p| (p.rings.iter().filter(|r| **r).count(), p.exposed))
+        let mut merit = |chips: &Chips, request| {
+            chips.place(request, |_, _| 0, &mut scratch).map(|p| (p.rings.iter().filter(|r| **r).count(), p.exposed))
         };
-        for ask in all_asks(&naive.torus) {
-            prop_assert_eq!(merit(&before, ask), merit(&after, ask), "{:?}", ask);
+        for request in all_requests(&naive.torus) {
+            prop_assert_eq!(merit(&before, request), merit(&after, request), "{:?}", request);
         }
     }
 }
@@ -212,7 +212,7 @@ fn without(torus: &Torus, used: impl IntoIterator<Item = [u16; 3]>) -> Naive {
 #[test]
 fn a_whole_pod_is_one_box() {
     let (pod, mut scratch) = (pod(), Scratch::default());
-    let whole = ask([28, 16, 20], 4);
+    let whole = request([28, 16, 20], 4);
     let placed = without(&pod, []).chips().place(whole, time, &mut scratch).unwrap();
     assert_eq!((placed.at, placed.sides, placed.block), ([0; 3], [16, 20, 28], [2, 2, 1]));
     assert_eq!(
@@ -222,7 +222,7 @@ fn a_whole_pod_is_one_box() {
     let broken = without(&pod, [[5, 5, 5]]).chips();
     assert_eq!(broken.place(whole, time, &mut scratch), None);
     assert_eq!(broken.most_free(whole, &mut scratch), 8_959);
-    let around = broken.place(ask([16, 20, 26], 4), time, &mut scratch).unwrap();
+    let around = broken.place(request([16, 20, 26], 4), time, &mut scratch).unwrap();
     assert_eq!((around.at, around.rings), ([0, 0, 6], [true, true, false]));
     assert_eq!(broken.largest([2, 2, 1], &mut scratch), Some([16, 20, 27]));
 }
@@ -234,9 +234,9 @@ fn the_picture_of_a_box_is_right() {
         (0..).zip(row.chars()).filter(|(_, chip)| *chip == '#').map(move |(x, _)| [x, y, 0])
     });
     let naive = without(&torus([6, 6, 1], [false, true, false], [1; 3]), used);
-    let best = naive.chips().place(ask([2, 3, 1], 1), |_, _| 0, &mut Scratch::default()).unwrap();
+    let best = naive.chips().place(request([2, 3, 1], 1), |_, _| 0, &mut Scratch::default()).unwrap();
     assert_eq!((best.at, best.sides, best.exposed), ([0, 0, 0], [3, 2, 1], 3));
-    let upright = naive.places(ask([2, 3, 1], 1)).into_iter().find(|(chips, _, (.., at))| {
+    let upright = naive.places(request([2, 3, 1], 1)).into_iter().find(|(chips, _, (.., at))| {
         (chips.len(), *at) == (6, [0, 4, 0]) && chips.contains(&[1, 0, 0]) && !chips.contains(&[2, 0, 0])
     });
     assert_eq!(upright.map(|(.., (.., exposed, _))| exposed), Some(5));
@@ -247,7 +247,7 @@ fn a_second_box_leans_on_the_first() {
     let (pod, mut scratch, mut used) = (pod(), Scratch::default(), BTreeSet::new());
     let mut add = |sides| {
         let naive = without(&pod, used.iter().copied());
-        let placed = naive.chips().place(ask(sides, 4), |_, _| 0, &mut scratch).unwrap();
+        let placed = naive.chips().place(request(sides, 4), |_, _| 0, &mut scratch).unwrap();
         used.extend(naive.inside(placed.at, placed.sides).unwrap());
         (placed.at, placed.sides)
     };
@@ -262,7 +262,7 @@ fn small_slices_stay_inside_a_host() {
     let flat = torus([16, 16, 1], [true, true, false], [2, 4, 1]);
     let (chips, mut scratch) = (without(&flat, [[0, 0, 0]]).chips(), Scratch::default());
     let mut at = |sides, member| {
-        let placed = chips.place(ask(sides, member), time, &mut scratch).unwrap();
+        let placed = chips.place(request(sides, member), time, &mut scratch).unwrap();
         (placed.at, placed.sides, placed.block)
     };
     assert_eq!(at([2, 2, 1], 4), ([0, 2, 0], [2, 2, 1], [2, 2, 1]), "in the host in use, in a half of it");
@@ -275,7 +275,8 @@ fn small_slices_stay_inside_a_host() {
 #[test]
 fn the_way_to_lie_that_takes_the_least_time_wins() {
     let torus = torus([4, 8, 8], [true, true, false], [1; 3]);
-    let placed = without(&torus, []).chips().place(ask([8, 4, 4], 1), time, &mut Scratch::default()).unwrap();
+    let placed =
+        without(&torus, []).chips().place(request([8, 4, 4], 1), time, &mut Scratch::default()).unwrap();
     assert_eq!((placed.sides, placed.rings), ([4, 8, 4], [true, true, false]));
     assert_eq!(placed.time_ns, time([4, 8, 4], [true, true, false]));
 }
@@ -285,7 +286,7 @@ fn ranks_of_a_box_follow_the_links() {
     let pod = pod();
     let used = every([13, 17, 28]).map(|at| [at[0] + 3, at[1] + 3, at[2]]);
     let naive = without(&pod, used);
-    let placed = naive.chips().place(ask([28, 2, 20], 1), time, &mut Scratch::default()).unwrap();
+    let placed = naive.chips().place(request([28, 2, 20], 1), time, &mut Scratch::default()).unwrap();
     assert_eq!((placed.sides, placed.rings), ([2, 20, 28], [false, true, true]));
     let ranks: Vec<_> = placed.corners(RankOrder::ring).collect();
     assert_eq!(ranks.iter().collect::<BTreeSet<_>>().len(), 1_120);

@@ -10,7 +10,7 @@ use super::fill::Child;
 use super::look::{ALL, Asked, Look};
 use crate::cluster::fractions::hardware::Wanted;
 use crate::cluster::fractions::{Open, Prices, hardware_at};
-use crate::cluster::mix::ask_of;
+use crate::cluster::mix::share_request_of;
 use crate::cluster::space::{Pick, Piece};
 use crate::cluster::tree::LevelAt;
 use crate::placement::request::Buffers;
@@ -31,7 +31,7 @@ struct Worth {
 
 /// The memory of searches for parts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct FractionalSearch {
     pub(super) buffers: Buffers,
     pub(super) asked: Asked,
     /// A gang of the whole devices that are to be opened.
@@ -52,7 +52,7 @@ pub(crate) struct Desk {
     of_nodes: Vec<Pick>,
 }
 
-impl Desk {
+impl FractionalSearch {
     /// Puts the whole gang somewhere; whether it fits. The picks are in [`Self::picks`].
     pub(super) fn place(&mut self, search: &mut Search, look: Look<'_>) -> bool {
         self.picks.clear();
@@ -126,7 +126,7 @@ impl Desk {
             return None;
         }
         let trust = space.parts().trust_of(request.needs.part.as_ref()?);
-        let ask = ask_of(tree, request.needs, trust)?;
+        let ask = share_request_of(tree, request.needs, trust)?;
         let (node, part) = search.pack.choose(tree, space, &ask, |node| takes(&node))?;
         let (index, meant) = match part {
             Part::Share { device } => (device, None),

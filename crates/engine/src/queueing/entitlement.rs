@@ -1,4 +1,4 @@
-//! What gangs stand within: guarantees, due shares, or neither. This decides who may evict whom.
+//! What gangs stand within: guarantees, fair shares, or neither. This decides who may evict whom.
 //!
 //! In each queue, gangs are counted in the order of their seats, those within the guarantee of a queue below first; a gang
 //! is within the guarantee as long as the sum up to it is, and one that is too large is passed over. So what a gang stands
@@ -12,26 +12,26 @@ use std::ops::Range;
 
 use phalanx_model::{GangId, Timestamp};
 
-use super::goods::{GPUS, add};
-use super::queues::{Holder, QueueAt, Queues, ROOT, Seat};
-use super::right::{Claim, Party, Right};
+use super::preemption_rules::{Claim, Contender, PreemptionRule};
+use super::queues::{Holder, HolderKey, QueueAt, Queues, ROOT};
+use super::resources::{GPUS, add};
 
 /// How well a gang is founded: more evicts less. Compared from the first field on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Standing {
+pub(crate) struct Entitlement {
     /// Depth of the innermost queue within whose guarantee it is; 0: of none, [`OWN`]: of its own.
     pub(crate) guaranteed: u32,
-    /// Depth of the innermost queue within whose due share it is.
-    pub(crate) due: u32,
+    /// Depth of the innermost queue within whose fair share it is.
+    pub(crate) fair_share: u32,
     pub(crate) rank: i32,
     /// Of service: it counts among those of one queue alone.
     pub(crate) level: Reverse<u32>,
 }
 
-impl Standing {
+impl Entitlement {
     /// Of one that is within nothing.
-    fn at(seat: Seat) -> Self {
-        Self { rank: seat.rank.0, level: Reverse(seat.level), ..Self::default() }
+    fn at(holder_key: HolderKey) -> Self {
+        Self { rank: holder_key.rank.0, level: Reverse(holder_key.level), ..Self::default() }
     }
 
     /// As those of other queues see it.
@@ -55,119 +55,123 @@ const fn depth_in(gang: &Counted<'_>, at: QueueAt, depth: u32) -> u32 {
 /// Everybody who holds capacity, and what each stands within, by outermost queue: what one stands within depends on those
 /// of the same outermost queue alone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standings {
+pub(crate) struct Entitlements {
     tops: BTreeMap<QueueAt, Top>,
     /// How those stand whom gangs of other outermost queues might evict, and from when one of each of these.
-    outside: BTreeMap<Standing, BTreeSet<(Timestamp, QueueAt)>>,
+    outside: BTreeMap<Entitlement, BTreeSet<(Timestamp, QueueAt)>>,
     /// Outermost queues to be counted anew.
     stale: BTreeSet<QueueAt>,
-    /// By queue: whoever stands within its due share does so as long as that is one of these.
-    same_due: Vec<Range<u128>>,
+    /// By queue: whoever stands within its fair share does so as long as that is one of these.
+    same_fair_share: Vec<Range<u128>>,
 }
 
-impl Standings {
+impl Entitlements {
     fn put(&mut self, at: QueueAt, top: Top) {
-        for (queue, range) in &top.same_due {
+        for (queue, range) in &top.same_fair_share {
             let index = *queue as usize;
-            if self.same_due.len() <= index {
-                self.same_due.resize(index + 1, 0..0);
+            if self.same_fair_share.len() <= index {
+                self.same_fair_share.resize(index + 1, 0..0);
             }
-            self.same_due[index] = range.clone();
+            self.same_fair_share[index] = range.clone();
         }
         let before = self.tops.remove(&at).unwrap_or_default();
-        for (standing, from) in before.ways_outside {
-            if let Some(all) = self.outside.get_mut(&standing) {
+        for (entitlement, from) in before.ways_outside {
+            if let Some(all) = self.outside.get_mut(&entitlement) {
                 all.remove(&(from, at));
             }
         }
-        for (standing, from) in &top.ways_outside {
-            self.outside.entry(*standing).or_default().insert((*from, at));
+        for (entitlement, from) in &top.ways_outside {
+            self.outside.entry(*entitlement).or_default().insert((*from, at));
         }
         self.tops.insert(at, top);
     }
 }
 
 /// See [`Queues::as_counted`].
-pub(crate) struct AsCounted {
+pub(crate) struct CountedFrom {
     tops: BTreeSet<QueueAt>,
-    dues: BTreeSet<(u32, QueueAt)>,
+    fair_shares: BTreeSet<(u32, QueueAt)>,
 }
 
 /// Those of one outermost queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Top {
-    gangs: Vec<(Seat, Party)>,
+    gangs: Vec<(HolderKey, Contender)>,
     /// How those stand that may have to make way, each queue's own once, and from when one of those does.
-    ways: BTreeMap<Party, Timestamp>,
+    ways: BTreeMap<Contender, Timestamp>,
     /// The same as others see it, for whom it counts only whether anything is within what is due to the outermost queue.
-    ways_outside: BTreeMap<Standing, Timestamp>,
-    same_due: Vec<(QueueAt, Range<u128>)>,
+    ways_outside: BTreeMap<Entitlement, Timestamp>,
+    same_fair_share: Vec<(QueueAt, Range<u128>)>,
 }
 
 /// A gang on its way from the leaves to the root.
 #[derive(Clone, Copy)]
 struct Counted<'a> {
-    seat: Seat,
+    holder_key: HolderKey,
     queue: QueueAt,
     holder: &'a Holder,
-    standing: Standing,
+    entitlement: Entitlement,
 }
 
 impl Queues {
     /// Who holds capacity in a queue, or what is due to it, is not as it was.
     pub(super) fn stands_otherwise(&mut self, at: QueueAt) {
         let top = self.at(at).top;
-        self.standings.stale.insert(top);
+        self.entitlements.stale.insert(top);
     }
 
     /// Another part is due to a queue than before.
-    pub(super) fn is_due_otherwise(&mut self, at: QueueAt, part: u128) {
-        if self.standings.same_due.get(at as usize).is_none_or(|same| !same.contains(&part)) {
+    pub(super) fn note_fair_share(&mut self, at: QueueAt, part: u128) {
+        if self.entitlements.same_fair_share.get(at as usize).is_none_or(|same| !same.contains(&part)) {
             self.stands_otherwise(at);
         }
     }
 
     /// What is to be counted anew; whoever changes something and changes it back has it as it was with
     /// [`Self::counts_as`].
-    pub(crate) fn as_counted(&self) -> AsCounted {
-        AsCounted { tops: self.standings.stale.clone(), dues: self.due.stale.clone() }
+    pub(crate) fn as_counted(&self) -> CountedFrom {
+        CountedFrom { tops: self.entitlements.stale.clone(), fair_shares: self.fair_shares.stale.clone() }
     }
 
-    pub(crate) fn counts_as(&mut self, before: AsCounted) {
-        (self.standings.stale, self.due.stale) = (before.tops, before.dues);
+    pub(crate) fn counts_as(&mut self, before: CountedFrom) {
+        (self.entitlements.stale, self.fair_shares.stale) = (before.tops, before.fair_shares);
     }
 
     /// Nobody is counted.
     pub(super) fn uncount(&mut self) {
-        self.standings = Standings::default();
+        self.entitlements = Entitlements::default();
     }
 
     /// Brings dues and standings up to date. What did not change is not counted again.
     pub(crate) fn count_anew(&mut self) {
-        self.divide_anew();
-        while let Some(top) = self.standings.stale.pop_first() {
+        self.divide_fair_shares();
+        while let Some(top) = self.entitlements.stale.pop_first() {
             let counted = self.counted(top);
-            self.standings.put(top, counted);
+            self.entitlements.put(top, counted);
         }
-        debug_assert_eq!(self.due(), self.due_now(), "what changed was told");
-        debug_assert!(self.standings.tops.iter().all(|(at, top)| *top == self.counted(*at)));
+        debug_assert_eq!(self.fair_shares(), self.fair_shares_now(), "what changed was told");
+        debug_assert!(self.entitlements.tops.iter().all(|(at, top)| *top == self.counted(*at)));
     }
 
     fn counted(&self, top: QueueAt) -> Top {
         let (mut counted, mut found) = (Vec::new(), Top::default());
-        self.count(top, None, &mut counted, &mut found.same_due);
+        self.count(top, None, &mut counted, &mut found.same_fair_share);
         for gang in counted {
-            let (party, until) =
-                (Party { queue: gang.queue, standing: gang.standing }, gang.holder.stays_until);
-            found.gangs.push((gang.seat, party));
+            let (contender, until) =
+                (Contender { queue: gang.queue, entitlement: gang.entitlement }, gang.holder.stays_until);
+            found.gangs.push((gang.holder_key, contender));
             if gang.holder.is_fixed {
                 continue;
             }
-            note(&mut found.ways, party, until);
-            let outside = party.standing.without_level();
+            note(&mut found.ways, contender, until);
+            let outside = contender.entitlement.without_level();
             // What is within a guarantee is safe from them.
             if outside.guaranteed == 0 {
-                note(&mut found.ways_outside, Standing { due: outside.due.min(1), ..outside }, until);
+                note(
+                    &mut found.ways_outside,
+                    Entitlement { fair_share: outside.fair_share.min(1), ..outside },
+                    until,
+                );
             }
         }
         found
@@ -179,17 +183,18 @@ impl Queues {
         &self,
         queue: QueueAt,
         (rank, level): (i32, u32),
-        bill: &[u128],
+        amounts: &[u128],
         now: Timestamp,
     ) -> Option<Timestamp> {
         let level = Reverse(level);
-        let best = Party { queue, standing: Standing { guaranteed: OWN, due: OWN, rank, level } };
-        let claim = self.claim_of(queue, bill);
+        let best =
+            Contender { queue, entitlement: Entitlement { guaranteed: OWN, fair_share: OWN, rank, level } };
+        let claim = self.claim_of(queue, amounts);
         let own = self.at(queue).top;
         let outside =
             self.outside_below(best, &claim).filter_map(|all| all.iter().find(|(_, top)| *top != own));
         let inside = self.inside_below(best, &claim);
-        let inside = inside.filter(|(right, from)| *right != Right::LessServed || *from <= now);
+        let inside = inside.filter(|(rule, from)| *rule != PreemptionRule::LessServed || *from <= now);
         outside.map(|(from, _)| *from).chain(inside.map(|(_, from)| from)).min()
     }
 
@@ -197,97 +202,112 @@ impl Queues {
     /// means anything.
     pub(crate) fn below<'a>(
         &'a self,
-        wants: Party,
+        wants: Contender,
         claim: &'a Claim,
-    ) -> impl Iterator<Item = (GangId, Party, &'a Holder)> {
+    ) -> impl Iterator<Item = (GangId, Contender, &'a Holder)> {
         let mut tops: BTreeSet<QueueAt> =
             self.outside_below(wants, claim).flatten().map(|(_, top)| *top).collect();
         if self.inside_below(wants, claim).next().is_some() {
             tops.insert(self.at(wants.queue).top);
         }
-        let tops = tops.into_iter().filter_map(|at| self.standings.tops.get(&at));
-        tops.flat_map(|top| &top.gangs).filter_map(move |(seat, party)| {
-            self.right(wants, *party, claim)?;
-            let holder = self.at(party.queue).holders.get(seat).filter(|holder| !holder.is_fixed)?;
-            Some((seat.gang, *party, holder))
+        let tops = tops.into_iter().filter_map(|at| self.entitlements.tops.get(&at));
+        tops.flat_map(|top| &top.gangs).filter_map(move |(holder_key, contender)| {
+            self.rule(wants, *contender, claim)?;
+            let holder =
+                self.at(contender.queue).holders.get(holder_key).filter(|holder| !holder.is_fixed)?;
+            Some((holder_key.gang, *contender, holder))
         })
     }
 
     /// How the gangs stand that hold capacity.
-    pub(crate) fn parties(&self) -> impl Iterator<Item = (GangId, Party)> + '_ {
-        let gangs = self.standings.tops.values().flat_map(|top| &top.gangs);
-        gangs.map(|(seat, party)| (seat.gang, *party))
+    pub(crate) fn contenders(&self) -> impl Iterator<Item = (GangId, Contender)> + '_ {
+        let gangs = self.entitlements.tops.values().flat_map(|top| &top.gangs);
+        gangs.map(|(holder_key, contender)| (holder_key.gang, *contender))
     }
 
     /// Who has to make way in other outermost queues: from when, and in which, by how they stand.
     fn outside_below<'a>(
         &'a self,
-        wants: Party,
+        wants: Contender,
         claim: &'a Claim,
     ) -> impl Iterator<Item = &'a BTreeSet<(Timestamp, QueueAt)>> {
-        let is_below = move |standing: &Standing| {
-            self.right(wants, Party { queue: ROOT, standing: *standing }, claim).is_some()
+        let is_below = move |entitlement: &Entitlement| {
+            self.rule(wants, Contender { queue: ROOT, entitlement: *entitlement }, claim).is_some()
         };
-        let all = &self.standings.outside;
-        all.iter().filter(move |(standing, _)| is_below(standing)).map(|(_, from)| from)
+        let all = &self.entitlements.outside;
+        all.iter().filter(move |(entitlement, _)| is_below(entitlement)).map(|(_, from)| from)
     }
 
     /// By what right and from when somebody has to make way in the same outermost queue, by how they stand.
     fn inside_below<'a>(
         &'a self,
-        wants: Party,
+        wants: Contender,
         claim: &'a Claim,
-    ) -> impl Iterator<Item = (Right, Timestamp)> {
-        let top = self.standings.tops.get(&self.at(wants.queue).top);
+    ) -> impl Iterator<Item = (PreemptionRule, Timestamp)> {
+        let top = self.entitlements.tops.get(&self.at(wants.queue).top);
         let ways = top.into_iter().flat_map(|top| &top.ways);
-        ways.filter_map(move |(party, from)| Some((self.right(wants, *party, claim)?, *from)))
+        ways.filter_map(move |(contender, from)| Some((self.rule(wants, *contender, claim)?, *from)))
     }
 
     /// What a gang of a queue would stand within, if it held this beside those that stand before it.
-    pub(crate) fn standing_with(&self, queue: QueueAt, seat: Seat, holder: &Holder) -> Standing {
+    pub(crate) fn entitlement_with(
+        &self,
+        queue: QueueAt,
+        holder_key: HolderKey,
+        holder: &Holder,
+    ) -> Entitlement {
         let mut counted = Vec::new();
-        self.count(self.at(queue).top, Some((queue, seat, holder)), &mut counted, &mut Vec::new());
-        let own = counted.iter().find(|gang| gang.seat.gang == seat.gang);
-        own.map_or(Standing::at(seat), |gang| gang.standing)
+        self.count(self.at(queue).top, Some((queue, holder_key, holder)), &mut counted, &mut Vec::new());
+        let own = counted.iter().find(|gang| gang.holder_key.gang == holder_key.gang);
+        own.map_or(Entitlement::at(holder_key), |gang| gang.entitlement)
     }
 
     /// Counts a queue and those below it.
     fn count<'a>(
         &'a self,
         at: QueueAt,
-        more: Option<(QueueAt, Seat, &'a Holder)>,
+        more: Option<(QueueAt, HolderKey, &'a Holder)>,
         counted: &mut Vec<Counted<'a>>,
-        same_due: &mut Vec<(QueueAt, Range<u128>)>,
+        same_fair_share: &mut Vec<(QueueAt, Range<u128>)>,
     ) {
         let (node, first) = (self.at(at), counted.len());
-        node.children.iter().for_each(|child| self.count(*child, more, counted, same_due));
-        let new = |seat: Seat, holder| Counted { seat, queue: at, holder, standing: Standing::at(seat) };
+        node.children.iter().for_each(|child| self.count(*child, more, counted, same_fair_share));
+        let new = |holder_key: HolderKey, holder| Counted {
+            holder_key,
+            queue: at,
+            holder,
+            entitlement: Entitlement::at(holder_key),
+        };
         let stays = node.holders.iter().filter(|(_, holder)| !holder.leaves);
-        counted.extend(stays.map(|(seat, holder)| new(*seat, holder)));
-        counted.extend(more.filter(|(queue, _, _)| *queue == at).map(|(_, seat, holder)| new(seat, holder)));
+        counted.extend(stays.map(|(holder_key, holder)| new(*holder_key, holder)));
+        counted.extend(
+            more.filter(|(queue, _, _)| *queue == at).map(|(_, holder_key, holder)| new(holder_key, holder)),
+        );
         let own = &mut counted[first..];
-        own.sort_by_key(|gang| (Reverse(gang.standing.guaranteed), gang.seat));
-        let mut sum = vec![0; self.goods.len()];
+        own.sort_by_key(|gang| (Reverse(gang.entitlement.guaranteed), gang.holder_key));
+        let mut sum = vec![0; self.resources.len()];
         for gang in own.iter_mut() {
-            if self.is_owed(at, &sum, &gang.holder.bill) {
-                add(&mut sum, &gang.holder.bill);
-                gang.standing.guaranteed = gang.standing.guaranteed.max(depth_in(gang, at, node.depth));
+            if self.is_within_guarantee(at, &sum, &gang.holder.amounts) {
+                add(&mut sum, &gang.holder.amounts);
+                gang.entitlement.guaranteed = gang.entitlement.guaranteed.max(depth_in(gang, at, node.depth));
             }
         }
-        own.sort_by_key(|gang| (Reverse(gang.standing.guaranteed), Reverse(gang.standing.due), gang.seat));
-        let (mut sum, most) = (0, self.due().get(at as usize).copied().unwrap_or(0));
+        own.sort_by_key(|gang| {
+            (Reverse(gang.entitlement.guaranteed), Reverse(gang.entitlement.fair_share), gang.holder_key)
+        });
+        let (mut sum, most) = (0, self.fair_shares().get(at as usize).copied().unwrap_or(0));
         let mut same = 0..u128::MAX;
         for gang in own {
-            let with_it = sum + gang.holder.bill[GPUS];
+            let with_it = sum + gang.holder.amounts[GPUS];
             if with_it <= most {
                 sum = with_it;
-                gang.standing.due = gang.standing.due.max(depth_in(gang, at, node.depth));
+                gang.entitlement.fair_share = gang.entitlement.fair_share.max(depth_in(gang, at, node.depth));
             } else {
                 same.end = same.end.min(with_it);
             }
         }
         same.start = sum;
-        same_due.push((at, same));
+        same_fair_share.push((at, same));
     }
 
     /// The depth down to which two queues are one: 0 where they meet at the root only.

@@ -2,7 +2,7 @@
 
 use phalanx_model::{GangId, Job, QueueOrder, Served};
 
-use super::queues::{QueueAt, Queues, Seat};
+use super::queues::{HolderKey, QueueAt, Queues};
 
 impl Queues {
     /// What the queue of a job goes by; nothing where nobody told of it.
@@ -22,10 +22,10 @@ impl Queues {
         if level == self.level_of(gang) {
             return false;
         }
-        let before = self.seat_of(job, gang);
+        let before = self.holder_key_of(job, gang);
         self.levels.insert(gang, level);
         if let Some(queue) = self.find(&job.queue) {
-            self.reseat(queue, before, Seat { level, ..before });
+            self.reseat(queue, before, HolderKey { level, ..before });
         }
         true
     }
@@ -34,10 +34,10 @@ impl Queues {
         self.levels.remove(&gang);
     }
 
-    fn reseat(&mut self, queue: QueueAt, before: Seat, seat: Seat) {
+    fn reseat(&mut self, queue: QueueAt, before: HolderKey, holder_key: HolderKey) {
         let holders = &mut self.nodes[queue as usize].holders;
         if let Some(holder) = holders.remove(&before) {
-            holders.insert(seat, holder);
+            holders.insert(holder_key, holder);
             self.stands_otherwise(queue);
         }
     }

@@ -55,7 +55,7 @@ const fn leading(number: u64) -> u64 {
     number >> shift << shift
 }
 
-pub(super) struct Board<'a> {
+pub(super) struct GridSearch<'a> {
     pub(super) search: &'a mut Search,
     pub(super) tree: &'a Tree,
     pub(super) space: &'a Space,
@@ -72,7 +72,7 @@ pub(super) struct Board<'a> {
     scratch: grid::Scratch,
 }
 
-impl<'a> Board<'a> {
+impl<'a> GridSearch<'a> {
     pub(super) fn new(
         search: &'a mut Search,
         tree: &'a Tree,

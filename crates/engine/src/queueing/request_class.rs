@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_model::{Gang, Policy, Program, QueueName, Reason};
 
 use super::bounds::Full;
-use super::goods::Bill;
-use super::line::Turn;
+use super::pending::OrderKey;
 use super::queues::QueueAt;
+use super::resources::ResourceList;
 
-pub(crate) type AskId = u32;
+pub(crate) type RequestClassId = u32;
 
 /// A state of what there is, and of what is reserved of it: counted up with every change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Versions {
 
 /// What makes two requests the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AskKey {
+pub(crate) struct RequestKey {
     /// Without its program.
     pub(crate) gang: Gang,
     /// From the order to start to its end at the longest; none without a time limit.
@@ -37,9 +37,9 @@ pub(crate) struct AskKey {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) key: AskKey,
-    pub(crate) least: Bill,
+pub(crate) struct RequestClass {
+    pub(crate) key: RequestKey,
+    pub(crate) least: ResourceList,
     /// Whole devices of all members, and of the member that needs fewest.
     pub(crate) devices: u32,
     pub(crate) each: u32,
@@ -59,19 +59,19 @@ pub(crate) struct Ask {
 struct Lane {
     /// The outermost queue.
     top: QueueAt,
-    turns: BTreeSet<Turn>,
+    order_keys: BTreeSet<OrderKey>,
     /// The queue has no room for it.
     full: Option<Full>,
 }
 
 impl Lane {
-    fn first(&self) -> Option<Turn> {
-        self.turns.first().filter(|_| self.full.is_none()).copied()
+    fn first(&self) -> Option<OrderKey> {
+        self.order_keys.first().filter(|_| self.full.is_none()).copied()
     }
 }
 
-impl Ask {
-    pub(super) fn new(key: AskKey, least: Bill) -> Self {
+impl RequestClass {
+    pub(super) fn new(key: RequestKey, least: ResourceList) -> Self {
         let gang = &key.gang;
         Self {
             least,
@@ -129,7 +129,7 @@ impl Ask {
     }
 
     /// Who is next of it in a queue, if that has room.
-    pub(crate) fn first_in(&self, queue: QueueAt) -> Option<Turn> {
+    pub(crate) fn first_in(&self, queue: QueueAt) -> Option<OrderKey> {
         self.lanes.get(&queue)?.first()
     }
 
@@ -139,17 +139,17 @@ impl Ask {
     }
 
     /// Somebody begins to wait. Whether it is the first in its queue.
-    pub(super) fn join(&mut self, queue: QueueAt, top: QueueAt, turn: Turn) -> bool {
+    pub(super) fn join(&mut self, queue: QueueAt, top: QueueAt, order_key: OrderKey) -> bool {
         let is_new = !self.lanes.contains_key(&queue);
-        self.lanes.entry(queue).or_insert_with(|| Lane { top, turns: BTreeSet::new(), full: None });
-        self.change(queue, |lane| lane.turns.insert(turn));
+        self.lanes.entry(queue).or_insert_with(|| Lane { top, order_keys: BTreeSet::new(), full: None });
+        self.change(queue, |lane| lane.order_keys.insert(order_key));
         is_new
     }
 
     /// Somebody waits no more. Whether nobody is left in its queue, and what had been full there.
-    pub(super) fn leave(&mut self, queue: QueueAt, turn: &Turn) -> Option<Option<Full>> {
-        self.change(queue, |lane| lane.turns.remove(turn));
-        self.lanes.get(&queue).filter(|lane| lane.turns.is_empty())?;
+    pub(super) fn leave(&mut self, queue: QueueAt, order_key: &OrderKey) -> Option<Option<Full>> {
+        self.change(queue, |lane| lane.order_keys.remove(order_key));
+        self.lanes.get(&queue).filter(|lane| lane.order_keys.is_empty())?;
         self.lanes.remove(&queue).map(|lane| lane.full)
     }
 
@@ -178,7 +178,7 @@ impl Ask {
     }
 }
 
-impl AskKey {
+impl RequestKey {
     pub(crate) fn gang_of(gang: &Gang) -> Gang {
         let roles = gang.roles.iter().map(|role| phalanx_model::Role { program: None, ..role.clone() });
         Gang {

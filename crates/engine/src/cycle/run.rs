@@ -11,16 +11,18 @@ use phalanx_model::{Decision, Eviction, Gang, GangId, Plan, Reason, Reserved, Re
 use super::Config;
 use super::calendar::Closed;
 use super::draft::Draft;
-use super::elastic::Found;
+use super::elastic::ElasticPlacement;
 use super::facts::Facts;
 use super::heads::Heads;
-use super::reopen::{COUNTED_MAX, Reopened};
-use super::together::{self, Choice};
+use super::joint_placement::{self, Choice};
+use super::retry::{COUNTED_MAX, Reopened};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
 use crate::placement::Ceiling;
 use crate::placement::{Verdict, shortfall};
-use crate::queueing::{Ask, AskId, Bill, Full, Holder, Next, QueueAt, ROOT, Seat, longest_ms};
+use crate::queueing::{
+    Full, Holder, HolderKey, Next, QueueAt, ROOT, RequestClass, RequestClassId, ResourceList, longest_ms,
+};
 
 /// How long whoever might evict somebody waits before it looks again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
@@ -54,25 +56,25 @@ pub(crate) fn plan(
     config: Config,
 ) -> (Planned, Draft) {
     draft.queues.refresh(facts.now());
-    let mut pass = Pass::new(facts, draft, config);
-    pass.judge_reservations();
-    pass.start_reserved();
-    pass.open_all();
-    pass.reopen();
-    pass.reserve_heads();
-    pass.fill();
-    pass.hear();
-    pass.open_all();
-    pass.grow(at_boundary);
-    pass.improve();
-    pass.book_all();
-    pass.look_again_later();
-    pass.finish()
+    let mut cycle = Cycle::new(facts, draft, config);
+    cycle.judge_reservations();
+    cycle.start_reserved();
+    cycle.open_all();
+    cycle.reopen();
+    cycle.reserve_heads();
+    cycle.fill();
+    cycle.hear();
+    cycle.open_all();
+    cycle.grow(at_boundary);
+    cycle.improve();
+    cycle.book_all();
+    cycle.look_again_later();
+    cycle.finish()
 }
 
-pub(super) struct Pass<'a> {
+pub(super) struct Cycle<'a> {
     pub(super) ledger: &'a dyn Facts,
-    pub(super) desk: Draft,
+    pub(super) draft: Draft,
     /// Nodes that windows close to whoever was looked at last.
     pub(super) closed: Closed,
     pub(super) config: Config,
@@ -98,7 +100,7 @@ pub(super) struct Pass<'a> {
     pub(super) wakes: bool,
     /// Asks that nothing that had come free when this turn began is enough for: only builds that check themselves look at
     /// them all the same.
-    pub(super) unlikely: BTreeSet<AskId>,
+    pub(super) unlikely: BTreeSet<RequestClassId>,
     pub(super) reopened: Reopened,
     /// There is more to look for in the next step.
     pub(super) goes_on: bool,
@@ -106,11 +108,11 @@ pub(super) struct Pass<'a> {
     pub(super) again_at: Timestamp,
 }
 
-impl<'a> Pass<'a> {
-    fn new(ledger: &'a dyn Facts, desk: Draft, config: Config) -> Self {
+impl<'a> Cycle<'a> {
+    fn new(ledger: &'a dyn Facts, draft: Draft, config: Config) -> Self {
         Self {
             ledger,
-            desk,
+            draft,
             closed: Closed::default(),
             config,
             chosen: Vec::new(),
@@ -136,7 +138,7 @@ impl<'a> Pass<'a> {
     /// The decisions in the order in which the ledger commits them.
     fn finish(self) -> (Planned, Draft) {
         let starts: Vec<Decision> = self.chosen.iter().filter_map(|choice| self.start_of(choice)).collect();
-        let Self { desk, bypassed, reserved, dropped, evicted, shrunk, grown, .. } = self;
+        let Self { draft, bypassed, reserved, dropped, evicted, shrunk, grown, .. } = self;
         let released = dropped.into_iter().map(|(gang, why)| Decision::Release { gang, why });
         let reserve = |(gang, reserved, reason)| Decision::Reserve { gang, reserved, reason };
         let preempted = evicted.into_iter().map(|(gang, eviction)| Decision::Preempt { gang, eviction });
@@ -147,7 +149,7 @@ impl<'a> Pass<'a> {
         let room_made = reserved.chain(preempted).chain(resized).chain(grown);
         let decisions = room_made.chain(starts).chain(bypassed).collect();
         let hints = Hints { again_at: self.again_at, goes_on: self.goes_on, wakes: self.wakes };
-        (Planned { plan: Plan { decisions }, hints }, desk)
+        (Planned { plan: Plan { decisions }, hints }, draft)
     }
 
     /// A gang for which others were preempted starts in the placement that was reserved for it.
@@ -164,32 +166,32 @@ impl<'a> Pass<'a> {
 
     /// Whether the gangs that have a reservation are within a guarantee, as things are now.
     fn judge_reservations(&mut self) {
-        let Draft { reservations, queues, .. } = &mut self.desk;
+        let Draft { reservations, queues, .. } = &mut self.draft;
         for reservation in reservations.values_mut() {
-            reservation.is_entitled = queues.is_owed_in(reservation.waits.0, &reservation.waits.1);
+            reservation.is_entitled = queues.is_within_a_guarantee(reservation.waits.0, &reservation.waits.1);
         }
     }
 
     /// Takes the open asks in the order of their turns until none is left.
     fn fill(&mut self) {
-        let Draft { line, queues, .. } = &self.desk;
-        let firsts = line.ready().filter_map(|ask| line.first_of(queues, ask));
+        let Draft { pending, queues, .. } = &self.draft;
+        let firsts = pending.ready().filter_map(|request| pending.first_of(queues, request));
         let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
         while let Some(Reverse(next)) = heap.pop() {
             // What was started meanwhile may have moved its turn, only ever backwards.
-            let Draft { line, queues, .. } = &self.desk;
-            if !line.ask(next.ask).is_open {
+            let Draft { pending, queues, .. } = &self.draft;
+            if !pending.request(next.request).is_open {
                 continue;
             }
-            if line.next_of(queues, next.ask, next.queue) != Some(next) {
-                heap.extend(line.first_of(queues, next.ask).map(Reverse));
+            if pending.next_of(queues, next.request, next.queue) != Some(next) {
+                heap.extend(pending.first_of(queues, next.request).map(Reverse));
                 continue;
             }
             self.look_at(next);
             self.reserve_due();
-            let Draft { line, queues, .. } = &self.desk;
-            if line.ask(next.ask).is_open {
-                heap.extend(line.first_of(queues, next.ask).map(Reverse));
+            let Draft { pending, queues, .. } = &self.draft;
+            if pending.request(next.request).is_open {
+                heap.extend(pending.first_of(queues, next.request).map(Reverse));
             }
         }
     }
@@ -197,44 +199,44 @@ impl<'a> Pass<'a> {
     /// Starts the gang, or says what its ask or its queue lacks.
     fn look_at(&mut self, next: Next) {
         let id = next.gang();
-        let ask = self.desk.line.ask(next.ask);
-        if !matches!(ask.reason, Reason::None | Reason::Window { .. }) && self.is_used_up(next.ask) {
-            let reason = ask.reason.clone();
-            self.desk.line.close(next.ask, reason);
+        let request = self.draft.pending.request(next.request);
+        if !matches!(request.reason, Reason::None | Reason::Window { .. }) && self.is_used_up(next.request) {
+            let reason = request.reason.clone();
+            self.draft.pending.close(next.request, reason);
             return self.reserve_heads();
         }
-        let (is_fixed, gang) = (ask.key.is_fixed, ask.key.gang.clone());
-        if let Err(full) = self.desk.queues.room(next.queue, &ask.least, is_fixed) {
+        let (is_fixed, gang) = (request.key.is_fixed, request.key.gang.clone());
+        if let Err(full) = self.draft.queues.room(next.queue, &request.least, is_fixed) {
             // What is kept for others may be in use by who has to make way.
             if full.at != ROOT || !self.evict_for(next, &gang) {
-                self.desk.line.stick(next.ask, next.queue, full);
+                self.draft.pending.stick(next.request, next.queue, full);
             }
             return;
         }
-        self.book_against(next.ask, next.queue);
-        self.close_for(next.ask);
+        self.book_against(next.request, next.queue);
+        self.close_for(next.request);
         match self.verdict_on(id, &gang) {
             Verdict::Go(ceiling, cost) => {
                 debug_assert!(
-                    !self.unlikely.contains(&next.ask),
+                    !self.unlikely.contains(&next.request),
                     "what came free is enough for {:?}",
-                    self.desk.line.ask(next.ask)
+                    self.draft.pending.request(next.request)
                 );
-                let (picks, order) = (self.desk.search.picks().to_vec(), self.desk.search.order().to_vec());
-                let least = Found { gang, ceiling, picks, order, time_ns: cost.time_ns };
+                let (picks, order) = (self.draft.search.picks().to_vec(), self.draft.search.order().to_vec());
+                let least = ElasticPlacement { gang, ceiling, picks, order, time_ns: cost.time_ns };
                 let most = self.ledger.gang(id).map_or(0, |gang| gang.size);
-                let Found { gang, ceiling, picks, order, time_ns } =
+                let ElasticPlacement { gang, ceiling, picks, order, time_ns } =
                     self.enlarged(id, next.queue, least, most);
                 match self.admit(next.queue, &gang, &picks, is_fixed) {
-                    Err(full) => self.desk.line.stick(next.ask, next.queue, full),
-                    Ok(bill) => {
+                    Err(full) => self.draft.pending.stick(next.request, next.queue, full),
+                    Ok(amounts) => {
                         let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
-                        self.choose(choice, &gang, next.queue, Holder::new(bill, is_fixed));
+                        self.choose(choice, &gang, next.queue, Holder::new(amounts, is_fixed));
                     }
                 }
             }
             Verdict::Full => self.found_no_room(next, &gang),
-            Verdict::Wait(reason) => self.desk.line.close(next.ask, reason),
+            Verdict::Wait(reason) => self.draft.pending.close(next.request, reason),
         }
     }
 
@@ -248,14 +250,14 @@ impl<'a> Pass<'a> {
         }
         // Counting what is short costs more than finding that it is: in large clusters that is done once, and again when
         // somebody asks.
-        let known = self.desk.line.ask(next.ask).reason.clone();
+        let known = self.draft.pending.request(next.request).reason.clone();
         let is_known =
             !matches!(known, Reason::None | Reason::Window { .. }) && self.tree().nodes.len() > COUNTED_MAX;
-        let kept = self.held_for(gang).or_else(|| self.kept_by_windows(next.ask, gang));
+        let kept = self.held_for(gang).or_else(|| self.kept_by_windows(next.request, gang));
         let reason = kept.unwrap_or_else(|| {
-            if is_known { known } else { shortfall(self.ledger.hardware(), &self.desk.space, gang) }
+            if is_known { known } else { shortfall(self.ledger.hardware(), &self.draft.space, gang) }
         });
-        self.desk.line.close(next.ask, reason);
+        self.draft.pending.close(next.request, reason);
         self.reserve_heads();
     }
 
@@ -266,23 +268,23 @@ impl<'a> Pass<'a> {
         gang: &Gang,
         picks: &[Pick],
         is_fixed: bool,
-    ) -> Result<Bill, Full> {
-        let queues = &self.desk.queues;
-        let bill = queues.goods.held(self.tree(), queues.settings(), picks, gang);
-        queues.room(queue, &bill, is_fixed)?;
-        Ok(bill)
+    ) -> Result<ResourceList, Full> {
+        let queues = &self.draft.queues;
+        let amounts = queues.resources.held(self.tree(), queues.settings(), picks, gang);
+        queues.room(queue, &amounts, is_fixed)?;
+        Ok(amounts)
     }
 
     /// Books a start.
     pub(super) fn choose(&mut self, choice: Choice, gang: &Gang, queue: QueueAt, holder: Holder) {
         let tree = self.tree();
-        let Draft { space, queues, line, .. } = &mut self.desk;
+        let Draft { space, queues, pending, .. } = &mut self.draft;
         space.take(tree, &choice.picks, gang);
         space.load(tree, &choice.picks, gang, true);
-        line.delist(queues, choice.gang);
+        pending.delist(queues, choice.gang);
         if let Some(job) = self.ledger.job(choice.gang.job) {
-            let seat = queues.seat_of(job, choice.gang);
-            self.charge(queue, seat, holder);
+            let holder_key = queues.holder_key_of(job, choice.gang);
+            self.charge(queue, holder_key, holder);
         }
         let (started, picks) = (choice.gang, choice.picks.clone());
         self.chosen.push(choice);
@@ -291,12 +293,12 @@ impl<'a> Pass<'a> {
 
     /// Counts what is taken. Once nothing is kept for anybody, because it is in use, hardware is the only bound: whoever
     /// found that too much is kept is looked at again.
-    pub(super) fn charge(&mut self, queue: QueueAt, seat: Seat, holder: Holder) {
-        let Draft { queues, line, .. } = &mut self.desk;
-        let kept = queues.kept_goods();
-        queues.charge(queue, seat, holder, self.ledger.now());
-        if queues.kept_goods() < kept && line.is_stuck_at(ROOT) {
-            line.room_again(std::iter::once(ROOT));
+    pub(super) fn charge(&mut self, queue: QueueAt, holder_key: HolderKey, holder: Holder) {
+        let Draft { queues, pending, .. } = &mut self.draft;
+        let kept = queues.kept_resources();
+        queues.charge(queue, holder_key, holder, self.ledger.now());
+        if queues.kept_resources() < kept && pending.is_stuck_at(ROOT) {
+            pending.room_again(std::iter::once(ROOT));
             self.wakes = true;
         }
     }
@@ -324,17 +326,18 @@ impl<'a> Pass<'a> {
         if self.ledger.looks_again() {
             return;
         }
-        let Draft { line, queues, .. } = &mut self.desk;
-        let has_rivals =
-            |(_, ask): (AskId, &Ask)| ask.roomy().any(|queue| !queues.is_unrivalled(queue, ask.key.rank));
-        let has_rivals = line.closed().any(has_rivals);
-        if has_rivals {
-            queues.divide_anew();
-        }
-        let may = |(_, ask): (AskId, &Ask)| {
-            ask.roomy().any(|queue| queues.may_evict(queue, ask.key.rank, &ask.least))
+        let Draft { pending, queues, .. } = &mut self.draft;
+        let has_rivals = |(_, request): (RequestClassId, &RequestClass)| {
+            request.roomy().any(|queue| !queues.is_unrivalled(queue, request.key.rank))
         };
-        if has_rivals && line.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
+        let has_rivals = pending.closed().any(has_rivals);
+        if has_rivals {
+            queues.divide_fair_shares();
+        }
+        let may = |(_, request): (RequestClassId, &RequestClass)| {
+            request.roomy().any(|queue| queues.may_evict(queue, request.key.rank, &request.least))
+        };
+        if has_rivals && pending.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
         }
     }
@@ -342,7 +345,7 @@ impl<'a> Pass<'a> {
     /// Several gangs that start at once are placed for all of them; not while something is held, for what moves could
     /// take its place.
     fn improve(&mut self) {
-        if !self.desk.reservations.is_empty() || self.chosen.is_empty() {
+        if !self.draft.reservations.is_empty() || self.chosen.is_empty() {
             return;
         }
         // Nor from a place that others made way for, or that keeps replicas apart, nor where sizes were fitted to what was
@@ -360,9 +363,10 @@ impl<'a> Pass<'a> {
         let mut still: Vec<(GangId, Ceiling)> = self.waiting.iter().filter_map(ceiling).collect();
         // Who is let in has to have room in its queue first.
         still.retain(|(id, _)| {
-            let Some(place) = self.desk.line.place_of(*id) else { return false };
-            let ask = self.desk.line.ask(place.ask);
-            self.desk.queues.room(place.queue, &ask.least, ask.key.is_fixed).is_ok() && !ask.key.is_fixed
+            let Some(place) = self.draft.pending.place_of(*id) else { return false };
+            let request = self.draft.pending.request(place.request);
+            self.draft.queues.room(place.queue, &request.least, request.key.is_fixed).is_ok()
+                && !request.key.is_fixed
         });
         still.truncate(1);
         // What moves could end up where it may not be for long.
@@ -371,54 +375,56 @@ impl<'a> Pass<'a> {
         ) {
             return;
         }
-        let Draft { search, space, .. } = &mut self.desk;
-        together::improve(self.ledger, search, space, &mut self.chosen, &mut still);
-        if !self.bill_moved(&before) {
-            let space = &mut self.desk.space;
-            together::put_back(self.ledger, space, &self.chosen, &before);
+        let Draft { search, space, .. } = &mut self.draft;
+        joint_placement::improve(self.ledger, search, space, &mut self.chosen, &mut still);
+        if !self.amounts_moved(&before) {
+            let space = &mut self.draft.space;
+            joint_placement::put_back(self.ledger, space, &self.chosen, &before);
             self.chosen = before;
         }
     }
 
     /// Starts moved, or were let in: queues are billed for what these have now, unless that is more than they have room
     /// for. Whether they were.
-    fn bill_moved(&mut self, before: &[Choice]) -> bool {
+    fn amounts_moved(&mut self, before: &[Choice]) -> bool {
         let stays = |choice: &Choice| before.iter().any(|b| b.gang == choice.gang && b.picks == choice.picks);
         let moved: Vec<Choice> = self.chosen.iter().filter(|choice| !stays(choice)).cloned().collect();
         let now = self.ledger.now();
         let mut had = Vec::new();
         for choice in &moved {
             let Some(job) = self.ledger.job(choice.gang.job) else { return false };
-            let Draft { queues, line, .. } = &mut self.desk;
+            let Draft { queues, pending, .. } = &mut self.draft;
             let queue =
-                line.place_of(choice.gang).map(|place| place.queue).or_else(|| queues.find(&job.queue));
+                pending.place_of(choice.gang).map(|place| place.queue).or_else(|| queues.find(&job.queue));
             let Some(queue) = queue else { return false };
-            let seat = queues.seat_of(job, choice.gang);
-            had.push((queue, seat, queues.discharge(queue, seat, now)));
+            let holder_key = queues.holder_key_of(job, choice.gang);
+            had.push((queue, holder_key, queues.discharge(queue, holder_key, now)));
         }
         let mut has_room = true;
-        for (choice, (queue, seat, _)) in moved.iter().zip(&had) {
+        for (choice, (queue, holder_key, _)) in moved.iter().zip(&had) {
             let (Some(job), Some(gang)) = (self.ledger.job(choice.gang.job), self.ledger.gang(choice.gang))
             else {
                 continue;
             };
-            let is_fixed = self.desk.queues.is_fixed(job, choice.gang);
+            let is_fixed = self.draft.queues.is_fixed(job, choice.gang);
             match self.admit(*queue, gang, &choice.picks, is_fixed) {
-                Ok(bill) => self.desk.queues.charge(*queue, *seat, Holder::new(bill, is_fixed), now),
+                Ok(amounts) => {
+                    self.draft.queues.charge(*queue, *holder_key, Holder::new(amounts, is_fixed), now)
+                }
                 Err(_) => has_room = false,
             }
         }
-        let Draft { queues, line, .. } = &mut self.desk;
+        let Draft { queues, pending, .. } = &mut self.draft;
         if has_room {
             for choice in &moved {
-                line.delist(queues, choice.gang);
+                pending.delist(queues, choice.gang);
             }
             return true;
         }
-        for (queue, seat, had) in had {
-            queues.discharge(queue, seat, now);
+        for (queue, holder_key, had) in had {
+            queues.discharge(queue, holder_key, now);
             if let Some(had) = had {
-                queues.charge(queue, seat, had, now);
+                queues.charge(queue, holder_key, had, now);
             }
         }
         false

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use phalanx_model::{GangId, Job, Reason, Timestamp};
 
-use super::ask::{Ask, AskId, AskKey, Versions};
 use super::bounds::Full;
 use super::order::Next;
 use super::queues::{QueueAt, Queues};
+use super::request_class::{RequestClass, RequestClassId, RequestKey, Versions};
 use crate::cluster::Tree;
 
 /// The turn of a gang within its queue and class: less goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct OrderKey {
     /// Of service; 0 in queues that do not go by it.
     level: u32,
     key: i128,
@@ -22,7 +22,7 @@ pub(crate) struct Turn {
     pub(crate) gang: GangId,
 }
 
-impl Turn {
+impl OrderKey {
     /// Waiting for `ageing_ms` counts as one more of priority. All age alike, so the order of two never changes.
     pub(crate) fn of(job: &Job, gang: GangId, level: u32, now: Timestamp, ageing_ms: u64) -> Self {
         let boost =
@@ -36,37 +36,37 @@ impl Turn {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    pub(crate) ask: AskId,
+    pub(crate) request: RequestClassId,
     pub(crate) queue: QueueAt,
-    pub(crate) turn: Turn,
+    pub(crate) order_key: OrderKey,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
-    asks: Vec<Ask>,
-    spare: Vec<AskId>,
-    index: BTreeMap<AskKey, AskId>,
+pub(crate) struct PendingQueue {
+    requests: Vec<RequestClass>,
+    spare: Vec<RequestClassId>,
+    index: BTreeMap<RequestKey, RequestClassId>,
     waiting: BTreeMap<GangId, Waiting>,
     /// All gangs of a queue, higher classes first.
-    queues: BTreeMap<QueueAt, BTreeMap<(Reverse<i32>, Turn), AskId>>,
+    queues: BTreeMap<QueueAt, BTreeMap<(Reverse<i32>, OrderKey), RequestClassId>>,
     /// Asks that found no room in a queue, by the queue whose bound it was.
-    stuck_at: BTreeMap<QueueAt, BTreeSet<(AskId, QueueAt)>>,
+    stuck_at: BTreeMap<QueueAt, BTreeSet<(RequestClassId, QueueAt)>>,
     /// Asks by the fewest devices of a node that are a help to them.
     helped_from: BTreeMap<u32, u32>,
     /// Open asks that somebody waits with.
-    ready: BTreeSet<AskId>,
+    ready: BTreeSet<RequestClassId>,
     /// Asks with queues in which it was not looked yet for somebody who makes way.
-    untried: BTreeSet<(QueueAt, AskId)>,
+    untried: BTreeSet<(QueueAt, RequestClassId)>,
     /// Of those the ones that may be in `turns` already, and the others.
-    turns: BinaryHeap<Reverse<Next>>,
-    unranked: Vec<(QueueAt, AskId)>,
+    order_keys: BinaryHeap<Reverse<Next>>,
+    unranked: Vec<(QueueAt, RequestClassId)>,
     /// Queues may be within their guarantees that were not, or wait for what others of theirs did not.
     regained: bool,
 }
 
-impl Line {
-    pub(crate) fn ask(&self, id: AskId) -> &Ask {
-        &self.asks[id as usize]
+impl PendingQueue {
+    pub(crate) fn request(&self, id: RequestClassId) -> &RequestClass {
+        &self.requests[id as usize]
     }
 
     /// Whether any ask might use a node with so many free devices.
@@ -79,7 +79,7 @@ impl Line {
     }
 
     /// Asks that may fit.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = AskId> + '_ {
+    pub(crate) fn ready(&self) -> impl Iterator<Item = RequestClassId> + '_ {
         self.ready.iter().copied()
     }
 
@@ -89,22 +89,27 @@ impl Line {
     }
 
     /// Gangs that wait in a queue, each with its ask.
-    pub(crate) fn in_queue(&self, queue: QueueAt) -> impl Iterator<Item = (GangId, AskId)> + '_ {
-        let line = self.queues.get(&queue).into_iter().flatten();
-        line.map(|((_, turn), ask)| (turn.gang, *ask))
+    pub(crate) fn in_queue(&self, queue: QueueAt) -> impl Iterator<Item = (GangId, RequestClassId)> + '_ {
+        let pending = self.queues.get(&queue).into_iter().flatten();
+        pending.map(|((_, order_key), request)| (order_key.gang, *request))
     }
 
     /// How many of its queue and class go before a gang because they had less service.
     pub(crate) fn before_by_service(&self, gang: GangId) -> usize {
-        let Some(place) = self.place_of(gang).filter(|place| place.turn.level > 0) else { return 0 };
-        let rank = self.ask(place.ask).key.rank;
-        let line = self.queues.get(&place.queue).into_iter().flatten();
-        line.filter(|((of, turn), _)| of.0 == rank && turn.level < place.turn.level).count()
+        let Some(place) = self.place_of(gang).filter(|place| place.order_key.level > 0) else { return 0 };
+        let rank = self.request(place.request).key.rank;
+        let pending = self.queues.get(&place.queue).into_iter().flatten();
+        pending.filter(|((of, order_key), _)| of.0 == rank && order_key.level < place.order_key.level).count()
     }
 
     /// The lines of all queues.
-    pub(crate) fn queues(&self) -> impl Iterator<Item = (QueueAt, &BTreeMap<(Reverse<i32>, Turn), AskId>)> {
-        self.queues.iter().map(|(queue, line)| (*queue, line)).filter(|(_, line)| !line.is_empty())
+    pub(crate) fn queues(
+        &self,
+    ) -> impl Iterator<Item = (QueueAt, &BTreeMap<(Reverse<i32>, OrderKey), RequestClassId>)> {
+        self.queues
+            .iter()
+            .map(|(queue, pending)| (*queue, pending))
+            .filter(|(_, pending)| !pending.is_empty())
     }
 
     /// A gang begins to wait.
@@ -112,54 +117,54 @@ impl Line {
         &mut self,
         queues: &mut Queues,
         tree: &Tree,
-        key: AskKey,
+        key: RequestKey,
         queue: QueueAt,
-        turn: Turn,
+        order_key: OrderKey,
     ) {
-        if self.waiting.contains_key(&turn.gang) {
+        if self.waiting.contains_key(&order_key.gang) {
             return;
         }
         let rank = Reverse(key.rank);
-        let ask = match self.index.get(&key) {
-            Some(ask) => *ask,
+        let request = match self.index.get(&key) {
+            Some(request) => *request,
             None => self.open(queues, tree, key),
         };
-        let asked = &mut self.asks[ask as usize];
-        if asked.join(queue, queues.at(queue).top, turn) {
-            self.untried.insert((queue, ask));
-            self.unranked.push((queue, ask));
+        let asked = &mut self.requests[request as usize];
+        if asked.join(queue, queues.at(queue).top, order_key) {
+            self.untried.insert((queue, request));
+            self.unranked.push((queue, request));
             // What others of this ask found in the way may yield to its queue.
             self.regained = true;
         }
         queues.want(queue, &asked.least, true);
-        queues.line_up(queue, turn, true);
-        self.waiting.insert(turn.gang, Waiting { ask, queue, turn });
-        self.queues.entry(queue).or_default().insert((rank, turn), ask);
-        self.make_ready(ask);
+        queues.enqueue(queue, order_key, true);
+        self.waiting.insert(order_key.gang, Waiting { request, queue, order_key });
+        self.queues.entry(queue).or_default().insert((rank, order_key), request);
+        self.make_ready(request);
     }
 
     /// Whoever waits with an ask is looked at, if that is open and there is room for somebody.
-    fn make_ready(&mut self, ask: AskId) {
-        let asked = self.ask(ask);
+    fn make_ready(&mut self, request: RequestClassId) {
+        let asked = self.request(request);
         if asked.is_open && asked.has_room() {
-            self.ready.insert(ask);
+            self.ready.insert(request);
         } else {
-            self.ready.remove(&ask);
+            self.ready.remove(&request);
         }
     }
 
-    fn open(&mut self, queues: &Queues, tree: &Tree, key: AskKey) -> AskId {
-        let least = queues.goods.least(tree, queues.settings(), &key.gang);
-        let ask = Ask::new(key.clone(), least);
-        *self.helped_from.entry(ask.helped_from()).or_default() += 1;
+    fn open(&mut self, queues: &Queues, tree: &Tree, key: RequestKey) -> RequestClassId {
+        let least = queues.resources.least(tree, queues.settings(), &key.gang);
+        let request = RequestClass::new(key.clone(), least);
+        *self.helped_from.entry(request.helped_from()).or_default() += 1;
         let id = match self.spare.pop() {
             Some(id) => {
-                self.asks[id as usize] = ask;
+                self.requests[id as usize] = request;
                 id
             }
             None => {
-                self.asks.push(ask);
-                u32::try_from(self.asks.len() - 1).unwrap_or(u32::MAX)
+                self.requests.push(request);
+                u32::try_from(self.requests.len() - 1).unwrap_or(u32::MAX)
             }
         };
         self.index.insert(key, id);
@@ -169,19 +174,19 @@ impl Line {
     /// A gang no longer waits; nothing where it did not.
     pub(crate) fn delist(&mut self, queues: &mut Queues, gang: GangId) -> Option<Waiting> {
         let place = self.waiting.remove(&gang)?;
-        let Waiting { ask, queue, turn } = place;
-        let asked = &mut self.asks[ask as usize];
+        let Waiting { request, queue, order_key } = place;
+        let asked = &mut self.requests[request as usize];
         queues.want(queue, &asked.least, false);
-        queues.line_up(queue, turn, false);
-        if let Some(line) = self.queues.get_mut(&queue) {
-            line.remove(&(Reverse(asked.key.rank), turn));
+        queues.enqueue(queue, order_key, false);
+        if let Some(pending) = self.queues.get_mut(&queue) {
+            pending.remove(&(Reverse(asked.key.rank), order_key));
         }
-        if let Some(full) = asked.leave(queue, &turn) {
-            self.untried.remove(&(queue, ask));
-            full.iter().for_each(|full| self.forget_stuck(ask, queue, full));
+        if let Some(full) = asked.leave(queue, &order_key) {
+            self.untried.remove(&(queue, request));
+            full.iter().for_each(|full| self.forget_stuck(request, queue, full));
         }
-        self.make_ready(ask);
-        let asked = &self.asks[ask as usize];
+        self.make_ready(request);
+        let asked = &self.requests[request as usize];
         if asked.is_empty() {
             let from = asked.helped_from();
             if let Some(count) = self.helped_from.get_mut(&from) {
@@ -191,69 +196,72 @@ impl Line {
                 }
             }
             self.index.remove(&asked.key);
-            self.spare.push(ask);
+            self.spare.push(request);
         }
         Some(place)
     }
 
     /// It fits nowhere now.
-    pub(crate) fn close(&mut self, ask: AskId, reason: Reason) {
-        let asked = &mut self.asks[ask as usize];
+    pub(crate) fn close(&mut self, request: RequestClassId, reason: Reason) {
+        let asked = &mut self.requests[request as usize];
         (asked.is_open, asked.reason) = (false, reason);
-        self.ready.remove(&ask);
+        self.ready.remove(&request);
     }
 
     /// No place can be reserved for it as things are.
-    pub(crate) fn give_up(&mut self, ask: AskId, at: Versions) {
-        self.asks[ask as usize].hopeless_at = Some(at);
+    pub(crate) fn give_up(&mut self, request: RequestClassId, at: Versions) {
+        self.requests[request as usize].hopeless_at = Some(at);
     }
 
     /// Something came free that it may use.
-    pub(crate) fn reopen(&mut self, ask: AskId) {
-        let asked = &mut self.asks[ask as usize];
+    pub(crate) fn reopen(&mut self, request: RequestClassId) {
+        let asked = &mut self.requests[request as usize];
         asked.is_open = true;
-        self.make_ready(ask);
+        self.make_ready(request);
     }
 
     /// Whether it was not looked yet for somebody who makes way for an ask in a queue. (By what right depends on both.)
-    pub(crate) fn is_untried(&self, ask: AskId, queue: QueueAt) -> bool {
-        self.untried.contains(&(queue, ask))
+    pub(crate) fn is_untried(&self, request: RequestClassId, queue: QueueAt) -> bool {
+        self.untried.contains(&(queue, request))
     }
 
     /// Nobody was found: that is not looked for again before others move.
-    pub(crate) fn tried(&mut self, ask: AskId, queue: QueueAt) {
-        self.untried.remove(&(queue, ask));
+    pub(crate) fn tried(&mut self, request: RequestClassId, queue: QueueAt) {
+        self.untried.remove(&(queue, request));
     }
 
     /// The first of those whose ask is closed and for whom it was not looked yet for somebody who makes way. Turns that
     /// moved forward since they were ranked are not noticed before all are tried again.
     pub(crate) fn first_untried(&mut self, queues: &Queues) -> Option<Next> {
-        for (queue, ask) in std::mem::take(&mut self.unranked) {
-            let next =
-                if self.untried.contains(&(queue, ask)) { self.next_of(queues, ask, queue) } else { None };
-            self.turns.extend(next.map(Reverse));
+        for (queue, request) in std::mem::take(&mut self.unranked) {
+            let next = if self.untried.contains(&(queue, request)) {
+                self.next_of(queues, request, queue)
+            } else {
+                None
+            };
+            self.order_keys.extend(next.map(Reverse));
         }
-        while let Some(Reverse(next)) = self.turns.peek() {
-            let (ask, queue) = (next.ask, next.queue);
+        while let Some(Reverse(next)) = self.order_keys.peek() {
+            let (request, queue) = (next.request, next.queue);
             // Nobody makes way for who may fit, or could start farther apart.
-            let asked = self.ask(ask);
+            let asked = self.request(request);
             let is_full = !asked.is_open && !matches!(asked.reason, Reason::PreferredWait { .. });
-            let waits = self.is_untried(ask, queue);
+            let waits = self.is_untried(request, queue);
             if waits && !is_full {
-                self.unranked.push((queue, ask));
+                self.unranked.push((queue, request));
             }
             let waits = waits && is_full;
-            let current = if waits { self.next_of(queues, ask, queue) } else { None };
+            let current = if waits { self.next_of(queues, request, queue) } else { None };
             match current {
                 Some(current) if current == *next => return Some(current),
                 // Others started before it meanwhile.
                 Some(current) => {
-                    self.turns.pop();
-                    self.turns.push(Reverse(current));
+                    self.order_keys.pop();
+                    self.order_keys.push(Reverse(current));
                 }
                 // It comes back with room in its queue.
                 None => {
-                    self.turns.pop();
+                    self.order_keys.pop();
                 }
             }
         }
@@ -262,13 +270,13 @@ impl Line {
 
     /// Somebody of a class had more service than one on a lower level: who waits there in its queue is looked at again.
     pub(crate) fn try_below(&mut self, queue: QueueAt, rank: i32, level: u32) {
-        let line = self.queues.get(&queue).into_iter().flatten();
-        let of_rank = line.skip_while(|((of, _), _)| of.0 > rank).take_while(|((of, _), _)| of.0 == rank);
-        let below = of_rank.take_while(|((_, turn), _)| turn.level < level);
-        let asks: BTreeSet<AskId> = below.map(|(_, ask)| *ask).collect();
-        for ask in asks {
-            if self.untried.insert((queue, ask)) {
-                self.unranked.push((queue, ask));
+        let pending = self.queues.get(&queue).into_iter().flatten();
+        let of_rank = pending.skip_while(|((of, _), _)| of.0 > rank).take_while(|((of, _), _)| of.0 == rank);
+        let below = of_rank.take_while(|((_, order_key), _)| order_key.level < level);
+        let requests: BTreeSet<RequestClassId> = below.map(|(_, request)| *request).collect();
+        for request in requests {
+            if self.untried.insert((queue, request)) {
+                self.unranked.push((queue, request));
             }
         }
     }
@@ -276,43 +284,43 @@ impl Line {
     /// It is looked for everybody again.
     pub(crate) fn try_all(&mut self) {
         let pairs = self.index.values().flat_map(|id| {
-            let ask = &self.asks[*id as usize];
-            ask.queues().map(|queue| (queue, *id))
+            let request = &self.requests[*id as usize];
+            request.queues().map(|queue| (queue, *id))
         });
         self.untried = pairs.collect();
-        self.turns.clear();
+        self.order_keys.clear();
         self.unranked = self.untried.iter().copied().collect();
     }
 
     /// Asks that are known to fit nowhere.
-    pub(crate) fn closed(&self) -> impl Iterator<Item = (AskId, &Ask)> {
-        let known = self.index.values().map(|id| (*id, &self.asks[*id as usize]));
-        known.filter(|(_, ask)| !ask.is_open)
+    pub(crate) fn closed(&self) -> impl Iterator<Item = (RequestClassId, &RequestClass)> {
+        let known = self.index.values().map(|id| (*id, &self.requests[*id as usize]));
+        known.filter(|(_, request)| !request.is_open)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = AskId> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = RequestClassId> + '_ {
         self.index.values().copied()
     }
 
     /// A queue has no room for it.
-    pub(crate) fn stick(&mut self, ask: AskId, queue: QueueAt, full: Full) {
-        self.unstick(ask, queue);
-        self.stuck_at.entry(full.at).or_default().insert((ask, queue));
-        self.asks[ask as usize].set_full(queue, Some(full));
-        self.make_ready(ask);
+    pub(crate) fn stick(&mut self, request: RequestClassId, queue: QueueAt, full: Full) {
+        self.unstick(request, queue);
+        self.stuck_at.entry(full.at).or_default().insert((request, queue));
+        self.requests[request as usize].set_full(queue, Some(full));
+        self.make_ready(request);
     }
 
-    fn unstick(&mut self, ask: AskId, queue: QueueAt) {
-        if let Some(full) = self.asks[ask as usize].set_full(queue, None) {
-            self.forget_stuck(ask, queue, &full);
-            self.make_ready(ask);
-            self.unranked.push((queue, ask));
+    fn unstick(&mut self, request: RequestClassId, queue: QueueAt) {
+        if let Some(full) = self.requests[request as usize].set_full(queue, None) {
+            self.forget_stuck(request, queue, &full);
+            self.make_ready(request);
+            self.unranked.push((queue, request));
         }
     }
 
-    fn forget_stuck(&mut self, ask: AskId, queue: QueueAt, full: &Full) {
+    fn forget_stuck(&mut self, request: RequestClassId, queue: QueueAt, full: &Full) {
         if let Some(pairs) = self.stuck_at.get_mut(&full.at) {
-            pairs.remove(&(ask, queue));
+            pairs.remove(&(request, queue));
         }
     }
 
@@ -343,8 +351,8 @@ impl Line {
     /// Less is used in these queues than before.
     pub(crate) fn room_again(&mut self, queues: impl Iterator<Item = QueueAt>) {
         for at in queues {
-            for (ask, queue) in self.stuck_at.remove(&at).unwrap_or_default() {
-                self.unstick(ask, queue);
+            for (request, queue) in self.stuck_at.remove(&at).unwrap_or_default() {
+                self.unstick(request, queue);
             }
         }
     }

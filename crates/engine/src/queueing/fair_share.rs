@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use super::goods::GPUS;
 use super::queues::{QueueAt, Queues, ROOT};
+use super::resources::GPUS;
 
 /// The last division: only where something else is asked for, or to be divided, is it made anew.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Due {
+pub(crate) struct FairShares {
     /// By queue, in thousandths of a device.
     of: Vec<u128>,
     /// Queues whose part is to be divided anew, by depth.
@@ -19,50 +19,50 @@ pub(crate) struct Due {
 }
 
 impl Queues {
-    /// By queue, in thousandths of a device; as it was at the last [`Self::divide_anew`].
-    pub(crate) fn due(&self) -> &[u128] {
-        &self.due.of
+    /// By queue, in thousandths of a device; as it was at the last [`Self::divide_fair_shares`].
+    pub(crate) fn fair_shares(&self) -> &[u128] {
+        &self.fair_shares.of
     }
 
     /// The same as things stand, counted from nothing.
-    pub(crate) fn due_now(&self) -> Vec<u128> {
-        let mut due = vec![0; self.nodes.len()];
-        due[ROOT as usize] = self.capacity[GPUS];
+    pub(crate) fn fair_shares_now(&self) -> Vec<u128> {
+        let mut fair_share = vec![0; self.nodes.len()];
+        fair_share[ROOT as usize] = self.capacity[GPUS];
         let mut next = vec![ROOT];
         while let Some(at) = next.pop() {
-            for (child, part) in self.parts(at, due[at as usize]) {
-                due[child as usize] = part;
+            for (child, part) in self.parts(at, fair_share[at as usize]) {
+                fair_share[child as usize] = part;
                 next.push(child);
             }
         }
-        due
+        fair_share
     }
 
     /// Something else is asked for below a queue, or it is asked for otherwise.
-    pub(super) fn asks_otherwise(&mut self, above: QueueAt) {
-        self.due.stale.insert((self.at(above).depth, above));
+    pub(super) fn demand_changed(&mut self, above: QueueAt) {
+        self.fair_shares.stale.insert((self.at(above).depth, above));
     }
 
     /// All of it has to be divided anew.
     pub(super) fn undivide(&mut self) {
-        self.due.of = vec![0; self.nodes.len()];
+        self.fair_shares.of = vec![0; self.nodes.len()];
         let above = (0..).zip(&self.nodes).filter(|(_, node)| !node.children.is_empty());
-        self.due.stale = above.map(|(at, node)| (node.depth, at)).collect();
+        self.fair_shares.stale = above.map(|(at, node)| (node.depth, at)).collect();
     }
 
     /// Brings all dues up to date. What changed in nothing that is asked for keeps its due.
-    pub(crate) fn divide_anew(&mut self) {
-        self.due.of.resize(self.nodes.len(), 0);
-        self.due.of[ROOT as usize] = self.capacity[GPUS];
+    pub(crate) fn divide_fair_shares(&mut self) {
+        self.fair_shares.of.resize(self.nodes.len(), 0);
+        self.fair_shares.of[ROOT as usize] = self.capacity[GPUS];
         // Outermost first: what is due to a queue is known before it is divided.
-        while let Some((_, at)) = self.due.stale.pop_first() {
-            for (child, part) in self.parts(at, self.due.of[at as usize]) {
-                if std::mem::replace(&mut self.due.of[child as usize], part) == part {
+        while let Some((_, at)) = self.fair_shares.stale.pop_first() {
+            for (child, part) in self.parts(at, self.fair_shares.of[at as usize]) {
+                if std::mem::replace(&mut self.fair_shares.of[child as usize], part) == part {
                     continue;
                 }
-                self.is_due_otherwise(child, part);
+                self.note_fair_share(child, part);
                 if !self.at(child).children.is_empty() {
-                    self.asks_otherwise(child);
+                    self.demand_changed(child);
                 }
             }
         }
@@ -75,9 +75,9 @@ impl Queues {
     }
 
     /// What is due to a queue, divided among those below it.
-    fn parts(&self, at: QueueAt, due: u128) -> Vec<(QueueAt, u128)> {
+    fn parts(&self, at: QueueAt, fair_share: u128) -> Vec<(QueueAt, u128)> {
         let children = &self.at(at).children;
-        let mut left = due;
+        let mut left = fair_share;
         let mut parts = Vec::with_capacity(children.len());
         // How far the water has to rise until somebody has enough.
         let mut thirsty: Vec<(u128, QueueAt, usize)> = Vec::with_capacity(children.len());

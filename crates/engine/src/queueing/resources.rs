@@ -9,7 +9,7 @@ use crate::cluster::{Pick, Piece, Tree, milli_of_slice};
 
 /// Amounts of all goods, in their order. Wide enough for sums of any amounts that a job can ask for: what is added is
 /// taken off again to the last unit.
-pub(crate) type Bill = Vec<u128>;
+pub(crate) type ResourceList = Vec<u128>;
 
 /// Devices in all: always the first of the goods.
 pub(crate) const GPUS: usize = 0;
@@ -19,9 +19,9 @@ pub(crate) const UNBOUNDED: u128 = u128::MAX;
 
 /// The resources that queues are billed for: devices, CPUs and memory, and whatever else a queue speaks of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Goods(Vec<Resource>);
+pub(crate) struct ResourceKinds(Vec<Resource>);
 
-impl Goods {
+impl ResourceKinds {
     pub(crate) fn of<'a>(queues: impl Iterator<Item = &'a Queue>) -> Self {
         let mut spoken_of = BTreeSet::from([Resource::Gpus, Resource::Cpus, Resource::Memory]);
         for queue in queues {
@@ -41,18 +41,18 @@ impl Goods {
     }
 
     /// What a queue says of each; `otherwise` of what it does not speak of.
-    pub(crate) fn said(&self, amounts: &Amounts, otherwise: u128) -> Bill {
+    pub(crate) fn said(&self, amounts: &Amounts, otherwise: u128) -> ResourceList {
         self.0.iter().map(|of| amounts.get(of).map_or(otherwise, |amount| u128::from(*amount))).collect()
     }
 
     /// What a gang has at these places.
-    pub(crate) fn held(&self, tree: &Tree, settings: &Settings, picks: &[Pick], gang: &Gang) -> Bill {
-        let mut bill = vec![0; self.len()];
+    pub(crate) fn held(&self, tree: &Tree, settings: &Settings, picks: &[Pick], gang: &Gang) -> ResourceList {
+        let mut amounts = vec![0; self.len()];
         for pick in picks {
             let Some(node) = tree.nodes.get(pick.node as usize) else { continue };
             let kind = tree.kind(node);
             let needs = gang.needs_of(pick.role());
-            self.add_hosted(&mut bill, needs, u128::from(pick.members));
+            self.add_hosted(&mut amounts, needs, u128::from(pick.members));
             for (model, devices) in kind.models() {
                 let mine = pick.devices.and(*devices);
                 let milli = match pick.piece {
@@ -61,18 +61,20 @@ impl Goods {
                     Piece::Share => share_milli(needs, kind.memory_of(mine)),
                     Piece::Slice { profile, .. } => milli_of_slice(kind, mine, profile).into(),
                 };
-                self.add_devices(&mut bill, milli, worth_of(settings, model), |text| contains(model, text));
+                self.add_devices(&mut amounts, milli, worth_of(settings, model), |text| {
+                    contains(model, text)
+                });
             }
         }
-        bill
+        amounts
     }
 
     /// The least that a gang will have wherever it goes.
-    pub(crate) fn least(&self, tree: &Tree, settings: &Settings, gang: &Gang) -> Bill {
-        let mut bill = vec![0; self.len()];
+    pub(crate) fn least(&self, tree: &Tree, settings: &Settings, gang: &Gang) -> ResourceList {
+        let mut amounts = vec![0; self.len()];
         for (needs, size) in gang.all_members() {
             let members = u128::from(size);
-            self.add_hosted(&mut bill, needs, members);
+            self.add_hosted(&mut amounts, needs, members);
             let each = match &needs.part {
                 None => u128::from(needs.devices) * WHOLE_MILLI,
                 Some(PartNeed::Share { compute_milli, .. } | PartNeed::Slice { compute_milli, .. }) => {
@@ -86,58 +88,64 @@ impl Goods {
             let models: Vec<&str> = tree.models_for(needs);
             let worth = models.iter().map(|model| worth_of(settings, model)).min().unwrap_or(WHOLE_MILLI);
             let is_always = |text: &str| !models.is_empty() && models.iter().all(|m| contains(m, text));
-            self.add_devices(&mut bill, each * members, worth, is_always);
+            self.add_devices(&mut amounts, each * members, worth, is_always);
         }
-        bill
+        amounts
     }
 
     /// All there is.
-    pub(crate) fn capacity(&self, tree: &Tree, settings: &Settings) -> Bill {
-        let mut bill = vec![0; self.len()];
+    pub(crate) fn capacity(&self, tree: &Tree, settings: &Settings) -> ResourceList {
+        let mut amounts = vec![0; self.len()];
         for node in 0..tree.nodes.len() {
-            self.add_node(&mut bill, tree, settings, node);
+            self.add_node(&mut amounts, tree, settings, node);
         }
         for (name, amount) in tree.resources.of_domains_alone() {
-            self.add(&mut bill, &Resource::Named(name.clone()), amount.into());
+            self.add(&mut amounts, &Resource::Named(name.clone()), amount.into());
         }
-        bill
+        amounts
     }
 
     /// What one node adds to that.
-    pub(crate) fn of_node(&self, tree: &Tree, settings: &Settings, node: usize) -> Bill {
-        let mut bill = vec![0; self.len()];
-        self.add_node(&mut bill, tree, settings, node);
-        bill
+    pub(crate) fn of_node(&self, tree: &Tree, settings: &Settings, node: usize) -> ResourceList {
+        let mut amounts = vec![0; self.len()];
+        self.add_node(&mut amounts, tree, settings, node);
+        amounts
     }
 
-    fn add_node(&self, bill: &mut Bill, tree: &Tree, settings: &Settings, at: usize) {
+    fn add_node(&self, amounts: &mut ResourceList, tree: &Tree, settings: &Settings, at: usize) {
         let node = &tree.nodes[at];
         for (model, devices) in tree.kind(node).models() {
             let milli = u128::from(node.usable.devices.and(*devices).count()) * WHOLE_MILLI;
-            self.add_devices(bill, milli, worth_of(settings, model), |text| contains(model, text));
+            self.add_devices(amounts, milli, worth_of(settings, model), |text| contains(model, text));
         }
         let hosted = [(Resource::Cpus, node.total.cpu_milli), (Resource::Memory, node.total.memory_bytes)];
         for (of, amount) in hosted {
-            self.add(bill, &of, u128::try_from(amount).unwrap_or(0));
+            self.add(amounts, &of, u128::try_from(amount).unwrap_or(0));
         }
         for (name, amount) in tree.resources.of_node(at) {
-            self.add_named(bill, name, amount.into());
+            self.add_named(amounts, name, amount.into());
         }
     }
 
-    fn add_named(&self, bill: &mut Bill, name: &ResourceName, more: u128) {
+    fn add_named(&self, amounts: &mut ResourceList, name: &ResourceName, more: u128) {
         let is_named = |known: &Resource| matches!(known, Resource::Named(of) if of == name);
         if let Some(at) = self.0.iter().position(is_named) {
-            bill[at] += more;
+            amounts[at] += more;
         }
     }
 
-    fn add_devices(&self, bill: &mut Bill, milli: u128, worth: u128, is_of: impl Fn(&str) -> bool) {
+    fn add_devices(
+        &self,
+        amounts: &mut ResourceList,
+        milli: u128,
+        worth: u128,
+        is_of: impl Fn(&str) -> bool,
+    ) {
         if milli == 0 {
             return;
         }
-        bill[GPUS] += milli * worth / WHOLE_MILLI;
-        for (amount, of) in bill.iter_mut().zip(&self.0) {
+        amounts[GPUS] += milli * worth / WHOLE_MILLI;
+        for (amount, of) in amounts.iter_mut().zip(&self.0) {
             if let Resource::Model(text) = of
                 && is_of(text)
             {
@@ -146,8 +154,8 @@ impl Goods {
         }
     }
 
-    fn add_hosted(&self, bill: &mut Bill, needs: &Needs, members: u128) {
-        for (amount, of) in bill.iter_mut().zip(&self.0) {
+    fn add_hosted(&self, amounts: &mut ResourceList, needs: &Needs, members: u128) {
+        for (amount, of) in amounts.iter_mut().zip(&self.0) {
             let each = match of {
                 Resource::Cpus => needs.cpu_milli,
                 Resource::Memory => needs.memory_bytes,
@@ -158,9 +166,9 @@ impl Goods {
         }
     }
 
-    fn add(&self, bill: &mut Bill, of: &Resource, more: u128) {
+    fn add(&self, amounts: &mut ResourceList, of: &Resource, more: u128) {
         if let Some(at) = self.0.iter().position(|known| known == of) {
-            bill[at] += more;
+            amounts[at] += more;
         }
     }
 }

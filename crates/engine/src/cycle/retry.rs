@@ -8,30 +8,32 @@ use std::collections::BTreeMap;
 use phalanx_model::{DeviceMask, Gang};
 
 use super::draft::{Draft, Freed};
-use super::pass::Pass;
 use super::reservation::Reservation;
+use super::run::Cycle;
 use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
-use crate::queueing::{Ask, AskId};
+use crate::queueing::{RequestClass, RequestClassId};
 
 /// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
 pub(crate) const COUNTED_MAX: usize = 256;
 
-impl Pass<'_> {
+impl Cycle<'_> {
     /// Opens the asks that may use what came free.
     pub(super) fn reopen(&mut self) {
         let (tree, now) = (self.tree(), self.ledger.now());
-        let Draft { line, space, freed, reservations, queues, .. } = &mut self.desk;
+        let Draft { pending, space, freed, reservations, queues, .. } = &mut self.draft;
         // The owner of a guarantee may use what is held for who borrows, and may have room in it again.
         let is_lent = reservations.values().any(|held| !held.is_entitled && !held.preempts);
-        let takes_back = |ask: &Ask| ask.roomy().any(|at| queues.is_owed_in(at, &ask.least));
-        let is_regained = line.take_regained();
+        let takes_back = |request: &RequestClass| {
+            request.roomy().any(|at| queues.is_within_a_guarantee(at, &request.least))
+        };
+        let is_regained = pending.take_regained();
         let mut freed = match std::mem::take(freed) {
             Freed::All => {
                 // A gang that found too much kept for others may preempt by now.
-                line.consider_all();
-                let all: Vec<AskId> = line.all().collect();
-                all.into_iter().for_each(|ask| line.reopen(ask));
+                pending.consider_all();
+                let all: Vec<RequestClassId> = pending.all().collect();
+                all.into_iter().for_each(|request| pending.reopen(request));
                 return;
             }
             Freed::Nodes(nodes) if nodes.is_empty() && !is_regained => return,
@@ -46,61 +48,61 @@ impl Pass<'_> {
         let held: Vec<u32> = holds.iter().flat_map(|hold| hold.nodes()).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
         // Whoever ends in time, or goes before whom something is held for, may use what is held.
-        let had_less = |ask: &Ask| {
-            let (rank, level) = (ask.key.rank, ask.key.level);
+        let had_less = |request: &RequestClass| {
+            let (rank, level) = (request.key.rank, request.key.level);
             let of_more = holds.iter().filter(|hold| hold.level > level);
             of_more.into_iter().any(|hold| {
-                let mut queues = ask.roomy();
-                queues.any(|queue| hold.had_more(queue, (rank, level), takes_back(ask)))
+                let mut queues = request.roomy();
+                queues.any(|queue| hold.had_more(queue, (rank, level), takes_back(request)))
             })
         };
-        let may_lift = |ask: &Ask| {
-            let ends_at = ask.key.span_ms.map(|span| now.plus(span));
+        let may_lift = |request: &RequestClass| {
+            let ends_at = request.key.span_ms.map(|span| now.plus(span));
             holds.iter().any(|hold| hold.begins_after(ends_at))
-                || holds.iter().any(|hold| hold.yields_to(ask.key.rank, takes_back(ask)))
-                || had_less(ask)
+                || holds.iter().any(|hold| hold.yields_to(request.key.rank, takes_back(request)))
+                || had_less(request)
         };
         let mut open = Vec::new();
-        for (id, ask) in line.closed() {
-            let is_likely = room.may_hold(ask, &freed, false)
-                || !held.is_empty() && room.may_hold(ask, &freed, true) && may_lift(ask)
-                || is_lent && room.may_hold(ask, &held, true) && takes_back(ask);
-            if is_likely || is_small && (is_lent && takes_back(ask) || room.may_count(ask, &freed)) {
+        for (id, request) in pending.closed() {
+            let is_likely = room.may_hold(request, &freed, false)
+                || !held.is_empty() && room.may_hold(request, &freed, true) && may_lift(request)
+                || is_lent && room.may_hold(request, &held, true) && takes_back(request);
+            if is_likely || is_small && (is_lent && takes_back(request) || room.may_count(request, &freed)) {
                 open.push(id);
                 if cfg!(debug_assertions) && !is_likely {
                     self.unlikely.insert(id);
                 }
             }
         }
-        open.iter().for_each(|ask| line.reopen(*ask));
+        open.iter().for_each(|request| pending.reopen(*request));
         let around = freed.into_iter().chain(held).collect();
         open.sort_unstable();
-        self.reopened = Reopened { asks: open, around };
+        self.reopened = Reopened { requests: open, around };
     }
 
     /// Whether an ask was opened only for what came free, and others have all of that by now.
-    pub(super) fn is_used_up(&self, id: AskId) -> bool {
-        let Reopened { asks, around } = &self.reopened;
-        if asks.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
+    pub(super) fn is_used_up(&self, id: RequestClassId) -> bool {
+        let Reopened { requests, around } = &self.reopened;
+        if requests.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
             return false;
         }
-        let Draft { line, space, reservations, .. } = &self.desk;
+        let Draft { pending, space, reservations, .. } = &self.draft;
         let tree = self.tree();
-        let ask = line.ask(id);
-        let least = ask.least_on_node();
+        let request = pending.request(id);
+        let least = request.least_on_node();
         let devices = |node: u32| {
             let free = space.free(node as usize).devices;
             let held = reservations.values().map(|held| held.idle_on(tree, space, node));
             held.fold(free, DeviceMask::union).count()
         };
-        !ask.is_limited() && around.iter().all(|node| devices(*node) < least)
+        !request.is_limited() && around.iter().all(|node| devices(*node) < least)
     }
 }
 
 /// Asks that were opened for what came free on nodes, or is held there.
 #[derive(Debug, Default)]
 pub(super) struct Reopened {
-    asks: Vec<AskId>,
+    requests: Vec<RequestClassId>,
     around: Vec<u32>,
 }
 
@@ -121,13 +123,13 @@ struct Nodes {
 
 impl Room<'_> {
     /// Whether an ask could have a member on one of these nodes, and the others around it.
-    fn may_hold(&mut self, ask: &Ask, nodes: &[u32], with_held: bool) -> bool {
-        let gang = &ask.key.gang;
-        if ask.is_limited() {
+    fn may_hold(&mut self, request: &RequestClass, nodes: &[u32], with_held: bool) -> bool {
+        let gang = &request.key.gang;
+        if request.is_limited() {
             return true;
         }
         let level = self.tree.level_of_required(gang);
-        let least = ask.least_on_node();
+        let least = request.least_on_node();
         for node in nodes.iter().copied() {
             let devices = self.devices(node, with_held);
             let takes = |needs: &phalanx_model::Needs| {
@@ -139,9 +141,9 @@ impl Room<'_> {
             let holds_all = match level {
                 LevelAt::Above(level) => {
                     let domain = self.tree.domain_of(node as usize, level);
-                    self.may_hold_all(ask, level, domain, with_held)
+                    self.may_hold_all(request, level, domain, with_held)
                 }
-                LevelAt::Node | LevelAt::Group(_) => devices.count() >= ask.devices,
+                LevelAt::Node | LevelAt::Group(_) => devices.count() >= request.devices,
             };
             if holds_all {
                 return true;
@@ -151,16 +153,16 @@ impl Room<'_> {
     }
 
     /// Whether what an ask lacks may be another number now.
-    fn may_count(&self, ask: &Ask, nodes: &[u32]) -> bool {
-        let level = match self.tree.level_of_required(&ask.key.gang) {
+    fn may_count(&self, request: &RequestClass, nodes: &[u32]) -> bool {
+        let level = match self.tree.level_of_required(&request.key.gang) {
             LevelAt::Above(level) => level,
             LevelAt::Node | LevelAt::Group(_) => self.tree.depth().saturating_sub(1),
         };
         let held: u32 = self.holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
         nodes.iter().any(|node| {
             let domain = self.tree.domain_of(*node as usize, level);
-            self.space.free(*node as usize).devices.count() + held >= ask.each
-                && self.space.free_devices(level, domain) + held >= ask.devices
+            self.space.free(*node as usize).devices.count() + held >= request.each
+                && self.space.free_devices(level, domain) + held >= request.devices
         })
     }
 
@@ -172,11 +174,11 @@ impl Room<'_> {
     }
 
     /// Whether a domain has room for all members, one beside the other on whole devices.
-    fn may_hold_all(&mut self, ask: &Ask, level: usize, domain: usize, with_held: bool) -> bool {
+    fn may_hold_all(&mut self, request: &RequestClass, level: usize, domain: usize, with_held: bool) -> bool {
         let (tree, space, holds) = (self.tree, self.space, self.holds);
         let count = || counted(tree, space, if with_held { holds } else { &[] }, level, domain);
         let nodes = self.counted.entry((level, domain, with_held)).or_insert_with(count);
-        let gang = &ask.key.gang;
+        let gang = &request.key.gang;
         let is_plain = gang.roles.is_empty();
         let (mut devices, mut members) = (0_u64, 0_u64);
         for of_kind in nodes {
@@ -186,10 +188,10 @@ impl Room<'_> {
             }
             for (free, count) in (0_u32..).zip(&of_kind.by_devices) {
                 devices += u64::from(free) * u64::from(*count);
-                members += u64::from(members_on(gang, ask.each, free)) * u64::from(*count);
+                members += u64::from(members_on(gang, request.each, free)) * u64::from(*count);
             }
         }
-        devices >= u64::from(ask.devices) && (!is_plain || members >= u64::from(gang.size))
+        devices >= u64::from(request.devices) && (!is_plain || members >= u64::from(gang.size))
     }
 }
 

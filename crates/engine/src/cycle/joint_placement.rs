@@ -54,7 +54,7 @@ pub(super) fn improve(
     if chosen.len() > GANGS_MAX {
         return;
     }
-    let mut board = Board { tree: ledger.hardware().tree, ledger, search, space, left: SEARCHES_MAX };
+    let mut board = JointSearch { tree: ledger.hardware().tree, ledger, search, space, left: SEARCHES_MAX };
     let mut is_better = true;
     while is_better && board.left > 0 {
         is_better = board.largest_first(chosen);
@@ -118,7 +118,7 @@ impl Group {
     }
 }
 
-struct Board<'a> {
+struct JointSearch<'a> {
     tree: &'a Tree,
     ledger: &'a dyn Facts,
     search: &'a mut Search,
@@ -126,7 +126,7 @@ struct Board<'a> {
     left: u32,
 }
 
-impl Board<'_> {
+impl JointSearch<'_> {
     fn book_all(&mut self, choices: &[Choice], is_taken: bool) {
         book_all(self.ledger, self.space, choices, is_taken);
     }

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use phalanx_model::{GangId, Timestamp};
 
 use super::draft::{Mark, Trial};
-use super::pass::Pass;
-use super::reserve::Place;
+use super::reserve::ReservedPlacement;
+use super::run::Cycle;
 use super::windows::A_WINDOW;
 use crate::cluster::Pick;
 use crate::placement::Ceiling;
-use crate::queueing::{AskId, AskKey};
+use crate::queueing::{RequestClassId, RequestKey};
 
 /// Ends that are looked at one by one where windows of the calendar close nodes in between.
 const ONE_BY_ONE_MAX: usize = 256;
@@ -27,15 +27,15 @@ pub(super) struct Soonest {
 }
 
 impl Soonest {
-    pub(super) fn into_place(self) -> Place {
-        Place { picks: self.picks, order: self.order, at: self.at, evicts: false }
+    pub(super) fn into_place(self) -> ReservedPlacement {
+        ReservedPlacement { picks: self.picks, order: self.order, at: self.at, evicts: false }
     }
 }
 
-impl Pass<'_> {
+impl Cycle<'_> {
     /// The first place that comes free for gangs of a request class, with the reservations that are booked now.
-    pub(super) fn soonest(&mut self, ask: AskId) -> Option<Soonest> {
-        let key = self.desk.line.ask(ask).key.clone();
+    pub(super) fn soonest(&mut self, request: RequestClassId) -> Option<Soonest> {
+        let key = self.draft.pending.request(request).key.clone();
         let ledger = self.ledger;
         // Gangs that start in this cycle end too, and nodes are there again when their windows end.
         let mut new: Vec<(Option<Timestamp>, GangId)> = self.chosen_ends().collect();
@@ -43,7 +43,7 @@ impl Pass<'_> {
         new.sort_by_key(|(at, gang)| (at.is_none(), *at, *gang));
         let source = in_order(ledger.ends(), &new).chain(ledger.endless().map(|gang| (None, gang)));
         let mut future = Future {
-            pass: self,
+            cycle: self,
             key: &key,
             source: Box::new(source),
             ends: Vec::new(),
@@ -57,11 +57,15 @@ impl Pass<'_> {
     }
 
     /// Whether a gang still fits once these have ended, though other gangs start now. Where, if so.
-    pub(super) fn fits_after(&mut self, ask: AskId, ends: &[GangId]) -> Option<(Vec<Pick>, Vec<u32>)> {
-        let key = self.desk.line.ask(ask).key.clone();
+    pub(super) fn fits_after(
+        &mut self,
+        request: RequestClassId,
+        ends: &[GangId],
+    ) -> Option<(Vec<Pick>, Vec<u32>)> {
+        let key = self.draft.pending.request(request).key.clone();
         let known = ends.iter().map(|gang| (None, *gang));
         let mut future = Future {
-            pass: self,
+            cycle: self,
             key: &key,
             source: Box::new(known),
             ends: Vec::new(),
@@ -77,8 +81,8 @@ impl Pass<'_> {
 
 /// Free capacity as it will be when so many gangs have ended.
 struct Future<'p, 'a, 's> {
-    pass: &'p mut Pass<'a>,
-    key: &'s AskKey,
+    cycle: &'p mut Cycle<'a>,
+    key: &'s RequestKey,
     /// Ends that were not needed yet.
     source: Box<dyn Iterator<Item = (Option<Timestamp>, GangId)> + 's>,
     ends: Vec<(Option<Timestamp>, GangId)>,
@@ -92,7 +96,7 @@ impl Future<'_, '_, '_> {
     /// begin in between close nodes again, so with them ends are looked at one by one from where the gang would fit if
     /// no window were.
     fn enough(&mut self) -> Option<usize> {
-        let has_windows = !self.pass.ledger.windows().is_clear(None);
+        let has_windows = !self.cycle.ledger.windows().is_clear(None);
         let fits = |future: &mut Self, count: usize| {
             if has_windows { future.fits_without_windows(count) } else { future.fits_at(count) }
         };
@@ -132,7 +136,7 @@ impl Future<'_, '_, '_> {
     /// The place after so many ends.
     fn found(&mut self, count: usize) -> Soonest {
         self.fits_at(count);
-        let search = &self.pass.desk.search;
+        let search = &self.cycle.draft.search;
         let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
         let at = self.ends.get(count.saturating_sub(1)).and_then(|(at, _)| *at);
         let ends = self.ends.iter().take(count).map(|(_, gang)| *gang).collect();
@@ -141,15 +145,15 @@ impl Future<'_, '_, '_> {
 
     fn move_to(&mut self, wanted: usize) {
         self.read_up_to(wanted);
-        let tree = self.pass.tree();
+        let tree = self.cycle.tree();
         if let Some(mark) = self.marks.get(wanted).copied() {
-            self.trial.back_to(tree, &mut self.pass.desk.space, mark);
+            self.trial.back_to(tree, &mut self.cycle.draft.space, mark);
             self.marks.truncate(wanted + 1);
         }
         while self.marks.len() <= wanted {
             let Some((_, id)) = self.ends.get(self.marks.len() - 1).copied() else { return };
-            if let Some((gang, picks)) = self.pass.held_by(id) {
-                self.trial.give_back(tree, &mut self.pass.desk.space, &picks, gang);
+            if let Some((gang, picks)) = self.cycle.held_by(id) {
+                self.trial.give_back(tree, &mut self.cycle.draft.space, &picks, gang);
             }
             self.marks.push(self.trial.mark());
         }
@@ -159,30 +163,30 @@ impl Future<'_, '_, '_> {
         self.move_to(count);
         let ended = self.ends.get(..count).unwrap_or_default();
         let last = ended.iter().filter_map(|(at, _)| *at).next_back();
-        self.pass.close_for_future(self.key, last, ended.last().and_then(|(at, _)| *at));
+        self.cycle.close_for_future(self.key, last, ended.last().and_then(|(at, _)| *at));
         self.fits()
     }
 
     fn fits_without_windows(&mut self, count: usize) -> bool {
         self.move_to(count);
-        self.pass.open_all();
+        self.cycle.open_all();
         self.fits()
     }
 
     fn fits(&mut self) -> bool {
-        let tree = self.pass.tree();
-        let desk = &mut self.pass.desk;
+        let tree = self.cycle.tree();
+        let draft = &mut self.cycle.draft;
         let gang = &self.key.gang;
-        desk.search.place(tree, &desk.space, gang, Ceiling(tree.level_of_required(gang))).is_some()
+        draft.search.place(tree, &draft.space, gang, Ceiling(tree.level_of_required(gang))).is_some()
     }
 
     fn close(self) {
-        let tree = self.pass.tree();
-        self.trial.roll_back(tree, &mut self.pass.desk.space);
+        let tree = self.cycle.tree();
+        self.trial.roll_back(tree, &mut self.cycle.draft.space);
     }
 }
 
-impl<'a> Pass<'a> {
+impl<'a> Cycle<'a> {
     /// What a gang has that runs, or starts in this cycle.
     fn held_by(&self, id: GangId) -> Option<(Cow<'a, phalanx_model::Gang>, Vec<Pick>)> {
         Some((Cow::Borrowed(self.ledger.gang(id)?), self.picks_of(id)?))
