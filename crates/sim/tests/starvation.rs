@@ -164,6 +164,19 @@ fn a_gang_pinned_to_an_absent_node_takes_no_reservation_from_the_head() {
     waits_behind_the_stream(&beginning, KNOWN, KNOWN_S);
 }
 
+/// Each of these gangs is a request class of its own, by its time limit.
+#[test]
+fn many_gangs_pinned_to_an_absent_node_take_no_protection_from_the_head() {
+    let pinned = |at: u32| format!("submit pinned-{at} ranks=8 gpus=1 on=b time={}s\n", 60 + at);
+    let pinned: String = (1..=70).map(pinned).collect();
+    let head = "submit head ranks=8 gpus=1 runs=5s";
+    waits_behind_the_stream(
+        &format!("node a gpus=8\nnode b gpus=8\nnode-lost b\n{TWO_RUN}\n{pinned}{head}"),
+        "",
+        BYPASS_S,
+    );
+}
+
 /// Of one member with all devices, as many members fit before a small job starts as after: none.
 #[test]
 fn a_head_of_one_member_with_all_devices_is_bypassed_sixteen_times() {

@@ -5,14 +5,14 @@
 //! A head is eligible if it fits the empty, open cluster. One that does not, or that no end of a running gang would help,
 //! keeps its reason and shields no other gang.
 
-use phalanx_model::{Gang, GangId, Reason};
+use phalanx_model::{Gang, GangId};
 
 use super::earliest_start::Soonest;
 use super::reservation::Reservation;
 use super::run::Cycle;
 use crate::cluster::Pick;
 use crate::placement::Ceiling;
-use crate::queueing::{QueueAt, RequestClass, RequestClassId, Versions};
+use crate::queueing::{QueueAt, RequestClassId, SetAside, Versions};
 
 /// Places that are looked for in one cycle for heads that do not start; the next step goes on.
 const LOOKS_MAX: u32 = 64;
@@ -34,8 +34,6 @@ pub(super) struct Head {
 pub(super) struct Heads {
     /// Those without a reservation, in order.
     pub(super) waiting: Vec<Head>,
-    /// Gangs that are not looked at again in this cycle.
-    pub(super) skipped: std::collections::BTreeSet<GangId>,
     /// The head whose request class is still to be looked at: those behind it are no heads yet.
     awaits: Option<RequestClassId>,
     looks: u32,
@@ -55,24 +53,15 @@ impl Cycle<'_> {
             if self.heads.waiting.len() >= depth {
                 return;
             }
-            let heads = &self.heads;
-            let versions = Some(self.versions());
-            let is_passed = |id: GangId, asked: &RequestClass| {
-                asked.hopeless_at == versions
-                    || heads.skipped.contains(&id)
-                    || heads.waiting.iter().any(|head| head.gang == id)
-            };
-            let Some(head) = self.draft.pending.head(&self.draft.queues, is_passed) else { return };
+            self.draft.pending.restore_at(self.versions());
+            let heads: Vec<(QueueAt, GangId)> =
+                self.heads.waiting.iter().map(|head| (head.queue, head.gang)).collect();
+            let Some(head) = self.draft.pending.head(&self.draft.queues, &heads) else { return };
             let asked = self.draft.pending.request(head.request);
             if asked.is_open {
                 // It is looked at before this cycle ends.
                 self.heads.awaits = Some(head.request);
                 return;
-            }
-            if matches!(asked.reason, Reason::PreferredWait { .. }) {
-                // Time alone keeps it.
-                self.heads.skipped.insert(head.gang());
-                continue;
             }
             if let Err(full) = self.draft.queues.room(head.queue, &asked.least, asked.key.is_fixed) {
                 self.draft.pending.stick(head.request, head.queue, full);
@@ -88,15 +77,12 @@ impl Cycle<'_> {
     }
 
     fn reserve_head(&mut self, gang: GangId, request: RequestClassId, queue: QueueAt) {
-        let soonest = if self.fits_empty(request) {
-            self.book_against_future(request, queue);
-            self.soonest(request)
-        } else {
-            None
-        };
-        let Some(soonest) = soonest else {
-            let versions = self.versions();
-            return self.draft.pending.give_up(request, versions);
+        if !self.fits_empty(request) {
+            return self.draft.pending.set_aside(request, SetAside::OnHardware);
+        }
+        self.book_against_future(request, queue);
+        let Some(soonest) = self.soonest(request) else {
+            return self.draft.pending.set_aside(request, SetAside::BesideReservations);
         };
         let reserved = self.draft.reservations.keys().filter(|id| !self.evicts(**id)).count();
         let is_within = reserved < self.draft.queues.settings().reservation_depth as usize;

@@ -120,6 +120,8 @@ pub(crate) struct Reservation {
     pub(crate) is_entitled: bool,
     /// The queue in which its gang waits, and the least that it waits for.
     pub(crate) waits: (QueueAt, ResourceList),
+    /// The version of the hardware on which all of its nodes were last seen to take work.
+    pub(super) checked_at: Option<u64>,
     /// What is booked, by node: a part of a device closes the whole device.
     gang: Gang,
     booked: Vec<Pick>,
@@ -151,6 +153,7 @@ impl Reservation {
             preempts: false,
             is_entitled: false,
             waits: (0, ResourceList::new()),
+            checked_at: None,
             gang,
             booked,
             closed: Vec::new(),

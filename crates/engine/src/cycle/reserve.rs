@@ -21,7 +21,7 @@ impl Cycle<'_> {
             let Some(at) = self.draft.reservations.get(&id).map(|reservation| reservation.at) else {
                 continue;
             };
-            let is_gone = self.ledger.reserved_place_is_gone(id) || self.close_for_reserved(id);
+            let is_gone = self.reserved_place_is_gone(id) || self.close_for_reserved(id);
             let started = !is_gone
                 && (self.start_held(id, &[])
                     || self.start_held(id, order.get(order_key + 1..).unwrap_or_default()));
@@ -35,6 +35,18 @@ impl Cycle<'_> {
                 self.dropped.push((id, why.to_owned()));
             }
         }
+    }
+
+    /// Whether a node of a reservation takes no work any more. Nodes are looked at again only if the hardware changed.
+    fn reserved_place_is_gone(&mut self, id: GangId) -> bool {
+        let version = self.ledger.hardware_version();
+        let Some(reservation) = self.draft.reservations.get_mut(id) else { return false };
+        if reservation.checked_at == Some(version) {
+            return false;
+        }
+        let is_gone = self.ledger.reserved_place_is_gone(id);
+        reservation.checked_at = Some(version).filter(|_| !is_gone);
+        is_gone
     }
 
     /// Gangs that have a reservation, by whose turn it is: what was reserved earlier stays before what was reserved later.

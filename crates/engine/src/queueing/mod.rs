@@ -6,6 +6,7 @@ mod bounds;
 mod configured;
 mod entitlement;
 mod fair_share;
+mod fronts;
 mod order;
 mod pending;
 mod preemption_rules;
@@ -16,6 +17,7 @@ mod resources;
 mod usage_decay;
 
 pub(crate) use bounds::Full;
+pub(crate) use fronts::SetAside;
 pub(crate) use order::Next;
 pub(crate) use pending::{OrderKey, PendingQueue};
 pub(crate) use preemption_rules::{Claim, Contender, PreemptionRule};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use phalanx_model::{GangId, Timestamp};
 
 use super::configured::DEPTH_MAX;
+use super::fronts::{Front, InQueue, TopFronts};
 use super::pending::{OrderKey, PendingQueue};
 use super::queues::{QueueAt, Queues};
 use super::request_class::{RequestClass, RequestClassId};
@@ -113,23 +114,26 @@ impl PendingQueue {
         below.iter().filter_map(|queue| self.next_of(queues, request, *queue)).min()
     }
 
-    /// The first of all that wait for room on machines: `is_passed` are left out.
-    pub(crate) fn head(
-        &self,
-        queues: &Queues,
-        is_passed: impl Fn(GangId, &RequestClass) -> bool,
-    ) -> Option<Next> {
-        let first = |(queue, pending): (QueueAt, &BTreeMap<(Reverse<i32>, OrderKey), RequestClassId>)| {
-            let mut unstuck = pending.iter().take(LOOKED_AT_MAX).filter(|((_, order_key), request)| {
-                let asked = self.request(**request);
-                asked.full_in(queue).is_none() && !is_passed(order_key.gang, asked)
-            });
-            let ((_, order_key), request) = unstuck.next()?;
-            let asked = self.request(*request);
-            let rank = queues.rank_in(queue, &asked.least, asked.key.rank, *order_key);
-            Some(Next { rank, request: *request, queue })
+    /// The first of all gangs that may have a reservation, but for those that are `skipped`, each with its queue.
+    pub(crate) fn head(&mut self, queues: &Queues, skipped: &[(QueueAt, GangId)]) -> Option<Next> {
+        let requests = &self.requests;
+        let first_of = |fronts: &BTreeMap<QueueAt, Front>| {
+            let first = |(queue, front): (&QueueAt, &Front)| {
+                let (order_key, id) = first_in_front(requests, *queue, front, skipped)?;
+                let asked = &requests[id as usize];
+                let rank = queues.rank_in(*queue, &asked.least, asked.key.rank, order_key);
+                Some(Next { rank, request: id, queue: *queue })
+            };
+            fronts.iter().filter_map(first).min()
         };
-        self.queues().filter_map(first).min()
+        let of_top = |(top, fronts): (QueueAt, &mut TopFronts)| {
+            if skipped.iter().any(|(queue, _)| queues.at(*queue).top == top) {
+                first_of(&fronts.queues)
+            } else {
+                fronts.first_at(queues.at(top).order_version, first_of)
+            }
+        };
+        self.fronts.by_top().filter_map(of_top).min()
     }
 
     /// All that wait, in the order of their turns as things stand.
@@ -144,5 +148,23 @@ impl PendingQueue {
     }
 }
 
-/// Gangs at the head of one queue that are looked at for one that is not stuck.
-const LOOKED_AT_MAX: usize = 64;
+/// The first gang of a queue. A request class shows its first gang alone: if that one is skipped, those behind it compete
+/// with the first gangs of other classes.
+fn first_in_front(
+    requests: &[RequestClass],
+    queue: QueueAt,
+    front: &Front,
+    skipped: &[(QueueAt, GangId)],
+) -> Option<(OrderKey, RequestClassId)> {
+    let is_skipped = |order_key: &OrderKey| skipped.iter().any(|(_, gang)| *gang == order_key.gang);
+    let mut best: Option<(InQueue, RequestClassId)> = None;
+    for ((rank, first), request) in front {
+        if best.is_some_and(|(best, _)| best < (*rank, *first)) {
+            break;
+        }
+        let mut gangs = requests[*request as usize].gangs_from(queue, *first);
+        let found = gangs.find(|order_key| !is_skipped(order_key)).map(|key| ((*rank, key), *request));
+        best = best.into_iter().chain(found).min();
+    }
+    best.map(|((_, order_key), request)| (order_key, request))
+}

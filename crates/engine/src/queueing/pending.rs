@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use phalanx_model::{GangId, Job, Reason, Timestamp};
 
 use super::bounds::Full;
+use super::fronts::{Fronts, SetAside};
 use super::order::Next;
 use super::queues::{QueueAt, Queues};
 use super::request_class::{RequestClass, RequestClassId, RequestKey, Versions};
@@ -43,7 +44,7 @@ pub(crate) struct Waiting {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingQueue {
-    requests: Vec<RequestClass>,
+    pub(super) requests: Vec<RequestClass>,
     spare: Vec<RequestClassId>,
     index: BTreeMap<RequestKey, RequestClassId>,
     waiting: BTreeMap<GangId, Waiting>,
@@ -60,6 +61,8 @@ pub(crate) struct PendingQueue {
     /// Of those the ones that may be in `turns` already, and the others.
     order_keys: BinaryHeap<Reverse<Next>>,
     unranked: Vec<(QueueAt, RequestClassId)>,
+    /// The first gangs of the request classes that may have a reservation.
+    pub(super) fronts: Fronts,
     /// Queues may be within their guarantees that were not, or wait for what others of theirs did not.
     regained: bool,
 }
@@ -102,16 +105,6 @@ impl PendingQueue {
         pending.filter(|((of, order_key), _)| of.0 == rank && order_key.level < place.order_key.level).count()
     }
 
-    /// The lines of all queues.
-    pub(crate) fn queues(
-        &self,
-    ) -> impl Iterator<Item = (QueueAt, &BTreeMap<(Reverse<i32>, OrderKey), RequestClassId>)> {
-        self.queues
-            .iter()
-            .map(|(queue, pending)| (*queue, pending))
-            .filter(|(_, pending)| !pending.is_empty())
-    }
-
     /// A gang begins to wait.
     pub(crate) fn enlist(
         &mut self,
@@ -129,14 +122,14 @@ impl PendingQueue {
             Some(request) => *request,
             None => self.open(queues, tree, key),
         };
-        let asked = &mut self.requests[request as usize];
-        if asked.join(queue, queues.at(queue).top, order_key) {
+        let top = queues.at(queue).top;
+        if self.change_front(request, queue, |asked| asked.join(queue, top, order_key)) {
             self.untried.insert((queue, request));
             self.unranked.push((queue, request));
             // What others of this ask found in the way may yield to its queue.
             self.regained = true;
         }
-        queues.want(queue, &asked.least, true);
+        queues.want(queue, &self.request(request).least, true);
         queues.enqueue(queue, order_key, true);
         self.waiting.insert(order_key.gang, Waiting { request, queue, order_key });
         self.queues.entry(queue).or_default().insert((rank, order_key), request);
@@ -175,13 +168,13 @@ impl PendingQueue {
     pub(crate) fn delist(&mut self, queues: &mut Queues, gang: GangId) -> Option<Waiting> {
         let place = self.waiting.remove(&gang)?;
         let Waiting { request, queue, order_key } = place;
-        let asked = &mut self.requests[request as usize];
+        let asked = &self.requests[request as usize];
         queues.want(queue, &asked.least, false);
         queues.enqueue(queue, order_key, false);
         if let Some(pending) = self.queues.get_mut(&queue) {
             pending.remove(&(Reverse(asked.key.rank), order_key));
         }
-        if let Some(full) = asked.leave(queue, &order_key) {
+        if let Some(full) = self.change_front(request, queue, |asked| asked.leave(queue, &order_key)) {
             self.untried.remove(&(queue, request));
             full.iter().for_each(|full| self.forget_stuck(request, queue, full));
         }
@@ -196,6 +189,7 @@ impl PendingQueue {
                 }
             }
             self.index.remove(&asked.key);
+            self.fronts.restore(request, None);
             self.spare.push(request);
         }
         Some(place)
@@ -203,20 +197,56 @@ impl PendingQueue {
 
     /// It fits nowhere now.
     pub(crate) fn close(&mut self, request: RequestClassId, reason: Reason) {
+        if matches!(reason, Reason::PreferredWait { .. }) {
+            self.set_aside(request, SetAside::Delayed);
+        }
         let asked = &mut self.requests[request as usize];
         (asked.is_open, asked.reason) = (false, reason);
         self.ready.remove(&request);
     }
 
-    /// No place can be reserved for it as things are.
-    pub(crate) fn give_up(&mut self, request: RequestClassId, at: Versions) {
-        self.requests[request as usize].hopeless_at = Some(at);
+    /// No placement can be reserved for a request class as long as this lasts.
+    pub(crate) fn set_aside(&mut self, request: RequestClassId, until: SetAside) {
+        self.fronts.set_aside(request, until, self.requests[request as usize].fronts());
+    }
+
+    /// Placements may be reserved again for request classes that were set aside until the hardware or the reservations
+    /// change, if these did.
+    pub(crate) fn restore_at(&mut self, versions: Versions) {
+        for request in self.fronts.restore_at(versions) {
+            self.show_firsts(request);
+        }
+    }
+
+    /// The first gangs of a request class are in the fronts again.
+    fn show_firsts(&mut self, request: RequestClassId) {
+        self.requests[request as usize].fronts().for_each(|first| self.fronts.insert(request, first));
+    }
+
+    /// Changes the gangs of a request class in one queue, or whether the queue has room for them.
+    fn change_front<T>(
+        &mut self,
+        request: RequestClassId,
+        queue: QueueAt,
+        change: impl FnOnce(&mut RequestClass) -> T,
+    ) -> T {
+        let asked = &mut self.requests[request as usize];
+        let before = asked.front_in(queue);
+        let changed = change(asked);
+        let after = asked.front_in(queue);
+        if before != after {
+            self.fronts.replace(request, before, after);
+        }
+        changed
     }
 
     /// Something came free that it may use.
     pub(crate) fn reopen(&mut self, request: RequestClassId) {
         let asked = &mut self.requests[request as usize];
         asked.is_open = true;
+        if self.fronts.restore(request, Some(SetAside::Delayed)) {
+            self.show_firsts(request);
+        }
         self.make_ready(request);
     }
 
@@ -306,12 +336,12 @@ impl PendingQueue {
     pub(crate) fn stick(&mut self, request: RequestClassId, queue: QueueAt, full: Full) {
         self.unstick(request, queue);
         self.stuck_at.entry(full.at).or_default().insert((request, queue));
-        self.requests[request as usize].set_full(queue, Some(full));
+        self.change_front(request, queue, |asked| asked.set_full(queue, Some(full)));
         self.make_ready(request);
     }
 
     fn unstick(&mut self, request: RequestClassId, queue: QueueAt) {
-        if let Some(full) = self.requests[request as usize].set_full(queue, None) {
+        if let Some(full) = self.change_front(request, queue, |asked| asked.set_full(queue, None)) {
             self.forget_stuck(request, queue, &full);
             self.make_ready(request);
             self.unranked.push((queue, request));

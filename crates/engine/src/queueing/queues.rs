@@ -81,6 +81,8 @@ pub(crate) struct QueueNode {
     decayed: FadedUse,
     /// What its turn is judged by: its share and its past, as it was last seen.
     pub(crate) weighs: u64,
+    /// Of an outermost queue: changes whenever the order of gangs in it and below may have changed.
+    pub(super) order_version: u64,
     pub(crate) holders: BTreeMap<HolderKey, Holder>,
 }
 
@@ -176,6 +178,7 @@ impl Queues {
         (node.queue, node.limit, node.kept) = (blank.queue, blank.limit, blank.kept);
         let path: Vec<QueueAt> = self.path(at).collect();
         path.iter().for_each(|at| self.guarantee(*at));
+        self.order_changed(at);
         for at in path.into_iter().chain([ROOT]) {
             self.raise(at);
             self.weigh(at);
@@ -410,6 +413,7 @@ impl Queues {
             change(&mut node.secured_below, &holder.amounts);
         }
         self.stands_otherwise(leaf);
+        self.order_changed(leaf);
         let mut next = Some(leaf);
         while let Some(at) = next {
             let node = &mut self.nodes[at as usize];
@@ -422,10 +426,18 @@ impl Queues {
         }
     }
 
+    /// The order of gangs in a queue and below may have changed, and so its outermost queue may come at another turn.
+    fn order_changed(&mut self, at: QueueAt) {
+        let top = self.at(at).top as usize;
+        self.nodes[top].order_version += 1;
+    }
+
     fn weigh(&mut self, at: QueueAt) {
         if at != ROOT {
             let weighs = self.share(at).0.saturating_add(self.past_share(at, self.refreshed_at));
-            self.nodes[at as usize].weighs = weighs;
+            if std::mem::replace(&mut self.nodes[at as usize].weighs, weighs) != weighs {
+                self.order_changed(at);
+            }
         }
     }
 
@@ -460,6 +472,7 @@ impl Queues {
 
     /// A gang joins the line of a queue and those above it, or leaves it.
     pub(crate) fn enqueue(&mut self, leaf: QueueAt, order_key: OrderKey, joins: bool) {
+        self.order_changed(leaf);
         let waits = (order_key.submitted_at, order_key.gang);
         let mut at = leaf;
         while at != ROOT {

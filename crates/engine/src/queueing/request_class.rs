@@ -1,10 +1,12 @@
 //! What gangs ask for, and who asks: what is found for one of an ask holds for all of it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Gang, Policy, Program, QueueName, Reason};
 
 use super::bounds::Full;
+use super::fronts::InFront;
 use super::pending::OrderKey;
 use super::queues::QueueAt;
 use super::resources::ResourceList;
@@ -47,8 +49,6 @@ pub(crate) struct RequestClass {
     pub(crate) is_open: bool,
     /// Why it fits nowhere, when it was looked at last.
     pub(crate) reason: Reason,
-    /// No place can be reserved for it: it fits nowhere, whatever ends. True for this state of hardware and reservations.
-    pub(crate) hopeless_at: Option<Versions>,
     lanes: BTreeMap<QueueAt, Lane>,
     /// Queues that have room for it, as far as is known, by their outermost queue.
     roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
@@ -79,7 +79,6 @@ impl RequestClass {
             each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
             is_open: true,
             reason: Reason::None,
-            hopeless_at: None,
             lanes: BTreeMap::new(),
             roomy: BTreeMap::new(),
             key,
@@ -131,6 +130,24 @@ impl RequestClass {
     /// Who is next of it in a queue, if that has room.
     pub(crate) fn first_in(&self, queue: QueueAt) -> Option<OrderKey> {
         self.lanes.get(&queue)?.first()
+    }
+
+    /// The first gang of a queue that has room for this class.
+    pub(super) fn front_in(&self, queue: QueueAt) -> Option<InFront> {
+        let lane = self.lanes.get(&queue)?;
+        let first = (Reverse(self.key.rank), lane.first()?);
+        Some(InFront { top: lane.top, queue, first })
+    }
+
+    /// The first gang of each queue that has room for this class.
+    pub(super) fn fronts(&self) -> impl Iterator<Item = InFront> + '_ {
+        self.lanes.keys().filter_map(|queue| self.front_in(*queue))
+    }
+
+    /// The gangs of a queue from one on, if the queue has room for this class.
+    pub(super) fn gangs_from(&self, queue: QueueAt, first: OrderKey) -> impl Iterator<Item = OrderKey> + '_ {
+        let lane = self.lanes.get(&queue).filter(|lane| lane.full.is_none());
+        lane.into_iter().flat_map(move |lane| lane.order_keys.range(first..)).copied()
     }
 
     /// What keeps it from starting in a queue.
