@@ -29,6 +29,7 @@ use phalanx_model::{
     Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
 };
 
+use cycle::Spent;
 use ledger::Ledger;
 
 /// The version that decides: a journal replays byte by byte only on the version that wrote it.
@@ -72,11 +73,12 @@ impl Engine {
         out.clear();
         self.take_in(now, inputs, out);
         self.ledger.drop_moot_orders(out);
+        let mut spent = Spent::default();
         for _ in 0..CYCLES_MAX {
             if !self.ledger.take_replan() {
                 break;
             }
-            self.ledger.run_cycle(self.config, out);
+            self.ledger.run_cycle(self.config, &mut spent, out);
             // What starts may bind guaranteed placements to other nodes.
             self.ledger.freshen();
         }

@@ -5,7 +5,7 @@ use phalanx_model::{
     Report,
 };
 
-use crate::cycle::Config;
+use crate::cycle::{Config, Spent};
 use crate::explain::explain;
 use crate::ledger::{Ledger, admit};
 
@@ -25,8 +25,9 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     let mut before = ledger.clone();
     before.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
     let mut after = before.clone();
+    let mut spent = Spent::default();
     for _ in 0..crate::CYCLES_MAX {
-        after.run_cycle(config, &mut Outcome::default());
+        after.run_cycle(config, &mut spent, &mut Outcome::default());
         if !after.take_replan() {
             break;
         }
@@ -71,7 +72,7 @@ fn drained(ledger: &Ledger, config: Config, node: &NodeName) -> Answer {
 
 fn would_start(copy: &mut Ledger, config: Config) -> Vec<JobId> {
     let mut out = Outcome::default();
-    copy.run_cycle(config, &mut out);
+    copy.run_cycle(config, &mut Spent::default(), &mut out);
     let started: Vec<GangId> = out
         .changes
         .iter()

@@ -28,7 +28,7 @@ impl<'a> Cycle<'a> {
             if self.evicted.iter().any(|(victim, _)| *victim == id) {
                 continue;
             }
-            let Some((gang, record)) = self.ledger.gang(id).zip(self.ledger.record(id)) else { continue };
+            let Some((gang, record)) = self.ledger.known(id) else { continue };
             let Some(placement) = record.placement.as_ref() else { continue };
             if record.is_protected {
                 continue;

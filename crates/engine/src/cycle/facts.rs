@@ -26,6 +26,9 @@ pub(crate) trait Facts {
 
     fn record(&self, id: GangId) -> Option<&GangRecord>;
 
+    /// A gang with its record.
+    fn known(&self, id: GangId) -> Option<(&Gang, &GangRecord)>;
+
     /// The gang as it is to be placed, with its fewest members and on the nodes that it is pinned to.
     fn wanted(&self, id: GangId) -> Option<Cow<'_, Gang>>;
 

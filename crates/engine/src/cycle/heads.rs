@@ -23,8 +23,8 @@ pub(super) struct Head {
     pub(super) gang: GangId,
     request: RequestClassId,
     queue: QueueAt,
-    /// Where it would start if nothing else did.
-    soonest: Soonest,
+    /// When and where it would start if nothing else did. That is foreseen before the first start of a cycle.
+    soonest: Option<Soonest>,
     /// Starts in this cycle without which it could start sooner.
     bypassed: u32,
 }
@@ -80,17 +80,48 @@ impl Cycle<'_> {
         if !self.fits_empty(request) {
             return self.draft.pending.set_aside(request, SetAside::OnHardware);
         }
-        self.book_against_future(request, queue);
-        let Some(soonest) = self.soonest(request) else {
-            return self.draft.pending.set_aside(request, SetAside::BesideReservations);
-        };
         let reserved = self.draft.reservations.keys().filter(|id| !self.evicts(**id)).count();
         let is_within = reserved < self.draft.queues.settings().reservation_depth as usize;
+        let is_due = self.is_due(gang);
+        let mut head = Head { gang, request, queue, soonest: None, bypassed: 0 };
+        if !is_within && !is_due {
+            return self.heads.waiting.push(head);
+        }
+        let Some(soonest) = self.foresee(&head) else { return };
         let has_time = soonest.at.is_some() && is_within;
-        if has_time || self.is_due(gang) && self.may_idle(&soonest.picks) {
+        if has_time || is_due && self.may_idle(&soonest.picks) {
             self.hold_for(gang, request, soonest);
         } else {
-            self.heads.waiting.push(Head { gang, request, queue, soonest, bypassed: 0 });
+            head.soonest = Some(soonest);
+            self.heads.waiting.push(head);
+        }
+    }
+
+    /// When and where a head would start if nothing else did. One that no end of a running gang would help is no head.
+    fn foresee(&mut self, head: &Head) -> Option<Soonest> {
+        self.book_against_future(head.request, head.queue);
+        let soonest = self.soonest(head.request);
+        if soonest.is_none() {
+            self.draft.pending.set_aside(head.request, SetAside::BesideReservations);
+        }
+        soonest
+    }
+
+    /// Foresees the start of every head, before a start is booked that may delay it.
+    pub(super) fn foresee_heads(&mut self) {
+        let mut foreseen = 0;
+        while foreseen < self.heads.waiting.len() {
+            let mut head = self.heads.waiting.remove(foreseen);
+            if head.soonest.is_none() {
+                head.soonest = self.foresee(&head);
+            }
+            if head.soonest.is_some() {
+                self.heads.waiting.insert(foreseen, head);
+                foreseen += 1;
+            } else {
+                // The next in order is a head instead.
+                self.reserve_heads();
+            }
         }
     }
 
@@ -150,18 +181,19 @@ impl Cycle<'_> {
     /// Whether a head could start sooner without a start. If it is not known which gang ends first, every device that it
     /// could use may be the one that it lacks then.
     fn is_delayed(&mut self, head: &mut Head, picks: &[Pick]) -> bool {
-        if head.soonest.at.is_none() && self.takes_usable(head, picks) {
+        let Some(soonest) = &head.soonest else { return false };
+        if soonest.at.is_none() && self.takes_usable(head, picks) {
             return true;
         }
-        if !self.is_near(head, picks) {
+        if !self.is_near(head, soonest, picks) {
             return false;
         }
         self.book_against_future(head.request, head.queue);
-        let found = self.fits_after(head.request, &head.soonest.ends);
+        let found = self.fits_after(head.request, &soonest.ends);
         let is_delayed = found.is_none();
-        if let Some((picks, order)) = found {
-            // It finds another place as soon.
-            (head.soonest.picks, head.soonest.order) = (picks, order);
+        if let Some(((picks, order), soonest)) = found.zip(head.soonest.as_mut()) {
+            // It finds another placement as soon.
+            (soonest.picks, soonest.order) = (picks, order);
         }
         is_delayed
     }
@@ -180,9 +212,9 @@ impl Cycle<'_> {
     }
 
     /// Whether a start is on nodes of the place that a head waits for, or may use up what domains have.
-    fn is_near(&self, head: &Head, picks: &[Pick]) -> bool {
+    fn is_near(&self, head: &Head, soonest: &Soonest, picks: &[Pick]) -> bool {
         let counts_by_domain = |gang: &Gang| gang.all_needs().any(|needs| !needs.named.is_empty());
-        let is_on = |pick: &Pick| head.soonest.picks.iter().any(|own| own.node == pick.node);
+        let is_on = |pick: &Pick| soonest.picks.iter().any(|own| own.node == pick.node);
         counts_by_domain(&self.draft.pending.request(head.request).key.gang) || picks.iter().any(is_on)
     }
 

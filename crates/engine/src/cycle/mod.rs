@@ -25,6 +25,7 @@ mod windows;
 pub(crate) use calendar::{Closed, Stay, Windows};
 pub(crate) use draft::{Draft, Freed};
 pub(crate) use facts::Facts;
+pub(crate) use preempt::Spent;
 pub(crate) use reservation::{Reservation, Reservations};
 pub(crate) use retry::COUNTED_MAX;
 pub(crate) use run::{Hints, Planned, plan};

@@ -14,14 +14,29 @@ use super::run::Cycle;
 use crate::preemption::{Candidate, Selected, select};
 use crate::queueing::{Contender, Holder, Next, QueueAt, RequestClassId};
 
-/// Gangs for which nobody is found who would make way, and for which somebody is, in one turn of the planner.
+/// Gangs for which no victims are found, and for which victims are found, in one step.
 const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
-/// Gangs that may have to make way, one by one for each that asks, in one turn of the planner; the first who asks is always
-/// heard.
-const COMPARED_MAX: usize = 2_048;
-/// Gangs for which it is looked whether anybody would have to make way, in one turn of the planner.
+/// Candidates that are compared in one step, counted once for each gang that they are compared for. The first gang is always
+/// tried.
+const COMPARED_MAX: usize = 256;
+/// Gangs for which one cycle looks whether there is a candidate at all.
 const LOOKS_MAX: usize = 64;
+
+/// What preemption cost so far in one step. The scheduling cycles of a step share what it may cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    heard: u32,
+    unheard: u32,
+    compared: usize,
+}
+
+impl Spent {
+    /// Whether the step may try no other gang; the next step goes on.
+    const fn is_all(self) -> bool {
+        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX || self.compared >= COMPARED_MAX
+    }
+}
 
 /// How others are asked to make way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +53,7 @@ impl<'a> Cycle<'a> {
         for _ in 0..LOOKS_MAX {
             let Draft { pending, queues, .. } = &mut self.draft;
             let Some(mut next) = pending.first_untried(queues) else { return };
-            if self.is_spent() {
+            if self.spent.is_all() {
                 break;
             }
             if !self.is_worth_a_try(next.request, next.queue, next.gang()) && !self.may_shrink_somebody() {
@@ -57,11 +72,6 @@ impl<'a> Cycle<'a> {
         self.goes_on = true;
     }
 
-    /// As much was looked for as one turn may look for; the next step goes on.
-    const fn is_spent(&self) -> bool {
-        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX || self.compared >= COMPARED_MAX
-    }
-
     /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
     pub(super) fn evict_for(&mut self, next: Next, gang: &Gang) -> bool {
         if !self.draft.pending.is_untried(next.request, next.queue) {
@@ -73,16 +83,16 @@ impl<'a> Cycle<'a> {
             self.draft.pending.tried(next.request, next.queue);
             return false;
         }
-        if self.is_spent() {
+        if self.spent.is_all() {
             self.goes_on = true;
             return false;
         }
         self.book_against_future(next.request, next.queue);
         let is_heard = ways.into_iter().any(|(way, may)| may && self.make_way(next, gang, way));
         if is_heard {
-            self.heard += 1;
+            self.spent.heard += 1;
         } else {
-            self.unheard += 1;
+            self.spent.unheard += 1;
             self.draft.pending.tried(next.request, next.queue);
         }
         is_heard
@@ -129,7 +139,7 @@ impl<'a> Cycle<'a> {
             Way::Evict => self.candidates(wants, &claim),
             Way::Shrink => self.spare_members(wants),
         };
-        self.compared += candidates.len();
+        self.spent.compared += candidates.len();
         let found = self.select_for(gang, candidates);
         let found = found.filter(|(place, _)| !self.is_barred(next.request, place));
         let Some((place, mut victims)) = found else { return false };
@@ -138,9 +148,12 @@ impl<'a> Cycle<'a> {
         let amounts = queues.resources.held(self.tree(), queues.settings(), &place.picks, gang);
         // Of several device models it may have been given more than the least that it was judged by.
         let holder = Holder::new(amounts, is_fixed);
-        let entitlement = queues.entitlement_with(next.queue, holder_key, &holder);
-        let claim = queues.claim_of(next.queue, &holder.amounts);
-        let wants = Contender { entitlement, ..wants };
+        let (wants, claim) = if holder.amounts == least.amounts {
+            (wants, claim)
+        } else {
+            let entitlement = queues.entitlement_with(next.queue, holder_key, &holder);
+            (Contender { entitlement, ..wants }, queues.claim_of(next.queue, &holder.amounts))
+        };
         let has_rule = |victim: &Candidate<'_>| match way {
             Way::Evict => queues.rule(wants, victim.contender, &claim).is_some(),
             Way::Shrink => {

@@ -66,6 +66,7 @@ impl Cycle<'_> {
     /// Gives a reservation up.
     fn release(&mut self, id: GangId) {
         let tree = self.tree();
+        self.reopened.most = None;
         if let Some(mut reservation) = self.draft.reservations.remove(id) {
             reservation.unbook(tree, &mut self.draft.space);
             self.draft.freed.add(reservation.nodes());
@@ -257,6 +258,7 @@ impl Cycle<'_> {
     /// Reserves a place for a gang from now on.
     pub(super) fn hold(&mut self, id: GangId, gang: &Gang, rank: i32, place: ReservedPlacement) {
         let tree = self.tree();
+        self.reopened.most = None;
         let ReservedPlacement { picks, order, at, evicts } = place;
         let Some(placement) = placement(tree, &picks, &order, gang) else { return };
         // What is reserved for a gang behind it is not reserved any more.

@@ -77,25 +77,33 @@ impl Cycle<'_> {
         open.iter().for_each(|request| pending.reopen(*request));
         let around = freed.into_iter().chain(held).collect();
         open.sort_unstable();
-        self.reopened = Reopened { requests: open, around };
+        self.reopened = Reopened { requests: open, around, most: None };
     }
 
-    /// Whether an ask was opened only for what came free, and others have all of that by now.
-    pub(super) fn is_used_up(&self, id: RequestClassId) -> bool {
-        let Reopened { requests, around } = &self.reopened;
-        if requests.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
+    /// Whether a request class was opened only for what came free, and others have all of that by now.
+    pub(super) fn is_used_up(&mut self, id: RequestClassId) -> bool {
+        if self.reopened.requests.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
             return false;
         }
-        let Draft { pending, space, reservations, .. } = &self.draft;
-        let tree = self.tree();
-        let request = pending.request(id);
-        let least = request.least_on_node();
-        let devices = |node: u32| {
-            let free = space.free(node as usize).devices;
-            let held = reservations.values().map(|held| held.idle_on(tree, space, node));
+        let most = self.most_around();
+        let request = self.draft.pending.request(id);
+        !request.is_limited() && most < request.least_on_node()
+    }
+
+    /// The most devices that a node has free, or idle in reservations, of those where something came free.
+    fn most_around(&mut self) -> u32 {
+        if let Some(most) = self.reopened.most {
+            return most;
+        }
+        let (tree, Draft { space, reservations, .. }) = (self.tree(), &self.draft);
+        let devices = |node: &u32| {
+            let free = space.free(*node as usize).devices;
+            let held = reservations.values().map(|held| held.idle_on(tree, space, *node));
             held.fold(free, DeviceMask::union).count()
         };
-        !request.is_limited() && around.iter().all(|node| devices(*node) < least)
+        let most = self.reopened.around.iter().map(devices).max().unwrap_or(0);
+        self.reopened.most = Some(most);
+        most
     }
 }
 
@@ -104,6 +112,8 @@ impl Cycle<'_> {
 pub(super) struct Reopened {
     requests: Vec<RequestClassId>,
     around: Vec<u32>,
+    /// See [`Cycle::most_around`]; none after a change.
+    pub(super) most: Option<u32>,
 }
 
 /// What is free around nodes where something came free.

@@ -15,6 +15,7 @@ use super::elastic::ElasticPlacement;
 use super::facts::Facts;
 use super::heads::Heads;
 use super::joint_placement::{self, Choice};
+use super::preempt::Spent;
 use super::retry::{COUNTED_MAX, Reopened};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
@@ -34,6 +35,7 @@ const WAITING_MAX: usize = 32;
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
     pub(crate) hints: Hints,
+    pub(crate) spent: Spent,
 }
 
 /// When to plan again. Nothing of it outlasts the process.
@@ -48,15 +50,16 @@ pub(crate) struct Hints {
 }
 
 /// Plans one scheduling cycle: starts what is reserved, fills, reserves for the heads, preempts, grows. Only the draft
-/// changes. `at_boundary` are gangs that may grow now.
+/// changes. `at_boundary` are gangs that may grow now; `spent` is what preemption cost in earlier cycles of the step.
 pub(crate) fn plan(
     facts: &dyn Facts,
     mut draft: Draft,
     at_boundary: Vec<GangId>,
     config: Config,
+    spent: Spent,
 ) -> (Planned, Draft) {
     draft.queues.refresh(facts.now());
-    let mut cycle = Cycle::new(facts, draft, config);
+    let mut cycle = Cycle::new(facts, draft, config, spent);
     cycle.judge_reservations();
     cycle.start_reserved();
     cycle.open_all();
@@ -91,11 +94,7 @@ pub(super) struct Cycle<'a> {
     /// Whose size changes, for whom it makes way or because there is room.
     pub(super) shrunk: Vec<(GangId, Resize)>,
     pub(super) grown: Vec<(GangId, u32)>,
-    /// Gangs for which others made way, and for which nobody did.
-    pub(super) heard: u32,
-    pub(super) unheard: u32,
-    /// Gangs that might make way for them, counted once for each of them.
-    pub(super) compared: usize,
+    pub(super) spent: Spent,
     /// Somebody may start whose turn is over in this turn of the planner.
     pub(super) wakes: bool,
     /// Asks that nothing that had come free when this turn began is enough for: only builds that check themselves look at
@@ -109,7 +108,7 @@ pub(super) struct Cycle<'a> {
 }
 
 impl<'a> Cycle<'a> {
-    fn new(ledger: &'a dyn Facts, draft: Draft, config: Config) -> Self {
+    fn new(ledger: &'a dyn Facts, draft: Draft, config: Config, spent: Spent) -> Self {
         Self {
             ledger,
             draft,
@@ -124,9 +123,7 @@ impl<'a> Cycle<'a> {
             evicted: Vec::new(),
             shrunk: Vec::new(),
             grown: Vec::new(),
-            heard: 0,
-            unheard: 0,
-            compared: 0,
+            spent,
             wakes: false,
             unlikely: BTreeSet::new(),
             reopened: Reopened::default(),
@@ -149,7 +146,7 @@ impl<'a> Cycle<'a> {
         let room_made = reserved.chain(preempted).chain(resized).chain(grown);
         let decisions = room_made.chain(starts).chain(bypassed).collect();
         let hints = Hints { again_at: self.again_at, goes_on: self.goes_on, wakes: self.wakes };
-        (Planned { plan: Plan { decisions }, hints }, draft)
+        (Planned { plan: Plan { decisions }, hints, spent: self.spent }, draft)
     }
 
     /// A gang for which others were preempted starts in the placement that was reserved for it.
@@ -199,12 +196,13 @@ impl<'a> Cycle<'a> {
     /// Starts the gang, or says what its ask or its queue lacks.
     fn look_at(&mut self, next: Next) {
         let id = next.gang();
-        let request = self.draft.pending.request(next.request);
-        if !matches!(request.reason, Reason::None | Reason::Window { .. }) && self.is_used_up(next.request) {
-            let reason = request.reason.clone();
+        let known = &self.draft.pending.request(next.request).reason;
+        if !matches!(known, Reason::None | Reason::Window { .. }) && self.is_used_up(next.request) {
+            let reason = self.draft.pending.request(next.request).reason.clone();
             self.draft.pending.close(next.request, reason);
             return self.reserve_heads();
         }
+        let request = self.draft.pending.request(next.request);
         let (is_fixed, gang) = (request.key.is_fixed, request.key.gang.clone());
         if let Err(full) = self.draft.queues.room(next.queue, &request.least, is_fixed) {
             // What is kept for others may be in use by who has to make way.
@@ -223,6 +221,13 @@ impl<'a> Cycle<'a> {
                     self.draft.pending.request(next.request)
                 );
                 let (picks, order) = (self.draft.search.picks().to_vec(), self.draft.search.order().to_vec());
+                let reserved = self.draft.reservations.version();
+                self.foresee_heads();
+                if self.draft.reservations.version() != reserved {
+                    // A head had its placement reserved that was none before: this gang is looked at again.
+                    return;
+                }
+                self.book_against(next.request, next.queue);
                 let least = ElasticPlacement { gang, ceiling, picks, order, time_ns: cost.time_ns };
                 let most = self.ledger.gang(id).map_or(0, |gang| gang.size);
                 let ElasticPlacement { gang, ceiling, picks, order, time_ns } =
@@ -286,6 +291,7 @@ impl<'a> Cycle<'a> {
             let holder_key = queues.holder_key_of(job, choice.gang);
             self.charge(queue, holder_key, holder);
         }
+        self.reopened.most = None;
         let (started, picks) = (choice.gang, choice.picks.clone());
         self.chosen.push(choice);
         self.count_bypasses(started, &picks);

@@ -5,13 +5,15 @@ use phalanx_model::{Decision, Effect, GangRecord, Outcome, Plan};
 
 use super::apply::refuse;
 use super::{Ledger, Outstanding};
-use crate::cycle::{Config, Hints, Planned, plan};
+use crate::cycle::{Config, Hints, Planned, Spent, plan};
 
 impl Ledger {
     /// One scheduling cycle: it plans on a draft, and the ledger commits the plan.
-    pub(crate) fn run_cycle(&mut self, config: Config, out: &mut Outcome) {
+    pub(crate) fn run_cycle(&mut self, config: Config, spent: &mut Spent, out: &mut Outcome) {
         let (draft, at_boundary) = (self.lend(), self.take_at_boundary());
-        let (Planned { plan, hints }, draft) = plan(self, draft, at_boundary, config);
+        let (Planned { plan, hints, spent: spent_by_now }, draft) =
+            plan(self, draft, at_boundary, config, *spent);
+        *spent = spent_by_now;
         self.take_back(draft);
         self.heed(hints);
         self.commit(&plan, out);

@@ -37,6 +37,11 @@ impl Facts for Ledger {
         Self::record(self, id)
     }
 
+    fn known(&self, id: GangId) -> Option<(&Gang, &GangRecord)> {
+        let (entry, at) = (self.jobs.get(&id.job)?, usize::from(id.index));
+        entry.job.gangs.get(at).zip(entry.gangs.get(at))
+    }
+
     fn wanted(&self, id: GangId) -> Option<Cow<'_, Gang>> {
         Self::wanted(self, id)
     }

@@ -88,18 +88,18 @@ impl<'f> Knapsack<'f> {
 
     /// At least what victims cost that free so many members: as if devices could be freed one by one.
     pub(super) fn least(&self, nodes: &[usize], need: u32, each: u32) -> Price {
-        let mut devices: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut devices: Vec<(usize, u32)> = Vec::new();
         let mut spare = 0_u32;
         for at in nodes {
-            let node = &self.field.nodes[*at];
-            spare = spare.saturating_add(node.now.devices.count());
-            for (unit, amount) in node.freed.iter().filter(|(unit, _)| self.is_allowed(*unit)) {
-                *devices.entry(*unit).or_default() += amount.devices.count();
-            }
+            spare = spare.saturating_add(self.field.nodes[*at].now.devices.count());
+            let allowed = self.field.freed_on(*at).iter().filter(|(unit, _)| self.is_allowed(*unit));
+            devices.extend(allowed.map(|(unit, amount)| (*unit, amount.devices.count())));
         }
+        devices.sort_unstable();
         let mut missing = need.saturating_mul(each).saturating_sub(spare);
         let mut order: Vec<(u128, usize, u32)> = devices
-            .into_iter()
+            .chunk_by(|one, other| one.0 == other.0)
+            .filter_map(|of| Some((of.first()?.0, of.iter().map(|(_, devices)| devices).sum())))
             .filter(|(_, devices)| *devices > 0)
             .map(|(unit, devices)| (rate(self.price(unit), devices), unit, devices))
             .collect();
@@ -142,14 +142,11 @@ impl<'f> Knapsack<'f> {
 
     /// Marks the units of several nodes, and returns them, the cheapest first.
     fn begin(&mut self, nodes: &[usize]) -> Vec<usize> {
-        let mut touched: BTreeMap<usize, u32> = BTreeMap::new();
-        for at in nodes {
-            for (unit, _) in &self.field.nodes[*at].freed {
-                *touched.entry(*unit).or_default() += 1;
-            }
-        }
-        let spans = |(unit, count): (usize, u32)| (count > 1 && self.is_allowed(unit)).then_some(unit);
-        let mut spanning: Vec<usize> = touched.into_iter().filter_map(spans).collect();
+        let mut touched: Vec<usize> =
+            nodes.iter().flat_map(|at| self.field.freed_on(*at)).map(|(unit, _)| *unit).collect();
+        touched.sort_unstable();
+        let spans = |of: &[usize]| of.first().copied().filter(|unit| of.len() > 1 && self.is_allowed(*unit));
+        let mut spanning: Vec<usize> = touched.chunk_by(usize::eq).filter_map(spans).collect();
         spanning.sort_by_key(|unit| (self.price(*unit), *unit));
         for unit in &spanning {
             self.states[*unit] = State::Spanning;
@@ -160,12 +157,13 @@ impl<'f> Knapsack<'f> {
     /// What a node offers beside the units of several nodes that are taken.
     fn offer(&self, at: usize, sets_max: usize) -> Offer {
         let node = &self.field.nodes[at];
-        let taken = node.freed.iter().filter(|(unit, _)| self.states[*unit] == State::Taken);
+        let freed = self.field.freed_on(at);
+        let taken = freed.iter().filter(|(unit, _)| self.states[*unit] == State::Taken);
         let now = taken.fold(node.now, |now, (_, amount)| now.plus(*amount));
         let before = self.field.members(node.now);
         let anyway = self.field.members(now) - before;
         let mut local: Vec<(usize, VictimAmount)> =
-            node.freed.iter().filter(|(unit, _)| self.states[*unit] == State::Local).copied().collect();
+            freed.iter().filter(|(unit, _)| self.states[*unit] == State::Local).copied().collect();
         let mut best: BTreeMap<u32, Choice> = BTreeMap::new();
         let mut keep = |units: &[(usize, VictimAmount)], is_in: &dyn Fn(usize) -> bool| {
             let (mut amount, mut price) = (now, (0, 0));
@@ -260,7 +258,7 @@ impl Domain<'_, '_, '_> {
         let field = self.knapsack.field;
         let domain: BTreeMap<usize, usize> = self.nodes.iter().copied().zip(0..).collect();
         let alone = |unit: usize| {
-            let freed = field.units[unit].freed.iter().filter(|(at, _)| domain.contains_key(at));
+            let freed = field.freed_by(unit).iter().filter(|(at, _)| domain.contains_key(at));
             let more = freed.map(|(at, amount)| {
                 let now = field.nodes[*at].now;
                 field.members(now.plus(*amount)) - field.members(now)
@@ -309,7 +307,7 @@ impl Domain<'_, '_, '_> {
     fn offers(&self, taken: &[usize]) -> Vec<Offer> {
         let field = self.knapsack.field;
         let mut offers = self.plain.clone();
-        for (at, _) in taken.iter().flat_map(|unit| &field.units[*unit].freed) {
+        for (at, _) in taken.iter().flat_map(|unit| field.freed_by(*unit)) {
             if let Ok(place) = self.nodes.binary_search(at) {
                 offers[place] = self.knapsack.offer(*at, self.sets_max);
             }

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use phalanx_model::{DeviceMask, Gang, GangId};
 
@@ -62,19 +63,19 @@ pub(super) struct Unit {
     rank: i32,
     level: Reverse<u32>,
     pub(super) lost_device_ms: u64,
-    candidates: Vec<usize>,
-    /// What each frees, by index of the node in [`Field::nodes`].
-    pub(super) freed: Vec<(usize, VictimAmount)>,
+    /// Of [`Field::by_unit`].
+    freed: Range<usize>,
 }
 
 /// A node on which candidates free capacity.
 #[derive(Debug)]
 pub(super) struct Node {
+    /// Index of its domain in [`Field::rooms`].
     domain: usize,
     /// What is free now.
     pub(super) now: VictimAmount,
-    /// What units free, by index in [`Field::units`], the cheapest first.
-    pub(super) freed: Vec<(usize, VictimAmount)>,
+    /// Of [`Field::by_node`].
+    freed: Range<usize>,
 }
 
 /// All that is weighed for one gang.
@@ -83,8 +84,14 @@ pub(super) struct Field<'a> {
     request: &'a Request<'a>,
     pub(super) nodes: Vec<Node>,
     pub(super) units: Vec<Unit>,
+    /// By node: the units that free capacity there, the cheapest first, and what each frees.
+    by_node: Vec<(usize, VictimAmount)>,
+    /// By unit: the nodes on which it frees capacity, and what it frees there.
+    by_unit: Vec<(usize, VictimAmount)>,
+    /// By unit: its candidates.
+    candidates: Vec<(usize, usize)>,
     /// By domain: members that it holds now.
-    rooms: BTreeMap<usize, u32>,
+    rooms: Vec<u32>,
 }
 
 /// The sets of candidates that free enough, one for each domain that was looked at, the cheapest first. `rooms` says what
@@ -113,8 +120,7 @@ pub(super) fn sets(
     }
     sets.sort();
     let of_units = |units: Vec<usize>| {
-        let mut set: Vec<usize> =
-            units.iter().flat_map(|unit| &field.units[*unit].candidates).copied().collect();
+        let mut set: Vec<usize> = units.iter().flat_map(|unit| field.candidates_of(*unit)).collect();
         set.sort_unstable();
         set
     };
@@ -132,34 +138,53 @@ impl<'a> Field<'a> {
     ) -> Self {
         let (mut units, unit_of) = units_of(candidates);
         let mut nodes: Vec<Node> = Vec::new();
-        let mut last = None;
-        let mut field_rooms = BTreeMap::new();
-        for freed in useful.freed() {
-            if last != Some(freed.node) {
-                last = Some(freed.node);
-                let at = freed.node as usize;
-                let free = space.free(at);
-                let devices = request.devices(tree, space, at);
-                let now =
-                    VictimAmount { devices, cpu_milli: free.cpu_milli, memory_bytes: free.memory_bytes };
-                let domain = domain_of(tree, request.ceiling, freed.node);
-                let own = || if free.takes_work() { members(request, now) } else { 0 };
-                let room = match request.ceiling {
-                    LevelAt::Above(_) => rooms.get(domain).copied().unwrap_or(0),
-                    LevelAt::Node | LevelAt::Group(_) => own(),
-                };
-                field_rooms.entry(domain).or_insert(room);
-                nodes.push(Node { domain, now, freed: Vec::new() });
+        let mut by_node: Vec<(usize, VictimAmount)> = Vec::with_capacity(useful.freed().len());
+        let mut domains: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut field_rooms = Vec::new();
+        for on_node in useful.freed().chunk_by(|one, other| one.node == other.node) {
+            let Some(node) = on_node.first().map(|freed| freed.node) else { continue };
+            let at = node as usize;
+            let free = space.free(at);
+            let devices = request.devices(tree, space, at);
+            let now = VictimAmount { devices, cpu_milli: free.cpu_milli, memory_bytes: free.memory_bytes };
+            let of_tree = domain_of(tree, request.ceiling, node);
+            let domain = *domains.entry(of_tree).or_insert_with(|| {
+                field_rooms.push(match request.ceiling {
+                    LevelAt::Above(_) => rooms.get(of_tree).copied().unwrap_or(0),
+                    LevelAt::Node | LevelAt::Group(_) if free.takes_work() => members(request, now),
+                    LevelAt::Node | LevelAt::Group(_) => 0,
+                });
+                field_rooms.len() - 1
+            });
+            let begin = by_node.len();
+            for freed in on_node {
+                join(&mut by_node, begin, unit_of[freed.candidate], VictimAmount::from(freed));
             }
-            let (unit, at) = (unit_of[freed.candidate], nodes.len() - 1);
-            let amount = VictimAmount::from(freed);
-            join(&mut nodes[at].freed, unit, amount);
-            join(&mut units[unit].freed, at, amount);
+            by_node[begin..].sort_unstable_by_key(|(unit, _)| (units[*unit].lost_device_ms, *unit));
+            nodes.push(Node { domain, now, freed: begin..by_node.len() });
         }
-        for node in &mut nodes {
-            node.freed.sort_by_key(|(unit, _)| (units[*unit].lost_device_ms, *unit));
-        }
-        Self { request, nodes, units, rooms: field_rooms }
+        let by_unit = by_unit(&nodes, &by_node, &mut units);
+        let mut of_units: Vec<(usize, usize)> = unit_of.into_iter().zip(0..).collect();
+        of_units.sort_unstable();
+        Self { request, nodes, units, by_node, by_unit, candidates: of_units, rooms: field_rooms }
+    }
+
+    /// The units that free capacity on a node, the cheapest first, and what each frees.
+    pub(super) fn freed_on(&self, node: usize) -> &[(usize, VictimAmount)] {
+        &self.by_node[self.nodes[node].freed.clone()]
+    }
+
+    /// The nodes on which a unit frees capacity, and what it frees there.
+    pub(super) fn freed_by(&self, unit: usize) -> &[(usize, VictimAmount)] {
+        &self.by_unit[self.units[unit].freed.clone()]
+    }
+
+    fn candidates_of(&self, unit: usize) -> impl Iterator<Item = usize> {
+        let begin = self.candidates.partition_point(|(of, _)| *of < unit);
+        self.candidates[begin..]
+            .iter()
+            .take_while(move |(of, _)| *of == unit)
+            .map(|(_, candidate)| *candidate)
     }
 
     pub(super) fn members(&self, amount: VictimAmount) -> u32 {
@@ -182,11 +207,11 @@ impl<'a> Field<'a> {
         let mut now: Vec<VictimAmount> = self.nodes.iter().map(|node| node.now).collect();
         let mut rooms = self.rooms.clone();
         order.iter().copied().find(|unit| {
-            self.units[*unit].freed.iter().fold(false, |is_enough, (at, amount)| {
+            self.freed_by(*unit).iter().fold(false, |is_enough, (at, amount)| {
                 let (before, after) = (now[*at], now[*at].plus(*amount));
                 now[*at] = after;
                 let more = self.members(after) - self.members(before);
-                let room = rooms.entry(self.nodes[*at].domain).or_insert(0);
+                let room = &mut rooms[self.nodes[*at].domain];
                 *room = room.saturating_add(more);
                 is_enough || *room >= self.request.size
             })
@@ -196,16 +221,15 @@ impl<'a> Field<'a> {
     /// The domains with candidates: what victims cost there at least, the members that they must free, and the nodes. The
     /// cheapest domain first.
     fn domains(&self, knapsack: &Knapsack<'_>) -> Vec<(Price, u32, Vec<usize>)> {
-        let mut by_domain: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut by_domain: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
         for (at, node) in self.nodes.iter().enumerate() {
-            by_domain.entry(node.domain).or_default().push(at);
+            by_domain[node.domain].push(at);
         }
-        let priced = |(domain, nodes): (usize, Vec<usize>)| {
-            let room = self.rooms.get(&domain).copied().unwrap_or(0);
-            let need = self.request.size.checked_sub(room).filter(|need| *need > 0)?;
+        let priced = |(nodes, room): (Vec<usize>, &u32)| {
+            let need = self.request.size.checked_sub(*room).filter(|need| *need > 0)?;
             Some((knapsack.least(&nodes, need, self.request.needs.devices), need, nodes))
         };
-        let mut domains: Vec<_> = by_domain.into_iter().filter_map(priced).collect();
+        let mut domains: Vec<_> = by_domain.into_iter().zip(&self.rooms).filter_map(priced).collect();
         domains.sort();
         domains
     }
@@ -216,31 +240,51 @@ fn units_of(candidates: &[Candidate<'_>]) -> (Vec<Unit>, Vec<usize>) {
     let mut units: Vec<Unit> = Vec::new();
     let mut whole: BTreeMap<GangId, usize> = BTreeMap::new();
     let mut unit_of = Vec::with_capacity(candidates.len());
-    for (at, candidate) in candidates.iter().enumerate() {
+    for candidate in candidates {
         let is_joined = candidate.chunk.is_some() && candidate.costs_device_ms > 0;
         let known = whole.get(&candidate.id).copied().filter(|_| is_joined);
         let unit = known.unwrap_or_else(|| {
-            units.push(Unit {
-                rank: candidate.rank,
-                level: candidate.level,
-                lost_device_ms: candidate.costs_device_ms,
-                candidates: Vec::new(),
-                freed: Vec::new(),
-            });
+            let (rank, level) = (candidate.rank, candidate.level);
+            units.push(Unit { rank, level, lost_device_ms: candidate.costs_device_ms, freed: 0..0 });
             units.len() - 1
         });
         if is_joined {
             whole.insert(candidate.id, unit);
         }
-        units[unit].candidates.push(at);
         unit_of.push(unit);
     }
     (units, unit_of)
 }
 
-/// Adds to the amount of the last entry where it is of the same, for entries come grouped.
-fn join(entries: &mut Vec<(usize, VictimAmount)>, of: usize, amount: VictimAmount) {
-    match entries.iter_mut().find(|(other, _)| *other == of) {
+/// What units free by unit, from the same by node. Each unit is told which of the entries are its own.
+fn by_unit(
+    nodes: &[Node],
+    by_node: &[(usize, VictimAmount)],
+    units: &mut [Unit],
+) -> Vec<(usize, VictimAmount)> {
+    for (unit, _) in by_node {
+        units[*unit].freed.end += 1;
+    }
+    let mut begin = 0;
+    for unit in units.iter_mut() {
+        let count = unit.freed.end;
+        unit.freed = begin..begin;
+        begin += count;
+    }
+    let mut by_unit = vec![(0, VictimAmount::default()); by_node.len()];
+    for (at, node) in nodes.iter().enumerate() {
+        for (unit, amount) in &by_node[node.freed.clone()] {
+            let freed = &mut units[*unit].freed;
+            by_unit[freed.end] = (at, *amount);
+            freed.end += 1;
+        }
+    }
+    by_unit
+}
+
+/// Adds to the amount of the unit among the entries of its node, which begin at an index.
+fn join(entries: &mut Vec<(usize, VictimAmount)>, begin: usize, of: usize, amount: VictimAmount) {
+    match entries[begin..].iter_mut().find(|(unit, _)| *unit == of) {
         Some((_, sum)) => *sum = sum.plus(amount),
         None => entries.push((of, amount)),
     }

@@ -43,9 +43,10 @@ impl Entitlement {
 /// Within what is its own queue's, however deep that stands.
 pub(crate) const OWN: u32 = u32::MAX;
 
-fn note<T: Ord>(ways: &mut BTreeMap<T, Timestamp>, way: T, until: Timestamp) {
-    let earliest = ways.entry(way).or_insert(until);
-    *earliest = until.min(*earliest);
+/// Leaves the earliest time of each.
+fn keep_earliest<T: Ord + Copy>(ways: &mut Vec<(T, Timestamp)>) {
+    ways.sort_unstable();
+    ways.dedup_by_key(|(way, _)| *way);
 }
 
 const fn depth_in(gang: &Counted<'_>, at: QueueAt, depth: u32) -> u32 {
@@ -98,9 +99,9 @@ pub(crate) struct CountedFrom {
 struct Top {
     gangs: Vec<(HolderKey, Contender)>,
     /// How those stand that may have to make way, each queue's own once, and from when one of those does.
-    ways: BTreeMap<Contender, Timestamp>,
+    ways: Vec<(Contender, Timestamp)>,
     /// The same as others see it, for whom it counts only whether anything is within what is due to the outermost queue.
-    ways_outside: BTreeMap<Entitlement, Timestamp>,
+    ways_outside: Vec<(Entitlement, Timestamp)>,
     same_fair_share: Vec<(QueueAt, Range<u128>)>,
 }
 
@@ -154,8 +155,11 @@ impl Queues {
     }
 
     fn counted(&self, top: QueueAt) -> Top {
-        let (mut counted, mut found) = (Vec::new(), Top::default());
+        let mut counted = Vec::with_capacity(self.at(top).running as usize);
+        let mut found = Top::default();
         self.count(top, None, &mut counted, &mut found.same_fair_share);
+        found.gangs.reserve_exact(counted.len());
+        found.ways.reserve_exact(counted.len());
         for gang in counted {
             let (contender, until) =
                 (Contender { queue: gang.queue, entitlement: gang.entitlement }, gang.holder.stays_until);
@@ -163,17 +167,16 @@ impl Queues {
             if gang.holder.is_fixed {
                 continue;
             }
-            note(&mut found.ways, contender, until);
+            found.ways.push((contender, until));
             let outside = contender.entitlement.without_level();
             // What is within a guarantee is safe from them.
             if outside.guaranteed == 0 {
-                note(
-                    &mut found.ways_outside,
-                    Entitlement { fair_share: outside.fair_share.min(1), ..outside },
-                    until,
-                );
+                let seen = Entitlement { fair_share: outside.fair_share.min(1), ..outside };
+                found.ways_outside.push((seen, until));
             }
         }
+        keep_earliest(&mut found.ways);
+        keep_earliest(&mut found.ways_outside);
         found
     }
 
@@ -198,21 +201,33 @@ impl Queues {
         outside.map(|(from, _)| *from).chain(inside.map(|(_, from)| from)).min()
     }
 
-    /// Gangs that have to make way for one that wants their capacity, and what they hold; in no order that
-    /// means anything.
+    /// Gangs that may be preempted by one that wants their capacity, and what they hold; in no order that means anything.
+    /// Gangs of other outermost queues are judged together if they are entitled alike.
     pub(crate) fn below<'a>(
         &'a self,
         wants: Contender,
         claim: &'a Claim,
     ) -> impl Iterator<Item = (GangId, Contender, &'a Holder)> {
-        let mut tops: BTreeSet<QueueAt> =
-            self.outside_below(wants, claim).flatten().map(|(_, top)| *top).collect();
-        if self.inside_below(wants, claim).next().is_some() {
-            tops.insert(self.at(wants.queue).top);
-        }
-        let tops = tops.into_iter().filter_map(|at| self.entitlements.tops.get(&at));
-        tops.flat_map(|top| &top.gangs).filter_map(move |(holder_key, contender)| {
-            self.rule(wants, *contender, claim)?;
+        let own = self.at(wants.queue).top;
+        let others: BTreeSet<QueueAt> = self
+            .outside_below(wants, claim)
+            .flatten()
+            .map(|(_, top)| *top)
+            .filter(|top| *top != own)
+            .collect();
+        let inside = self.entitlements.tops.get(&own).into_iter().flat_map(|top| &top.gangs);
+        let inside = inside.filter(move |(_, contender)| self.rule(wants, *contender, claim).is_some());
+        let others = others.into_iter().filter_map(|at| self.entitlements.tops.get(&at));
+        let alike = others.flat_map(|top| {
+            top.gangs.chunk_by(|(_, one), (_, other)| {
+                one.entitlement.without_level() == other.entitlement.without_level()
+            })
+        });
+        let is_below = move |alike: &&[(HolderKey, Contender)]| {
+            alike.first().is_some_and(|(_, contender)| self.rule(wants, *contender, claim).is_some())
+        };
+        let outside = alike.filter(is_below).flatten();
+        inside.chain(outside).filter_map(|(holder_key, contender)| {
             let holder =
                 self.at(contender.queue).holders.get(holder_key).filter(|holder| !holder.is_fixed)?;
             Some((holder_key.gang, *contender, holder))
@@ -284,7 +299,10 @@ impl Queues {
             more.filter(|(queue, _, _)| *queue == at).map(|(_, holder_key, holder)| new(holder_key, holder)),
         );
         let own = &mut counted[first..];
-        own.sort_by_key(|gang| (Reverse(gang.entitlement.guaranteed), gang.holder_key));
+        // No two gangs have the same key, and those of one queue are in its order already.
+        if !node.children.is_empty() || more.is_some_and(|(queue, ..)| queue == at) {
+            own.sort_unstable_by_key(|gang| (Reverse(gang.entitlement.guaranteed), gang.holder_key));
+        }
         let mut sum = vec![0; self.resources.len()];
         for gang in own.iter_mut() {
             if self.is_within_guarantee(at, &sum, &gang.holder.amounts) {
@@ -292,7 +310,7 @@ impl Queues {
                 gang.entitlement.guaranteed = gang.entitlement.guaranteed.max(depth_in(gang, at, node.depth));
             }
         }
-        own.sort_by_key(|gang| {
+        own.sort_unstable_by_key(|gang| {
             (Reverse(gang.entitlement.guaranteed), Reverse(gang.entitlement.fair_share), gang.holder_key)
         });
         let (mut sum, most) = (0, self.fair_shares().get(at as usize).copied().unwrap_or(0));
