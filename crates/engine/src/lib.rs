@@ -1,8 +1,8 @@
 //! The pure engine: facts in, decisions out.
 //!
-//! [`Engine::step`] is the only way to change anything. It applies facts to the [`ledger`], orders the pending
-//! gangs by [`policy`], finds places in [`plan`], and emits orders. No clock, no randomness, no I/O, no
-//! threads, no hash order, no floats: the same inputs give the same bytes on every platform.
+//! [`Engine::step`] is the only way to change anything. It applies facts to the [`ledger`], plans scheduling cycles in
+//! [`cycle`], commits their decisions, and emits effects. No clock, no randomness, no I/O, no threads, no hash order, no
+//! floats: the same inputs give the same bytes on every platform.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic, clippy::iter_over_hash_type)]
