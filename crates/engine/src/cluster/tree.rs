@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, ShapeCost,
-    report::show_path,
+    Admin, CollectiveCost, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName,
+    ShapeCost, report::show_path,
 };
 
 use super::kind::{Kind, KindKey};
@@ -99,6 +99,8 @@ pub(crate) struct Tree {
     pub(crate) domains: Vec<Vec<Domain>>,
     /// Per level: what a device has to others inside one domain without touching a NIC, in MB/s; 0: nothing.
     pub(crate) inside_mb_per_s: Vec<u32>,
+    /// The constants of the cost table for collectives.
+    pub(crate) collectives: CollectiveCost,
     /// At least what crossing a domain of each level costs, and a node.
     pub(crate) least_crossing_ns: Vec<u64>,
     pub(crate) least_node_crossing_ns: u64,
@@ -181,6 +183,7 @@ impl Tree {
             least_crossing_ns: domains.iter().map(least).collect(),
             least_node_crossing_ns: kinds.iter().map(|kind| kind.crossing_ns).min().unwrap_or(0),
             inside_mb_per_s,
+            collectives: costs.collectives,
             stamp: before.map_or(0, |tree| tree.stamp.wrapping_add(1)),
             is_mixed: models > 1 && sorted.len() <= mix::NODES_MAX && kinds.iter().all(mix::can_hold),
             resources: Resources::build(levels, &domains, &sorted),

@@ -1,5 +1,7 @@
 //! Where the ranks of a gang are: sites, and the domains around them.
 
+use phalanx_model::CollectiveCost;
+
 use super::{GridError, RANKS_MAX, Seat};
 
 /// The most levels of domains above a site.
@@ -41,6 +43,7 @@ pub struct Sites {
     /// The cut of the first site.
     first: u32,
     ranks: u32,
+    pub(super) collectives: CollectiveCost,
 }
 
 /// What leaves a domain or a site.
@@ -88,7 +91,15 @@ impl Sites {
                 .ok_or(GridError::TooMany { what: "ranks", max: RANKS_MAX })?;
             cuts.push(Cut { parent, mb_per_s: site.nic_mb_per_s, latency_ns: site.latency_ns });
         }
-        Ok(Self { sites: sites.to_vec(), cuts, first: domain_count + 1, ranks })
+        let collectives = CollectiveCost::default();
+        Ok(Self { sites: sites.to_vec(), cuts, first: domain_count + 1, ranks, collectives })
+    }
+
+    /// With the constants of a calibrated site.
+    #[must_use]
+    pub const fn with_collectives(mut self, collectives: CollectiveCost) -> Self {
+        self.collectives = collectives;
+        self
     }
 
     #[must_use]

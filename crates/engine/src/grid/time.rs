@@ -1,25 +1,11 @@
 //! What an order of ranks costs: the real crossings of every group, counted.
 
+use phalanx_model::CollectiveCost;
+
 use super::{Axis, AxisKind, Collective, Grid, Prediction, Sites};
 
 /// Picoseconds of a step: whole nanoseconds are too coarse for what one byte takes.
 type Ps = u64;
-
-// What the collective library takes by itself, and what of a link it reaches: `constants.toml` of `phalanx-cost` has
-// the sources.
-
-/// One call, before anything is sent: `base_ring_ns` of the protocol for large messages.
-const CALL_PS: Ps = 8_400_000;
-/// A hop inside a site: `nvlink_ring_ns`.
-const INSIDE_HOP_PS: Ps = 3_400_000;
-/// A hop from site to site, beside what switches and cables add: `net_ring_ns` and `networks.verbs.hop_ns`.
-const NET_HOP_PS: Ps = 16_060_000;
-/// What a ring reaches of the links inside a site, in thousandths: `ring_share`.
-const INSIDE_SHARE_MILLI: u32 = 982;
-/// The square of twice `pipeline_share`, in millionths.
-const FILLING_PPM: u64 = 1_281_424;
-/// `pipeline_bytes`.
-const FILLING_BYTES: u64 = 100_000_000;
 
 /// What a step's communication takes; of equal ones, less through all uplinks together is better, which leads
 /// a search over plains where several groups are the slowest.
@@ -47,6 +33,10 @@ pub(super) struct Lane {
     pub(super) stride: u32,
     collective: Collective,
     calls: u64,
+    /// One call, before anything is sent.
+    call: Ps,
+    /// A hop inside a site.
+    inside_hop: Ps,
     /// What the bytes of one call take inside a site, where it is slowest.
     inside: Ps,
     /// The square of what filling the pipeline takes, in millionths of latency times transfer.
@@ -97,8 +87,10 @@ impl<'a> Measure<'a> {
     /// `together` is the degree of the first axis where its groups move as one, else 1.
     pub(super) fn new(grid: &Grid, sites: &'a Sites, together: u32, scratch: &'a mut Scratch) -> Self {
         let inside_mb = sites.sites().iter().map(|site| site.inside_mb_per_s).filter(|mb| *mb > 0).min();
+        let collectives = sites.collectives;
+        let share_ppm = u64::from(collectives.ring_share_ppm);
         let inside_mb = inside_mb
-            .map(|mb| (mb / 1_000 * INSIDE_SHARE_MILLI + mb % 1_000 * INSIDE_SHARE_MILLI / 1_000).max(1));
+            .map(|mb| u32::try_from(u64::from(mb) * share_ppm / 1_000_000).unwrap_or(u32::MAX).max(1));
         let (mut axes, mut fixed) = (Vec::new(), Vec::new());
         let mut stride = 1;
         scratch.unit.clear();
@@ -110,7 +102,9 @@ impl<'a> Measure<'a> {
                 collective: axis.collective,
                 calls: u64::from(axis.calls),
                 inside: inside_units(axis).saturating_mul(unit(axis, inside_mb.unwrap_or(0), 1)),
-                filling_ppm: FILLING_PPM * FILLING_BYTES / (axis.bytes + FILLING_BYTES),
+                call: collectives.call_ps,
+                inside_hop: collectives.inside_hop_ps,
+                filling_ppm: filling_ppm(collectives, axis.bytes),
             };
             if together > 1 && axis.kind == AxisKind::Tensor {
                 fixed.push(lane);
@@ -244,10 +238,10 @@ impl<'a> Measure<'a> {
             let is_chain = lane.collective == Collective::PointToPoint;
             for place in 0..if is_chain { lane.degree - 1 } else { lane.degree } {
                 let (from, to) = (member(place), member(place + 1));
-                let mut hop = NET_HOP_PS;
+                let mut hop = self.sites.collectives.net_hop_ps;
                 self.sites.walk(from, to, |cut, leaves| {
                     let latency_ns = self.sites.cuts.get(cut as usize).map_or(0, |cut| cut.latency_ns);
-                    hop += Ps::from(latency_ns) * 1_000;
+                    hop = hop.saturating_add(Ps::from(latency_ns) * 1_000);
                     // What a ring brings in it takes out elsewhere, so leaving is counted; a pipeline sends
                     // one way and back over every edge.
                     let counts = match lane.collective {
@@ -344,13 +338,14 @@ impl Lane {
     fn latency(&self, hops: Hops) -> Ps {
         let outside = hops.count.saturating_sub(1);
         let inside = u64::from(self.degree.saturating_sub(1)).saturating_sub(outside);
-        let around = hops.longest.saturating_mul(outside).saturating_add(inside * INSIDE_HOP_PS);
+        let around =
+            hops.longest.saturating_mul(outside).saturating_add(self.inside_hop.saturating_mul(inside));
         let way = match self.collective {
             Collective::AllReduce => around.saturating_mul(2),
             Collective::AllGather => around,
-            Collective::AllToAll | Collective::PointToPoint => hops.longest.max(INSIDE_HOP_PS),
+            Collective::AllToAll | Collective::PointToPoint => hops.longest.max(self.inside_hop),
         };
-        way.saturating_add(CALL_PS)
+        way.saturating_add(self.call)
     }
 
     /// One call: latency, transfer, and the filling of the pipeline, as `phalanx-cost` has it: twice the root of both
@@ -366,6 +361,15 @@ impl Lane {
     fn alone(&self) -> Ps {
         if self.degree < 2 { 0 } else { self.call(self.latency(Hops::default()), self.inside) }
     }
+}
+
+/// The square of what filling the pipeline takes: of twice the share that is seen, for messages of so many bytes.
+fn filling_ppm(collectives: CollectiveCost, bytes: u64) -> u64 {
+    let twice = 2 * u128::from(collectives.pipeline_share_ppm);
+    let full = u128::from(collectives.pipeline_bytes);
+    let square_ppm = twice * twice / 1_000_000;
+    let filling = (square_ppm * full).checked_div(u128::from(bytes) + full).unwrap_or(0);
+    u64::try_from(filling).unwrap_or(u64::MAX)
 }
 
 /// Units that pass through one rank's own link.

@@ -56,7 +56,7 @@ pub(super) fn sites(tree: &Tree, space: &Space, picks: &[Pick]) -> Result<(Sites
         }
         of_picks.push(sites.len() as u32 - 1);
     }
-    Ok((Sites::new(&domains, &sites)?, of_picks))
+    Ok((Sites::new(&domains, &sites)?.with_collectives(tree.collectives), of_picks))
 }
 
 const fn known(mb_per_s: u32) -> u32 {
