@@ -13,6 +13,7 @@ pub(crate) mod kind;
 pub(crate) mod mix;
 pub(crate) mod named;
 pub(crate) mod shape;
+pub(crate) mod share_request;
 pub(crate) mod sites;
 pub(crate) mod space;
 pub(crate) mod traffic;

@@ -17,6 +17,7 @@ use super::named::{Asked, Left};
 use super::shape::NO_LIMIT;
 use super::traffic::{Load, Traffic};
 use super::tree::{Free, Tree};
+use crate::share::ShareRequest;
 
 /// Members of one gang on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +95,7 @@ pub(crate) struct Space {
     parts: Parts,
     claims: Claims,
     /// Kept where the tree is mixed.
-    mix: Mix,
+    mix: Mix<ShareRequest>,
 }
 
 impl Space {
@@ -192,7 +193,7 @@ impl Space {
     }
 
     /// The classes of requests that run, where the tree is mixed.
-    pub(crate) const fn mix(&self) -> &Mix {
+    pub(crate) const fn mix(&self) -> &Mix<ShareRequest> {
         &self.mix
     }
 
@@ -264,9 +265,7 @@ impl Space {
                 is_held: free.is_held || is_exclusive,
             };
             self.named.book(tree, pick, needs, true);
-            if tree.is_mixed {
-                self.mix.count(tree, pick, needs, true);
-            }
+            self.mix.count_pick(tree, pick, needs, true);
             self.set(tree, pick.node as usize, left);
             self.bar_parts(tree, pick.node);
         }
@@ -375,9 +374,7 @@ impl Space {
                 is_held: self.claims.is_alone(pick.node),
             };
             self.named.book(tree, pick, needs, false);
-            if tree.is_mixed {
-                self.mix.count(tree, pick, needs, false);
-            }
+            self.mix.count_pick(tree, pick, needs, false);
             self.set(tree, pick.node as usize, back);
             self.bar_parts(tree, pick.node);
         }

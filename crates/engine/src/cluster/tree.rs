@@ -14,9 +14,9 @@ use phalanx_model::{
 };
 
 use super::kind::{Kind, KindKey};
-use super::mix;
 use super::named::Resources;
 use super::shape::{NO_LIMIT, Shapes};
+use super::share_request;
 use super::sites::Site;
 
 /// What is free on one node. Negative where others over-commit it: nothing new goes there.
@@ -185,7 +185,9 @@ impl Tree {
             inside_mb_per_s,
             collectives: costs.collectives,
             stamp: before.map_or(0, |tree| tree.stamp.wrapping_add(1)),
-            is_mixed: models > 1 && sorted.len() <= mix::NODES_MAX && kinds.iter().all(mix::can_hold),
+            is_mixed: models > 1
+                && sorted.len() <= share_request::NODES_MAX
+                && kinds.iter().all(share_request::can_hold),
             resources: Resources::build(levels, &domains, &sorted),
             tori: Site::all(levels, &sorted),
             domains,

@@ -1,7 +1,7 @@
 //! Which devices are shared or cut, and how. Kept for these alone: whole devices cost nothing here.
 
 pub(crate) mod hardware;
-mod mix;
+mod worth;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,8 +12,7 @@ use crate::cluster::space::{Pick, Piece};
 use crate::cluster::tree::Tree;
 use crate::share::{Device, Kind as Hardware, Trust};
 use hardware::{NOBODY, Wanted};
-use mix::Mix;
-pub(crate) use mix::Prices;
+use worth::PartMix;
 
 /// A device that is shared or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub(crate) struct Parts {
     /// By key, without those that are closed. States that no device is in are kept for their memory, and passed over.
     states: Vec<State>,
     trusts: Trusts,
-    pub(crate) mix: Mix,
+    pub(crate) mix: PartMix,
 }
 
 /// Numbers for the texts of trust.

@@ -1,18 +1,8 @@
 //! Where a request that one node holds costs the others least, in clusters whose devices are not all alike.
 //!
 //! # What a place costs
-//! A request takes from every class of requests that could have used the same capacity. With `n_m` the number of requests
-//! of class `m` that still fit in the whole cluster at the same time, `s_m` their size in devices and `p_m` how many of
-//! them run, a place costs
-//!
-//! ```text
-//! sum over m of  p_m * (n_m before - n_m after) / (n_m * s_m)^2
-//! ```
-//!
-//! FGD (ATC'23) has the same sum with the GPUs that `m` cannot use and without the divisor: a GPU lost to a class that can
-//! go anywhere weighs as much there as one lost to a class that has few left. The divisor is the price of what is scarce,
-//! be it a model, a whole node or the CPUs beside the GPUs. Counting requests that fit, instead of GPUs on nodes where one
-//! fits, sees the leftovers that a device will have when it is full.
+//! The sum over the classes of running requests of the price of [`crate::cluster::mix`], times the requests of the class
+//! that fit before and no longer after.
 //!
 //! Places within a quarter of the best are held to be equal, and of these the node with the most CPU per free GPU is
 //! taken: where CPUs run out first, GPUs are stranded. The last tie ends on the node's place in the order.
@@ -27,7 +17,7 @@ use std::cmp::Reverse;
 use phalanx_model::DeviceMask;
 
 use crate::cluster::fractions::Open;
-use crate::cluster::mix::{Class, Mix};
+use crate::cluster::mix::{Class, Mix, Prices};
 use crate::cluster::space::Space;
 use crate::cluster::tree::{Free, Tree};
 use crate::share::{Device, Kind as Hardware, NodeState, Part, ShareRequest, Want};
@@ -35,8 +25,6 @@ use states::{State, States};
 
 /// Classes that are weighed: the most frequent ones.
 const CLASSES_MAX: usize = 512;
-/// The dearest price, so that a sum over classes and counts stays within 64 bits.
-const PRICE_BITS: u32 = 38;
 
 /// What was seen of a node when its state was noted.
 #[derive(Clone, Debug)]
@@ -74,11 +62,12 @@ pub(crate) struct Pack {
     hardware: Vec<Hardware>,
     nodes: Vec<Seen>,
     states: States,
-    classes: Vec<Class>,
+    classes: Vec<Class<ShareRequest>>,
     /// By class: requests that fit in the whole cluster.
     totals: Vec<u64>,
-    /// Classes that cost something, the dearest first.
-    prices: Vec<(u64, u16)>,
+    prices: Prices,
+    /// The classes that are weighed and their prices, the highest first.
+    dearest: Vec<(u64, u16)>,
     /// Scratch: what each slot costs.
     near: Vec<(u32, PackSpot)>,
 }
@@ -186,7 +175,7 @@ impl Pack {
     }
 
     /// Learns what classes there are, and how many of each run.
-    fn learn(&mut self, mix: &Mix) {
+    fn learn(&mut self, mix: &Mix<ShareRequest>) {
         let classes = mix.classes();
         let is_same = self.classes.len() <= classes.len()
             && self.classes.iter().zip(classes).all(|(known, now)| known.request == now.request);
@@ -215,29 +204,22 @@ impl Pack {
         }
     }
 
-    /// What one more of each class is worth: `running / (n * s)^2`, scaled so that the dearest has [`PRICE_BITS`] bits.
+    /// The prices of this moment.
     fn price(&mut self) {
-        let Self { classes, totals, hardware, prices, .. } = self;
-        prices.clear();
-        let raw = |class: &Class, total: u64| -> u128 {
+        let Self { classes, totals, hardware, prices, dearest, .. } = self;
+        prices.set(classes, |at, class| {
             let size = hardware.iter().map(|hardware| class.request.size_milli(hardware)).max().unwrap_or(0);
-            // At least half a device: the last place is dear, and not without bound.
-            let usable = u128::from(total.saturating_mul(size).max(500)).min(1 << 48);
-            if size == 0 { 0 } else { (u128::from(class.running) << 96) / (usable * usable) }
-        };
-        let all = classes.iter().zip(totals.iter());
-        let dearest = all.clone().map(|(class, total)| raw(class, *total)).max().unwrap_or(0);
-        let excess = (u128::BITS - dearest.leading_zeros()).saturating_sub(PRICE_BITS);
-        let priced =
-            all.map(|(class, total)| u64::try_from(raw(class, *total) >> excess).unwrap_or(u64::MAX));
-        prices.extend(priced.zip(0_u16..).filter(|(price, _)| *price > 0));
+            (size > 0).then(|| totals.get(at).map_or(0, |total| total.saturating_mul(size)))
+        });
+        dearest.clear();
+        dearest.extend(prices.each().iter().copied().zip(0_u16..).filter(|(price, _)| *price > 0));
         // The most frequent classes; ties end on the request, so that the order in which they came is of no account.
         let key = |at: u16| (Reverse(classes[usize::from(at)].running), classes[usize::from(at)].request);
-        if prices.len() > CLASSES_MAX {
-            prices.sort_unstable_by_key(|(_, at)| key(*at));
-            prices.truncate(CLASSES_MAX);
+        if dearest.len() > CLASSES_MAX {
+            dearest.sort_unstable_by_key(|(_, at)| key(*at));
+            dearest.truncate(CLASSES_MAX);
         }
-        prices.sort_unstable_by_key(|(price, at)| (Reverse(*price), key(*at)));
+        dearest.sort_unstable_by_key(|(price, at)| (Reverse(*price), key(*at)));
     }
 
     /// The place on a state by which others lose least; one that costs more than the limit may be left out.
@@ -293,7 +275,7 @@ impl Pack {
         let memory = state.key.memory_bytes.saturating_sub_unsigned(request.memory_bytes);
         let (before, after) = (self.states.counts(before), self.states.counts(after));
         let mut cost = 0u64;
-        for (price, at) in &self.prices {
+        for (price, at) in &self.dearest {
             let at = usize::from(*at);
             let fits = state.fits[at];
             if fits == 0 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::mix::Class;
-use crate::share::{Device, Kind, NodeState};
+use crate::share::{Device, Kind, NodeState, ShareRequest};
 
 /// Device rows kept; past that they are forgotten and counted anew.
 const ROWS_MAX: usize = 8_192;
@@ -43,7 +43,7 @@ impl States {
     }
 
     /// The slot of a state; a new one is counted for all classes.
-    pub(super) fn intern(&mut self, key: NodeState, kind: &Kind, classes: &[Class]) -> u32 {
+    pub(super) fn intern(&mut self, key: NodeState, kind: &Kind, classes: &[Class<ShareRequest>]) -> u32 {
         let at = self.live.binary_search_by(|slot| self.state(*slot).map(|state| state.key).cmp(&Some(key)));
         let at = match at {
             Ok(at) => return self.live.get(at).copied().unwrap_or(0),
@@ -67,7 +67,7 @@ impl States {
     }
 
     /// Counts the classes that a state does not know yet.
-    pub(super) fn count(&mut self, slot: u32, kind: &Kind, classes: &[Class]) {
+    pub(super) fn count(&mut self, slot: u32, kind: &Kind, classes: &[Class<ShareRequest>]) {
         let Some(state) = self.slots.get_mut(slot as usize) else { return };
         for class in classes.iter().skip(state.fits.len()) {
             let admits = class.request.admits(kind);
@@ -104,7 +104,13 @@ impl States {
     }
 
     /// The row of a device state, counted for all classes.
-    pub(super) fn row(&mut self, kind_index: u16, kind: &Kind, device: Device, classes: &[Class]) -> u32 {
+    pub(super) fn row(
+        &mut self,
+        kind_index: u16,
+        kind: &Kind,
+        device: Device,
+        classes: &[Class<ShareRequest>],
+    ) -> u32 {
         let next = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         let row = *self.row_of.entry((kind_index, device)).or_insert(next);
         if row == next {

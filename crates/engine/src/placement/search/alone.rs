@@ -5,7 +5,7 @@ use phalanx_model::DeviceMask;
 use super::fill::{LEVELS_MAX, in_groups};
 use super::measure::{Measure, broken};
 use super::{Found, View};
-use crate::cluster::mix::members_ask;
+use crate::cluster::share_request::members_ask;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 use crate::placement::pack::Pack;
