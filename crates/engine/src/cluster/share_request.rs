@@ -10,7 +10,8 @@ use crate::share::{
     DEVICES_MAX, GEOMETRIES, Profile, Share, ShareRequest, SliceRequest, Trust, WHOLE_MILLI, Want,
 };
 
-/// In larger clusters the place is chosen by domains alone: what it costs others is weighed for every state of a node.
+/// In larger clusters the domains alone decide the placement: weighing the cost to others reads every state of a
+/// node.
 pub(crate) const NODES_MAX: usize = 2_048;
 
 impl Mix<ShareRequest> {
@@ -58,7 +59,7 @@ pub(crate) fn share_request_of(tree: &Tree, needs: &Needs, trust: Trust) -> Opti
 }
 
 /// What so many members with whole devices, or none, request of one node together.
-pub(crate) fn members_ask(tree: &Tree, needs: &Needs, members: u32) -> Option<ShareRequest> {
+pub(crate) fn members_request(tree: &Tree, needs: &Needs, members: u32) -> Option<ShareRequest> {
     let one = share_request_of(tree, needs, Trust::ANY)?;
     let want = match one.want {
         Want::Nothing => Want::Nothing,

@@ -1,4 +1,4 @@
-//! What a device that is shared or cut is worth to the parts that run: see [`crate::cluster::mix`] for the price.
+//! The worth of a device that is shared or cut to the running parts. [`crate::cluster::mix`] has the price.
 
 use super::State;
 use super::hardware::Wanted;
@@ -93,7 +93,7 @@ impl PartMix {
         }
     }
 
-    /// The prices of this moment. `fresh` says by kind of node how many devices are free.
+    /// Sets the present prices. `fresh` is the number of free devices by kind of node.
     pub(crate) fn price(&self, tree: &Tree, fresh: &[u64], prices: &mut Prices) {
         prices.set(self.mix.classes(), |at, class| {
             let (mut room, mut most) = (self.rooms.get(at).copied().unwrap_or(0), 0_u32);
@@ -107,7 +107,7 @@ impl PartMix {
         });
     }
 
-    /// What a device in some use is worth to all classes: they lose the difference when its use changes.
+    /// The worth of a device in some use to all classes. When its use changes, the classes lose the difference.
     pub(crate) fn worth(&self, prices: &Prices, hardware: &Hardware, device: &Device) -> u64 {
         let priced = self.mix.classes().iter().zip(prices.each()).filter(|(_, price)| **price > 0);
         priced.fold(0_u64, |worth, (class, price)| {

@@ -81,8 +81,8 @@ pub(super) struct Joint<'b, 'a> {
     left: u64,
 }
 
-/// The table of nobody.
-const NOBODY: u32 = 0;
+/// Index of the table without members.
+const EMPTY: u32 = 0;
 
 impl<'b, 'a> Joint<'b, 'a> {
     /// `None` where roles need parts of devices, own members are a box of a torus, members keep parts inside groups of the
@@ -121,7 +121,7 @@ impl<'b, 'a> Joint<'b, 'a> {
             // Whether the smaller last part is below.
             wanted.push(1);
         }
-        let tables = vec![Table::nobody(wanted.len())];
+        let tables = vec![Table::empty(wanted.len())];
         Some(Self {
             board,
             counted,
@@ -182,7 +182,7 @@ impl<'b, 'a> Joint<'b, 'a> {
             LevelAt::Above(level) => {
                 (self.of_domain(level, tree.domain_of(site.nodes.start, level), site)?, level)
             }
-            _ => (self.of_node(site.nodes.start, site.devices)?.unwrap_or(NOBODY), tree.depth()),
+            _ => (self.of_node(site.nodes.start, site.devices)?.unwrap_or(EMPTY), tree.depth()),
         };
         for level in 0..outer {
             table = self.in_shared(level, tree.domain_of(site.nodes.start, level), table)?;
@@ -208,8 +208,8 @@ impl<'b, 'a> Joint<'b, 'a> {
         // Equal children in a row, so that domains with the same ones are merged once.
         children.sort_by_key(|(table, _)| *table);
         let first = self.steps.len();
-        let mut sum = NOBODY;
-        for (table, child) in children.into_iter().filter(|(table, _)| *table != NOBODY) {
+        let mut sum = EMPTY;
+        for (table, child) in children.into_iter().filter(|(table, _)| *table != EMPTY) {
             self.steps.push(Step { child, table, before: sum });
             sum = self.merge(sum, table)?;
         }
@@ -263,7 +263,7 @@ impl<'b, 'a> Joint<'b, 'a> {
     }
 
     fn merge(&mut self, a: u32, b: u32) -> Result<u32, Exhausted> {
-        if a == NOBODY {
+        if a == EMPTY {
             return Ok(b);
         }
         if let Some(known) = self.merges.get(&(a, b)) {

@@ -22,7 +22,7 @@ impl Table {
     }
 
     /// Nobody, and that fits.
-    pub(super) fn nobody(roles: usize) -> Self {
+    pub(super) fn empty(roles: usize) -> Self {
         Self { most: vec![0; roles], values: vec![Some(0)] }
     }
 

@@ -5,7 +5,7 @@ use phalanx_model::DeviceMask;
 use super::fill::{LEVELS_MAX, in_groups};
 use super::measure::{Measure, broken};
 use super::{Found, View};
-use crate::cluster::share_request::members_ask;
+use crate::cluster::share_request::members_request;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 use crate::placement::pack::Pack;
@@ -40,7 +40,7 @@ fn packed(view: View<'_>, pack: &mut Pack, found: &Pick) -> Option<Pick> {
     if !tree.is_mixed || request.part_in_node().is_some() || matches!(request.ceiling, LevelAt::Group(_)) {
         return None;
     }
-    let ask = members_ask(tree, request.needs, request.size)?;
+    let ask = members_request(tree, request.needs, request.size)?;
     let wanted = found.devices.count();
     let ring = |node: usize, set| tree.kind(&tree.nodes[node]).ring(set);
     let least = request.traffic.over(ring(found.node as usize, found.devices));
