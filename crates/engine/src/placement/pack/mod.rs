@@ -1,14 +1,15 @@
-//! Where a request that one node holds costs the others least, in clusters whose devices are not all alike.
+//! The placement that costs the other classes of requests least, for a request that one node holds, in clusters of
+//! several device models.
 //!
-//! # What a place costs
-//! The sum over the classes of running requests of the price of [`crate::cluster::mix`], times the requests of the class
-//! that fit before and no longer after.
+//! # The cost of a placement
+//! The cost is a sum over the classes of running requests: the price of [`crate::cluster::mix`], times the number of
+//! requests of the class that fit before the placement and not after it.
 //!
-//! Places within a quarter of the best are held to be equal, and of these the node with the most CPU per free GPU is
-//! taken: where CPUs run out first, GPUs are stranded. The last tie ends on the node's place in the order.
+//! Costs within a quarter of the least are equal. Of these placements the node with the most CPU per free GPU wins: where
+//! CPUs run out first, GPUs are stranded. The last tie ends on the node's position in the tree.
 //!
-//! The mix is what runs now and the cost a function of what is free, so that a restart changes nothing. What is kept
-//! between searches ([`Pack`]) is only memory: it is held against the space each time.
+//! The classes count the members that run, and the cost depends on the free capacity, so a restart changes nothing.
+//! [`Pack`] keeps memory between searches; each search compares it with the space.
 
 mod states;
 
@@ -26,12 +27,12 @@ use states::{State, States};
 /// Classes that are weighed: the most frequent ones.
 const CLASSES_MAX: usize = 512;
 
-/// What was seen of a node when its state was noted.
+/// The amounts of a node when its state was last computed.
 #[derive(Clone, Debug)]
 struct Seen {
     free: Free,
     open: Vec<Open>,
-    /// [`NOWHERE`] where the node takes no work.
+    /// [`NOWHERE`] if the node takes no work.
     slot: u32,
 }
 
@@ -55,7 +56,7 @@ struct PackSpot {
     start: u8,
 }
 
-/// The states that nodes are in, and what fits there. A decision looks at every state, not at every node.
+/// The states of all nodes, and the requests that fit in each. A decision reads every state, not every node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pack {
     stamp: Option<u64>,
@@ -68,12 +69,12 @@ pub(crate) struct Pack {
     prices: Prices,
     /// The classes that are weighed and their prices, the highest first.
     dearest: Vec<(u64, u16)>,
-    /// Scratch: what each slot costs.
+    /// Scratch: the cost of each slot.
     near: Vec<(u32, PackSpot)>,
 }
 
 impl Pack {
-    /// The place that costs the others least among nodes that will do, if there is one.
+    /// The placement of the least cost to others among the eligible nodes, if there is one.
     pub(crate) fn choose(
         &mut self,
         tree: &Tree,
@@ -123,7 +124,7 @@ impl Pack {
         Some((node as usize, self.part(node as usize, state, request, place)?))
     }
 
-    /// Brings the states up to date with what is free.
+    /// Updates the states from the free capacity.
     fn keep_up(&mut self, tree: &Tree, space: &Space) {
         if self.stamp != Some(tree.stamp) {
             *self = Self { stamp: Some(tree.stamp), ..Self::default() };
@@ -174,13 +175,13 @@ impl Pack {
         self.nodes[node].slot = slot;
     }
 
-    /// Learns what classes there are, and how many of each run.
+    /// Reads the classes, and how many members of each run.
     fn learn(&mut self, mix: &Mix<ShareRequest>) {
         let classes = mix.classes();
         let is_same = self.classes.len() <= classes.len()
             && self.classes.iter().zip(classes).all(|(known, now)| known.request == now.request);
         if !is_same {
-            // The classes of other books: everything is counted anew.
+            // The classes are those of another space: everything is counted again.
             self.classes.clear();
             self.totals.clear();
             self.states = States::default();
@@ -222,7 +223,7 @@ impl Pack {
         dearest.sort_unstable_by_key(|(price, at)| (Reverse(*price), key(*at)));
     }
 
-    /// The place on a state by which others lose least; one that costs more than the limit may be left out.
+    /// The placement on a state that costs others least. A placement that costs more than the limit may be left out.
     fn least(&mut self, slot: u32, request: &ShareRequest, limit: u64) -> Option<PackSpot> {
         let key = &self.states.slots[slot as usize].key;
         let hardware = self.hardware[usize::from(key.kind)];
@@ -261,8 +262,8 @@ impl Pack {
         best
     }
 
-    /// What others lose when `times` devices go from one row to another, and the request's CPU and memory with them; no
-    /// more is added up once it is over the limit.
+    /// The cost to others if `times` devices change from one row to another, and the node loses the request's CPU and
+    /// memory. The sum ends once it exceeds the limit.
     fn lost(
         &self,
         slot: u32,
@@ -292,7 +293,7 @@ impl Pack {
         cost
     }
 
-    /// The devices of a node that stand for a place on its state.
+    /// The devices of a node that match a placement on its state.
     fn part(&self, node: usize, state: &State, request: &ShareRequest, place: &PackSpot) -> Option<Part> {
         let seen = &self.nodes[node];
         let use_of = |index: u8| {
@@ -304,7 +305,7 @@ impl Pack {
         let alike = || (0..state.key.devices().len() as u8).find(|index| use_of(*index) == meant);
         match request.want {
             Want::Nothing => Some(Part::Nothing),
-            // Which ones is for the table of the shape to say.
+            // The table of the shape chooses the devices.
             Want::Whole(_) => Some(Part::Whole(DeviceMask::EMPTY)),
             Want::Share(_) => alike().map(|device| Part::Share { device }),
             Want::Slice(slice) => {

@@ -1,20 +1,20 @@
-//! Node states: nodes with equal state share what is known of it.
+//! Node states: nodes with an equal state share its counts.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::mix::Class;
 use crate::share::{Device, Kind, NodeState, ShareRequest};
 
-/// Device rows kept; past that they are forgotten and counted anew.
+/// Device rows that are kept; beyond that all are forgotten and counted again.
 const ROWS_MAX: usize = 8_192;
 
-/// One state, the nodes that are in it, and what fits there. Vectors of a state that nobody is in are kept for reuse.
+/// One state, its nodes, and the requests that fit there. The vectors of a state without nodes are kept for reuse.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub key: NodeState,
     /// Node indices, ascending.
     pub members: Vec<u32>,
-    /// CPU per free device, to tell equal costs apart.
+    /// CPU per free device, which decides between equal costs.
     pub plenty: i64,
     /// By class: requests that the devices could hold (see [`crate::share::ShareRequest::room_on`]), summed over devices.
     pub room: Vec<u16>,
