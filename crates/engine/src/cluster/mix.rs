@@ -18,12 +18,12 @@
 //! # Two measures, one price
 //! The two searches share the price, and differ in their classes and in how they count the requests that fit:
 //!
-//! - [`crate::placement::pack`] compares nodes, in clusters of several models up to [`NODES_MAX`] nodes. Its class is the
-//!   exact request with CPU, memory and models ([`super::share_request`]), and it counts what fits in every state of a
-//!   node.
-//! - [`super::fractions`] compares devices that are shared or cut, in clusters of any size. CPU and models
-//!   decide which nodes are candidates and not which device of them, so they are no part of the class; sizes are rounded
-//!   until there are few classes, because every change of a device updates the counts of all of them.
+//! - `placement::pack` compares nodes, in clusters of several models with up to [`NODES_MAX`] nodes. Its class is the
+//!   exact request with CPU, memory and models ([`super::share_request`]), and it counts the requests that fit in every
+//!   state of a node.
+//! - [`super::fractions`] compares devices that are shared or cut, in clusters of any size. CPU and models decide which
+//!   nodes are candidates and not which device of them, so they are no part of the class. Sizes are rounded until there
+//!   are few classes, because every change of a device updates the counts of all of them.
 //!
 //! [`NODES_MAX`]: super::share_request::NODES_MAX
 
