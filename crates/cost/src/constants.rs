@@ -1,5 +1,6 @@
 //! The constants of the model as data: `constants.toml` beside this crate has every value with its source.
 
+use phalanx_model::CollectiveCost;
 use serde::{Deserialize, Serialize};
 
 /// One value per protocol: LL, LL128, Simple.
@@ -204,6 +205,33 @@ impl Constants {
         },
         ..Self::DEFAULT
     };
+
+    /// What enters the engine of these constants: rings of large messages, over NVLink inside a node and over verbs
+    /// between nodes.
+    #[must_use]
+    pub fn collectives(&self) -> CollectiveCost {
+        // The last protocol is that of large messages.
+        let [.., call_ns] = self.base_ring_ns;
+        let [.., inside_hop_ns] = self.nvlink_ring_ns;
+        let [.., net_hop_ns] = self.net_ring_ns;
+        CollectiveCost {
+            call_ps: nearest(call_ns * 1e3),
+            inside_hop_ps: nearest(inside_hop_ns * 1e3),
+            net_hop_ps: nearest((net_hop_ns + self.networks.verbs.hop_ns) * 1e3),
+            ring_share_ppm: millionths(self.ring_share),
+            pipeline_share_ppm: millionths(self.pipeline_share),
+            pipeline_bytes: nearest(self.pipeline_bytes),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+const fn nearest(number: f64) -> u64 {
+    (number + 0.5) as u64
+}
+
+fn millionths(share: f64) -> u32 {
+    u32::try_from(nearest(share * 1e6)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -214,5 +242,31 @@ mod tests {
     fn the_default_is_the_file() {
         let file: Constants = toml::from_str(Constants::TOML).expect("constants.toml is well formed");
         assert_eq!(file, Constants::DEFAULT);
+    }
+
+    #[test]
+    fn the_engine_has_the_numbers_of_the_file() {
+        assert_eq!(Constants::DEFAULT.collectives(), CollectiveCost::default());
+        let text = Constants::TOML
+            .replace("base_ring_ns = [6_600.0, 14_000.0, 8_400.0]", "base_ring_ns = [1.0, 2.0, 9_000.5]")
+            .replace("nvlink_ring_ns = [600.0, 1_900.0, 3_400.0]", "nvlink_ring_ns = [1.0, 2.0, 0.25]")
+            .replace("net_ring_ns = [2_700.0, 4_000.0, 14_000.0]", "net_ring_ns = [1.0, 2.0, 20_000.0]")
+            .replace("hop_ns = 2_060.0", "hop_ns = 70_000.0")
+            .replace("ring_share = 0.982", "ring_share = 0.912345")
+            .replace("pipeline_share = 0.566", "pipeline_share = 1.2")
+            .replace("pipeline_bytes = 1e8", "pipeline_bytes = 3e9");
+        let file: Constants = toml::from_str(&text).expect("well formed");
+        let compiled = CollectiveCost {
+            call_ps: 9_000_500,
+            inside_hop_ps: 250,
+            net_hop_ps: 90_000_000,
+            ring_share_ppm: 912_345,
+            pipeline_share_ppm: 1_200_000,
+            pipeline_bytes: 3_000_000_000,
+        };
+        assert_eq!(file.collectives(), compiled);
+        let huge = Constants { ring_share: f64::INFINITY, pipeline_bytes: 1e300, ..Constants::DEFAULT };
+        let most = huge.collectives();
+        assert_eq!((most.ring_share_ppm, most.pipeline_bytes), (u32::MAX, u64::MAX));
     }
 }

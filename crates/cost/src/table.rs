@@ -11,7 +11,8 @@ use crate::link::{self, NIC_MB_PER_S};
 use crate::ring::{best_ring, slowest_pair};
 use crate::shape::NIC_MB_PER_S_MAX;
 
-/// The tables of these nodes: one entry per shape, and the levels as given. Of nodes that claim one shape and
+/// The tables of these nodes: one entry per shape, the levels as given, and the built-in constants; a calibrated site
+/// replaces those by [`crate::Constants::collectives`]. Of nodes that claim one shape and
 /// differ, the first by name counts, so the order of `nodes` does not matter.
 #[must_use]
 pub fn compile(nodes: &[Node], levels: &BTreeMap<LevelName, LevelCost>) -> CostTable {
@@ -23,7 +24,7 @@ pub fn compile(nodes: &[Node], levels: &BTreeMap<LevelName, LevelCost>) -> CostT
             shapes.insert(node.machine.shape.clone(), shape_cost(&node.machine));
         }
     }
-    CostTable { shapes, levels: levels.clone(), domains: Vec::new() }
+    CostTable { shapes, levels: levels.clone(), ..CostTable::default() }
 }
 
 /// Pair and NIC bandwidths of one machine. Devices beyond [`DEVICES_PER_NODE_MAX`] are left out.

@@ -1,4 +1,4 @@
-//! The search for places by itself, without the books: for benchmarks and for whoever keeps books of their own.
+//! The placement search without the ledger: for benchmarks, and for programs that keep their own state.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::cluster::{LevelAt, Pick, Piece, Shapes, Space, Tree};
 use crate::grid::Gain;
 use crate::placement::{Ceiling, Search, grid_gain, placement};
 
-/// A cluster, what is free in it, and the memory of searches.
+/// A cluster, its free capacity, and the memory of searches.
 #[derive(Clone, Debug)]
 pub struct Placer {
     tree: Tree,
@@ -37,19 +37,19 @@ impl Share {
     }
 }
 
-/// What was found for a gang.
+/// The result of a search for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Predicted time of one collective: crossings, and bytes over the slowest part.
     pub time_ns: u64,
-    /// The slowest part, `u32::MAX` where nothing limits.
+    /// The bandwidth of the slowest part, `u32::MAX` if nothing limits it.
     pub bottleneck_mb_per_s: u32,
     /// Proved: no placement of this gang takes less time than this.
     pub least_ns: u64,
 }
 
 impl Placer {
-    /// Everything free but what others hold on the nodes.
+    /// Everything is free except the devices that others hold on the nodes.
     #[must_use]
     pub fn new(levels: &Levels, nodes: impl IntoIterator<Item = Node>, costs: &CostTable) -> Self {
         let nodes: BTreeMap<NodeName, Node> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
@@ -58,8 +58,8 @@ impl Placer {
         Self { tree, space, search: Search::default() }
     }
 
-    /// The best place for the whole gang inside its required level, and nothing when there is none. It is not taken
-    /// yet; [`Self::shares`] says where it is.
+    /// The best placement of the whole gang inside its required level, or `None`. It is not taken yet;
+    /// [`Self::shares`] returns it.
     pub fn place(&mut self, gang: &Gang) -> Option<Found> {
         let ceiling = Ceiling(self.tree.level_of_required(gang));
         let found = self.search.place(&self.tree, &self.space, gang, ceiling)?;
@@ -70,7 +70,7 @@ impl Placer {
         })
     }
 
-    /// Where the last gang goes, in the order of its ranks.
+    /// The placement that was found last, in the order of its ranks.
     pub fn shares(&self) -> impl Iterator<Item = Share> + '_ {
         let share = |pick: &Pick| {
             let Pick { node, members, devices, piece, role } = *pick;
@@ -85,8 +85,8 @@ impl Placer {
         placement(&self.tree, self.search.picks(), self.search.order(), gang)
     }
 
-    /// What the order of the ranks gains on a placement of a gang with a grid, by what is left of every uplink; nothing
-    /// for a gang without one, or where a node is gone.
+    /// The gain of the rank order of a placement, given the present load of every uplink; `None` for a gang without a
+    /// grid, or if a node no longer exists.
     #[must_use]
     pub fn gain(&self, gang: &Gang, placement: &Placement) -> Option<Gain> {
         grid_gain(&self.tree, &self.space, gang, placement)
@@ -105,7 +105,7 @@ impl Placer {
         self.space.load(&self.tree, &picks, gang, true);
     }
 
-    /// Gives back what a gang took.
+    /// Gives back the shares of a gang.
     pub fn give_back(&mut self, gang: &Gang, shares: &[Share]) {
         let picks: Vec<Pick> = shares.iter().map(Share::pick).collect();
         self.space.give_back(&self.tree, &picks, gang);

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_engine::Placer;
 use phalanx_model::{
-    Axis, AxisKind, Change, Collective, CostTable, DeviceMask, DomainName, Gang, Input, LevelCost, LevelName,
-    Levels, Node, NodeName, Placement, Segment,
+    Axis, AxisKind, Change, Collective, CollectiveCost, CostTable, DeviceMask, DomainName, Gang, Input,
+    LevelCost, LevelName, Levels, Node, NodeName, Placement, Segment,
 };
 use phalanx_testkit::{Watched, costs, gang, job, levels, node};
 use proptest::prelude::*;
@@ -124,6 +124,60 @@ fn data_groups_stay_in_leaves_and_pipelines_cross() {
     let mut plain = gang.clone();
     plain.grid.clear();
     assert_eq!(placer.gain(&plain, &placement), None);
+}
+
+/// Two leaves of one node. The stages of the pipeline send more bytes; the ring of a data group has more hops.
+#[test]
+fn calibrated_constants_decide_which_axis_crosses() {
+    let (levels, nodes, mut table) = cluster(&[vec![0], vec![0]], &[20_000]);
+    let mut gang: Gang = gang(8).devices(1).into();
+    gang.grid = vec![
+        axis(AxisKind::Data, 4, Collective::AllReduce, 1 << 10),
+        axis(AxisKind::Pipeline, 2, Collective::PointToPoint, 1 << 20),
+    ];
+    let built_in = CollectiveCost::default();
+    let slow_hops = CollectiveCost { net_hop_ps: 10_000_000_000, ..built_in };
+    let mut order = |collectives| {
+        table.collectives = collectives;
+        let mut placer = Placer::new(&levels, nodes.clone(), &table);
+        let placement = placed(&mut placer, &gang).unwrap();
+        let stage_crosses = placement.slots[0].node != placement.slots[4].node;
+        (stage_crosses, placer.gain(&gang, &placement).unwrap(), placement)
+    };
+    let (stage_crosses, fast, _) = order(built_in);
+    assert!(!stage_crosses, "the heavy pipeline stays on one node");
+    let (stage_crosses, slow, placement) = order(slow_hops);
+    assert!(stage_crosses, "a pipeline passes one slow hop, and an all-reduce two");
+    assert!(slow.chosen.ns > fast.chosen.ns + 10_000_000, "{slow:?} {fast:?}");
+
+    // An engine that has nodes already hears of the constants.
+    let mut world = Watched::with_nodes(&levels, &nodes);
+    table.collectives = built_in;
+    world.step(&[Input::CostsCompiled { table: table.clone() }]);
+    let before = world.engine.grid_gain(&gang, &placement).unwrap();
+    table.collectives = slow_hops;
+    world.step(&[Input::CostsCompiled { table }]);
+    let after = world.engine.grid_gain(&gang, &placement).unwrap();
+    assert!((fast.chosen.ns..slow.chosen.ns).contains(&before.chosen.ns), "{before:?}");
+    assert_eq!(after, slow);
+}
+
+#[test]
+fn constants_of_any_size_stop_no_step() {
+    let (levels, nodes, mut table) = cluster(&[vec![0], vec![0]], &[20_000]);
+    let gang = grid_of(2, (2, 1 << 30), (2, 1 << 20));
+    let of = |each: u64, share: u32| CollectiveCost {
+        call_ps: each,
+        inside_hop_ps: each,
+        net_hop_ps: each,
+        ring_share_ppm: share,
+        pipeline_share_ppm: share,
+        pipeline_bytes: each,
+    };
+    for collectives in [of(0, 0), of(u64::MAX, u32::MAX)] {
+        table.collectives = collectives;
+        assert!(placed(&mut Placer::new(&levels, nodes.clone(), &table), &gang).is_some());
+    }
 }
 
 #[test]

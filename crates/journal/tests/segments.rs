@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use phalanx_journal::*;
-use phalanx_model::{Decision, Outcome, SyncKind};
+use phalanx_model::{CollectiveCost, CostTable, Decision, Outcome, SyncKind};
 use support::{NOW, facts, header, outcome, sync, sync_of_nothing};
 
 /// A segment of three steps, and the records that it holds.
@@ -97,6 +97,18 @@ fn devices_that_are_kept_for_some_sets_are_written_by_their_names() {
 }
 
 #[cfg(unix)]
+/// `format-2.journal` has a cost table without them.
+#[test]
+fn constants_of_a_calibrated_site_are_written_and_others_are_not() {
+    let text = |table: &CostTable| serde_json::to_string(table).unwrap();
+    assert!(!text(&CostTable::default()).contains("collectives"));
+    let collectives = CollectiveCost { ring_share_ppm: 900_000, ..CollectiveCost::default() };
+    let calibrated = CostTable { collectives, ..CostTable::default() };
+    assert_eq!(serde_json::from_str::<CostTable>(&text(&calibrated)).unwrap(), calibrated);
+    let some = r#"{"shapes": {}, "levels": {}, "collectives": {"ring_share_ppm": 900000}}"#;
+    assert_eq!(serde_json::from_str::<CostTable>(some).unwrap(), calibrated);
+}
+
 #[test]
 fn only_the_owner_can_read_a_segment() {
     use std::os::unix::fs::PermissionsExt;

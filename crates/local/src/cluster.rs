@@ -105,6 +105,7 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
         file.nodes(&mut hardware).map_err(|e| ClusterError::Spec(format!("{}: {e}", path.display())))?;
     let mut costs = cost::compile(&nodes, &file.level_costs());
     costs.domains = file.domain_costs();
+    costs.collectives = constants.collectives();
     let prices = file.nodes.iter().zip(&nodes).filter_map(|(said, node)| {
         Some((node.name.clone(), Prices::of(node, said.price_micro_per_device_hour)?))
     });
@@ -209,8 +210,9 @@ mod tests {
     #[test]
     fn constants_of_a_site_are_read() {
         let text = Constants::TOML.replace("ring_share = 0.982", "ring_share = 0.5");
-        let read = with(Some(&text)).expect("good constants").map.constants;
-        assert_eq!(read, Constants { ring_share: 0.5, ..Constants::DEFAULT });
+        let read = with(Some(&text)).expect("good constants").map;
+        assert_eq!(read.constants, Constants { ring_share: 0.5, ..Constants::DEFAULT });
+        assert_eq!(read.costs.collectives.ring_share_ppm, 500_000, "the engine decides by them");
     }
 
     #[test]

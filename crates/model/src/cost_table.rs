@@ -1,4 +1,4 @@
-//! Bandwidths as integers: what `cost` compiles and the engine reads, so that every platform decides alike.
+//! Bandwidths and latencies as integers: what `cost` compiles and the engine reads, so that every platform decides alike.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,47 @@ pub struct CostTable {
     /// Domains whose uplink differs from that of their level, sorted by path: a leaf that lost a cable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainCost>,
+    /// Left out of a journal while it is the default, which is also what older journals mean.
+    #[serde(default, skip_serializing_if = "CollectiveCost::is_default")]
+    pub collectives: CollectiveCost,
+}
+
+/// How long the collective library takes by itself, and which share of a link it reaches. The default is
+/// `constants.toml` of `phalanx-cost`; a site that is calibrated has its own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CollectiveCost {
+    /// One call of a ring, before any byte is sent, in picoseconds: nanoseconds are too coarse for a hop.
+    pub call_ps: u64,
+    /// A hop between devices that are joined without NICs.
+    pub inside_hop_ps: u64,
+    /// A hop between nodes, without the latencies that [`LevelCost`] has.
+    pub net_hop_ps: u64,
+    /// The bandwidth that a ring inside a node reaches, in millionths of the nominal one.
+    pub ring_share_ppm: u32,
+    /// The share of the time to fill a pipeline that is seen, in millionths.
+    pub pipeline_share_ppm: u32,
+    /// From about this size on, the parts of a message no longer grow.
+    pub pipeline_bytes: u64,
+}
+
+impl Default for CollectiveCost {
+    fn default() -> Self {
+        Self {
+            call_ps: 8_400_000,
+            inside_hop_ps: 3_400_000,
+            net_hop_ps: 16_060_000,
+            ring_share_ppm: 982_000,
+            pipeline_share_ppm: 566_000,
+            pipeline_bytes: 100_000_000,
+        }
+    }
+}
+
+impl CollectiveCost {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The uplink of one domain.

@@ -31,7 +31,7 @@ mod snapshot;
 pub mod time;
 mod torus;
 
-pub use cost_table::{CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
+pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
     Boundary, Eviction, EvictionRule, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement,

@@ -11,7 +11,7 @@ use super::disputed::Disputed;
 use super::space::Pick;
 use super::tree::Free;
 
-/// A pick whose part could not be booked: its device has another use, or is full.
+/// A pick whose part could not be booked, because its device has another use or is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unbooked {
     pub(super) pick: Pick,
@@ -25,7 +25,7 @@ pub(super) struct Claims {
     /// Devices that several gangs hold whole.
     disputed: Disputed,
     unbooked: Vec<Unbooked>,
-    /// Free CPU and memory of nodes where one of them is more than `Free` can say, either way.
+    /// Free CPU and memory of the nodes where one of them is outside the range of `Free`.
     beyond: BTreeMap<u32, (i128, i128)>,
 }
 
@@ -62,7 +62,7 @@ impl Claims {
         *held = held.union(devices);
     }
 
-    /// It holds them no more; those that nobody else holds.
+    /// Removes one holder of these devices. Returns the devices that no other holder has.
     pub(super) fn release(&mut self, node: u32, devices: DeviceMask) -> DeviceMask {
         let released = self.disputed.remove(node, devices);
         if let Some((held, _)) = self.nodes.get_mut(node as usize) {
@@ -81,7 +81,8 @@ impl Claims {
         usize::from(self.held(node).contains(device)) + self.disputed.more(node, device)
     }
 
-    /// What is left of a node's CPU and memory with so much less, and with so much more. Exact, however much others use.
+    /// The CPU and memory that a node has left after this use is added, or removed. The sums are exact, however much
+    /// is used.
     pub(super) fn less(&mut self, node: u32, free: &Free, cpu_milli: u64, memory_bytes: u64) -> (i64, i64) {
         self.shift(node, free, -i128::from(cpu_milli), -i128::from(memory_bytes))
     }
@@ -103,7 +104,7 @@ impl Claims {
         clamped
     }
 
-    /// A gang comes to have the node for itself, or leaves.
+    /// A gang gets the node for itself, or leaves it.
     pub(super) fn set_alone(&mut self, node: u32, comes: bool) {
         let Some((_, alone)) = self.nodes.get_mut(node as usize) else { return };
         *alone = if comes { alone.saturating_add(1) } else { alone.saturating_sub(1) };
@@ -114,7 +115,7 @@ impl Claims {
         self.unbooked.push(Unbooked { pick, need: needs.part.clone() });
     }
 
-    /// It goes again. Whether there was one like it: those that are alike are exchangeable.
+    /// Removes an unbooked pick. Returns whether an equal one existed: equal picks are exchangeable.
     pub(super) fn remove_unbooked(&mut self, pick: &Pick, needs: &Needs) -> bool {
         let at = self.unbooked.iter().position(|claim| claim.pick == *pick && claim.need == needs.part);
         at.map(|at| self.unbooked.remove(at)).is_some()

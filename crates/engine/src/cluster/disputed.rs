@@ -1,11 +1,11 @@
-//! Devices that are held more than once: by gangs that others over-commit, or by a gang that runs and a reservation for
-//! another. Such a device is free only when its last holder has given it back, in whatever order.
+//! Devices with more than one holder: gangs that over-commit a node, or a running gang and a reservation. Such a
+//! device becomes free when its last holder gives it back, in any order.
 
 use std::collections::BTreeMap;
 
 use phalanx_model::DeviceMask;
 
-/// By node, in layers: the first has the devices that are held at least twice, the next those held at least three times,
+/// By node, in layers: the first layer is the devices with at least two holders, the next those with at least three,
 /// and so on. Most nodes have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Disputed(BTreeMap<u32, Vec<DeviceMask>>);
@@ -28,7 +28,7 @@ impl Disputed {
         }
     }
 
-    /// Devices are given back once. Those that nobody else holds.
+    /// Removes one holder of these devices. Returns the devices that have no other holder.
     pub(crate) fn remove(&mut self, node: u32, given_back: DeviceMask) -> DeviceMask {
         let Some(layers) = self.0.get_mut(&node) else { return given_back };
         let mut freed = given_back;
@@ -51,7 +51,7 @@ impl Disputed {
         self.0.get(&node).map_or(0, |layers| layers.iter().filter(|layer| layer.contains(device)).count())
     }
 
-    /// Devices of a node that are held more than once.
+    /// The devices of a node with more than one holder.
     pub(crate) fn on(&self, node: u32) -> DeviceMask {
         self.0.get(&node).and_then(|layers| layers.first()).copied().unwrap_or(DeviceMask::EMPTY)
     }

@@ -1,4 +1,5 @@
-//! Nodes that are alike in everything that a search looks at: counted together, measured once.
+//! Kinds of nodes: nodes of one kind are equal in everything that a search reads, so they are counted together and
+//! measured once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::fractions::hardware::{can_have, hardware_of};
 use super::shape::{NO_LIMIT, Offer, ShapeTable};
 use crate::share::Kind as Hardware;
 
-/// What makes nodes of one kind.
+/// The properties that nodes of one kind share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindKey<'a> {
     pub(crate) shape: &'a ShapeName,
@@ -43,7 +44,7 @@ impl<'a> KindKey<'a> {
     }
 }
 
-/// Nodes that are alike.
+/// A set of equal nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) table: Arc<ShapeTable>,
@@ -53,19 +54,19 @@ pub(crate) struct Kind {
     pub(crate) groups: Vec<(usize, DeviceMask)>,
     /// Models in small letters, and which devices they are.
     models: Vec<(String, DeviceMask)>,
-    /// What can be shared or cut, and which devices it is.
+    /// The distinct hardware of the devices that can be shared or cut, and the devices of each.
     pub(crate) hardware: Vec<(Hardware, DeviceMask)>,
     /// May be taken back at short notice.
     is_spot: bool,
     sets: Vec<NodeSet>,
-    /// Not for everybody.
+    /// Devices that are reserved for some node sets.
     kept: Kept,
     /// Its model among those of the tree, below 64.
     pub(crate) model_bit: u8,
     uplink_mb_per_s: u32,
     /// Twice the latency of its cables.
     pub(crate) crossing_ns: u64,
-    /// Where the table does not know these devices: by number alone.
+    /// If the table does not know these devices: the offer by number of devices alone.
     by_count: Vec<Offer>,
     /// The distinct rates of its device sets, inside the node and beyond it.
     rings: Vec<u32>,
@@ -113,7 +114,7 @@ impl Kind {
         kind
     }
 
-    /// Whether gangs may have the same of such nodes as of others, and are billed the same for it.
+    /// Whether a gang may have the same devices of both kinds, and is charged the same for them.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let of = |kind: &Self| (kind.all, kind.is_spot, kind.model_bit);
         of(self) == of(other)
@@ -129,12 +130,12 @@ impl Kind {
         &self.rings
     }
 
-    /// The distinct rates of device sets of a gang that goes beyond such a node.
+    /// The distinct bandwidths of device sets of a gang that spans several nodes.
     pub(crate) fn beyonds(&self) -> &[u32] {
         &self.beyonds
     }
 
-    /// What each class of free masks offers.
+    /// The offer of each class of free masks.
     pub(crate) fn offers(&self) -> &[Offer] {
         if self.by_count.is_empty() { self.table.offers() } else { &self.by_count }
     }
@@ -144,7 +145,7 @@ impl Kind {
         if self.by_count.is_empty() { self.table.class_of(free).unwrap_or(0) } else { free.count() as u16 }
     }
 
-    /// What devices of such a node get when the gang goes beyond it, given what its class offers.
+    /// The bandwidth that devices of such a node get if the gang spans several nodes, given the offer of its class.
     pub(crate) fn beyond(&self, offered_mb_per_s: u32) -> u32 {
         offered_mb_per_s.min(self.uplink_mb_per_s)
     }
@@ -154,7 +155,7 @@ impl Kind {
         if self.by_count.is_empty() && devices.count() > 1 { self.table.speed(devices) } else { NO_LIMIT }
     }
 
-    /// What leaves the node from these devices.
+    /// The bandwidth out of the node from these devices.
     pub(crate) fn nics(&self, devices: DeviceMask) -> u32 {
         self.table.nics(devices).min(self.uplink_mb_per_s)
     }
@@ -164,13 +165,13 @@ impl Kind {
         self.models.iter().find(|(_, mask)| mask.contains(0)).map_or("", |(model, _)| model)
     }
 
-    /// Whether a member never goes to such a node, whatever is free there.
+    /// Whether no member can go to such a node, whatever is free there.
     pub(crate) fn refuses(&self, needs: &Needs) -> bool {
         let is_outside = |set: &NodeSet| self.sets.binary_search(set).is_err();
         self.is_spot && !needs.takes_spot || needs.within.as_ref().is_some_and(is_outside)
     }
 
-    /// The devices that the gang may have, and whose model it takes.
+    /// The devices that the gang may use: of a model that it takes, and not reserved for others.
     pub(crate) fn eligible(&self, needs: &Needs) -> DeviceMask {
         if self.refuses(needs) {
             return DeviceMask::EMPTY;
@@ -178,12 +179,12 @@ impl Kind {
         self.suiting(needs).minus(self.kept_from(needs))
     }
 
-    /// Whether everybody may have all of its devices.
+    /// Whether every gang may use all of its devices.
     pub(crate) fn is_for_all(&self) -> bool {
         self.kept.is_nothing()
     }
 
-    /// Devices that are for others alone.
+    /// Devices that are reserved for others.
     pub(crate) fn kept_from(&self, needs: &Needs) -> DeviceMask {
         self.kept.away_from(needs)
     }
@@ -211,7 +212,7 @@ impl Kind {
         &self.models
     }
 
-    /// Memory of one of these devices; 0 where it is not known.
+    /// Memory of one of these devices; 0 if it is unknown.
     pub(crate) fn memory_of(&self, devices: DeviceMask) -> u64 {
         self.hardware_of(devices).map_or(0, |hardware| hardware.memory_bytes)
     }

@@ -1,4 +1,4 @@
-//! What there is and what of it is free: nodes and their kinds, the domain tree over them, free capacity by class,
+//! The hardware and its free capacity: nodes and their kinds, the domain tree over them, free capacity by class,
 //! resources counted by name, and devices that are shared or cut.
 
 #![allow(
@@ -13,6 +13,7 @@ pub(crate) mod kind;
 pub(crate) mod mix;
 pub(crate) mod named;
 pub(crate) mod shape;
+pub(crate) mod share_request;
 pub(crate) mod sites;
 pub(crate) mod space;
 pub(crate) mod traffic;
@@ -24,11 +25,11 @@ pub use space::Piece;
 pub(crate) use space::{Pick, Space};
 pub use tree::Free;
 
-/// What the hardware holds, whatever runs: the bound of what could ever be placed.
+/// The capacity of the hardware, whatever runs: the bound of every placement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hardware<'a> {
     pub(crate) tree: &'a Tree,
-    /// All that the nodes have, devices of others included.
+    /// All capacity of the nodes, including the devices that others use.
     pub(crate) empty: &'a Space,
     /// The same if no node were cordoned.
     pub(crate) empty_opened: &'a Space,

@@ -8,19 +8,19 @@ use super::tree::{Domain, Tree};
 /// Nothing limits.
 const FREE_OF_LIMIT: i64 = i64::MAX;
 
-/// What exists.
+/// The named resources that exist.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resources {
     /// Those that some node has, in order.
     of_nodes: Vec<ResourceName>,
-    /// Node by node what it has of each.
+    /// The amount of each resource, node by node.
     totals: Vec<i64>,
-    /// The same without what others use.
+    /// The same without the amounts that others use.
     usable: Vec<i64>,
     limits: Vec<Limit>,
 }
 
-/// What the domains of one level have of one resource.
+/// The limits of the domains of one level for one resource.
 #[derive(Clone, Debug)]
 struct Limit {
     resource: ResourceName,
@@ -28,7 +28,7 @@ struct Limit {
     totals: Vec<i64>,
 }
 
-/// What is left of them.
+/// The free amounts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Left {
     /// As [`Resources::totals`].
@@ -37,12 +37,12 @@ pub(crate) struct Left {
     of_domains: Vec<Vec<i64>>,
 }
 
-/// What a member needs of them, by index.
+/// The amounts that a member needs, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     of_nodes: Vec<(u32, u64)>,
     of_domains: Vec<(u32, u64)>,
-    /// Nobody has such a resource.
+    /// A requested resource does not exist.
     is_unknown: bool,
 }
 
@@ -55,13 +55,13 @@ fn total_of(node: &Node, name: &ResourceName) -> i64 {
     amount(node.machine.named.get(name).copied().unwrap_or(0))
 }
 
-/// Without what others use.
+/// The amount of a resource without the part that others use.
 fn usable_of(node: &Node, name: &ResourceName) -> i64 {
     let foreign = node.foreign_use.named.get(name).copied().unwrap_or(0);
     total_of(node, name).saturating_sub_unsigned(foreign)
 }
 
-/// How often `need` goes into what is left, the need being more than nothing.
+/// How many times `need`, which is above 0, fits into the free amount.
 fn times(left: i64, need: u64) -> u32 {
     if left == FREE_OF_LIMIT {
         return u32::MAX;
@@ -108,7 +108,7 @@ impl Resources {
         names
     }
 
-    /// How much a node has of each, whoever uses it.
+    /// The total amount of each resource of a node, including the part that others use.
     pub(crate) fn of_node(&self, node: usize) -> impl Iterator<Item = (&ResourceName, u64)> {
         let totals = self.totals.iter().skip(node * self.of_nodes.len());
         self.of_nodes.iter().zip(totals).map(|(name, total)| (name, u64::try_from(*total).unwrap_or(0)))
@@ -126,7 +126,8 @@ impl Resources {
         })
     }
 
-    /// A node has other amounts, or others use another part of it; by how much more of each there is in all, and usable.
+    /// Applies new amounts of a node, or a new use by others. Returns by how much the total and the usable amount of
+    /// each resource grew.
     pub(super) fn amend(&mut self, at: usize, node: &Node) -> (Vec<i64>, Vec<i64>) {
         let width = self.of_nodes.len();
         let own = at * width..(at + 1) * width;
@@ -142,7 +143,7 @@ impl Resources {
         (more, more_usable)
     }
 
-    /// The level whose domains a limit is about.
+    /// The level of the domains that a limit applies to.
     pub(crate) fn level_of(&self, limit: u32) -> usize {
         self.limits.get(limit as usize).map_or(0, |limit| limit.level)
     }
@@ -152,12 +153,12 @@ impl Resources {
         Left { of_nodes: self.totals.clone(), of_domains }
     }
 
-    /// The same without what others use of nodes.
+    /// The same without the amounts of nodes that others use.
     pub(crate) fn usable(&self) -> Left {
         Left { of_nodes: self.usable.clone(), ..self.all_left() }
     }
 
-    /// Looks the names up; `asked` is used again.
+    /// Looks the names up. `asked` is memory for the result.
     pub(crate) fn look_up(&self, needs: &Needs, asked: &mut Asked) {
         asked.of_nodes.clear();
         asked.of_domains.clear();
@@ -199,7 +200,7 @@ impl Asked {
         &self.of_domains
     }
 
-    /// Whether nodes have to be asked one by one.
+    /// Whether the search must read nodes one by one.
     pub(crate) fn is_of_nodes(&self) -> bool {
         !self.of_nodes.is_empty() || self.is_unknown
     }
@@ -218,13 +219,13 @@ impl Left {
         }
     }
 
-    /// What a node has of a resource.
+    /// The free amount of a resource on a node.
     pub(crate) fn of_node(&self, tree: &Tree, node: usize, resource: u32) -> i64 {
         let at = node * tree.resources.of_nodes.len() + resource as usize;
         self.of_nodes.get(at).copied().unwrap_or(0)
     }
 
-    /// What a domain has below a limit of its level.
+    /// The free amount of a domain below a limit of its level.
     pub(crate) fn of_domain(&self, limit: u32, domain: usize) -> i64 {
         let of_limit = self.of_domains.get(limit as usize).and_then(|left| left.get(domain));
         of_limit.copied().unwrap_or(FREE_OF_LIMIT)
@@ -249,7 +250,7 @@ impl Left {
         of_level.map(|(at, need)| times(left(*at), *need)).min().unwrap_or(u32::MAX)
     }
 
-    /// Books what members on a node take, or gives it back.
+    /// Books the amounts of members on a node, or gives them back.
     pub(crate) fn book(&mut self, tree: &Tree, pick: &Pick, needs: &Needs, is_taken: bool) {
         if needs.named.is_empty() {
             return;

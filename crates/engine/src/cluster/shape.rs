@@ -13,15 +13,15 @@ use phalanx_model::{DeviceMask, ShapeCost};
 const TABLE_DEVICES_MAX: u32 = 16;
 /// Up to here the best subset of every mask is a table too: 3^8 pairs of mask and subset.
 const PICKS_DEVICES_MAX: u32 = 8;
-/// Bandwidth where nothing limits, or nothing is known.
+/// The bandwidth if nothing limits it, or if it is unknown.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
 
-/// What device sets of hardware shapes get, worked out once for each.
+/// The bandwidths of device sets of hardware shapes, computed once for each shape.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes(Vec<Arc<ShapeTable>>);
 
 impl Shapes {
-    /// Adds what another knows besides.
+    /// Adds the tables that the other has and this one lacks.
     pub fn learn(&mut self, other: &Self) {
         for table in &other.0 {
             if self.find(table.cost()).is_none() {
@@ -34,7 +34,7 @@ impl Shapes {
         self.0.iter().find(|table| table.cost() == cost)
     }
 
-    /// The table of a shape, built where there is none yet.
+    /// The table of a shape; built if it does not exist yet.
     pub(crate) fn of(&mut self, cost: &ShapeCost) -> Arc<ShapeTable> {
         if let Some(table) = self.find(cost) {
             return table.clone();
@@ -57,7 +57,7 @@ impl FromIterator<Arc<ShapeTable>> for Shapes {
     }
 }
 
-/// What device sets of one hardware shape get, in MB/s.
+/// The bandwidth of device sets of one hardware shape, in MB/s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeTable {
     cost: ShapeCost,
@@ -68,20 +68,21 @@ pub(crate) struct ShapeTable {
     class_of: Vec<u16>,
     /// By class.
     offers: Vec<Offer>,
-    /// Sets of one size differ and are known by their best alone: what is offered may be more than there is.
+    /// Sets of one size differ and only the best of each size is known: the offer may exceed what the free devices
+    /// have.
     is_estimated: bool,
     /// The best subset by mask and number of devices: inside the node alone, and beside other nodes.
     inside: Vec<u8>,
     spanning: Vec<u8>,
 }
 
-/// What a free mask offers: by number of devices, the fastest set.
+/// The offer of a free mask: by number of devices, the fastest set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Offer {
     pub(crate) devices: u32,
     /// When the gang stays on this node: the ring through the set.
     pub(crate) inside: Vec<u32>,
-    /// When the gang goes beyond this node: the slower of ring and NICs.
+    /// The bandwidth if the gang spans several nodes: the slower of ring and NICs.
     pub(crate) spanning: Vec<u32>,
 }
 
@@ -173,7 +174,7 @@ impl ShapeTable {
         (self.offers, self.inside, self.spanning) = (distinct, inside, spanning);
     }
 
-    /// A class for each number of devices. Where sets of one size differ, they are offered as the best of them.
+    /// A class for each number of devices. If sets of one size differ, the offer is the best of them.
     fn count_only(&mut self) {
         let devices = self.cost.devices.min(phalanx_model::DEVICES_PER_NODE_MAX);
         let mut full = Offer::unlimited(devices);
@@ -194,8 +195,8 @@ impl ShapeTable {
         self.offers = (0..=devices).map(offer).collect();
     }
 
-    /// What the NICs beside these devices carry. Of NICs that nobody told of it is assumed that they are no better
-    /// than the slowest way inside the machine.
+    /// The bandwidth of the NICs next to these devices. NICs of unknown bandwidth are assumed to be no faster than
+    /// the slowest path inside the machine.
     pub(crate) fn nics(&self, devices: DeviceMask) -> u32 {
         match self.cost.nics_of(devices) {
             0 => self.slowest_pair,
@@ -203,7 +204,7 @@ impl ShapeTable {
         }
     }
 
-    /// The class of a free mask, and nothing where the mask has devices that the shape has not.
+    /// The class of a free mask; `None` if the mask has devices that the shape lacks.
     pub(crate) fn class_of(&self, free: DeviceMask) -> Option<u16> {
         if self.class_of.is_empty() {
             return (free.0.checked_shr(self.cost.devices).unwrap_or(0) == 0).then(|| free.count() as u16);
@@ -236,7 +237,7 @@ impl ShapeTable {
         picks.get(at).map(|set| Some(DeviceMask(u64::from(*set))))
     }
 
-    /// The most that NICs carry beside `count` devices of `free` whose ring has at least `ring`, with that set.
+    /// The highest NIC bandwidth of `count` devices of `free` whose ring has at least `ring`, and that set.
     pub(crate) fn best_nics(&self, free: DeviceMask, count: u32, ring: u32) -> Option<(u32, DeviceMask)> {
         if !self.knows(free) {
             return self.best(free, count).map(|set| (self.nics(set), set));
@@ -258,7 +259,7 @@ impl ShapeTable {
         usize::try_from(mask.0).ok().and_then(|i| self.ring_mb_per_s.get(i)).copied().unwrap_or(0)
     }
 
-    /// What a set is worth: where several rings add up, all of them together.
+    /// The bandwidth of a set: if it has several rings, all of them together.
     pub(crate) fn speed(&self, mask: DeviceMask) -> u32 {
         if mask.count() <= 1 || !self.knows(mask) {
             return NO_LIMIT;

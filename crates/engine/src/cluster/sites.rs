@@ -1,35 +1,35 @@
-//! The tori of a cluster, and which node stands where in them.
+//! The tori of a cluster, and the position of each node in them.
 
 use phalanx_model::{DeviceMask, Levels, Node, Torus};
 
 use crate::torus::{Form, host_of, volume};
 
-/// No node stands there.
-const NOBODY: u32 = u32::MAX;
+/// The position has no node.
+const NO_NODE: u32 = u32::MAX;
 
-/// A torus in which slices are placed, and the nodes that stand in it.
+/// A torus in which slices are placed, and its nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) torus: Torus,
     pub(crate) form: Form,
     /// Chips of a host along x, y, z.
     pub(crate) host: [u16; 3],
-    /// Nodes and where their first chips stand, in the order of the tree.
+    /// Nodes and the positions of their first chips, in the order of the tree.
     pub(crate) nodes: Vec<(u32, [u16; 3])>,
-    /// Where the chip of each device stands in its host: x runs fastest, then y.
+    /// The position of the chip of each device in its host: x runs fastest, then y.
     offsets: Vec<[u16; 3]>,
     /// Nodes by the position of their hosts, the last side running fastest.
     owners: Vec<u32>,
 }
 
 impl Site {
-    /// The tori of which slices can be told. A node has a place in one when it has a device for each chip of a host and
-    /// stands where a host does; of two nodes at one place, it is the first one's.
+    /// The tori in which slices can be placed. A node is part of a torus if it has one device for each chip of a
+    /// host, and its position is that of a host. If two nodes have one position, the first node counts.
     pub(crate) fn all(levels: &Levels, nodes: &[&Node]) -> Vec<Self> {
         let site = |torus: &Torus| {
             let (form, host) = (Form::of(torus).ok()?, host_of(torus));
             let hosts = volume([0, 1, 2].map(|axis| torus.chips[axis] / host[axis]));
-            let owners = vec![NOBODY; usize::try_from(hosts).ok()?];
+            let owners = vec![NO_NODE; usize::try_from(hosts).ok()?];
             let [x, y, z] = host;
             let offsets =
                 (0..z).flat_map(|z| (0..y).flat_map(move |y| (0..x).map(move |x| [x, y, z]))).collect();
@@ -54,7 +54,7 @@ impl Site {
         let Some(owner) = is_host.then(|| self.host_at(at)).and_then(|host| self.owners.get_mut(host)) else {
             return;
         };
-        if *owner == NOBODY {
+        if *owner == NO_NODE {
             *owner = node;
             self.nodes.push((node, at));
         }
@@ -77,7 +77,7 @@ impl Site {
 
     /// The node that has a box of chips inside of one host, and which of its devices they are.
     pub(crate) fn devices(&self, corner: [u16; 3], block: [u16; 3]) -> Option<(u32, DeviceMask)> {
-        let node = self.owners.get(self.host_at(corner)).copied().filter(|node| *node != NOBODY)?;
+        let node = self.owners.get(self.host_at(corner)).copied().filter(|node| *node != NO_NODE)?;
         let [width, depth, _] = self.host.map(u32::from);
         let along = |axis: usize| {
             let first = u32::from(corner[axis] % self.host[axis]);

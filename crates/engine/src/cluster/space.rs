@@ -17,6 +17,7 @@ use super::named::{Asked, Left};
 use super::shape::NO_LIMIT;
 use super::traffic::{Load, Traffic};
 use super::tree::{Free, Tree};
+use crate::share::ShareRequest;
 
 /// Members of one gang on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Pick {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) kind: u16,
-    /// Where its counts begin.
+    /// The index of its first count.
     at: u32,
     /// The least that one of these nodes has free for each free device.
     cpu_per_device: i64,
@@ -76,7 +77,7 @@ struct Level {
     /// Free devices of open nodes, by domain.
     free_devices: Vec<u32>,
     loads: Vec<Load>,
-    /// What a gang more would get of each uplink.
+    /// The bandwidth that one more gang would get of each uplink.
     uplinks: Vec<u32>,
     least_uplink: u32,
 }
@@ -87,24 +88,24 @@ pub(crate) struct Space {
     free: Vec<Free>,
     class: Vec<u16>,
     levels: Vec<Level>,
-    /// Innermost domains whose least amounts have to be found anew.
+    /// Innermost domains whose least amounts are out of date.
     dirty: Vec<u32>,
     members: Vec<(u32, u32)>,
     named: Left,
     parts: Parts,
     claims: Claims,
-    /// Kept where the tree is mixed.
-    mix: Mix,
+    /// Counted only if the tree is mixed.
+    mix: Mix<ShareRequest>,
 }
 
 impl Space {
-    /// What is free when none of ours runs.
+    /// The free capacity if no gang of ours runs.
     pub(crate) fn free_of(tree: &Tree) -> Self {
         let usable = Self::new(tree, tree.nodes.iter().map(|n| n.usable).collect());
         Self { named: tree.resources.usable(), ..usable }
     }
 
-    /// What the hardware holds, devices of others included: what could ever be free.
+    /// The capacity of the hardware, including the devices of others: the bound of what can become free.
     pub(crate) fn empty_of(tree: &Tree) -> Self {
         Self::new(tree, tree.nodes.iter().map(|n| n.total).collect())
     }
@@ -181,7 +182,7 @@ impl Space {
         &self.free[node]
     }
 
-    /// What is left of resources that are counted by name.
+    /// The free amounts of named resources.
     pub(crate) const fn named(&self) -> &Left {
         &self.named
     }
@@ -191,8 +192,8 @@ impl Space {
         &self.parts
     }
 
-    /// The classes of requests that run, where the tree is mixed.
-    pub(crate) const fn mix(&self) -> &Mix {
+    /// The classes of running requests, if the tree is mixed.
+    pub(crate) const fn mix(&self) -> &Mix<ShareRequest> {
         &self.mix
     }
 
@@ -224,7 +225,7 @@ impl Space {
         self.levels[level].free_devices[domain]
     }
 
-    /// What a gang more would get of a domain's uplink.
+    /// The bandwidth that one more gang would get of a domain's uplink.
     pub(crate) fn uplink(&self, level: usize, domain: usize) -> u32 {
         self.levels[level].uplinks[domain]
     }
@@ -238,8 +239,8 @@ impl Space {
         self.levels[level].least_uplink
     }
 
-    /// Takes what the members of a gang need, whether or not it is free: amounts may go below zero, and a device may be held
-    /// by several. [`Self::give_back`] undoes it, in whatever order.
+    /// Takes the capacity that the members of a gang need, even if it is not free: amounts may go below zero, and a
+    /// device may have several holders. [`Self::give_back`] undoes it, in any order.
     pub(crate) fn take(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang) {
         let is_exclusive = gang.needs.is_exclusive;
         for pick in picks {
@@ -264,16 +265,14 @@ impl Space {
                 is_held: free.is_held || is_exclusive,
             };
             self.named.book(tree, pick, needs, true);
-            if tree.is_mixed {
-                self.mix.count(tree, pick, needs, true);
-            }
+            self.mix.count_pick(tree, pick, needs, true);
             self.set(tree, pick.node as usize, left);
             self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
     }
 
-    /// Devices of these that are usable, and held by one holder alone.
+    /// Those of these devices that are usable and have exactly one holder.
     pub(crate) fn held_once(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
         let usable = tree.nodes[node].usable.devices;
         self.claims.held_once(node as u32, devices.and(usable)).minus(self.used_in_part(node))
@@ -305,7 +304,7 @@ impl Space {
         let are_hosted = hosted.iter().all(|(node, (cpu, memory))| {
             let free = self.free[*node as usize];
             free.takes_work()
-                // Others may have come to a node that is reserved for one gang alone.
+                // Others may use a node that is reserved for one gang alone.
                 && (!gang.needs.is_exclusive
                     || free.tenants == 0 && free.devices == tree.nodes[*node as usize].total.devices)
                 && has(free.cpu_milli, *cpu)
@@ -314,7 +313,7 @@ impl Space {
         are_hosted && self.has_devices(tree, gang, picks) && self.has_named(tree, gang, picks)
     }
 
-    /// The same of what nodes and domains have of other things.
+    /// Whether nodes and domains have the named resources of these picks.
     fn has_named(&mut self, tree: &Tree, gang: &Gang, picks: &[Pick]) -> bool {
         let mut asked = Asked::default();
         let mut fits = |at: usize| {
@@ -375,22 +374,20 @@ impl Space {
                 is_held: self.claims.is_alone(pick.node),
             };
             self.named.book(tree, pick, needs, false);
-            if tree.is_mixed {
-                self.mix.count(tree, pick, needs, false);
-            }
+            self.mix.count_pick(tree, pick, needs, false);
             self.set(tree, pick.node as usize, back);
             self.bar_parts(tree, pick.node);
         }
         self.settle(tree);
     }
 
-    /// Books what a gang sends over the uplinks that it crosses, or takes it off the books.
+    /// Books the traffic of a gang on the uplinks that it crosses, or removes it.
     pub(crate) fn load(&mut self, tree: &Tree, picks: &[Pick], gang: &Gang, is_added: bool) {
         if gang.topology.slice.is_some() {
             // The chips of a slice talk over their own links.
             return;
         }
-        // What other roles send is not said.
+        // The traffic of other roles is unknown.
         let own = || picks.iter().filter(|pick| pick.role == 0);
         let fastest = own().map(|pick| tree.kind(&tree.nodes[pick.node as usize]).nics(pick.devices)).min();
         let mb_per_s = Traffic::of(gang).demand_mb_per_s(fastest.unwrap_or(NO_LIMIT));
@@ -443,7 +440,7 @@ impl Space {
     ) {
         for node in nodes {
             let mut now = change(node, self.free[node as usize]);
-            // What was withheld may have been given to a gang meanwhile.
+            // Withheld devices may have been given to a gang meanwhile.
             now.devices = now.devices.minus(self.claims.claimed(node));
             self.set(tree, node as usize, now);
         }
@@ -564,8 +561,8 @@ impl Row {
 }
 
 impl Tree {
-    /// The slots of a placement as picks, node by node as they come. Slots on nodes that are gone are passed
-    /// over: there is nothing to account.
+    /// The slots of a placement as picks, node by node in their order. Slots on nodes that no longer exist are
+    /// skipped: they have no capacity to account.
     pub(crate) fn picks_of(&self, placement: &Placement, gang: &Gang) -> Vec<Pick> {
         let mut picks: Vec<Pick> = Vec::new();
         let mut last: Option<(&NodeName, Option<usize>)> = None;
@@ -580,7 +577,8 @@ impl Tree {
             let piece = slot.part.as_ref().map(|part| piece_of(self, node, slot.devices, part));
             let one = Pick { role, piece: piece.unwrap_or_default(), ..Pick::new(node, 1, slot.devices) };
             match picks.last_mut() {
-                // What is taken twice must be seen, so only what is apart is joined. Parts are booked one by one.
+                // Only disjoint devices are joined, so that a device that is taken twice stays visible. Parts are
+                // booked one by one.
                 Some(pick)
                     if (pick.node, pick.role) == (node, role)
                         && (pick.piece, one.piece) == (Piece::Whole, Piece::Whole)

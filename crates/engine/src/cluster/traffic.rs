@@ -1,26 +1,26 @@
-//! What a gang sends, and what is left of an uplink that others use.
+//! The traffic of a gang, and the bandwidth of an uplink that other gangs leave.
 
 use phalanx_model::{Gang, Pattern};
 
 use super::shape::NO_LIMIT;
 
-/// Message bytes of a gang that says nothing: enough that bandwidth counts more than latency, as it does for
+/// Message bytes of a gang that declares none: large enough that bandwidth counts more than latency, as it does for
 /// gradients, which frameworks send in buckets of tens of megabytes.
 const BYTES_UNSAID: u64 = 64 << 20;
 
-/// Shares of an uplink are told apart to this part of it, so that few distinct bottlenecks exist.
+/// Shares of an uplink are rounded to this fraction of it, so that few distinct bottlenecks exist.
 const SHARE_STEPS: u64 = 16;
 
-/// How a gang says that its members talk, and the bytes of one message.
+/// The declared communication pattern of a gang, and the bytes of one message.
 pub(crate) fn said(gang: &Gang) -> (Pattern, u64) {
     gang.traffic.map_or((Pattern::AllReduce, BYTES_UNSAID), |said| (said.pattern, said.bytes))
 }
 
-/// What the members of one gang send each other in a step.
+/// The traffic among the members of one gang in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) pattern: Pattern,
-    /// What passes the slowest part. A ring carries `2(k-1)/k` of the message.
+    /// The bytes that pass the slowest part. A ring carries `2(k-1)/k` of the message.
     pub(crate) bytes: u64,
     /// All-to-all: from every member to every other.
     pub(crate) pair_bytes: u64,
@@ -40,7 +40,8 @@ impl Traffic {
         Self { pattern, bytes, pair_bytes, compute_ns, is_said: gang.traffic.is_some() }
     }
 
-    /// It says that it sends nothing: then no place is faster than another, and few domains are what counts.
+    /// Whether the gang declares that it sends nothing. Then no placement is faster than another, and the number of
+    /// domains decides.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_said && self.bytes == 0
     }
@@ -50,8 +51,8 @@ impl Traffic {
         transfer_ns(self.bytes, mb_per_s)
     }
 
-    /// What it sends on average while it runs, where it can send this much. A gang that says nothing of its
-    /// traffic is not held against others.
+    /// The average bandwidth that the gang uses while it runs, if the slowest part gives this much. A gang without
+    /// declared traffic is assumed to use none.
     pub(crate) fn demand_mb_per_s(&self, bottleneck_mb_per_s: u32) -> u32 {
         if !self.is_said || bottleneck_mb_per_s == NO_LIMIT {
             return 0;
@@ -61,7 +62,7 @@ impl Traffic {
     }
 }
 
-/// Nanoseconds for bytes at a rate; none where nothing limits.
+/// Nanoseconds for bytes at a rate; 0 if nothing limits it.
 pub(crate) fn transfer_ns(bytes: u64, mb_per_s: u32) -> u64 {
     if mb_per_s == NO_LIMIT { 0 } else { part(bytes, 1_000, u64::from(mb_per_s.max(1))) }
 }
@@ -71,7 +72,7 @@ fn part(amount: u64, times: u64, of: u64) -> u64 {
     u64::try_from(u128::from(amount) * u128::from(times) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
 
-/// What gangs send over one uplink.
+/// The traffic of gangs over one uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     gangs: u32,
@@ -92,7 +93,7 @@ impl Load {
         }
     }
 
-    /// What one gang more gets: what the others leave, and at least its fair share.
+    /// The bandwidth that one more gang gets: the rest of the uplink, and at least its fair share.
     pub(crate) fn left_of(&self, uplink_mb_per_s: u32) -> u32 {
         if uplink_mb_per_s == NO_LIMIT || self.gangs == 0 {
             return uplink_mb_per_s;

@@ -1,25 +1,25 @@
-//! The domain tree as flat arrays: what stands where, and what the ways between are worth. What is free is in
-//! [`super::space`].
+//! The domain tree as flat arrays: the position of every node, and the bandwidth and latency between them.
+//! [`super::space`] has the free capacity.
 //!
-//! Nodes stand in the order of their path and name, so every domain is a range of them, and rank order by
-//! node index is order by topology path.
+//! Nodes are sorted by path and name, so every domain is a range of nodes, and rank order by node index is order by
+//! topology path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName, ShapeCost,
-    report::show_path,
+    Admin, CollectiveCost, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName,
+    ShapeCost, report::show_path,
 };
 
 use super::kind::{Kind, KindKey};
-use super::mix;
 use super::named::Resources;
 use super::shape::{NO_LIMIT, Shapes};
+use super::share_request;
 use super::sites::Site;
 
-/// What is free on one node. Negative where others over-commit it: nothing new goes there.
+/// Free capacity of one node. It is negative if others over-commit the node: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Free {
     pub devices: DeviceMask,
@@ -29,7 +29,7 @@ pub struct Free {
     pub open: bool,
     /// Picks of gangs that are on it: members of one gang and role count once.
     pub tenants: u32,
-    /// A gang has it for itself, or has it reserved so.
+    /// A gang has the node, or a reservation of it, for itself.
     pub is_held: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum LevelAt {
     Group(usize),
 }
 
-/// The nodes that a gang names, by index; all of them where it names none.
+/// The nodes that a gang names, by index; all nodes if it names none.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed(Option<Vec<bool>>);
 
@@ -66,13 +66,13 @@ impl Listed {
 pub(crate) struct Domain {
     pub(crate) path: Vec<DomainName>,
     pub(crate) nodes: Range<usize>,
-    /// Indices into the next level's domains; empty where the children are nodes.
+    /// Indices into the next level's domains; empty if the children are nodes.
     pub(crate) children: Range<usize>,
     /// Index into the level above; 0 for the outermost.
     pub(crate) parent: usize,
-    /// What leaves it shares this, in MB/s.
+    /// The bandwidth that all traffic out of the domain shares, in MB/s.
     pub(crate) uplink_mb_per_s: u32,
-    /// Twice the latency of its uplink: a ring goes out and comes back.
+    /// Twice the latency of its uplink: a ring leaves the domain and returns.
     pub(crate) crossing_ns: u64,
     /// All devices in it.
     pub(crate) devices: u32,
@@ -82,12 +82,12 @@ pub(crate) struct Domain {
 pub(crate) struct TreeNode {
     pub(crate) name: NodeName,
     pub(crate) total: Free,
-    /// What Phalanx may use: what nobody else holds.
+    /// The capacity that Phalanx may use, without the part of others.
     pub(crate) usable: Free,
-    /// Seen in MIG mode.
+    /// Devices that are observed in MIG mode.
     pub(crate) sliced: DeviceMask,
     pub(crate) kind: u16,
-    /// The innermost domain that it stands in.
+    /// The innermost domain around the node.
     pub(crate) leaf: u32,
 }
 
@@ -97,25 +97,27 @@ pub(crate) struct Tree {
     pub(crate) nodes: Vec<TreeNode>,
     /// `domains[l]` are the domains of level `l` above the node, in order.
     pub(crate) domains: Vec<Vec<Domain>>,
-    /// Per level: what a device has to others inside one domain without touching a NIC, in MB/s; 0: nothing.
+    /// Per level: the bandwidth from a device to others inside one domain without a NIC, in MB/s; 0 if there is none.
     pub(crate) inside_mb_per_s: Vec<u32>,
-    /// At least what crossing a domain of each level costs, and a node.
+    /// The constants of the cost table for collectives.
+    pub(crate) collectives: CollectiveCost,
+    /// A lower bound on the crossing of a domain of each level.
     pub(crate) least_crossing_ns: Vec<u64>,
     pub(crate) least_node_crossing_ns: u64,
     /// Names of the levels inside nodes, in natural order.
     pub(crate) group_levels: Vec<LevelName>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) resources: Resources,
-    /// Tells it from the trees before it.
+    /// Distinguishes this tree from earlier ones.
     pub(crate) stamp: u64,
-    /// Devices of several models, in a cluster that is not too large to weigh what a place costs others.
+    /// The devices have several models, and the cluster is small enough to weigh the cost of a placement to others.
     pub(crate) is_mixed: bool,
     pub(crate) tori: Vec<Site>,
     index: BTreeMap<NodeName, usize>,
 }
 
 impl Tree {
-    /// `before` lends its tables of shapes that stayed the same, `lent` those of others.
+    /// `before` provides the tables of unchanged shapes, `lent` those of others.
     pub(crate) fn build(
         levels: &Levels,
         nodes: &BTreeMap<NodeName, Node>,
@@ -181,8 +183,11 @@ impl Tree {
             least_crossing_ns: domains.iter().map(least).collect(),
             least_node_crossing_ns: kinds.iter().map(|kind| kind.crossing_ns).min().unwrap_or(0),
             inside_mb_per_s,
+            collectives: costs.collectives,
             stamp: before.map_or(0, |tree| tree.stamp.wrapping_add(1)),
-            is_mixed: models > 1 && sorted.len() <= mix::NODES_MAX && kinds.iter().all(mix::can_hold),
+            is_mixed: models > 1
+                && sorted.len() <= share_request::NODES_MAX
+                && kinds.iter().all(share_request::can_hold),
             resources: Resources::build(levels, &domains, &sorted),
             tori: Site::all(levels, &sorted),
             domains,
@@ -219,7 +224,7 @@ impl Tree {
         self.domains.len()
     }
 
-    /// The domain of a level that a node stands in.
+    /// The domain of a level around a node.
     pub(crate) fn domain_of(&self, node: usize, level: usize) -> usize {
         let mut domain = self.nodes[node].leaf as usize;
         for above in (level + 1..self.depth()).rev() {
@@ -274,12 +279,12 @@ impl Tree {
         above.or_else(|| self.group_levels.iter().position(|l| l == name).map(LevelAt::Group))
     }
 
-    /// What its nodes offer.
+    /// The shape tables of its nodes.
     pub(crate) fn shapes(&self) -> Shapes {
         self.kinds.iter().map(|kind| kind.table.clone()).collect()
     }
 
-    /// Whether there is every level that a gang insists on. One inside the node is gone with the last node that has it.
+    /// Whether every level that a gang requires exists. A level inside the node ends with the last node that has it.
     pub(crate) fn has_levels_of(&self, gang: &Gang) -> bool {
         let topology = &gang.topology;
         let of_roles = gang.roles.iter().flat_map(|role| &role.segments);
@@ -288,7 +293,7 @@ impl Tree {
         topology.required.iter().chain(segments).chain(spread).all(|level| self.level_at(level).is_some())
     }
 
-    /// The level inside which a gang must be; the whole cluster where it says nothing.
+    /// The level inside which a gang must be; the whole cluster if it requires none.
     pub(crate) fn level_of_required(&self, gang: &Gang) -> LevelAt {
         let required = gang.topology.required.as_ref();
         required.and_then(|l| self.level_at(l)).unwrap_or(LevelAt::Above(0))
@@ -328,7 +333,7 @@ impl Tree {
     }
 }
 
-/// What changed on a node that stands where it stood: its amounts before, and by how much more it has of named resources.
+/// A change of a node that keeps its position: its amounts before, and the growth of its named resources.
 #[derive(Clone, Debug)]
 pub(crate) struct Amended {
     was: TreeNode,
@@ -338,12 +343,12 @@ pub(crate) struct Amended {
 }
 
 impl Amended {
-    /// Whether the hardware, or whether it takes work, is not what it was.
+    /// Whether the hardware changed, or whether the node takes work.
     pub(crate) fn is_of_total(&self) -> bool {
         self.was.total != self.now.total || self.more_named.iter().any(|more| *more != 0)
     }
 
-    /// Whether the hardware is not what it was.
+    /// Whether the hardware changed.
     pub(crate) fn is_of_amounts(&self) -> bool {
         let opened = |node: &TreeNode| Free { open: true, ..node.total };
         opened(&self.was) != opened(&self.now)
@@ -365,7 +370,7 @@ impl Amended {
             || self.more_usable_named.iter().any(|more| *more > 0)
     }
 
-    /// What there is before and now: all of the hardware, or what others leave; and more of named resources.
+    /// The amounts before and now, and the growth of named resources: of all hardware, or without the part of others.
     pub(super) fn of(&self, is_total: bool) -> (Free, Free, &[i64]) {
         if is_total {
             (self.was.total, self.now.total, &self.more_named)
@@ -376,7 +381,7 @@ impl Amended {
 }
 
 impl Tree {
-    /// Whether a node differs in use, amounts or administration alone: it stands where it stood, and is of the same kind.
+    /// Whether a node changed only in use, amounts or administration: it keeps its position and its kind.
     pub(crate) fn is_alike(before: &Node, after: &Node) -> bool {
         let (old, new) = (&before.machine, &after.machine);
         let is_same_machine = Arc::ptr_eq(old, new)
@@ -414,7 +419,7 @@ impl TreeNode {
             tenants: 0,
             is_held: false,
         };
-        // Less than nothing where others use more than there is.
+        // Below zero if others use more than the node has.
         let usable = Free {
             devices: total.devices.minus(node.foreign),
             cpu_milli: total.cpu_milli.saturating_sub_unsigned(node.foreign_use.cpu_milli),
@@ -432,7 +437,7 @@ impl TreeNode {
     }
 }
 
-/// What the cables of this very node carry; most have what their NICs carry.
+/// The bandwidth of the uplink of this node; most nodes have the bandwidth of their NICs.
 fn node_uplink(node: &Node, levels: &Levels, costs: &CostTable) -> (u32, u32) {
     let mut path = node.path.clone();
     path.extend(DomainName::new(node.name.as_str()).ok());
@@ -452,7 +457,8 @@ fn number_models(kinds: &mut [Kind]) -> usize {
     models.len()
 }
 
-/// Domains level by level; nodes are sorted by path, so a domain is where a prefix of the path stays equal.
+/// Domains level by level. Nodes are sorted by path, so a domain is a range of nodes with an equal prefix of the
+/// path.
 fn build_domains(depth: usize, sorted: &[&Node]) -> Vec<Vec<Domain>> {
     let mut domains: Vec<Vec<Domain>> = Vec::with_capacity(depth);
     for level in 0..depth {

@@ -1,8 +1,8 @@
-//! The order of the stages of a pipeline: neighbours where they share domains, and at its ends, where only one hop
-//! begins, those that cross the narrowest uplinks.
+//! The order of the stages of a pipeline: neighbours share domains, and at the ends, which have only one hop, are the
+//! stages that cross the narrowest uplinks.
 //!
-//! Which places of an axis follow each other changes nothing for the groups of other axes, and what each pair of them
-//! would send through every uplink is counted once; so an exchange costs little.
+//! The order of the places of an axis changes nothing for the groups of other axes, and the traffic of each pair of
+//! places through every uplink is counted once; so an exchange costs little.
 
 use super::Kept;
 use super::time::{Lane, Measure};
@@ -24,7 +24,7 @@ pub(super) struct Scratch {
     seated: Vec<u32>,
 }
 
-/// Puts the stages of an axis in a better order, where there is one.
+/// Puts the stages of an axis in a better order, if there is one.
 pub(super) fn order(
     measure: &mut Measure<'_>,
     axis: usize,
@@ -74,7 +74,7 @@ pub(super) fn order(
     apply(measure, axis, lane, seated, (homes, kept), scratch);
 }
 
-/// What the hop between every two places would send through every domain.
+/// Counts the traffic of the hop between every two places through every domain.
 fn count(measure: &Measure<'_>, lane: Lane, seated: &[u32], homes: &[u32], scratch: &mut Scratch) {
     let (degree, domains) = (lane.degree as usize, measure.domains());
     let Scratch { crossings, homes: of_group, .. } = scratch;

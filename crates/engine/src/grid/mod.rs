@@ -1,15 +1,14 @@
-//! Parallelism grids on a placement: which rank takes which seat, so that the heaviest groups sit lowest.
+//! Parallelism grids on a placement: the seat of each rank, so that the heaviest groups share the lowest domains.
 //!
-//! A job of tensor x expert x data x pipeline parallel ranks talks along the axes of a grid. [`map`] tries
-//! every nesting of the axes on the given sites, plainly in topology order and with whole groups packed into
-//! the smallest domains that hold them, counts what each really sends through every uplink, puts the stages of
-//! pipelines in order, and improves the best by swaps. Tensor groups never leave a site: that is a condition,
-//! not a cost.
+//! A job of tensor x expert x data x pipeline parallel ranks communicates along the axes of a grid. [`map`] tries
+//! every nesting of the axes on the given sites, plainly in topology order and with whole groups packed into the
+//! smallest domains that hold them. It counts the real traffic of each through every uplink, orders the stages of
+//! pipelines, and improves the best by swaps. Tensor groups never leave a site: that is a condition, not a cost.
 //!
-//! A step's communication is, summed over the axes, the time of the slowest group of the axis: latency, plus
-//! the longest drain of an uplink that the group crosses, plus the filling of the pipeline, as `phalanx-cost`
-//! has it for rings. All groups of an axis talk at once, so an uplink drains when the bytes of all of them are
-//! through. Megabytes are 10^6 bytes, one way; the arithmetic is integer.
+//! The communication of a step is, summed over the axes, the time of the slowest group of the axis: latency, plus the
+//! longest drain of an uplink that the group crosses, plus the filling of the pipeline, as `phalanx-cost` has it for
+//! rings. All groups of an axis communicate at once, so an uplink drains when the bytes of all of them are through.
+//! Megabytes are 10^6 bytes, one way; the arithmetic is integer.
 
 mod chain;
 mod nest;
@@ -31,9 +30,9 @@ pub const RANKS_MAX: u32 = 1 << 17;
 pub const BYTES_MAX: u64 = 1 << 44;
 /// The most calls of one axis in a step.
 pub const CALLS_MAX: u32 = 1 << 20;
-/// What [`Grid::swaps`] spends: seats looked at in all swaps together, some milliseconds.
+/// The budget of [`Grid::swaps`]: seats that all swaps together read, some milliseconds.
 const SWAP_WORK: u32 = 1 << 19;
-/// Layouts whose pipelines are put in order.
+/// Layouts whose pipelines are ordered.
 const CHAINS_MAX: usize = 2;
 
 /// The axes of a job, checked. Ranks are numbered along the first axis, then the second, and so on.
@@ -75,7 +74,7 @@ pub enum GridError {
     Seat(u32),
 }
 
-/// Where one rank sits: the `index`-th rank of a site.
+/// The seat of one rank: the `index`-th rank of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seat {
     pub site: u32,
@@ -91,7 +90,7 @@ pub struct Part {
     pub labels: Vec<u32>,
 }
 
-/// What the communication of one step takes.
+/// The communication time of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
     pub ns: u64,
@@ -99,7 +98,7 @@ pub struct Prediction {
     pub axes_ns: Vec<u64>,
 }
 
-/// What the order of the ranks of a placement gains.
+/// The gain of the rank order of a placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gain {
     /// The same places with the ranks in the order of the tree.
@@ -107,12 +106,12 @@ pub struct Gain {
     pub chosen: Prediction,
 }
 
-/// An order of ranks, and what it gains.
+/// An order of ranks, and its gain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// By rank.
     pub seats: Vec<Seat>,
-    /// How the axes were laid out where the swaps began, innermost first.
+    /// The layout of the axes from which the swaps began, innermost first.
     pub nesting: Vec<AxisKind>,
     /// Ranks in the order of the sites, as if nothing were mapped.
     pub as_given: Prediction,
@@ -125,7 +124,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// What one step saves against the order of the sites.
+    /// The time that one step saves against the order of the sites.
     #[must_use]
     pub const fn gain_ns(&self) -> u64 {
         self.as_given.ns.saturating_sub(self.found.ns)
@@ -176,9 +175,9 @@ impl Grid {
         heads.map(move |head| (0..degree).map(move |place| head + place * stride))
     }
 
-    /// Parts of the gang that may gain from sharing a domain, in ranks, ascending: in every nesting of the
-    /// axes the groups inside each other. A planner asks for places without segments and with each of these
-    /// as one, and keeps the placement whose [`map`] is the fastest.
+    /// Parts of the gang that may gain from sharing a domain, in ranks, ascending: in every nesting of the axes, the
+    /// groups inside each other. A planner searches for placements without segments and with each of these as a
+    /// segment, and keeps the placement whose [`map`] is the fastest.
     #[must_use]
     pub fn segments(&self) -> Vec<u32> {
         let together = self.together();
@@ -228,10 +227,11 @@ pub fn map(grid: &Grid, sites: &Sites, swaps: u32, scratch: &mut Scratch) -> Res
     map_within(grid, sites, &[], swaps, scratch)
 }
 
-/// The same where parts of the job stay together, as they do in the order of the sites.
+/// As [`map`], with parts of the job that stay together, as they do in the order of the sites.
 ///
 /// # Errors
-/// As [`map`] has them, and when a part does not stay together in any layout.
+///
+/// As [`map`], and if some part does not stay together in any layout.
 pub fn map_within(
     grid: &Grid,
     sites: &Sites,
@@ -288,7 +288,7 @@ pub fn map_within(
     })
 }
 
-/// What every order keeps together.
+/// The parts that every order keeps together.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
     parts: &'a [Part],
@@ -335,10 +335,11 @@ fn starts(
     starts
 }
 
-/// What the communication of one step takes when rank r has the r-th of `seats`.
+/// The communication time of one step if rank r has the r-th of `seats`.
 ///
 /// # Errors
-/// When the sites do not hold exactly the grid's ranks, or the seats are not theirs, each once.
+///
+/// If the sites do not hold exactly the grid's ranks, or the seats are not theirs, each once.
 pub fn predict(
     grid: &Grid,
     sites: &Sites,

@@ -10,13 +10,13 @@ pub(super) struct Scratch {
     lists: Vec<Vec<u32>>,
     /// By cut: whether it is in `around`.
     is_around: Vec<bool>,
-    /// Cuts around the places in hand.
+    /// Cuts around the present places.
     around: Vec<u32>,
     list: Vec<u32>,
     taken: Vec<u32>,
-    /// By place: how many are left over where it comes from.
+    /// By place: how many places are left over in the domain that it comes from.
     left_over: Vec<u32>,
-    /// First place of each part, and where the part stands in `taken`.
+    /// The first place of each part, and the index of the part in `taken`.
     parts: Vec<(u32, usize)>,
 }
 
@@ -55,10 +55,10 @@ pub(super) fn lay(order: &[u32], nesting: &[Lane]) -> Vec<u32> {
 pub(super) enum Packing {
     /// In the order of the places.
     Plain,
-    /// Each in the smallest domain that holds it whole; what is left over in the order of the places.
+    /// Each part in the smallest domain that holds it whole; the left-over places in their order.
     Whole,
-    /// The same, and what is left over from the domains where least is left: these are not cut, and those that are
-    /// have more to send through.
+    /// The same, but left-over places come from the domains with the fewest left over: these are not cut, and the cut
+    /// ones have more uplink.
     SmallFirst,
 }
 

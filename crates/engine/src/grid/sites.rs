@@ -1,4 +1,6 @@
-//! Where the ranks of a gang are: sites, and the domains around them.
+//! The positions of the ranks of a gang: sites, and the domains around them.
+
+use phalanx_model::CollectiveCost;
 
 use super::{GridError, RANKS_MAX, Seat};
 
@@ -10,11 +12,11 @@ const DOMAINS_MAX: u32 = RANKS_MAX;
 /// A domain above the sites, such as a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Index of the domain around it, which comes before it; none for one that nothing limits.
+    /// Index of the domain around it, which comes before it; `None` if nothing around it limits.
     pub parent: Option<u32>,
-    /// What leaves it, one way; 0 where nothing limits.
+    /// The bandwidth out of the domain, one way; 0 if nothing limits it.
     pub uplink_mb_per_s: u32,
-    /// What a hop through its uplink takes.
+    /// The latency of a hop through its uplink.
     pub latency_ns: u32,
 }
 
@@ -25,10 +27,10 @@ pub struct Site {
     /// Index of the domain around it.
     pub parent: Option<u32>,
     pub ranks: u32,
-    /// Its NICs for these ranks together, one way; 0 where nothing limits.
+    /// The bandwidth of its NICs for these ranks together, one way; 0 if nothing limits it.
     pub nic_mb_per_s: u32,
     pub latency_ns: u32,
-    /// What one rank has to the others of the site, one way; 0 where nothing limits.
+    /// The bandwidth of one rank to the others of the site, one way; 0 if nothing limits it.
     pub inside_mb_per_s: u32,
 }
 
@@ -41,9 +43,10 @@ pub struct Sites {
     /// The cut of the first site.
     first: u32,
     ranks: u32,
+    pub(super) collectives: CollectiveCost,
 }
 
-/// What leaves a domain or a site.
+/// The way out of a domain or a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) parent: u32,
@@ -88,7 +91,15 @@ impl Sites {
                 .ok_or(GridError::TooMany { what: "ranks", max: RANKS_MAX })?;
             cuts.push(Cut { parent, mb_per_s: site.nic_mb_per_s, latency_ns: site.latency_ns });
         }
-        Ok(Self { sites: sites.to_vec(), cuts, first: domain_count + 1, ranks })
+        let collectives = CollectiveCost::default();
+        Ok(Self { sites: sites.to_vec(), cuts, first: domain_count + 1, ranks, collectives })
+    }
+
+    /// With the constants of a calibrated site.
+    #[must_use]
+    pub const fn with_collectives(mut self, collectives: CollectiveCost) -> Self {
+        self.collectives = collectives;
+        self
     }
 
     #[must_use]
@@ -152,8 +163,8 @@ impl Sites {
         (0..).zip(seats).map(place).collect()
     }
 
-    /// Calls `at` with every cut that a hop from one cut to another passes: `true` where it leaves, `false`
-    /// where it enters. Parents have lower numbers, so climbing from the higher one ends where both meet.
+    /// Calls `at` with every cut that a hop from one cut to another passes: `true` for a cut that it leaves, `false`
+    /// for one that it enters. Parents have lower numbers, so climbing from the higher one ends at the common parent.
     pub(super) fn walk(&self, from: u32, to: u32, mut at: impl FnMut(u32, bool)) {
         let (mut from, mut to) = (from, to);
         while from != to {

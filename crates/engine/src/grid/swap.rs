@@ -3,7 +3,7 @@
 use super::Kept;
 use super::time::{Lane, Measure, StepCost};
 
-/// Where the swaps ended.
+/// The result of the swaps.
 pub(super) struct End {
     pub(super) cost: StepCost,
     pub(super) tried: u32,
@@ -65,7 +65,7 @@ impl Search<'_, '_> {
                     return false;
                 }
                 self.exchange(lane, a, b);
-                // The groups of all other axes stay what they are.
+                // The groups of all other axes do not change.
                 if self.is_better(axis, true) {
                     return true;
                 }

@@ -1,28 +1,14 @@
-//! What an order of ranks costs: the real crossings of every group, counted.
+//! The cost of an order of ranks: the real crossings of every group, counted.
+
+use phalanx_model::CollectiveCost;
 
 use super::{Axis, AxisKind, Collective, Grid, Prediction, Sites};
 
-/// Picoseconds of a step: whole nanoseconds are too coarse for what one byte takes.
+/// Picoseconds of a step: whole nanoseconds are too coarse for the time of one byte.
 type Ps = u64;
 
-// What the collective library takes by itself, and what of a link it reaches: `constants.toml` of `phalanx-cost` has
-// the sources.
-
-/// One call, before anything is sent: `base_ring_ns` of the protocol for large messages.
-const CALL_PS: Ps = 8_400_000;
-/// A hop inside a site: `nvlink_ring_ns`.
-const INSIDE_HOP_PS: Ps = 3_400_000;
-/// A hop from site to site, beside what switches and cables add: `net_ring_ns` and `networks.verbs.hop_ns`.
-const NET_HOP_PS: Ps = 16_060_000;
-/// What a ring reaches of the links inside a site, in thousandths: `ring_share`.
-const INSIDE_SHARE_MILLI: u32 = 982;
-/// The square of twice `pipeline_share`, in millionths.
-const FILLING_PPM: u64 = 1_281_424;
-/// `pipeline_bytes`.
-const FILLING_BYTES: u64 = 100_000_000;
-
-/// What a step's communication takes; of equal ones, less through all uplinks together is better, which leads
-/// a search over plains where several groups are the slowest.
+/// The communication time of a step. Of equal times, less time through all uplinks together is better, which leads a
+/// search over plateaus on which several groups are the slowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StepCost {
     pub(super) time: Ps,
@@ -47,16 +33,20 @@ pub(super) struct Lane {
     pub(super) stride: u32,
     collective: Collective,
     calls: u64,
-    /// What the bytes of one call take inside a site, where it is slowest.
+    /// One call, before anything is sent.
+    call: Ps,
+    /// A hop inside a site.
+    inside_hop: Ps,
+    /// The time for the bytes of one call inside the slowest site.
     inside: Ps,
-    /// The square of what filling the pipeline takes, in millionths of latency times transfer.
+    /// The square of the time to fill the pipeline, in millionths of latency times transfer.
     filling_ppm: u64,
 }
 
 /// Memory that is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
-    /// By axis and cut: what one unit of traffic takes through it.
+    /// By axis and cut: the time of one unit of traffic through it.
     unit: Vec<Ps>,
     /// By cut: units of all groups of an axis.
     load: Vec<u64>,
@@ -71,7 +61,7 @@ pub(super) struct Scratch {
 struct Group {
     head: u32,
     latency: Ps,
-    /// Where its cuts end in `crossed`.
+    /// The end of its cuts in `crossed`.
     end: usize,
 }
 
@@ -94,11 +84,13 @@ struct AxisTime {
 }
 
 impl<'a> Measure<'a> {
-    /// `together` is the degree of the first axis where its groups move as one, else 1.
+    /// `together` is the degree of the first axis if its groups move as one, else 1.
     pub(super) fn new(grid: &Grid, sites: &'a Sites, together: u32, scratch: &'a mut Scratch) -> Self {
         let inside_mb = sites.sites().iter().map(|site| site.inside_mb_per_s).filter(|mb| *mb > 0).min();
+        let collectives = sites.collectives;
+        let share_ppm = u64::from(collectives.ring_share_ppm);
         let inside_mb = inside_mb
-            .map(|mb| (mb / 1_000 * INSIDE_SHARE_MILLI + mb % 1_000 * INSIDE_SHARE_MILLI / 1_000).max(1));
+            .map(|mb| u32::try_from(u64::from(mb) * share_ppm / 1_000_000).unwrap_or(u32::MAX).max(1));
         let (mut axes, mut fixed) = (Vec::new(), Vec::new());
         let mut stride = 1;
         scratch.unit.clear();
@@ -110,7 +102,9 @@ impl<'a> Measure<'a> {
                 collective: axis.collective,
                 calls: u64::from(axis.calls),
                 inside: inside_units(axis).saturating_mul(unit(axis, inside_mb.unwrap_or(0), 1)),
-                filling_ppm: FILLING_PPM * FILLING_BYTES / (axis.bytes + FILLING_BYTES),
+                call: collectives.call_ps,
+                inside_hop: collectives.inside_hop_ps,
+                filling_ppm: filling_ppm(collectives, axis.bytes),
             };
             if together > 1 && axis.kind == AxisKind::Tensor {
                 fixed.push(lane);
@@ -127,8 +121,8 @@ impl<'a> Measure<'a> {
         Self { axes, fixed, sites, scratch }
     }
 
-    /// What the order `seated` costs, when block b takes place `seated[b]`, which is at `homes[seated[b]]`.
-    /// Axes that no order changes are left out.
+    /// The cost of the order `seated`: block b takes place `seated[b]`, which is at `homes[seated[b]]`. Axes that no
+    /// order changes are left out.
     pub(super) fn cost(&mut self, seated: &[u32], homes: &[u32]) -> StepCost {
         let costs: Vec<StepCost> =
             (0..self.axes.len()).map(|axis| self.cost_of(axis, seated, homes)).collect();
@@ -175,7 +169,7 @@ impl<'a> Measure<'a> {
         self.sites.walk(from, to, |cut, _| at(cut));
     }
 
-    /// What one unit of an axis takes through every cut.
+    /// The time of one unit of an axis through every cut.
     pub(super) fn units(&self, axis: usize) -> &[Ps] {
         let cuts = self.sites.cuts.len();
         self.scratch.unit.get(axis * cuts..(axis + 1) * cuts).unwrap_or(&[])
@@ -228,7 +222,7 @@ impl<'a> Measure<'a> {
         of_axis
     }
 
-    /// What every group of an axis sends through every cut.
+    /// Counts the traffic of every group of an axis through every cut.
     fn count(&mut self, lane: Lane, seated: &[u32], homes: &[u32]) {
         let Scratch { load, inside, crossed, groups, .. } = &mut *self.scratch;
         crossed.clear();
@@ -244,12 +238,12 @@ impl<'a> Measure<'a> {
             let is_chain = lane.collective == Collective::PointToPoint;
             for place in 0..if is_chain { lane.degree - 1 } else { lane.degree } {
                 let (from, to) = (member(place), member(place + 1));
-                let mut hop = NET_HOP_PS;
+                let mut hop = self.sites.collectives.net_hop_ps;
                 self.sites.walk(from, to, |cut, leaves| {
                     let latency_ns = self.sites.cuts.get(cut as usize).map_or(0, |cut| cut.latency_ns);
-                    hop += Ps::from(latency_ns) * 1_000;
-                    // What a ring brings in it takes out elsewhere, so leaving is counted; a pipeline sends
-                    // one way and back over every edge.
+                    hop = hop.saturating_add(Ps::from(latency_ns) * 1_000);
+                    // A ring carries as much into a domain as out of it, so it is counted on the way out; a pipeline
+                    // sends one way and back over every edge.
                     let counts = match lane.collective {
                         Collective::AllReduce | Collective::AllGather => leaves,
                         Collective::PointToPoint => true,
@@ -339,22 +333,23 @@ impl Lane {
         (0..blocks).step_by(width.max(1) as usize).flat_map(move |low| low..low + stride)
     }
 
-    /// A piece of data goes around the ring but for one hop, twice in an all-reduce, and every step between sites
-    /// waits for the longest hop. Pairs talk side by side.
+    /// A piece of data goes around the ring except for one hop, twice in an all-reduce, and every step between sites
+    /// waits for the longest hop. Pairs communicate at the same time.
     fn latency(&self, hops: Hops) -> Ps {
         let outside = hops.count.saturating_sub(1);
         let inside = u64::from(self.degree.saturating_sub(1)).saturating_sub(outside);
-        let around = hops.longest.saturating_mul(outside).saturating_add(inside * INSIDE_HOP_PS);
+        let around =
+            hops.longest.saturating_mul(outside).saturating_add(self.inside_hop.saturating_mul(inside));
         let way = match self.collective {
             Collective::AllReduce => around.saturating_mul(2),
             Collective::AllGather => around,
-            Collective::AllToAll | Collective::PointToPoint => hops.longest.max(INSIDE_HOP_PS),
+            Collective::AllToAll | Collective::PointToPoint => hops.longest.max(self.inside_hop),
         };
-        way.saturating_add(CALL_PS)
+        way.saturating_add(self.call)
     }
 
-    /// One call: latency, transfer, and the filling of the pipeline, as `phalanx-cost` has it: twice the root of both
-    /// where parts are as small as they should be, and a share of that.
+    /// The time of one call: latency, transfer, and the filling of the pipeline, as in `phalanx-cost`: twice the
+    /// square root of both if the parts have their best size, and a share of that.
     fn call(&self, latency: Ps, transfer: Ps) -> Ps {
         let product = u128::from(latency) * u128::from(transfer) / 1_000_000;
         let filling = product.saturating_mul(u128::from(self.filling_ppm)).isqrt();
@@ -368,6 +363,15 @@ impl Lane {
     }
 }
 
+/// The square of the time to fill the pipeline, from twice the share that is seen, for messages of so many bytes.
+fn filling_ppm(collectives: CollectiveCost, bytes: u64) -> u64 {
+    let twice = 2 * u128::from(collectives.pipeline_share_ppm);
+    let full = u128::from(collectives.pipeline_bytes);
+    let square_ppm = twice * twice / 1_000_000;
+    let filling = (square_ppm * full).checked_div(u128::from(bytes) + full).unwrap_or(0);
+    u64::try_from(filling).unwrap_or(u64::MAX)
+}
+
 /// Units that pass through one rank's own link.
 const fn inside_units(axis: &Axis) -> u64 {
     match axis.collective {
@@ -376,8 +380,8 @@ const fn inside_units(axis: &Axis) -> u64 {
     }
 }
 
-/// What one unit of an axis takes through so many MB/s: a passage of a ring, a hop of a pipeline, or a pair
-/// of an all-to-all, of `together` groups that sit side by side. 0 where nothing limits.
+/// The time of one unit of an axis through so many MB/s: a passage of a ring, a hop of a pipeline, or a pair of an
+/// all-to-all, of `together` groups side by side. 0 if nothing limits it.
 fn unit(axis: &Axis, mb_per_s: u32, together: u32) -> Ps {
     if mb_per_s == 0 {
         return 0;

@@ -1,10 +1,10 @@
-//! Gangs whose ranks are a grid of parallelism: where they go, and which rank sits where.
+//! Gangs whose ranks are a grid of parallelism: their placement, and the seat of each rank.
 //!
-//! Which place is the best depends on how the ranks sit on it, and [`grid::map_within`] says what the best order of
-//! ranks takes. So places are proposed, each is mapped, and the one with the shortest step wins. Proposed is what the
-//! search for equal members finds, without segments and with those that the grid may gain from ([`seeds`]); then whole
-//! groups are dealt to innermost domains in several ways, and moved from one to another for as long as that makes the
-//! step shorter ([`deal`]). All of it is counted: see [`search::PLACES_MAX`].
+//! The best placement depends on the order of the ranks on it, and [`grid::map_within`] computes the time of the best
+//! order. So candidates are proposed, each is mapped, and the candidate with the shortest step wins. The search for
+//! equal members proposes the first ones, without segments and with those that the grid may gain from ([`seeds`]).
+//! Then whole groups are dealt to innermost domains in several ways, and moved between them for as long as the step
+//! gets shorter ([`deal`]). A counted budget bounds all of it: see [`search::PLACES_MAX`].
 
 mod deal;
 mod search;
@@ -75,8 +75,8 @@ pub(crate) fn check(tree: &Tree, gang: &Gang) -> Result<Grid, String> {
     }
 }
 
-/// The gang with its tensor groups as segments: each stays on one node, or where none could hold one in a domain whose
-/// devices are joined without NICs.
+/// The gang with its tensor groups as segments. Each group stays on one node; if no node can hold a group, it stays
+/// in a domain whose devices are joined without NICs.
 pub(super) fn asked<'a>(tree: &Tree, gang: &'a Gang) -> Cow<'a, Gang> {
     let tensor = gang.grid.first().filter(|axis| axis.kind == AxisKind::Tensor).map_or(1, |axis| axis.degree);
     let devices = tensor.saturating_mul(gang.needs.devices);
@@ -94,15 +94,15 @@ pub(super) fn asked<'a>(tree: &Tree, gang: &'a Gang) -> Cow<'a, Gang> {
         return Cow::Borrowed(gang);
     }
     let mut gang = gang.clone();
-    // What the user keeps at this level is a part of a tensor group, and is kept with it.
+    // A segment of the user at this level is a part of a tensor group, which stays together.
     gang.topology.segments.retain(|segment| level_of(segment) != Some(level));
     let at = gang.topology.segments.iter().take_while(|segment| level_of(segment) < Some(level)).count();
     gang.topology.segments.insert(at, Segment { size: tensor, level: tree.level_name(level) });
     Cow::Owned(gang)
 }
 
-/// Places that the search for equal members finds, with each segment that the grid may gain from: once for bandwidth
-/// and once for the fewest crossings. Which counts more is for the mapping to say.
+/// Proposes the placements of the search for equal members, with each segment that the grid may gain from: once for
+/// bandwidth and once for the fewest crossings. The mapping decides which counts more.
 fn seeds(board: &mut GridSearch<'_>) {
     let heaviest = board.gang.grid.iter().filter(|axis| axis.kind != AxisKind::Tensor).map(|axis| axis.bytes);
     let heavy = Traffic { bytes: heaviest.max().unwrap_or(0), ..search::SILENT };
@@ -117,7 +117,7 @@ fn seeds(board: &mut GridSearch<'_>) {
     }
 }
 
-/// What the order of a placement gains, by what is left of every uplink now.
+/// The gain of the rank order of a placement, given the present load of every uplink.
 pub(crate) fn gain(tree: &Tree, space: &Space, gang: &Gang, placement: &Placement) -> Option<Gain> {
     let grid = check(tree, gang).ok()?;
     let slots = placement.slots.get(..gang.size as usize)?;

@@ -1,4 +1,4 @@
-//! Where one gang goes: the search for the best place, one module for each sort of gang, and the verdict on a gang.
+//! Places one gang: the search for the best placement, one module for each sort of gang, and the verdict on a gang.
 
 #![allow(
     clippy::cast_possible_truncation,

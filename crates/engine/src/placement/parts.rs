@@ -1,8 +1,8 @@
 //! Gangs whose members need a part of a device: shares and MIG slices.
 //!
-//! A device with a part on it is open: it is free for nobody who wants whole devices, and has no NVLink for them. The books of
-//! open devices ([`crate::cluster::fractions`]) are kept for these alone. Parts go on open devices first, which leaves whole ones; a device
-//! more is opened where the core search puts whole devices ([`search`]).
+//! A device with a part on it is open: it is not free for gangs that need whole devices, and has no NVLink for them.
+//! [`crate::cluster::fractions`] has the state of open devices. Parts go on open devices first, which leaves whole
+//! ones free; another device is opened in the place where the search for whole devices would take one ([`search`]).
 
 mod fill;
 mod look;
@@ -43,7 +43,8 @@ pub(super) fn place(
         if is_found { search.measured(tree, space, gang, fractional.picks_of_nodes()) } else { None };
     if let Some(found) = &mut found {
         search.set_picks(fractional.picks());
-        // Members on one device have nothing between them. Of others nothing is proved.
+        // No traffic passes between members on one device, so that is proved to be best. Of other placements nothing
+        // is proved.
         let is_best = fractional
             .picks()
             .windows(2)

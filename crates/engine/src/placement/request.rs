@@ -1,4 +1,4 @@
-//! A gang as the search sees it: counts and indices instead of names.
+//! A gang as the search reads it: counts and indices instead of names.
 
 use phalanx_model::{DeviceMask, Gang, Needs, Pattern};
 
@@ -14,7 +14,7 @@ use crate::cluster::tree::{Free, LevelAt, Listed, Tree};
 pub(crate) struct Cap {
     pub(crate) lo: u32,
     pub(crate) hi: u32,
-    /// The fewest that reach the bottleneck, where some between do not.
+    /// The fewest members that reach the bottleneck, if some counts between do not.
     pub(crate) least: u32,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Part {
     pub(crate) size: u32,
 }
 
-/// What is asked for.
+/// The request of a gang.
 #[derive(Clone, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) needs: &'a Needs,
@@ -79,7 +79,7 @@ impl<'a> Request<'a> {
         parts.extend(gang.topology.segments.iter().filter_map(part));
         let whole = parts.iter().filter(|part| part.size >= gang.size).map(|part| part.level).max();
         let ceiling = whole.map_or(ceiling, |level| level.max(ceiling));
-        // What the ceiling keeps together anyway is no part. (Levels inside the node need not nest.)
+        // Segments that the ceiling keeps together anyway are not parts. (Levels inside the node need not nest.)
         let is_kept = |level: LevelAt| level <= ceiling && !matches!(level, LevelAt::Group(_));
         parts.retain(|part| part.size < gang.size && !is_kept(part.level));
         let whole = gang.topology.segments.iter().filter(|segment| segment.size >= gang.size);
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
         Buffers { parts: self.parts, eligible: self.eligible, asked: self.asked, spread: self.spread }
     }
 
-    /// What a crossing counts for this gang.
+    /// The time of a crossing for this gang.
     pub(crate) const fn crossing_ns(&self, crossing_ns: u64) -> u64 {
         if self.traffic.is_silent() { 0 } else { crossing_ns }
     }
@@ -136,8 +136,8 @@ impl<'a> Request<'a> {
         self.parts.iter().find(|part| part.level == level).map(|part| part.size)
     }
 
-    /// The sets of devices of a node of which one must hold all: its groups of a level, and what they have in common with
-    /// those of the levels that are insisted on beside it.
+    /// The sets of devices of a node of which one must hold all members: its groups of a level, cut by the groups of
+    /// the other required levels.
     pub(crate) fn sites(&self, kind: &Kind, group: Option<usize>) -> Vec<DeviceMask> {
         let mut sites = vec![kind.all()];
         for level in group.into_iter().chain(self.also.iter().copied()) {
@@ -148,7 +148,7 @@ impl<'a> Request<'a> {
         sites
     }
 
-    /// Whether all is to be inside one group of a node, beside what its ceiling says.
+    /// Whether all members must be inside one group of a node, besides the ceiling.
     pub(crate) const fn insists_inside(&self) -> bool {
         !self.also.is_empty()
     }
@@ -169,7 +169,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Whether nodes have to be looked at one by one, whatever is free on them.
+    /// Whether nodes must be read one by one, whatever is free on them.
     pub(crate) fn is_particular(&self) -> bool {
         self.is_choosy
             || !self.listed.is_all()
@@ -199,7 +199,7 @@ impl<'a> Request<'a> {
         room
     }
 
-    /// Free devices of a node that the gang may take; none where the node takes no work.
+    /// Free devices of a node that the gang may take; none if the node takes no work.
     pub(crate) fn devices(&self, tree: &Tree, space: &Space, node: usize) -> DeviceMask {
         let free = space.free(node);
         if !self.takes(tree, free, node) {
@@ -224,13 +224,13 @@ impl<'a> Request<'a> {
 
     /// Whether the gang may use a node at all.
     fn takes(&self, tree: &Tree, free: &Free, node: usize) -> bool {
-        // Devices that others than us hold are not free either.
+        // Devices that other workloads than ours hold are not free either.
         let is_alone = || free.tenants == 0 && free.devices == tree.nodes[node].total.devices;
         let refuses = tree.kind(&tree.nodes[node]).refuses(self.needs);
         free.takes_work() && !refuses && self.listed.has(node) && (!self.needs.is_exclusive || is_alone())
     }
 
-    /// Members that the devices are enough for: where parts stay inside groups of the node, group by group.
+    /// How many members the devices are enough for. If parts stay inside groups of the node, each group counts alone.
     fn by_devices(&self, kind: &Kind, devices: DeviceMask) -> u32 {
         let each = self.needs.devices;
         let whole = devices.count().checked_div(each).unwrap_or(NO_LIMIT);
@@ -248,11 +248,11 @@ impl<'a> Request<'a> {
         parts * size + if can_rest { rest } else { 0 }
     }
 
-    /// What members on a node of a kind get at least, when the gang goes beyond the node.
+    /// The least bandwidth that members on a node of a kind get if the gang spans several nodes.
     pub(crate) fn beyond(&self, kind: &Kind, offer: &Offer, members: u32, inside_mb_per_s: u32) -> u32 {
         let at = (members * self.needs.devices) as usize;
         if self.is_all_to_all() || inside_mb_per_s > 0 {
-            // What leaves the node is counted by the crossing, or stays on the links between nodes.
+            // The traffic out of the node is part of the crossing, or stays on the links between nodes.
             let ring = offer.inside.get(at).copied().unwrap_or(NO_LIMIT);
             return if inside_mb_per_s > 0 && !self.is_all_to_all() {
                 ring.min(inside_mb_per_s)
@@ -288,7 +288,7 @@ impl<'a> Request<'a> {
             return if fits { Cap { lo: exactly, hi: exactly, least: exactly } } else { Cap::default() };
         }
         let unit = self.unit();
-        // A gang that goes beyond the node leaves members elsewhere.
+        // A gang that spans several nodes has members elsewhere.
         let mut hi = if whole { most } else { most.min(self.size.saturating_sub(1)) } / unit * unit;
         if self.needs.devices == 0 {
             return if reaches(1) {
@@ -328,7 +328,7 @@ impl Request<'_> {
     }
 }
 
-/// How often `need` goes into `free`; any number of times where nothing is needed.
+/// How many times `need` fits into `free`; without bound if `need` is 0.
 fn whole_times(free: i64, need: u64) -> u32 {
     match (u64::try_from(free), need) {
         (_, 0) => u32::MAX,

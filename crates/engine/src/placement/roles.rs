@@ -1,9 +1,9 @@
-//! Gangs with members that need something else than the others: launchers, parameter servers, prefill beside decode.
+//! Gangs with members of other needs: launchers, parameter servers, prefill next to decode.
 //!
-//! The members of the gang itself get the place that they would get alone, and the others stand around them
-//! ([`beside`]). Where that leaves no room for all of them, every domain of the ceiling is solved ([`joint`]): whether
-//! there are numbers of members, node by node, with which the whole gang fits. There the roles are put where the
-//! solution has them, the gang's own members get the best place that is left, and the roles then stand around those.
+//! The members of the gang itself get the placement that they would get alone, and the others are placed around them
+//! ([`beside`]). If that leaves no room for all of them, every domain of the ceiling is solved ([`joint`]): whether
+//! numbers of members exist, node by node, with which the whole gang fits. Then the roles are placed as the solution
+//! says, the gang's own members get the best placement that is left, and the roles are placed again around them.
 
 mod beside;
 mod joint;
@@ -33,13 +33,13 @@ struct RoleGroup<'a> {
     /// Its members as a gang without roles.
     gang: &'a Gang,
     request: Request<'a>,
-    /// What it would rather have: nodes, faster devices. The first that holds all of it counts.
+    /// Its preferences: nodes, faster devices. The first that holds all members counts.
     wishes: Vec<Request<'a>>,
-    /// What a member takes of its node beside devices, one of each of [`RoleProblem::amounts`].
+    /// The amounts of its node that a member takes, one for each of [`RoleProblem::amounts`].
     amounts: Vec<u64>,
 }
 
-/// What nodes have beside devices.
+/// An amount of a node other than devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeAmount {
     Cpu,
@@ -50,12 +50,12 @@ enum NodeAmount {
     Members(u32),
 }
 
-/// What all members inside one domain of a level have between them.
+/// An amount that all members inside one domain of a level share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shared {
     level: usize,
     amount: NodeAmount,
-    /// What a member of each party takes.
+    /// The amount that a member of each party takes.
     each: Vec<u64>,
 }
 
@@ -63,11 +63,11 @@ struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CeilingDomain {
     nodes: Range<usize>,
-    /// All devices, but where the ceiling is inside the node.
+    /// All devices, unless the ceiling is inside the node.
     devices: DeviceMask,
 }
 
-/// A gang with its roles, and what is free.
+/// A gang with its roles, and the free capacity.
 struct RoleProblem<'a> {
     tree: &'a Tree,
     space: &'a Space,
@@ -105,8 +105,8 @@ pub(super) fn place(
     Some(place.found)
 }
 
-/// How many members of the gang itself the best domain of a level holds, with all of its roles beside them. Where
-/// the budget ends before that is known, no more than this.
+/// How many members of the gang itself the best domain of a level holds, with all of its roles beside them. If the
+/// budget ends before that is known, this is a lower bound.
 pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
     let (own, others) = (grids::asked(tree, gang), others(gang));
     let board = RoleProblem::new(tree, space, gang, &own, &others, level);
@@ -166,7 +166,7 @@ fn others(gang: &Gang) -> Vec<Other> {
     gang.roles.iter().map(alone).collect()
 }
 
-/// The nodes that it prefers before all others, and among either the fastest devices first.
+/// Preferred nodes come first, and the fastest devices first on both preferred and other nodes.
 fn wishes(gang: &Gang) -> Vec<Gang> {
     let (needs, models) = (&gang.needs, &gang.needs.models);
     let mut speeds: Vec<u32> = models.iter().map(|need| need.speed_milli).collect();
@@ -185,7 +185,7 @@ fn wishes(gang: &Gang) -> Vec<Gang> {
             all.push(wish);
         }
     }
-    // The last is what is asked for anyway.
+    // The last one is the plain request.
     all.pop();
     all
 }
@@ -215,7 +215,7 @@ impl<'a> RoleProblem<'a> {
         board
     }
 
-    /// Finds what is counted beside devices, on nodes and in domains.
+    /// Collects the amounts beside devices, of nodes and of domains.
     fn count(&mut self) {
         let asked = || self.role_groups.iter().map(|role_group| &role_group.request.asked);
         let mut of_nodes: Vec<u32> = asked().flat_map(|asked| asked.of_nodes()).map(|(at, _)| *at).collect();
@@ -254,7 +254,7 @@ impl<'a> RoleProblem<'a> {
         (self.amounts, self.shared) = (amounts, shared);
     }
 
-    /// What a node has free beside devices.
+    /// The free amount of a node.
     fn amount(&self, node: usize, which: usize) -> i64 {
         let free = self.space.free(node);
         match self.amounts[which] {
@@ -265,7 +265,7 @@ impl<'a> RoleProblem<'a> {
         }
     }
 
-    /// What a domain has for all members inside of it.
+    /// The free amount of a domain for all members inside it.
     fn amount_in(&self, shared: &Shared, domain: usize) -> i64 {
         match shared.amount {
             NodeAmount::Members(most) => i64::from(most),
@@ -274,8 +274,8 @@ impl<'a> RoleProblem<'a> {
         }
     }
 
-    /// The devices of a node that a party may have, and how many of its members fit there, if nobody else of the gang
-    /// is there.
+    /// The devices of a node that a party may have, and how many of its members fit there without other members of
+    /// the gang.
     fn room(&self, request: &Request<'_>, node: usize, allowed: DeviceMask) -> (DeviceMask, u32) {
         let devices = request.devices(self.tree, self.space, node).and(allowed);
         (devices, request.limit(self.tree, self.space, node, devices).min(request.size))
@@ -298,7 +298,7 @@ impl<'a> RoleProblem<'a> {
         }
     }
 
-    /// The groups of a node that may be the ceiling; of several levels what they share.
+    /// The groups of a node that may be the ceiling; for several levels, their intersections.
     fn groups(&self, node: usize) -> Vec<DeviceMask> {
         let kind = self.tree.kind(&self.tree.nodes[node]);
         let group = match self.ceiling {
@@ -327,7 +327,7 @@ impl<'a> RoleProblem<'a> {
         }
     }
 
-    /// What the search has for the gang's own members, with the others around them.
+    /// The placement of the gang's own members that the search holds, with the other roles around them.
     fn with_others(&self, search: &mut Search, found: Found) -> Option<RolePlacement> {
         let order = self.whole_order(search);
         let own = search.picks().to_vec();
@@ -336,7 +336,7 @@ impl<'a> RoleProblem<'a> {
         Some(RolePlacement { found, picks, order })
     }
 
-    /// No more members of the gang itself than these fit into a domain, none where some role does not.
+    /// An upper bound on the members of the gang itself in a domain; 0 if some role does not fit.
     fn bound(&self, site: &CeilingDomain) -> u32 {
         let fits = |role_group: &RoleGroup<'_>| {
             let rooms = site.nodes.clone().map(|node| self.room(&role_group.request, node, site.devices).1);
@@ -349,7 +349,7 @@ impl<'a> RoleProblem<'a> {
         }
     }
 
-    /// Domain by domain, what the place of the gang alone leaves no room for.
+    /// Tries domain by domain, after the placement of the gang alone left no room for the roles.
     fn elsewhere(&self, search: &mut Search, least_ns: u64) -> Option<RolePlacement> {
         let mut joint = Joint::new(self);
         let mut best: Option<RolePlacement> = None;
@@ -378,7 +378,8 @@ impl<'a> RoleProblem<'a> {
         best
     }
 
-    /// The best place for the gang's own members beside roles that have theirs; then these stand around them.
+    /// The best placement for the gang's own members beside roles that have theirs; then the roles are placed around
+    /// them.
     fn around(&self, search: &mut Search, site: &CeilingDomain, picks: &[Pick]) -> Option<RolePlacement> {
         let roles: Vec<Pick> = picks.iter().filter(|pick| pick.role > 0).copied().collect();
         let (space, gang) = (self.within(&self.own_site(site, &roles), &roles), self.shared_gang(self.gang));
@@ -416,7 +417,7 @@ impl<'a> RoleProblem<'a> {
         })
     }
 
-    /// What is free inside a site alone, when these picks are taken.
+    /// The free capacity inside a site alone, after these picks are taken.
     fn within(&self, site: &CeilingDomain, picks: &[Pick]) -> Space {
         let mut space = self.space.clone();
         let is_exclusive = self.gang.needs.is_exclusive;
@@ -433,7 +434,8 @@ impl<'a> RoleProblem<'a> {
         space
     }
 
-    /// A gang that shares its nodes: with others of its own, once all else is shut out.
+    /// The gang as one that shares its nodes: an exclusive gang shares with its own roles, once all other nodes are
+    /// excluded.
     fn shared_gang<'g>(&self, gang: &'g Gang) -> Cow<'g, Gang> {
         if !gang.needs.is_exclusive {
             return Cow::Borrowed(gang);
@@ -452,7 +454,7 @@ impl<'a> RoleProblem<'a> {
         order
     }
 
-    /// Where nothing is solved: some roles first, then the gang's own members, then the other roles.
+    /// If nothing can be solved: some roles first, then the gang's own members, then the other roles.
     fn in_turns(&self, search: &mut Search, site: &CeilingDomain) -> Option<RolePlacement> {
         let all: Vec<usize> = (1..self.role_groups.len()).collect();
         let turns = std::iter::once(all.as_slice()).chain(all.chunks(1));

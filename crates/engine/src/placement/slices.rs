@@ -1,8 +1,8 @@
 //! Gangs that are a box of chips of a torus: the devices of a member are a box of its own on one node.
 //!
-//! What is free is read anew for every search, chip by chip: a node counts where it takes the gang, and has CPUs, memory
-//! and whatever else is counted for as many members as its free chips could hold. Then the boxes themselves are exact,
-//! see [`crate::torus`].
+//! Every search reads the free chips again: the chips of a node count if it takes the gang, and has CPUs, memory and
+//! all counted resources for as many members as its free chips could hold. For the boxes themselves the search is
+//! exact, see [`crate::torus`].
 
 use phalanx_model::{DeviceMask, Gang, Pattern, Reason};
 
@@ -28,7 +28,7 @@ pub(crate) struct Memory {
     domains: Vec<usize>,
 }
 
-/// One torus, and what is free in it.
+/// One torus, and its free chips.
 #[derive(Clone, Debug, Default)]
 struct TorusBoard {
     chips: Chips,
@@ -49,7 +49,7 @@ enum Scope {
     Group(usize, usize),
 }
 
-/// What a search reads.
+/// The inputs of a search.
 #[derive(Clone, Copy)]
 struct View<'a> {
     tree: &'a Tree,
@@ -102,13 +102,14 @@ pub(super) fn place(
     best.map(|(.., found)| found)
 }
 
-/// How many members of the gang the best domain of a level holds in one place, which lacks the others.
+/// How many members of the gang the best domain of a level holds in one position: it has no chips for the
+/// others.
 pub(super) fn best_fit(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
     best_place(tree, space, gang, level)
         .map_or_else(|| Fit { fits: 0, domain: String::new(), free_devices: 0, devices: 0 }, |(_, fit)| fit)
 }
 
-/// Why no place was found: the shape, what its best place lacks, and the largest that could be had there.
+/// Why no placement was found: the shape, the free chips of its best position, and the largest free box there.
 pub(super) fn shortfall(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Reason {
     let sides = gang.topology.slice.unwrap_or([0; 3]);
     let (asked, chips) = (Sides(sides).to_string(), u32::try_from(volume(sides)).unwrap_or(u32::MAX));
@@ -126,8 +127,8 @@ pub(super) fn shortfall(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt)
     Reason::Shape { asked, chips, best, free: fit.free_devices, torus, largest }
 }
 
-/// Whether no domain has more members than it has room for of what is counted by name. Another box might keep within
-/// limits that this one does not: so far there is one try in each torus.
+/// Whether every domain has the counted resources for its members. Another box might keep within limits that this one
+/// exceeds: so far there is one try in each torus.
 fn are_within_limits(view: View<'_>, picks: &[Pick]) -> bool {
     let View { tree, space, request, .. } = view;
     !request.is_capped()
@@ -146,7 +147,7 @@ pub(crate) fn is_whole(gang: &Gang) -> bool {
     gang.topology.slice.is_some_and(|sides| volume(sides) == chips && chips > 0)
 }
 
-/// Where the most chips of a slice are free.
+/// The position with the most free chips of a slice.
 struct Best<'a> {
     site: &'a Site,
     scope: Scope,
@@ -178,7 +179,7 @@ fn best_place<'a>(tree: &'a Tree, space: &Space, gang: &Gang, level: LevelAt) ->
     best
 }
 
-/// What is asked of one torus; nothing where its hosts cannot hold such members.
+/// The request for one torus; `None` if its hosts cannot hold such members.
 fn ask(site: &Site, gang: &Gang, level: LevelAt) -> Option<BoxRequest> {
     let sides = gang.topology.slice?;
     let (member, host) = (gang.needs.devices, volume(site.host));
@@ -238,7 +239,7 @@ impl Scope {
 }
 
 impl TorusBoard {
-    /// Reads what is free. Returns how many chips that is.
+    /// Reads the free chips. Returns their number.
     fn load(&mut self, site: &Site, scope: Scope, view: View<'_>) -> u64 {
         match site.form {
             Form::Box => self.chips.lay_out(&site.torus),
@@ -291,7 +292,7 @@ impl TorusBoard {
         Some(Found { cost, bottleneck_mb_per_s: bottleneck, least_ns: time_ns })
     }
 
-    /// The members of what was placed last.
+    /// The members of the last placement.
     fn picks(&self, site: &Site, gang: &Gang, picks: &mut Vec<Pick>) {
         let order = if gang.grid.is_empty() { RankOrder::ring } else { |sides, _| RankOrder::rows(sides) };
         let mut add = |corner, block| {
@@ -331,7 +332,7 @@ fn time_ns(site: &Site, gang: &Gang, sides: [u16; 3], rings: [bool; 3]) -> u64 {
     time(sides, rings, bytes, site.torus.link_mb_per_s)
 }
 
-/// Why a gang can never be a slice of this cluster: the field, and what is wrong with it.
+/// Why a gang can never be a slice of this cluster: the field, and the fault.
 pub(crate) fn refused(tree: &Tree, gang: &Gang) -> Option<(&'static str, String)> {
     let sides = gang.topology.slice?;
     let (size, each) = (gang.size, gang.needs.devices);

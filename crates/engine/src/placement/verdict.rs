@@ -1,4 +1,4 @@
-//! The verdict on one gang: whether it fits in a space, inside which level, and what it lacks where it does not.
+//! The verdict on one gang: whether it fits in a space, inside which level, and what is missing if it does not fit.
 
 use phalanx_model::{Gang, Reason, Timestamp};
 
@@ -23,15 +23,15 @@ pub(crate) const fn waits_for_capacity(reason: &Reason) -> bool {
     )
 }
 
-/// The level that a gang would rather be inside of, where that is more than what it requires.
+/// The preferred level of a gang, if it is narrower than the required one.
 fn preferred_level(tree: &Tree, gang: &Gang) -> Option<LevelAt> {
     let required = tree.level_of_required(gang);
     let preferred = gang.topology.preferred.as_ref().and_then(|level| tree.level_at(level));
     preferred.filter(|level| narrows(*level, required))
 }
 
-/// Whether a preference asks for more than the requirement. Levels inside the node need not nest: both then
-/// bind, see [`search`].
+/// Whether a preference is narrower than the requirement. Levels inside the node need not nest: both then bind, see
+/// [`search`].
 fn narrows(preferred: LevelAt, required: LevelAt) -> bool {
     match (preferred, required) {
         (LevelAt::Group(p), LevelAt::Group(r)) => p != r,
@@ -39,8 +39,7 @@ fn narrows(preferred: LevelAt, required: LevelAt) -> bool {
     }
 }
 
-/// The verdict on a gang with what is free in a space. Until `preferred_until`, if that is still to come, a gang waits
-/// for the level that it prefers.
+/// The verdict on a gang in a space. Before `preferred_until`, a gang waits for its preferred level.
 pub(crate) fn verdict(
     hardware: Hardware<'_>,
     search: &mut Search,
@@ -84,7 +83,7 @@ pub(crate) fn shortfall(hardware: Hardware<'_>, free: &Space, gang: &Gang) -> Re
     if best_fit(tree, hardware.empty, gang, required).fits < asked {
         let all = best_fit(tree, hardware.empty_opened, gang, required).fits;
         let mut nodes = tree.unknown_to(gang);
-        // What a node that is not there could hold is not known.
+        // The capacity of a missing node is unknown.
         let might = all >= asked || !nodes.is_empty();
         nodes.append(&mut tree.closed_to(gang));
         if might && !nodes.is_empty() {

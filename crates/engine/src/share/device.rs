@@ -1,16 +1,16 @@
-//! One device, and who may stand beside whom on it.
+//! One device, and which parts may share it.
 
 use super::mig::{Geometry, Reshape, SliceRequest, Slices};
 
 /// A whole device in thousandths.
 pub(crate) const WHOLE_MILLI: u32 = 1_000;
 
-/// Who trusts whom. Members of different trust never share a device unless MIG keeps them apart.
+/// The trust of a share. Members of different trust never share a device unless MIG isolates them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Trust(pub u16);
 
 impl Trust {
-    /// Of a class of requests: whoever is there is trusted.
+    /// The trust of a class of requests: it may share with every other.
     pub(crate) const ANY: Self = Self(u16::MAX - 2);
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Kind {
     /// Compute that may be promised to shares of one device, in thousandths; 1000 is no oversubscription. Memory is
     /// never oversubscribed: a neighbour would die of it.
     pub(crate) compute_limit_milli: u32,
-    /// How a device can be cut; `None` where it has no MIG.
+    /// The slices that a device can be cut into; `None` if it has no MIG.
     pub(crate) geometry: Option<&'static Geometry>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Device {
     Whole,
     Shared {
         trust: Trust,
-        /// What is promised so far.
+        /// Compute and memory that are promised to its shares.
         promised: Share,
     },
     Sliced(Slices),
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    /// The device as others see it: idle instances stand in nobody's way.
+    /// The device as other requests see it: idle instances do not block them.
     #[must_use]
     pub(crate) fn bare(self) -> Self {
         match self {
@@ -95,7 +95,7 @@ impl Device {
         by_compute.min(u32::try_from(by_memory).unwrap_or(u32::MAX))
     }
 
-    /// Where a slice of a profile can begin, as a mask of starts.
+    /// The places where a slice of a profile can begin, as a mask of starts.
     #[must_use]
     pub(crate) fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
         self.slices().map_or(0, |slices| slices.starts(geometry, profile))
@@ -114,7 +114,7 @@ impl Device {
         self.slices().map_or(0, |slices| u32::from(slices.room(geometry, profile)))
     }
 
-    /// What is free, in thousandths of a device.
+    /// The free part, in thousandths of a device.
     #[must_use]
     pub(crate) fn free_milli(&self, kind: &Kind) -> u32 {
         match self {
@@ -181,7 +181,7 @@ impl Device {
         slices.give_back(geometry, profile, start)
     }
 
-    /// What makes a free device one piece again.
+    /// The change that makes a free device whole again.
     fn uncut(&self) -> Option<Reshape> {
         match self {
             Self::Empty => Some(Reshape::default()),

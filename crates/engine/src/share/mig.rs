@@ -1,7 +1,7 @@
-//! Multi-Instance GPU: which slices a GPU can be cut into, and where.
+//! Multi-Instance GPU: the slices that a GPU can be cut into, and their placements.
 //!
-//! A GPU has memory slices in a row; an instance covers a run of them that begins at an allowed start. The starts also
-//! keep the compute slices apart, so a bitmask of memory slices is the whole state. Placements are those of
+//! A GPU has memory slices in a row; an instance covers a run of them that begins at an allowed start. The starts
+//! also keep the compute slices apart, so a bitmask of memory slices is the whole state. Placements are those of
 //! `nvidia-smi mig -lgipp` (A100, A30, H100 NVL; H200 and B200 have the same rows).
 
 /// How a GPU can be cut.
@@ -95,7 +95,7 @@ pub(crate) static A30: Geometry = Geometry {
 pub(crate) static GEOMETRIES: [&Geometry; 7] =
     [&A100_40GB, &A100_80GB, &A30, &B200, &H100_80GB, &H100_NVL, &H200];
 
-/// What a member wants of a slice; the smallest profile with at least both is taken.
+/// The size of a slice that a member requests; it gets the smallest profile with at least both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SliceRequest {
     pub(crate) compute_slices: u8,
@@ -140,8 +140,8 @@ impl Geometry {
 /// The longest row of memory slices.
 const SLICES_MAX: usize = 8;
 
-/// The instances of one GPU in MIG mode. An idle instance was created and nobody uses it: it is kept for the next of
-/// its size, and destroyed when its place is needed.
+/// The instances of one GPU in MIG mode. An idle instance exists and has no user: it is kept for the next request of
+/// its size, and destroyed when its slices are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slices {
     /// Memory slices of instances in use.
@@ -152,7 +152,7 @@ pub(crate) struct Slices {
     at: [u8; SLICES_MAX],
 }
 
-/// What has to be done to a GPU before a placement on it can start.
+/// The changes of a GPU that a placement on it needs before it can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reshape {
     /// Switch MIG mode on or off; only while nothing runs on the GPU.
@@ -194,7 +194,7 @@ impl Slices {
         bits(!self.idle).filter_map(|start| Some((self.instance_at(start)?, start)))
     }
 
-    /// The same GPU without its idle instances: they stand in nobody's way.
+    /// The same GPU without its idle instances, which do not block other requests.
     #[must_use]
     pub(crate) fn without_idle(mut self) -> Self {
         for start in bits(self.idle) {
@@ -204,7 +204,7 @@ impl Slices {
         self
     }
 
-    /// Where an instance of a profile can begin, as a mask of starts.
+    /// The places where an instance of a profile can begin, as a mask of starts.
     #[must_use]
     pub(crate) fn starts(&self, geometry: &Geometry, profile: u8) -> u8 {
         let Some(shape) = geometry.profile(profile) else { return 0 };
@@ -217,7 +217,7 @@ impl Slices {
             .fold(0, |mask, start| mask | 1 << start)
     }
 
-    /// How many instances of a profile fit beside what is in use.
+    /// How many instances of a profile fit beside those in use.
     #[must_use]
     pub(crate) fn room(&self, geometry: &Geometry, profile: u8) -> u8 {
         let most = geometry.profile(profile).map_or(0, |shape| shape.max);
@@ -225,7 +225,7 @@ impl Slices {
         u8::try_from(self.starts(geometry, profile).count_ones()).unwrap_or(u8::MAX).min(most)
     }
 
-    /// Puts an instance into use and says what has to be changed for it, or `None` where it does not fit.
+    /// Puts an instance into use. Returns the necessary changes, or `None` if it does not fit.
     pub(crate) fn take(&mut self, geometry: &Geometry, profile: u8, start: u8) -> Option<Reshape> {
         if start >= 8 || self.starts(geometry, profile) >> start & 1 == 0 {
             return None;
@@ -250,7 +250,8 @@ impl Slices {
         Some(reshape)
     }
 
-    /// Takes an instance out of use; it stays, idle. False where none of that profile is in use there.
+    /// Takes an instance out of use; it stays as an idle instance. False if no instance of that profile is in use
+    /// there.
     pub(crate) fn give_back(&mut self, geometry: &Geometry, profile: u8, start: u8) -> bool {
         let in_use = start < 8 && self.idle >> start & 1 == 0 && self.instance_at(start) == Some(profile);
         let Some(shape) = geometry.profile(profile).filter(|_| in_use) else { return false };

@@ -1,7 +1,7 @@
 //! Parts of devices: MIG slices, time-sliced and MPS shares, and how they are packed.
 //!
-//! [`mig`] knows NVIDIA's placement rules, [`Device`] who may stand beside whom on one device, [`NodeState`] what a
-//! node has left. Where a part goes is for [`crate::placement`] to say.
+//! [`mig`] has NVIDIA's placement rules, [`Device`] the rules of sharing one device, [`NodeState`] the free capacity
+//! of a node. [`crate::placement`] decides where a part goes.
 
 mod device;
 pub(crate) mod mig;

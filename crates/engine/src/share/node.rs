@@ -1,4 +1,4 @@
-//! One node: what it has left, and what a request asks of it.
+//! One node: its free capacity, and the request of a member.
 
 use phalanx_model::DeviceMask;
 
@@ -8,7 +8,7 @@ use super::mig::SliceRequest;
 /// Devices of one node.
 pub(crate) const DEVICES_MAX: usize = 16;
 
-/// What one member asks of one node.
+/// The request of one member to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ShareRequest {
     pub(crate) want: Want,
@@ -21,14 +21,14 @@ pub(crate) struct ShareRequest {
     pub(crate) trust: Trust,
 }
 
-/// What it asks of the devices.
+/// The devices of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
     /// CPU and memory alone.
     Nothing,
     /// This many whole devices, at least one.
     Whole(u8),
-    /// A share of one device, beside others.
+    /// A share of one device, which other shares may use too.
     Share(Share),
     /// A MIG slice.
     Slice(SliceRequest),
@@ -43,14 +43,14 @@ pub(crate) enum Part {
     Slice { device: u8, profile: u8, start: u8 },
 }
 
-/// What a node has left. Equal states are equal to every request.
+/// The free capacity of a node. Equal states are equal for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeState {
     /// Index of the node's [`Kind`].
     pub(crate) kind: u16,
-    /// Free; negative where others over-commit the node.
+    /// Free; negative if others over-commit the node.
     pub(crate) cpu_milli: i64,
-    /// Free; negative where others over-commit the node.
+    /// Free; negative if others over-commit the node.
     pub(crate) memory_bytes: i64,
     count: u8,
     devices: [Device; DEVICES_MAX],
@@ -93,7 +93,7 @@ impl ShareRequest {
         }
     }
 
-    /// Where it can begin on a device, as a mask of starts; a share begins at 0.
+    /// The places where the request can begin on a device, as a mask of starts; a share begins at 0.
     pub(crate) fn starts(&self, kind: &Kind, device: &Device) -> u8 {
         match self.want {
             Want::Slice(slice) => kind.geometry.map_or(0, |geometry| {
@@ -116,7 +116,7 @@ impl ShareRequest {
         Some(device)
     }
 
-    /// How many such requests fit where the devices have this room and this much CPU and memory is left.
+    /// How many such requests fit, given the room of the devices and the free CPU and memory.
     #[must_use]
     pub(crate) fn fitting(&self, room: u32, cpu_milli: i64, memory_bytes: i64) -> u32 {
         let devices = match self.want {
@@ -147,7 +147,7 @@ impl NodeState {
         self.devices.get(..usize::from(self.count)).unwrap_or_default()
     }
 
-    /// Says how a device is used.
+    /// Sets the use of a device.
     pub(crate) fn set(&mut self, index: u8, device: Device) {
         if let Some(there) = self.device_mut(index) {
             *there = device;
@@ -179,7 +179,7 @@ impl NodeState {
         if request.admits(kind) { request.fitting(devices, self.cpu_milli, self.memory_bytes) } else { 0 }
     }
 
-    /// What is free of all devices, in thousandths of one.
+    /// The free part of all devices, in thousandths of one.
     #[must_use]
     pub(crate) fn free_milli(&self, kind: &Kind) -> u64 {
         self.devices().iter().map(|device| u64::from(device.free_milli(kind))).sum()

@@ -15,7 +15,7 @@ pub(crate) struct Chips {
     pub(super) host: [u16; 3],
     /// One row of z per word, bit z; rows in order of x, then y.
     pub(super) free: Vec<u64>,
-    /// 1 for a free chip, else 0, in order of x, y, z: what windows are summed over.
+    /// 1 for a free chip, else 0, in order of x, y, z: windows are sums of these.
     pub(super) cells: Vec<u16>,
 }
 

@@ -1,7 +1,7 @@
 //! Cubes of 4x4x4 chips whose faces end at optical switches, which join any of them to any torus.
 //!
-//! What is made of whole cubes is therefore only counted. What is smaller lies inside of one cube, as a box: in the
-//! cube that is fullest already, so that whole cubes stay whole.
+//! So slices of whole cubes only need a count of free cubes. A smaller slice is a box inside one cube: in the fullest
+//! cube with room, so that whole cubes stay whole.
 
 use phalanx_model::Torus;
 
@@ -27,11 +27,11 @@ pub(crate) struct Cubes {
     counts: Vec<u32>,
 }
 
-/// What makes one place in a cube better than another; less is better: a cube that was whole, its free chips, the
-/// longest side of a member, a host that was whole, links to free chips.
+/// The sort key of a position in a cube; less is better: whether the cube was whole, its free chips, the longest side
+/// of a member, whether a host was whole, links to free chips.
 type Merit = (bool, u32, u16, bool, u32);
 
-/// Where a box lies in a cube.
+/// The position of a box in a cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spot {
     chips: u64,
@@ -42,15 +42,15 @@ struct Spot {
 /// A slice that was found. Its memory can be used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CubeSlice {
-    /// Of the chips as they were asked for, in members.
+    /// Sides of the requested box, in members.
     members: [u16; 3],
     /// Chips of each member along x, y, z.
     pub(crate) block: [u16; 3],
     pub(crate) is_whole: bool,
-    /// Where they begin in the torus: one for a box inside of a cube, which is then its corner; else the grid of cubes,
-    /// of which the last side runs fastest.
+    /// The corners in the torus. A box inside a cube has one, its own; otherwise they are a grid of cubes whose last
+    /// side runs fastest.
     corners: Vec<[u16; 3]>,
-    /// The axis along which each asked side lies.
+    /// The axis of each requested side.
     axes: [usize; 3],
     /// Links inside of a cube from the slice to free chips; 0 for whole cubes.
     pub(crate) exposed: u32,
@@ -85,8 +85,9 @@ impl Cubes {
         check(sides, self.free.len() as u64 * CUBE_CHIPS)
     }
 
-    /// The best slice: the first whole cubes; or room in a cube that is partly used, with the fewest free chips; there in a
-    /// host that is in use if it is smaller than one, then where the fewest links lead to free chips; then the first. If there is one, it is found.
+    /// The best slice. Of whole cubes it takes the first. A smaller slice takes the partly used cube with the fewest
+    /// free chips that has room; if it is smaller than a host, a host in use comes first; then the position with the
+    /// fewest links to free chips; then the first. If a slice exists, it is found.
     pub(crate) fn place(&mut self, request: BoxRequest, out: &mut CubeSlice) -> bool {
         if self.check(request.sides).is_err() {
             return false;
@@ -107,7 +108,8 @@ impl Cubes {
         out.corners.len() == needed
     }
 
-    /// The most free chips that the place of a slice has, all of them where one is free; 0 where there is no place.
+    /// The highest number of free chips at one position of a slice, which is all of its chips if a free position
+    /// exists; 0 if there is no position.
     pub(crate) fn most_free(&mut self, request: BoxRequest) -> u64 {
         if self.check(request.sides).is_err() {
             return 0;
@@ -127,7 +129,7 @@ impl Cubes {
         self.counts.iter().take(needed).map(|count| u64::from(*count)).sum()
     }
 
-    /// The largest slice that has room inside of the asked one and could be had now.
+    /// The largest free slice that fits inside the requested one.
     pub(crate) fn largest(&mut self, request: BoxRequest) -> Option<[u16; 3]> {
         let whole = self.free.iter().filter(|free| **free == FULL).count() as u64 * CUBE_CHIPS;
         let of_cubes =
@@ -136,7 +138,7 @@ impl Cubes {
         of_cubes.or_else(|| self.largest_inside(request))
     }
 
-    /// The largest box inside of one cube that is free and has room inside of the asked one.
+    /// The largest free box inside one cube that fits inside the requested one.
     fn largest_inside(&mut self, request: BoxRequest) -> Option<[u16; 3]> {
         let most = request.sides.map(|side| side.min(EDGE));
         let smaller = RankOrder::rows(most);
@@ -181,14 +183,14 @@ impl Cubes {
         true
     }
 
-    /// Whether it takes a part of a host that was free, where it is smaller than one.
+    /// Whether a box that is smaller than a host takes a part of a free host.
     fn breaks_host(&self, Spot { at, lay, .. }: &Spot, free: u64) -> bool {
         let corner = [0, 1, 2].map(|axis| at[axis] / self.host[axis] * self.host[axis]);
         let is_small = hosts_under(lay.sides, self.host) == 1 && lay.sides != self.host;
         is_small && box_bits(corner, self.host) & !free == 0
     }
 
-    /// How members lie in a slice of whole cubes: as it was asked for, as compact as can be.
+    /// How the members of a slice of whole cubes are laid: along the requested sides, and as compact as possible.
     fn lay_of_cubes(&self, request: BoxRequest) -> Option<Lay> {
         if request.hosts == Hosts::One && hosts_under(request.sides, self.host) > 1 {
             return None;
@@ -218,8 +220,8 @@ impl Cubes {
 }
 
 impl CubeSlice {
-    /// The corners of members in the torus, in the order that is given for the grid of members along the asked sides.
-    /// All sides of whole cubes are rings, and none of a box inside of a cube.
+    /// The corners of members in the torus, in the given order of the grid of members along the requested sides. All
+    /// sides of whole cubes are rings; a box inside a cube has none.
     pub(crate) fn corners(
         &self,
         order: fn([u16; 3], [bool; 3]) -> RankOrder,
@@ -239,7 +241,7 @@ impl CubeSlice {
     }
 }
 
-/// Where a cube begins in its torus.
+/// The corner of a cube in its torus.
 fn corner(grid: [u16; 3], number: usize) -> [u16; 3] {
     let [_, b, c] = grid.map(usize::from);
     [number / (b * c), number / c % b, number % c].map(|at| narrow(at) * EDGE)

@@ -1,13 +1,14 @@
-//! Which slices switches can make of cubes, and which come nearest to one that they cannot.
+//! The slices that switches can make of cubes, and the nearest ones to a slice that they cannot make.
 //!
-//! The rule is that of cloud.google.com/tpu/docs (v4, v5p, tpu7x): all sides at most 4, or all multiples of 4. How many
-//! chips one slice may have is the generation's limit of jobs, and not the torus's: all of its chips may be asked for.
+//! The rule is that of cloud.google.com/tpu/docs (v4, v5p, tpu7x): all sides at most 4, or all multiples of 4. The
+//! limit of chips in one slice is a limit of the generation's jobs, and not of the torus: a job may request all of
+//! its chips.
 
 use std::fmt;
 
 use super::{EDGE, Sides, volume};
 
-/// A shape that there is not, and what comes nearest.
+/// A shape that does not exist, and the nearest ones that do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IllegalShape {
     asked: [u16; 3],

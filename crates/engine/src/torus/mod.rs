@@ -1,10 +1,10 @@
-//! Shapes: places that are not counts in a tree, but boxes of chips.
+//! Shapes: placements that are boxes of chips, and not counts in a tree.
 //!
 //! - [`Chips`]: a torus or mesh of chips; a slice is a free box, in any rotation, around wrapping sides.
 //! - [`Cubes`]: cubes of 4x4x4 chips behind optical switches (TPU v4 and later); any free cubes are a torus.
 //!
-//! Each is told what is free, finds the best place if there is one, and else says how much of a place is free at
-//! most. Members are boxes of their own, each inside of one host. Pictures are in `docs/placement-shapes.md`.
+//! Each knows its free chips and finds the best position. If there is none, it reports the most chips that are free at
+//! one position. Members are boxes of their own, each inside one host. Pictures are in `docs/placement-shapes.md`.
 
 mod chips;
 mod cubes;
@@ -35,10 +35,10 @@ const CHIPS_MAX: u64 = u16::MAX as u64;
 /// Edge of the cube that optical switches join (Jouppi et al., "TPU v4", ISCA 2023, section 2).
 const EDGE: u16 = 4;
 
-/// A box that is asked for.
+/// A requested box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BoxRequest {
-    /// Chips along each side, 1 where there is none. They may lie along any axes.
+    /// Chips along each side, 1 for a missing side. The sides may lie along any axes.
     pub(crate) sides: [u16; 3],
     /// Chips of a member.
     pub(crate) member: u32,
@@ -48,7 +48,7 @@ pub(crate) struct BoxRequest {
 /// How a box may lie over hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hosts {
-    /// In the smallest block of hosts that can hold it where that is free, else anywhere.
+    /// In the smallest block of hosts that can hold it if that is free, else anywhere.
     Any,
     /// Over whole hosts alone.
     Whole,
@@ -67,9 +67,8 @@ pub(crate) enum Form {
 
 impl Form {
     /// # Errors
-    /// When slices of such a torus cannot be told: it has sides of 0, too many chips or hosts that do not fill it, or
-    /// it is twisted and not made of cubes: the rings of a twisted torus are no rows of chips, so that boxes cannot be
-    /// moved in it.
+    /// If slices cannot be placed in such a torus: it has sides of 0, too many chips, or hosts that do not fill it; or
+    /// it is twisted and not made of cubes: the rings of a twisted torus are no rows of chips, so boxes cannot be moved.
     pub(crate) fn of(torus: &Torus) -> Result<Self, TorusError> {
         let (sides, host) = (torus.chips, host_of(torus));
         if sides.iter().any(|side| *side == 0 || *side > SIDE_MAX) || volume(sides) > CHIPS_MAX {
@@ -139,7 +138,7 @@ pub(crate) fn volume(sides: [u16; 3]) -> u64 {
     sides.into_iter().map(u64::from).product()
 }
 
-/// The axis along which each asked side lies: as it was asked first, and those with the same side along z together.
+/// The axis of each requested side: the requested order first, and rotations with the same side along z together.
 const ROTATIONS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// The sides as they lie along x, y, z.
@@ -172,7 +171,7 @@ fn hosts_under(sides: [u16; 3], host: [u16; 3]) -> u64 {
     sides.iter().zip(host).map(|(side, host)| u64::from(side.div_ceil(host))).product()
 }
 
-/// One way for a box to lie: the axis of each asked side, the sides along x, y, z, and the box of each member.
+/// One orientation of a box: the axis of each requested side, the sides along x, y, z, and the box of each member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lay {
     axes: [usize; 3],
@@ -212,7 +211,7 @@ struct Along {
 }
 
 impl Along {
-    /// Whether a box may begin here: at a corner of members, and where it is to lie over the fewest hosts, in the
+    /// Whether a box may begin here: at a corner of members, and, if it is to use the fewest hosts, inside the
     /// smallest block of hosts that can hold it.
     fn is_corner(self, at: u16, in_fewest: bool) -> bool {
         let Self { side, block, host, len } = self;
@@ -226,7 +225,8 @@ fn narrow(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 
-/// A corner in a box as it was asked for, as it lies: the steps along the asked sides go along these axes.
+/// Converts a corner in the requested box to the box as it lies: the steps along the requested sides go along these
+/// axes.
 fn step(corner: [u16; 3], axes: [usize; 3], along: [u16; 3], block: [u16; 3]) -> [u16; 3] {
     let mut at = corner;
     for (axis, by) in axes.into_iter().zip(along) {
@@ -235,7 +235,7 @@ fn step(corner: [u16; 3], axes: [usize; 3], along: [u16; 3], block: [u16; 3]) ->
     at
 }
 
-/// Why a torus never has such a slice, were all of it free; nothing where it has.
+/// Why a torus never has such a slice, even if all of it is free; `None` if it can have one.
 pub(crate) fn refusal(torus: &Torus, form: Form, request: BoxRequest) -> Option<String> {
     let host = host_of(torus);
     let within = match form {

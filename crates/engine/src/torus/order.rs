@@ -1,9 +1,9 @@
-//! Which chip of a box is which rank.
+//! The rank of each chip of a box.
 //!
-//! Two orders are useful. In *ring* order each rank is a neighbour of the next, and of the last to the first where
-//! the box allows it: one ring over all ranks crosses no chip twice. In *rows* order the last side runs fastest, as
-//! in an array: the ranks of a row along the last side follow each other, those along the others stand at equal
-//! distances, and a mesh of named axes is laid over the box side by side.
+//! Two orders are useful. In *ring* order each rank is a neighbour of the next, and the last of the first if the box
+//! allows it: one ring over all ranks crosses no chip twice. In *rows* order the last side runs fastest, as in an
+//! array: the ranks of a row along the last side are consecutive, those along the other sides are at equal distances,
+//! and a mesh of named axes maps to the box side by side.
 
 /// A box of up to three sides as a sequence of its chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,11 @@ impl RankOrder {
         Self { sides: sides.map(u64::from), way: Way::Rows }
     }
 
-    /// Neighbours in rank are neighbours in the box. `closed` says which sides are rings.
+    /// Neighbours in rank are neighbours in the box. `closed` lists the sides that are rings.
     ///
-    /// It comes back to its beginning where that is possible by this construction: for every box with an even
-    /// number of chips and two sides at least, and for odd ones with a closed side. No other box has such a cycle
-    /// (a grid is two-coloured, and a cycle takes as many chips of one colour as of the other).
+    /// The order returns to its beginning if this construction allows it: for every box with an even number of chips
+    /// and at least two sides, and for odd ones with a closed side. No other box has such a cycle (a grid is
+    /// two-coloured, and a cycle takes as many chips of one colour as of the other).
     pub(crate) fn ring(sides: [u16; 3], closed: [bool; 3]) -> Self {
         let sides = sides.map(u64::from);
         let all: u64 = sides.iter().product();
@@ -53,7 +53,7 @@ impl RankOrder {
         matches!(self.way, Way::Cycle(_))
     }
 
-    /// Where a rank stands, counted from the corner of the box; none for a rank that the box does not have.
+    /// The position of a rank, counted from the corner of the box; `None` for a rank that the box does not have.
     pub(crate) fn coordinates(&self, rank: u64) -> Option<[u16; 3]> {
         if rank >= self.len() {
             return None;

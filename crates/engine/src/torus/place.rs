@@ -1,9 +1,9 @@
 //! The best free box of a torus, exactly.
 //!
-//! *Where* a box fits is found for all positions at once: a row of z is a word, and a box fits where the AND over a
-//! window of its sides is set. *How well* is the number of links from the box to free chips outside of it, summed
-//! for all positions at once by sliding sums over its faces. Few such links mean that the box lies in a corner of
-//! what is free, and leaves what is free whole.
+//! The positions at which a box *fits* are found for all positions at once: a row of z is a word, and a box fits if
+//! the AND over a window of its sides is set. *How well* it fits is the number of links from the box to free chips
+//! outside it, summed for all positions at once by sliding sums over its faces. A box with few such links lies in a
+//! corner of the free chips, and leaves the rest whole.
 
 use super::windows::{and_bits, and_rows, sum};
 use super::{Along, BoxRequest, Chips, Hosts, Lay, RankOrder, hosts_under, lays, narrow, step, volume};
@@ -22,7 +22,7 @@ pub(crate) struct Placed {
     /// Links from the box to free chips outside; two for the one chip between both ends of a nearly full ring.
     pub(crate) exposed: u16,
     pub(crate) time_ns: u64,
-    /// The axis (0 to 2: x, y, z) along which each asked side lies.
+    /// The axis (0 to 2: x, y, z) of each requested side.
     axes: [usize; 3],
     torus: [u16; 3],
 }
@@ -30,7 +30,7 @@ pub(crate) struct Placed {
 /// Memory of a search, kept from one to the next: two words for every row of z and ten bytes for every chip.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    /// Where the box fits.
+    /// The positions at which the box fits.
     fits: Vec<u64>,
     /// The corners of hosts that are free.
     hosts: Vec<u64>,
@@ -44,12 +44,11 @@ pub(crate) struct Scratch {
     plane: Vec<u16>,
 }
 
-/// What makes one way to lie better than another; less is better: time, sides that are no rings, the longest side of a
-/// member.
+/// The sort key of an orientation; less is better: time, sides that are no rings, the longest side of a member.
 type Grade = (u64, u32, u16);
 
-/// What makes one position better than another: a host that is in use already, for what is smaller than one; links to
-/// free chips outside; chips in order of x, y, z.
+/// The sort key of a position; less is better: for a box smaller than a host, whether the host was free; links to
+/// free chips outside; position in order of x, y, z.
 type Spot = (bool, u16, usize);
 
 impl Chips {
@@ -92,8 +91,8 @@ impl Chips {
         None
     }
 
-    /// The most free chips that the place of a box has, all of them where the box is free; 0 where there is no place
-    /// for it.
+    /// The highest number of free chips at one position of a box, which is all of its chips if the box is free; 0 if
+    /// there is no position for it.
     pub(crate) fn most_free(&self, request: BoxRequest, scratch: &mut Scratch) -> u64 {
         let mut most = 0;
         for Lay { sides, block, .. } in lays(request, self.sides, self.host) {
@@ -101,7 +100,7 @@ impl Chips {
             let Scratch { partial, faces: [all, ..], .. } = &mut *scratch;
             sum(&self.cells, self.axis(2, true), z, all);
             sum(all, self.axis(1, true), y, partial);
-            // Behind an open end, windows are parts of others.
+            // Windows that reach beyond an open end are parts of other windows.
             sum(partial, self.axis(0, true), x, all);
             let in_fewest = request.hosts != Hosts::Any;
             let corners = |axis: usize| {
@@ -118,14 +117,14 @@ impl Chips {
         u64::from(most)
     }
 
-    /// The sides of the free box with the most chips, at corners of blocks and made of them; of equals the one with the
-    /// shortest side along x, then y. It takes a hundred times as long as a place, and is for those who ask why there is
-    /// none.
+    /// The sides of the free box with the most chips, at corners of blocks and made of whole blocks; of equal ones
+    /// the box with the shortest side along x, then y. It takes a hundred times as long as a placement, and serves
+    /// only to explain why there is none.
     pub(crate) fn largest(&self, block: [u16; 3], scratch: &mut Scratch) -> Option<[u16; 3]> {
         let [x, y, z] = self.sides;
         let (mut most, mut best) = (0, None);
         for i in (block[0]..=x).step_by(block[0].into()) {
-            // What fits with a longer side y fits with a shorter one: z only ever shrinks.
+            // A box that fits with a longer side y fits with a shorter one: z only ever shrinks.
             let mut k = z;
             for j in (block[1]..=y).step_by(block[1].into()) {
                 let lay = |k| Lay { axes: [0, 1, 2], sides: [i, j, k], block };
@@ -248,7 +247,7 @@ impl Chips {
         }
     }
 
-    /// Sets `plane` to the links to free chips outside of the boxes whose corners have this x.
+    /// Sets `plane` to the number of links to free chips outside the boxes whose corners have this x.
     fn expose(&self, x: usize, sides: [u16; 3], faces: &[Vec<u16>; 3], plane: &mut Vec<u16>) {
         let [len, y, z] = self.sides.map(usize::from);
         let [size, size_y, size_z] = sides.map(usize::from);
@@ -288,7 +287,7 @@ fn add_beside(all: &mut [u16], face: &[u16], size: usize, step: usize, wraps: bo
 }
 
 impl Placed {
-    /// The corners of members, in the order that is given for the grid of members along the asked sides.
+    /// The corners of members, in the given order of the grid of members along the requested sides.
     pub(crate) fn corners(
         &self,
         order: fn([u16; 3], [bool; 3]) -> RankOrder,

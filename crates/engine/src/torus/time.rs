@@ -1,10 +1,10 @@
-//! How long a box of chips takes for what it sends over its own links.
+//! The time of collectives over the links of a box of chips.
 
-/// One ring per dimension, one after the other; what the earlier dimensions have reduced is not sent again. A closed
-/// ring uses both directions, an open row only one:
-/// `sum over d of 2 (d-1)/d x S / (product of the dimensions before) / (b or 2b)`.
-/// It is the formula of the cost model (`docs/cost-model.md`, `phalanx_cost::torus::all_reduce_ns`), in whole numbers.
-/// `sides` lie along x, y, z; links are in MB/s, one way, and 0 where nothing is known of them.
+/// One ring per dimension, one after the other; data that the earlier dimensions have reduced is not sent again. A
+/// closed ring uses both directions, an open row only one: `sum over d of 2 (d-1)/d x S / (product of the dimensions
+/// before) / (b or 2b)`. It is the formula of the cost model (`docs/cost-model.md`,
+/// `phalanx_cost::torus::all_reduce_ns`), in whole numbers. `sides` are along x, y, z; links are in MB/s, one way,
+/// and 0 if their bandwidth is unknown.
 pub(crate) fn all_reduce_ns(sides: [u16; 3], rings: [bool; 3], bytes: u64, link_mb_per_s: u32) -> u64 {
     let mut before = 1_u128;
     let mut ns = 0_u128;
@@ -17,9 +17,9 @@ pub(crate) fn all_reduce_ns(sides: [u16; 3], rings: [bool; 3], bytes: u64, link_
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Everybody to everybody, `bytes` from each chip. The links across the middle of the longest dimension carry the most:
-/// d/8 of what a chip sends on a ring, d/4 on an open row (Dally and Towles, "Principles and Practices of
-/// Interconnection Networks", 2004, section 3.3.1: the channel load of uniform traffic).
+/// All-to-all, `bytes` from each chip. The links across the middle of the longest dimension carry the most: d/8 of
+/// the bytes of a chip on a ring, d/4 on an open row (Dally and Towles, "Principles and Practices of Interconnection
+/// Networks", 2004, section 3.3.1: the channel load of uniform traffic).
 pub(crate) fn all_to_all_ns(sides: [u16; 3], rings: [bool; 3], bytes: u64, link_mb_per_s: u32) -> u64 {
     let load = |(side, is_ring): (u16, bool)| u128::from(side) * if is_ring { 1 } else { 2 };
     let eighths = sides.into_iter().zip(rings).filter(|(side, _)| *side > 1).map(load).max().unwrap_or(0);
@@ -51,14 +51,14 @@ mod tests {
         assert_eq!(ns([1; 3], [false; 3]), 0);
     }
 
-    /// Links of a row of eight, loaded pair by pair along the shorter way (half each way where both are as short).
+    /// The loads of a row of eight, pair by pair along the shorter way (half each way if both are equally short).
     #[test]
     fn loads_are_those_of_every_pair() {
         for is_ring in [false, true] {
             let mut links = [0_u64; 8];
             for (a, b) in (0..8_usize).flat_map(|a| (0..8).map(move |b| (a, b))) {
                 let ahead = (b + 8 - a) % 8;
-                // In halves, forwards; what goes backwards loads the other direction alike.
+                // In halves, forwards; traffic backwards loads the other direction equally.
                 let halves =
                     if !is_ring { if b > a { 2 } else { 0 } } else { [0, 2, 2, 2, 1, 0, 0, 0][ahead] };
                 (0..ahead).for_each(|step| links[(a + step) % 8] += halves);

@@ -161,7 +161,7 @@ fn costs() -> CostTable {
     CostTable {
         shapes: [(ShapeName::new("duo").unwrap(), shape)].into(),
         levels: [(level("leaf"), uplink)].into(),
-        domains: Vec::new(),
+        ..CostTable::default()
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn compile(
             shapes.insert(node.machine.shape.clone(), cost_of(&node.machine));
         }
     }
-    CostTable { shapes, levels: levels.clone(), domains: Vec::new() }
+    CostTable { shapes, levels: levels.clone(), ..CostTable::default() }
 }
 
 fn cost_of(machine: &Machine) -> ShapeCost {

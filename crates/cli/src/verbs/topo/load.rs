@@ -48,7 +48,7 @@ impl Loaded {
         let file = ClusterFile::of_map(None, &self.graph, &self.domains, &|_| None).file;
         let cluster = file.into_cluster()?;
         let (levels_cost, domains) = (cluster.level_costs(), cluster.domain_costs());
-        let costs = CostTable { shapes: BTreeMap::new(), levels: levels_cost, domains };
+        let costs = CostTable { levels: levels_cost, domains, ..CostTable::default() };
         Ok(TopologyView { levels, costs, nodes, held: Vec::new() })
     }
 
@@ -195,7 +195,7 @@ fn cluster_file(text: &str, path: &Path) -> Result<Loaded, Failure> {
     let nodes: Vec<Node> =
         cluster.nodes(&mut hardware).map_err(|e| Failure::usage(format!("{}: {e}", shown(path)), ""))?;
     let costs =
-        CostTable { shapes: BTreeMap::new(), levels: cluster.level_costs(), domains: cluster.domain_costs() };
+        CostTable { levels: cluster.level_costs(), domains: cluster.domain_costs(), ..CostTable::default() };
     let (graph, domains) = map::of_nodes(&cluster.levels, &nodes, &costs);
     Ok(Loaded {
         name: shown(path),

@@ -1,4 +1,4 @@
-//! What a device can be divided into, and how a part that is asked for is had on it.
+//! The parts that a device can be divided into, and how a requested part fits on it.
 
 use phalanx_model::{DeviceMask, PartNeed};
 
@@ -20,11 +20,11 @@ pub(crate) enum Wanted {
 /// Memory of a device that is not known: it limits nothing.
 const UNKNOWN_BYTES: u64 = u64::MAX;
 
-/// Trusts nobody, itself included: its share opens a device of its own.
-pub(crate) const NOBODY: Trust = Trust(u16::MAX);
+/// The trust of a share that shares with no other, not even of the same trust: it opens a device of its own.
+pub(crate) const TRUST_NONE: Trust = Trust(u16::MAX);
 
 impl Wanted {
-    /// `None` where such a device has no such part, even when nothing is on it.
+    /// `None` if such a device never has the part, even when it is empty.
     pub(crate) fn of(need: &PartNeed, hardware: &Hardware, trust: Trust) -> Option<Self> {
         let slices = |milli: u32, geometry: &Geometry| {
             let whole = u64::from(WHOLE_MILLI);
@@ -49,13 +49,13 @@ impl Wanted {
         (wanted.room(hardware, &Device::Empty) > 0).then_some(wanted)
     }
 
-    /// How many of them fit on a device beside what is there.
+    /// How many of these parts fit on a device beside its present parts.
     pub(crate) fn room(&self, hardware: &Hardware, device: &Device) -> u32 {
         match self {
-            Self::Share { share, trust } if *trust == NOBODY && device.is_free() => {
+            Self::Share { share, trust } if *trust == TRUST_NONE && device.is_free() => {
                 device.room_for_share(hardware, *trust, *share).min(1)
             }
-            Self::Share { trust, .. } if *trust == NOBODY => 0,
+            Self::Share { trust, .. } if *trust == TRUST_NONE => 0,
             Self::Share { share, trust } => device.room_for_share(hardware, *trust, *share),
             Self::Slice(profile) => {
                 hardware.geometry.map_or(0, |geometry| device.room_for_profile(geometry, *profile))
@@ -63,7 +63,7 @@ impl Wanted {
         }
     }
 
-    /// Where it can begin on a device, as a mask of starts; shares begin at 0.
+    /// The places where the part can begin on a device, as a mask of starts; shares begin at 0.
     pub(crate) fn starts(&self, hardware: &Hardware, device: &Device) -> u8 {
         match self {
             Self::Share { .. } => u8::from(self.room(hardware, device) > 0),
@@ -71,7 +71,7 @@ impl Wanted {
         }
     }
 
-    /// Puts it on the device; `None` where it does not fit, and the device is then as it was.
+    /// Puts the part on the device. If it does not fit, the result is `None` and the device is unchanged.
     pub(crate) fn take(&self, hardware: &Hardware, device: &mut Device, start: u8) -> Option<Reshape> {
         match self {
             Self::Share { share, trust } => device.take_share(hardware, *trust, *share),
@@ -79,7 +79,7 @@ impl Wanted {
         }
     }
 
-    /// Takes it off the device; false where it is not there.
+    /// Takes the part off the device; false if the device does not have it.
     pub(crate) fn give_back(&self, hardware: &Hardware, device: &mut Device, start: u8) -> bool {
         let is_back = match self {
             Self::Share { share, trust } => device.give_back_share(*trust, *share),
@@ -87,8 +87,8 @@ impl Wanted {
                 hardware.geometry.is_some_and(|geometry| device.give_back_slice(geometry, *profile, start))
             }
         };
-        // Instances that nobody uses are the world's to keep or to destroy: no decision rests on them, because nobody
-        // would know of them after a restart.
+        // Idle instances are for the executor to keep or to destroy. No decision depends on them, because a restart
+        // forgets them.
         *device = device.bare();
         is_back
     }
@@ -111,7 +111,7 @@ pub(crate) fn hardware_of(
         let hardware = Hardware {
             // A node has at most 64 devices.
             model: u8::try_from(number).unwrap_or(u8::MAX),
-            // Where it is not known, memory does not limit shares.
+            // If the memory is unknown, it does not limit shares.
             memory_bytes: if memory_bytes == 0 { UNKNOWN_BYTES } else { memory_bytes },
             compute_limit_milli: if share_limit_milli == 0 { WHOLE_MILLI } else { share_limit_milli },
             geometry: board(model.as_ref(), memory_bytes),
@@ -124,7 +124,7 @@ pub(crate) fn hardware_of(
     all
 }
 
-/// What a slice takes of a device: the larger of its parts of the compute and of the memory, in thousandths.
+/// The share of a device that a slice takes: of its compute or of its memory, whichever is larger, in thousandths.
 pub(crate) fn milli_of_slice(kind: &NodeKind, devices: DeviceMask, profile: u8) -> u64 {
     let geometry = kind.hardware_of(devices).and_then(|hardware| hardware.geometry);
     let profile = geometry.and_then(|of| Some((of, of.profiles.get(usize::from(profile))?)));
@@ -156,11 +156,13 @@ pub(crate) fn can_have(hardware: &Hardware, need: &PartNeed) -> bool {
 const GIB: u64 = 1 << 30;
 
 /// The board of a device by its product name, as NVML prints it or a user writes it. Boards that are sold under two
-/// names have one geometry (A800 and H800, see NVIDIA's examples of `nvidia-mig-manager`). What is not known has no MIG.
+/// names have one geometry (A800 and H800, see NVIDIA's examples of `nvidia-mig-manager`). An unknown product has no
+/// MIG.
 pub(crate) fn board(model: &str, memory_bytes: u64) -> Option<&'static Geometry> {
     let words = || model.split(|letter: char| !letter.is_ascii_alphanumeric());
     let has = |wanted: &str| words().any(|word| word.eq_ignore_ascii_case(wanted));
-    // A name may say the memory; where neither does, the smaller board promises nothing that is not there.
+    // The memory size may be in the name. If neither the name nor the size tells, the smaller board promises no
+    // memory that the device lacks.
     let is_larger_than = |gib: u64, name: &str| memory_bytes > gib * GIB || memory_bytes == 0 && has(name);
     let family = words().find_map(|word| {
         let names = ["A100", "A800", "A30", "H100", "H800", "H200", "B200"];

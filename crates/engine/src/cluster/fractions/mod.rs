@@ -1,7 +1,7 @@
 //! Which devices are shared or cut, and how. Kept for these alone: whole devices cost nothing here.
 
 pub(crate) mod hardware;
-mod mix;
+mod worth;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,9 +11,8 @@ use phalanx_model::{DeviceMask, DevicePart, Needs, PartNeed};
 use crate::cluster::space::{Pick, Piece};
 use crate::cluster::tree::Tree;
 use crate::share::{Device, Kind as Hardware, Trust};
-use hardware::{NOBODY, Wanted};
-use mix::Mix;
-pub(crate) use mix::Prices;
+use hardware::{TRUST_NONE, Wanted};
+use worth::PartMix;
 
 /// A device that is shared or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +35,14 @@ pub(crate) struct State {
 pub(crate) struct Parts {
     /// By node, devices in order; nothing at all until a part is taken somewhere.
     nodes: Vec<Vec<Open>>,
-    /// Devices of nodes that nothing more goes to: somebody waits for all of them.
+    /// Devices of nodes that take no more parts, because a gang waits for all of the device.
     closed: BTreeMap<u32, DeviceMask>,
-    /// The same of devices that others use beside those parts.
+    /// Devices that take no more parts, because others use them beside their parts.
     barred: BTreeMap<u32, DeviceMask>,
     /// By key, without those that are closed. States that no device is in are kept for their memory, and passed over.
     states: Vec<State>,
     trusts: Trusts,
-    pub(crate) mix: Mix,
+    pub(crate) mix: PartMix,
 }
 
 /// Numbers for the texts of trust.
@@ -53,26 +52,26 @@ struct Trusts {
     known: BTreeMap<String, (u16, u32)>,
     /// Numbers that are free again.
     spare: Vec<u16>,
-    /// Texts that nobody has any more are forgotten when there are so many.
+    /// Texts without shares are forgotten when so many texts are known.
     forget_at: usize,
 }
 
-/// Numbers for texts: all that stand for nothing else.
+/// Numbers for texts: those that no special trust has.
 const NUMBERS: usize = Trust::ANY.0 as usize;
 /// Texts that are kept at least; they cost little, and most come again.
 const TRUSTS_KEPT: usize = 4_096;
 /// States that no device is in are kept likewise.
 const STATES_KEPT: usize = 1_024;
 /// A trust that no device has: only an empty one will do.
-const NOBODY_YET: Trust = Trust(u16::MAX - 1);
+const TRUST_OF_NO_DEVICE: Trust = Trust(u16::MAX - 1);
 
 impl Trusts {
-    /// The trust of a text; [`NOBODY_YET`] where none of its shares stands anywhere.
+    /// The trust of a text; [`TRUST_OF_NO_DEVICE`] if no device has a share of that text.
     fn find(&self, text: &str) -> Trust {
         match self.known.get(text) {
             Some((number, _)) => Trust(*number),
-            None if self.known.len() >= NUMBERS => NOBODY,
-            None => NOBODY_YET,
+            None if self.known.len() >= NUMBERS => TRUST_NONE,
+            None => TRUST_OF_NO_DEVICE,
         }
     }
 
@@ -83,7 +82,7 @@ impl Trusts {
         }
     }
 
-    /// The trust of a text, which gets a number where it has none.
+    /// The trust of a text. A text without a number gets one.
     fn number(&mut self, text: &str) -> Trust {
         if let Some((number, _)) = self.known.get(text) {
             return Trust(*number);
@@ -97,7 +96,7 @@ impl Trusts {
             self.forget_at = self.known.len() * 2;
         }
         let next = self.spare.pop().or_else(|| u16::try_from(self.known.len()).ok());
-        let Some(number) = next.filter(|number| usize::from(*number) < NUMBERS) else { return NOBODY };
+        let Some(number) = next.filter(|number| usize::from(*number) < NUMBERS) else { return TRUST_NONE };
         self.known.insert(text.to_owned(), (number, 0));
         Trust(number)
     }
@@ -137,13 +136,14 @@ impl Parts {
         self.on(node).iter().filter(move |open| !closed.contains(u32::from(open.index)))
     }
 
-    /// Devices of a node that nothing more goes to.
+    /// The devices of a node that take no more parts.
     fn closed_on(&self, node: usize) -> DeviceMask {
         let of = |masks: &BTreeMap<u32, DeviceMask>| masks.get(&(node as u32)).copied().unwrap_or_default();
         of(&self.closed).union(of(&self.barred))
     }
 
-    /// From now on nothing more goes to these devices of a node, as far as they are shared or cut; which these are.
+    /// Closes those of these devices that are shared or cut: they take no more parts. Returns the devices that were
+    /// closed by this call.
     pub(crate) fn close(&mut self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
         let before = self.closed.get(&(node as u32)).copied().unwrap_or_default();
         let closes = self.devices(node).and(devices).minus(before);
@@ -157,18 +157,19 @@ impl Parts {
         self.reclose(tree, node, |parts| set(&mut parts.closed, node, before.minus(devices)));
     }
 
-    /// Whether anything of a node is shared or cut, or others use what was.
+    /// Whether a device of a node is shared or cut, or others use a device that was.
     pub(crate) fn is_any_on(&self, node: usize) -> bool {
         !self.on(node).is_empty() || self.barred.contains_key(&(node as u32))
     }
 
-    /// Nothing more goes to these devices, and to no others than are closed otherwise.
+    /// Bars exactly these devices of a node from taking more parts; devices that are closed by [`Self::close`] stay
+    /// closed.
     pub(crate) fn bar(&mut self, tree: &Tree, node: usize, devices: DeviceMask) {
         let devices = devices.and(self.devices(node));
         self.reclose(tree, node, |parts| set(&mut parts.barred, node, devices));
     }
 
-    /// Whether others use a device beside its parts.
+    /// Whether others use one of these devices beside its parts.
     pub(crate) fn is_barred(&self, node: usize, devices: DeviceMask) -> bool {
         let barred = self.barred.get(&(node as u32)).copied().unwrap_or_default();
         !barred.and(devices).is_empty()
@@ -215,8 +216,8 @@ impl Parts {
         }
     }
 
-    /// Books the part of a pick. False where the device does not have it, be it that others over-commit it or that
-    /// the place was made for another machine: nothing is booked then, and nothing fails.
+    /// Books the part of a pick. Returns false, and books nothing, if the device does not have the part: others
+    /// over-commit it, or the placement was made for another machine.
     pub(crate) fn take(&mut self, tree: &Tree, free: DeviceMask, pick: &Pick, needs: &Needs) -> bool {
         let is_booked = self.try_take(tree, free, pick, needs).is_some();
         if let (true, Some(PartNeed::Share { trust, .. })) = (is_booked, &needs.part) {
@@ -250,7 +251,7 @@ impl Parts {
         Some(())
     }
 
-    /// Takes the part of a pick off the books. The device, where it is free again.
+    /// Removes the booked part of a pick. Returns the device if it is free again.
     pub(crate) fn give_back(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> DeviceMask {
         self.try_give_back(tree, pick, needs).unwrap_or(DeviceMask::EMPTY)
     }
@@ -261,7 +262,7 @@ impl Parts {
         let need = needs.part.as_ref()?;
         let before = self.on(node).iter().find(|open| open.index == index)?.device;
         let trust = match (&before, need) {
-            (Device::Shared { trust, .. }, PartNeed::Share { .. }) if *trust == NOBODY => NOBODY,
+            (Device::Shared { trust, .. }, PartNeed::Share { .. }) if *trust == TRUST_NONE => TRUST_NONE,
             (_, PartNeed::Share { trust, .. }) => self.trusts.find(trust),
             _ => Trust::default(),
         };
@@ -279,7 +280,7 @@ impl Parts {
         Some(if after.is_none() { pick.devices } else { DeviceMask::EMPTY })
     }
 
-    /// One device goes from one use to another; `None` is not shared and not cut.
+    /// Changes the use of one device; `None` is a device that is neither shared nor cut.
     fn change(
         &mut self,
         tree: &Tree,
@@ -339,7 +340,7 @@ impl State {
     }
 }
 
-/// The part of a pick in terms of its device, and where it begins.
+/// The part of a pick in terms of its device, and the start of the part.
 fn wanted_of(piece: Piece, need: &PartNeed, hardware: &Hardware, trust: Trust) -> Option<(Wanted, u8)> {
     match (piece, need) {
         (Piece::Share, PartNeed::Share { .. }) => Some((Wanted::of(need, hardware, trust)?, 0)),

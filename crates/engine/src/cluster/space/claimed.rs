@@ -1,4 +1,4 @@
-//! What of a node is free beside everything that holds it: gangs, parts of devices, and others.
+//! The free part of a node beside all of its holders: gangs, parts of devices, and others.
 
 use phalanx_model::{DeviceMask, Needs};
 
@@ -6,7 +6,7 @@ use super::{Pick, Piece, Space};
 use crate::cluster::tree::{Amended, Free, Tree};
 
 impl Space {
-    /// Books a part of a device, whatever else uses the device.
+    /// Books a part of a device, even if others use the device.
     pub(super) fn take_part(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) {
         let node = pick.node as usize;
         let is_booked = !pick.devices.and(self.claims.held(pick.node)).is_empty()
@@ -17,7 +17,7 @@ impl Space {
         }
     }
 
-    /// A pick gives its devices back. Those that nobody else uses now.
+    /// A pick gives its devices back. Returns those without another user.
     pub(super) fn release(&mut self, tree: &Tree, pick: &Pick, needs: &Needs) -> DeviceMask {
         let node = pick.node as usize;
         let released = match pick.piece {
@@ -29,7 +29,7 @@ impl Space {
         self.unused(tree, node, released)
     }
 
-    /// Books the parts of a node that there is room for by now.
+    /// Books the parts of a node that fit by now.
     fn book_unbooked(&mut self, tree: &Tree, node: u32) {
         let usable = tree.nodes[node as usize].usable.devices.minus(self.claims.held(node));
         for claim in self.claims.unbooked_on(node) {
@@ -42,13 +42,13 @@ impl Space {
         }
     }
 
-    /// Those of a node's devices that nobody uses.
+    /// Those of a node's devices that have no user.
     fn unused(&self, tree: &Tree, node: usize, devices: DeviceMask) -> DeviceMask {
         let claimed = self.claims.claimed(node as u32).union(self.parts.devices(node));
         devices.and(tree.nodes[node].usable.devices).minus(claimed)
     }
 
-    /// Nothing more goes to shared and cut devices that others use beside.
+    /// Bars shared and cut devices that others use too: they take no more parts.
     pub(super) fn bar_parts(&mut self, tree: &Tree, node: u32) {
         if self.parts.is_any_on(node as usize) {
             let open = tree.nodes[node as usize].usable.devices.minus(self.claims.claimed(node));
@@ -77,7 +77,7 @@ impl Space {
         self.settle(tree);
     }
 
-    /// The same of what there were if no node were cordoned.
+    /// The same for the capacity if no node were cordoned.
     pub(crate) fn amend_opened(&mut self, tree: &Tree, node: usize, change: &Amended) {
         self.amend(tree, node, change, true);
         self.put(tree, std::iter::once(node as u32), |_, free| Free { open: true, ..free });

@@ -11,7 +11,7 @@ use crate::cluster::tree::LevelAt;
 
 /// Domains of each level that are dealt to: so many of the tightest, and so many of the roomiest.
 const SCOPES_MAX: usize = 4;
-/// Hands that groups are moved in.
+/// The best hands, from which groups are moved.
 const HANDS_MAX: usize = 8;
 
 /// Blocks of ranks for every innermost domain that has some, in their order.
@@ -24,7 +24,7 @@ struct Leaf {
     room: u32,
     /// The domain around it.
     parent: u32,
-    /// That of the ceiling: all of a hand is inside of one.
+    /// The domain of the ceiling's level: a hand stays inside one.
     top: u32,
 }
 
@@ -40,7 +40,7 @@ struct Dealer<'b, 'a> {
     units: Vec<u32>,
     /// The gang with the members of one domain.
     part: Gang,
-    /// What a domain takes so many blocks with.
+    /// The picks of a domain for a number of blocks.
     picks: BTreeMap<(u32, u32), Option<Vec<Pick>>>,
     seen: BTreeSet<Hand>,
     /// The best so far, the shortest step first; of equal ones the first.
@@ -56,8 +56,8 @@ pub(super) fn deal(board: &mut GridSearch<'_>) {
 }
 
 impl<'b, 'a> Dealer<'b, 'a> {
-    /// Nothing where domains cannot be filled one by one: by rules for several of them together, or with a part that
-    /// is smaller than the others.
+    /// `None` if domains cannot be filled one by one: a rule covers several of them together, or one part is smaller
+    /// than the others.
     fn new(board: &'b mut GridSearch<'a>) -> Option<Self> {
         let (tree, gang) = (board.tree, board.gang);
         let level = tree.depth().checked_sub(1)?;
@@ -79,7 +79,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
             Leaf { domain, room: room / block, parent: found.parent as u32, top }
         };
         let leaves = (0..).zip(rooms).map(leaf).filter(|leaf| leaf.room > 0).collect();
-        // What the user keeps in one innermost domain is dealt whole.
+        // A segment of the user in one innermost domain is dealt whole.
         let kept =
             segments.iter().find(|segment| tree.level_at(&segment.level) == Some(LevelAt::Above(level)));
         let least = kept.map_or(1, |segment| segment.size / block).max(1);
@@ -101,7 +101,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
         })
     }
 
-    /// Hands to begin with. They take at most half of the places.
+    /// Deals the first hands. They take at most half of the budget.
     fn deal(&mut self) {
         let until = self.board.left / 2;
         let scopes = self.scopes();
@@ -143,7 +143,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
         scopes
     }
 
-    /// Few domains of all, and few inside of the fewest that stand around them.
+    /// Few domains of the scope, and few inside the fewest domains around them.
     fn fewest_of_all(&self, scope: &[Leaf], unit: u32) -> Vec<Hand> {
         let whole = |leaves: &[Leaf]| leaves.iter().map(|leaf| leaf.room / unit * unit).sum::<u32>();
         let mut around: Vec<&[Leaf]> = scope.chunk_by(|a, b| a.parent == b.parent).collect();
@@ -229,7 +229,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
         widths.filter_map(hand).collect()
     }
 
-    /// What a step takes with a hand; nothing where it was seen before, or where it fits nowhere.
+    /// The time of a step with a hand; `None` if the hand was considered before, or fits nowhere.
     fn consider(&mut self, hand: Hand) -> Option<u64> {
         if !self.seen.insert(hand.clone()) {
             return None;
@@ -258,7 +258,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
         found.as_deref()
     }
 
-    /// Moves groups from one domain to another while that makes the step shorter, from each of the best hands on.
+    /// Moves groups from one domain to another while the step gets shorter, beginning with each of the best hands.
     fn improve(&mut self) {
         for (mut ns, mut hand) in self.best.clone() {
             while let Some(better) = self.better(ns, &hand) {
@@ -288,8 +288,8 @@ impl<'b, 'a> Dealer<'b, 'a> {
         None
     }
 
-    /// Where so many blocks could go: the domains of the hand, and of the others, beside these and elsewhere, the
-    /// tightest and the roomiest.
+    /// The domains that so many blocks could move to: those of the hand, and of the others the tightest and the
+    /// roomiest, nearby and elsewhere.
     fn targets(&self, hand: &Hand, from: u32, unit: u32) -> Vec<u32> {
         let held = |domain: u32| {
             let at = hand.binary_search_by_key(&domain, |(domain, _)| *domain).ok()?;
@@ -300,7 +300,7 @@ impl<'b, 'a> Dealer<'b, 'a> {
         let mut around: Vec<u32> = rest.map(|leaf| leaf.parent).collect();
         around.dedup();
         let mut targets = Vec::new();
-        // Of the others: near and far, the tightest and the roomiest.
+        // Of the other domains: near and far, the tightest and the roomiest.
         let mut others: [[Option<Leaf>; 2]; 2] = [[None; 2]; 2];
         for leaf in &self.leaves {
             let there = held(leaf.domain);

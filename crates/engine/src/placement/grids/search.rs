@@ -1,4 +1,4 @@
-//! Places that were proposed, and what the best order of ranks takes on each.
+//! Proposed placements, and the time of a step with the best order of ranks on each.
 
 use std::collections::BTreeSet;
 
@@ -27,13 +27,13 @@ const KEPT_MAX: usize = 16;
 /// Several segments in one domain: fewer domains for more parts of the job.
 pub(super) const TIMES: [u32; 4] = [1, 2, 4, 8];
 
-/// A place, and what it is compared by, the least first.
+/// A placement and its sort key; the least is the best.
 struct Proposal {
     worth: (u64, u64),
     picks: Vec<Pick>,
 }
 
-/// Keeps the best; of those that are nearly the same the best alone, so that what is kept differs.
+/// Keeps the best. Of nearly equal proposals it keeps the best one, so that the kept ones differ.
 fn keep(kept: &mut Vec<Proposal>, proposal: Proposal) {
     let coarse = |(first, second): (u64, u64)| (leading(first), leading(second));
     if let Some(at) = kept.iter().position(|before| coarse(before.worth) == coarse(proposal.worth)) {
@@ -49,7 +49,7 @@ fn keep(kept: &mut Vec<Proposal>, proposal: Proposal) {
     }
 }
 
-/// The leading 13 bits: what differs by less than one part in 8,192 is the same.
+/// The leading 13 bits: numbers that differ by less than one part in 8,192 are equal.
 const fn leading(number: u64) -> u64 {
     let shift = (u64::BITS - number.leading_zeros()).saturating_sub(13);
     number >> shift << shift
@@ -66,7 +66,7 @@ pub(super) struct GridSearch<'a> {
     pub(super) left: u32,
     /// The best so far, the shortest step first; of equal ones the first.
     kept: Vec<Proposal>,
-    /// The same by what a step takes without its pipelines: these gain most from swaps.
+    /// The same, sorted by the time of a step without its pipelines: these gain most from swaps.
     steady: Vec<Proposal>,
     seen: BTreeSet<Vec<(u32, u32)>>,
     scratch: grid::Scratch,
@@ -124,20 +124,21 @@ impl<'a> GridSearch<'a> {
         units
     }
 
-    /// Proposes what the search finds for a gang.
+    /// Proposes the placement that the search finds for a gang.
     pub(super) fn propose(&mut self, gang: &Gang) {
         if self.search.place_members(self.tree, self.space, gang, self.ceiling).is_some() {
             self.propose_found();
         }
     }
 
-    /// Proposes what the search holds.
+    /// Proposes the placement that the search holds.
     pub(super) fn propose_found(&mut self) {
         let picks = self.search.picks().to_vec();
         self.consider(picks);
     }
 
-    /// What a step takes on a place, with the best order but for swaps; nothing where it was seen before.
+    /// The time of a step on a placement with the best order, before swaps; `None` if the placement was considered
+    /// before.
     pub(super) fn consider(&mut self, picks: Vec<Pick>) -> Option<u64> {
         let key = picks.iter().map(|pick| (pick.node, pick.members)).collect();
         if self.left == 0 || !self.seen.insert(key) {
@@ -154,7 +155,7 @@ impl<'a> GridSearch<'a> {
         Some(found.ns)
     }
 
-    /// The place with the shortest step, swaps included, becomes what the search found.
+    /// The placement with the shortest step, swaps included, becomes the result of the search.
     pub(super) fn choose(mut self) -> Option<Found> {
         let mut best: Option<(Mapping, Vec<Pick>)> = None;
         let mut kept = std::mem::take(&mut self.kept);

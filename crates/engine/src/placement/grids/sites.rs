@@ -5,10 +5,10 @@ use crate::cluster::space::{Pick, Space};
 use crate::cluster::tree::Tree;
 use crate::grid::{Domain, GridError, Site, Sites};
 
-/// The picks, which stand domain by domain, as sites with what is left of every uplink now, and the site of each pick.
-/// The ranks of a site are members in the order of the picks.
+/// The picks, in the order of the domains, as sites with the free bandwidth of every uplink, and the site of each
+/// pick. The ranks of a site are members in the order of the picks.
 pub(super) fn sites(tree: &Tree, space: &Space, picks: &[Pick]) -> Result<(Sites, Vec<u32>), GridError> {
-    // What is inside of one domain of this level is joined without NICs, and is one site.
+    // The devices inside one domain of this level are joined without NICs, and are one site.
     let joined = (0..tree.depth()).find(|level| tree.inside_mb_per_s[*level] > 0);
     let mut domains: Vec<Domain> = Vec::new();
     let mut sites: Vec<Site> = Vec::with_capacity(picks.len());
@@ -56,14 +56,14 @@ pub(super) fn sites(tree: &Tree, space: &Space, picks: &[Pick]) -> Result<(Sites
         }
         of_picks.push(sites.len() as u32 - 1);
     }
-    Ok((Sites::new(&domains, &sites)?, of_picks))
+    Ok((Sites::new(&domains, &sites)?.with_collectives(tree.collectives), of_picks))
 }
 
 const fn known(mb_per_s: u32) -> u32 {
     if mb_per_s == NO_LIMIT { 0 } else { mb_per_s }
 }
 
-/// A crossing goes out and comes back.
+/// A crossing counts the way out and the way back.
 fn half(crossing_ns: u64) -> u32 {
     u32::try_from(crossing_ns / 2).unwrap_or(u32::MAX)
 }

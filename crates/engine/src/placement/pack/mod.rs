@@ -1,24 +1,15 @@
-//! Where a request that one node holds costs the others least, in clusters whose devices are not all alike.
+//! The placement that costs the other classes of requests least, for a request that one node holds, in clusters of
+//! several device models.
 //!
-//! # What a place costs
-//! A request takes from every class of requests that could have used the same capacity. With `n_m` the number of requests
-//! of class `m` that still fit in the whole cluster at the same time, `s_m` their size in devices and `p_m` how many of
-//! them run, a place costs
+//! # The cost of a placement
+//! The cost is a sum over the classes of running requests: the price of [`crate::cluster::mix`], times the number of
+//! requests of the class that fit before the placement and not after it.
 //!
-//! ```text
-//! sum over m of  p_m * (n_m before - n_m after) / (n_m * s_m)^2
-//! ```
+//! Costs within a quarter of the least are equal. Of these placements the node with the most CPU per free GPU wins: where
+//! CPUs run out first, GPUs are stranded. The last tie ends on the node's position in the tree.
 //!
-//! FGD (ATC'23) has the same sum with the GPUs that `m` cannot use and without the divisor: a GPU lost to a class that can
-//! go anywhere weighs as much there as one lost to a class that has few left. The divisor is the price of what is scarce,
-//! be it a model, a whole node or the CPUs beside the GPUs. Counting requests that fit, instead of GPUs on nodes where one
-//! fits, sees the leftovers that a device will have when it is full.
-//!
-//! Places within a quarter of the best are held to be equal, and of these the node with the most CPU per free GPU is
-//! taken: where CPUs run out first, GPUs are stranded. The last tie ends on the node's place in the order.
-//!
-//! The mix is what runs now and the cost a function of what is free, so that a restart changes nothing. What is kept
-//! between searches ([`Pack`]) is only memory: it is held against the space each time.
+//! The classes count the members that run, and the cost depends on the free capacity, so a restart changes nothing.
+//! [`Pack`] keeps memory between searches; each search compares it with the space.
 
 mod states;
 
@@ -27,7 +18,7 @@ use std::cmp::Reverse;
 use phalanx_model::DeviceMask;
 
 use crate::cluster::fractions::Open;
-use crate::cluster::mix::{Class, Mix};
+use crate::cluster::mix::{Class, Mix, Prices};
 use crate::cluster::space::Space;
 use crate::cluster::tree::{Free, Tree};
 use crate::share::{Device, Kind as Hardware, NodeState, Part, ShareRequest, Want};
@@ -35,15 +26,13 @@ use states::{State, States};
 
 /// Classes that are weighed: the most frequent ones.
 const CLASSES_MAX: usize = 512;
-/// The dearest price, so that a sum over classes and counts stays within 64 bits.
-const PRICE_BITS: u32 = 38;
 
-/// What was seen of a node when its state was noted.
+/// The amounts of a node when its state was last computed.
 #[derive(Clone, Debug)]
 struct Seen {
     free: Free,
     open: Vec<Open>,
-    /// [`NOWHERE`] where the node takes no work.
+    /// [`NOWHERE`] if the node takes no work.
     slot: u32,
 }
 
@@ -67,24 +56,25 @@ struct PackSpot {
     start: u8,
 }
 
-/// The states that nodes are in, and what fits there. A decision looks at every state, not at every node.
+/// The states of all nodes, and the requests that fit in each. A decision reads every state, not every node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pack {
     stamp: Option<u64>,
     hardware: Vec<Hardware>,
     nodes: Vec<Seen>,
     states: States,
-    classes: Vec<Class>,
+    classes: Vec<Class<ShareRequest>>,
     /// By class: requests that fit in the whole cluster.
     totals: Vec<u64>,
-    /// Classes that cost something, the dearest first.
-    prices: Vec<(u64, u16)>,
-    /// Scratch: what each slot costs.
+    prices: Prices,
+    /// The classes that are weighed and their prices, the highest first.
+    dearest: Vec<(u64, u16)>,
+    /// Scratch: the cost of each slot.
     near: Vec<(u32, PackSpot)>,
 }
 
 impl Pack {
-    /// The place that costs the others least among nodes that will do, if there is one.
+    /// The placement of the least cost to others among the eligible nodes, if there is one.
     pub(crate) fn choose(
         &mut self,
         tree: &Tree,
@@ -134,7 +124,7 @@ impl Pack {
         Some((node as usize, self.part(node as usize, state, request, place)?))
     }
 
-    /// Brings the states up to date with what is free.
+    /// Updates the states from the free capacity.
     fn keep_up(&mut self, tree: &Tree, space: &Space) {
         if self.stamp != Some(tree.stamp) {
             *self = Self { stamp: Some(tree.stamp), ..Self::default() };
@@ -185,13 +175,13 @@ impl Pack {
         self.nodes[node].slot = slot;
     }
 
-    /// Learns what classes there are, and how many of each run.
-    fn learn(&mut self, mix: &Mix) {
+    /// Reads the classes, and how many members of each run.
+    fn learn(&mut self, mix: &Mix<ShareRequest>) {
         let classes = mix.classes();
         let is_same = self.classes.len() <= classes.len()
             && self.classes.iter().zip(classes).all(|(known, now)| known.request == now.request);
         if !is_same {
-            // The classes of other books: everything is counted anew.
+            // The classes are those of another space: everything is counted again.
             self.classes.clear();
             self.totals.clear();
             self.states = States::default();
@@ -215,32 +205,25 @@ impl Pack {
         }
     }
 
-    /// What one more of each class is worth: `running / (n * s)^2`, scaled so that the dearest has [`PRICE_BITS`] bits.
+    /// The prices of this moment.
     fn price(&mut self) {
-        let Self { classes, totals, hardware, prices, .. } = self;
-        prices.clear();
-        let raw = |class: &Class, total: u64| -> u128 {
+        let Self { classes, totals, hardware, prices, dearest, .. } = self;
+        prices.set(classes, |at, class| {
             let size = hardware.iter().map(|hardware| class.request.size_milli(hardware)).max().unwrap_or(0);
-            // At least half a device: the last place is dear, and not without bound.
-            let usable = u128::from(total.saturating_mul(size).max(500)).min(1 << 48);
-            if size == 0 { 0 } else { (u128::from(class.running) << 96) / (usable * usable) }
-        };
-        let all = classes.iter().zip(totals.iter());
-        let dearest = all.clone().map(|(class, total)| raw(class, *total)).max().unwrap_or(0);
-        let excess = (u128::BITS - dearest.leading_zeros()).saturating_sub(PRICE_BITS);
-        let priced =
-            all.map(|(class, total)| u64::try_from(raw(class, *total) >> excess).unwrap_or(u64::MAX));
-        prices.extend(priced.zip(0_u16..).filter(|(price, _)| *price > 0));
+            (size > 0).then(|| totals.get(at).map_or(0, |total| total.saturating_mul(size)))
+        });
+        dearest.clear();
+        dearest.extend(prices.each().iter().copied().zip(0_u16..).filter(|(price, _)| *price > 0));
         // The most frequent classes; ties end on the request, so that the order in which they came is of no account.
         let key = |at: u16| (Reverse(classes[usize::from(at)].running), classes[usize::from(at)].request);
-        if prices.len() > CLASSES_MAX {
-            prices.sort_unstable_by_key(|(_, at)| key(*at));
-            prices.truncate(CLASSES_MAX);
+        if dearest.len() > CLASSES_MAX {
+            dearest.sort_unstable_by_key(|(_, at)| key(*at));
+            dearest.truncate(CLASSES_MAX);
         }
-        prices.sort_unstable_by_key(|(price, at)| (Reverse(*price), key(*at)));
+        dearest.sort_unstable_by_key(|(price, at)| (Reverse(*price), key(*at)));
     }
 
-    /// The place on a state by which others lose least; one that costs more than the limit may be left out.
+    /// The placement on a state that costs others least. A placement that costs more than the limit may be left out.
     fn least(&mut self, slot: u32, request: &ShareRequest, limit: u64) -> Option<PackSpot> {
         let key = &self.states.slots[slot as usize].key;
         let hardware = self.hardware[usize::from(key.kind)];
@@ -279,8 +262,8 @@ impl Pack {
         best
     }
 
-    /// What others lose when `times` devices go from one row to another, and the request's CPU and memory with them; no
-    /// more is added up once it is over the limit.
+    /// The cost to others if `times` devices change from one row to another, and the node loses the request's CPU and
+    /// memory. The sum ends once it exceeds the limit.
     fn lost(
         &self,
         slot: u32,
@@ -293,7 +276,7 @@ impl Pack {
         let memory = state.key.memory_bytes.saturating_sub_unsigned(request.memory_bytes);
         let (before, after) = (self.states.counts(before), self.states.counts(after));
         let mut cost = 0u64;
-        for (price, at) in &self.prices {
+        for (price, at) in &self.dearest {
             let at = usize::from(*at);
             let fits = state.fits[at];
             if fits == 0 {
@@ -310,7 +293,7 @@ impl Pack {
         cost
     }
 
-    /// The devices of a node that stand for a place on its state.
+    /// The devices of a node that match a placement on its state.
     fn part(&self, node: usize, state: &State, request: &ShareRequest, place: &PackSpot) -> Option<Part> {
         let seen = &self.nodes[node];
         let use_of = |index: u8| {
@@ -322,7 +305,7 @@ impl Pack {
         let alike = || (0..state.key.devices().len() as u8).find(|index| use_of(*index) == meant);
         match request.want {
             Want::Nothing => Some(Part::Nothing),
-            // Which ones is for the table of the shape to say.
+            // The table of the shape chooses the devices.
             Want::Whole(_) => Some(Part::Whole(DeviceMask::EMPTY)),
             Want::Share(_) => alike().map(|device| Part::Share { device }),
             Want::Slice(slice) => {

@@ -1,20 +1,20 @@
-//! Node states: nodes with equal state share what is known of it.
+//! Node states: nodes with an equal state share its counts.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::mix::Class;
-use crate::share::{Device, Kind, NodeState};
+use crate::share::{Device, Kind, NodeState, ShareRequest};
 
-/// Device rows kept; past that they are forgotten and counted anew.
+/// Device rows that are kept; beyond that all are forgotten and counted again.
 const ROWS_MAX: usize = 8_192;
 
-/// One state, the nodes that are in it, and what fits there. Vectors of a state that nobody is in are kept for reuse.
+/// One state, its nodes, and the requests that fit there. The vectors of a state without nodes are kept for reuse.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub key: NodeState,
     /// Node indices, ascending.
     pub members: Vec<u32>,
-    /// CPU per free device, to tell equal costs apart.
+    /// CPU per free device, which decides between equal costs.
     pub plenty: i64,
     /// By class: requests that the devices could hold (see [`crate::share::ShareRequest::room_on`]), summed over devices.
     pub room: Vec<u16>,
@@ -43,7 +43,7 @@ impl States {
     }
 
     /// The slot of a state; a new one is counted for all classes.
-    pub(super) fn intern(&mut self, key: NodeState, kind: &Kind, classes: &[Class]) -> u32 {
+    pub(super) fn intern(&mut self, key: NodeState, kind: &Kind, classes: &[Class<ShareRequest>]) -> u32 {
         let at = self.live.binary_search_by(|slot| self.state(*slot).map(|state| state.key).cmp(&Some(key)));
         let at = match at {
             Ok(at) => return self.live.get(at).copied().unwrap_or(0),
@@ -67,7 +67,7 @@ impl States {
     }
 
     /// Counts the classes that a state does not know yet.
-    pub(super) fn count(&mut self, slot: u32, kind: &Kind, classes: &[Class]) {
+    pub(super) fn count(&mut self, slot: u32, kind: &Kind, classes: &[Class<ShareRequest>]) {
         let Some(state) = self.slots.get_mut(slot as usize) else { return };
         for class in classes.iter().skip(state.fits.len()) {
             let admits = class.request.admits(kind);
@@ -104,7 +104,13 @@ impl States {
     }
 
     /// The row of a device state, counted for all classes.
-    pub(super) fn row(&mut self, kind_index: u16, kind: &Kind, device: Device, classes: &[Class]) -> u32 {
+    pub(super) fn row(
+        &mut self,
+        kind_index: u16,
+        kind: &Kind,
+        device: Device,
+        classes: &[Class<ShareRequest>],
+    ) -> u32 {
         let next = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         let row = *self.row_of.entry((kind_index, device)).or_insert(next);
         if row == next {

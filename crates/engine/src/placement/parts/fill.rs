@@ -1,4 +1,4 @@
-//! Gangs that no single node holds: the narrowest domain that does, and inside of it as few domains as can be.
+//! Gangs that no single node holds: the narrowest domain that holds them, and few domains inside it.
 
 use super::look::{ALL, Look};
 use super::search::FractionalSearch;
@@ -10,14 +10,14 @@ pub(super) struct Child {
     at: u32,
     /// Members that it holds.
     room: u32,
-    /// Those of them for whom no device has to be opened.
+    /// Those members that need no further device.
     open: u32,
     is_whole: bool,
     free_devices: u32,
 }
 
 impl Child {
-    /// What taking so many members opens and breaks; less is better.
+    /// How much so many members open and break; less is better.
     fn worth(&self, members: u32) -> (u32, bool, u32, u32) {
         (members.saturating_sub(self.open), self.is_whole, self.free_devices, self.at)
     }
@@ -45,7 +45,7 @@ impl FractionalSearch {
         }
     }
 
-    /// The nodes of one innermost domain: counted, where they are alike but for those that host parts.
+    /// Counts the nodes of one innermost domain: by class if they are equal, and one by one if they host parts.
     fn room_of_nodes(&self, look: Look<'_>, level: usize, domain: usize) -> u32 {
         let Look { tree, space, request, .. } = look;
         let nodes = tree.domains[level][domain].nodes.clone();
@@ -68,7 +68,7 @@ impl FractionalSearch {
             let kind = tree.nodes[node].kind;
             let each = look.asked.get(kind, 0).map_or(0, |(_, each)| each);
             let counted = u64::from(request.devices(tree, space, node).count()) * u64::from(each);
-            // What counts as a sum of devices is never more than what there is.
+            // The sum that counts devices alone never exceeds the real room.
             room = room.saturating_sub(counted) + u64::from(look.room_on(node, ALL));
         }
         u32::try_from(room).unwrap_or(u32::MAX)
@@ -118,8 +118,8 @@ impl FractionalSearch {
         }
     }
 
-    /// Puts members into a domain that holds them: the roomiest inside of it in full, and what is left where it opens
-    /// least of those that hold it. So as few as can be are used.
+    /// Puts members into a domain that holds them: it fills the roomiest children, and puts the rest into the child
+    /// that opens least and holds it. So few children are used.
     fn fill(&mut self, look: Look<'_>, level: usize, domain: usize, members: u32) -> bool {
         let found = &look.tree.domains[level][domain];
         let first = self.children.len();

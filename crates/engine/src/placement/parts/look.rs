@@ -1,4 +1,4 @@
-//! What fits where: members of one gang are alike, so room is a sum over nodes.
+//! The room for members. Members of one gang are equal, so room is a sum over nodes.
 
 use phalanx_model::{DeviceMask, PartNeed};
 
@@ -9,10 +9,10 @@ use crate::cluster::tree::Tree;
 use crate::placement::request::Request;
 use crate::share::Device;
 
-/// What is asked for, on the hardware that there is.
+/// The requested part on each hardware of the cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
-    /// By kind of node, where its hardware begins.
+    /// By kind of node, the index of its first hardware.
     first: Vec<u32>,
     /// By kind and hardware: the part, and how many an empty device holds.
     wanted: Vec<Option<(Wanted, u32)>>,
@@ -92,7 +92,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Where every node that is used has equally many members, whole portions of so many.
+    /// If every used node must have equally many members: the size of a portion; otherwise 1.
     pub(super) fn portion(self) -> u32 {
         self.request.members_per_node.unwrap_or(1).max(1)
     }
@@ -105,7 +105,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What the domains around a node leave for the gang.
+    /// How many members the limits of the domains around a node allow.
     pub(super) fn room_around(self, node: usize) -> u32 {
         let Some(innermost) = self.tree.depth().checked_sub(1) else { return u32::MAX };
         let leaf = self.tree.nodes[node].leaf as usize;
@@ -117,8 +117,8 @@ impl<'a> Look<'a> {
         self.request.sites(self.tree.kind(&self.tree.nodes[node]), Some(group))
     }
 
-    /// Members that a free device of such nodes holds, where they are alike and none runs out of CPUs or memory before
-    /// devices; `None` where nodes have to be looked at one by one.
+    /// Members that a free device of such nodes holds, if the nodes are equal and none runs out of CPUs or memory
+    /// before devices; `None` if nodes must be read one by one.
     pub(super) fn each_of(self, row: &Row) -> Option<u32> {
         let each = match self.tree.kinds[usize::from(row.kind)].hardware.len() {
             0 => 0,
@@ -128,7 +128,7 @@ impl<'a> Look<'a> {
         row.has_for_each_device(self.request.needs, each).then_some(each)
     }
 
-    /// Whether nodes have to be looked at one by one, whatever is free on them.
+    /// Whether nodes must be read one by one, whatever is free on them.
     pub(super) fn is_particular(self) -> bool {
         let request = self.request;
         request.is_particular() || request.members_per_node.is_some() || request.node_max < request.size

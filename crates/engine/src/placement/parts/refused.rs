@@ -1,4 +1,4 @@
-//! What no device could ever do, whatever is free.
+//! Requests for parts that no device could ever satisfy, whatever is free.
 
 use phalanx_model::{Gang, Needs, PartNeed};
 
@@ -6,7 +6,7 @@ use crate::cluster::fractions::hardware::{board_names, profiles};
 use crate::cluster::tree::Tree;
 use crate::share::WHOLE_MILLI;
 
-/// Why a gang with parts of devices is refused at the door: the field, and what is accepted.
+/// Why a gang with parts of devices is rejected at submission: the field, and the accepted values.
 pub(crate) fn refused(tree: &Tree, gang: &Gang) -> Option<(&'static str, String)> {
     let all = std::iter::once(&gang.needs).chain(gang.roles.iter().map(|role| &role.needs));
     let of_needs = all.filter_map(|needs| refused_part(tree, needs)).next();

@@ -1,4 +1,4 @@
-//! What has to be done to devices before the members of a gang can start on them.
+//! The changes of devices that are necessary before the members of a gang can start on them.
 
 use phalanx_model::{DevicePart, NodeName, Placement};
 
@@ -7,18 +7,18 @@ use crate::cluster::space::Space;
 use crate::cluster::tree::Tree;
 use crate::share::Device;
 
-/// How a device must be before members start on it. Whatever else it is cut into may be destroyed: nothing of ours uses
-/// it. Carried out twice it is the same as once.
+/// The necessary state of a device before members start on it. All other instances may be destroyed: no gang of ours
+/// uses them. To apply it twice is the same as once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reshape {
     pub node: NodeName,
     /// Index of the device.
     pub device: u32,
-    /// Switch MIG mode on or off, where it is known not to be so yet; nothing runs on the device then.
+    /// Switch MIG mode on or off, if it is not known to be so already; nothing runs on the device then.
     pub mig: Option<bool>,
     /// Instances for members of this gang.
     pub create: Vec<Instance>,
-    /// Instances that others use, and that stay.
+    /// Instances that others use, which stay.
     pub keep: Vec<Instance>,
 }
 
@@ -31,8 +31,8 @@ pub struct Instance {
     pub start: u8,
 }
 
-/// What a placement that is in the books needs, in the order of nodes and devices; nothing for devices that are right as
-/// they are.
+/// The necessary changes for a booked placement, in the order of nodes and devices. Devices that need no change are
+/// left out.
 pub(crate) fn reshapes(tree: &Tree, space: &Space, placement: &Placement) -> Vec<Reshape> {
     let mut all: Vec<Reshape> = Vec::new();
     for slot in &placement.slots {

@@ -1,6 +1,8 @@
-//! Finding a place: devices that are open already before others, and of these the one by which the others lose least.
+//! Finds a placement for parts: open devices come before others, and of the open devices the one that costs the other
+//! classes least.
 //!
-//! A device more is opened where the core search would put whole devices, which leaves whole islands, nodes and leaves.
+//! Another device is opened in the place where the search for whole devices would take one, which leaves islands,
+//! nodes and leaves whole.
 
 use std::ops::Range;
 
@@ -9,8 +11,9 @@ use phalanx_model::{DeviceMask, Gang, Needs, PartNeed, Program, Topology};
 use super::fill::Child;
 use super::look::{ALL, Asked, Look};
 use crate::cluster::fractions::hardware::Wanted;
-use crate::cluster::fractions::{Open, Prices, hardware_at};
-use crate::cluster::mix::share_request_of;
+use crate::cluster::fractions::{Open, hardware_at};
+use crate::cluster::mix::Prices;
+use crate::cluster::share_request::share_request_of;
 use crate::cluster::space::{Pick, Piece};
 use crate::cluster::tree::LevelAt;
 use crate::placement::request::Buffers;
@@ -20,8 +23,8 @@ use crate::share::{Device, Kind as Hardware, Part};
 /// Uses of devices that are weighed against each other, the fullest first.
 const WEIGHED_MAX: usize = 32;
 
-/// A place on a device: what others lose by it, how much of the device is free before, where the part begins. Less is
-/// better; of equal places the last, as small slices then leave the front to large ones.
+/// A placement on a device: the cost to others, how much of the device is free before, and the start of the part.
+/// Less is better. Of equal placements the last start wins, so that small slices leave the front to large ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Worth {
     lost: u64,
@@ -69,7 +72,7 @@ impl FractionalSearch {
         is_found
     }
 
-    /// Where the members go, in the order of the tree.
+    /// The placement of the members, in the order of the tree.
     pub(super) fn picks(&self) -> &[Pick] {
         &self.picks
     }
@@ -118,8 +121,8 @@ impl FractionalSearch {
         places.min()
     }
 
-    /// In a cluster of several models: where the others lose least, be it on an open device or on another. What the
-    /// measure takes for the part need not be what this very device has for it.
+    /// In a cluster of several models: the placement that costs others least, on an open device or on a new one. The
+    /// measure may assume another part than this device has for the request.
     fn packed(&self, search: &mut Search, look: Look<'_>, takes: impl Fn(&usize) -> bool) -> Option<Pick> {
         let Look { tree, space, request, asked } = look;
         if !tree.is_mixed {
@@ -202,7 +205,7 @@ impl FractionalSearch {
             if let Some(weighed) = self.weigh(look, hardware, wanted, &device) {
                 *worth = weighed;
             }
-            // The others come after those that are weighed, as full as they are.
+            // The others come after the weighed ones, sorted by how full they are.
             worth.lost = if order < WEIGHED_MAX { worth.lost } else { u64::MAX };
         }
         uses.sort_unstable();
@@ -240,7 +243,7 @@ impl FractionalSearch {
         self.find_hosts(look);
         let holds = |node: usize| look.room_on(node, ALL) >= size && look.room_around(node) >= size;
         let hosts = self.hosts.iter().filter(|(node, _)| holds(*node as usize));
-        // Devices to be opened, then what stays free beside, then the name.
+        // First the number of devices to open, then the free devices beside them, then the name.
         let best = hosts.min_by_key(|(node, open)| {
             let free = look.space.free(*node as usize).devices.count();
             (size.saturating_sub(*open), free, *node)
@@ -256,7 +259,7 @@ impl FractionalSearch {
                 return self.put_on(look, found.node as usize, found.devices, size);
             }
         }
-        // Where some hold more than others, each has to be looked at.
+        // If some nodes hold more than others, each must be read.
         let nodes = (0..look.tree.nodes.len()).filter(|node| holds(*node));
         let free = |node: usize| look.space.free(node).devices;
         let is_whole = |node: usize| free(node) == look.tree.nodes[node].total.devices;
@@ -283,7 +286,7 @@ impl FractionalSearch {
         best.is_some_and(|(.., node, mask)| self.put_on(look, node, mask, size))
     }
 
-    /// So many whole devices of one node, where taking them breaks least, with CPUs and memory for all members.
+    /// So many whole devices of the node where taking them breaks least, with CPUs and memory for all members.
     fn whole_devices(
         &mut self,
         search: &mut Search,
@@ -299,7 +302,7 @@ impl FractionalSearch {
         found.and_then(|_| search.picks().first().copied())
     }
 
-    /// Puts members on these devices of a node, one after another. False where they are too many for it.
+    /// Puts members on these devices of a node, one after another. False if the devices cannot hold them all.
     pub(super) fn put_on(&mut self, look: Look<'_>, node: usize, mask: DeviceMask, members: u32) -> bool {
         let kind = look.tree.nodes[node].kind;
         let eligible = look.request.eligible[usize::from(kind)].and(mask);
@@ -358,7 +361,7 @@ fn no_gang() -> Gang {
     }
 }
 
-/// What so many members need, as the need of one. Into memory that is there already, where names allow it.
+/// Writes the needs of so many members as the need of one, and reuses memory if names allow it.
 fn copy_needs(to: &mut Needs, from: &Needs, times: u64) {
     to.models.clone_from(&from.models);
     to.nodes.clone_from(&from.nodes);

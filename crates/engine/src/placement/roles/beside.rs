@@ -1,5 +1,5 @@
-//! Where the other roles of a gang stand, when its own members have their places: near them, and where a server's
-//! share of the NICs is best.
+//! Places the other roles of a gang after its own members: near them, and on nodes that give a server the largest
+//! share of the NICs.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::cluster::tree::LevelAt;
 use crate::placement::request::Request;
 use crate::placement::search::{Ceiling, Search};
 
-/// What the gang has of one node so far.
+/// The members of the gang on one node so far.
 #[derive(Clone, Debug, Default)]
 struct Used {
     devices: DeviceMask,
     amounts: Vec<u64>,
-    /// Who shares the NICs: the gang's own members as one, and each server.
+    /// How many users share the NICs: the gang's own members count as one, and each server as one.
     users: u32,
     has_own: bool,
 }
 
-/// A node that a role may stand on.
+/// A node that a role may use.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     /// Levels between it and the nearest node of the gang; 0: on a node of the gang.
@@ -30,9 +30,9 @@ struct Seat {
     node: u32,
     devices: DeviceMask,
     room: u32,
-    /// How much it is worth to others: none of their devices, some, all of them.
+    /// The damage to others: none of the node's devices, some, or all of them.
     breaks: u32,
-    /// What its NICs carry, in MB/s, and who shares them already.
+    /// The bandwidth of its NICs in MB/s, and the users that share them already.
     nics: u32,
     users: u32,
 }
@@ -43,7 +43,7 @@ pub(super) struct Beside<'b, 'a> {
     /// Nodes of the gang's own members, in order.
     own: Vec<u32>,
     used: BTreeMap<u32, Used>,
-    /// What it has of what domains share: by index of [`RoleProblem::shared`] and domain.
+    /// The used amounts of shared limits: by index of [`RoleProblem::shared`] and domain.
     shared: BTreeMap<(usize, usize), u64>,
     picks: Vec<Pick>,
 }
@@ -126,7 +126,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         self.picks.push(pick);
     }
 
-    /// What a node still has for a role.
+    /// The free capacity of a node for a role.
     fn seat_at(
         &self,
         role_group: &RoleGroup<'_>,
@@ -146,7 +146,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         let free = self.board.space.free(at).devices;
         let is_whole = free == kind.all() && used.is_none();
         let breaks = match kind.all() {
-            // Before the gang's own members have places: what they could have here.
+            // The gang's own members are not placed yet: this is what they could have here.
             _ if self.own.is_empty() => {
                 self.board.room(&self.board.role_groups[0].request, at, self.site.devices).1
             }
@@ -157,7 +157,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         (room > 0).then_some(Seat { distance, node, devices, room, breaks, nics, users })
     }
 
-    /// All members of a role where it would rather be, or else anywhere.
+    /// Places all members of a role as it prefers, or else anywhere.
     fn seat_as_wished(&mut self, role: usize) -> bool {
         let board = self.board;
         let role_group = &board.role_groups[role];
@@ -210,7 +210,8 @@ impl<'b, 'a> Beside<'b, 'a> {
         left == 0
     }
 
-    /// All members of roles that must be on one node: the nearest that has room for them, and is worth least to others.
+    /// Places all members of roles that must be on one node: on the nearest node with room for them, and of these
+    /// where the damage to others is least.
     fn seat_together(&mut self, roles: &[usize]) -> bool {
         let board = self.board;
         let Some(first) = roles.first() else { return true };
@@ -262,7 +263,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         }
     }
 
-    /// On few nodes: the roomiest first, and the last members where least stays free.
+    /// Uses few nodes: the roomiest first, and for the last members the node with the least left over.
     fn take_fullest(&mut self, role: usize, seats: &mut [Seat], left: &mut u32) {
         seats
             .sort_by_key(|seat| (std::cmp::Reverse(seat.room), seat.breaks, seat.devices.count(), seat.node));
@@ -286,8 +287,8 @@ impl<'b, 'a> Beside<'b, 'a> {
         rooms.min().unwrap_or(u32::MAX)
     }
 
-    /// Nodes at a distance from the gang's own, in order; `None` beyond the site. All at once where it has none yet:
-    /// then those first that its own members can do least with.
+    /// Nodes at a distance from the gang's own, in order; `None` beyond the site. If the gang's own members
+    /// are not placed yet, all nodes come at once, and those that could hold the fewest of them are used first.
     fn ring(&self, distance: u32) -> Option<Vec<u32>> {
         let tree = self.board.tree;
         let site = self.site.nodes.start as u32..self.site.nodes.end as u32;
@@ -339,7 +340,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         (ceiling..tree.depth()).rev().filter_map(around).collect()
     }
 
-    /// A role as a gang of its own in what is left of a site: one that needs parts of devices, or is in parts itself.
+    /// Places a role as a gang of its own in the rest of a site, if it needs parts of devices or is split into parts.
     fn seat_alone(&mut self, search: &mut Search, role: usize, site: &CeilingDomain) -> bool {
         let board = self.board;
         let space = board.within(site, &self.picks);
@@ -349,7 +350,7 @@ impl<'b, 'a> Beside<'b, 'a> {
         }
         let found = search.picks().iter().map(|pick| Pick { role: role as u16, ..*pick });
         let found: Vec<Pick> = found.collect();
-        // The search for it knows nothing of the others that it must not be too many with.
+        // The search does not know the other roles that count toward the same spread limit.
         let is_spread = board.is_spread(&self.picks, &found);
         if is_spread {
             found.into_iter().for_each(|pick| self.book(pick));
@@ -368,7 +369,7 @@ impl Seat {
     }
 }
 
-/// The most that the slowest of these servers can have, in MB/s; 0 where the gang is the larger part of it all.
+/// The highest bandwidth for the slowest of these servers, in MB/s; 0 if the gang's own members are the larger part.
 fn fastest(seats: &[Seat], servers: u32) -> u32 {
     let is_enough = |at_least: u32| {
         let mut left = servers;

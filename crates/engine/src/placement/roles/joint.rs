@@ -1,10 +1,10 @@
 //! Whether a gang with roles fits a domain: an exact recursion over the numbers of members below.
 //!
-//! A node holds `n` members of one role and `m` of another exactly when CPUs and memory are enough for both and the
-//! devices are enough for either and for both together (Hall's condition: devices that several roles can have are
-//! counted for all of them). Numbers of two places add up, so the table of a domain follows from those of its
-//! children: for every number of members of all roles but one, the most of that one. Where parts of the gang must
-//! share a domain, only whole parts get past it, and the smaller last part once.
+//! A node holds `n` members of one role and `m` of another exactly if CPUs and memory are enough for both, and the
+//! devices are enough for each and for both together (Hall's condition: devices that several roles can have are
+//! counted for all of them). Numbers of two nodes or domains add up, so the table of a domain follows from those of
+//! its children: for every number of members of all roles but one, the most of that one. If parts of the gang must
+//! share a domain, only whole parts leave it, and the smaller last part once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(crate) const STATES_MAX: u64 = 1 << 22;
 /// Roles beside the gang itself that are solved together; more are placed in turns.
 const ROLES_MAX: usize = 7;
 
-/// What is known of a domain.
+/// The result for a domain.
 pub(super) enum Solved {
     /// No placement of all exists there.
     Never,
@@ -40,7 +40,7 @@ struct RolePart {
     role_group: usize,
     level: LevelAt,
     size: u32,
-    /// What the last one has where that is less: of the gang's own members alone.
+    /// The size of the smaller last part, if there is one: of the gang's own members alone.
     rest: u32,
 }
 
@@ -68,7 +68,7 @@ struct Merged {
 
 pub(super) struct Joint<'b, 'a> {
     board: &'b RoleProblem<'a>,
-    /// The parties that tables count, and the one whose most they hold.
+    /// The parties that tables count, and the party whose maximum they hold.
     counted: Vec<usize>,
     value: usize,
     wanted: Vec<u32>,
@@ -81,12 +81,12 @@ pub(super) struct Joint<'b, 'a> {
     left: u64,
 }
 
-/// The table of nobody.
-const NOBODY: u32 = 0;
+/// Index of the table without members.
+const EMPTY: u32 = 0;
 
 impl<'b, 'a> Joint<'b, 'a> {
-    /// `None` where roles need parts of devices, own members are a box of a torus, members keep parts inside groups of the
-    /// node, or there are too many roles.
+    /// `None` if roles need parts of devices, own members are a box of a torus, members keep parts inside groups of
+    /// the node, or there are too many roles.
     pub(super) fn new(board: &'b RoleProblem<'a>) -> Option<Self> {
         let (tree, role_groups) = (board.tree, &board.role_groups);
         let own = &role_groups.first()?.request;
@@ -108,7 +108,7 @@ impl<'b, 'a> Joint<'b, 'a> {
                 }
             }
         }
-        // What comes in equal numbers, or in parts of which one is smaller, has to be counted: fewer of them are not always
+        // Parties in equal numbers, or in parts of which one is smaller, are counted: fewer of them are not always
         // possible.
         let is_loose = parts.iter().all(|part| part.role_group > 0) && own.members_per_node.is_none();
         let by_size =
@@ -121,7 +121,7 @@ impl<'b, 'a> Joint<'b, 'a> {
             // Whether the smaller last part is below.
             wanted.push(1);
         }
-        let tables = vec![Table::nobody(wanted.len())];
+        let tables = vec![Table::empty(wanted.len())];
         Some(Self {
             board,
             counted,
@@ -137,7 +137,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         })
     }
 
-    /// Whether all fit into a domain, and where.
+    /// Whether all members fit into a domain, and their placement.
     pub(super) fn solve(&mut self, site: &CeilingDomain) -> Solved {
         let Ok(table) = self.of_site(site) else { return Solved::Unknown };
         let wanted = self.value_wanted();
@@ -182,7 +182,7 @@ impl<'b, 'a> Joint<'b, 'a> {
             LevelAt::Above(level) => {
                 (self.of_domain(level, tree.domain_of(site.nodes.start, level), site)?, level)
             }
-            _ => (self.of_node(site.nodes.start, site.devices)?.unwrap_or(NOBODY), tree.depth()),
+            _ => (self.of_node(site.nodes.start, site.devices)?.unwrap_or(EMPTY), tree.depth()),
         };
         for level in 0..outer {
             table = self.in_shared(level, tree.domain_of(site.nodes.start, level), table)?;
@@ -208,8 +208,8 @@ impl<'b, 'a> Joint<'b, 'a> {
         // Equal children in a row, so that domains with the same ones are merged once.
         children.sort_by_key(|(table, _)| *table);
         let first = self.steps.len();
-        let mut sum = NOBODY;
-        for (table, child) in children.into_iter().filter(|(table, _)| *table != NOBODY) {
+        let mut sum = EMPTY;
+        for (table, child) in children.into_iter().filter(|(table, _)| *table != EMPTY) {
             self.steps.push(Step { child, table, before: sum });
             sum = self.merge(sum, table)?;
         }
@@ -224,7 +224,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         self.parts.iter().any(is_part) || self.board.shared.iter().any(|shared| shared.level > level)
     }
 
-    /// Of a domain's table what it has enough for of what its members share.
+    /// Limits a domain's table by the amounts that its members share.
     fn in_shared(&mut self, level: usize, domain: usize, table: u32) -> Result<u32, Exhausted> {
         let mut table = table;
         for shared in self.board.shared.iter().filter(|shared| shared.level == level) {
@@ -242,7 +242,7 @@ impl<'b, 'a> Joint<'b, 'a> {
                 let fits = left.max(0).cast_unsigned().checked_div(each(self.value));
                 let fits = fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX));
                 let value = before.get(counts)?;
-                // Of what must be on one node no part is anywhere.
+                // Parties that must be on one node have no members elsewhere.
                 let is_whole = self.board.set_of(self.value).is_some();
                 Some(if is_whole && fits < value { 0 } else { value.min(fits) })
             });
@@ -263,7 +263,7 @@ impl<'b, 'a> Joint<'b, 'a> {
     }
 
     fn merge(&mut self, a: u32, b: u32) -> Result<u32, Exhausted> {
-        if a == NOBODY {
+        if a == EMPTY {
             return Ok(b);
         }
         if let Some(known) = self.merges.get(&(a, b)) {
@@ -279,7 +279,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         Ok(table)
     }
 
-    /// What a node holds: nothing where no role finds room. Equal nodes have one table.
+    /// The table of a node; `None` if no role fits. Equal nodes have one table.
     fn of_node(&mut self, node: usize, allowed: DeviceMask) -> Result<Option<u32>, Exhausted> {
         let board = self.board;
         let rooms: Vec<(DeviceMask, u32)> = board
@@ -306,7 +306,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         Ok(Some(table))
     }
 
-    /// The most of one party on a node beside these numbers of the others.
+    /// The most members of one party on a node beside these numbers of the others.
     fn value_beside(&self, node: &Node, counts: &[u32]) -> Option<u32> {
         let own = self.counted.iter().position(|role_group| *role_group == 0);
         let each = self.board.role_groups[0].request.members_per_node;
@@ -323,12 +323,12 @@ impl<'b, 'a> Joint<'b, 'a> {
         self.board.whole(&all, self.value, most)
     }
 
-    /// Of a domain's table what is made of whole parts, and of the smaller last one.
+    /// Limits a domain's table to whole parts and the smaller last one.
     fn in_parts(&mut self, level: LevelAt, table: u32) -> Result<u32, Exhausted> {
         let table = self.in_parts_of_roles(level, table)?;
         let own = self.parts.iter().find(|part| part.role_group == 0 && part.level == level);
         let Some(RolePart { size, rest, .. }) = own.copied() else { return Ok(table) };
-        // Above the level at which the last part first comes up, it was counted there.
+        // Above the level at which the last part first comes up, it is counted already.
         let is_counted = self.parts.iter().any(|part| part.level > level && part.rest > 0);
         let before = &self.tables[table as usize];
         let mut most = before.largest().to_vec();
@@ -360,14 +360,14 @@ impl<'b, 'a> Joint<'b, 'a> {
         Ok(self.keep(filtered))
     }
 
-    /// The same for the roles, whose parts are whole ones.
+    /// The same for the roles, whose parts are all whole.
     fn in_parts_of_roles(&mut self, level: LevelAt, table: u32) -> Result<u32, Exhausted> {
         let size_of = |role_group: usize| {
             let part = self.parts.iter().find(|part| part.role_group == role_group && part.level == level);
             part.filter(|part| part.role_group > 0).map_or(1, |part| part.size)
         };
         let counted: Vec<u32> = self.counted.iter().map(|role_group| size_of(*role_group)).collect();
-        // What the domain shares may be enough for less than all parts that are whole inside of it.
+        // The shared amounts of the domain may be enough for fewer parts than are whole inside it.
         let inside = self.parts.iter().filter(|part| part.role_group == self.value && part.level >= level);
         let value = inside.map(|part| part.size).max().filter(|_| self.value > 0).unwrap_or(1);
         if value == 1 && counted.iter().all(|size| *size == 1) {
@@ -382,7 +382,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         Ok(self.keep(whole))
     }
 
-    /// Goes down from a site to the nodes, and leaves there what everybody takes.
+    /// Walks from a site down to the nodes, and adds the picks of all parties there.
     fn walk(&self, site: &CeilingDomain, target: (Vec<u32>, u32), picks: &mut Vec<Pick>) -> Option<()> {
         let LevelAt::Above(level) = self.board.ceiling else {
             return self.deal(site.nodes.start, site.devices, &target, picks);
@@ -406,7 +406,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         Some(())
     }
 
-    /// Inside the domain where the last part comes up it is not counted.
+    /// Inside the domain where the last part comes up, it is not counted.
     fn take_off_rest(&self, level: LevelAt, counts: &mut [u32]) {
         let innermost = self.parts.iter().filter(|part| part.rest > 0).map(|part| part.level).max();
         if let Some(odd) = counts.get_mut(self.counted.len())
@@ -416,7 +416,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         }
     }
 
-    /// What the last child of some has, when all of them together have this.
+    /// The numbers of the last child, given the numbers of all children together.
     fn split(&self, step: &Step, counts: &[u32], value: u32) -> Option<(Vec<u32>, u32)> {
         let (table, before) = (&self.tables[step.table as usize], &self.tables[step.before as usize]);
         let has = table.iter().find_map(|(there, most)| {
@@ -428,7 +428,7 @@ impl<'b, 'a> Joint<'b, 'a> {
         Some((has.0, has.1.min(value)))
     }
 
-    /// The devices of all parties on one node, one by one: none that leaves too few for somebody.
+    /// Deals the devices of one node to all parties, one by one. It takes no device that leaves another party too few.
     fn deal(
         &self,
         at: usize,
@@ -485,7 +485,7 @@ fn is_enough(masks: &[DeviceMask], wanted: &[u32]) -> bool {
     })
 }
 
-/// What of a node counts: equal ones are solved once.
+/// The properties of a node that count: equal nodes are solved once.
 struct Node {
     rooms: Vec<u32>,
     /// By set of parties, a bit each: the devices that some of them may have.
@@ -520,7 +520,7 @@ impl Node {
         counts.chain(self.amounts.iter().copied()).collect()
     }
 
-    /// The most members of one party beside the others, whose numbers are given; `None` where these do not fit.
+    /// The most members of one party beside the given numbers of the others; `None` if these do not fit.
     fn most(&self, board: &RoleProblem<'_>, members: &[u32], role_group: usize) -> Option<u32> {
         let mut most = self.rooms[role_group];
         for (which, free) in self.amounts.iter().enumerate() {

@@ -10,7 +10,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Filled number by number; `None` where these numbers do not fit at all.
+    /// Fills the table number by number; `None` if these numbers do not fit at all.
     pub(super) fn fill(most: Vec<u32>, mut value: impl FnMut(&[u32]) -> Option<u32>) -> Self {
         let mut counts = vec![0; most.len()];
         let mut values = Vec::with_capacity(len(&most));
@@ -21,8 +21,8 @@ impl Table {
         Self { most, values }
     }
 
-    /// Nobody, and that fits.
-    pub(super) fn nobody(roles: usize) -> Self {
+    /// The table without members.
+    pub(super) fn empty(roles: usize) -> Self {
         Self { most: vec![0; roles], values: vec![Some(0)] }
     }
 
@@ -60,7 +60,7 @@ impl Table {
         &self.most
     }
 
-    /// What two places hold together; more than is `wanted` is not told apart.
+    /// What two nodes or domains hold together. Numbers above `wanted` are not distinguished.
     pub(super) fn merge(&self, other: &Self, wanted: &[u32], value_wanted: u32) -> Self {
         let most: Vec<u32> = self
             .most
@@ -94,7 +94,7 @@ fn len(most: &[u32]) -> usize {
     most.iter().map(|most| *most as usize + 1).product()
 }
 
-/// The next numbers; comes round to none at the end.
+/// Advances to the next numbers; after the last, all are 0 again.
 fn advance(counts: &mut [u32], most: &[u32]) {
     for (count, most) in counts.iter_mut().zip(most) {
         if *count < *most {

@@ -25,13 +25,13 @@ impl RoleProblem<'_> {
         self.together.iter().find(|set| set.contains(&role_group)).map(Vec::as_slice)
     }
 
-    /// Inside what the gang's own members must be.
+    /// The ceiling of the gang's own members.
     pub(super) fn own_ceiling(&self) -> Ceiling {
         let is_one_node = self.set_of(0).is_some();
         Ceiling(if is_one_node { self.ceiling.max(LevelAt::Node) } else { self.ceiling })
     }
 
-    /// Where the gang's own members may be when these roles have their places.
+    /// The site of the gang's own members after these roles are placed.
     pub(super) fn own_site(&self, site: &CeilingDomain, roles: &[Pick]) -> CeilingDomain {
         let with_own = self.set_of(0).unwrap_or_default();
         match roles.iter().find(|pick| with_own.contains(&usize::from(pick.role))) {
@@ -52,8 +52,8 @@ impl RoleProblem<'_> {
         })
     }
 
-    /// The most members of a party on one node, where `most` fit beside these of the others: all that are in a set with
-    /// others are there, or none of them. `None` where these numbers are not possible.
+    /// The most members of a party on one node, if `most` fit beside these of the others: all members of a set, or
+    /// none of them. `None` if these numbers are not possible.
     pub(super) fn whole(&self, members: &[u32], role_group: usize, most: u32) -> Option<u32> {
         let size = |role_group: usize| self.role_groups[role_group].request.size;
         let mut most = most;

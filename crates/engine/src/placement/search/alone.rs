@@ -5,16 +5,16 @@ use phalanx_model::DeviceMask;
 use super::fill::{LEVELS_MAX, in_groups};
 use super::measure::{Measure, broken};
 use super::{Found, View};
-use crate::cluster::mix::members_ask;
+use crate::cluster::share_request::members_request;
 use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 use crate::placement::pack::Pack;
 
-/// What one node for all is worth: time, what it breaks; less is better.
+/// The value of one node for all members: time, then damage to others; less is better.
 type Worth = (u64, u64);
 
-/// The best single node, if one holds the gang. Of those that are equally fast it is the one by which others lose least:
-/// in a cluster of several models that is weighed ([`Pack`]), elsewhere it is the fullest.
+/// The best single node, if one holds the gang. Of equally fast nodes it is the one that costs others least: in a
+/// cluster of several models [`Pack`] weighs that, elsewhere it is the fullest node.
 pub(super) fn on_one_node(view: View<'_>, pack: &mut Pack, picks: &mut Vec<Pick>) -> Option<Found> {
     let request = view.request;
     let wanted = request.size.checked_mul(request.needs.devices)?;
@@ -34,13 +34,13 @@ pub(super) fn on_one_node(view: View<'_>, pack: &mut Pack, picks: &mut Vec<Pick>
     Some(Found { cost: measured.cost, bottleneck_mb_per_s: measured.bottleneck, least_ns: time_ns })
 }
 
-/// As fast a place as this one where the others lose least.
+/// A placement as fast as this one that costs others least.
 fn packed(view: View<'_>, pack: &mut Pack, found: &Pick) -> Option<Pick> {
     let View { tree, space, request } = view;
     if !tree.is_mixed || request.part_in_node().is_some() || matches!(request.ceiling, LevelAt::Group(_)) {
         return None;
     }
-    let ask = members_ask(tree, request.needs, request.size)?;
+    let ask = members_request(tree, request.needs, request.size)?;
     let wanted = found.devices.count();
     let ring = |node: usize, set| tree.kind(&tree.nodes[node]).ring(set);
     let least = request.traffic.over(ring(found.node as usize, found.devices));
@@ -62,7 +62,8 @@ fn worth(view: View<'_>, node: usize, free: DeviceMask, set: DeviceMask) -> Wort
     (time_ns, broken(free.count(), free == kind.all(), set.count()))
 }
 
-/// Classes of free masks from the best on; of each, a node where least is free around it.
+/// Reads the classes of free masks from the best on, and takes a node of the class with the least free capacity
+/// around it.
 fn by_class(view: View<'_>, wanted: u32) -> Option<Pick> {
     let mut last: Option<(Worth, u16, u16)> = None;
     loop {
@@ -154,7 +155,7 @@ fn has_room_around(view: View<'_>, node: usize) -> bool {
     view.request.room(view.tree, view.space, innermost, leaf) >= view.request.size
 }
 
-/// Every node by itself: where some devices do not suit, nodes are named, or no devices are asked for.
+/// Reads every node: if some devices are not eligible, nodes are named, or no devices are requested.
 fn one_by_one(view: View<'_>, wanted: u32) -> Option<Pick> {
     let mut best: Option<(Worth, Pick)> = None;
     for node in 0..view.tree.nodes.len() {

@@ -5,7 +5,7 @@ use crate::cluster::space::Row;
 use crate::cluster::tree::LevelAt;
 use crate::placement::request::Cap;
 
-/// What a domain holds: members in whole parts, and whether the smaller last part finds room beside them.
+/// The capacity of a domain: members in whole parts, and whether the smaller last part fits beside them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holds {
     pub(super) full: u32,
@@ -19,7 +19,7 @@ pub(super) struct Capacities {
     inside: u32,
     /// Nodes are counted as if the gang could be on one of them alone.
     whole: bool,
-    /// By kind, where its classes begin.
+    /// By kind, the index of its first class.
     first: Vec<u32>,
     /// By kind and class.
     caps: Vec<Cap>,
@@ -27,9 +27,9 @@ pub(super) struct Capacities {
     takes_rest: Vec<bool>,
     /// `(hi, kind, class)`, the largest first.
     largest: Vec<(u32, u16, u16)>,
-    /// Deeper levels bind, so that counts of this level do not add up to what fits; by level.
+    /// By level: deeper levels have limits, so that counts of this level may exceed the real capacity.
     binds: Vec<bool>,
-    /// Counts settings; never comes round.
+    /// Counts the settings; never wraps around.
     stamp: u64,
     known: Vec<Vec<(u64, Holds)>>,
 }
@@ -48,7 +48,8 @@ impl Capacities {
         }
     }
 
-    /// From now on everything has to reach `threshold`; `inside` is what joins nodes beside their NICs.
+    /// Sets the bottleneck: everything must reach `threshold`; `inside` is the bandwidth that joins nodes beside
+    /// their NICs.
     pub(super) fn set(&mut self, view: View<'_>, threshold: u32, inside: u32) {
         self.set_for(view, threshold, inside, false);
     }
@@ -117,7 +118,7 @@ impl Capacities {
         self.of_kind(kind)[usize::from(class)]
     }
 
-    /// What one node takes, CPUs and memory and its own restrictions included.
+    /// The capacity of one node, with its CPUs, memory and restrictions.
     pub(super) fn of_node(&self, view: View<'_>, node: usize) -> Cap {
         let kind = view.tree.kind(&view.tree.nodes[node]);
         let devices = view.request.devices(view.tree, view.space, node);
@@ -129,7 +130,7 @@ impl Capacities {
         view.request.cap(kind, offer, limit, self.threshold, self.inside, self.whole)
     }
 
-    /// Whether the classes of a row say what its nodes take.
+    /// Whether the classes of a row give the capacity of its nodes.
     pub(super) fn is_plain(view: View<'_>, row: &Row) -> bool {
         !view.request.is_particular() && row.is_bound_by_devices(view.request.needs)
     }
@@ -147,13 +148,13 @@ impl Capacities {
         u32::try_from(members).unwrap_or(u32::MAX)
     }
 
-    /// At least what a domain holds, from its counts alone.
+    /// An upper bound of the capacity of a domain, from its counts alone.
     pub(super) fn bound(&self, view: View<'_>, level: usize, domain: usize) -> u32 {
         let rows = view.space.rows(level, domain).iter();
         rows.fold(0_u32, |sum, row| sum.saturating_add(self.of_row(view, level, row)))
     }
 
-    /// At least what any innermost domain inside of one holds.
+    /// An upper bound of the capacity of every innermost domain inside one.
     pub(super) fn bound_of_innermost(&self, view: View<'_>, level: usize, domain: usize) -> u32 {
         let rows = view.space.rows(level, domain).iter();
         rows.fold(0_u32, |sum, row| {
@@ -161,11 +162,11 @@ impl Capacities {
         })
     }
 
-    /// At least as many nodes as any placement inside a domain has; `None` where no number of nodes can be right:
-    /// what is enough for all members is too much for the least that each must have.
+    /// A lower bound on the nodes of any placement inside a domain; `None` if no number of nodes is right: with
+    /// enough nodes for all members, the least that each node must have adds up to too many.
     pub(super) fn least_nodes(&self, view: View<'_>, level: usize, domain: usize) -> Option<u64> {
         let rows = view.space.rows(level, domain);
-        // The smaller last part may stand beside whole ones, where counts of whole ones do not see it.
+        // The smaller last part may fit beside whole ones, which counts of whole parts do not show.
         let rest = view.request.size % view.request.unit();
         let (mut left, mut nodes, mut least) = (view.request.size - rest, 0_u64, u32::MAX);
         for (hi, kind, class) in &self.largest {
@@ -192,7 +193,7 @@ impl Capacities {
         counts.zip(&self.takes_rest[first..]).any(|(nodes, takes)| *nodes > 0 && *takes)
     }
 
-    /// What a domain holds by itself.
+    /// The capacity of a domain by itself.
     pub(super) fn of(&mut self, view: View<'_>, level: usize, domain: usize) -> Holds {
         if let (stamp, holds) = self.known[level][domain]
             && stamp == self.stamp
@@ -228,7 +229,7 @@ impl Capacities {
         holds
     }
 
-    /// What a domain holds for a gang that also has members outside of it.
+    /// The capacity of a domain for a gang that also has members outside it.
     pub(super) fn crossing(&mut self, view: View<'_>, level: usize, domain: usize) -> Holds {
         if self.counts_uplinks(view) && view.space.uplink(level, domain) < self.threshold {
             return Holds::default();
@@ -246,7 +247,7 @@ impl Capacities {
         Holds { full, rest: false }
     }
 
-    /// Where parts stay on one node and do not divide the gang, the last one may fit beside whole ones.
+    /// If parts stay on one node and do not divide the gang, the last one may fit beside whole ones.
     fn has_room_for_rest(&self, view: View<'_>, level: usize, domain: usize) -> bool {
         let request = view.request;
         let rest = request.size % request.unit();
@@ -279,26 +280,27 @@ impl Holds {
         Self { full: self.full.saturating_add(other.full), rest: self.rest || other.rest }
     }
 
-    /// As much of it as there is room for, in whole parts of those inside and as many on each node as asked.
+    /// As much of the capacity as `room` allows, in whole parts of the levels inside, and as many on each node as
+    /// requested.
     fn at_most(self, room: u32, size: u32, unit: u32, each_node: u32) -> Self {
         if room >= self.full.saturating_add(size % unit) {
             return self;
         }
         let step = each_node.max(1) / gcd(each_node.max(1), unit) * unit;
         let full = self.full.min(room) / step * step;
-        // Where whole parts are left out, the smaller one stands in their place.
+        // If whole parts are left out, the smaller one takes their room.
         let has_place = self.rest || full < self.full;
         Self { full, rest: has_place && room - full >= size % unit }
     }
 
-    /// Whether so many members fit, the last part being smaller where `unit` does not divide them.
+    /// Whether so many members fit; the last part is smaller if `unit` does not divide them.
     pub(super) fn is_enough(self, members: u32, unit: u32) -> bool {
         let rest = members % unit;
         self.full >= members.next_multiple_of(unit) || (self.rest && self.full >= members - rest)
     }
 }
 
-/// What members come in at a level and inside of it.
+/// The unit in which members are placed at a level and inside it.
 pub(super) fn unit_at(view: View<'_>, level: LevelAt) -> u32 {
     let inner = view.request.parts.iter().filter(|part| part.level >= level);
     inner.map(|part| part.size).next().unwrap_or(1)
@@ -308,13 +310,13 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What members come in inside of a level.
+/// The unit in which members are placed inside a level.
 fn unit_inside(view: View<'_>, level: usize) -> u32 {
     let inner = view.request.parts.iter().find(|part| part.level > LevelAt::Above(level));
     inner.map_or(1, |part| part.size)
 }
 
-/// Rounds down to whole parts of a level, and says whether the last one fits beside them.
+/// Rounds down to whole parts of a level, and reports whether the last one fits beside them.
 fn in_parts(view: View<'_>, level: LevelAt, inner: Holds) -> Holds {
     let Some(size) = view.request.part_at(level) else { return inner };
     let full = inner.full / size * size;

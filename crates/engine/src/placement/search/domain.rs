@@ -61,8 +61,8 @@ impl Search {
         rest_last(View { tree, space, request: &request }, picks);
     }
 
-    /// What a place costs that was found elsewhere, as one collective of the whole gang; its picks stand in the order
-    /// of the tree.
+    /// The cost of a placement that another search found, as one collective of the whole gang; its picks are in the
+    /// order of the tree.
     pub(crate) fn measured(
         &mut self,
         tree: &Tree,

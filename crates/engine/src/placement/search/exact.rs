@@ -1,10 +1,10 @@
-//! The exact recursion: for every domain and every number of members below it, the least cost, children merged by
+//! The exact recursion: for every domain and every number of members below it, the least cost; children are merged by
 //! (min,+) convolution (a knapsack over the tree).
 //!
-//! With everything kept that reaches a bottleneck, the crossings are a sum over domains and nodes of something that
-//! depends on the number of members below alone, so the best of a domain follows from the best of its children. Parts
-//! of the gang let a domain have whole parts only, but for the one that has the smaller last part: a second state
-//! says whether it lies below.
+//! Among everything that reaches a bottleneck, the crossings are a sum over domains and nodes of a term that depends
+//! only on the number of members below, so the best of a domain follows from the best of its children. Parts of the
+//! gang restrict a domain to whole parts, except for the domain with the smaller last part: a second state records
+//! whether it is below.
 
 use phalanx_model::DeviceMask;
 
@@ -18,7 +18,7 @@ use crate::cluster::tree::LevelAt;
 
 const ZERO: PlacementCost = PlacementCost { time_ns: 0, spans: 0, breaks: 0 };
 
-/// How far the recursion goes for one bottleneck, in merged states.
+/// The number of merged states of the recursion for one bottleneck.
 pub(super) fn steps(view: View<'_>, outermost: usize) -> u64 {
     let size = u64::from(view.request.size);
     let states = if rest_level(view).is_some() { 4 } else { 1 };
@@ -47,7 +47,7 @@ struct Table {
     costs: Vec<[PlacementCost; 2]>,
 }
 
-/// How the children of a domain were merged: for each child and state, what that child has.
+/// How the children of a domain were merged: for each child and state, the members of that child.
 #[derive(Clone, Debug, Default)]
 struct Merged {
     /// The child, and by members and state: `members of the child * 2 + its state`.
@@ -75,7 +75,7 @@ impl Exact {
         let mut best: Option<(PlacementCost, usize, usize)> = None;
         let (mut from, mut joined) = (depth, 0);
         self.caps.begin(view);
-        // What joins nodes depends on the level at which the gang is held.
+        // The bandwidth between nodes depends on the level that holds the gang.
         while from > outermost {
             let inside = inside_of(view, from - 1);
             let first = (outermost..from).find(|level| inside_of(view, *level) == inside).unwrap_or(from - 1);
@@ -142,7 +142,7 @@ impl Exact {
         }
     }
 
-    /// What one node can have, and at what cost: `(members, state, cost)`.
+    /// The possible members of one node and their cost: `(members, state, cost)`.
     fn of_node(
         &self,
         view: View<'_>,
@@ -189,7 +189,7 @@ impl Exact {
         offers
     }
 
-    /// What a domain below can have when the gang goes beyond it.
+    /// The possible members of a child domain if the gang goes beyond it.
     fn of_child(
         &self,
         view: View<'_>,
@@ -223,7 +223,8 @@ impl Exact {
             let is_whole = members.is_multiple_of(part);
             let has_rest = rest > 0 && members % part == rest;
             for (below, cost) in costs.iter().enumerate().filter(|(_, cost)| **cost != PlacementCost::MAX) {
-                // Where the last part comes up it is what makes the number; above, it must make the number.
+                // At the level where the last part comes up, the number tells whether it is there; at the levels
+                // above, the number must agree with the state below.
                 let state = match (comes_up, below) {
                     _ if is_whole && below == 0 => 0,
                     (true, 0) if has_rest => 1,
@@ -236,7 +237,7 @@ impl Exact {
         offers
     }
 
-    /// Walks back what was merged.
+    /// Walks back through the merged tables.
     fn trace(
         &self,
         view: View<'_>,
@@ -259,7 +260,7 @@ impl Exact {
                 state -= of_child;
                 continue;
             }
-            // A part that comes up at the child is no state inside of it.
+            // A part that comes up at the child has no state inside it.
             let comes_up = rest_level(view) == Some(LevelAt::Above(level + 1));
             let inner = if comes_up { 0 } else { of_child };
             self.trace(view, level + 1, *child as usize, below, inner, picks);
@@ -269,7 +270,7 @@ impl Exact {
     }
 }
 
-/// The devices of a node whose parts stay inside groups, where those reach the bottleneck.
+/// The devices of a node whose parts stay inside groups, if those reach the bottleneck.
 fn grouped(view: View<'_>, node: usize, members: u32, threshold: u32, inside: u32) -> Option<DeviceMask> {
     let kind = view.tree.kind(&view.tree.nodes[node]);
     let mut pick = Pick::new(node as u32, members, DeviceMask::EMPTY);
@@ -279,7 +280,7 @@ fn grouped(view: View<'_>, node: usize, members: u32, threshold: u32, inside: u3
     (is_there && kind.ring(pick.devices).min(nics) >= threshold).then_some(pick.devices)
 }
 
-/// Adds what one child can have to what those before it have.
+/// Adds the possible members of one child to those of the children before it.
 fn merge(
     view: View<'_>,
     table: &mut Table,
@@ -292,7 +293,7 @@ fn merge(
     let after = (before + most as usize).min(view.request.size as usize + 1);
     table.costs.resize(after, [PlacementCost::MAX; 2]);
     let mut choices = vec![[0_u32; 2]; after];
-    // Downwards, so that what is read has not been written: every offer has at least one member.
+    // Counts down, so that a read entry is not written yet: every offer has at least one member.
     for members in (1..after).rev() {
         for state in [0, 1] {
             let mut best = table.costs[members][state];

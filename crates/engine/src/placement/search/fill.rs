@@ -1,8 +1,8 @@
-//! Fills one domain with a gang: as few parts of it as can be, the last one the tightest.
+//! Fills one domain with a gang: with few parts of the domain, and the last one as tight as possible.
 //!
-//! Where every part may be taken up to its capacity, taking the roomiest first gives the fewest parts of one level.
-//! Over several levels that is a good choice and not always the best one: [`Fill::least`] bounds what any choice
-//! costs, and when the two meet the choice is proved.
+//! If every part may be taken up to its capacity, taking the roomiest first gives the fewest parts of one level. Over
+//! several levels that is a good choice and not always the best one: [`Fill::least`] bounds the cost of any choice,
+//! and a choice that meets the bound is proved.
 
 use phalanx_model::DeviceMask;
 
@@ -16,7 +16,7 @@ use crate::placement::request::Cap;
 /// Domains of one level that are filled on trial for one bottleneck.
 pub(crate) const DOMAINS_MAX: u32 = 16;
 
-/// Up to so many free devices of a node every set is looked at where parts must stay inside groups: 2^16.
+/// Up to so many free devices of a node, every set is tried if parts must stay inside groups: 2^16.
 const SETS_DEVICES_MAX: u32 = 16;
 
 /// Nodes that take equally many members.
@@ -26,7 +26,7 @@ struct Bin {
     nodes: u32,
     kind: u16,
     class: u16,
-    /// One node that has to be looked at by itself.
+    /// One node that must be read by itself.
     node: Option<u32>,
 }
 
@@ -41,7 +41,8 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// At least what the crossings of any placement inside a domain cost, in nanoseconds; `None` where there is none.
+    /// A lower bound on the cost of the crossings of any placement inside a domain, in nanoseconds; `None` if there
+    /// is no placement.
     pub(super) fn least(
         &mut self,
         view: View<'_>,
@@ -63,7 +64,7 @@ impl Fill {
             self.capacities.clear();
             self.capacities.extend(range.clone().map(|child| {
                 let holds = caps.crossing(view, deeper, child);
-                // A smaller last part may stand beside the whole ones.
+                // A smaller last part may fit beside the whole ones.
                 holds.full.saturating_add(if holds.rest { unit_at(view, LevelAt::Above(deeper)) } else { 0 })
             }));
             self.capacities.sort_unstable_by_key(|capacity| std::cmp::Reverse(*capacity));
@@ -89,7 +90,7 @@ impl Fill {
     ) -> bool {
         self.children.resize(view.tree.depth(), Vec::new());
         let size = view.request.size;
-        // What stays on a node comes in whole parts; without that, the innermost part does.
+        // If parts stay on a node, the unit is such a part; otherwise it is the innermost part.
         let parts = &view.request.parts;
         let on_node = parts.iter().find(|part| part.level >= LevelAt::Node);
         let want = size.next_multiple_of(on_node.or(parts.last()).map_or(1, |part| part.size));
@@ -147,7 +148,7 @@ impl Fill {
         filled
     }
 
-    /// Takes nodes of one innermost domain: the roomiest first, the tightest for what is left.
+    /// Takes nodes of one innermost domain: the roomiest first, and the tightest for the rest.
     fn nodes(
         &mut self,
         view: View<'_>,
@@ -188,14 +189,14 @@ impl Fill {
         true
     }
 
-    /// What is left is too little for any node: the one that is content with least takes it, and the others give
-    /// what it lacks.
+    /// The rest is too small for any node: the node with the lowest minimum takes it, and the others give the missing
+    /// members.
     fn share(&mut self, left: u32) -> bool {
         let candidates = self.bins.iter().enumerate().filter(|(_, bin)| bin.nodes > 0 && bin.cap.hi >= left);
         let Some((at, bin)) = candidates.min_by_key(|(at, bin)| (bin.cap.lo, std::cmp::Reverse(*at))) else {
             return false;
         };
-        // A roomier one than the tightest may be content with what is left.
+        // A roomier node than the tightest may accept the rest.
         let takes = bin.cap.lo.max(left);
         let mut lacks = takes - left;
         for (giver, members) in self.taken.iter_mut().rev() {
@@ -280,8 +281,8 @@ fn cut(view: View<'_>, caps: &Capacities, members: u32, picks: &mut Vec<Pick>) -
     view.request.unit() > 1 || last.members >= lo
 }
 
-/// The best devices of a node for the members that it takes; NICs do not count where something `inside` joins the
-/// nodes. Whether there are any.
+/// Chooses the best devices of a node for its members; NICs do not count if something `inside` joins the nodes.
+/// Returns whether such devices exist.
 pub(super) fn choose_devices(view: View<'_>, threshold: u32, inside: u32, pick: &mut Pick) -> bool {
     let node = pick.node as usize;
     let kind = view.tree.kind(&view.tree.nodes[node]);
@@ -384,14 +385,14 @@ fn in_groups_in_order(
     (parts == 0 && rest == 0).then_some(chosen)
 }
 
-/// Goes through the domains of one level that hold the gang: those with least free first, so that whole ones stay
-/// whole.
+/// Walks through the domains of one level that hold the gang: those with the least free capacity first, so that whole
+/// ones stay whole.
 #[derive(Debug)]
 pub(super) struct Walk {
     target: usize,
     /// Per level: the children that are left to look at.
     open: [Option<std::ops::Range<usize>>; LEVELS_MAX],
-    /// Per level: `(free devices, child)` of the last one looked at.
+    /// Per level: `(free devices, child)` of the last one that was read.
     last: [Option<(u32, usize)>; LEVELS_MAX],
     depth: usize,
 }
@@ -406,7 +407,7 @@ impl Walk {
         Self { target, open, last: [Self::too_small(view); LEVELS_MAX], depth: 0 }
     }
 
-    /// Those with fewer free devices need not be looked at.
+    /// Children with fewer free devices need not be read.
     fn too_small(view: View<'_>) -> Option<(u32, usize)> {
         let needed = view.request.size.saturating_mul(view.request.needs.devices);
         Some((needed.checked_sub(1)?, usize::MAX))
@@ -415,7 +416,7 @@ impl Walk {
     /// The next domain that holds the gang.
     pub(super) fn next(&mut self, view: View<'_>, caps: &mut Capacities) -> Option<usize> {
         let size = view.request.size;
-        // What whole parts on nodes hold; a smaller last one may stand beside them.
+        // This counts whole parts on nodes; a smaller last one may fit beside them.
         let whole = size - size % view.request.unit();
         loop {
             let level = self.depth;

@@ -9,7 +9,7 @@ use crate::cluster::tree::{LevelAt, Tree};
 use crate::placement::request::Request;
 use crate::placement::{grids, parts, roles, slices};
 
-/// What the best domain of a level can hold.
+/// The capacity of the best domain of a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fit {
     pub(crate) fits: u32,
@@ -41,7 +41,7 @@ fn fit_as(sort: Sort, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -
 /// The same for equal members with whole devices.
 pub(crate) fn fit_members(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
     let mut request = Request::of(tree, gang, level);
-    // Asked about a level in place of the one that it requires.
+    // If the question is about a level other than the required one, the required one does not apply.
     let required = tree.level_of_required(gang);
     if level != required {
         request.also.retain(|group| LevelAt::Group(*group) != required);
@@ -83,7 +83,7 @@ fn most(view: View<'_>, capacities: &mut Capacities, level: usize) -> (u32, usiz
     capacities.begin(view);
     capacities.set_whole(view);
     let unit = super::capacity::unit_at(view, LevelAt::Above(level));
-    // The smaller last part may stand where counts of whole ones do not see it.
+    // The smaller last part may fit beside whole ones, which counts of whole parts do not show.
     let rest = view.request.size % unit;
     let mut most = (0, 0);
     for domain in 0..view.tree.domains.get(level).map_or(0, Vec::len) {

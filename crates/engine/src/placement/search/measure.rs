@@ -1,4 +1,4 @@
-//! What a placement costs. The one definition: everything else bounds it or minimises it.
+//! The cost of a placement. This is the one definition: everything else bounds it or minimises it.
 
 use super::{PlacementCost, View, inside_of};
 use crate::cluster::shape::NO_LIMIT;
@@ -15,7 +15,7 @@ pub(super) struct Measure {
 const BROKEN_NODE: u64 = 1 << 20;
 
 impl Measure {
-    /// The picks stand in the order of the tree. `None` when they are not the whole gang.
+    /// The picks are in the order of the tree. `None` if they are not the whole gang.
     pub(super) fn of(view: View<'_>, picks: &[Pick]) -> Option<Self> {
         let (first, last) = (picks.first()?, picks.last()?);
         let members: u64 = picks.iter().map(|pick| u64::from(pick.members)).sum();
@@ -24,7 +24,7 @@ impl Measure {
         }
         let View { tree, space, request } = view;
         let is_alone = picks.len() == 1;
-        // In order, so the first and the last tell whether one domain holds all.
+        // The picks are sorted, so the first and the last show whether one domain holds all.
         let holds_all = |level: &usize| {
             tree.domain_of(first.node as usize, *level) == tree.domain_of(last.node as usize, *level)
         };
@@ -78,13 +78,13 @@ pub(super) fn one_span(view: View<'_>, level: usize) -> u128 {
     1 << (digits * (view.tree.depth() - level) as u32)
 }
 
-/// What taking devices of a node breaks for others.
+/// The damage to others if a gang takes devices of a node.
 pub(super) const fn broken(free: u32, is_whole: bool, taken: u32) -> u64 {
     let left = free.saturating_sub(taken) as u64;
     left + if is_whole && left > 0 { BROKEN_NODE } else { 0 }
 }
 
-/// Time of what passes a crossing with so many members below it, all-to-all.
+/// The transfer time of an all-to-all through a crossing with so many members below it.
 pub(super) fn crossing_bytes(view: View<'_>, below: u64, mb_per_s: u32) -> u64 {
     let pairs = below * u64::from(view.request.size).saturating_sub(below);
     transfer_ns(view.request.traffic.pair_bytes.saturating_mul(pairs), mb_per_s)
@@ -112,12 +112,12 @@ fn count_domains(view: View<'_>, level: usize, picks: &[Pick], mut each: impl Fn
     used
 }
 
-/// At least what the crossings of any placement on several nodes cost.
+/// A lower bound on the cost of the crossings of any placement on several nodes.
 pub(super) fn least_crossings(view: View<'_>) -> u64 {
     2 * view.request.crossing_ns(view.tree.least_node_crossing_ns)
 }
 
-/// At least what they cost in a domain of this level that none inside of it holds.
+/// A lower bound on that cost in a domain of this level, if no domain inside it holds the gang.
 pub(super) fn crossings_of_level(view: View<'_>, level: usize) -> u64 {
     let inner = &view.tree.least_crossing_ns[level + 1..];
     least_crossings(view) + inner.iter().map(|least| 2 * view.request.crossing_ns(*least)).sum::<u64>()

@@ -1,10 +1,10 @@
-//! Where one gang goes: the exact best place for the whole of it.
+//! Places one gang: the exact best placement for the whole of it.
 //!
-//! The time of a collective is what its crossings cost, added up, plus its bytes over the slowest part. So the search
-//! goes through the few bottlenecks B that exist, fastest first. For each it keeps only what reaches B, looks for the
-//! domain in which the crossings cost least ([`fill`]), and stops when no slower bottleneck can win. A bound says
-//! whether what was found is the best; where it does not, and the work is within the budget, the tree is solved by
-//! exact recursion ([`exact`]).
+//! The time of a collective is the sum of the costs of its crossings, plus its bytes over the slowest part. So the
+//! search goes through the few bottlenecks B that exist, fastest first. For each it keeps only the devices, NICs and
+//! uplinks that reach B, finds the domain in which the crossings cost least ([`fill`]), and stops when no slower
+//! bottleneck can win. A bound shows whether the result is the best; if it does not, and the work is within the
+//! budget, the exact recursion solves the tree ([`exact`]).
 //!
 //! For equal members "fits" is a sum, so the search is complete: if any placement exists inside the ceiling, one is
 //! found.
@@ -44,7 +44,7 @@ const EXACT_STEPS_MAX: u64 = 1 << 22;
 /// Clusters of more nodes are not solved by recursion: decisions there come thousands a second.
 const EXACT_NODES_MAX: usize = 128;
 
-/// What sorts of gangs are placed each in its own way.
+/// The sorts of gangs that are placed each in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// Equal members with whole devices, or none.
@@ -75,15 +75,15 @@ impl Sort {
     }
 }
 
-/// What a placement costs, compared from the first to the last. The name comes after: of equals the first in the
-/// order of the tree.
+/// The cost of a placement, compared from the first field to the last. Of equal costs the first in the order of the
+/// tree wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlacementCost {
     /// Predicted time of one collective.
     pub(crate) time_ns: u64,
     /// Domains used per level, the outermost in the highest digits.
     pub(crate) spans: u128,
-    /// What it breaks for others: whole nodes, then devices left over beside it.
+    /// The damage to others: whole nodes, then devices left over beside it.
     pub(crate) breaks: u64,
 }
 
@@ -91,7 +91,7 @@ impl PlacementCost {
     pub(crate) const MAX: Self = Self { time_ns: u64::MAX, spans: u128::MAX, breaks: u64::MAX };
 }
 
-/// The memory of searches, and what the last one found.
+/// The memory of searches, and the result of the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     buffers: Buffers,
@@ -107,13 +107,14 @@ pub(crate) struct Search {
     pub(crate) pack: Pack,
 }
 
-/// What a search ended with.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) cost: PlacementCost,
     /// The slowest part.
     pub(crate) bottleneck_mb_per_s: u32,
-    /// No placement takes less time than this; equal to its own time where it is proved to be the best.
+    /// No placement takes less time than this; it equals the time of the result if the result is proved to be the
+    /// best.
     pub(crate) least_ns: u64,
 }
 
@@ -156,7 +157,7 @@ impl Search {
         wish::place(self, tree, space, gang, ceiling)
     }
 
-    /// The same where no nodes are preferred and models differ in nothing.
+    /// The same if no nodes are preferred and models do not differ.
     fn place_as_asked(&mut self, tree: &Tree, space: &Space, gang: &Gang, ceiling: Ceiling) -> Option<Found> {
         self.place_as(Sort::of(gang), tree, space, gang, ceiling)
     }
@@ -205,23 +206,23 @@ impl Search {
         found
     }
 
-    /// Where the members go, in the order of the tree, a part that is smaller than the others last.
+    /// The placement of the members, in the order of the tree; a smaller last part comes last.
     pub(crate) fn picks(&self) -> &[Pick] {
         &self.found
     }
 
-    /// By rank the member that it is, counted along the picks; empty where ranks are in their order.
+    /// By rank, the index of its member along the picks; empty if the ranks are in the order of the picks.
     pub(crate) fn order(&self) -> &[u32] {
         &self.order
     }
 
-    /// What was found elsewhere becomes what this search found.
+    /// A placement of another search becomes the result of this one.
     pub(crate) fn set_picks(&mut self, picks: &[Pick]) {
         self.found.clear();
         self.found.extend_from_slice(picks);
     }
 
-    /// The order of ranks for what was found.
+    /// Sets the order of ranks of the result.
     pub(crate) fn set_order(&mut self, order: Vec<u32>) {
         self.order = order;
     }
@@ -236,7 +237,7 @@ impl Search {
         {
             let (open, is_possible) = self.across_nodes(view, outermost, &mut best);
             let is_small = view.tree.nodes.len() <= EXACT_NODES_MAX;
-            // Parts that do not divide the gang may fit where filling does not see it.
+            // Parts that do not divide the gang may fit although filling does not find it.
             let is_missed = !is_small && is_possible;
             if is_missed && exact::steps(view, outermost) <= EXACT_STEPS_MAX {
                 self.at_bottleneck(view, outermost, 0, &mut best);
@@ -253,15 +254,15 @@ impl Search {
             rest_last(view, &mut self.found);
             let kinds = view.tree.kinds.iter().zip(&view.request.eligible);
             if kinds.into_iter().any(|(kind, mask)| !mask.is_empty() && kind.table.is_estimated()) {
-                // What sets of devices get is not known one by one, so nothing is proved.
+                // The bandwidth of single sets is unknown, so nothing is proved.
                 found.least_ns = 0;
             }
         }
         best
     }
 
-    /// Bottleneck by bottleneck, fastest first. Returns a time below which nothing was left out, and whether the
-    /// counts say that there is a place though none was found.
+    /// Tries the bottlenecks, fastest first. Returns a time below which nothing was left out, and whether the counts
+    /// show that a placement exists though none was found.
     fn across_nodes(&mut self, view: View<'_>, outermost: usize, best: &mut Option<Found>) -> (u64, bool) {
         let mut open = u64::MAX;
         let thresholds = self.thresholds(view, outermost);
@@ -287,7 +288,7 @@ impl Search {
                 self.capacities.set(view, threshold, inside);
                 open = open.min(self.at_level(view, level, threshold, best));
             }
-            // When even the slowest reaches nothing, the others need not be tried.
+            // If even the slowest finds no placement, the others need not be tried.
             if best.is_none() && is_possible.is_none() {
                 let slowest = thresholds.last().copied().unwrap_or(0);
                 let possible = self.is_possible(view, outermost, slowest);
@@ -301,8 +302,8 @@ impl Search {
         (open, best.is_none() && is_possible == Some(true))
     }
 
-    /// At least what the crossings of nodes cost, wherever the gang goes at this bottleneck; `None` when it goes
-    /// nowhere.
+    /// A lower bound on the cost of the crossings of nodes, in any domain at this bottleneck; `None` if no domain
+    /// holds the gang.
     fn least_crossings(&self, view: View<'_>) -> Option<u64> {
         let nodes =
             view.tree.roots().filter_map(|domain| self.capacities.least_nodes(view, 0, domain)).min()?;
@@ -323,7 +324,7 @@ impl Search {
         all.clear();
         let View { tree, space, request } = view;
         if request.traffic.bytes == 0 {
-            // What nothing is sent over does not count: only the crossings do.
+            // Links without traffic do not count: only the crossings do.
             all.push(0);
             return all;
         }
@@ -363,8 +364,8 @@ impl Search {
         all
     }
 
-    /// Domains of one level that hold the gang at this bottleneck. Returns the least time that a domain could
-    /// have and was not seen to have.
+    /// Tries the domains of one level that hold the gang at this bottleneck. Returns the least time that a domain
+    /// might still reach: no placement that fast was found.
     fn at_level(&mut self, view: View<'_>, level: usize, threshold: u32, best: &mut Option<Found>) -> u64 {
         let bytes_ns = view.request.traffic.over(threshold);
         let mut open = u64::MAX;
@@ -375,7 +376,7 @@ impl Search {
         let Some(of_nodes) = self.least_crossings(view) else { return u64::MAX };
         let bound_of_level = bytes_ns.saturating_add(above + of_nodes);
         while let Some(domain) = walk.next(view, &mut self.capacities) {
-            // Where no place is faster than another, several are compared by the domains that they use.
+            // If no placement is faster than another, several are compared by the domains that they use.
             if !is_silent && best.is_some_and(|found| found.cost.time_ns <= bound_of_level) {
                 break;
             }
@@ -429,7 +430,7 @@ impl Search {
         }
     }
 
-    /// The trial becomes what was found, where it costs less.
+    /// The trial becomes the result, if it costs less.
     fn keep_if_better(&mut self, view: View<'_>, best: &mut Option<Found>) {
         if let Some(Measure { cost, bottleneck }) = Measure::of(view, &self.trial)
             && best.is_none_or(|found| cost < found.cost)
@@ -440,13 +441,14 @@ impl Search {
     }
 }
 
-/// What joins the devices of nodes inside one domain of a level without a NIC, in MB/s; 0: nothing does.
+/// The bandwidth that joins the devices of nodes inside one domain of a level without a NIC, in MB/s; 0 if there is
+/// none.
 fn inside_of(view: View<'_>, level: usize) -> u32 {
     view.tree.inside_mb_per_s[..=level].iter().copied().max().unwrap_or(0)
 }
 
-/// Segments are consecutive ranks, so the domain with the smaller last one comes last, level by level. A ring does not
-/// mind in which order it visits domains.
+/// Segments are consecutive ranks, so the domain with the smaller last one comes last, level by level. The time of a
+/// ring does not depend on the order in which it visits domains.
 fn rest_last(view: View<'_>, picks: &mut [Pick]) {
     let (tree, parts) = (view.tree, &view.request.parts);
     let smaller = parts.iter().rev().find(|part| !view.request.size.is_multiple_of(part.size));

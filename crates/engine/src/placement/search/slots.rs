@@ -1,4 +1,4 @@
-//! What was found as people and worlds see it: who sits where, and in which domain.
+//! The placement as slots with names: the rank, the node and the devices of each member, and the domain of all.
 
 use phalanx_model::{Gang, Placement, Slot};
 
@@ -24,8 +24,7 @@ pub(crate) fn placement(tree: &Tree, picks: &[Pick], order: &[u32], gang: &Gang)
     Some(Placement { slots, level: tree.level_name(level_of(tree, picks)?) })
 }
 
-/// The members of one pick: a node's devices are dealt out along its ring, group by group where segments stay inside
-/// groups.
+/// The members of one pick: a node's devices are dealt along its ring, group by group if segments stay inside groups.
 fn deal(tree: &Tree, pick: &Pick, gang: &Gang, members: &mut Vec<Slot>) -> Option<()> {
     let node = tree.nodes.get(pick.node as usize)?;
     let (kind, needs) = (tree.kind(node), gang.needs_of(pick.role()));
@@ -69,7 +68,7 @@ pub(crate) fn domain_of_picks(tree: &Tree, picks: &[Pick]) -> Option<String> {
     }
 }
 
-/// The narrowest level whose single domain holds all.
+/// The narrowest level with a single domain that holds all picks.
 pub(crate) fn level_of(tree: &Tree, picks: &[Pick]) -> Option<LevelAt> {
     let first = picks.first()?;
     if picks.iter().all(|pick| pick.node == first.node) {

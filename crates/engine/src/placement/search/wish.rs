@@ -11,7 +11,7 @@ pub(super) fn has_wishes(gang: &Gang) -> bool {
     !gang.needs.prefer.is_empty() || !gang.topology.near.is_empty() || speeds(gang).nth(1).is_some()
 }
 
-/// The preferred nodes alone where they hold the gang, and any where they do not.
+/// Places the gang on the preferred nodes if they hold it, and on any nodes otherwise.
 pub(super) fn place(
     search: &mut Search,
     tree: &Tree,
@@ -62,7 +62,7 @@ fn nearest(
         let nodes = inside.iter().enumerate().filter(|(at, is_inside)| **is_inside && listed.has(*at));
         let nodes: Vec<usize> = nodes.map(|(at, _)| at).collect();
         let is_more = nodes.len() > std::mem::replace(&mut known, nodes.len());
-        // What holds all nodes is asked for below.
+        // If the class has all nodes, the plain request below covers it.
         if !is_more || nodes.len() == tree.nodes.len() {
             continue;
         }
@@ -85,8 +85,8 @@ fn speeds(gang: &Gang) -> impl Iterator<Item = u32> + '_ {
 }
 
 /// A gang computes as fast as its slowest device, so speeds are bottlenecks as bandwidths are: for each speed, the
-/// fastest first, the best place on devices that reach it, and of these the one with the shortest step. A gang that
-/// does not say how long it computes takes the fastest devices that hold it.
+/// fastest first, the best placement on devices that reach it, and of these the one with the shortest step. If a gang
+/// does not declare its compute time, the fastest devices that hold it win.
 fn by_speed(
     search: &mut Search,
     tree: &Tree,
