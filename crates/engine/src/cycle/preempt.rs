@@ -19,7 +19,7 @@ const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
 /// Candidates that are compared in one step, counted once for each gang that they are compared for. The first gang is always
 /// tried.
-const COMPARED_MAX: usize = 256;
+const COMPARED_MAX: usize = 128;
 /// Gangs for which one cycle looks whether there is a candidate at all.
 const LOOKS_MAX: usize = 64;
 

@@ -43,12 +43,6 @@ impl Entitlement {
 /// Within what is its own queue's, however deep that stands.
 pub(crate) const OWN: u32 = u32::MAX;
 
-/// Leaves the earliest time of each.
-fn keep_earliest<T: Ord + Copy>(ways: &mut Vec<(T, Timestamp)>) {
-    ways.sort_unstable();
-    ways.dedup_by_key(|(way, _)| *way);
-}
-
 const fn depth_in(gang: &Counted<'_>, at: QueueAt, depth: u32) -> u32 {
     if gang.queue == at { OWN } else { depth }
 }
@@ -172,11 +166,16 @@ impl Queues {
             // What is within a guarantee is safe from them.
             if outside.guaranteed == 0 {
                 let seen = Entitlement { fair_share: outside.fair_share.min(1), ..outside };
-                found.ways_outside.push((seen, until));
+                // There are few of these.
+                match found.ways_outside.iter_mut().find(|(known, _)| *known == seen) {
+                    Some((_, earliest)) => *earliest = until.min(*earliest),
+                    None => found.ways_outside.push((seen, until)),
+                }
             }
         }
-        keep_earliest(&mut found.ways);
-        keep_earliest(&mut found.ways_outside);
+        // The earliest of each.
+        found.ways.sort_unstable();
+        found.ways.dedup_by_key(|(contender, _)| *contender);
         found
     }
 
