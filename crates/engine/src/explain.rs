@@ -1,4 +1,4 @@
-//! Why a gang waits, in full: computed on demand, by the predicates that decide.
+//! Why a gang is pending, in full: computed on demand, by the predicates that decide.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -53,13 +53,13 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     Some(report)
 }
 
-/// Why a pending gang waits, as things stand.
+/// The present reason of a pending gang.
 pub(crate) fn reason(ledger: &Ledger, id: GangId) -> Option<Reason> {
     ledger.record(id).filter(|record| record.is_pending())?;
     Some(now_of(ledger, id).0)
 }
 
-/// The same of all that wait. Those of one ask in one queue wait for the same.
+/// The reasons of all pending gangs. Gangs of one request class in one queue have the same reason.
 pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
     let mut known: BTreeMap<(RequestClassId, QueueAt), Reason> = BTreeMap::new();
     let pending = ledger.active().filter(|(_, _, record)| record.is_pending());
@@ -80,7 +80,7 @@ pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
     pending.map(|(_, _, record)| (record.id, reason(record.id))).collect()
 }
 
-/// Why it does not start now, or where it would.
+/// The reason why a gang does not start now, or the placement in which it would.
 fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
     let told = ledger.reason_of(id);
     if let Some(reason) = ledger.kept_back(id) {
@@ -94,7 +94,7 @@ fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
     let patience = ledger.preferred_until(id).filter(|until| ledger.now() < *until);
     let space = ledger.space_for(id);
     match (verdict(ledger.hardware(), &mut search, &space, &wanted, patience), told) {
-        // It fits, and the last turn held it back for another.
+        // The gang fits, and the last cycle kept it back for another gang.
         (Verdict::Go(..), Some(reason @ Reason::Priority { .. })) => (reason, None),
         (Verdict::Go(..), _) if ledger.is_held_from(id, &wanted) => {
             let ahead = ledger.holds_before(id);
@@ -119,24 +119,24 @@ fn to_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// A gang that runs, and when it is known to end.
+/// A running gang, and its end as far as it is known.
 struct Running<'a> {
     id: GangId,
     gang: &'a Gang,
     placement: &'a Placement,
     ends_at: Option<Timestamp>,
-    /// When such jobs ended so far, and how many of them.
+    /// When past runs of such jobs ended, and the number of these runs.
     likely_end: Option<(Timestamp, u32)>,
 }
 
 struct Outlook<'a> {
     ledger: &'a Ledger,
-    /// What is free, what is held for gangs that wait included.
+    /// The free capacity, including what is reserved for pending gangs.
     space: Space,
     /// Pending gangs that go first.
     ahead: Vec<Cow<'a, Gang>>,
     ahead_ids: &'a [GangId],
-    /// When it gives up waiting of its own accord: for its back-off, and for a closer place.
+    /// When the waits of the gang itself are over: its back-off, and the wait for a closer placement.
     earliest: Timestamp,
 }
 
@@ -160,7 +160,7 @@ impl Outlook<'_> {
             return report;
         }
         self.unblock(id, gang, &mut report);
-        // Nobody knows when somebody's word or other jobs let it go.
+        // It is not known when a user's hold or other jobs let the gang go.
         if !matches!(
             report.reason,
             Reason::Held { .. }
@@ -171,7 +171,7 @@ impl Outlook<'_> {
         ) {
             self.estimate(gang, &mut report);
         }
-        // What it waits for is no gang's end: the reservation knows when the windows are over.
+        // The gang waits for no gang's end: the reservation knows when the windows are over.
         if report.estimated_start.is_none() && matches!(report.reason, Reason::Window { .. }) {
             let reserved = self.ledger.record(id).and_then(|record| record.reserved.as_ref());
             let at = reserved.and_then(|reserved| reserved.at);
@@ -180,7 +180,7 @@ impl Outlook<'_> {
         report
     }
 
-    /// What each level's best domain holds now, outermost first, down to the level that is asked for.
+    /// The capacity of the best domain of each level now, outermost first, down to the required level.
     fn levels(&self, gang: &Gang) -> Vec<LevelCount> {
         let tree = self.ledger.tree();
         let asked = [&gang.topology.required, &gang.topology.preferred];
@@ -189,7 +189,7 @@ impl Outlook<'_> {
         let mut levels: Vec<LevelAt> =
             (0..tree.domains.len()).map(LevelAt::Above).chain([LevelAt::Node]).chain(groups).collect();
         levels.dedup();
-        // Counted without equal parts and segments: "6 of 8 fit there" says more than "none do".
+        // Counted without equal parts and segments: "6 of 8 fit there" helps more than "none do".
         let mut loose = Gang { members_per_node: None, ..gang.clone() };
         loose.topology.segments.clear();
         loose.roles.iter_mut().for_each(|role| role.segments.clear());
@@ -244,7 +244,7 @@ impl Outlook<'_> {
                 report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));
                 report.unblock.push(Unblock::At { at: *until });
             }
-            // A window without an end is over when somebody says so.
+            // A window without an end is over when an operator ends it.
             Reason::Window { ends_at, .. } if *ends_at < Timestamp::MAX => {
                 report.unblock.push(Unblock::At { at: *ends_at });
             }
@@ -269,7 +269,7 @@ impl Outlook<'_> {
         running
     }
 
-    /// The fewest running gangs, in the order in which they end, after which this one fits.
+    /// The fewest running gangs, in the order in which they end, after which this gang fits.
     fn ends_needed(&self, gang: &Gang) -> Option<Unblock> {
         let tree = self.ledger.tree();
         let ceiling = Ceiling(tree.level_of_required(gang));
@@ -281,7 +281,7 @@ impl Outlook<'_> {
             fits(&free)
         })?;
         let mut chosen: Vec<&Running<'_>> = running.iter().take(needed + 1).collect();
-        // Reverse delete: those whose end does not matter are not named.
+        // Reverse delete: gangs whose end does not matter are not named.
         let mut at = chosen.len().saturating_sub(1);
         while at > 0 {
             at -= 1;
@@ -298,8 +298,8 @@ impl Outlook<'_> {
         Some(Unblock::GangsEnd { gangs: chosen.iter().map(|r| r.id).collect(), at })
     }
 
-    /// When it starts at the latest if all before it start in order and nothing goes ahead of them. Known
-    /// only while every end on the way is known. Where the past says more of those ends, when it is likely to start.
+    /// The latest start if all gangs ahead start in order and none bypasses them. Known only if every end on the way is
+    /// known. If past runs say more of those ends, also the likely start.
     fn estimate(&self, gang: &Gang, report: &mut Report) {
         let longest = |id: &GangId| longest_ms(&self.ledger.job(id.job)?.policy);
         let Some((at, placement)) = self.starts(gang, |running| running.ends_at, longest) else { return };
@@ -330,7 +330,7 @@ impl Outlook<'_> {
         report.likely_start = likely.filter(|likely| *likely < at).map(|at| LikelyStart { at, runs });
     }
 
-    /// When and where it starts, by when those that run end and how long those ahead hold what they get.
+    /// When and where the gang starts, by the ends of running gangs and the run times of the gangs ahead.
     fn starts(
         &self,
         gang: &Gang,
@@ -353,7 +353,7 @@ impl Outlook<'_> {
                 }
                 ends.sort_by_key(|(at, _, _)| *at);
                 if ends.is_empty() {
-                    // One ahead has no known start, so neither has this one.
+                    // The start of a gang ahead is not known, so neither is the start of this gang.
                     return None;
                 }
                 let (at, placement, gang) = ends.remove(0);

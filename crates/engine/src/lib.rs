@@ -1,8 +1,8 @@
 //! The pure engine: facts in, decisions out.
 //!
 //! [`Engine::step`] is the only way to change anything. It applies facts to the [`ledger`], plans scheduling cycles in
-//! [`cycle`], commits their decisions, and emits effects. No clock, no randomness, no I/O, no threads, no hash order, no
-//! floats: the same inputs give the same bytes on every platform.
+//! [`cycle`], commits their decisions, and emits effects. No clock, no randomness, no I/O, no threads, no hash order,
+//! no floats: the same inputs give the same bytes on every platform.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic, clippy::iter_over_hash_type)]
@@ -35,10 +35,10 @@ use ledger::Ledger;
 /// The version that decides: a journal replays byte by byte only on the version that wrote it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Scheduling cycles in one step: what one cycle gives up, the next gives to others.
+/// Scheduling cycles in one step: one cycle gives to other gangs what the cycle before gave up.
 const CYCLES_MAX: u32 = 4;
 
-/// The scheduler's mind. Built empty; a world then lists itself (`SyncBegin`, facts, `SyncEnd`).
+/// The scheduling engine. It is built empty; a world then lists its objects (`SyncBegin`, facts, `SyncEnd`).
 #[derive(Clone, Debug)]
 pub struct Engine {
     ledger: Ledger,
@@ -51,14 +51,14 @@ impl Engine {
         Self { ledger: Ledger::new(epoch), config }
     }
 
-    /// The same with what another engine worked out about shapes of machines: they need not be worked out again.
+    /// The same with the device shapes that another engine worked out, so that they need not be worked out again.
     #[must_use]
     pub fn with_shapes(mut self, shapes: &Shapes) -> Self {
         self.ledger.lent = shapes.clone();
         self
     }
 
-    /// What this engine worked out about the shapes of its machines; it is the same for every engine.
+    /// The device shapes that this engine worked out for its nodes; they are the same for every engine.
     #[must_use]
     pub fn shapes(&self) -> Shapes {
         self.ledger.tree().shapes()
@@ -79,14 +79,14 @@ impl Engine {
                 break;
             }
             self.ledger.run_cycle(self.config, &mut spent, out);
-            // What starts may bind guaranteed placements to other nodes.
+            // A start may bind guaranteed places to other nodes.
             self.ledger.freshen();
         }
         self.ledger.wake()
     }
 
-    /// Replays a step that another version decided: the ledger applies the facts and commits the recorded plan instead of
-    /// one of its own. `effects` are the orders that the step gave: answers to these follow.
+    /// Replays a step that another version decided: the ledger applies the facts and commits the recorded plan instead
+    /// of a plan of its own. `effects` are the orders that the step gave: later answers name these.
     pub fn follow(&mut self, now: Timestamp, inputs: &[Input], plan: &Plan, effects: &[Effect]) {
         let mut own = Outcome::default();
         let orders_before = self.ledger.orders_given();
@@ -97,7 +97,7 @@ impl Engine {
         self.ledger.adopt_orders(orders_before, effects);
     }
 
-    /// A step begins with facts and timers.
+    /// Applies the facts and timers with which a step begins.
     fn take_in(&mut self, now: Timestamp, inputs: &[Input], out: &mut Outcome) {
         self.ledger.advance(now);
         for input in inputs {
@@ -108,45 +108,45 @@ impl Engine {
         self.ledger.book_reservations();
     }
 
-    /// Why a gang waits, when it would start, and what would let it start sooner.
+    /// Why a gang is pending, when it would start, and what would let it start sooner.
     #[must_use]
     pub fn explain(&self, gang: GangId) -> Option<Report> {
         explain::explain(&self.ledger, gang)
     }
 
-    /// What the order of the ranks gains on a placement of a gang with a grid, by what is left of every uplink now;
-    /// nothing for a gang without one, or where a node is gone.
+    /// The gain of the order of the ranks on a placement of a gang with a grid, by the present rest of every uplink;
+    /// `None` for a gang without a grid, or if a node is gone.
     #[must_use]
     pub fn grid_gain(&self, gang: &Gang, placement: &Placement) -> Option<grid::Gain> {
         placement::grid_gain(self.ledger.tree(), self.ledger.space(), gang, placement)
     }
 
-    /// What would happen if.
+    /// What would happen if the question came true.
     #[must_use]
     pub fn what_if(&self, question: &Question) -> Answer {
         what_if::answer(&self.ledger, self.config, question)
     }
 
-    /// Everything persistent, as the facts that rebuild it: an engine that is fed these is equal to this one.
+    /// Everything persistent, as the facts that rebuild it: an engine that is fed these facts is equal to this engine.
     #[must_use]
     pub fn facts(&self) -> Vec<Input> {
         self.ledger.facts()
     }
 
-    /// The latest time that it was told of.
+    /// The latest time that the engine was given.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.ledger.now()
     }
 
-    /// The facts with their time, to be handed out.
+    /// The persistent facts with their time, to be handed to another engine.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(VERSION, self.ledger.now(), self.facts())
     }
 
-    /// How long a job's gangs are likely to run, in milliseconds, and how many runs of such jobs say so; none where
-    /// it has no limit or nothing like it ran yet.
+    /// How long a job's gangs are likely to run, in milliseconds, and the number of runs of such jobs behind that;
+    /// `None` if the job has no limit or no such job ran yet.
     #[must_use]
     pub fn likely_ms(&self, job: &Job) -> Option<(u64, u32)> {
         self.ledger.likely_ms(job)
@@ -162,19 +162,19 @@ impl Engine {
         self.ledger.record(id)
     }
 
-    /// How many replicas of a service are wanted; none of what is no service.
+    /// The number of replicas of a service that are wanted; `None` if the job is no service.
     #[must_use]
     pub fn replicas(&self, job: JobId) -> Option<u32> {
         self.ledger.replicas_of(self.ledger.job(job)?)
     }
 
-    /// When somebody used a session last, so far as anybody told.
+    /// When a session was last used, as far as that was reported.
     #[must_use]
     pub fn used_at(&self, job: JobId) -> Option<Timestamp> {
         self.ledger.used_at(job)
     }
 
-    /// Every job in the books, by number.
+    /// Every job in the ledger, by number.
     pub fn jobs(&self) -> impl Iterator<Item = (&Job, &[GangRecord])> {
         self.ledger.jobs()
     }
@@ -189,30 +189,30 @@ impl Engine {
         self.ledger.windows().told()
     }
 
-    /// Nodes that will be taken back, in natural order of names.
+    /// Nodes that will be reclaimed, in natural order of names.
     pub fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
         self.ledger.notices()
     }
 
-    /// What is free on a node. Negative where others over-commit it.
+    /// The free capacity of a node. Negative if others over-commit it.
     #[must_use]
     pub fn free(&self, node: &NodeName) -> Option<Free> {
         self.ledger.free_of(node)
     }
 
-    /// What has to be done to devices before the members of a gang that was placed can start: MIG mode, instances to
-    /// create. Nothing for one that holds no place.
+    /// The changes that devices need before the members of a placed gang can start: MIG mode, instances to create.
+    /// Nothing for a gang that holds no placement.
     #[must_use]
     pub fn reshapes(&self, gang: GangId) -> Vec<Reshape> {
         self.ledger.reshapes(gang)
     }
 
-    /// What each queue used in the past, faded to now; queues that used nothing are left out.
+    /// The decayed usage of each queue now; queues that used nothing are left out.
     pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
         self.ledger.queues().past()
     }
 
-    /// The same, brought to the present. (The engine sums it up at moments of its own.)
+    /// The same, brought to the present. (The engine sums usage up at moments of its own.)
     pub fn past_use_by_now(
         &self,
     ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
@@ -227,19 +227,19 @@ impl Engine {
         reports
     }
 
-    /// All that wait, as they would go.
+    /// All pending gangs, in order.
     #[must_use]
     pub fn in_order(&self) -> Vec<GangId> {
         self.ledger.in_order()
     }
 
-    /// Why a pending gang waits, as things stand.
+    /// The present reason of a pending gang.
     #[must_use]
     pub fn reason(&self, gang: GangId) -> Option<Reason> {
         explain::reason(&self.ledger, gang)
     }
 
-    /// The same of all that wait: those that ask for the same are looked at once.
+    /// The reasons of all pending gangs: each request class is evaluated once.
     #[must_use]
     pub fn reasons(&self) -> BTreeMap<GangId, Reason> {
         explain::reasons(&self.ledger)

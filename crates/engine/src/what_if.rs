@@ -1,4 +1,4 @@
-//! Questions that change nothing: they are asked of a copy.
+//! Questions that change nothing: a copy of the ledger answers them.
 
 use phalanx_model::{
     Answer, Confidence, Estimate, GangId, Input, Job, JobId, NodeName, Outcome, Phase, Question, Reason,
@@ -17,7 +17,7 @@ pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> An
     }
 }
 
-/// What the next step would decide, were this job submitted now.
+/// The decisions of the next step if this job were submitted now.
 fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     if let Err(why) = admit::admit(ledger, job) {
         return Answer::Rejected(why);

@@ -1,4 +1,4 @@
-//! Placing and taking allocate nothing once the memory of the search has grown.
+//! Placing and taking allocate nothing once the memory of the search has grown to its size.
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts")]
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn level(name: &str) -> LevelName {
     LevelName::new(name).unwrap()
 }
 
-/// 16 leaves of 10 nodes, more than are solved by recursion.
+/// 16 leaves of 10 nodes: too many nodes for the exact recursion.
 fn placer() -> Placer {
     let nodes: Vec<_> = (0..160)
         .map(|i| {
@@ -76,7 +76,7 @@ fn round(placer: &mut Placer, gangs: &[Gang], held: &mut Vec<Share>) -> usize {
 #[test]
 fn a_decision_allocates_nothing() {
     let (mut placer, gangs, mut held) = (placer(), gangs(), Vec::new());
-    // Some devices are shared and cut all the while.
+    // Some devices are shared and partitioned all the while.
     for service in services() {
         assert!(placer.place(&service).is_some());
         placer.take(&service);

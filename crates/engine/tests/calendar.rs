@@ -1,4 +1,4 @@
-//! Windows of the calendar, nodes that are kept for a team, and nodes that are taken back.
+//! Windows of the calendar, nodes that are kept for a team, and nodes that are reclaimed.
 #![allow(clippy::unwrap_used)]
 
 use phalanx_model::later::{Calendar, SpotNotice};
@@ -45,7 +45,7 @@ fn submit(job: Job) -> Input {
     Input::JobSubmitted { job: Box::new(job) }
 }
 
-/// A job that takes a whole node, for so long at most.
+/// A job that takes a whole node, with an optional time limit.
 fn whole(id: u64, hours: Option<u64>) -> phalanx_testkit::JobBuilder {
     let whole = job(id, gang(8).devices(1).build());
     match hours {
@@ -72,7 +72,7 @@ fn members(world: &Watched, id: u64) -> Vec<MemberId> {
         .collect()
 }
 
-/// Brings a gang that was started through the gate.
+/// Brings a started gang through the start barrier.
 fn run(world: &mut Watched, id: u64) {
     let all = members(world, id);
     let ready: Vec<Input> = all.iter().map(|member| Input::MemberReady { member: *member }).collect();
@@ -106,7 +106,7 @@ fn nothing_long_is_started_across_a_window_and_short_work_is() {
         let report = world.engine.explain(of(id)).unwrap();
         assert!(report.unblock.contains(&Unblock::At { at: Timestamp(6 * HOUR) }), "{report:?}");
     }
-    // The first of them is promised the node when the window is over, and the short one goes in front of it.
+    // Job 1 is promised the node when the window is over, and the short job bypasses it.
     assert_eq!(world.record(of(1)).reserved.as_ref().unwrap().at, Some(Timestamp(6 * HOUR)));
     world.step(&[submit(whole(3, Some(2)).build())]);
     assert_eq!(node_of(&world, 3).unwrap(), "a");
@@ -118,7 +118,7 @@ fn nothing_long_is_started_across_a_window_and_short_work_is() {
     assert_eq!(node_of(&world, 1).unwrap(), "a", "the window is over");
 }
 
-/// A drain by a time is a window that nobody knows the end of.
+/// A drain by a time is a window without a known end.
 #[test]
 fn a_window_without_an_end_lasts_until_the_node_is_uncordoned() {
     let mut world = world(&["a"]);
@@ -128,7 +128,7 @@ fn a_window_without_an_end_lasts_until_the_node_is_uncordoned() {
     let report = world.engine.explain(of(1)).unwrap();
     assert_eq!((report.estimated_start, report.unblock.as_slice()), (None, [].as_slice()));
     assert!(world.wake.0.is_none_or(|at| at < Timestamp::MAX), "{:?}", world.wake);
-    // What ends before goes there; who runs without an end is told in time.
+    // A job that ends before goes there; a job that runs without an end is asked to leave in time.
     let short = whole(2, Some(0)).time_limit(HOUR / 4).build();
     world.step(&[submit(short)]);
     assert_eq!(node_of(&world, 2).unwrap(), "a");
@@ -171,7 +171,7 @@ fn who_runs_is_moved_in_time_and_resumes_elsewhere() {
     assert_eq!(node_of(&world, 1).unwrap(), "a");
     run(&mut world, 1);
     world.step(&[window("a", HOUR, 2 * HOUR)]);
-    // 90 seconds before, and not sooner.
+    // 90 seconds before the window, and not sooner.
     world.advance(HOUR - 90_000 - world.now.0 - 1);
     assert!(matches!(world.record(of(1)).phase, Phase::Running { .. }));
     world.restart();
@@ -220,7 +220,7 @@ fn a_block_is_for_its_team_alone() {
     ]);
     assert_eq!(node_of(&world, 3).unwrap(), "b", "its own block is no window for it");
     run(&mut world, 3);
-    // Whoever else is there makes room for the team.
+    // Other gangs there make room for the team.
     world.advance(HOUR - world.now.0);
     assert!(matches!(world.record(of(1)).phase, Phase::Stopping { .. }));
     assert!(matches!(world.record(of(3)).phase, Phase::Running { .. }));
@@ -284,7 +284,7 @@ fn a_notice_moves_who_runs_with_what_is_left_of_the_grace() {
     let ends_at = world.now.plus(20_000);
     world.step(&[Input::SpotNoticed { notice: SpotNotice { node: name("a"), ends_at } }]);
     assert!(matches!(world.record(of(1)).phase, Phase::Stopping { .. }));
-    // Nobody else goes there, not even after it was listed again by somebody who knows nothing of it.
+    // No other gang goes there, not even after an observer that knows nothing of the notice listed the node again.
     world.step(&[Input::NodeObserved { node: Box::new(nodes(&["a"]).remove(0)) }]);
     world.step(&[submit(whole(2, None).build())]);
     assert_eq!(node_of(&world, 2).unwrap(), "b");
@@ -300,12 +300,12 @@ fn a_notice_moves_who_runs_with_what_is_left_of_the_grace() {
     assert_eq!(node_of(&world, 1).unwrap(), "a", "it is there again");
 }
 
-/// What was told of windows, and whether a start now keeps them.
+/// The reported windows, and whether a start now respects them.
 #[derive(Default)]
 struct Told(Vec<Calendar>);
 
 impl Told {
-    /// The window that a gang on these nodes is in the way of.
+    /// The window that a gang on these nodes collides with.
     fn broken<'a>(
         &self,
         world: &Watched,
@@ -329,7 +329,8 @@ impl Told {
     }
 }
 
-/// Random windows and work: no start crosses a window that is not its own, and nobody else is there when one begins.
+/// Random windows and work: no start crosses a window of another queue, and no other gang is there when a window
+/// begins.
 #[test]
 fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
     for seed in 1..=16_u64 {
@@ -366,7 +367,7 @@ fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
                     let size = u32::try_from(1 + below(16)).unwrap();
                     let mut drawn =
                         job(next, gang(size).devices(1).build()).grace(30_000).submitted_at(now.0);
-                    // Whom to evict is looked at anew now and then only; here windows alone move what runs.
+                    // The engine evaluates victims again only from time to time; here windows alone move running gangs.
                     drawn = drawn.preempt(PreemptMode::Never);
                     next += 1;
                     if below(3) > 0 {
@@ -384,7 +385,7 @@ fn no_start_crosses_a_window_and_nobody_is_there_when_it_begins() {
                     vec![Input::NodeUncordoned { node }]
                 }
                 7 => {
-                    // Somebody ends.
+                    // A gang ends.
                     let held = world.records().into_iter().find(|record| record.holds_capacity());
                     let done = held.map(|record| members_of(&record)).into_iter().flatten();
                     done.map(|member| Input::MemberExited { member, exit: Exit::succeeded() }).collect()
@@ -409,7 +410,7 @@ fn members_of(record: &phalanx_model::GangRecord) -> Vec<MemberId> {
     (0..).take(record.members.len()).map(member).collect()
 }
 
-/// A step; whoever is told to go does so at once, whoever is started runs.
+/// A step; gangs that are asked to leave do so at once, started gangs run.
 fn happen(world: &mut Watched, told: &Told, inputs: &[Input]) {
     let mut inputs = inputs.to_vec();
     loop {

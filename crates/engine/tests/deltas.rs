@@ -1,5 +1,5 @@
-//! Changes of nodes that are applied in place: after each of them the engine knows and decides what one does that was
-//! told everything from the beginning.
+//! Changes of nodes that are applied in place: after each of them the engine knows and decides the same as an engine
+//! that was given everything from the beginning.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::proptest::{self, sample::Index};
 use phalanx_testkit::{costs, gang, job, levels, node};
 
-/// One step: what happens to some nodes.
+/// One step: an event of some nodes.
 #[derive(Clone, Debug)]
 enum Op {
     Use(Index, u64, u64),
@@ -25,7 +25,7 @@ enum Op {
     Cordon(Index),
     Uncordon(Index),
     Remove(Index),
-    /// At another place of the tree.
+    /// The node moves to another place of the tree.
     Move(Index, u8),
     Submit(u32, u32),
     Cancel(Index),
@@ -123,7 +123,7 @@ fn submitted(id: u64, size: u32, devices: u32) -> Input {
     Input::JobSubmitted { job: Box::new(job(id, gang).grace(1_000).build()) }
 }
 
-/// What an engine starts when some jobs more are submitted.
+/// The gangs that an engine starts if some more jobs are submitted.
 fn probed(engine: &Engine, now: Timestamp) -> (Vec<(GangId, Placement)>, Vec<Change>) {
     let mut engine = engine.clone();
     let mut out = Outcome::default();
@@ -146,7 +146,7 @@ fn check(run: &Run) -> Result<(), TestCaseError> {
     for name in names {
         prop_assert_eq!(run.engine.free(&name), fresh.free(&name), "{}", name);
     }
-    // A queue that nobody declared is known for as long as its engine lives.
+    // A queue that is not configured is known for as long as its engine lives.
     let in_use = |engine: &Engine| {
         let mut queues = engine.queues();
         queues.retain(|queue| queue.running > 0 || queue.pending > 0);
@@ -188,7 +188,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
 
-    /// Of more nodes than are looked at with every change.
+    /// The same for more nodes than the engine evaluates at every change.
     #[test]
     fn so_is_one_of_many(steps in steps()) {
         runs_alike(260, steps)?;

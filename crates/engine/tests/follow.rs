@@ -39,7 +39,7 @@ fn free(engine: &Engine) -> u32 {
     engine.free(&NodeName::new("a").unwrap()).unwrap().devices.count()
 }
 
-/// An engine that was told of the world and of two jobs, and followed these decisions.
+/// An engine that knows this world and two jobs, and followed these decisions.
 fn follower(decisions: Vec<Decision>, effects: &[Effect]) -> Engine {
     let mut engine = Engine::new(Epoch(1), Config::default());
     let mut facts = world();
@@ -91,7 +91,7 @@ fn a_decision_that_does_not_apply_is_refused_and_harms_no_other() {
     decisions.extend(of(JobId(1).gang(9)));
     decisions.extend(wrong(first(1)));
     decisions.push(start(first(1), on("a", DeviceMask::first(4))));
-    // It does not wait any more.
+    // The gang is no longer pending.
     decisions.push(start(first(1), on("a", all)));
     decisions.push(start(first(2), Placement { slots: Vec::new(), ..on("a", all) }));
     let mut engine = follower(decisions, &[]);
@@ -105,7 +105,7 @@ fn a_decision_that_does_not_apply_is_refused_and_harms_no_other() {
     assert_eq!(phase(&engine, 2), "starting", "{out:?}");
 }
 
-/// Answers name the numbers of the orders that left, which the other version gave.
+/// Answers name the numbers of the orders that were sent, which the other version gave.
 #[test]
 fn answers_to_recorded_orders_are_understood() {
     let placement = on("a", DeviceMask::first(4));

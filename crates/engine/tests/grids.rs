@@ -1,5 +1,5 @@
-//! Gangs with grids of parallelism: every rank has a seat, groups are where they must be, and a step is never longer than
-//! on the place and in the order that the search for equal members leaves.
+//! Gangs with grids of parallelism: every rank has a device, groups are where they must be, and a step is never longer
+//! than on the placement and in the order that the search for equal members finds.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -35,7 +35,7 @@ fn grid_of(tensor: u32, data: (u32, u64), pipeline: (u32, u64)) -> Gang {
     gang
 }
 
-/// Blocks of leaves of nodes, some devices of each held by others.
+/// Blocks of leaves of nodes, where others hold some devices of each node.
 fn cluster(leaves: &[Vec<u32>], uplinks: &[u32]) -> (Levels, Vec<Node>, CostTable) {
     let mut nodes = Vec::new();
     for (leaf, held) in leaves.iter().enumerate() {
@@ -72,7 +72,7 @@ fn paths(nodes: &[Node]) -> BTreeMap<&NodeName, &[DomainName]> {
     nodes.iter().map(|node| (&node.name, node.path.as_slice())).collect()
 }
 
-/// Every device once, free, and every rank.
+/// Checks that the placement has every rank, and every device once and free.
 fn check_seats(nodes: &[Node], gang: &Gang, placement: &Placement) {
     let foreign: BTreeMap<&NodeName, DeviceMask> =
         nodes.iter().map(|node| (&node.name, node.foreign)).collect();
@@ -88,7 +88,8 @@ fn check_seats(nodes: &[Node], gang: &Gang, placement: &Placement) {
     }
 }
 
-/// Each so many consecutive ranks have one domain, told by a path of such a length; the node where it is longer.
+/// Checks that each `ranks` consecutive ranks are in one domain, given by a path of `depth`; in one node if `depth` is
+/// longer.
 fn check_together(nodes: &[Node], placement: &Placement, ranks: u32, depth: usize) {
     let paths = paths(nodes);
     for part in placement.slots.chunks(ranks as usize) {
@@ -113,7 +114,7 @@ fn data_groups_stay_in_leaves_and_pipelines_cross() {
     let found = placer.place(&gang).unwrap();
     let placement = placer.placement(&gang).unwrap();
     let leaf_of = |rank: usize| paths(&nodes)[&placement.slots[rank].node][2].clone();
-    // Even ranks are one data group, odd ones the other.
+    // The even ranks are one data group, the odd ranks the other.
     for rank in 2..16 {
         assert_eq!(leaf_of(rank), leaf_of(rank % 2));
     }
@@ -150,7 +151,7 @@ fn calibrated_constants_decide_which_axis_crosses() {
     assert!(stage_crosses, "a pipeline passes one slow hop, and an all-reduce two");
     assert!(slow.chosen.ns > fast.chosen.ns + 10_000_000, "{slow:?} {fast:?}");
 
-    // An engine that has nodes already hears of the constants.
+    // An engine that has nodes already receives the constants.
     let mut world = Watched::with_nodes(&levels, &nodes);
     table.collectives = built_in;
     world.step(&[Input::CostsCompiled { table: table.clone() }]);
@@ -182,8 +183,8 @@ fn constants_of_any_size_stop_no_step() {
 
 #[test]
 fn groups_go_to_the_leaves_that_hold_them_whole() {
-    // Three leaves with room for 6, 4 and 6: two data groups of 4 that do not cross, where filling the roomiest
-    // first cuts one.
+    // Three leaves with room for 6, 4 and 6: two data groups of 4 that do not cross, although filling the leaf with
+    // most room first splits one of them.
     let (levels, nodes, table) = cluster(&[vec![0, 2], vec![0], vec![0, 2]], &[10_000]);
     let mut placer = Placer::new(&levels, nodes.clone(), &table);
     let gang = grid_of(1, (4, 1 << 30), (2, 1 << 10));

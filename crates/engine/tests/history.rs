@@ -1,4 +1,4 @@
-//! What is remembered of how long jobs took: it betters the estimate that is shown, and decides nothing.
+//! The memory of how long jobs took: it improves the displayed estimate, and decides nothing.
 #![allow(clippy::unwrap_used)]
 
 use phalanx_model::{
@@ -17,7 +17,7 @@ fn of(id: u64) -> GangId {
     JobId(id).gang(0)
 }
 
-/// So many devices of the node, for so long at most.
+/// A job with some devices of the node and a time limit.
 fn sized(id: u64, name: &str, devices: u32, limit_ms: u64) -> JobBuilder {
     job(id, gang(devices).devices(1).build()).name(name).time_limit(limit_ms).grace(0)
 }
@@ -32,7 +32,7 @@ fn members(world: &Watched, id: u64) -> Vec<MemberId> {
     (0..).take(record.members.len()).map(member).collect()
 }
 
-/// Brings a gang that was placed through the gate.
+/// Brings a placed gang through the start barrier.
 fn run(world: &mut Watched, id: u64) {
     let all = members(world, id);
     world.step(&all.iter().map(|member| Input::MemberReady { member: *member }).collect::<Vec<_>>());
@@ -61,7 +61,7 @@ fn known(world: &Watched) -> Vec<PastRuns> {
 #[test]
 fn an_estimate_has_the_bound_and_what_the_last_runs_say() {
     let mut world = world();
-    // Runs of 40, 20, 30 and 60 of 100 minutes; and what says nothing: failed, without a limit.
+    // Runs of 40, 20, 30 and 60 of 100 minutes; and runs that say nothing: failed, without a limit.
     for (id, minutes) in [(1, 40), (2, 20), (3, 30), (4, 60)] {
         ran(&mut world, id, &format!("sweep-{id}"), 100 * HOUR / 60, minutes * HOUR / 60, &Exit::succeeded());
     }
@@ -78,15 +78,15 @@ fn an_estimate_has_the_bound_and_what_the_last_runs_say() {
         let report = world.engine.explain(of(7)).unwrap();
         let latest = Estimate { at: began.plus(10 * HOUR), confidence: Confidence::AtLatest };
         assert_eq!(report.estimated_start, Some(latest));
-        // The longer of the two in the middle: 40 %.
+        // The longer of the two runs in the middle: 40 %.
         assert_eq!(report.likely_start, Some(LikelyStart { at: began.plus(4 * HOUR), runs: 4 }));
         world.restart();
     }
-    // It takes longer than it did: any time from now on.
+    // The job takes longer than its past runs: it may end any time from now on.
     world.advance(5 * HOUR);
     let likely = world.engine.explain(of(7)).unwrap().likely_start.unwrap();
     assert_eq!((likely.at, likely.runs), (world.now, 4));
-    // Somebody of whose jobs nothing is known.
+    // A user whose jobs are not known.
     submit(&mut world, sized(8, "after", 8, HOUR));
     let report = world.engine.explain(of(8)).unwrap();
     assert!(report.likely_start.unwrap().at < report.estimated_start.unwrap().at);
@@ -109,7 +109,8 @@ fn too_few_runs_and_other_names_say_nothing() {
     }
 }
 
-/// By the last runs, a job of an hour would be over in six minutes, and so before what is reserved. Its limit counts.
+/// By the last runs, a job of an hour would be over in six minutes, and so before the reservation begins. Its limit
+/// counts.
 #[test]
 fn reservations_and_back_fill_rest_on_limits_alone() {
     let decide = |with_past: bool| {

@@ -25,7 +25,7 @@ fn placed(out: &Outcome, id: u64) -> Option<Placement> {
     })
 }
 
-/// What is free, given what the engine's records hold.
+/// The free capacity, given what the engine's records hold.
 fn free_now(watched: &Watched) -> BTreeMap<NodeName, Amounts> {
     let held: Vec<_> = watched
         .engine
@@ -36,7 +36,7 @@ fn free_now(watched: &Watched) -> BTreeMap<NodeName, Amounts> {
     oracle::free(watched.engine.nodes(), &held)
 }
 
-/// The narrowest domain level from the node outwards that really holds a placement.
+/// The narrowest level, from the node outwards, of which one domain really holds a placement.
 fn level_of(levels: &Levels, nodes: &[Node], placement: &Placement) -> LevelName {
     let path = |slot: &phalanx_model::Slot| -> Vec<DomainName> {
         nodes.iter().find(|n| n.name == slot.node).unwrap().path.clone()
@@ -63,7 +63,7 @@ use phalanx_testkit::proptest;
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Several gangs one after the other, so that the later ones meet what is left.
+    /// Several gangs one after the other, so that the later gangs have to fit into the rest.
     #[test]
     fn placed_exactly_when_feasible_and_as_narrow_as_any((levels, nodes, gangs) in cluster_and_gangs()) {
         let mut watched = Watched::with_nodes(&levels, &nodes);
@@ -79,7 +79,7 @@ proptest! {
             let Some(placement) = placement else { continue };
             prop_assert!(grants_wishes(&cluster, &gang, &placement), "{:?} {placement:?}", gang);
             let level = level_of(&levels, &nodes, &placement);
-            // Others have something that goes before few domains.
+            // For other gangs there are terms that compare before the number of domains.
             let is_plain = gang.roles.is_empty()
                 && gang.needs.part.is_none()
                 && gang.grid.is_empty()
@@ -91,8 +91,8 @@ proptest! {
         }
     }
 
-    /// A free node more never takes a place away. (A preference aside: one that a new node could meet some day
-    /// is worth a wait.)
+    /// One more free node never takes a placement away. (Preferences are an exception: a preference that a new node
+    /// could meet some day is worth a wait.)
     #[test]
     fn one_more_free_node_never_hurts((levels, nodes, gangs) in cluster_and_gangs()) {
         let mut without = Watched::with_nodes(&levels, &nodes[1..]);
@@ -103,7 +103,7 @@ proptest! {
         prop_assert!(!fits(&mut without) || fits(&mut with), "{:?}", &gang);
     }
 
-    /// In whichever order the nodes are listed.
+    /// The order in which nodes are listed changes nothing.
     #[test]
     fn the_order_of_nodes_does_not_matter((levels, nodes, gangs) in cluster_and_gangs()) {
         let plan = |nodes: &[Node]| {
@@ -122,7 +122,7 @@ proptest! {
         prop_assert_eq!(&forward, &plan(&reversed));
     }
 
-    /// Preferred levels: one that is free is used at once, one that is not is waited for and then given up.
+    /// Preferred levels: a free preferred level is used at once, a busy one is waited for and then given up.
     #[test]
     fn a_preference_waits_and_then_gives_way((levels, nodes, gangs) in cluster_and_gangs()) {
         let mut watched = Watched::with_nodes(&levels, &nodes);
@@ -150,7 +150,7 @@ fn has_wishes(gang: &Gang) -> bool {
     !gang.needs.prefer.is_empty() || speeds().min() != speeds().max()
 }
 
-/// Preferred nodes where they hold the gang, and the fastest models that hold it.
+/// Whether preferred nodes are used if they hold the gang, and the fastest models that hold it.
 fn grants_wishes(cluster: &Cluster<'_>, gang: &Gang, placement: &Placement) -> bool {
     let mut gang = gang.clone();
     let preferred = std::mem::take(&mut gang.needs.prefer);

@@ -1,4 +1,4 @@
-//! What single requests take from others in a cluster of several models.
+//! The capacity that single requests take from others in a cluster of several models.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn node_of(placer: &Placer, shares: &[Share]) -> String {
     placer.nodes().nth(shares[0].node as usize).unwrap().to_string()
 }
 
-/// Those that want an A100 run; who takes any model leaves the A100s to them, whole or in part.
+/// Gangs that request an A100 run; gangs that accept any model leave the A100s to them, whole or in part.
 #[test]
 fn a_model_that_others_need_is_spared() {
     let nodes = [of_model("a", "A100", 4), of_model("b", "T4", 4)];
@@ -51,7 +51,7 @@ fn a_model_that_others_need_is_spared() {
     assert!(put(&mut placer, &whole(3, Some("a100"))).is_some(), "three are left");
 }
 
-/// Nodes of a model are left whole for those that want them whole.
+/// Nodes of a model stay whole for gangs that request whole nodes.
 #[test]
 fn whole_nodes_are_left_to_those_who_ask_for_them() {
     let nodes = [of_model("a", "A100", 8), of_model("b", "A100", 8), of_model("c", "T4", 1)];
@@ -79,7 +79,8 @@ fn asks() -> impl Strategy<Value = Gang> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Where a request goes is a function of what runs, and not of how it came about: so a restart changes nothing.
+    /// The placement of a request is a function of what runs, and not of how that came about: so a restart changes
+    /// nothing.
     #[test]
     fn a_place_does_not_depend_on_what_was_before(
         steps in prop::collection::vec((asks(), any::<bool>(), 0_usize..64), 1..40),

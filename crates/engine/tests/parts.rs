@@ -1,4 +1,4 @@
-//! Parts of devices from the submission to the order: what is refused, what is placed, what has to be done to devices.
+//! Parts of devices from the submission to the order: refusals, placements, and changes of devices before a start.
 
 #![allow(clippy::unwrap_used)]
 
@@ -141,7 +141,7 @@ fn any_gang() -> impl Strategy<Value = Gang> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The order in which nodes arrive changes nothing. Other names in the same order change the names alone.
+    /// The order in which nodes arrive changes nothing. Other names in the same order change only the names.
     #[test]
     fn arrival_and_names_of_nodes_do_not_matter(
         gangs in prop::collection::vec((any_gang(), prop::bool::ANY), 1..20),
@@ -191,8 +191,8 @@ proptest! {
     }
 }
 
-/// A look at the future for another gang took a part back that ran on a reserved device, and the books then called the device
-/// free.
+/// A search of the future for another gang released a part on a reserved device, and the ledger then counted the device
+/// as free.
 #[test]
 fn a_reserved_device_that_runs_in_part_is_not_free() {
     let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &[h100("b", "l2", 2)]);
@@ -202,7 +202,7 @@ fn a_reserved_device_that_runs_in_part_is_not_free() {
     };
     let out = submit(&mut watched, 1, gang(1).share(500, 0, "me").build());
     let runs_on = started(&out).unwrap().slots[0].devices;
-    // One device is free, and both are reserved.
+    // One device is free, and two gangs reserve both devices.
     for id in [2, 3, 4] {
         submit(&mut watched, id, gang(2).devices(1).build());
     }

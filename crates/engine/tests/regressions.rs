@@ -28,7 +28,7 @@ fn one_node(gpus: u32) -> Watched {
     Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(gpus).nvswitch().build()])
 }
 
-/// Brings a gang through the gate.
+/// Brings a gang through the start barrier.
 fn run(watched: &mut Watched, job: u64) {
     let attempt = watched.record(id(job)).attempt;
     let members = (0..watched.record(id(job)).members.len())
@@ -66,7 +66,7 @@ fn an_advisory_longer_than_the_limit_leaves_the_whole_grace() {
     assert_eq!(stage(&watched), StopStage::Killed);
 }
 
-/// A pending gang that ended held nothing, so nobody looked at those that it kept back.
+/// A pending gang that ended held nothing, so the engine did not retry the gangs that it kept back.
 #[test]
 fn cancelling_the_head_of_the_line_lets_the_others_go() {
     let mut watched = one_node(8);
@@ -82,7 +82,7 @@ fn cancelling_the_head_of_the_line_lets_the_others_go() {
     assert!(out.changes.iter().any(|c| matches!(c, Change::GangPlaced { gang, .. } if *gang == id(19))));
 }
 
-/// Who was passed over as often as is fair lost that when a job of higher priority stood before it.
+/// A gang at its bypass limit lost that protection when a job of higher priority was before it.
 #[test]
 fn one_that_was_passed_over_is_not_forgotten_behind_a_new_head() {
     let mut watched = one_node(8);
@@ -117,7 +117,7 @@ fn a_job_of_ten_thousand_gangs_ends_at_once_and_by_whom_it_was_cancelled() {
     assert!(out.changes.contains(&Change::JobFinished { job: JobId(1), ending: by }));
 }
 
-/// The first exit of a batch made an order that the last one had overtaken.
+/// The first exit of a batch caused an order that the last exit had made moot.
 #[test]
 fn no_order_is_given_about_what_ended_in_the_same_step() {
     let mut watched = one_node(8);
@@ -126,7 +126,7 @@ fn no_order_is_given_about_what_ended_in_the_same_step() {
     let exits = [0, 1].map(|r| Input::MemberExited { member: member(1, r), exit: Exit::code(1) });
     assert_eq!(watched.step(&exits).effects, []);
 
-    // And nobody is let through the gate when one has just failed.
+    // And no member passes the start barrier when a member has just failed.
     watched.step(&[submit(job(2, gang(2).devices(1)))]);
     watched.step(&[Input::MemberReady { member: member(2, 0) }]);
     let out = watched.step(&[
@@ -136,7 +136,7 @@ fn no_order_is_given_about_what_ended_in_the_same_step() {
     assert!(matches!(out.effects[..], [ref e] if matches!(e.order, Order::KillMembers { .. })), "{out:?}");
 }
 
-/// A machine that claims a shape and has more devices than it was searched beyond the shape's table.
+/// A machine that claims a shape and has more devices than the shape was searched beyond the shape's table.
 #[test]
 fn a_machine_may_have_more_devices_than_its_shape() {
     let large = node("b").gpus(40).nvswitch().build();
@@ -154,7 +154,7 @@ fn a_machine_may_have_more_devices_than_its_shape() {
 /// A preferred level inside the node replaced the required one.
 #[test]
 fn required_and_preferred_levels_inside_the_node_both_bind() {
-    // Two islands of two inside one socket of four; only across them are three free.
+    // Two islands of two devices inside one socket of four; only across them are three free.
     let mut machine = node("a").gpus(8).nvswitch().busy([0, 4]).build();
     let inside = Arc::make_mut(&mut machine.machine);
     inside.groups.retain(|g| g.level.as_str() != "nvlink");
@@ -172,7 +172,7 @@ fn required_and_preferred_levels_inside_the_node_both_bind() {
     assert!([0b1100, 0b1100_0000].contains(&used(&watched).0), "{}", used(&watched));
 }
 
-/// Of three levels inside the node only two bound: a required one was lost between a preferred one and a segment's.
+/// Of three levels inside the node only two bound: a required level was lost between a preferred level and a segment's.
 #[test]
 fn three_levels_inside_the_node_all_bind() {
     let mut machine = node("a").gpus(8).pcie().build();
@@ -189,7 +189,7 @@ fn three_levels_inside_the_node_all_bind() {
     assert!(placement.slots[0].devices.is_subset_of(DeviceMask(0b1100_0000)), "{placement:?}");
 }
 
-/// Reasons were about what was free before later gangs of the same step took it.
+/// Reasons described the free capacity before later gangs of the same step took it.
 #[test]
 fn reasons_are_about_what_is_free_in_the_end() {
     let mut watched = one_node(8);
@@ -201,7 +201,7 @@ fn reasons_are_about_what_is_free_in_the_end() {
     );
 }
 
-/// The estimate of one that backs off was "now".
+/// The estimated start of a gang in back-off was "now".
 #[test]
 fn nothing_is_estimated_to_start_before_its_pause_is_over() {
     let mut watched = one_node(8);
@@ -212,7 +212,7 @@ fn nothing_is_estimated_to_start_before_its_pause_is_over() {
     let estimate = watched.engine.explain(id(1)).unwrap().estimated_start.unwrap();
     assert_eq!((estimate.at, estimate.confidence), (watched.now.plus(60_000), Confidence::AtLatest));
 
-    // One node could hold both, were it not for others.
+    // One node could hold both gangs, were it not for other users.
     let nodes = [node("a").gpus(2).busy([0]).build(), node("b").gpus(1).build()];
     let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
     watched.step(&[submit(job(1, gang(2).devices(1).preferred("node", 5_000)))]);
@@ -220,7 +220,7 @@ fn nothing_is_estimated_to_start_before_its_pause_is_over() {
     assert_eq!(estimate.at, watched.now.plus(5_000));
 }
 
-/// Each gang of a job was asked for alone: both would start, and only one could.
+/// Each gang of a job was evaluated alone: each would start, and only one could.
 #[test]
 fn what_if_counts_what_the_first_gang_takes() {
     let watched = one_node(8);
@@ -232,13 +232,13 @@ fn what_if_counts_what_the_first_gang_takes() {
     assert_eq!(reports[1].reason.word(), "Resources");
 }
 
-/// What two gangs were found to hold was free when the first of them ended.
+/// Devices that two gangs were observed to hold were free when the first gang ended.
 #[test]
 fn a_device_that_is_held_twice_is_free_when_both_have_ended() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(8)))]);
     run(&mut watched, 1);
-    // Two leaders at once: another job is found on devices that this one holds.
+    // Two leaders at once: another job is observed on devices that this job holds.
     let record = phalanx_model::GangRecord { id: id(2), ..watched.record(id(1)).clone() };
     let twin = job(2, gang(1).devices(8)).build();
     watched.step(&[Input::JobObserved { job: Box::new(twin), gangs: vec![record] }]);
@@ -249,7 +249,7 @@ fn a_device_that_is_held_twice_is_free_when_both_have_ended() {
     assert!(watched.record(id(3)).holds_capacity());
 }
 
-/// A world that hands out devices by itself may exchange those of two equal requests.
+/// A world that assigns devices by itself may exchange the devices of two equal requests.
 #[test]
 fn devices_that_were_exchanged_are_held_as_they_are_and_not_as_they_were_meant() {
     let mut watched = one_node(8);
@@ -261,13 +261,13 @@ fn devices_that_were_exchanged_are_held_as_they_are_and_not_as_they_were_meant()
     let (first, second) = (held(&watched, 1), held(&watched, 2));
     watched.step(&[Input::DevicesObserved { members: vec![(member(1, 0), second), (member(2, 0), first)] }]);
     assert_eq!((held(&watched, 1), held(&watched, 2)), (second, first));
-    // One that holds what was free: what it was given is free instead.
+    // A member that holds free devices: the devices that it was assigned are free instead.
     let other = DeviceMask::first(8).minus(first).minus(second).iter().take(2).collect::<DeviceMask>();
     watched.step(&[Input::DevicesObserved { members: vec![(member(1, 0), other)] }]);
     watched.step(&[Input::MemberExited { member: member(2, 0), exit: Exit::code(0) }]);
     watched.step(&[submit(job(3, gang(1).devices(6)))]);
     assert_eq!(held(&watched, 3), DeviceMask::first(8).minus(other));
-    // Not as many, or none of this node.
+    // Not as many devices, or none of this node.
     for wrong in [DeviceMask::first(3), [62, 63].into_iter().collect()] {
         let out = watched.step(&[Input::DevicesObserved { members: vec![(member(1, 0), wrong)] }]);
         assert!(out.changes.iter().any(|c| matches!(c, Change::InputRejected { .. })), "{out:?}");
@@ -287,7 +287,7 @@ fn a_step_at_the_end_of_time_ends() {
     assert!(watched.record(id(1)).is_finished());
 }
 
-/// An observed attempt number at its end overflowed at the next start.
+/// An observed attempt number at the end of its range overflowed at the next start.
 #[test]
 fn an_attempt_that_cannot_be_followed_is_refused() {
     let mut watched = one_node(8);
@@ -310,14 +310,14 @@ fn cordon(name: &str) -> Input {
     Input::NodeCordoned { node: NodeName::new(name).unwrap() }
 }
 
-/// A refused start was waited for when the job was being cancelled already.
+/// The engine waited for a refused start when the job was being cancelled already.
 #[test]
 fn a_refused_start_ends_what_is_being_stopped() {
     let mut watched = one_node(8);
     let out = watched.step(&[submit(job(1, gang(4).devices(1)))]);
     let start = out.effects[0].id;
     let kill = watched.step(&[cancel(1)]).effects[0].id;
-    // That the kill failed says nothing of the members.
+    // A failed kill says nothing of the members.
     let failed = |effect: EffectId| Input::EffectFailed {
         effect,
         class: FailureClass::Infrastructure,
@@ -329,7 +329,7 @@ fn a_refused_start_ends_what_is_being_stopped() {
     assert!(watched.record(id(1)).is_finished());
 }
 
-/// A placement inside one island was said to be in one node.
+/// A placement inside one island was reported as inside one node.
 #[test]
 fn the_level_of_a_placement_is_the_narrowest_that_holds_it() {
     let level = |asked: GangBuilder| {
@@ -346,7 +346,7 @@ fn the_level_of_a_placement_is_the_narrowest_that_holds_it() {
     assert_eq!(level(gang(2).cpu_milli(64_000)), "cluster");
 }
 
-/// What an old attempt left behind was refused at every restart.
+/// The remnants of an old attempt were refused at every restart.
 #[test]
 fn the_dead_of_an_old_attempt_are_no_news() {
     let mut watched = one_node(8);
@@ -361,7 +361,7 @@ fn the_dead_of_an_old_attempt_are_no_news() {
     assert_eq!(out, Outcome::default());
 }
 
-/// Largest and smallest amounts: nothing panics, nothing fits that does not.
+/// Largest and smallest amounts: nothing panics, and nothing fits that must not.
 #[test]
 fn amounts_at_their_limits() {
     let mut huge = node("huge").gpus(64).cpus(u64::MAX).memory(u64::MAX).build();
@@ -401,7 +401,7 @@ fn amounts_at_their_limits() {
     watched.advance(1);
 }
 
-/// Observed work that the hardware cannot hold: the books go negative, and come back.
+/// Observed work that the hardware cannot hold: free amounts become negative, and recover.
 #[test]
 fn the_world_may_be_worse_than_the_books() {
     let mut watched = one_node(8);
@@ -447,7 +447,7 @@ fn an_old_leaders_answer_is_history() {
     assert!(watched.record(id(1)).holds_capacity());
 }
 
-/// Each fact about one member looked at all of them: a large gang's end took the square of its size.
+/// Each fact about one member cost a pass over all members: the end of a large gang took the square of its size.
 #[test]
 fn a_gang_of_a_hundred_thousand_comes_and_goes_member_by_member() {
     const SIZE: u32 = 100_000;
@@ -473,19 +473,19 @@ fn a_gang_of_a_hundred_thousand_comes_and_goes_member_by_member() {
     assert!(matches!(step(&exits).0, Some(Phase::Finished { ending: Ending::Succeeded, .. })));
 }
 
-/// A gang waited out its preference for a level that is too small for it at any time.
+/// A gang waited out its preference for a level that is always too small for it.
 #[test]
 fn a_preferred_level_that_could_never_hold_it_is_not_waited_for() {
     let nodes = ["a", "b"].map(|n| node(n).gpus(8).nvswitch().build());
     let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
     watched.step(&[submit(job(1, gang(16).devices(1).preferred("node", 60_000)))]);
     assert!(matches!(watched.record(id(1)).phase, Phase::Starting { .. }), "{}", word(&watched, 1));
-    // One that could fit waits.
+    // A gang that could fit waits.
     watched.step(&[submit(job(2, gang(8).devices(1).preferred("node", 60_000)))]);
     assert_eq!(word(&watched, 2), "Resources");
 }
 
-/// The gang that failed stopped another with a lower number, and the job was told as cancelled.
+/// The failed gang stopped another gang with a lower number, and the job was reported as cancelled.
 #[test]
 fn a_job_ends_as_the_gang_that_failed_and_not_as_one_stopped_for_it() {
     let mut watched = one_node(8);
@@ -505,7 +505,7 @@ fn a_job_ends_as_the_gang_that_failed_and_not_as_one_stopped_for_it() {
     assert_eq!(ended.map(|e| e.exit_code()), Some(3));
 }
 
-/// A grace of centuries held devices against everybody, the operator too.
+/// A grace of centuries held devices against everyone, including the operator.
 #[test]
 fn whoever_holds_devices_can_be_stopped_within_days() {
     let mut watched = one_node(8);
@@ -519,7 +519,7 @@ fn whoever_holds_devices_can_be_stopped_within_days() {
     }
 }
 
-/// Gangs that start together were placed for all of them past one that had been passed over as often as is fair.
+/// Gangs that start together were placed jointly, and so bypassed a gang that was at its bypass limit.
 #[test]
 fn placing_several_together_passes_nobody_over_for_ever() {
     let mut watched = Watched::new(Config { bypass_max: 0 });
@@ -530,18 +530,18 @@ fn placing_several_together_passes_nobody_over_for_ever() {
     watched.step(&[Input::LevelsConfigured { levels: levels(&["cluster"]) }]);
     watched.step(&nodes.map(|node| Input::NodeObserved { node: Box::new(node) }));
     watched.step(&[
-        // Waits for the device that is busy, and may not be passed over.
+        // This gang waits for the busy device, and may not be bypassed.
         submit(job(1, gang(8).devices(1))),
-        // Takes none of its devices, and the CPUs of a or of b.
+        // This gang takes none of its devices, and the CPUs of a or of b.
         submit(job(2, gang(1).cpu_milli(2_000))),
-        // Fits on a when the one before moves to b, and would take a device from the first.
+        // This gang fits on a if the gang before moves to b, and would take a device from the first gang.
         submit(job(3, gang(1).devices(1).cpu_milli(3_000))),
     ]);
     assert!(watched.record(id(2)).holds_capacity());
     assert!(watched.record(id(3)).is_pending());
 }
 
-/// A list of jobs that did not name the one that another waited for left that one waiting for ever.
+/// If a list of jobs did not name the job that another job waited for, the latter waited for ever.
 #[test]
 fn whoever_waits_for_a_job_that_is_gone_goes_on() {
     let mut watched = one_node(8);
@@ -562,7 +562,7 @@ fn whoever_waits_for_a_job_that_is_gone_goes_on() {
     assert!(matches!(out.effects.as_slice(), [effect] if effect.order.gang() == id(2)), "{out:?}");
 }
 
-/// The same where the list says that it has ended.
+/// The same if the list says that the job has ended.
 #[test]
 fn whoever_waits_for_a_job_that_is_told_to_have_ended_goes_on() {
     let mut watched = one_node(8);

@@ -1,5 +1,5 @@
 //! Rules beside amounts of devices: named resources, limits of domains, spread, exclusive nodes, models of different
-//! speed, nodes that are avoided or preferred, devices that are kept for some.
+//! speed, nodes that are avoided or preferred, devices that are kept for some gangs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -62,7 +62,7 @@ fn on(nodes: &[(&str, usize)]) -> Option<Vec<(String, usize)>> {
 #[test]
 fn a_rack_has_power_for_so_many() {
     let (_, nodes) = racks();
-    // Rack a has power for three, rack b by its own word for one.
+    // Rack a has power for three members, rack b by its own setting for one.
     let mut placer = Placer::new(&with_power(2_100), nodes.clone(), &costs(&nodes));
     assert_eq!(members(&mut placer, &powered(gang(5).devices(1).build())), None);
     let four = powered(gang(4).devices(1).build());
@@ -128,7 +128,7 @@ fn members_are_spread_over_racks_and_nodes() {
     assert_eq!(members(&mut placer, &spread(2, "rack", 1)).map(|on| on.len()), Some(2));
     assert_eq!(members(&mut placer, &spread(4, "node", 1)).map(|on| on.len()), Some(4));
     assert_eq!(members(&mut placer, &spread(5, "node", 1)), None);
-    // One alone is never apart from itself.
+    // A single member is never apart from itself.
     assert_eq!(members(&mut placer, &spread(1, "cluster", 1)).map(|on| on.len()), Some(1));
     assert_eq!(members(&mut placer, &spread(2, "cluster", 1)), None);
 }
@@ -142,7 +142,7 @@ fn an_exclusive_gang_has_its_nodes_for_itself() {
         built.gangs[0].needs.is_exclusive = is_exclusive;
         Input::JobSubmitted { job: Box::new(built) }
     };
-    // A process without any device is somebody too.
+    // A process without any device counts as well.
     watched.step(&[submit(1, 1, 0, false)]);
     watched.step(&[submit(2, 3, 2, true)]);
     let nodes_of = |watched: &Watched, id: u64| {

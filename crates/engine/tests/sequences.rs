@@ -1,5 +1,5 @@
-//! Sequences of facts, good and bad. After every step the checker has looked, the books were counted again, an
-//! equal engine decided the same, and nothing was left to decide (see `Watched`).
+//! Sequences of facts, good and bad. After every step the checker has checked the state, the free capacity was counted
+//! again, an equal engine decided the same, and nothing was left to decide (see `Watched`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::proptest::{self, sample::Index};
 use phalanx_testkit::{Watched, any_cluster, any_gang_for, any_node, job};
 
-/// One thing that happens. An `Index` picks one of what is there then.
+/// One event. An `Index` picks one of the present objects.
 #[derive(Clone, Debug)]
 enum Op {
     Submit(Box<Job>),
@@ -22,13 +22,13 @@ enum Op {
     Release(Index),
     Exit(Index, Option<u32>, i32),
     Cancel(Index),
-    /// What others use: devices, and thousandths of CPUs.
+    /// The use by others: devices, and thousandths of CPUs.
     Use(Index, u64, u64),
     Cordon(Index),
     Uncordon(Index),
     Drain(Index),
     Remove(Index),
-    /// As it was declared, or smaller.
+    /// The node returns as it was declared, or smaller.
     Return(Index),
     Replace(Box<Node>),
     Advance(u64),
@@ -99,7 +99,7 @@ fn cluster_and_ops(length: usize) -> impl Strategy<Value = (Levels, Vec<Node>, V
     })
 }
 
-/// Carries out operations, and remembers what the world was ordered.
+/// Carries out operations, and records the orders to the world.
 struct Run {
     watched: Watched,
     declared: Vec<Node>,
@@ -154,7 +154,7 @@ impl Run {
         at.get(&self.declared).name.clone()
     }
 
-    /// One member, or all.
+    /// One member of a gang, or all.
     fn members(record: &GangRecord, rank: Option<u32>) -> Vec<MemberId> {
         let size = u32::try_from(record.members.len()).unwrap();
         let member = |rank| MemberId { gang: record.id, attempt: record.attempt, rank };
@@ -231,7 +231,7 @@ impl Run {
         }
     }
 
-    /// A job comes in just as `what_if` said it would.
+    /// Submits a job, which is decided just as `what_if` said.
     fn submit(&mut self, job: &Job) {
         let question = Question::Submitted(Box::new(job.clone()));
         let answer = self.watched.engine.what_if(&question);
@@ -262,7 +262,7 @@ impl Run {
         self.note(out);
     }
 
-    /// Facts about what is not there, stale, out of range, twice, or in the wrong order.
+    /// Facts about objects that do not exist, or that are stale, out of range, repeated, or in the wrong order.
     fn garbage(&mut self, at: &Index, n: u32) {
         let gang = self.pick_job(at).gang((n % 3) as u16);
         let attempt = self.watched.engine.gang(gang).map_or(0, |r| r.attempt);
@@ -300,7 +300,7 @@ impl Run {
         assert!(before == self.watched.engine.facts(), "garbage changed something\n{}", self.watched.log());
     }
 
-    /// What is said of each pending gang agrees with what was decided.
+    /// Checks that the report of each pending gang agrees with the decisions.
     fn check_reports(&self) {
         let mut positions = BTreeSet::new();
         for record in self.watched.records().iter().filter(|r| r.is_pending()) {
@@ -332,12 +332,12 @@ proptest! {
         }
     }
 
-    /// Decided twice, and once with the nodes listed in another order: the same to the last byte.
+    /// The same sequence decided twice, and once with the nodes listed in another order: the same to the last byte.
     #[test]
     fn the_same_facts_give_the_same_bytes((levels, nodes, ops) in cluster_and_ops(25)) {
         let bytes = |nodes: &[Node]| {
             let mut run = Run::new(&levels, nodes);
-            // What is picked by index must be the same thing.
+            // An index must pick the same object.
             run.declared.sort_by(|a, b| a.name.cmp(&b.name));
             ops.iter().for_each(|op| run.perform(op));
             format!("{:?}", run.decided)
@@ -349,10 +349,10 @@ proptest! {
         prop_assert_eq!(&first, &bytes(&reversed));
     }
 
-    /// An engine that dies after any step is followed by one that decides the same from then on.
+    /// An engine that dies after any step is followed by an engine that decides the same from then on.
     #[test]
     fn a_successor_decides_the_same((levels, nodes, ops) in cluster_and_ops(25), crash in any::<Index>()) {
-        // Answers to orders of an old leader are no facts to its successor, so there are none here.
+        // Answers to orders of an old leader are no facts for its successor, so there are none here.
         let ops: Vec<Op> = ops
             .into_iter()
             .filter(|op| !matches!(op, Op::StartFailed(_) | Op::Restart | Op::Garbage(..)))

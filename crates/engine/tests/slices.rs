@@ -1,4 +1,4 @@
-//! Slices of tori through the engine and its books, against brute force.
+//! Slices of tori through the engine and its ledger, against brute force.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn volume(sides: Chip) -> u32 {
     sides.into_iter().map(u32::from).product()
 }
 
-/// Its hosts, named by where they stand.
+/// The hosts of a torus, named by their coordinates.
 fn hosts(index: u32, torus: &Torus) -> Vec<Node> {
     let host = torus.host_chips;
     let corner = |at: &Chip| (0..3).all(|i| at[i].is_multiple_of(host[i]));
@@ -82,7 +82,7 @@ fn chips(tori: &[Torus], nodes: &[Node], placement: &Placement) -> (u32, Vec<Vec
     (torus, all.into_iter().map(|(_, chips)| chips).collect())
 }
 
-/// The chips of a box, around what wraps; none where it runs over an open end.
+/// The chips of a box, wrapped around closed dimensions; `None` if the box runs over an open end.
 fn inside(torus: &Torus, at: Chip, sides: Chip) -> Option<BTreeSet<Chip>> {
     every(sides)
         .map(|by| {
@@ -151,7 +151,7 @@ fn config(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(config(400))]
 
-    /// Slices come and go: each is a free box when there is one, and none is refused that has one.
+    /// Slices come and go: each is a free box if there is one, and no slice is refused that has one.
     #[test]
     fn a_slice_is_placed_exactly_when_a_box_is_free(
         torus in any_torus(),
@@ -168,7 +168,7 @@ proptest! {
             free.retain(|chip| (0..3).any(|i| chip[i] < at[i] || chip[i] >= at[i] + torus.host_chips[i]));
         }
         for (node, _) in nodes.iter_mut().zip(busy).filter(|(_, busy)| *busy == 0) {
-            // The first chip of a host is another's.
+            // Another user has the first chip of a host.
             node.foreign = DeviceMask::one(0);
             free.remove(&node.torus.unwrap().at);
         }
@@ -204,7 +204,7 @@ proptest! {
         prop_assert_eq!(placer.free_devices() as usize, before.len(), "all is given back");
     }
 
-    /// Nodes in another order, and one free node more.
+    /// Nodes in another order, and one more free node.
     #[test]
     fn the_order_of_nodes_does_not_matter_and_a_free_one_never_hurts(
         torus in any_torus(),
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// Free devices that the books count: those of open nodes.
+/// Free devices that the ledger counts: those of open nodes.
 fn open(nodes: &[Node], torus: &Torus, free: &BTreeSet<Chip>) -> usize {
     let host = torus.host_chips;
     let node_of = |chip: &Chip| [0, 1, 2].map(|i| chip[i] / host[i] * host[i]);
@@ -250,7 +250,7 @@ fn a_whole_pod_is_taken_at_once_and_given_back() {
         let (found, placement) = place(&mut placer, &whole).unwrap();
         let (_, members) = chips(&tori, &nodes, &placement);
         assert_eq!(members.iter().flatten().collect::<BTreeSet<_>>().len(), 8_960);
-        // 64 MiB over rings of 100 GB/s in both directions: 2 (1 - 1/8960) of it at 200 GB/s.
+        // 64 MiB over rings of 100 GB/s in both directions: 2 (1 - 1/8960) of the bytes at 200 GB/s.
         assert!(found.time_ns.abs_diff(671_000) < 1_000, "{found:?}");
         assert_eq!((found.least_ns, found.bottleneck_mb_per_s), (found.time_ns, 200_000));
         let shares: Vec<_> = placer.shares().collect();
@@ -258,7 +258,7 @@ fn a_whole_pod_is_taken_at_once_and_given_back() {
         assert_eq!((placer.free_devices(), placer.place(&slice([1, 1, 1], 1))), (0, None));
         placer.give_back(&whole, &shares);
         assert_eq!((placer.free_devices(), placer.place(&whole).is_some()), (8_960, true));
-        // One chip in use, and the pod is not whole.
+        // With one chip in use the pod is not whole.
         assert!(placer.place(&slice([1, 1, 1], 1)).is_some());
         placer.take(&slice([1, 1, 1], 1));
         assert_eq!((placer.place(&whole), placer.most_that_fits(&whole, 0)), (None, 2_239));

@@ -9,10 +9,10 @@ use phalanx_model::{Change, DeviceMask, Input, JobId, JobName, Node, NodeName, T
 use phalanx_scenario::{Event, Line, Verb, parse};
 use phalanx_sim::{Faults, World};
 
-/// A line of a story at which the test itself does something.
+/// A line of a story at which the test itself acts.
 const PAUSE: &str = "# pause";
 
-/// A scenario that is played on a world, in which the test can do more than a scenario can say.
+/// A scenario that runs on a world, in which the test can do more than a scenario can express.
 struct Story {
     world: World,
     lines: std::vec::IntoIter<Line>,
@@ -70,7 +70,7 @@ impl Story {
         self.world.declared().find(|(node, _)| node.name == name).unwrap().0.clone()
     }
 
-    /// From a job's submission to its first start, in seconds.
+    /// Seconds from a job's submission to its first start.
     fn wait_s(&self, job: &str) -> Option<u64> {
         let (id, submitted_at) = self.jobs[&JobName::new(job).unwrap()];
         let is_start = |event: &Event| matches!(event, Event::Changed(Change::GangPlaced { gang, .. }) if gang.job == id);
@@ -92,16 +92,16 @@ fn stream(options: &str) -> String {
     (1..=60).map(submit).collect()
 }
 
-/// A story of which the beginning ends with the submission of `head`, and then the stream follows.
+/// A story whose beginning ends with the submission of `head`, and then the stream follows.
 fn waits_behind_the_stream(beginning: &str, options: &str, seconds: u64) {
     let mut story = Story::new(&format!("{beginning}\n{}advance 30s\n", stream(options)));
     story.play();
     story.assert_starts_within("head", seconds);
 }
 
-/// Sixteen starts may bypass the head, one each second; then what runs ends.
+/// Sixteen starts may bypass the head, one each second; then the running gangs end.
 const BYPASS_S: u64 = 19;
-/// A job with a known end is over 6 s after its start at the latest.
+/// A job with a known end is over at most 6 s after its start.
 const KNOWN_S: u64 = 8;
 const KNOWN: &str = "time=2s start-deadline=3s grace=1s";
 const TWO_RUN: &str = "submit one ranks=4 gpus=1 runs=1s\nadvance 500ms\nsubmit two ranks=4 gpus=1 runs=1s";
@@ -122,7 +122,7 @@ fn a_head_with_known_ends_has_a_reservation() {
     waits_behind_the_stream(&beginning, KNOWN, KNOWN_S);
 }
 
-/// The reason of the head says that a node is cordoned, and all the same it waits for what runs.
+/// The reason of the head says that a node is cordoned; the head waits for running gangs all the same.
 #[test]
 fn a_cordoned_node_that_would_hold_the_head_takes_no_protection_from_it() {
     let head = "submit head ranks=8 gpus=1 runs=5s";
@@ -143,7 +143,7 @@ fn a_cordoned_node_takes_no_reservation_from_the_head() {
     waits_behind_the_stream(&beginning, KNOWN, KNOWN_S);
 }
 
-/// A gang that no node that is there can hold stands before the head.
+/// A gang that no present node can hold is before the head.
 #[test]
 fn a_gang_pinned_to_an_absent_node_takes_no_protection_from_the_head() {
     let head = "submit pinned ranks=8 gpus=1 on=b\nsubmit head ranks=8 gpus=1 runs=5s";
@@ -177,7 +177,7 @@ fn many_gangs_pinned_to_an_absent_node_take_no_protection_from_the_head() {
     );
 }
 
-/// Of one member with all devices, as many members fit before a small job starts as after: none.
+/// Of a gang of one member with all devices, as many members fit before a small job starts as after: none.
 #[test]
 fn a_head_of_one_member_with_all_devices_is_bypassed_sixteen_times() {
     let head = "submit head ranks=1 gpus=8 runs=5s";
@@ -203,7 +203,7 @@ fn of_two_heads_on_two_nodes_the_first_is_bypassed_sixteen_times() {
     waits_behind_the_stream(&beginning, "on=a", BYPASS_S);
 }
 
-/// A gang with a reservation uses the depth up, and the head behind it is bypassed as often as is fair all the same.
+/// A gang with a reservation uses up the reservation depth, and the head behind it is still bypassed up to the limit.
 #[test]
 fn a_head_behind_a_reservation_is_bypassed_sixteen_times() {
     let heads = "submit reserved ranks=8 gpus=1 runs=5s on=b\nsubmit head ranks=8 gpus=1 runs=5s on=a";
@@ -214,7 +214,7 @@ fn a_head_behind_a_reservation_is_bypassed_sixteen_times() {
     waits_behind_the_stream(&beginning, "on=a", BYPASS_S);
 }
 
-/// Requests that cannot start are looked at again with each end, and say nothing about the head.
+/// Requests that cannot start are retried after each end, and say nothing about the head.
 #[test]
 fn a_failing_request_between_heads_does_not_forget_them() {
     let heads = "submit head ranks=8 gpus=1 runs=5s\nsubmit failing ranks=2 gpus=4 runs=5s per-node=1\n\
@@ -238,7 +238,7 @@ fn a_reservation_withholds_named_resources() {
     story.assert_starts_within("head", 8);
 }
 
-/// The cheapest victims run in racks of another model, so many of them: none of them helps.
+/// The cheapest victims run in some racks of another model: none of them helps.
 fn victims_beside_other_racks(racks: u32) {
     let old: String = (1..=racks)
         .map(|at| format!("submit old-{at} queue=red ranks=2 gpus=8 on=old{at}-1,old{at}-2 runs=2h\n"))
@@ -266,7 +266,7 @@ fn victims_are_found_beside_five_racks_of_another_model() {
     victims_beside_other_racks(5);
 }
 
-/// Others use a device that a gang holds; that is a matter of one node.
+/// Others use a device that a gang holds; that concerns only one node.
 fn disputed(foreign: DeviceMask, [beginning, options]: [&str; 2], seconds: u64, rest: &str) {
     let mut story = Story::new(&format!(
         "node a gpus=8\nnode bad gpus=8\n{beginning}\nsubmit on-bad gpus=8 on=bad {options}\nadvance 2s\n{PAUSE}\n{rest}"

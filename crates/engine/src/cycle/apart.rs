@@ -10,7 +10,7 @@ use crate::cluster::tree::LevelAt;
 use crate::placement::{Verdict, verdict};
 
 impl Cycle<'_> {
-    /// The level whose domains are to have few replicas each.
+    /// The level at which replicas are kept apart: each of its domains is to have few of them.
     fn level_apart(&self, id: GangId) -> Option<LevelAt> {
         let service = self.ledger.job(id.job)?.turn.service.as_ref()?;
         self.tree().level_at(service.spread.as_ref()?)
@@ -20,8 +20,8 @@ impl Cycle<'_> {
         self.level_apart(id).is_some()
     }
 
-    /// The verdict on a gang. For one that is kept apart, domains are closed that have more of its kind than others: first
-    /// all that have any, then all that have more than those with the fewest, and so on.
+    /// The verdict on a gang. If the gang is kept apart, domains with more replicas of its service than others are
+    /// closed: first all domains that have any, then all that have more than those with the fewest, and so on.
     pub(super) fn verdict_on(&mut self, id: GangId, gang: &Gang) -> Verdict {
         let now = self.ledger.now();
         let patience = self.ledger.preferred_until(id).filter(|until| now < *until);
@@ -40,8 +40,8 @@ impl Cycle<'_> {
         verdict(self.ledger.hardware(), &mut self.draft.search, &self.draft.space, gang, patience)
     }
 
-    /// How many replicas of the same service each domain has; those that start in this turn, and those that have a place
-    /// reserved, among them.
+    /// The number of replicas of the same service in each domain, including replicas that start in this cycle and those
+    /// that have a reservation.
     fn replicas_by_domain(&self, id: GangId, level: LevelAt) -> BTreeMap<usize, u32> {
         let mut counts = BTreeMap::new();
         for gang in self.ledger.gangs_of(id.job).into_iter().filter(|gang| *gang != id) {
@@ -54,7 +54,7 @@ impl Cycle<'_> {
         counts
     }
 
-    /// Domains inside a node are as good as the node: it fails whole.
+    /// Domains inside a node count as the node, because a node fails whole.
     fn domain_at(&self, level: LevelAt, node: usize) -> usize {
         match level {
             LevelAt::Above(level) => self.tree().domain_of(node, level),

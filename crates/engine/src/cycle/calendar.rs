@@ -1,8 +1,8 @@
-//! Windows of the calendar, in which nodes are not available or are kept for a queue, and which nodes they close to a
-//! gang.
+//! Windows of the calendar, in which nodes are not available or are kept for a queue, and the nodes that they close to
+//! a gang.
 //!
-//! A window bars a gang from its node from the beginning: a gang that has ended when the window begins may use the node,
-//! no other may. Gangs of the queue that a node is kept for do not see its windows.
+//! A window bars a gang from its node even before the window begins: a gang that ends before the window begins may use
+//! the node, any other gang may not. Windows that keep a node for a queue do not bar the gangs of that queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use phalanx_model::{Input, NodeName, QueueBound, QueueLimit, QueueName, Reason, 
 use crate::cluster::{Free, Space, Tree};
 use crate::queueing::Queues;
 
-/// A window of a node that is there.
+/// A window of a node that is in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Window {
     begins_at: Timestamp,
     ends_at: Timestamp,
-    /// Index in the tree.
+    /// The index of the node in the tree.
     node: u32,
     kept_for: Option<QueueName>,
 }
@@ -29,35 +29,35 @@ impl Window {
     }
 }
 
-/// When a gang would hold capacity, and whose it is.
+/// The time for which a gang would hold capacity, and the queues that the gang belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stay<'a> {
     pub(crate) from: Timestamp,
-    /// None: its end is not known.
+    /// `None` if the end of the gang is not known.
     pub(crate) until: Option<Timestamp>,
-    /// Of its queue and those above it the ones that nodes are kept for, see [`Windows::blocks_of`].
+    /// The queues, from the queue of the gang up, that nodes are kept for, see [`Windows::blocks_of`].
     pub(crate) blocks: &'a [QueueName],
-    /// It does not make way.
+    /// The gang cannot be preempted.
     pub(crate) is_fixed: bool,
 }
 
-/// What was told of windows.
+/// The windows that were reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
     pub(crate) told: BTreeMap<(NodeName, Timestamp), Calendar>,
-    /// The same, by when they end.
+    /// The same windows, by end.
     pub(crate) ends: BTreeSet<(Timestamp, NodeName, Timestamp)>,
     /// Queues that nodes are kept for.
     kept_for: BTreeSet<QueueName>,
-    /// Windows of nodes that are there, by when they begin.
+    /// Windows of nodes that are in the tree, by begin.
     known: Vec<Window>,
-    /// Nodes that are the place of a queue: what does not make way stays out of them.
+    /// Nodes that are the place of a queue: gangs of other queues that cannot be preempted stay out of them.
     places: BTreeMap<u32, QueueName>,
     pub(crate) is_stale: bool,
 }
 
 impl Windows {
-    /// Whether it changes anything.
+    /// Records a reported window. Returns whether it changes anything.
     pub(crate) fn tell(&mut self, window: &Calendar) -> bool {
         let key = (window.node.clone(), window.begins_at);
         if self.told.get(&key) == Some(window) {
@@ -77,7 +77,7 @@ impl Windows {
         Some(window)
     }
 
-    /// Finds the nodes in a tree that was drawn anew. Whether other queues have nodes kept for them than before.
+    /// Finds the nodes of windows in a rebuilt tree. Returns whether the queues that nodes are kept for changed.
     pub(crate) fn index(&mut self, tree: &Tree) -> bool {
         let known = self.told.values().filter_map(|told| {
             let node = u32::try_from(tree.index_of(&told.node)?).ok()?;
@@ -97,18 +97,19 @@ impl Windows {
         self.is_stale = true;
     }
 
-    /// Nodes that are the places of others, for one that does not make way.
+    /// Nodes that are the places of other queues, if the gang cannot be preempted.
     fn places_barring<'a>(&'a self, stay: &'a Stay<'_>) -> impl Iterator<Item = (u32, &'a QueueName)> {
         let is_others = |(_, owner): &(&u32, &QueueName)| stay.is_fixed && !stay.blocks.contains(owner);
         self.places.iter().filter(is_others).map(|(node, owner)| (*node, owner))
     }
 
-    /// Of a queue and those above it the ones that nodes are kept for: what makes its gangs different from others.
+    /// The queues, from this queue up, that nodes are kept for: they make its gangs differ from the gangs of other
+    /// queues.
     pub(crate) fn blocks_of(&self, queues: &Queues, queue: &QueueName) -> Vec<QueueName> {
         if self.kept_for.is_empty() {
             return Vec::new();
         }
-        // A queue that nobody told of stands at the top.
+        // A queue that is not configured is at the top of the tree.
         let mut blocks: Vec<QueueName> = self.kept_for.get(queue).into_iter().cloned().collect();
         let above = queues.find(queue).into_iter().flat_map(|at| queues.path(at).skip(1));
         let named = above.filter_map(|at| queues.at(at).queue.as_ref().map(|queue| &queue.name));
@@ -116,14 +117,14 @@ impl Windows {
         blocks
     }
 
-    /// Windows that begin before a stay ends, so far as can be told without looking at each.
+    /// Windows that begin before a stay ends, found by their order and not one by one.
     fn begun_by(&self, until: Option<Timestamp>) -> &[Window] {
         let count =
             until.map_or(self.known.len(), |until| self.known.partition_point(|w| w.begins_at < until));
         self.known.get(..count).unwrap_or_default()
     }
 
-    /// Whether no window begins before then.
+    /// Whether no window begins before a time.
     pub(crate) fn is_clear(&self, until: Option<Timestamp>) -> bool {
         self.places.is_empty() && self.begun_by(until).is_empty()
     }
@@ -156,7 +157,7 @@ impl Windows {
         Some(Reason::Window { nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX), begins_at, ends_at })
     }
 
-    /// When windows end, of those that are not over and have an end.
+    /// The ends of windows that are not over and have an end.
     pub(crate) fn ends(&self, now: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
         let ends = self.known.iter().map(|window| window.ends_at);
         ends.filter(move |at| *at > now && *at < Timestamp::MAX)
@@ -166,12 +167,12 @@ impl Windows {
         self.ends.first().map(|(at, _, _)| *at).filter(|at| *at < Timestamp::MAX)
     }
 
-    /// By node and begin.
+    /// The reported windows, by node and begin.
     pub(crate) fn told(&self) -> impl Iterator<Item = &Calendar> {
         self.told.values()
     }
 
-    /// The tree was drawn again.
+    /// Marks the indices as stale after the tree was rebuilt.
     pub(crate) fn mark_stale_if_any(&mut self) {
         self.is_stale |= !self.told.is_empty() || !self.places.is_empty();
     }
@@ -180,18 +181,18 @@ impl Windows {
         self.told().map(|window| Input::CalendarObserved { calendar: window.clone() })
     }
 
-    /// Windows of a node.
+    /// The windows of a node.
     pub(crate) fn of(&self, node: &NodeName) -> impl Iterator<Item = &Calendar> {
         let all = (node.clone(), Timestamp(0))..=(node.clone(), Timestamp::MAX);
         self.told.range(all).map(|(_, window)| window)
     }
 }
 
-/// Nodes that are closed to whoever is placed now, for windows. Nothing is between turns.
+/// Nodes that windows close to the gang that is being placed. Between scheduling cycles no node is closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closed {
     nodes: Vec<u32>,
-    /// For which windows and whom, so that the next that is alike costs nothing.
+    /// The windows and the stay that the nodes are closed for, so that a next gang with an equal stay costs nothing.
     of: Option<(usize, Timestamp, Vec<QueueName>, bool)>,
     wanted: Vec<u32>,
 }
@@ -201,7 +202,7 @@ impl Closed {
         self.nodes.is_empty()
     }
 
-    /// Closes the nodes that windows bar a stay from, and opens the others.
+    /// Closes the nodes from which windows bar a stay, and opens the others.
     pub(crate) fn lay(&mut self, windows: &Windows, tree: &Tree, space: &mut Space, stay: &Stay<'_>) {
         let before_end = windows.begun_by(stay.until);
         let is_same = |(count, from, blocks, is_fixed): &(usize, Timestamp, Vec<QueueName>, bool)| {
@@ -226,7 +227,7 @@ impl Closed {
         self.wanted = std::mem::replace(&mut self.nodes, wanted);
     }
 
-    /// Opens all of them.
+    /// Opens all closed nodes.
     pub(crate) fn lift(&mut self, tree: &Tree, space: &mut Space) {
         self.of = None;
         open(tree, space, self.nodes.drain(..));

@@ -1,4 +1,4 @@
-//! The gangs that may be preempted for another, and what each costs.
+//! The gangs that may be preempted for another gang, and the cost of each.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -13,13 +13,13 @@ use crate::preemption::Candidate;
 use crate::queueing::{Claim, Contender, PreemptionRule, ResourceList};
 
 impl<'a> Cycle<'a> {
-    /// All that may be preempted, the cheapest first.
+    /// All gangs that may be preempted, the cheapest first.
     pub(super) fn candidates(&mut self, wants: Contender, claim: &Claim) -> Vec<Candidate<'a>> {
         let now = self.ledger.now();
         let mut candidates = Vec::new();
         for (id, contender, holder) in self.draft.queues.below(wants, claim) {
             if holder.stays_until > now {
-                // Of who had more service the books know when it has to make way.
+                // If a gang had more service, the ledger knows when the gang may be preempted.
                 if self.draft.queues.rule(wants, contender, claim) != Some(PreemptionRule::LessServed) {
                     self.again_at = self.again_at.min(holder.stays_until);
                 }
@@ -70,7 +70,7 @@ impl<'a> Cycle<'a> {
         class.is_some_and(|class| class.min_run_ms > 0)
     }
 
-    /// Members of gangs that can shrink at their next boundary, for one that stands no worse.
+    /// Members of gangs that can shrink at their next boundary, for a gang that is entitled to no less.
     pub(super) fn spare_members(&mut self, wants: Contender) -> Vec<Candidate<'a>> {
         let mut candidates = Vec::new();
         let shrinkable: BTreeSet<GangId> = self.ledger.shrinkable().collect();
@@ -105,7 +105,7 @@ impl<'a> Cycle<'a> {
         candidates
     }
 
-    /// The members of a gang in the parts by which it shrinks; those that it can do without cost nothing.
+    /// The members of a gang in the parts by which it shrinks; surplus members cost nothing.
     fn in_chunks(&self, gang: &Gang, placement: &Placement, whole: &Candidate<'a>) -> Vec<Candidate<'a>> {
         let mut spare = gang.size - gang.min;
         let chunk = |ranks: Range<u32>| {
@@ -125,7 +125,7 @@ impl<'a> Cycle<'a> {
         chunks(gang, placement).into_iter().map(chunk).collect()
     }
 
-    /// What is reserved for another gang on their nodes does not come free with them.
+    /// Devices of the candidates that are reserved for another gang do not become free with the candidates.
     fn without_held(&self, candidates: &mut [Candidate<'_>]) {
         let booked: Vec<_> = self.draft.reservations.values().filter(|held| held.is_booked()).collect();
         for candidate in candidates {

@@ -1,5 +1,5 @@
-//! The draft: what one scheduling cycle works on. It holds what is free, the queues, the pending gangs and the
-//! reservations, and takes back what was only tried.
+//! The draft: the state on which one scheduling cycle works. It holds the free capacity, the queues, the pending gangs
+//! and the reservations, and undoes each trial.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use crate::cluster::{Pick, Space, Tree};
 use crate::placement::Search;
 use crate::queueing::{PendingQueue, Queues};
 
-/// Nodes where capacity came free.
+/// Nodes where capacity became free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
     Nodes(Vec<u32>),
-    /// Anywhere.
+    /// Any node.
     All,
 }
 
@@ -32,7 +32,7 @@ impl Freed {
     }
 }
 
-/// What a cycle reads and changes.
+/// The state that a cycle reads and changes.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) search: Search,
@@ -43,8 +43,8 @@ pub(crate) struct Draft {
     pub(crate) freed: Freed,
 }
 
-/// A what-if on free capacity: gangs are taken or given back, and all of it is undone by [`Trial::roll_back`], or back to
-/// an earlier [`Trial::mark`] by [`Trial::back_to`]. What is tried is never seen by the next question.
+/// A what-if on free capacity: gangs take or release capacity, and [`Trial::roll_back`] undoes all of it, or
+/// [`Trial::back_to`] undoes it back to an earlier [`Trial::mark`]. The next question never sees what a trial changed.
 #[derive(Debug)]
 #[must_use = "a trial ends with a roll-back"]
 pub(super) struct Trial<'g> {
@@ -58,12 +58,12 @@ struct Step<'g> {
     is_taken: bool,
 }
 
-/// How much of a trial was done.
+/// The number of changes of a trial that were done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(usize);
 
 impl Mark {
-    /// Before anything was tried.
+    /// The mark before any change.
     pub(super) const START: Self = Self(0);
 }
 
@@ -76,7 +76,7 @@ impl<'g> Trial<'g> {
         Mark(self.steps.len())
     }
 
-    /// As if the gang had given these devices back.
+    /// Frees these devices, as if the gang had released them.
     pub(super) fn give_back(&mut self, tree: &Tree, space: &mut Space, picks: &[Pick], gang: Cow<'g, Gang>) {
         space.give_back(tree, picks, &gang);
         self.steps.push(Step { picks: picks.to_vec(), gang, is_taken: false });

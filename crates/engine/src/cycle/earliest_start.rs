@@ -1,4 +1,5 @@
-//! When and where a gang would start if nothing else did: the first place that comes free as running gangs end.
+//! When and where a gang would start if no other gang started: the first placement that becomes free as running gangs
+//! end.
 
 use std::borrow::Cow;
 
@@ -12,17 +13,17 @@ use crate::cluster::Pick;
 use crate::placement::Ceiling;
 use crate::queueing::{RequestClassId, RequestKey};
 
-/// Ends that are looked at one by one where windows of the calendar close nodes in between.
+/// Ends that are checked one by one if windows of the calendar close nodes in between.
 const ONE_BY_ONE_MAX: usize = 256;
 
-/// The first place that comes free for a gang.
+/// The first placement that becomes free for a gang.
 #[derive(Clone, Debug)]
 pub(super) struct Soonest {
     pub(super) picks: Vec<Pick>,
     pub(super) order: Vec<u32>,
-    /// None if a gang has to end whose end is not known.
+    /// `None` if a gang has to end whose end is not known.
     pub(super) at: Option<Timestamp>,
-    /// The gangs after whose end it fits.
+    /// The gangs that have to end before this gang fits.
     pub(super) ends: Vec<GangId>,
 }
 
@@ -33,11 +34,11 @@ impl Soonest {
 }
 
 impl Cycle<'_> {
-    /// The first place that comes free for gangs of a request class, with the reservations that are booked now.
+    /// The first placement that becomes free for gangs of a request class, beside the reservations that are booked now.
     pub(super) fn soonest(&mut self, request: RequestClassId) -> Option<Soonest> {
         let key = self.draft.pending.request(request).key.clone();
         let ledger = self.ledger;
-        // Gangs that start in this cycle end too, and nodes are there again when their windows end.
+        // Gangs that start in this cycle end too, and nodes become available again when their windows end.
         let mut new: Vec<(Option<Timestamp>, GangId)> = self.chosen_ends().collect();
         new.extend(ledger.windows().ends(ledger.now()).map(|at| (Some(at), A_WINDOW)));
         new.sort_by_key(|(at, gang)| (at.is_none(), *at, *gang));
@@ -56,7 +57,8 @@ impl Cycle<'_> {
         found
     }
 
-    /// Whether a gang still fits once these have ended, though other gangs start now. Where, if so.
+    /// The placement of a gang after these gangs have ended, although other gangs start now; `None` if the gang does
+    /// not fit.
     pub(super) fn fits_after(
         &mut self,
         request: RequestClassId,
@@ -79,22 +81,22 @@ impl Cycle<'_> {
     }
 }
 
-/// Free capacity as it will be when so many gangs have ended.
+/// Free capacity as it will be after a number of gangs have ended.
 struct Future<'p, 'a, 's> {
     cycle: &'p mut Cycle<'a>,
     key: &'s RequestKey,
     /// Ends that were not needed yet.
     source: Box<dyn Iterator<Item = (Option<Timestamp>, GangId)> + 's>,
     ends: Vec<(Option<Timestamp>, GangId)>,
-    /// Where the trial stood after each end.
+    /// The mark of the trial after each end.
     marks: Vec<Mark>,
     trial: Trial<'a>,
 }
 
 impl Future<'_, '_, '_> {
-    /// The fewest ends, in their order, after which the gang fits: twice as many each time, then halved. Windows that
-    /// begin in between close nodes again, so with them ends are looked at one by one from where the gang would fit if
-    /// no window were.
+    /// Returns the fewest ends, in their order, after which the gang fits. The search doubles the number of ends until
+    /// the gang fits, then halves the interval. Windows that begin in between close nodes again, so if there are
+    /// windows, ends are checked one by one from the end after which the gang would fit without windows.
     fn enough(&mut self) -> Option<usize> {
         let has_windows = !self.cycle.ledger.windows().is_clear(None);
         let fits = |future: &mut Self, count: usize| {
@@ -133,7 +135,7 @@ impl Future<'_, '_, '_> {
         self.ends.extend(self.source.by_ref().take(missing));
     }
 
-    /// The place after so many ends.
+    /// The placement after a number of ends.
     fn found(&mut self, count: usize) -> Soonest {
         self.fits_at(count);
         let search = &self.cycle.draft.search;
@@ -187,13 +189,14 @@ impl Future<'_, '_, '_> {
 }
 
 impl<'a> Cycle<'a> {
-    /// What a gang has that runs, or starts in this cycle.
+    /// The gang and the picks of a gang that runs or starts in this cycle.
     fn held_by(&self, id: GangId) -> Option<(Cow<'a, phalanx_model::Gang>, Vec<Pick>)> {
         Some((Cow::Borrowed(self.ledger.gang(id)?), self.picks_of(id)?))
     }
 }
 
-/// Known ends and those of gangs that only start now, by time; of those whose end is not known, the new ones last.
+/// Known ends and those of gangs that start in this cycle, by time; of gangs whose end is not known, those that start
+/// now come last.
 fn in_order<'a>(
     known: impl Iterator<Item = (Timestamp, GangId)> + 'a,
     new: &'a [(Option<Timestamp>, GangId)],

@@ -1,4 +1,4 @@
-//! Sizes of elastic gangs: they start with as many members as fit, grow where nobody else waits, and shrink for others.
+//! Sizes of elastic gangs: they start with as many members as fit, grow if no other gang waits, and shrink for others.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -13,7 +13,7 @@ use crate::placement::{Verdict, verdict, waits_for_capacity};
 use crate::preemption::Candidate;
 use crate::queueing::{QueueAt, RequestClass};
 
-/// A place that was found for a gang with so many members, the level that it is inside of, and its predicted time.
+/// A placement of a gang with a number of members, the level that it is inside of, and its predicted time.
 pub(super) struct ElasticPlacement {
     pub(super) gang: Gang,
     pub(super) ceiling: Ceiling,
@@ -23,7 +23,7 @@ pub(super) struct ElasticPlacement {
 }
 
 impl Cycle<'_> {
-    /// The largest size that fits and that its queue has room for; nothing where not even the least does.
+    /// The largest size that fits and that its queue has room for; `None` if not even the least size does.
     pub(super) fn largest(
         &mut self,
         id: GangId,
@@ -49,7 +49,7 @@ impl Cycle<'_> {
         self.sized(id, of_steps(best?), queue)
     }
 
-    /// The same for more members, where there is room for them.
+    /// The same for more members, if there is room for them.
     pub(super) fn enlarged(
         &mut self,
         id: GangId,
@@ -72,7 +72,7 @@ impl Cycle<'_> {
         Some(ElasticPlacement { gang, ceiling, picks, order, time_ns: cost.time_ns })
     }
 
-    /// Gangs at a boundary grow with what nobody waits for.
+    /// Gangs at a boundary grow into capacity that no pending gang waits for.
     pub(super) fn grow(&mut self, at_boundary: Vec<GangId>) {
         if at_boundary.is_empty() || self.somebody_waits() {
             return;
@@ -84,7 +84,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// Whether capacity is owed to somebody, or would be used by who waits for it.
+    /// Whether capacity is reserved for a gang, or a pending gang would use it.
     pub(super) fn somebody_waits(&self) -> bool {
         let waits = |(_, request): (_, &RequestClass)| {
             let by_time = matches!(request.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
@@ -93,17 +93,17 @@ impl Cycle<'_> {
         !self.draft.reservations.is_empty() || self.draft.pending.closed().any(waits)
     }
 
-    /// The same, with gangs that were not looked at yet.
+    /// The same, including gangs that this cycle has not considered yet.
     pub(super) fn is_anything_wanted(&self) -> bool {
         self.draft.pending.ready().next().is_some() || self.somebody_waits()
     }
 
-    /// The size to which a gang that runs can grow. (When it starts again, others may have
-    /// been faster: it then has as many members as fit.)
+    /// The size to which a running gang can grow. (When the gang starts again, other gangs may have been faster: it
+    /// then has as many members as fit.)
     fn grown(&mut self, id: GangId) -> Option<u32> {
         let (job, gang) = self.ledger.job(id.job).zip(self.ledger.gang(id))?;
         let more = gang.size.checked_add(gang.size_step()).filter(|more| *more <= gang.max)?;
-        // It would not start again.
+        // A held job would not start again.
         if job.turn.held_by.is_some() {
             return None;
         }
@@ -122,7 +122,7 @@ impl Cycle<'_> {
         found.map(|found| found.gang.size)
     }
 
-    /// What is left of gangs of which only some members are in the way; nothing of one that would have too few left.
+    /// The placements that remain of gangs that lose only some members; `None` for a gang with too few members left.
     pub(super) fn left_of(&self, victims: &[Candidate<'_>]) -> BTreeMap<GangId, Option<Placement>> {
         let mut left = BTreeMap::new();
         for id in victims.iter().filter(|victim| victim.chunk.is_some()).map(|victim| victim.id) {
@@ -133,7 +133,7 @@ impl Cycle<'_> {
         left
     }
 
-    /// The place of a gang without some of its members.
+    /// The placement of a gang without some of its members.
     fn without(&self, id: GangId, gone: &[&Range<u32>]) -> Option<Placement> {
         let (gang, record) = self.ledger.gang(id).zip(self.ledger.record(id))?;
         let mut keeps = record.placement.clone()?;
@@ -144,8 +144,8 @@ impl Cycle<'_> {
     }
 }
 
-/// The members of a placement that leave together: those of a widest segment, and of a node where as many are on each.
-/// The highest ranks first.
+/// The members of a placement that leave together: those of a widest segment, and those of a node if each node has as
+/// many. The highest ranks come first.
 pub(super) fn chunks(gang: &Gang, placement: &Placement) -> Vec<Range<u32>> {
     let widest = gang.topology.segments.first().map_or(1, |segment| segment.size.max(1));
     let mut chunks: Vec<Range<u32>> = Vec::new();

@@ -1,5 +1,5 @@
-//! What a scheduling cycle reads of the state that the ledger keeps. A cycle changes none of it: it decides, and the ledger
-//! commits what it decided.
+//! The state of the ledger that a scheduling cycle reads. A cycle changes none of it: the cycle decides, and the ledger
+//! commits the decisions.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::cluster::{Hardware, Pick};
 pub(crate) trait Facts {
     fn now(&self) -> Timestamp;
 
-    /// What there is, whatever runs on it.
+    /// The hardware, whatever runs on it.
     fn hardware(&self) -> Hardware<'_>;
 
-    /// Counts the changes of nodes.
+    /// A count of the changes of nodes.
     fn hardware_version(&self) -> u64;
 
     /// The calendar.
@@ -29,40 +29,40 @@ pub(crate) trait Facts {
     /// A gang with its record.
     fn known(&self, id: GangId) -> Option<(&Gang, &GangRecord)>;
 
-    /// The gang as it is to be placed, with its fewest members and on the nodes that it is pinned to.
+    /// The gang as it is to be placed: with its fewest members, and on the nodes that it is pinned to.
     fn wanted(&self, id: GangId) -> Option<Cow<'_, Gang>>;
 
     /// The gangs of a job that have not ended.
     fn gangs_of(&self, job: JobId) -> Vec<GangId>;
 
-    /// Where a gang is that holds capacity.
+    /// The picks of a gang that holds capacity.
     fn picks(&self, gang: GangId) -> Option<&[Pick]>;
 
-    /// Gangs whose ends are known, by when they end.
+    /// Gangs whose ends are known, by end.
     fn ends(&self) -> Box<dyn Iterator<Item = (Timestamp, GangId)> + '_>;
 
     /// Gangs that hold capacity and whose end is not known.
     fn endless(&self) -> Box<dyn Iterator<Item = GangId> + '_>;
 
-    /// Running gangs that can shrink at their next boundary, and were not asked to yet.
+    /// Running gangs that can shrink at their next boundary, and have not been asked to shrink yet.
     fn shrinkable(&self) -> Box<dyn Iterator<Item = GangId> + '_>;
 
     /// The size with which a gang is to start again.
     fn resized_to(&self, gang: GangId) -> Option<u32>;
 
-    /// Until when a gang waits for its preferred level.
+    /// The time until which a gang waits for its preferred level.
     fn preferred_until(&self, gang: GangId) -> Option<Timestamp>;
 
     /// The placement that other gangs are preempted for.
     fn cleared_place(&self, gang: GangId) -> Option<&Placement>;
 
-    /// Whether the placement reserved for a gang is gone with a node or a device.
+    /// Whether a node or a device of the placement reserved for a gang is gone.
     fn reserved_place_is_gone(&self, gang: GangId) -> bool;
 
-    /// Gangs that are preempted or shrink for this one, and still hold capacity.
+    /// Gangs that are preempted or shrink for this gang, and still hold capacity.
     fn making_way_for(&self, gang: GangId) -> Vec<GangId>;
 
-    /// Whether a gang was preempted, and nothing changed from outside since.
+    /// Whether a gang was preempted, and no input from outside changed anything since.
     fn just_made_way(&self, gang: GangId) -> bool;
 
     /// Whether a time is set at which preemption is tried again.

@@ -1,9 +1,9 @@
-//! Heads: the gangs that are first in order and fit nowhere now. As many as are configured have a place reserved, if a
-//! time can be promised. As many again are protected by counting how often they are bypassed: one that was bypassed as
-//! often as is allowed has its place reserved without a time.
+//! Heads: the gangs that are first in order and fit nowhere now. As many heads as are configured have a reservation, if
+//! a time can be promised. As many again are protected by counting how often they are bypassed: a head that reached its
+//! bypass limit has a placement reserved without a time.
 //!
-//! A head is eligible if it fits the empty, open cluster. One that does not, or that no end of a running gang would help,
-//! keeps its reason and shields no other gang.
+//! A head is eligible if it fits the empty, open cluster. A head that does not fit there, or that no end of a running
+//! gang would help, keeps its reason and shields no other gang.
 
 use phalanx_model::{Gang, GangId};
 
@@ -14,7 +14,7 @@ use crate::cluster::Pick;
 use crate::placement::Ceiling;
 use crate::queueing::{QueueAt, RequestClassId, SetAside, Versions};
 
-/// Places that are looked for in one cycle for heads that do not start; the next step goes on.
+/// Searches of one cycle for placements of heads that do not start; the next step goes on.
 const LOOKS_MAX: u32 = 64;
 
 /// A head without a reservation.
@@ -23,26 +23,26 @@ pub(super) struct Head {
     pub(super) gang: GangId,
     request: RequestClassId,
     queue: QueueAt,
-    /// When and where it would start if nothing else did. That is foreseen before the first start of a cycle.
+    /// When and where the head would start if no other gang did. The cycle foresees this before its first start.
     soonest: Option<Soonest>,
-    /// Starts in this cycle without which it could start sooner.
+    /// Starts in this cycle that delay the head.
     bypassed: u32,
 }
 
-/// What is known of the heads in one cycle.
+/// The heads of one cycle.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    /// Those without a reservation, in order.
+    /// Heads without a reservation, in order.
     pub(super) waiting: Vec<Head>,
-    /// The head whose request class is still to be looked at: those behind it are no heads yet.
+    /// The head whose request class the cycle has not considered yet: the gangs behind it are no heads yet.
     awaits: Option<RequestClassId>,
     looks: u32,
-    /// A head reached its bypass limit, and has its place reserved before another gang is looked at.
+    /// A head reached its bypass limit, and has its placement reserved before the cycle considers another gang.
     is_any_due: bool,
 }
 
 impl Cycle<'_> {
-    /// Reserves places for the heads, and remembers those that are to be protected.
+    /// Reserves placements for the heads, and records those that are to be protected.
     pub(super) fn reserve_heads(&mut self) {
         self.reserve_due();
         let depth = self.draft.queues.settings().reservation_depth as usize;
@@ -59,7 +59,7 @@ impl Cycle<'_> {
             let Some(head) = self.draft.pending.head(&self.draft.queues, &heads) else { return };
             let asked = self.draft.pending.request(head.request);
             if asked.is_open {
-                // It is looked at before this cycle ends.
+                // The cycle considers this request class before it ends.
                 self.heads.awaits = Some(head.request);
                 return;
             }
@@ -97,7 +97,8 @@ impl Cycle<'_> {
         }
     }
 
-    /// When and where a head would start if nothing else did. One that no end of a running gang would help is no head.
+    /// When and where a head would start if no other gang did. A gang that no end of a running gang would help is no
+    /// head.
     fn foresee(&mut self, head: &Head) -> Option<Soonest> {
         self.book_against_future(head.request, head.queue);
         let soonest = self.soonest(head.request);
@@ -119,18 +120,18 @@ impl Cycle<'_> {
                 self.heads.waiting.insert(foreseen, head);
                 foreseen += 1;
             } else {
-                // The next in order is a head instead.
+                // The next gang in order is a head instead.
                 self.reserve_heads();
             }
         }
     }
 
-    /// Heads that were bypassed as often as is allowed have their place reserved without a time.
+    /// Reserves a placement without a time for each head that reached its bypass limit.
     pub(super) fn reserve_due(&mut self) {
         if !std::mem::take(&mut self.heads.is_any_due) {
             return;
         }
-        // The first in order has its place before one behind it, which is bypassed with it.
+        // If two heads are bypassed by one start, the first in order has its placement reserved first.
         for head in std::mem::take(&mut self.heads.waiting) {
             let is_due = head.bypassed > 0 && self.is_due(head.gang);
             let soonest = if is_due {
@@ -156,7 +157,7 @@ impl Cycle<'_> {
         self.hold(gang, &asked, rank, soonest.into_place());
     }
 
-    /// Whether the empty cluster of open nodes holds such a gang.
+    /// Whether a gang of this request class fits the empty cluster of open nodes.
     fn fits_empty(&mut self, request: RequestClassId) -> bool {
         let hardware = self.ledger.hardware();
         let gang = &self.draft.pending.request(request).key.gang;
@@ -164,7 +165,7 @@ impl Cycle<'_> {
         self.draft.search.place(hardware.tree, hardware.empty, gang, ceiling).is_some()
     }
 
-    /// A start is booked: heads that could start sooner without it are bypassed by it.
+    /// Counts a bypass for each head that could start sooner without a start that was booked.
     pub(super) fn count_bypasses(&mut self, starting: GangId, picks: &[Pick]) {
         let mut heads = std::mem::take(&mut self.heads.waiting);
         heads.retain(|head| head.gang != starting);
@@ -178,8 +179,8 @@ impl Cycle<'_> {
         self.heads.waiting = heads;
     }
 
-    /// Whether a head could start sooner without a start. If it is not known which gang ends first, every device that it
-    /// could use may be the one that it lacks then.
+    /// Whether a head could start sooner without a start. If it is not known which gang ends first, every device that
+    /// the head could use may be the one that it lacks at that time.
     fn is_delayed(&mut self, head: &mut Head, picks: &[Pick]) -> bool {
         let Some(soonest) = &head.soonest else { return false };
         if soonest.at.is_none() && self.takes_usable(head, picks) {
@@ -192,7 +193,7 @@ impl Cycle<'_> {
         let found = self.fits_after(head.request, &soonest.ends);
         let is_delayed = found.is_none();
         if let Some(((picks, order), soonest)) = found.zip(head.soonest.as_mut()) {
-            // It finds another placement as soon.
+            // The head finds another placement as soon.
             (soonest.picks, soonest.order) = (picks, order);
         }
         is_delayed
@@ -211,21 +212,21 @@ impl Cycle<'_> {
         })
     }
 
-    /// Whether a start is on nodes of the place that a head waits for, or may use up what domains have.
+    /// Whether a start is on nodes of the placement that a head waits for, or may use up resources counted by domain.
     fn is_near(&self, head: &Head, soonest: &Soonest, picks: &[Pick]) -> bool {
         let counts_by_domain = |gang: &Gang| gang.all_needs().any(|needs| !needs.named.is_empty());
         let is_on = |pick: &Pick| soonest.picks.iter().any(|own| own.node == pick.node);
         counts_by_domain(&self.draft.pending.request(head.request).key.gang) || picks.iter().any(is_on)
     }
 
-    /// Whether a head was bypassed as often as is allowed.
+    /// Whether a head reached its bypass limit.
     pub(super) fn is_due(&self, head: GangId) -> bool {
         let now = self.bypassed.iter().filter(|bypassed| **bypassed == head).count();
         let before = self.ledger.record(head).map_or(0, |record| record.bypassed);
         before.saturating_add(u32::try_from(now).unwrap_or(u32::MAX)) >= self.config.bypass_max
     }
 
-    /// Whether so much more may stand idle for a head whose start nobody knows.
+    /// Whether the devices of these picks may stay idle too, for a head whose start time is not known.
     fn may_idle(&self, picks: &[Pick]) -> bool {
         let (tree, space) = (self.tree(), &self.draft.space);
         let promised_no_time =

@@ -1,4 +1,5 @@
-//! Gangs that start in one step are placed for all of them: what one gains by another place must not cost another more.
+//! Gangs that start in one step are placed jointly: the gain of one gang by another placement must not cost the others
+//! more.
 
 use phalanx_model::{GangId, Placement};
 
@@ -8,18 +9,18 @@ use crate::cluster::space::{Pick, Space};
 use crate::cluster::tree::Tree;
 use crate::placement::{Ceiling, Search, placement};
 
-/// Searches for better places in one step: some milliseconds in a large cluster.
+/// Searches for better placements in one step: some milliseconds in a large cluster.
 const SEARCHES_MAX: u32 = 1_000;
-/// What a place for a grid counts for: it is chosen among hundreds.
+/// The number of searches that the search for a grid counts for: it chooses among hundreds of placements.
 const GRID_SEARCHES: u32 = 100;
-/// More gangs at once are not compared with each other.
+/// If more gangs start at once, they are not compared with each other.
 const GANGS_MAX: usize = 32;
 
-/// A gang that starts, and where.
+/// A gang that starts, and its placement.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     pub(super) gang: GangId,
-    /// Members, those of roles not counted.
+    /// The number of members, without those of roles.
     pub(super) size: u32,
     pub(super) ceiling: Ceiling,
     pub(super) picks: Vec<Pick>,
@@ -29,7 +30,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Whether it has all members in the place that others made way for.
+    /// Whether all members of the gang are in the placement that other gangs were preempted for.
     pub(super) fn is_in(&self, place: &Placement) -> bool {
         place.slots.len() == self.picks.iter().map(|pick| pick.members as usize).sum::<usize>()
     }
@@ -41,9 +42,9 @@ impl Choice {
     }
 }
 
-/// Takes gangs out two or three at a time and puts them back in another order, for as long as that makes the sum of their
-/// times less, and looks whether one that waits finds room on the way. Gangs of different priority are not set
-/// against each other. `space` holds all of `chosen`; those of `waiting` that start are moved there.
+/// Takes two or three gangs out at a time and puts them back in another order, as long as that lowers the sum of their
+/// times; on the way it tries whether a pending gang fits. Gangs of different priority are not weighed against each
+/// other. `space` holds all of `chosen`; those of `waiting` that start are moved there.
 pub(super) fn improve(
     ledger: &dyn Facts,
     search: &mut Search,
@@ -73,7 +74,7 @@ pub(super) fn improve(
     }
 }
 
-/// What was chosen before is chosen again.
+/// Restores an earlier choice.
 pub(super) fn put_back(ledger: &dyn Facts, space: &mut Space, chosen: &[Choice], before: &[Choice]) {
     book_all(ledger, space, chosen, false);
     book_all(ledger, space, before, true);
@@ -136,7 +137,7 @@ impl JointSearch<'_> {
         choices.windows(2).all(|pair| priority(&pair[0]) == priority(&pair[1]))
     }
 
-    /// All of them anew, those with the most devices first: they have the fewest places to choose from.
+    /// Places all gangs again, those with the most devices first: they have the fewest placements to choose from.
     fn largest_first(&mut self, chosen: &mut [Choice]) -> bool {
         let mut order: Vec<usize> = (0..chosen.len()).collect();
         let devices = |at: &usize| chosen[*at].picks.iter().map(|pick| pick.devices.count()).sum::<u32>();
@@ -144,7 +145,7 @@ impl JointSearch<'_> {
         self.in_order(chosen, &order)
     }
 
-    /// Whether some of them are better off in another order.
+    /// Whether another order of some gangs lowers the sum of their times.
     fn exchange(&mut self, chosen: &mut [Choice], members: &[usize]) -> bool {
         let orders: &[&[usize]] = match members {
             [a, b] => &[&[*b, *a], &[*a, *b]],
@@ -154,7 +155,7 @@ impl JointSearch<'_> {
         orders.iter().any(|order| self.in_order(chosen, order))
     }
 
-    /// Takes these out and puts them back in this order; undone when the sum of their times is not less.
+    /// Takes these gangs out and puts them back in this order; undone if the sum of their times is not less.
     fn in_order(&mut self, chosen: &mut [Choice], order: &[usize]) -> bool {
         let old: Vec<Choice> = order.iter().map(|at| chosen[*at].clone()).collect();
         if old.len() < 2 || !self.is_one_priority(&old) {
@@ -184,7 +185,7 @@ impl JointSearch<'_> {
         false
     }
 
-    /// Whether one that waits fits when one that starts goes elsewhere.
+    /// Whether a pending gang fits if a starting gang moves elsewhere.
     fn let_in(&mut self, chosen: &mut Vec<Choice>, (gang, ceiling): (GangId, Ceiling)) -> bool {
         for at in 0..chosen.len() {
             let old = chosen[at].clone();

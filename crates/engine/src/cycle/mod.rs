@@ -1,5 +1,5 @@
-//! One scheduling cycle: in which order pending gangs are looked at, which of them start, for which a place is reserved,
-//! and which running gangs are preempted for them.
+//! One scheduling cycle: the order in which pending gangs are considered, the gangs that start, the gangs that have a
+//! placement reserved, and the running gangs that are preempted for them.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -30,11 +30,11 @@ pub(crate) use reservation::{Reservation, Reservations};
 pub(crate) use retry::COUNTED_MAX;
 pub(crate) use run::{Hints, Planned, plan};
 
-/// What an operator may tune.
+/// The settings of a cycle that an operator may tune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How often later gangs may take capacity that an earlier waiting gang could use, before they have to
-    /// let it go first.
+    /// How often later gangs may take capacity that an earlier pending gang could use, before that gang has to start
+    /// first.
     pub bypass_max: u32,
 }
 

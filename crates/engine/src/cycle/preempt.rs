@@ -1,8 +1,8 @@
-//! Preemption: which gangs are preempted for one that may preempt them, and for which place.
+//! Preemption: which gangs are preempted for a gang that may preempt them, and for which placement.
 //!
-//! No gang is preempted unless the place that this frees is reserved in the same step. [`super::candidates`] lists the gangs
-//! that may be preempted, [`crate::preemption`] chooses the place and its victims together, and this file decides whether
-//! the preempting gang may have both.
+//! No gang is preempted unless the placement that this frees is reserved in the same step. [`super::candidates`] lists
+//! the gangs that may be preempted, [`crate::preemption`] chooses the placement and its victims together, and this file
+//! decides whether the preempting gang may have both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use super::run::Cycle;
 use crate::preemption::{Candidate, Selected, select};
 use crate::queueing::{Contender, Holder, Next, QueueAt, RequestClassId};
 
-/// Gangs for which no victims are found, and for which victims are found, in one step.
+/// Gangs for which no victims are found (`UNHEARD_MAX`), and for which victims are found (`HEARD_MAX`), in one step.
 const UNHEARD_MAX: u32 = 8;
 const HEARD_MAX: u32 = 64;
-/// Candidates that are compared in one step, counted once for each gang that they are compared for. The first gang is always
-/// tried.
+/// Candidates that are compared in one step, counted once for each gang that they are compared for. The first gang is
+/// always tried.
 const COMPARED_MAX: usize = 128;
-/// Gangs for which one cycle looks whether there is a candidate at all.
+/// Gangs for which one cycle checks whether there is any candidate.
 const LOOKS_MAX: usize = 64;
 
-/// What preemption cost so far in one step. The scheduling cycles of a step share what it may cost.
+/// The cost of preemption so far in one step. The scheduling cycles of a step share its limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     heard: u32,
@@ -38,17 +38,17 @@ impl Spent {
     }
 }
 
-/// How others are asked to make way.
+/// How other gangs release capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// By right, and now.
+    /// Whole gangs, by a preemption rule, and now.
     Evict,
-    /// With members that they can do without, at their next boundary.
+    /// Surplus members, at the next boundary of their gangs.
     Shrink,
 }
 
 impl<'a> Cycle<'a> {
-    /// Looks for somebody who makes way for those whose ask fits nowhere, and for whom that was not looked for yet.
+    /// Seeks victims for pending gangs whose request class fits nowhere, and for which no victims were sought yet.
     pub(super) fn hear(&mut self) {
         for _ in 0..LOOKS_MAX {
             let Draft { pending, queues, .. } = &mut self.draft;
@@ -62,7 +62,7 @@ impl<'a> Cycle<'a> {
             }
             let gang = self.draft.pending.request(next.request).key.gang.clone();
             self.close_for(next.request);
-            // As many as there are in this queue, until one finds nobody.
+            // As many gangs of this queue as find victims: the first that finds none ends this.
             while self.evict_for(next, &gang) {
                 let Draft { pending, queues, .. } = &self.draft;
                 let Some(behind) = pending.next_of(queues, next.request, next.queue) else { break };
@@ -72,7 +72,8 @@ impl<'a> Cycle<'a> {
         self.goes_on = true;
     }
 
-    /// Makes others make way for a gang that fits nowhere, if it may and that is enough. Whether it did.
+    /// Preempts or shrinks other gangs for a gang that fits nowhere, if it may and that is enough. Returns whether it
+    /// did.
     pub(super) fn evict_for(&mut self, next: Next, gang: &Gang) -> bool {
         if !self.draft.pending.is_untried(next.request, next.queue) {
             return false;
@@ -98,8 +99,8 @@ impl<'a> Cycle<'a> {
         is_heard
     }
 
-    /// Whether it may evict at all, and somebody holds capacity who stands worse than it could at best. (There may still be
-    /// nobody.)
+    /// Whether the gang may preempt at all, and a gang holds capacity that is entitled to less than this gang could be
+    /// at best. (There may still be no victims.)
     fn is_worth_a_try(&mut self, request: RequestClassId, queue: QueueAt, gang: GangId) -> bool {
         let Draft { queues, pending, .. } = &mut self.draft;
         let asked = pending.request(request);
@@ -146,7 +147,8 @@ impl<'a> Cycle<'a> {
         let left = self.left_of(&victims);
         let queues = &self.draft.queues;
         let amounts = queues.resources.held(self.tree(), queues.settings(), &place.picks, gang);
-        // Of several device models it may have been given more than the least that it was judged by.
+        // If the request admits several device models, the placement may hold more than the least that the gang was
+        // judged by.
         let holder = Holder::new(amounts, is_fixed);
         let (wants, claim) = if holder.amounts == least.amounts {
             (wants, claim)
@@ -168,7 +170,7 @@ impl<'a> Cycle<'a> {
             return false;
         }
         let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
-        // Nobody knows when a boundary comes.
+        // The time of a boundary is not known.
         let at = place.at.filter(|_| way == Way::Evict).map(|at| at.min(latest));
         self.claim(next, gang, ReservedPlacement { at, ..place }, holder);
         for victim in victims {
@@ -179,7 +181,7 @@ impl<'a> Cycle<'a> {
             if way == Way::Shrink {
                 continue;
             }
-            // By what right it goes now: that of the least that it was judged by at first may be another.
+            // The preemption rule of the actual amounts may differ from the rule of the least that was judged at first.
             let Some(rule_kind) = self.draft.queues.rule(wants, victim.contender, &claim) else { continue };
             let rule = self.draft.queues.eviction_rule(rule_kind, wants, victim.contender, &claim);
             let shrinks = left.get(&victim.id).is_some_and(Option::is_some);
@@ -193,7 +195,7 @@ impl<'a> Cycle<'a> {
         true
     }
 
-    /// Whether the queue has room once these have made way.
+    /// Whether the queue has room after these gangs were preempted.
     fn has_room_without(
         &mut self,
         victims: &[Candidate<'_>],
@@ -227,7 +229,7 @@ impl<'a> Cycle<'a> {
         has_room
     }
 
-    /// The place with the victims that lose least, and these.
+    /// The placement whose victims lose least, and these victims.
     fn select_for(
         &mut self,
         gang: &Gang,
@@ -246,13 +248,13 @@ impl<'a> Cycle<'a> {
         Some((ReservedPlacement { picks, order, at, evicts: true }, candidates))
     }
 
-    /// From the order to stop until the last process is gone, at the longest.
+    /// The longest time from the order to stop until the last process is gone.
     fn grace_ms(&self, gang: GangId) -> u64 {
         let stop = self.ledger.job(gang.job).map(|job| job.policy.stop);
         stop.map_or(0, |stop| stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms)))
     }
 
-    /// The place is held, and counts as used from now on.
+    /// Reserves the placement, and counts it as used from now on.
     fn claim(&mut self, next: Next, gang: &Gang, place: ReservedPlacement, holder: Holder) {
         let id = next.gang();
         let rank = self.draft.pending.request(next.request).key.rank;

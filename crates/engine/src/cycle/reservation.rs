@@ -1,9 +1,9 @@
-//! Reservations: places that are booked for gangs that have not started.
+//! Reservations: placements that are booked for gangs that have not started.
 //!
-//! A reservation takes everything that its gang needs (devices, CPU, memory, resources counted by name) on its nodes, as
-//! if the gang ran there, whether or not that is free yet. What is in use is then counted twice: amounts go below zero,
-//! and a device is free again only once its user and the reservation have given it back. So nothing is withheld bit by
-//! bit, and no two reservations are promised the same.
+//! A reservation takes everything that its gang needs (devices, CPU, memory, resources counted by name) on its nodes,
+//! as if the gang ran there, even if some of it is still in use. Capacity in use is then counted twice: amounts fall
+//! below zero, and a device is free again only after its user and the reservation have both released it. So capacity is
+//! not withheld bit by bit, and no two reservations are promised the same capacity.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::queueing::{QueueAt, RequestKey, ResourceList};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reservations {
     by_gang: BTreeMap<GangId, Reservation>,
-    /// Counts what was made and given up.
+    /// Counts the reservations that were made and released.
     version: u64,
 }
 
@@ -37,7 +37,7 @@ impl Reservations {
         removed
     }
 
-    /// Takes one out to look whether it can start: it comes back with [`Self::take_back`], or it is no more.
+    /// Takes one reservation out to check whether its gang can start: it comes back with [`Self::take_back`], or ends.
     pub(crate) fn lend(&mut self, gang: GangId) -> Option<Reservation> {
         self.by_gang.remove(&gang)
     }
@@ -46,12 +46,12 @@ impl Reservations {
         self.by_gang.insert(gang, lent);
     }
 
-    /// One that was lent has started or is given up.
+    /// The lent reservation does not come back: its gang has started, or it was released.
     pub(crate) const fn forget_lent(&mut self) {
         self.version += 1;
     }
 
-    /// Takes all of them out.
+    /// Takes all reservations out.
     pub(crate) fn drain(&mut self) -> BTreeMap<GangId, Reservation> {
         self.version += 1;
         std::mem::take(&mut self.by_gang)
@@ -69,13 +69,13 @@ impl Reservations {
         self.by_gang.values_mut()
     }
 
-    /// Gangs whose reservations have some of these devices.
+    /// Gangs whose reservations include some of these devices.
     pub(crate) fn overlapping(&self, picks: &[Pick]) -> Vec<GangId> {
         let overlapping = self.by_gang.iter().filter(|(_, reservation)| reservation.overlaps(picks));
         overlapping.map(|(gang, _)| *gang).collect()
     }
 
-    /// What is free on a node if nothing were reserved there.
+    /// Adds to `free` what reservations take on a node: the capacity that would be free there without reservations.
     pub(crate) fn add_to(&self, space: &Space, tree: &Tree, node: u32, free: &mut Free) {
         let mut reserved = DeviceMask::EMPTY;
         for reservation in self.by_gang.values().filter(|reservation| reservation.is_booked) {
@@ -106,32 +106,32 @@ impl std::ops::Deref for Reservations {
 #[derive(Clone, Debug)]
 pub(crate) struct Reservation {
     pub(crate) picks: Vec<Pick>,
-    /// When all of it is free at the latest.
+    /// The latest time at which all of it is free.
     pub(crate) at: Option<Timestamp>,
-    /// The class of its gang.
+    /// The priority class of its gang.
     pub(crate) rank: i32,
-    /// The level of service of its gang.
+    /// The service level of its gang.
     pub(crate) level: u32,
-    /// When it was made: what was promised first goes first.
+    /// When the reservation was made: earlier promises go first.
     pub(crate) made_at: Timestamp,
     /// Running gangs are preempted for it.
     pub(crate) preempts: bool,
     /// Its gang is within a guarantee of its queue.
     pub(crate) is_entitled: bool,
-    /// The queue in which its gang waits, and the least that it waits for.
+    /// The queue in which its gang is pending, and the least that its gang needs.
     pub(crate) waits: (QueueAt, ResourceList),
-    /// The version of the hardware on which all of its nodes were last seen to take work.
+    /// The version of the hardware at which all of its nodes were last known to take work.
     pub(super) checked_at: Option<u64>,
-    /// What is booked, by node: a part of a device closes the whole device.
+    /// The booked capacity, by node: a part of a device closes the whole device.
     gang: Gang,
     booked: Vec<Pick>,
-    /// Devices that others use in part, and that take no more parts.
+    /// Devices that other gangs use in part, and that take no more parts.
     closed: Vec<(u32, DeviceMask)>,
     is_booked: bool,
 }
 
 impl Reservation {
-    /// Nothing is booked yet.
+    /// A reservation with nothing booked yet.
     pub(crate) fn new(
         picks: Vec<Pick>,
         gang: &Gang,
@@ -161,7 +161,7 @@ impl Reservation {
         }
     }
 
-    /// What was promised first goes first.
+    /// Earlier promises go first.
     pub(crate) const fn order_key(&self) -> (Timestamp, Reverse<i32>) {
         (self.made_at, Reverse(self.rank))
     }
@@ -170,7 +170,7 @@ impl Reservation {
         self.is_booked
     }
 
-    /// Keeps others away from what is reserved.
+    /// Withholds the reserved capacity from other gangs.
     pub(crate) fn book(&mut self, tree: &Tree, space: &mut Space) {
         if std::mem::replace(&mut self.is_booked, true) {
             return;
@@ -184,7 +184,7 @@ impl Reservation {
         }
     }
 
-    /// Leaves it to whoever may use it.
+    /// Releases the reserved capacity to gangs that may use it.
     pub(crate) fn unbook(&mut self, tree: &Tree, space: &mut Space) {
         if !std::mem::replace(&mut self.is_booked, false) {
             return;
@@ -195,15 +195,15 @@ impl Reservation {
         space.give_back(tree, &self.booked, &self.gang);
     }
 
-    /// Whether a gang of another class goes before its gang: one within a guarantee before one that borrows, and then the
-    /// higher class. A place for which others are preempted is kept.
+    /// Whether a gang of another class goes before its gang: first a gang within a guarantee before a gang that
+    /// borrows, and then the higher class. A placement for which gangs are preempted is kept.
     pub(crate) const fn yields_to(&self, rank: i32, is_entitled: bool) -> bool {
         let goes_first =
             is_entitled && !self.is_entitled || is_entitled == self.is_entitled && rank > self.rank;
         !self.preempts && goes_first
     }
 
-    /// Whether its gang had more service than one of the same queue and class that is on this level.
+    /// Whether its gang had more service than a gang of the same queue and class on this level.
     pub(crate) const fn had_more(
         &self,
         queue: QueueAt,
@@ -214,12 +214,12 @@ impl Reservation {
         !self.preempts && is_alike && level < self.level
     }
 
-    /// Whether a gang that ends by then is out of its way.
+    /// Whether a gang that ends by this time leaves before the reservation begins.
     pub(crate) fn begins_after(&self, ends_at: Option<Timestamp>) -> bool {
         ends_at.zip(self.at).is_some_and(|(ends, begins)| ends <= begins)
     }
 
-    /// Whether some of it would be these very devices, or nodes where its gang is to be alone.
+    /// Whether the reservation includes some of these devices, or nodes on which its gang is to be alone.
     pub(crate) fn overlaps(&self, picks: &[Pick]) -> bool {
         picks.iter().any(|pick| {
             let own = self.on(pick.node);
@@ -227,12 +227,12 @@ impl Reservation {
         })
     }
 
-    /// Whether some of it is on a node.
+    /// Whether some of the reservation is on a node.
     pub(crate) fn is_on(&self, node: u32) -> bool {
         !self.on(node).is_empty()
     }
 
-    /// Leaves of these picks the devices that are not reserved.
+    /// Removes the reserved devices from these picks.
     pub(crate) fn take_from(&self, picks: &mut [Pick]) {
         for pick in picks {
             pick.devices = pick.devices.minus(self.devices_on(pick.node));
@@ -245,7 +245,7 @@ impl Reservation {
         self.booked.get(first..end).unwrap_or_default()
     }
 
-    /// Devices of one node that stand idle for it.
+    /// Devices of one node that stay idle for the reservation.
     pub(crate) fn idle_on(&self, tree: &Tree, space: &Space, node: u32) -> DeviceMask {
         let idle = |pick: &Pick| space.held_once(tree, node as usize, pick.devices);
         self.on(node)
@@ -254,18 +254,18 @@ impl Reservation {
             .fold(DeviceMask::EMPTY, |all, pick| all.union(idle(pick)))
     }
 
-    /// The same of every node of it, pick by pick.
+    /// The same for every node of the reservation, pick by pick.
     pub(crate) fn idle(&self, tree: &Tree, space: &Space) -> impl Iterator<Item = (u32, DeviceMask)> {
         let idle = |pick: &Pick| (pick.node, space.held_once(tree, pick.node as usize, pick.devices));
         self.booked.iter().filter(|_| self.is_booked).map(idle)
     }
 
-    /// The nodes of the place.
+    /// The nodes of the placement.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
         self.booked.iter().map(|pick| pick.node)
     }
 
-    /// Members that it is for.
+    /// The number of members that the reservation is for.
     pub(crate) fn member_count(&self) -> u32 {
         self.picks.iter().map(|pick| pick.members).sum()
     }
@@ -285,7 +285,7 @@ impl Reservation {
         self.on(node).iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices))
     }
 
-    /// Devices that stand idle for it.
+    /// The number of devices that stay idle for the reservation.
     pub(crate) fn idle_devices(&self, tree: &Tree, space: &Space) -> u32 {
         self.idle(tree, space).map(|(_, devices)| devices.count()).sum()
     }

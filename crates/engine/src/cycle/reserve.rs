@@ -1,4 +1,4 @@
-//! Reservations of a cycle: which of them start, which are given up, and which a candidate has to respect.
+//! Reservations of a cycle: which of their gangs start, which are released, and which a candidate has to respect.
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ use crate::placement::{Ceiling, placement};
 use crate::queueing::{Holder, OrderKey, QueueAt, RequestClassId, ResourceList, longest_ms};
 
 impl Cycle<'_> {
-    /// A gang that has a reservation and can start goes first.
+    /// Starts each gang that has a reservation and can start, before any other gang.
     pub(super) fn start_reserved(&mut self) {
         let order = self.reservations_in_order();
         for (order_key, id) in order.iter().copied().enumerate() {
@@ -25,7 +25,7 @@ impl Cycle<'_> {
             let started = !is_gone
                 && (self.start_held(id, &[])
                     || self.start_held(id, order.get(order_key + 1..).unwrap_or_default()));
-            // Preempted gangs hold the place until their last process is gone, however long that takes.
+            // Preempted gangs hold the placement until their last process is gone, however long that takes.
             let is_late =
                 at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.making_way_for(id).is_empty();
             if !started && self.draft.reservations.contains_key(&id) && (is_late || is_gone) {
@@ -37,7 +37,8 @@ impl Cycle<'_> {
         }
     }
 
-    /// Whether a node of a reservation takes no work any more. Nodes are looked at again only if the hardware changed.
+    /// Whether a node of a reservation takes no work any more. The nodes are checked again only if the hardware
+    /// changed.
     fn reserved_place_is_gone(&mut self, id: GangId) -> bool {
         let version = self.ledger.hardware_version();
         let Some(reservation) = self.draft.reservations.get_mut(id) else { return false };
@@ -49,7 +50,7 @@ impl Cycle<'_> {
         is_gone
     }
 
-    /// Gangs that have a reservation, by whose turn it is: what was reserved earlier stays before what was reserved later.
+    /// Gangs that have a reservation, in their order: of equal gangs, the earlier reservation stays before the later.
     fn reservations_in_order(&self) -> Vec<GangId> {
         let (now, ageing_ms) = (self.ledger.now(), self.draft.queues.settings().ageing_ms);
         let place = |(id, reservation): (&GangId, &Reservation)| {
@@ -63,21 +64,21 @@ impl Cycle<'_> {
         order.into_iter().map(|(.., id)| id).collect()
     }
 
-    /// Gives a reservation up.
+    /// Releases a reservation.
     fn release(&mut self, id: GangId) {
         let tree = self.tree();
         self.reopened.most = None;
         if let Some(mut reservation) = self.draft.reservations.remove(id) {
             reservation.unbook(tree, &mut self.draft.space);
             self.draft.freed.add(reservation.nodes());
-            // Gangs that may use that are looked for in the next cycle.
+            // The next cycle finds the gangs that may use this capacity.
             self.unlikely.clear();
             self.draft.queues.want(reservation.waits.0, &reservation.waits.1, false);
             self.unclaim(id);
         }
     }
 
-    /// What was counted as used for it is not any more.
+    /// Discharges the capacity that was counted as used for a gang.
     fn unclaim(&mut self, id: GangId) {
         let Some(job) = self.ledger.job(id.job) else { return };
         let queues = &mut self.draft.queues;
@@ -88,8 +89,9 @@ impl Cycle<'_> {
         }
     }
 
-    /// Starts a gang that has a reservation: anywhere, if that is sooner; where others are preempted for it, there. What
-    /// is reserved for those behind it, and promised for no time, does not stand in its way. Whether it started.
+    /// Starts a gang that has a reservation: anywhere, if that is sooner; in its reserved placement, if gangs are
+    /// preempted for it. Reservations of gangs behind it that are promised for no time do not block it. Returns whether
+    /// the gang started.
     fn start_held(&mut self, id: GangId, behind: &[GangId]) -> bool {
         let Some((gang, job)) = self.ledger.wanted(id).zip(self.ledger.job(id.job)) else { return false };
         let Some(mut own) = self.draft.reservations.lend(id) else { return false };
@@ -101,10 +103,10 @@ impl Cycle<'_> {
             let preempts = self.ledger.cleared_place(id).is_some();
             let is_fixed = self.draft.queues.is_fixed(job, id);
             if preempts {
-                // It was counted when the others were preempted.
+                // The placement was counted as used when the other gangs were preempted.
                 self.unclaim(id);
             }
-            // One that changes its size does not grow into what came to be wanted meanwhile.
+            // A gang that changes its size does not grow into capacity that other gangs have come to want meanwhile.
             let most = match self.ledger.resized_to(id).filter(|_| preempts) {
                 Some(_) if self.is_anything_wanted() => Some(own.member_count()),
                 resized @ Some(_) => resized,
@@ -114,11 +116,11 @@ impl Cycle<'_> {
             let ElasticPlacement { gang, ceiling, picks, order, time_ns } =
                 self.enlarged(id, queue, found, most.unwrap_or(0));
             match self.admit(queue, &gang, &picks, is_fixed) {
-                // The queue may use less than when this was reserved.
+                // The queue may be allowed less than when the placement was reserved.
                 Err(full) => self.dropped.push((id, full.limit.to_string())),
                 Ok(amounts) => {
                     let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
-                    // It may start elsewhere than where it was reserved.
+                    // The gang may start elsewhere than in its reserved placement.
                     self.draft.freed.add(own.nodes());
                     self.choose(choice, &gang, queue, Holder::new(amounts, is_fixed));
                     started = true;
@@ -140,18 +142,19 @@ impl Cycle<'_> {
         started
     }
 
-    /// Leaves what other reservations keep to a gang that goes before them.
+    /// Unbooks the reservations that yield to a gang that goes before them.
     fn unbook_behind(&mut self, own: &Reservation, span_ms: Option<u64>, behind: &[GangId]) {
         let (tree, now) = (self.tree(), self.ledger.now());
         let ends_at = span_ms.map(|span| now.plus(span));
         let Draft { reservations, space, .. } = &mut self.draft;
         for (id, other) in reservations.iter_mut() {
-            // A place for which others were preempted is kept, and what is promised for a time.
+            // A placement for which gangs were preempted is kept, and so is one that is promised for a time.
             let is_behind = other.at.is_none() && behind.contains(id);
-            // And a gang that goes before it did so when others were preempted.
+            // A gang that goes before the other already did so when gangs were preempted for it.
             let was_first = own.preempts && other.yields_to(own.rank, own.is_entitled);
             let yields = !other.preempts && (is_behind || was_first || other.begins_after(ends_at));
-            // Two that were promised the same, because there is less than there was: the first of them has it.
+            // If the same capacity was promised to two gangs, because the cluster has lost capacity, the first of them
+            // has it.
             let is_disputed =
                 own.preempts && own.order_key() < other.order_key() && other.overlaps(&own.picks);
             if yields || is_disputed {
@@ -160,7 +163,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// Where a gang that has a reservation can start now.
+    /// The placement in which a gang that has a reservation can start now.
     fn place_reserved(&mut self, id: GangId, gang: &Gang, own: &Reservation) -> Option<ElasticPlacement> {
         let tree = self.tree();
         let Draft { search, space, .. } = &mut self.draft;
@@ -176,7 +179,7 @@ impl Cycle<'_> {
                 time_ns: found.cost.time_ns,
             });
         }
-        // Free when the last process of those that were preempted is gone.
+        // The placement is free when the last process of the preempted gangs is gone.
         let sized = if gang.is_elastic() { gang.of_size(own.member_count()) } else { gang.clone() };
         space.has_room(tree, gang, &own.picks).then(|| ElasticPlacement {
             gang: sized,
@@ -187,15 +190,15 @@ impl Cycle<'_> {
         })
     }
 
-    /// Books or unbooks reservations, by what a candidate has to respect: it may use what is reserved only if it has ended
-    /// by then, or goes before the gang that it is reserved for.
+    /// Books the reservations that a candidate has to respect, and unbooks the others: a candidate may use reserved
+    /// capacity only if the candidate ends before the reservation begins, or goes before its gang.
     pub(super) fn book_against(&mut self, request: RequestClassId, queue: QueueAt) {
         let now = self.ledger.now();
         let ends_at = self.draft.pending.request(request).key.span_ms.map(|span| now.plus(span));
         self.book_where(request, queue, |reservation| !reservation.begins_after(ends_at));
     }
 
-    /// The same for a place that is to be reserved: it may be used for longer than until other reservations begin.
+    /// The same for a placement that is to be reserved: its use may last past the begin of other reservations.
     pub(super) fn book_against_future(&mut self, request: RequestClassId, queue: QueueAt) {
         self.book_where(request, queue, |_| true);
     }
@@ -222,14 +225,14 @@ impl Cycle<'_> {
         }
     }
 
-    /// Every reservation is booked.
+    /// Books every reservation.
     pub(super) fn book_all(&mut self) {
         let tree = self.tree();
         let Draft { reservations, space, .. } = &mut self.draft;
         reservations.values_mut().for_each(|reservation| reservation.book(tree, space));
     }
 
-    /// For which gang capacity is reserved, if the gang would fit without that.
+    /// The reason that names the gang for which capacity is reserved, if this gang would fit without that reservation.
     pub(super) fn held_for(&mut self, gang: &Gang) -> Option<Reason> {
         let tree = self.tree();
         let Draft { reservations, space, search, .. } = &mut self.draft;
@@ -255,13 +258,13 @@ impl Cycle<'_> {
             || self.reserved.iter().any(|(gang, reserved, _)| *gang == id && reserved.evicts)
     }
 
-    /// Reserves a place for a gang from now on.
+    /// Reserves a placement for a gang from now on.
     pub(super) fn hold(&mut self, id: GangId, gang: &Gang, rank: i32, place: ReservedPlacement) {
         let tree = self.tree();
         self.reopened.most = None;
         let ReservedPlacement { picks, order, at, evicts } = place;
         let Some(placement) = placement(tree, &picks, &order, gang) else { return };
-        // What is reserved for a gang behind it is not reserved any more.
+        // A gang behind this one loses its reservation of the same devices.
         for behind in self.draft.reservations.overlapping(&picks) {
             self.release(behind);
             self.reserved.retain(|(reserved, ..)| *reserved != behind);
@@ -277,7 +280,8 @@ impl Cycle<'_> {
         let mut reservation = Reservation::new(picks, gang, at, rank, made_at);
         (reservation.preempts, reservation.level) = (evicts, queues.level_of(id));
         if let Some(place) = waited {
-            // It waits all the same, and what is owed as much does not yield to another in this very cycle.
+            // The gang still waits, and a gang with an equal entitlement does not take its placement in this very
+            // cycle.
             reservation.is_entitled = queues.is_within_a_guarantee(place.queue, &least);
             reservation.waits = (place.queue, least);
             queues.want(place.queue, &reservation.waits.1, true);
@@ -288,7 +292,7 @@ impl Cycle<'_> {
     }
 }
 
-/// A place to be reserved.
+/// A placement to be reserved.
 pub(super) struct ReservedPlacement {
     pub(super) picks: Vec<Pick>,
     pub(super) order: Vec<u32>,

@@ -1,7 +1,9 @@
-//! Whose ask is looked at again when something came free: those that could use it, and not all that wait.
+//! Chooses the request classes that are retried after capacity became free: those that could use the capacity, and not
+//! all pending ones.
 //!
-//! An ask that fitted nowhere fits now only with a member where something came free, and only if the domain around that
-//! holds all of it. Both are counted by devices alone, which never says that less fits than does.
+//! A request class that fitted nowhere fits now only with a member on a node where capacity became free, and only if
+//! the domain around that node holds the whole gang. Both are counted by devices alone, which never reports less room
+//! than there is.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +16,17 @@ use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
 use crate::queueing::{RequestClass, RequestClassId};
 
-/// Nodes of a cluster in which what is short is counted at every look, so that it is looked whenever that may have changed.
+/// In clusters of at most so many nodes, the shortfall is counted each time a request class is considered, and the
+/// request class is retried whenever the shortfall may have changed.
 pub(crate) const COUNTED_MAX: usize = 256;
 
 impl Cycle<'_> {
-    /// Opens the asks that may use what came free.
+    /// Reopens the request classes that may use freed capacity.
     pub(super) fn reopen(&mut self) {
         let (tree, now) = (self.tree(), self.ledger.now());
         let Draft { pending, space, freed, reservations, queues, .. } = &mut self.draft;
-        // The owner of a guarantee may use what is held for who borrows, and may have room in it again.
+        // The owner of a guarantee may use capacity that is reserved for a borrower, and may have room in the guarantee
+        // again.
         let is_lent = reservations.values().any(|held| !held.is_entitled && !held.preempts);
         let takes_back = |request: &RequestClass| {
             request.roomy().any(|at| queues.is_within_a_guarantee(at, &request.least))
@@ -30,7 +34,7 @@ impl Cycle<'_> {
         let is_regained = pending.take_regained();
         let mut freed = match std::mem::take(freed) {
             Freed::All => {
-                // A gang that found too much kept for others may preempt by now.
+                // A gang that found too much capacity kept for others may preempt by now.
                 pending.consider_all();
                 let all: Vec<RequestClassId> = pending.all().collect();
                 all.into_iter().for_each(|request| pending.reopen(request));
@@ -47,7 +51,7 @@ impl Cycle<'_> {
         let mut room = Room { tree, space, holds: &holds, counted: BTreeMap::new() };
         let held: Vec<u32> = holds.iter().flat_map(|hold| hold.nodes()).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
-        // Whoever ends in time, or goes before whom something is held for, may use what is held.
+        // A gang that ends before a reservation begins, or goes before its gang, may use the reserved capacity.
         let had_less = |request: &RequestClass| {
             let (rank, level) = (request.key.rank, request.key.level);
             let of_more = holds.iter().filter(|hold| hold.level > level);
@@ -80,7 +84,8 @@ impl Cycle<'_> {
         self.reopened = Reopened { requests: open, around, most: None };
     }
 
-    /// Whether a request class was opened only for what came free, and others have all of that by now.
+    /// Whether a request class was reopened only for freed capacity, and other gangs have taken all of that capacity by
+    /// now.
     pub(super) fn is_used_up(&mut self, id: RequestClassId) -> bool {
         if self.reopened.requests.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
             return false;
@@ -90,7 +95,8 @@ impl Cycle<'_> {
         !request.is_limited() && most < request.least_on_node()
     }
 
-    /// The most devices that a node has free, or idle in reservations, of those where something came free.
+    /// The largest number of devices, free or idle in reservations, on one of the nodes that request classes were
+    /// reopened for.
     fn most_around(&mut self) -> u32 {
         if let Some(most) = self.reopened.most {
             return most;
@@ -107,32 +113,32 @@ impl Cycle<'_> {
     }
 }
 
-/// Asks that were opened for what came free on nodes, or is held there.
+/// Request classes that were reopened for capacity that became free on nodes, or is reserved there.
 #[derive(Debug, Default)]
 pub(super) struct Reopened {
     requests: Vec<RequestClassId>,
     around: Vec<u32>,
-    /// See [`Cycle::most_around`]; none after a change.
+    /// See [`Cycle::most_around`]; `None` after a change.
     pub(super) most: Option<u32>,
 }
 
-/// What is free around nodes where something came free.
+/// The free capacity around nodes where capacity became free.
 struct Room<'a> {
     tree: &'a Tree,
     space: &'a Space,
     holds: &'a [&'a Reservation],
-    /// By level, domain and whether what is held counts as free.
+    /// By level, by domain, and by whether reserved capacity counts as free.
     counted: BTreeMap<(usize, usize, bool), Vec<Nodes>>,
 }
 
-/// The nodes of one kind in a domain, by how many devices they have free.
+/// The nodes of one kind in a domain, by number of free devices.
 struct Nodes {
     kind: u16,
     by_devices: Vec<u32>,
 }
 
 impl Room<'_> {
-    /// Whether an ask could have a member on one of these nodes, and the others around it.
+    /// Whether a gang of a request class could have one member on one of these nodes, and the others around that node.
     fn may_hold(&mut self, request: &RequestClass, nodes: &[u32], with_held: bool) -> bool {
         let gang = &request.key.gang;
         if request.is_limited() {
@@ -162,7 +168,7 @@ impl Room<'_> {
         false
     }
 
-    /// Whether what an ask lacks may be another number now.
+    /// Whether the shortfall of a request class may have changed.
     fn may_count(&self, request: &RequestClass, nodes: &[u32]) -> bool {
         let level = match self.tree.level_of_required(&request.key.gang) {
             LevelAt::Above(level) => level,
@@ -183,7 +189,7 @@ impl Room<'_> {
         held.fold(free, DeviceMask::union)
     }
 
-    /// Whether a domain has room for all members, one beside the other on whole devices.
+    /// Whether a domain has room for all members, side by side on whole devices.
     fn may_hold_all(&mut self, request: &RequestClass, level: usize, domain: usize, with_held: bool) -> bool {
         let (tree, space, holds) = (self.tree, self.space, self.holds);
         let count = || counted(tree, space, if with_held { holds } else { &[] }, level, domain);
@@ -205,13 +211,13 @@ impl Room<'_> {
     }
 }
 
-/// Members that so many devices are enough for on one node.
+/// The number of members that so many devices of one node are enough for.
 fn members_on(gang: &Gang, each: u32, devices: u32) -> u32 {
     let most = devices / each.max(1);
     gang.members_per_node.map_or(most, |exactly| if most >= exactly { exactly } else { 0 })
 }
 
-/// The open nodes of a domain by kind and free devices; what is held on them counts as free.
+/// The open nodes of a domain by kind and free devices; devices reserved on them count as free.
 fn counted(tree: &Tree, space: &Space, holds: &[&Reservation], level: usize, domain: usize) -> Vec<Nodes> {
     let mut all: Vec<Nodes> = Vec::new();
     for row in space.rows(level, domain) {

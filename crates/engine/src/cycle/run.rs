@@ -1,7 +1,7 @@
-//! One turn of the planner: who starts where, and what is held for those that cannot start yet.
+//! One scheduling cycle: which gangs start where, and what is reserved for gangs that cannot start yet.
 //!
-//! Asks that may fit are taken in the order of their turns, each whole or not at all. The head of the line that does not
-//! fit has a place reserved; others go in front of it only where they do not delay it.
+//! Request classes that may fit are taken in the order of their gangs, each gang whole or not at all. The head of the
+//! pending queue that does not fit has a placement reserved; other gangs bypass it only if they do not delay it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -25,12 +25,12 @@ use crate::queueing::{
     Full, Holder, HolderKey, Next, QueueAt, ROOT, RequestClass, RequestClassId, ResourceList, longest_ms,
 };
 
-/// How long whoever might evict somebody waits before it looks again, if nothing else happens.
+/// Milliseconds until a gang that might preempt is evaluated again, if nothing else happens.
 const AGAIN_MS: u64 = 60_000;
-/// Gangs that wait, of those that were looked at, that are tried again when others move.
+/// The most pending gangs that did not fit in this cycle and are tried again when other gangs move.
 const WAITING_MAX: usize = 32;
 
-/// What a cycle yields.
+/// The result of a cycle.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
@@ -38,19 +38,19 @@ pub(crate) struct Planned {
     pub(crate) spent: Spent,
 }
 
-/// When to plan again. Nothing of it outlasts the process.
+/// When to plan again. The hints do not outlast the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hints {
-    /// When a gang may be preempted that may not be preempted yet.
+    /// The time at which a gang becomes preemptible that is not preemptible yet.
     pub(crate) again_at: Timestamp,
     /// The cycle stopped at its budget: the next step goes on.
     pub(crate) goes_on: bool,
-    /// A gang may start that this cycle looked at too early: another cycle of this step follows.
+    /// A gang may start that this cycle considered too early: another cycle of this step follows.
     pub(crate) wakes: bool,
 }
 
-/// Plans one scheduling cycle: starts what is reserved, fills, reserves for the heads, preempts, grows. Only the draft
-/// changes. `at_boundary` are gangs that may grow now; `spent` is what preemption cost in earlier cycles of the step.
+/// Plans one scheduling cycle: starts reserved gangs, fills, reserves for the heads, preempts, grows. Only the draft
+/// changes. `at_boundary` are gangs that may grow now; `spent` is the cost of preemption in earlier cycles of the step.
 pub(crate) fn plan(
     facts: &dyn Facts,
     mut draft: Draft,
@@ -78,32 +78,32 @@ pub(crate) fn plan(
 pub(super) struct Cycle<'a> {
     pub(super) ledger: &'a dyn Facts,
     pub(super) draft: Draft,
-    /// Nodes that windows close to whoever was looked at last.
+    /// Nodes that windows close to the gang that was considered last.
     pub(super) closed: Closed,
     pub(super) config: Config,
     chosen: Vec<Choice>,
-    /// Looked at without success; the first of them first.
+    /// Gangs that did not fit, in the order in which they were considered.
     waiting: Vec<GangId>,
-    /// Heads, each as often as a gang started without which it could start sooner.
+    /// Heads, each once for every start that delayed it.
     pub(super) bypassed: Vec<GangId>,
     pub(super) reserved: Vec<(GangId, Reserved, Reason)>,
     pub(super) dropped: Vec<(GangId, String)>,
     pub(super) heads: Heads,
-    /// Who makes way, and why.
+    /// Gangs that are preempted, and why.
     pub(super) evicted: Vec<(GangId, Eviction)>,
-    /// Whose size changes, for whom it makes way or because there is room.
+    /// Gangs whose size changes, and the gang that they shrink for, if any.
     pub(super) shrunk: Vec<(GangId, Resize)>,
     pub(super) grown: Vec<(GangId, u32)>,
     pub(super) spent: Spent,
-    /// Somebody may start whose turn is over in this turn of the planner.
+    /// A gang may start that this cycle has already considered.
     pub(super) wakes: bool,
-    /// Asks that nothing that had come free when this turn began is enough for: only builds that check themselves look at
-    /// them all the same.
+    /// Request classes for which the capacity that became free before this cycle is not enough. Only builds with debug
+    /// assertions consider them all the same.
     pub(super) unlikely: BTreeSet<RequestClassId>,
     pub(super) reopened: Reopened,
-    /// There is more to look for in the next step.
+    /// The next step has more to consider.
     pub(super) goes_on: bool,
-    /// When somebody who might make way may be evicted.
+    /// The time at which a gang becomes preemptible that might be a victim.
     pub(super) again_at: Timestamp,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Cycle<'a> {
         self.ledger.hardware().tree
     }
 
-    /// Whether the gangs that have a reservation are within a guarantee, as things are now.
+    /// Notes whether the gangs that have a reservation are within a guarantee now.
     fn judge_reservations(&mut self) {
         let Draft { reservations, queues, .. } = &mut self.draft;
         for reservation in reservations.values_mut() {
@@ -169,13 +169,13 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Takes the open asks in the order of their turns until none is left.
+    /// Takes the open request classes in the order of their gangs until none is left.
     fn fill(&mut self) {
         let Draft { pending, queues, .. } = &self.draft;
         let firsts = pending.ready().filter_map(|request| pending.first_of(queues, request));
         let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
         while let Some(Reverse(next)) = heap.pop() {
-            // What was started meanwhile may have moved its turn, only ever backwards.
+            // A start in this cycle may have moved the position of the request class, only ever backwards.
             let Draft { pending, queues, .. } = &self.draft;
             if !pending.request(next.request).is_open {
                 continue;
@@ -193,7 +193,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Starts the gang, or says what its ask or its queue lacks.
+    /// Starts the gang, or records what its request class or its queue lacks.
     fn look_at(&mut self, next: Next) {
         let id = next.gang();
         let known = &self.draft.pending.request(next.request).reason;
@@ -205,7 +205,7 @@ impl<'a> Cycle<'a> {
         let request = self.draft.pending.request(next.request);
         let (is_fixed, gang) = (request.key.is_fixed, request.key.gang.clone());
         if let Err(full) = self.draft.queues.room(next.queue, &request.least, is_fixed) {
-            // What is kept for others may be in use by who has to make way.
+            // Gangs that may be preempted may use the capacity that is kept for others.
             if full.at != ROOT || !self.evict_for(next, &gang) {
                 self.draft.pending.stick(next.request, next.queue, full);
             }
@@ -224,7 +224,7 @@ impl<'a> Cycle<'a> {
                 let reserved = self.draft.reservations.version();
                 self.foresee_heads();
                 if self.draft.reservations.version() != reserved {
-                    // A head had its placement reserved that was none before: this gang is looked at again.
+                    // The cycle reserved a placement for a new head: it considers this gang again.
                     return;
                 }
                 self.book_against(next.request, next.queue);
@@ -245,7 +245,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Others make way for it, or its ask is closed until something comes free.
+    /// Preempts other gangs for a gang that fits nowhere, or closes its request class until capacity becomes free.
     fn found_no_room(&mut self, next: Next, gang: &Gang) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(next.gang());
@@ -253,8 +253,8 @@ impl<'a> Cycle<'a> {
         if self.evict_for(next, gang) {
             return;
         }
-        // Counting what is short costs more than finding that it is: in large clusters that is done once, and again when
-        // somebody asks.
+        // Counting the shortfall costs more than finding that there is one: in large clusters it is counted once, and
+        // again when a user asks.
         let known = self.draft.pending.request(next.request).reason.clone();
         let is_known =
             !matches!(known, Reason::None | Reason::Window { .. }) && self.tree().nodes.len() > COUNTED_MAX;
@@ -266,7 +266,7 @@ impl<'a> Cycle<'a> {
         self.reserve_heads();
     }
 
-    /// Whether the queue has room for what was found, and what that is.
+    /// Checks that the queue has room for these picks, and returns their amounts.
     pub(super) fn admit(
         &self,
         queue: QueueAt,
@@ -297,8 +297,8 @@ impl<'a> Cycle<'a> {
         self.count_bypasses(started, &picks);
     }
 
-    /// Counts what is taken. Once nothing is kept for anybody, because it is in use, hardware is the only bound: whoever
-    /// found that too much is kept is looked at again.
+    /// Counts taken capacity. If the guarantees that were kept for others are in use now, hardware is the only bound:
+    /// gangs that found too much capacity kept are considered again.
     pub(super) fn charge(&mut self, queue: QueueAt, holder_key: HolderKey, holder: Holder) {
         let Draft { queues, pending, .. } = &mut self.draft;
         let kept = queues.kept_resources();
@@ -309,7 +309,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// When those that start in this turn end.
+    /// The ends of gangs that start in this cycle.
     pub(super) fn chosen_ends(&self) -> impl Iterator<Item = (Option<Timestamp>, GangId)> + '_ {
         let end = |choice: &Choice| {
             let span_ms = self.ledger.job(choice.gang.job).and_then(|job| longest_ms(&job.policy));
@@ -318,7 +318,7 @@ impl<'a> Cycle<'a> {
         self.chosen.iter().map(end)
     }
 
-    /// What a gang has that runs, or starts in this turn.
+    /// The picks of a gang that runs, or starts in this cycle.
     pub(super) fn picks_of(&self, id: GangId) -> Option<Vec<Pick>> {
         if let Some(choice) = self.chosen.iter().find(|choice| choice.gang == id) {
             return Some(choice.picks.clone());
@@ -326,8 +326,8 @@ impl<'a> Cycle<'a> {
         self.ledger.picks(id).map(<[Pick]>::to_vec)
     }
 
-    /// What queues are due shifts with what others ask for, without anything coming free: whoever might evict somebody
-    /// looks again after a while.
+    /// Fair shares shift with the requests of other queues, even if no capacity becomes free: gangs that might preempt
+    /// are evaluated again after a while.
     fn look_again_later(&mut self) {
         if self.ledger.looks_again() {
             return;
@@ -348,14 +348,14 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Several gangs that start at once are placed for all of them; not while something is held, for what moves could
-    /// take its place.
+    /// Places several gangs that start at once jointly. If anything is reserved, nothing moves, because a moved gang
+    /// could take the reserved placement.
     fn improve(&mut self) {
         if !self.draft.reservations.is_empty() || self.chosen.is_empty() {
             return;
         }
-        // Nor from a place that others made way for, or that keeps replicas apart, nor where sizes were fitted to what was
-        // free.
+        // Nor does a gang move from a placement that gangs were preempted for, or that keeps replicas apart, nor if
+        // sizes were fitted to the free capacity.
         let is_elastic = |id| self.ledger.gang(id).is_some_and(Gang::is_elastic);
         let stays = |id| is_elastic(id) || self.ledger.cleared_place(id).is_some() || self.is_kept_apart(id);
         if self.chosen.iter().any(|choice| stays(choice.gang))
@@ -367,7 +367,7 @@ impl<'a> Cycle<'a> {
         let before = self.chosen.clone();
         let ceiling = |id: &GangId| Some((*id, Ceiling(tree.level_of_required(self.ledger.gang(*id)?))));
         let mut still: Vec<(GangId, Ceiling)> = self.waiting.iter().filter_map(ceiling).collect();
-        // Who is let in has to have room in its queue first.
+        // A pending gang that is let in has to have room in its queue first.
         still.retain(|(id, _)| {
             let Some(place) = self.draft.pending.place_of(*id) else { return false };
             let request = self.draft.pending.request(place.request);
@@ -375,7 +375,7 @@ impl<'a> Cycle<'a> {
                 && !request.key.is_fixed
         });
         still.truncate(1);
-        // What moves could end up where it may not be for long.
+        // A moved gang could end up on nodes where a window does not let it stay.
         if !self.has_no_window(
             self.chosen.iter().map(|choice| choice.gang).chain(still.iter().map(|(id, _)| *id)),
         ) {
@@ -390,8 +390,8 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Starts moved, or were let in: queues are billed for what these have now, unless that is more than they have room
-    /// for. Whether they were.
+    /// Charges queues for the placements of gangs that moved or were let in, unless these need more than the queues
+    /// have room for. Returns whether the queues were charged.
     fn amounts_moved(&mut self, before: &[Choice]) -> bool {
         let stays = |choice: &Choice| before.iter().any(|b| b.gang == choice.gang && b.picks == choice.picks);
         let moved: Vec<Choice> = self.chosen.iter().filter(|choice| !stays(choice)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Windows of the calendar, as the planner minds them: nodes are closed to each gang that would still be there.
+//! Windows of the calendar in a scheduling cycle: they close nodes to each gang that would still run there.
 
 use phalanx_model::{Gang, GangId, JobId, Reason, Timestamp};
 
@@ -11,11 +11,11 @@ use crate::placement::Ceiling;
 use crate::queueing::longest_ms;
 use crate::queueing::{RequestClassId, RequestKey};
 
-/// Stands for the end of a window among the ends of gangs: no job has so many.
+/// Represents the end of a window among the ends of gangs: no job has so many gangs.
 pub(super) const A_WINDOW: GangId = JobId(0).gang(u16::MAX);
 
 impl Cycle<'_> {
-    /// Closes the nodes that windows bar the gangs of an ask from, if they start now.
+    /// Closes the nodes from which windows bar the gangs of a request class, if they start now.
     pub(super) fn close_for(&mut self, request: RequestClassId) {
         let (tree, now) = (self.tree(), self.ledger.now());
         let Draft { pending, space, .. } = &mut self.draft;
@@ -23,7 +23,8 @@ impl Cycle<'_> {
         self.closed.lay(self.ledger.windows(), tree, space, &stay(key, now));
     }
 
-    /// The same for a gang that has a place reserved. Whether windows bar it from that place at its time.
+    /// The same for a gang that has a reservation. Returns whether windows bar the gang from the reserved placement at
+    /// its time.
     pub(super) fn close_for_reserved(&mut self, id: GangId) -> bool {
         let (tree, now, windows) = (self.tree(), self.ledger.now(), self.ledger.windows());
         if windows.is_clear(None) {
@@ -45,7 +46,7 @@ impl Cycle<'_> {
         })
     }
 
-    /// The same for one of an ask that starts at another time, as far as that is known.
+    /// The same for a gang of a request class that starts at another time, as far as that time is known.
     pub(super) fn close_for_future(
         &mut self,
         key: &RequestKey,
@@ -59,7 +60,7 @@ impl Cycle<'_> {
         self.closed.lay(self.ledger.windows(), tree, &mut self.draft.space, &stay);
     }
 
-    /// Whether windows bar an ask from a place that others have to leave first.
+    /// Whether windows bar a request class from a placement that other gangs have to leave first.
     pub(super) fn is_barred(&self, request: RequestClassId, place: &ReservedPlacement) -> bool {
         let (now, key) = (self.ledger.now(), &self.draft.pending.request(request).key);
         let until = place.at.unwrap_or(now).max(now);
@@ -67,7 +68,7 @@ impl Cycle<'_> {
         self.ledger.windows().bars(&stay, &nodes_of(&place.picks))
     }
 
-    /// Says so if it is windows that keep a gang from starting.
+    /// Returns the reason of the windows, if they keep a gang from starting.
     pub(super) fn kept_by_windows(&mut self, request: RequestClassId, gang: &Gang) -> Option<Reason> {
         if self.closed.is_empty() {
             return None;
@@ -83,7 +84,7 @@ impl Cycle<'_> {
         reason.filter(|_| fits)
     }
 
-    /// Whether no window begins before those that start now, or might, have ended.
+    /// Whether no window begins before gangs that start now, or might start, have ended.
     pub(super) fn has_no_window(&self, gangs: impl Iterator<Item = GangId>) -> bool {
         let now = self.ledger.now();
         let span = |id: GangId| self.ledger.job(id.job).and_then(|job| longest_ms(&job.policy));
@@ -91,7 +92,7 @@ impl Cycle<'_> {
         self.ledger.windows().is_clear(longest.map(|span| now.plus(span)))
     }
 
-    /// Windows close nothing any more.
+    /// Opens all nodes that windows closed.
     pub(super) fn open_all(&mut self) {
         let tree = self.tree();
         self.closed.lift(tree, &mut self.draft.space);

@@ -1,4 +1,4 @@
-//! What a gang that waits could give up to start now.
+//! The requirements that a pending gang could give up to start now.
 
 use phalanx_model::{Gang, Rule, Unblock};
 
@@ -6,8 +6,8 @@ use crate::cluster::LevelAt;
 use crate::ledger::Ledger;
 use crate::placement::{Ceiling, Search, domain_of_picks};
 
-/// The nearest level outwards of `from` at which it starts now, the domain, and how much longer its collective takes
-/// there than where it asks to be.
+/// The nearest level outwards of `from` at which the gang starts now, the domain, and how much longer its collective
+/// takes there than at the requested level.
 pub(super) fn relaxed(ledger: &Ledger, gang: &Gang, from: LevelAt) -> Option<Unblock> {
     let tree = ledger.tree();
     let mut search = Search::default();
@@ -27,7 +27,7 @@ pub(super) fn relaxed(ledger: &Ledger, gang: &Gang, from: LevelAt) -> Option<Unb
     Some(Unblock::RelaxTo { level: tree.level_name(level), domain, times_milli })
 }
 
-/// The wishes of which any one, given up, lets it start now.
+/// The constraints of which any one, given up, lets the gang start now.
 pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     let tree = ledger.tree();
     let ceiling = Ceiling(tree.level_of_required(gang));
@@ -39,7 +39,7 @@ pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     easier.into_iter().map(|(rule, _)| Unblock::Without { rule }).collect()
 }
 
-/// The gang without each of its wishes.
+/// The gang without each of its constraints.
 fn easier(gang: &Gang) -> Vec<(Rule, Gang)> {
     let mut all = Vec::new();
     let mut give_up = |rule: Rule, change: &dyn Fn(&mut Gang)| {

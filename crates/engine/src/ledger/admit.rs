@@ -1,4 +1,4 @@
-//! What is refused at the door: a submission that could never run, with the field and the reason.
+//! Rejects submissions that could never run, with the field and the reason.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::Ledger;
 use crate::cluster::{LevelAt, Tree};
 use crate::placement::{best_fit, check_grid, refused_part, refused_slice};
 
-/// Longest lead, grace and start deadline: whoever holds devices must be stoppable. One day.
+/// Longest lead, grace and start deadline: every gang that holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
-/// Gangs per job; an array of more is several jobs.
+/// Gangs per job; a larger array is several jobs.
 const GANGS_PER_JOB_MAX: usize = 10_000;
 /// Nodes that a gang may name: all of the largest cluster.
 const NODES_NAMED_MAX: usize = 100_000;
-/// Segments inside each other: more than there are levels.
+/// Nested segments: more than there are levels.
 const SEGMENTS_MAX: usize = 8;
 /// Roles of one gang beside its own members.
 const ROLES_MAX: usize = 16;
-/// Device models of which any will do.
+/// Device models of which any is accepted.
 const MODELS_MAX: usize = 64;
 /// Jobs that one job waits for.
 const AFTER_MAX: usize = 1_000;
@@ -30,7 +30,7 @@ const REPLICAS_MAX: usize = 1_000;
 const METRIC_BYTES_MAX: usize = 256;
 /// Queues named in an error.
 const QUEUES_SHOWN: usize = 20;
-/// Jobs in the books, finished ones included until the world forgets them.
+/// Jobs in the ledger, including finished jobs until the world forgets them.
 const JOBS_MAX: usize = 100_000;
 
 pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
@@ -63,7 +63,7 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     unknown.try_for_each(|gang| admit_gang(ledger, gang))
 }
 
-/// What a job says of its turn.
+/// Checks the settings of a job that order it.
 fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     let settings = ledger.queues().settings();
     if let Some(class) = job.turn.class.as_ref().filter(|class| settings.class(Some(class)).is_none()) {
@@ -88,7 +88,7 @@ fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     job.turn.service.as_ref().map_or(Ok(()), |service| admit_service(ledger, job, service))
 }
 
-/// What a service says of its replicas.
+/// Checks the replicas of a service.
 fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), Rejection> {
     let (most, surge) = (service.most(job.gangs.len()), service.surge);
     if service.min == 0 || service.min > most || job.gangs.len() > REPLICAS_MAX {
@@ -118,7 +118,7 @@ fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), R
     service.spread.iter().try_for_each(|level| known_level(ledger.tree(), level).map(|_| ()))
 }
 
-/// What the queue of a job, and those above it, take in.
+/// Checks that the queue of a job, and the queues above it, accept the job.
 fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     let queues = ledger.queues();
     if queues.configured().is_empty() {
@@ -140,7 +140,7 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         let node = queues.at(above);
         let Some(queue) = &node.queue else { continue };
         let caps = &queue.caps;
-        // Of a service only its minimum waits at first.
+        // At first only the minimum of a service is pending.
         let own = job.turn.service.as_ref().map_or(job.gangs.len() as u64, |service| service.min.into());
         let waiting = u64::from(node.pending) + own;
         if let Some(most) = caps.pending_max.filter(|most| waiting > u64::from(*most)) {
@@ -168,7 +168,7 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     admit_to_limits(ledger, job, at)
 }
 
-/// A gang that the empty queue could not hold never starts.
+/// Checks the limits of queues: a gang that the empty queue could not hold never starts.
 fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> Result<(), Rejection> {
     let queues = ledger.queues();
     for gang in &job.gangs {
@@ -227,7 +227,7 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     admit_size(ledger, &gang.of_size(gang.min))
 }
 
-/// What changes its size does so by whole nodes and segments, and nothing rests on how many it has.
+/// Checks an elastic gang: it changes its size by whole nodes and segments, and nothing else depends on its size.
 fn admit_elastic(gang: &Gang) -> Result<(), Rejection> {
     if !gang.roles.is_empty() || !gang.grid.is_empty() || gang.topology.slice.is_some() {
         let why = "roles, the degrees of a grid and slices rest on a size that does not change";
@@ -242,7 +242,7 @@ fn admit_elastic(gang: &Gang) -> Result<(), Rejection> {
     }
 }
 
-/// What one member needs.
+/// Checks the needs of one member.
 fn admit_needs(tree: &Tree, needs: &Needs) -> Result<(), Rejection> {
     if needs.devices > DEVICES_PER_NODE_MAX {
         let why = format!("a member has at most {DEVICES_PER_NODE_MAX} devices, this asks {}", needs.devices);
@@ -277,7 +277,7 @@ fn admit_needs(tree: &Tree, needs: &Needs) -> Result<(), Rejection> {
     }
 }
 
-/// Members beside those of the gang itself.
+/// Checks the members of roles.
 fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     if gang.roles.len() > ROLES_MAX {
         return Err(bad(
@@ -313,7 +313,7 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Roles that are on one node.
+/// Checks roles that are on one node.
 fn admit_together(gang: &Gang) -> Result<(), Rejection> {
     let topology = &gang.topology;
     let mut seen = BTreeSet::new();
@@ -347,7 +347,7 @@ fn admit_together(gang: &Gang) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Parts of a role are whole ones: a smaller last part is possible for the gang's own members alone.
+/// Checks segments of a role: all are whole; a smaller last segment is possible for the gang's own members alone.
 fn admit_role_segments(tree: &Tree, role: &Role) -> Result<(), Rejection> {
     if let Some(segment) = role.segments.iter().find(|segment| !role.size.is_multiple_of(segment.size.max(1)))
     {
@@ -360,7 +360,7 @@ fn admit_role_segments(tree: &Tree, role: &Role) -> Result<(), Rejection> {
     check_segments(tree, &role.segments, role.needs.devices, None)
 }
 
-/// Rules that keep members apart.
+/// Checks the rules that keep members apart.
 fn admit_spread(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     let rules = &gang.topology.spread;
     if rules.len() > SEGMENTS_MAX {
@@ -388,7 +388,7 @@ fn known_level(tree: &Tree, level: &LevelName) -> Result<LevelAt, Rejection> {
     })
 }
 
-/// Segments nest: each is a whole part of the one before, at a level inside of it.
+/// Checks that segments nest: each is a whole part of the segment before, at a level inside of its level.
 fn check_segments(
     tree: &Tree,
     segments: &[Segment],
@@ -428,18 +428,18 @@ fn check_segments(
     Ok(())
 }
 
-/// A gang that even the empty cluster could not hold is refused, with the largest that it could.
+/// Rejects a gang that even the empty cluster could not hold, with the largest size that the cluster could.
 fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let tree = ledger.tree();
     let required = tree.level_of_required(gang);
     let empty = ledger.hardware().empty_opened;
-    // Measured without the gang's own size as a cap, so that "the largest" is the cluster's.
+    // Measured without the gang's own size as a cap, so that "the largest" is the largest of the cluster.
     let unbounded = Gang { size: MEMBERS_PER_GANG_MAX, ..gang.clone() };
     if best_fit(tree, empty, gang, required).fits >= gang.size {
         return Ok(());
     }
     let best = best_fit(tree, empty, &unbounded, required);
-    // A node that is not there may come, and what it will hold is not known: the gang waits for it.
+    // A node that does not exist may come, and its capacity is not known: the gang waits for the node.
     if !tree.unknown_to(gang).is_empty() {
         return Ok(());
     }

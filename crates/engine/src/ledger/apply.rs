@@ -1,4 +1,4 @@
-//! Facts into the books, one by one. A fact that cannot be used is refused with a reason, and nothing else
+//! Applies facts to the ledger, one by one. A fact that cannot be used is refused with a reason, and nothing else
 //! happens.
 
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use super::{Entry, Ledger, Outstanding, admit};
 use crate::placement::LEVELS_MAX;
 use crate::queueing::RequestKey;
 
-/// Requests that are remembered to fit the empty cluster.
+/// Gangs that are remembered to fit the empty cluster.
 const FITTING_MAX: usize = 4_096;
 
 impl Ledger {
@@ -84,7 +84,7 @@ impl Ledger {
             Input::GangProtected { gang, is_protected } => self.protect(*gang, *is_protected, out),
             Input::BoundaryReached { gang, at } => self.boundary(*gang, *at, out),
             Input::EffectDone { effect } | Input::EffectUnknown { effect } => {
-                // Unknown: the deadlines that cover every order decide, not a guess.
+                // The result is unknown: the deadlines that cover every order decide, not a guess.
                 self.outstanding.remove(effect);
             }
             Input::EffectFailed { effect, class, detail } => self.effect_failed(*effect, *class, detail, out),
@@ -171,7 +171,7 @@ impl Ledger {
                 self.take(gang, &placement);
                 continue;
             }
-            // Booked once all gangs that hold capacity are known.
+            // The reservation is booked once all gangs that hold capacity are known.
             self.unbooked.extend(self.record(gang).filter(|r| r.reserved.is_some()).map(|r| r.id));
             self.claim_again(gang);
             self.relist(gang);
@@ -222,7 +222,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a gang may have to make way is another question from now on: whoever found nobody looks again.
+    /// Sets whether a gang is protected from preemption. Gangs that found no victims try again.
     fn protect(&mut self, gang: GangId, is_protected: bool, out: &mut Outcome) {
         let Some(record) = self.record_mut(gang) else {
             return refuse(out, format!("protection of gang {gang}"), "no such gang");
@@ -242,7 +242,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a job out of the books, with everything it holds.
+    /// Removes a job from the ledger, with everything that it holds.
     pub(super) fn forget_job(&mut self, job: JobId) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let gangs: Vec<GangRecord> = entry.gangs.clone();
@@ -270,12 +270,12 @@ impl Ledger {
         }
     }
 
-    /// For questions: as if the job had ended and everything it holds were free.
+    /// For questions: acts as if the job had ended and everything that it holds were free.
     pub(crate) fn forget_for_question(&mut self, job: JobId) {
         self.forget_job(job);
     }
 
-    /// Only members of the current attempt count: an old attempt's late answer is history.
+    /// Whether a member is of the current attempt of its gang: a late answer of an old attempt is history.
     pub(super) fn is_current(&self, member: MemberId, out: &mut Outcome) -> bool {
         let current = self.record(member.gang).is_some_and(|r| {
             r.attempt == member.attempt && r.holds_capacity() && (member.rank as usize) < r.members.len()
@@ -291,7 +291,7 @@ impl Ledger {
         let over =
             !self.record(member.gang).is_some_and(|r| r.attempt == member.attempt && r.holds_capacity());
         if over && matches!(state, MemberState::Exited(_)) {
-            return; // What an attempt that is over left behind, ended too.
+            return; // A process of an attempt that is over has ended too.
         }
         if !self.is_current(member, out) {
             return;
@@ -329,7 +329,7 @@ impl Ledger {
     }
 }
 
-/// What the whole job says is said of each of its members.
+/// The job with the settings of the whole job copied to each of its members.
 fn with_members_told(job: &Job) -> Cow<'_, Job> {
     let mut told = Cow::Borrowed(job);
     if job.turn.takes_spot {
@@ -341,7 +341,7 @@ fn with_members_told(job: &Job) -> Cow<'_, Job> {
     told
 }
 
-/// Facts that need no tree that is up to date: a thousand of them draw it once.
+/// Facts that need no tree that is up to date: a thousand of these facts rebuild the tree once.
 const fn only_draws(input: &Input) -> bool {
     matches!(
         input,

@@ -1,10 +1,10 @@
-//! Tasks of an array start in the order of their numbers, a limited number of them at once.
+//! Arrays: their tasks start in the order of their numbers, a limited number at once.
 
 use phalanx_model::{GangId, GangRecord, Job, JobId};
 
 use super::{Entry, Ledger};
 
-/// How far an array is. Its cost follows the tasks that end, not those that wait.
+/// The progress of an array. Its cost follows the tasks that end, not the pending tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Admitted {
     /// Tasks that may hold capacity at once.
@@ -16,7 +16,7 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Of an array that limits its tasks; `gangs` are in the order of their numbers.
+    /// The progress of an array that limits its tasks; `gangs` are in the order of their numbers.
     pub(super) fn of(job: &Job, gangs: &[GangRecord]) -> Option<Self> {
         let most = job.turn.array?.running_max?;
         let mut count = to_u32(gangs.iter().filter(|gang| gang.holds_capacity()).count());
@@ -41,14 +41,14 @@ fn to_u32(count: usize) -> u32 {
 }
 
 impl Entry {
-    /// How many tasks may run at once, where others go before this one.
+    /// The number of tasks that may run at once, if other tasks go before this task.
     pub(super) fn array_limit(&self, task: GangId) -> Option<u32> {
         self.admitted.filter(|admitted| !admitted.admits(task)).map(|admitted| admitted.most)
     }
 }
 
 impl Ledger {
-    /// A task ended, or waits again. It `held` capacity until then, or it was pending.
+    /// Records that a task ended, or is pending again. `held` says whether it held capacity until then, or was pending.
     pub(super) fn task_left(&mut self, task: GangId, held: bool) {
         let is_pending = self.record(task).is_some_and(GangRecord::is_pending);
         let Some(admitted) = self.admitted_mut(task.job) else { return };
@@ -58,7 +58,7 @@ impl Ledger {
         self.admit_tasks(task.job);
     }
 
-    /// Nobody of the array starts any more.
+    /// Lets no more tasks of an array start.
     pub(super) fn end_array(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.admitted = None;
@@ -69,7 +69,7 @@ impl Ledger {
         self.jobs.get_mut(&job)?.admitted.as_mut()
     }
 
-    /// The next tasks may start, as far as there is room among those that run at once.
+    /// Lets the next tasks start, as far as the limit of running tasks has room.
     fn admit_tasks(&mut self, job: JobId) {
         while let Some(admitted) = self.jobs.get(&job).and_then(|entry| entry.admitted)
             && admitted.count < admitted.most

@@ -1,7 +1,7 @@
-//! The calendar: windows in which nodes are not available or are kept for a queue, and nodes that will be taken back.
+//! The calendar: windows in which nodes are not available or are kept for a queue, and nodes that will be reclaimed.
 //!
-//! A window bars a gang from its node from the beginning: whoever has ended when it begins may use the node, nobody else
-//! may. Gangs of the queue that a node is kept for do not see its windows.
+//! A window bars a gang from its node even before the window begins: a gang that ends before the window begins may use
+//! the node, any other gang may not. Windows that keep a node for a queue do not bar the gangs of that queue.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::cluster::Space;
 use crate::cycle::{Closed, Stay};
 use crate::queueing::longest_ms;
 
-/// Guards the memory: more than this is refused.
+/// Guards the memory: more windows than this are refused.
 const WINDOWS_MAX: usize = 100_000;
 
 impl Ledger {
@@ -33,7 +33,7 @@ impl Ledger {
         self.replan |= changes;
     }
 
-    /// A node takes work again: what closed it until somebody says so is over.
+    /// A node takes work again: an open-ended closure is over.
     pub(super) fn open_again(&mut self, node: &NodeName) {
         let open: Vec<Timestamp> =
             self.windows.of(node).filter(|w| w.is_open_ended()).map(|w| w.begins_at).collect();
@@ -42,12 +42,12 @@ impl Ledger {
         }
     }
 
-    /// Windows or the tree changed: who is affected is told when it has to go.
+    /// Brings windows up to date after they or the tree changed: sets the times at which affected gangs have to leave.
     pub(super) fn freshen_windows(&mut self) {
         if !self.windows.is_stale {
             return;
         }
-        // Gangs that windows tell apart wait in lines of their own.
+        // Gangs that windows distinguish are in different request classes.
         self.stale_queues |= self.windows.index(&self.tree);
         self.freed = super::Freed::All;
         let holding: Vec<GangId> = self
@@ -58,7 +58,7 @@ impl Ledger {
         holding.into_iter().for_each(|gang| self.retime(gang));
     }
 
-    /// Windows that are over bar nobody.
+    /// Forgets windows that are over: they bar no gang.
     pub(super) fn end_windows(&mut self) {
         let mut is_over = false;
         while let Some((_, node, begins_at)) = self.windows.ends.first().filter(|(at, _, _)| *at <= self.now)
@@ -74,8 +74,8 @@ impl Ledger {
         }
     }
 
-    /// The first window that a gang is in the way of, and when it has to be told to go, so that it is gone when that
-    /// begins.
+    /// The first window that a gang collides with, and when the gang must be asked to leave, so that it is gone when
+    /// the window begins.
     fn in_the_way(&self, gang: GangId) -> Option<(Timestamp, &Calendar)> {
         if self.windows.told.is_empty() {
             return None;
@@ -94,14 +94,15 @@ impl Ledger {
         };
         let met = nodes.into_iter().flat_map(|node| self.windows.of(node)).filter(is_met);
         let first = met.min_by_key(|window| window.begins_at)?;
-        // Time for another to start in its stead.
+        // Leaves time for another replica to start in place of this one.
         let is_early = record.leaves.is_none() && self.may_be_replaced(gang);
         let early_ms = if is_early { job.policy.start_deadline_ms } else { 0 };
         let at = self.stops_for(gang, first.begins_at).0.saturating_sub(early_ms);
         Some((Timestamp(at), first))
     }
 
-    /// When a gang has to be told to go: for a window, or because it leaves whether or not another runs in its stead.
+    /// When a gang must be asked to leave: for a window, or because it leaves whether or not another replica runs in
+    /// its place.
     pub(super) fn leaves_at(&self, gang: GangId) -> Option<Timestamp> {
         let goes_at = self.goes_at(gang);
         self.in_the_way(gang).map(|(at, _)| at).into_iter().chain(goes_at).min()
@@ -112,7 +113,7 @@ impl Ledger {
         Some(self.stops_for(gang, until))
     }
 
-    /// Tells a gang to go if it is time. Whether it was.
+    /// Tells a gang to leave if it is time. Returns whether it was.
     pub(super) fn leave(&mut self, gang: GangId, out: &mut Outcome) -> bool {
         let leaves = self.record(gang).and_then(|record| record.leaves.clone());
         if let Some(leave) = leaves.clone().filter(|_| self.goes_at(gang).is_some_and(|at| at <= self.now)) {
@@ -124,7 +125,7 @@ impl Ledger {
             None => format!("a maintenance window of node {} begins", window.node),
             Some(queue) => format!("node {} is kept for queue {queue}", window.node),
         };
-        // One that began before it was told of is not worth more than the grace.
+        // If the window began before it was reported, the gang gets no more than its grace.
         let until = Some(window.begins_at).filter(|at| *at > self.now);
         let is_time = leaves.is_some() || self.stops_for(gang, window.begins_at) <= self.now;
         let leave = Leave { detail, until };
@@ -136,7 +137,7 @@ impl Ledger {
         true
     }
 
-    /// What is free for a gang that starts now, what is held for gangs that wait included.
+    /// The free capacity for a gang that starts now, including what is reserved for pending gangs.
     pub(crate) fn space_for(&self, gang: GangId) -> Space {
         let mut space = self.open_space();
         self.if_started_now(gang, |stay| {
@@ -145,7 +146,7 @@ impl Ledger {
         space
     }
 
-    /// The windows that bar a gang which starts now from some nodes.
+    /// The windows that bar a gang from some nodes if it starts now.
     pub(crate) fn window_of(&self, gang: GangId) -> Option<Reason> {
         self.if_started_now(gang, |stay| self.windows.reason(stay))?
     }
@@ -158,7 +159,7 @@ impl Ledger {
         Some(then(&Stay { from: self.now, until, blocks: &blocks, is_fixed }))
     }
 
-    /// A node will be taken back.
+    /// Records that a node will be reclaimed.
     pub(super) fn notice_spot(&mut self, notice: &SpotNotice, out: &mut Outcome) {
         let SpotNotice { node, ends_at } = notice;
         if !self.nodes.contains_key(node) {
@@ -172,7 +173,7 @@ impl Ledger {
     }
 }
 
-/// From the word to go until the last process is gone, at the longest.
+/// The longest time from telling a gang to leave until the last process is gone.
 pub(super) fn stop_ms(job: &Job) -> u64 {
     let stop = job.policy.stop;
     stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms))

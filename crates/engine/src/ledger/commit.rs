@@ -1,5 +1,5 @@
-//! Decisions into the ledger. [`Ledger::commit`] is the only way from a plan to the records; a recorded plan of another
-//! version takes the same way.
+//! Commits decisions to the ledger. [`Ledger::commit`] is the only way from a plan to the records; a recorded plan of
+//! another version takes the same way.
 
 use phalanx_model::{Decision, Effect, GangRecord, Outcome, Plan};
 
@@ -24,8 +24,8 @@ impl Ledger {
         self.say_reasons(out);
     }
 
-    /// Commits the plan of a cycle of this engine, which has booked free space, queues and reservations while it planned.
-    /// The ledger refuses a decision that does not apply, and counts what is free again.
+    /// Commits the plan of a cycle of this engine, which has booked free capacity, queues and reservations while it
+    /// planned. The ledger refuses a decision that does not apply, and counts free capacity again.
     pub(crate) fn commit(&mut self, plan: &Plan, out: &mut Outcome) {
         for decision in &plan.decisions {
             match self.check(decision) {
@@ -89,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// Books what a cycle of this engine would have booked by now.
+    /// Books a decision as a cycle of this engine would have.
     fn book(&mut self, decision: &Decision) {
         match decision {
             Decision::Release { gang, .. } => self.drop_reservation(*gang),
@@ -106,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// Withholds what a committed reservation reserves.
+    /// Withholds the capacity of a committed reservation.
     fn lay(&mut self, decision: &Decision) {
         if let Decision::Reserve { gang, .. } = decision {
             self.book_reservation(*gang);
@@ -119,8 +119,8 @@ impl Ledger {
         self.next_seq
     }
 
-    /// Takes the recorded orders of a step for those that this ledger gave since it had given so many: answers name the
-    /// numbers of the recorded orders.
+    /// Replaces the orders that this ledger gave in a step, after its first `given_before` orders, by the recorded
+    /// orders of that step: answers name the numbers of the recorded orders.
     pub(crate) fn adopt_orders(&mut self, given_before: u64, recorded: &[Effect]) {
         let epoch = self.epoch;
         self.outstanding.retain(|id, _| id.epoch != epoch || id.seq < given_before);
@@ -135,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// Remembers when to plan again.
+    /// Records when to plan again.
     pub(crate) fn heed(&mut self, hints: Hints) {
         self.go_on(hints.goes_on);
         if hints.wakes {

@@ -1,17 +1,18 @@
-//! How long a gang holds out for its preferred level, where that is priced: until the wait has cost as much as the farther
-//! place would. Whatever comes, that costs at most twice what the better of the two would have cost (rent or buy: Karlin,
-//! Manasse, Rudolph and Sleator, Algorithmica 3, 1988).
+//! How long a gang waits for its preferred level if there is a price for that: until the wait has cost as much as the
+//! farther placement would. In every case, that costs at most twice what the better of the two would have cost (rent or
+//! buy: Karlin, Manasse, Rudolph and Sleator, Algorithmica 3, 1988).
 
 use phalanx_model::{Gang, HoldOut, Job, Spread};
 
 use super::Ledger;
 use crate::placement::{Ceiling, Search};
 
-/// However slow the farther place is.
+/// The longest wait, however slow the farther placement is.
 const WORTH_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
 impl Ledger {
-    /// Says of each gang that prefers a level how long it waits for it, where the job or its queue has a price for that.
+    /// Sets for each gang that prefers a level how long it waits for that level, if the job or its queue has a price
+    /// for that.
     pub(super) fn price_waits(&self, job: &mut Job) {
         let queue = self.queues.find(&job.queue);
         let above = queue.into_iter().flat_map(|at| self.queues.path(at));
@@ -25,15 +26,15 @@ impl Ledger {
                 Some(HoldOut::Priced(milli)) => gang.topology.price_milli = Some(milli),
                 None => {}
             }
-            // What never ends has no price.
+            // A gang without a time limit has no price.
             if let Some(worth_ms) = limit_ms.and_then(|limit_ms| self.worth_waiting_ms(gang, limit_ms)) {
                 gang.topology.wait_ms = worth_ms;
             }
         }
     }
 
-    /// What a run of so long loses at most outside of the preferred level, at the price of a wait; on empty machines, by
-    /// prediction. Nothing where no price is said, or the level does not matter to it.
+    /// The most that a run of this length loses outside of the preferred level, at the price of a wait; predicted on
+    /// empty nodes. `None` if no price is set, or the level makes no difference to the gang.
     fn worth_waiting_ms(&self, gang: &Gang, limit_ms: u64) -> Option<u64> {
         let price_milli = gang.topology.price_milli?.max(1);
         let level = gang.topology.preferred.as_ref()?;
@@ -41,7 +42,7 @@ impl Ledger {
         let mut search = Search::default();
         let near = search.place(&self.tree, &self.empty_opened, gang, Ceiling(preferred))?.cost.time_ns;
         let mut apart = gang.clone();
-        // Somewhere else than inside one domain of the level.
+        // A placement that is not inside one domain of the level.
         apart.topology.spread.push(Spread { level: level.clone(), max: gang.size.saturating_sub(1).max(1) });
         let far = search.place(&self.tree, &self.empty_opened, &apart, Ceiling(required))?.cost.time_ns;
         let compute_ns = gang.traffic.map_or(0, |traffic| traffic.compute_ns);

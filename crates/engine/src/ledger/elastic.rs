@@ -1,5 +1,5 @@
-//! Elastic gangs: they change their size at boundaries that they declare, by ending there and starting again from the work
-//! that they saved. What they keep of their place stays theirs in between.
+//! Elastic gangs change their size at boundaries that they declare: they end there and start again from the work that
+//! they saved. The part of their placement that they keep is reserved for them in between.
 
 use phalanx_model::{
     Boundary, Change, GangId, Input, JobId, Outcome, Phase, Reserved, Resize, StopCause, StopStage, Timestamp,
@@ -9,7 +9,7 @@ use super::Ledger;
 use super::apply::refuse;
 
 impl Ledger {
-    /// A gang saved its work and may be stopped now: it is, where it is to have another size.
+    /// A gang saved its work and may be stopped now: the ledger stops it if it is to have another size.
     pub(super) fn boundary(&mut self, gang: GangId, at: Timestamp, out: &mut Outcome) {
         let Some(record) = self.record_mut(gang) else {
             return refuse(out, format!("boundary of gang {gang}"), "no such gang");
@@ -21,7 +21,7 @@ impl Ledger {
         }
         match record.phase.clone() {
             Phase::Running { .. } => {}
-            // Its work is saved: there is nothing left to wait for.
+            // The work of the gang is saved: there is nothing left to wait for.
             Phase::Stopping { cause, stage: StopStage::Advised, .. } => {
                 return self.stop_harder(gang, cause, StopStage::Advised, out);
             }
@@ -35,7 +35,7 @@ impl Ledger {
             return;
         };
         if before.is_none() && size > min {
-            // Others may have it shrink from now on.
+            // Other gangs may have this gang shrink from now on.
             self.pending.try_all();
             self.replan = true;
         }
@@ -45,12 +45,12 @@ impl Ledger {
         }
     }
 
-    /// Gangs that said just now that they may grow.
+    /// Gangs that just declared that they may grow.
     pub(crate) fn take_at_boundary(&mut self) -> Vec<GangId> {
         std::mem::take(&mut self.at_boundary).into_iter().collect()
     }
 
-    /// Gangs that run, can shrink at their next boundary, and were not told to yet.
+    /// Running gangs that can shrink at their next boundary, and were not asked to yet.
     pub(crate) fn shrinkable(&self) -> impl Iterator<Item = GangId> + '_ {
         let may = |id: &&GangId| {
             let sizes = self.gang(**id).is_some_and(|gang| gang.size > gang.min);
@@ -68,7 +68,7 @@ impl Ledger {
         self.record(gang)?.resize.as_ref().map(|resize| resize.size)
     }
 
-    /// A gang is to have another size from its next boundary or its next start on.
+    /// Sets the size of a gang from its next boundary or its next start on.
     pub(crate) fn ask_resize(&mut self, gang: GangId, resize: Resize, out: &mut Outcome) {
         out.changes.push(Change::ResizeAsked { gang, resize: resize.clone() });
         if let Some(record) = self.record_mut(gang) {
@@ -77,14 +77,14 @@ impl Ledger {
         self.note_stay(gang);
     }
 
-    /// A gang at its boundary grows.
+    /// Grows a gang at its boundary.
     pub(crate) fn grow(&mut self, gang: GangId, size: u32, out: &mut Outcome) {
         let Some(keeps) = self.record(gang).and_then(|record| record.placement.clone()) else { return };
         self.ask_resize(gang, Resize { size, keeps, by: None }, out);
         self.begin_stop(gang, StopCause::Resized { size }, out);
     }
 
-    /// Nothing comes of another size.
+    /// Cancels a change of the size of a gang.
     pub(crate) fn keep_size(&mut self, gang: GangId) {
         if let Some(record) = self.record_mut(gang) {
             record.resize = None;
@@ -92,14 +92,14 @@ impl Ledger {
         self.note_stay(gang);
     }
 
-    /// Gangs that are to shrink for one.
+    /// Gangs that are to shrink for a gang.
     pub(super) fn shrinking_for(&self, by: GangId) -> impl Iterator<Item = GangId> + '_ {
         let by = Some(by);
         let resize = |id: &GangId| self.record(*id).and_then(|record| record.resize.as_ref());
         self.elastic.iter().copied().filter(move |id| resize(id).is_some_and(|resize| resize.by == by))
     }
 
-    /// Whoever was to shrink for a gang that no longer waits for it keeps its size.
+    /// Cancels the shrinking of gangs for a gang that no longer waits for it.
     pub(super) fn call_off_shrinks_for(&mut self, by: GangId) {
         let asked: Vec<GangId> = self.elastic.iter().copied().collect();
         for gang in asked {
@@ -111,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// The size that a gang is to have, and its own place until it starts again with it.
+    /// Gives a gang its new size, and reserves its own placement until it starts again.
     pub(super) fn keep_place(&mut self, gang: GangId, out: &mut Outcome) {
         let now = self.now;
         if self.is_held(gang.job) {
@@ -131,7 +131,7 @@ impl Ledger {
         self.job(job).is_some_and(|job| job.turn.held_by.is_some())
     }
 
-    /// Members that an elastic gang has from now on.
+    /// Sets the number of members of an elastic gang.
     pub(super) fn set_size(&mut self, id: GangId, size: u32) {
         let gang = self.jobs.get_mut(&id.job).and_then(|e| e.job.gangs.get_mut(usize::from(id.index)));
         if let Some(gang) = gang.filter(|gang| gang.is_elastic()) {
@@ -139,7 +139,7 @@ impl Ledger {
         }
     }
 
-    /// Follows which gangs hold capacity and may have another size.
+    /// Records whether a gang holds capacity and may change its size.
     pub(super) fn note_elastic(&mut self, gang: GangId) {
         let holds = self.record(gang).is_some_and(|record| record.holds_capacity());
         if holds && self.gang(gang).is_some_and(phalanx_model::Gang::is_elastic) {
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// A user's wish for another size, from the next boundary on.
+    /// Applies a user's request for another size, from the next boundary on.
     pub(super) fn resize(&mut self, input: &Input, out: &mut Outcome) {
         let Input::GangResized { gang, size } = input else { return };
         let (id, size) = (*gang, *size);

@@ -1,11 +1,11 @@
-//! What a successor has to be told.
+//! The facts that a successor needs.
 
 use phalanx_model::{Input, SyncKind};
 
 use super::Ledger;
 
 impl Ledger {
-    /// Everything persistent, in the order in which a world lists itself.
+    /// Everything persistent, in the order in which a world lists its objects.
     pub(crate) fn facts(&self) -> Vec<Input> {
         let mut facts = vec![
             Input::LevelsConfigured { levels: self.levels.clone() },
@@ -31,7 +31,7 @@ impl Ledger {
         facts.extend(self.windows.facts());
         facts.extend(self.history.facts());
         facts.extend(self.noted.facts());
-        // After the metrics, which might say otherwise while not all of them are told.
+        // After the metrics, which might ask for other replicas while not all metrics are known.
         facts.extend(self.serving.facts());
         facts
     }

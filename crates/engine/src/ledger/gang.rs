@@ -1,7 +1,7 @@
 //! The life of one gang: pending, starting, running, stopping, and back to pending or finished.
 //!
-//! Capacity is held from the order to start until the last process of the last member is gone; a gang that
-//! waits holds nothing.
+//! A gang holds capacity from the order to start until the last process of the last member is gone; a pending gang
+//! holds nothing.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ impl Ledger {
         self.note_end(gang);
     }
 
-    /// Reserves the placement and orders every member to the gate.
-    /// Its capacity is taken already: the planner did, while it looked for the next.
+    /// Records the placement and orders every member to the start barrier. The capacity is taken already: the cycle
+    /// took it while it searched for the next gang.
     pub(crate) fn start(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
         let Some(deadline_ms) = self.job(gang.job).map(|j| j.policy.start_deadline_ms) else { return };
         let deadline = self.now.plus(deadline_ms);
@@ -58,7 +58,7 @@ impl Ledger {
         attempt
     }
 
-    /// A member stands at the gate. When all do, the gate opens for all.
+    /// Records that a member is at the start barrier. If all members are, the barrier opens for all.
     pub(super) fn member_ready(&mut self, gang: GangId, rank: u32, out: &mut Outcome) {
         if self.member_state(gang, rank) != Some(&MemberState::Requested) {
             return;
@@ -97,7 +97,7 @@ impl Ledger {
         self.hand_over(gang.job, out);
     }
 
-    /// A member's last process is gone.
+    /// Records that the last process of a member is gone.
     pub(super) fn member_exited(&mut self, gang: GangId, rank: u32, exit: &Exit, out: &mut Outcome) {
         if matches!(self.member_state(gang, rank), None | Some(MemberState::Exited(_))) {
             return;
@@ -114,7 +114,7 @@ impl Ledger {
         self.close_if_all_exited(gang, out);
     }
 
-    /// A rank that fails before its time limit comes leaves the others hanging: no reason to wait on.
+    /// If a rank fails before the time limit comes, the others hang: there is no reason to wait.
     fn failed_while_advised(&mut self, gang: GangId, out: &mut Outcome) {
         let Some(Phase::Stopping { cause, stage: StopStage::Advised, .. }) =
             self.record(gang).map(|r| r.phase.clone())
@@ -124,7 +124,7 @@ impl Ledger {
         self.stop_harder(gang, cause, StopStage::Advised, out);
     }
 
-    /// Says which rank, on which node, and why.
+    /// The failure, with the rank, its node and the reason.
     fn failure(&self, gang: GangId, rank: u32, exit: &Exit) -> StopCause {
         let node = self
             .record(gang)
@@ -159,7 +159,7 @@ impl Ledger {
         self.begin_stop(gang, cause, out);
     }
 
-    /// Begins to stop a gang that holds members; a pending one ends or waits at once.
+    /// Begins to stop a gang that holds members; a pending gang ends or is requeued at once.
     pub(super) fn begin_stop(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         let Some(record) = self.record(gang) else { return };
         let (attempt, phase) = (record.attempt, record.phase.clone());
@@ -167,14 +167,14 @@ impl Ledger {
             Phase::Finished { .. } => {}
             Phase::Pending { .. } => self.close(gang, cause, out),
             Phase::Stopping { stage, next_at, cause: earlier } => {
-                // A cancel overrides what would have been tried again.
+                // A cancel overrides a stop after which the gang would have been retried.
                 if matches!(cause, StopCause::Cancelled { .. }) && cause != earlier {
                     self.set_phase(gang, Phase::Stopping { cause: cause.clone(), stage, next_at });
                     out.changes.push(Change::GangStopping { gang, attempt, cause });
                 }
             }
             Phase::Starting { .. } => {
-                // Nothing of the user's runs, or only just: no advice, no grace to save work.
+                // None of the user's processes runs, or it has only just started: no advice, and no grace to save work.
                 out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
                 self.stop_harder(gang, cause, StopStage::Terminated, out);
                 self.close_if_all_exited(gang, out);
@@ -189,7 +189,7 @@ impl Ledger {
 
     fn stop_running(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         let Some(stop) = self.job(gang.job).map(|j| j.policy.stop) else { return };
-        // At a boundary its work is saved.
+        // At a boundary the work of the gang is saved.
         let save_work = !matches!(cause, StopCause::Failure { .. } | StopCause::Resized { .. });
         let most_ms = self.allowed_ms(&cause, 0);
         let (stage, wait_ms) = match stop.advisory {
@@ -208,7 +208,7 @@ impl Ledger {
         };
         match record.phase.clone() {
             Phase::Running { .. } => self.ended_well(gang, out),
-            // It was done before the limit came.
+            // The gang finished before the limit came.
             Phase::Stopping { cause: StopCause::TimeLimit, stage: StopStage::Advised, .. }
                 if tally.all_succeeded() =>
             {
@@ -219,7 +219,7 @@ impl Ledger {
         }
     }
 
-    /// All processes of an attempt are gone: what comes after depends on why it was stopped.
+    /// All processes of an attempt are gone: the cause of the stop decides what happens next.
     pub(super) fn close(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         if !matches!(cause, StopCause::Resized { .. } | StopCause::Preempted(_)) {
             self.keep_size(gang);
@@ -246,7 +246,7 @@ impl Ledger {
         }
     }
 
-    /// It has made way: it waits again in its old place of the line, or ends, as its policy has it.
+    /// Requeues a preempted gang at its old position, or ends it, as its policy says.
     fn made_way(&mut self, gang: GangId, eviction: Eviction, out: &mut Outcome) {
         let Some(preempt) = self.job(gang.job).map(|job| job.policy.preempt) else { return };
         let detail = eviction.rule.to_string();
@@ -261,7 +261,7 @@ impl Ledger {
         }
     }
 
-    /// The pause before the next try, or `None` when the policy does not try again.
+    /// The pause before the next try, or `None` if the policy does not retry.
     fn backoff_ms(&self, gang: GangId, class: FailureClass) -> Option<u64> {
         let retry = &self.job(gang.job)?.policy.retry;
         let failures = self.record(gang)?.failures;
@@ -328,12 +328,12 @@ impl Ledger {
         self.settle_job(gang, ending, out);
     }
 
-    /// What a gang holds. (A finished one keeps its placement for people to read, and holds nothing.)
+    /// The placement that a gang holds. (A finished gang keeps its placement for people to read, and holds nothing.)
     pub(super) fn held(&self, gang: GangId) -> Option<Placement> {
         self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone())
     }
 
-    /// A job ends with its gangs: all succeeded, or the first that did not, which stops the others.
+    /// Ends a job with its gangs: all succeeded, or the first gang that did not succeed stops the others.
     fn settle_job(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
         let job = gang.job;
         let mut others = self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied();
@@ -350,7 +350,7 @@ impl Ledger {
             }
             return;
         };
-        // The first that failed stops the others, and they end inside this loop: they must not stop each other.
+        // The first gang that failed stops the others, and they end inside this loop: they must not stop each other.
         let is_alone = entry.job.turn.has_lone_gangs();
         if ending != Ending::Succeeded && !std::mem::replace(&mut entry.failed, true) && !is_alone {
             let by = match ending {
@@ -365,7 +365,7 @@ impl Ledger {
     }
 }
 
-/// The longest that a class allows gangs that make way for it.
+/// The longest grace that a class allows gangs that are preempted for its gangs.
 pub(super) fn grace_max_ms(cause: &StopCause) -> u64 {
     match cause {
         StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
@@ -374,7 +374,7 @@ pub(super) fn grace_max_ms(cause: &StopCause) -> u64 {
 }
 
 impl Ledger {
-    /// How long a gang may take to end, when so much of its time went to the advice.
+    /// The time that a gang may take to end, if the advice took so much of its time.
     pub(super) fn allowed_ms(&self, cause: &StopCause, advised_ms: u64) -> u64 {
         match cause {
             StopCause::Displaced { until: Some(until), .. } => until.since(self.now),

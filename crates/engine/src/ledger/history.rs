@@ -1,5 +1,5 @@
-//! How long jobs of one user and name took so far. It betters the estimate that is shown of when those that run end, and
-//! decides nothing: reservations and back-fill rest on limits alone.
+//! How long past jobs of one user and name took. This improves the displayed estimate of when running gangs end, and
+//! decides nothing: reservations and backfill depend on limits alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,12 +9,12 @@ use phalanx_model::{Ending, GangId, GangRecord, Input, Job, Outcome, PastRuns, P
 use super::Ledger;
 use super::apply::refuse;
 
-/// Users' names of jobs that are remembered; the one that ended longest ago goes first.
+/// Pairs of user and job name that are remembered; the pair that ended longest ago is forgotten first.
 const KEYS_MAX: usize = 1_024;
-/// Fewer runs say too little.
+/// The fewest runs that give an estimate.
 const RUNS_MIN: usize = 3;
 
-/// A user, and the name of jobs without the digits at its end.
+/// A user, and the name of jobs without its trailing digits.
 type Key = (u32, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ struct Runs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct History {
     by_key: BTreeMap<Key, Runs>,
-    /// The same, by when the last run ended.
+    /// The keys by the end of their last run.
     by_age: BTreeSet<(Timestamp, Key)>,
 }
 
@@ -62,8 +62,8 @@ impl History {
         }
     }
 
-    /// The part of its limit that a job is likely to take, in thousandths, and how many runs say so: the median of them, the
-    /// longer one of the two in the middle.
+    /// The part of its limit that a job is likely to take, in thousandths, and the number of runs behind it: the median
+    /// of these runs, the longer of the two in the middle.
     fn likely(&self, job: &Job) -> Option<(u32, u32)> {
         let runs = self.by_key.get(&key(job)).filter(|runs| runs.of_limit_milli.len() >= RUNS_MIN)?;
         let mut sorted: Vec<u32> = runs.of_limit_milli.iter().copied().collect();
@@ -84,7 +84,7 @@ impl History {
 }
 
 impl Ledger {
-    /// What is known from before.
+    /// Records runs that were observed before a restart.
     pub(super) fn observe_runs(&mut self, runs: &PastRuns, out: &mut Outcome) {
         let PastRuns { uid, name, of_limit_milli, last_at } = runs;
         if of_limit_milli.is_empty() || of_limit_milli.len() > RUNS_MAX {
@@ -97,7 +97,8 @@ impl Ledger {
             .put(key, Runs { of_limit_milli: of_limit_milli.iter().copied().collect(), last_at: *last_at });
     }
 
-    /// A gang ends. What failed, was stopped or was started again says nothing of how long such a job takes.
+    /// Records the run of a gang that ends. A run that failed, was stopped or was restarted says nothing of how long
+    /// such a job takes.
     pub(super) fn remember_run(&mut self, gang: GangId, ending: &Ending) {
         let known = self.job(gang.job).zip(self.record(gang));
         let Some((job, record)) = known.filter(|(_, record)| record.attempt == 1) else { return };
@@ -108,14 +109,14 @@ impl Ledger {
         self.history.add(key, milli, self.now);
     }
 
-    /// How long a gang is likely to run, and how many runs say so; none where its limit or the past says nothing.
+    /// How long a gang is likely to run, and the number of runs behind it; `None` without a limit or enough past runs.
     pub(crate) fn likely_ms(&self, job: &Job) -> Option<(u64, u32)> {
         let (milli, runs) = self.history.likely(job)?;
         let ms = u128::from(job.policy.time_limit_ms?) * u128::from(milli) / 1_000;
         Some((u64::try_from(ms).unwrap_or(u64::MAX), runs))
     }
 
-    /// When a gang that runs is likely to end: never before now, and never after it has to.
+    /// When a running gang is likely to end: never before now, and never after its latest end.
     pub(crate) fn likely_end(&self, job: &Job, record: &GangRecord) -> Option<(Timestamp, u32)> {
         let Phase::Running { since } = record.phase else { return None };
         let (ms, runs) = self.likely_ms(job)?;

@@ -1,4 +1,4 @@
-//! The books: a state machine over facts. What exists, what runs where, what was ordered and not answered.
+//! The ledger: a state machine over facts. It holds what exists, what runs where, and which orders are unanswered.
 
 pub(crate) mod admit;
 mod apply;
@@ -46,15 +46,15 @@ use sync::Sync;
 use tally::Tally;
 pub(crate) use wait::known_end;
 
-/// A job and where its gangs stand, index by index.
+/// A job and the records of its gangs, index by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) job: Job,
     pub(crate) gangs: Vec<GangRecord>,
     ended: bool,
-    /// A gang of it ended badly, and so the others were stopped.
+    /// A gang of the job failed, and so the others were stopped.
     failed: bool,
-    /// Of an array that limits how many of its tasks run at once.
+    /// The progress of an array that limits how many of its tasks run at once.
     admitted: Option<array::Admitted>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Entry {
 struct Outstanding {
     gang: GangId,
     attempt: u32,
-    /// It is an order to start: when it fails, whoever has not come to the gate never began.
+    /// The order is an order to start: if it fails, members that have not come to the start barrier never began.
     starts: bool,
 }
 
@@ -78,20 +78,20 @@ pub(crate) struct Ledger {
     jobs: BTreeMap<JobId, Entry>,
     /// Idempotency keys per owner.
     keys: BTreeMap<(u32, String), JobId>,
-    /// Gangs that are not finished: what a step may have to look at.
+    /// Gangs that are not finished: those that a step may have to consider.
     active: BTreeSet<GangId>,
     timers: BTreeSet<(Timestamp, GangId)>,
-    /// The same, by gang: at most one each.
+    /// The same timers, by gang: at most one each.
     timer_at: BTreeMap<GangId, Timestamp>,
     /// Orders that the world has not answered.
     outstanding: BTreeMap<EffectId, Outstanding>,
     reasons: BTreeMap<GangId, Reason>,
-    /// Gangs that were told last that nodes are not available: the next look may find otherwise.
+    /// Gangs whose last reason was that nodes are not available: the next evaluation may find otherwise.
     unavailable: BTreeSet<GangId>,
-    /// Of every gang that holds capacity, as are the picks.
+    /// Tallies, and picks, of every gang that holds capacity.
     tallies: BTreeMap<GangId, Tally>,
     picks: BTreeMap<GangId, Vec<Pick>>,
-    /// The same, by node.
+    /// The same picks, by node.
     on_nodes: BTreeSet<(u32, GangId)>,
     noted: Noted,
     serving: Serving,
@@ -99,14 +99,14 @@ pub(crate) struct Ledger {
     cells: Cells,
     history: History,
     sync: Sync,
-    /// Jobs that wait for the end of one.
+    /// Jobs that wait for the end of a job.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    /// Configured; use and line are derived, but for faded use.
+    /// Configured queues; their use and pending gangs are derived, but decayed usage is not.
     queues: Queues,
     // Derived from the above.
     tree: Tree,
     space: Space,
-    /// What the hardware holds, devices of others included; and the same if no node were cordoned.
+    /// The capacity of the hardware, devices of others included; and the same if no node were cordoned.
     empty: Space,
     empty_opened: Space,
     search: Search,
@@ -114,43 +114,43 @@ pub(crate) struct Ledger {
     reservations: Reservations,
     /// Observed reservations that are not booked yet.
     unbooked: BTreeSet<GangId>,
-    /// Shapes that were worked out elsewhere.
+    /// Device shapes that another engine worked out.
     pub(crate) lent: Shapes,
     /// Gangs whose end is known.
     ends: BTreeSet<(Timestamp, GangId)>,
     ends_at: BTreeMap<GangId, Timestamp>,
-    /// Nodes where something came free since the last plan.
+    /// Nodes where capacity became free since the last plan.
     freed: Freed,
-    /// When somebody may be evicted who may not be yet.
+    /// The time at which a gang becomes preemptible that is not preemptible yet.
     again_at: Option<Timestamp>,
-    /// When it was looked for all such last.
+    /// The last time at which all gangs that may preempt were evaluated.
     looked_at: Option<Timestamp>,
-    /// When the planner goes on that stopped at its budget.
+    /// The time at which planning continues after it stopped at its budget.
     go_on_at: Option<Timestamp>,
-    /// Who was told to make way, by whom that was for.
+    /// Gangs that were asked to leave, by the gang that they were preempted for.
     making_way: BTreeMap<GangId, BTreeSet<GangId>>,
-    /// Who had to make way since something last changed from outside: they evict nobody themselves until it does, so that
-    /// nobody evicts in turn whatever devices are worth.
+    /// Gangs that were preempted since the last change from outside: they preempt no gang until the next such change,
+    /// so that no gangs preempt each other in turn, whatever devices are worth.
     evicted: BTreeSet<GangId>,
-    /// Gangs that hold capacity, and whose end nobody knows.
+    /// Gangs that hold capacity, and whose end is not known.
     endless: BTreeSet<GangId>,
-    /// Gangs that hold capacity, and may have another size; those that may change it now.
+    /// Gangs that hold capacity and may change their size; and those that may change it now.
     elastic: BTreeSet<GangId>,
     at_boundary: BTreeSet<GangId>,
-    /// Replicas that leave once others run in their stead.
+    /// Replicas that leave once others run in their place.
     leaving: BTreeSet<GangId>,
-    /// Gangs on a higher level of service that just started, and are left alone for a while.
+    /// Gangs on a higher service level that just started, and are protected for a while.
     shielded: BTreeSet<GangId>,
-    /// Requests that the empty cluster is known to hold.
+    /// Gangs that the empty cluster is known to hold.
     fitting: BTreeSet<Gang>,
-    /// Pending gangs whose reason is to be looked at.
+    /// Pending gangs whose reason is to be evaluated.
     refresh: BTreeSet<GangId>,
-    /// The tree and what is free are older than the nodes.
+    /// The tree and the free capacity are older than the nodes.
     stale: bool,
     hardware_version: u64,
-    /// Nodes that came or moved since the tree was drawn.
+    /// Nodes that came or moved since the tree was built.
     moved_nodes: BTreeSet<NodeName>,
-    /// The queues are older than what was told of them.
+    /// The queues are older than their configuration.
     stale_queues: bool,
     replan: bool,
 }
@@ -217,7 +217,7 @@ impl Ledger {
         }
     }
 
-    /// Time moves on. A clock that goes back is a world's mistake and is held, not believed.
+    /// Advances the time. If a clock goes back, the world is mistaken: the engine keeps its time.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
@@ -278,7 +278,7 @@ impl Ledger {
         self.active.iter().filter_map(|id| Some((self.job(id.job)?, self.gang(*id)?, self.record(*id)?)))
     }
 
-    /// What is free on a node, what is reserved for pending gangs included.
+    /// The free capacity of a node, including what is reserved for pending gangs.
     pub(crate) fn free_of(&self, node: &NodeName) -> Option<Free> {
         let at = self.tree.index_of(node)?;
         let mut free = *self.space.free(at);
@@ -298,7 +298,7 @@ impl Ledger {
     }
 
     pub(crate) fn take_replan(&mut self) -> bool {
-        // While the world is being listed, the books are incomplete: no decision rests on half a list.
+        // While the world is being listed, the ledger is incomplete: no decision is made from half a list.
         !self.sync.any() && std::mem::take(&mut self.replan)
     }
 
@@ -309,8 +309,7 @@ impl Ledger {
         )
     }
 
-    /// Takes back orders of this step about what has ended or turned around since they were given: a kill
-    /// after the last exit, a release after a failure.
+    /// Drops orders of this step that its later facts made moot: a kill after the last exit, a release after a failure.
     pub(crate) fn drop_moot_orders(&mut self, out: &mut Outcome) {
         out.effects.retain(|effect| {
             let order = &effect.order;
@@ -349,7 +348,7 @@ impl Ledger {
         self.jobs.get_mut(&id.job)?.gangs.get_mut(usize::from(id.index))
     }
 
-    /// What a cycle works on, for as long as it plans.
+    /// Lends the state that a cycle works on, while it plans.
     pub(crate) fn lend(&mut self) -> Draft {
         Draft {
             search: std::mem::take(&mut self.search),
@@ -367,7 +366,7 @@ impl Ledger {
         (self.reservations, self.freed) = (reservations, freed);
     }
 
-    /// Brings what is derived from nodes, levels and costs up to date.
+    /// Brings everything that is derived from nodes, levels and costs up to date.
     pub(crate) fn freshen(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.draw_again();
@@ -377,7 +376,7 @@ impl Ledger {
         self.freshen_queues();
     }
 
-    /// Queues and pending, counted anew where windows or queues changed.
+    /// Brings queues and pending gangs up to date after windows or queues changed.
     fn freshen_queues(&mut self) {
         self.freshen_windows();
         if !std::mem::take(&mut self.stale_queues) {
@@ -402,7 +401,7 @@ impl Ledger {
         }
     }
 
-    /// A gang that has a reservation waits in a queue too.
+    /// A gang that has a reservation is pending in a queue too.
     fn requeue_reservations(&mut self) {
         for (gang, mut reservation) in self.reservations.drain() {
             if let Some((job, asked)) = self.job(gang.job).zip(self.gang(gang)) {
@@ -415,7 +414,7 @@ impl Ledger {
         }
     }
 
-    /// What others make way for counts as used already.
+    /// Counts the placement of a gang as used if other gangs are preempted for it.
     fn claim_again(&mut self, id: GangId) {
         let reserved = self.record(id).and_then(|record| record.reserved.as_ref());
         if let Some(placement) = reserved.filter(|reserved| reserved.evicts).map(|r| r.placement.clone()) {
@@ -424,7 +423,7 @@ impl Ledger {
     }
 }
 
-/// A level name that is a constant of ours and so well formed.
+/// A level name that is a constant of this crate and so well formed.
 fn name(text: &str) -> LevelName {
     LevelName::new(text).unwrap_or_else(|_| unreachable!("a constant name is well formed"))
 }

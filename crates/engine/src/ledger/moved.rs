@@ -1,4 +1,4 @@
-//! Devices that members hold instead of those that they were given.
+//! Devices that members hold instead of those that they were assigned.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Ledger;
 use super::apply::refuse;
 
 impl Ledger {
-    /// The world counts: what a member was given is free, and what it holds is taken.
+    /// The observed devices count: devices that a member was assigned are free, and devices that it holds are taken.
     pub(super) fn observe_devices(&mut self, members: &[(MemberId, DeviceMask)], out: &mut Outcome) {
         let mut moved: BTreeMap<GangId, Placement> = BTreeMap::new();
         for (member, devices) in members {
@@ -30,7 +30,8 @@ impl Ledger {
             record.placement = Some(placement);
         }
         if is_new {
-            // Two that were exchanged hold each other's devices for a moment; this is rare, and counting anew has no order.
+            // Two members that exchanged devices hold each other's for a moment; this is rare, and a recount does not
+            // depend on order.
             self.recount_space();
             self.replan = true;
         }

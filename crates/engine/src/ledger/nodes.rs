@@ -1,5 +1,5 @@
-//! Facts about nodes. What others use of a node, what it has and whether it takes work are changed in place; a node
-//! that comes, goes, or stands elsewhere draws the tree again, once for all such facts of a step.
+//! Facts about nodes. The use by others, the amounts and the administration of a node change in place; a node that
+//! comes, goes, or moves in the topology rebuilds the tree, once for all such facts of a step.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::{Freed, Ledger};
 use crate::cluster::{Pick, Space, Tree};
 use crate::cycle::COUNTED_MAX;
 
-/// Fair shares follow what others use within this time in a large cluster, if nothing else happens.
+/// In a large cluster, fair shares follow the use by others within this time, if nothing else happens.
 const SHARES_AGAIN_MS: u64 = 60_000;
 
 impl Ledger {
@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// What others use of a node is another amount.
+    /// Records how much of a node others use.
     pub(super) fn observe_use(
         &mut self,
         name: &NodeName,
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// A node is as it was not before.
+    /// Adds a node, or replaces a node that differs.
     fn put_node(&mut self, node: Node) {
         let name = node.name.clone();
         let before = self.nodes.insert(name.clone(), node);
@@ -81,7 +81,7 @@ impl Ledger {
         }
     }
 
-    /// Use, amounts or administration of a node changed: so does what is derived from them, and nothing else.
+    /// Updates what is derived from the use, amounts or administration of a node, and nothing else.
     fn amend_node(&mut self, at: usize, before: &Node) {
         let Some((node, index)) = self.nodes.get(&before.name).zip(u32::try_from(at).ok()) else { return };
         self.evicted.clear();
@@ -103,7 +103,7 @@ impl Ledger {
         if self.tree.nodes.len() <= COUNTED_MAX || change.is_of_amounts() {
             self.freed = Freed::All;
             self.replan = true;
-            // In a small cluster what is short is counted at every look, and may be another number now.
+            // In a small cluster the shortfall is counted at every evaluation, and may be another number now.
             self.refresh.extend(self.pending.waiting().map(|(gang, _)| gang));
             return;
         }
@@ -116,11 +116,11 @@ impl Ledger {
             self.freed.add(std::iter::once(index));
             self.replan = true;
         }
-        // A reservation may have to look for another place.
+        // The gang of a reservation may need another placement.
         self.replan |= is_reserved;
     }
 
-    /// Queues share other amounts than before.
+    /// Updates the capacity that queues share.
     fn change_capacity(&mut self, had: &[u128], has: &[u128]) {
         if had == has {
             return;
@@ -139,7 +139,7 @@ impl Ledger {
             return;
         }
         self.noted.forget_notice(node);
-        // What ran there is gone with it.
+        // Processes on the node are gone with it.
         let exit = Exit::failed(FailureClass::Node, "the node was removed");
         for (gang, ranks) in self.ranks_on(node) {
             for rank in ranks {
@@ -149,7 +149,7 @@ impl Ledger {
         self.redraw();
     }
 
-    /// Tells the gangs on a node to go, and be gone by a time where there is one.
+    /// Tells the gangs on a node to leave, and be gone by a time if there is one.
     pub(super) fn displace_from(
         &mut self,
         node: &NodeName,
@@ -177,7 +177,7 @@ impl Ledger {
         on_node.map(|(_, gang)| (*gang, ranks(*gang))).filter(|(_, ranks)| !ranks.is_empty()).collect()
     }
 
-    /// Remembers where a gang is that holds capacity, or that it holds none; where it was.
+    /// Records the picks of a gang that holds capacity, or that it holds none; returns its earlier picks.
     pub(super) fn set_picks(&mut self, gang: GangId, picks: Option<Vec<Pick>>) -> Option<Vec<Pick>> {
         self.on_nodes.extend(picks.iter().flatten().map(|pick| (pick.node, gang)));
         let is_on = |node: u32| picks.iter().flatten().any(|pick| pick.node == node);
@@ -198,8 +198,8 @@ impl Ledger {
         }
     }
 
-    /// Nodes came, went or moved, or levels or costs changed: the tree is drawn again before anything needs it, once for
-    /// all changes.
+    /// Marks the tree as stale: nodes came, went or moved, or levels or costs changed. The tree is rebuilt before it is
+    /// needed, once for all changes.
     pub(super) fn redraw(&mut self) {
         self.evicted.clear();
         self.stale = true;
@@ -207,7 +207,8 @@ impl Ledger {
         self.replan = true;
     }
 
-    /// The tree, and what is free in it. Queues and pending gangs stay as they are if no kind of node came or went.
+    /// Rebuilds the tree and the free capacity. Queues and pending gangs stay as they are if no kind of node came or
+    /// went.
     pub(super) fn draw_again(&mut self) {
         let tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree), &self.lent);
         let before = std::mem::replace(&mut self.tree, tree);
@@ -239,7 +240,7 @@ impl Ledger {
         }
     }
 
-    /// Charges the gangs again that lost nodes, and those whose reservation others make way for.
+    /// Charges gangs that lost nodes again, and those whose reservation other gangs are preempted for.
     fn charge_again(&mut self, before: &BTreeMap<GangId, Vec<Pick>>) {
         let members =
             |picks: Option<&Vec<Pick>>| picks.into_iter().flatten().map(|pick| pick.members).sum::<u32>();

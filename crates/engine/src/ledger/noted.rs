@@ -1,4 +1,5 @@
-//! Facts that no policy uses yet, metrics, and notices of nodes that are taken back. They are kept, and survive a restart.
+//! Facts that no policy uses yet, metrics, and notices of nodes that are reclaimed. The ledger keeps them, and they
+//! survive a restart.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,13 @@ use phalanx_model::later::{Metric, SpotNotice};
 use phalanx_model::{GangId, Input, JobId, NodeName};
 
 impl super::Ledger {
-    /// Nodes that will be taken back.
+    /// Nodes that will be reclaimed.
     pub(crate) fn notices(&self) -> impl Iterator<Item = &SpotNotice> {
         self.noted.notices()
     }
 }
 
-/// Guards the memory: more than this is refused.
+/// Guards the memory: more facts than this are refused.
 const NOTED_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +49,7 @@ impl Noted {
         });
     }
 
-    /// What a gang said last of a metric.
+    /// The latest value of a metric that a gang reported.
     pub(super) fn metric(&self, gang: GangId, name: &str) -> Option<&Metric> {
         match self.0.get(&Key::Metric(gang, name.to_owned())) {
             Some(Input::MetricObserved { metric }) => Some(metric),
@@ -56,7 +57,7 @@ impl Noted {
         }
     }
 
-    /// Whether a node is to be taken back.
+    /// Whether a node is to be reclaimed.
     pub(super) fn is_noticed(&self, node: &NodeName) -> bool {
         self.0.contains_key(&Key::Spot(node.clone()))
     }

@@ -1,6 +1,7 @@
-//! Guarantees that are places: cells, as HiveD has them (OSDI 2020). Each is bound to nodes that are there and whole; what
-//! does not make way stays out of them unless it is of their queue, so that each can be had by evicting. They are bound by
-//! what runs where, so that what a queue uses is what it is bound to, and broken nodes are nobody's.
+//! Guarantees that are places: cells, as HiveD has them (OSDI 2020). Each cell is bound to nodes that exist and are
+//! whole; gangs of other queues that cannot be preempted stay out of these nodes, so that preemption can free every
+//! cell. Cells are bound by what runs where, so that a queue is bound to nodes that it uses, and broken nodes belong to
+//! no cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use super::Ledger;
 use crate::cluster::LevelAt;
 use crate::queueing::QueueAt;
 
-/// A cell, and the nodes that it is bound to: none where hardware is short.
+/// A cell, and the nodes that it is bound to: none if there is too little hardware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
     queue: QueueName,
@@ -22,19 +23,20 @@ struct Cell {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cells {
     all: Vec<Cell>,
-    /// Something started, ended or changed since they were bound.
+    /// Something started, ended or changed since the cells were bound.
     pub(super) is_stale: bool,
 }
 
-/// Who holds something on a node.
+/// The queues that hold something on a node.
 #[derive(Clone, Debug, Default)]
 struct Holders {
     queues: BTreeSet<QueueAt>,
-    /// Those that do not make way.
+    /// Queues of gangs that cannot be preempted.
     fixed: BTreeSet<QueueAt>,
 }
 
-/// Nodes of one domain that a cell may be bound to, and how well: without others that stay, with what is its queue's own.
+/// Nodes of one domain that a cell may be bound to, ranked: with the fewest others that stay, and the most gangs of its
+/// own queue.
 struct Offer {
     others: usize,
     own: std::cmp::Reverse<usize>,
@@ -48,7 +50,7 @@ impl Ledger {
         self.queues.configured().values().any(|queue| !queue.shapes.is_empty())
     }
 
-    /// Binds every cell anew, if something changed.
+    /// Binds every cell again, if something changed.
     pub(super) fn bind_cells(&mut self) {
         if !std::mem::take(&mut self.cells.is_stale) || !self.has_places() && self.cells.all.is_empty() {
             return;
@@ -105,7 +107,7 @@ impl Ledger {
         holders
     }
 
-    /// The best domain that has enough whole nodes which no cell is bound to.
+    /// The best domain that has enough whole nodes to which no cell is bound.
     fn best_offer(
         &self,
         queue: QueueAt,
@@ -150,7 +152,7 @@ impl Ledger {
         }
     }
 
-    /// What became of the places that a queue is guaranteed.
+    /// The state of the places that a queue is guaranteed.
     pub(crate) fn places_of(&self, queue: &QueueName) -> Vec<PlaceReport> {
         let mut places: Vec<PlaceReport> = Vec::new();
         for cell in self.cells.all.iter().filter(|cell| cell.queue == *queue) {

@@ -1,4 +1,4 @@
-//! What a scheduling cycle reads of the ledger.
+//! The view of the ledger that a scheduling cycle reads.
 
 use std::borrow::Cow;
 

@@ -1,11 +1,11 @@
-//! The reason of a pending gang, as it was found last.
+//! The last reason of a pending gang.
 
 use phalanx_model::{GangId, Reason};
 
 use super::Ledger;
 
 impl Ledger {
-    /// Why a gang waits, by what was found when it was looked at last.
+    /// Why a gang is pending, as of its last evaluation.
     pub(crate) fn reason_of(&self, id: GangId) -> Option<Reason> {
         let record = self.record(id).filter(|record| record.is_pending())?;
         if let Some(reason) = self.kept_back(id) {

@@ -1,4 +1,4 @@
-//! Reservations and reasons in the books.
+//! Reservations and reasons in the ledger.
 
 use phalanx_model::{
     Change, DeviceMask, Eviction, Gang, GangId, Outcome, Phase, Placement, Reason, Reserved, StopCause,
@@ -9,12 +9,12 @@ use super::Ledger;
 use crate::cluster::Space;
 use crate::placement::{Ceiling, place};
 
-/// Between two looks for everybody who might evict somebody, at the least, for each node: a look costs by the size of the
-/// cluster, and in a large one somebody may be evicted from then on at nearly every moment.
+/// The least time between two evaluations of all gangs that may preempt, for each node: an evaluation costs by the size
+/// of the cluster, and in a large cluster a gang becomes preemptible at nearly every moment.
 const AGAIN_LEAST_MS: u64 = 1;
 
 impl Ledger {
-    /// The planner holds a place for a gang that waits.
+    /// Records a placement that a cycle reserved for a pending gang.
     pub(crate) fn reserve(&mut self, gang: GangId, reserved: Reserved, reason: Reason, out: &mut Outcome) {
         if reason != Reason::None {
             self.set_reason(gang, reason, out);
@@ -27,7 +27,7 @@ impl Ledger {
         self.retime(gang);
     }
 
-    /// The planner gave a reservation up: the gang is back in the line.
+    /// Records that a cycle released a reservation: the gang is pending without one again.
     pub(crate) fn forget_reservation(&mut self, gang: GangId, why: String, out: &mut Outcome) {
         if let Some(record) = self.record_mut(gang) {
             record.reserved = None;
@@ -39,7 +39,7 @@ impl Ledger {
         self.replan = true;
     }
 
-    /// What a gang keeps of its own place while it changes its size is reserved for no other gang.
+    /// Releases reservations of other gangs in the placement that a gang keeps while it changes its size.
     pub(super) fn release_overlapping(&mut self, gang: GangId, out: &mut Outcome) {
         let kept = self.record(gang).and_then(|record| record.reserved.as_ref()).zip(self.gang(gang));
         let Some(picks) = kept.map(|(kept, found)| self.tree.picks_of(&kept.placement, found)) else {
@@ -54,7 +54,7 @@ impl Ledger {
         }
     }
 
-    /// What is free, what is reserved for pending gangs included.
+    /// The free capacity, including what is reserved for pending gangs.
     pub(crate) fn open_space(&self) -> Space {
         let mut space = self.space.clone();
         for reservation in self.reservations.values() {
@@ -63,14 +63,14 @@ impl Ledger {
         space
     }
 
-    /// A gang makes way for another.
+    /// Preempts a gang for another.
     pub(crate) fn evict(&mut self, victim: GangId, eviction: Eviction, out: &mut Outcome) {
         self.evicted.insert(victim);
         self.keep_size(victim);
         self.begin_stop(victim, StopCause::Preempted(eviction), out);
     }
 
-    /// When somebody may be evicted who may not be yet, it is looked again.
+    /// Sets the time of the next evaluation of gangs that may preempt, for a gang that is not preemptible yet.
     pub(crate) fn look_again(&mut self, at: Timestamp) {
         let least_ms = AGAIN_LEAST_MS.saturating_mul(self.tree.nodes.len() as u64);
         let soonest = self.looked_at.map_or(Timestamp(0), |at| at.plus(least_ms));
@@ -78,12 +78,12 @@ impl Ledger {
         self.again_at = self.again_at.into_iter().chain(at).min();
     }
 
-    /// Something changed for who was looked at already: another turn of the planner follows.
+    /// Something changed for a gang that the cycle has already considered: another cycle follows.
     pub(crate) fn plan_again(&mut self) {
         self.replan = true;
     }
 
-    /// Not all that could be decided was: the next step goes on.
+    /// Records whether the cycle stopped at its budget: the next step goes on.
     pub(crate) fn go_on(&mut self, goes_on: bool) {
         self.go_on_at = goes_on.then(|| self.now.plus(1));
     }
@@ -101,25 +101,25 @@ impl Ledger {
         }
     }
 
-    /// The place that others made way for.
+    /// The placement that other gangs were preempted for.
     pub(crate) fn cleared_place(&self, gang: GangId) -> Option<&Placement> {
         let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
         reserved.filter(|reserved| reserved.evicts).map(|reserved| &reserved.placement)
     }
 
-    /// Whether a gang would fit but for what is held for others.
+    /// Whether a gang would fit but for reservations of other gangs.
     pub(crate) fn is_held_from(&self, id: GangId, gang: &Gang) -> bool {
         let is_free = self.reservations.is_empty() || self.reservations.contains_key(&id);
         !is_free && place(&self.tree, &self.space, gang, Ceiling(self.tree.level_of_required(gang))).is_none()
     }
 
-    /// The first for whom something is held, and from when.
+    /// The first gang with a reservation, and the time of that reservation.
     pub(crate) fn holds_before(&self, id: GangId) -> Option<(GangId, Option<Timestamp>)> {
         let others = self.reservations.iter().filter(|(gang, _)| **gang != id);
         others.map(|(gang, hold)| (*gang, hold.at)).next()
     }
 
-    /// Whether the place reserved for a gang is none any more.
+    /// Whether the placement reserved for a gang can no longer be used.
     pub(crate) fn reserved_place_is_gone(&self, gang: GangId) -> bool {
         let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
         let needs = |rank| self.gang(gang).map(|gang| gang.needs_of(gang.role_of(rank)));
@@ -135,13 +135,13 @@ impl Ledger {
         })
     }
 
-    /// Gangs that were told to make way for one, and still hold capacity; and those that are to shrink for it.
+    /// Gangs that were asked to leave for a gang, and still hold capacity; and those that are to shrink for it.
     pub(crate) fn making_way_for(&self, gang: GangId) -> Vec<GangId> {
         let told = self.making_way.get(&gang).into_iter().flatten().copied();
         told.chain(self.shrinking_for(gang)).collect()
     }
 
-    /// Follows who makes way, by how a gang stands now.
+    /// Records whether a gang is being preempted, by its present state.
     pub(super) fn note_making_way(&mut self, gang: GangId) {
         let by = self.record(gang).and_then(|record| match &record.phase {
             Phase::Stopping { cause: StopCause::Preempted(eviction), .. } => Some(eviction.by),
@@ -158,12 +158,12 @@ impl Ledger {
         }
     }
 
-    /// Why a gang that has a place reserved waits: for those that are in it.
+    /// Why a gang that has a reservation is still pending: the gangs in its reserved placement.
     pub(crate) fn reserved_reason(&self, gang: GangId) -> Option<Reason> {
         self.reasons.get(&gang).cloned()
     }
 
-    /// A pending gang's reason; says so when it changed.
+    /// Sets the reason of a pending gang; reports the reason if it changed.
     pub(crate) fn set_reason(&mut self, gang: GangId, reason: Reason, out: &mut Outcome) {
         if self.reasons.get(&gang) != Some(&reason) {
             self.reasons.insert(gang, reason.clone());
@@ -172,14 +172,14 @@ impl Ledger {
             } else {
                 self.unavailable.remove(&gang);
             }
-            // That a service was scaled says it of all of them.
+            // The report that a service was scaled covers all of its replicas.
             if !matches!(reason, Reason::Resting { .. }) {
                 out.changes.push(Change::ReasonChanged { gang, reason });
             }
         }
     }
 
-    /// Says the reasons of those that wait since this step, or wait otherwise than before.
+    /// Reports the reasons of gangs that are pending since this step, or whose reason changed.
     pub(crate) fn say_reasons(&mut self, out: &mut Outcome) {
         for gang in std::mem::take(&mut self.refresh) {
             if let Some(reason) = self.reason_of(gang).filter(|reason| *reason != Reason::None) {

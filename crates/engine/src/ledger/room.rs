@@ -1,4 +1,5 @@
-//! What is taken, and what is held: the same in devices, in the queues that are billed for it, and for whoever waits.
+//! Capacity that is taken or reserved: the same amounts in devices, in the queues that are charged, and for pending
+//! gangs.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -12,7 +13,7 @@ use crate::cycle::Reservation;
 use crate::queueing::Holder;
 
 impl Ledger {
-    /// Where a gang is that holds capacity.
+    /// The picks of a gang that holds capacity.
     pub(crate) fn picks(&self, gang: GangId) -> Option<&[Pick]> {
         let picks = self.picks.get(&gang)?;
         debug_assert!(
@@ -25,7 +26,7 @@ impl Ledger {
         Some(picks)
     }
 
-    /// Its queue is billed for what a gang has, or is to have.
+    /// Charges the queue of a gang for the placement that the gang has, or is to have.
     pub(super) fn charge(&mut self, id: GangId, placement: &Placement) {
         let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
         let picks =
@@ -46,7 +47,7 @@ impl Ledger {
         self.pending.room_again(path.into_iter());
     }
 
-    /// What is free, counted anew.
+    /// Counts the free capacity again.
     pub(super) fn recount_space(&mut self) {
         self.space = Space::free_of(&self.tree);
         self.freed = Freed::All;
@@ -67,7 +68,7 @@ impl Ledger {
             self.active().filter(|(_, _, r)| r.reserved.is_some()).map(|(_, _, r)| r.id).collect();
     }
 
-    /// Books reservations that were observed, in the order in which they were made.
+    /// Books observed reservations, in the order in which they were made.
     pub(crate) fn book_reservations(&mut self) {
         let of = |id: GangId| {
             let record = self.record(id)?;
@@ -79,7 +80,7 @@ impl Ledger {
         unbooked.into_iter().for_each(|(.., id)| self.book_reservation(id));
     }
 
-    /// Books what the record of a pending gang says is reserved for it.
+    /// Books the reservation in the record of a pending gang.
     pub(super) fn book_reservation(&mut self, id: GangId) {
         let (Some(job), Some(gang), Some(record)) = (self.job(id.job), self.gang(id), self.record(id)) else {
             return;
@@ -97,7 +98,7 @@ impl Ledger {
         self.reservations.insert(id, reservation);
     }
 
-    /// Nothing is reserved for it any more.
+    /// Drops the reservation of a gang.
     pub(crate) fn drop_reservation(&mut self, gang: GangId) {
         let mut reservation = self.reservations.remove(gang);
         if let Some(reservation) = &mut reservation {
@@ -105,7 +106,7 @@ impl Ledger {
             self.queues.want(reservation.waits.0, &reservation.waits.1, false);
             self.freed.add(reservation.nodes());
         }
-        // What is not booked yet counts as used as well.
+        // A reservation that is not booked yet counts as used as well.
         if reservation.is_some() | self.unbooked.remove(&gang) {
             self.discharge(gang);
             self.replan = true;
@@ -116,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// Remembers where a gang is that holds capacity.
+    /// Records the picks of a gang that holds capacity.
     pub(super) fn holder_key(&mut self, id: GangId, placement: &Placement) {
         if let Some(gang) = self.gang(id) {
             let picks = self.tree.picks_of(placement, gang);
@@ -140,8 +141,8 @@ impl Ledger {
         self.set_picks(gang, Some(picks));
     }
 
-    /// Once the record no longer holds it. Also what held nothing makes way: others may have waited for it to
-    /// go first.
+    /// Releases the capacity of a gang once its record no longer holds it. Plans again even if the gang held nothing:
+    /// other gangs may have waited for it to go first.
     pub(super) fn give_back(&mut self, gang: GangId, held: Option<&Placement>) {
         self.replan = true;
         let Some(placement) = held else { return };

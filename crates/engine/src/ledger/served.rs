@@ -1,14 +1,14 @@
-//! What gangs had of devices while they ran, and what follows from it in queues that go by service.
+//! The device time that gangs had while they ran, and what follows from it in queues that order by service.
 //!
-//! It is counted when a run ends, and when it reaches the next level of its queue: so a level follows from what stands in the
-//! record alone, and never falls while the thresholds of the queue stay what they are.
+//! Service is counted when a run ends, and when it reaches the next level of its queue: so a level follows from the
+//! record alone, and never falls while the thresholds of the queue do not change.
 
 use phalanx_model::{Change, GangId, Outcome, Phase, Served, Timestamp};
 
 use super::Ledger;
 
 impl Ledger {
-    /// What a gang has had up to now.
+    /// The service that a gang has had so far.
     pub(crate) fn served(&self, id: GangId) -> Served {
         let Some((gang, record)) = self.gang(id).zip(self.record(id)) else { return Served::NONE };
         match (&record.phase, &record.placement) {
@@ -19,7 +19,7 @@ impl Ledger {
         }
     }
 
-    /// Counts what a gang has had up to now; before its run ends. Whether it is on another level than before.
+    /// Counts the service of a gang so far; before its run ends. Returns whether its level changed.
     pub(super) fn count_service(&mut self, gang: GangId) -> bool {
         if !self.record(gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. })) {
             return false;
@@ -31,7 +31,7 @@ impl Ledger {
         self.note_service(gang)
     }
 
-    /// Sets the level of a gang by what is counted. Whether it is another than before.
+    /// Sets the level of a gang by its counted service. Returns whether the level changed.
     fn note_service(&mut self, id: GangId) -> bool {
         let Some(entry) = self.jobs.get(&id.job) else { return false };
         let Some(record) = entry.gangs.get(usize::from(id.index)) else { return false };
@@ -40,7 +40,7 @@ impl Ledger {
         is_other
     }
 
-    /// Remembers who had more service than others, and is left alone for a while because it just started.
+    /// Records a gang that had more service than others and has just started: it is protected for a while.
     pub(super) fn note_shield(&mut self, gang: GangId) {
         let runs = self.record(gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. }));
         let is_left_alone = runs && self.queues.level_of(gang) > 0 && self.stays_until(gang) > self.now;
@@ -51,14 +51,14 @@ impl Ledger {
         }
     }
 
-    /// When a gang that runs has to make way for others of its queue for whom it does not now: because it reaches the next
-    /// level, or is not left alone any more.
+    /// When a running gang becomes preemptible for gangs of its queue for which it is not preemptible now: it reaches
+    /// the next level, or its protection ends.
     pub(super) fn yields_at(&self, gang: GangId) -> Option<Timestamp> {
         let shielded_until = self.shielded.contains(&gang).then(|| self.stays_until(gang));
         self.rises_at(gang).into_iter().chain(shielded_until).min()
     }
 
-    /// When a gang that runs has had enough to reach the next level of its queue.
+    /// When a running gang has had enough service to reach the next level of its queue.
     fn rises_at(&self, id: GangId) -> Option<Timestamp> {
         let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
         let (Phase::Running { since }, Some(placement)) = (&record.phase, &record.placement) else {
@@ -72,14 +72,14 @@ impl Ledger {
         Some(record.served.until.max(*since).plus(span_ms))
     }
 
-    /// A gang that runs may have to make way from now on: those of its queue that had less service are looked at again.
-    /// Whether it is that for which it is looked at now.
+    /// A running gang may be preemptible from now on: gangs of its queue that had less service are evaluated again.
+    /// Returns whether its timer was for this.
     pub(super) fn yields(&mut self, gang: GangId, out: &mut Outcome) -> bool {
         if self.yields_at(gang).is_none_or(|at| at > self.now) {
             return false;
         }
         if self.count_service(gang) {
-            // A change for whoever had to make way before, as one from outside would be.
+            // A change for gangs that were preempted before, as a change from outside would be.
             self.evicted.clear();
         }
         self.note_shield(gang);
@@ -103,7 +103,7 @@ impl Ledger {
         true
     }
 
-    /// The queues were drawn anew, and may go by something else.
+    /// The queues were rebuilt, and may have another order.
     pub(super) fn serve_anew(&mut self, gang: GangId) {
         self.note_service(gang);
         if self.rises_at(gang).is_some() || self.shielded.contains(&gang) {
@@ -111,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// What a gang had that was observed; it is nobody's own count.
+    /// Sets the level by the observed service of a gang, which this engine did not count itself.
     pub(super) fn adopt_service(&mut self, gang: GangId) {
         self.note_service(gang);
     }

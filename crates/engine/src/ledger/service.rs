@@ -1,5 +1,5 @@
-//! Services: how many replicas are wanted, which of them rest, and what their metric says of that. And sessions: when
-//! somebody used them last.
+//! Services: how many replicas are wanted, which of them are scaled in, and the metric that decides. And sessions: when
+//! they were last used.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use phalanx_model::{
 use super::Ledger;
 use super::apply::refuse;
 
-/// A metric that is older than this is not known any more: a replica that tells every half minute may miss three times.
+/// A metric older than this is unknown: a replica that reports every half minute may miss three reports.
 const METRIC_MS_MAX: u64 = 2 * 60_000;
-/// So much above or below the target nothing changes. The tolerance of the Horizontal Pod Autoscaler.
+/// Within this tolerance of the target nothing changes. The tolerance of the Horizontal Pod Autoscaler.
 const TOLERANCE_PERCENT: u128 = 10;
 
-/// What was told of services and sessions.
+/// The reported state of services and sessions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Serving {
     services: BTreeMap<JobId, Service>,
@@ -25,7 +25,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// A job that was submitted begins with its minimum.
+    /// A submitted job begins with its minimum.
     pub(super) fn begin(&mut self, job: &Job, now: Timestamp) {
         if let Some(service) = &job.turn.service {
             let looks = first_look(service, service.min, now);
@@ -38,7 +38,7 @@ impl Serving {
         self.sessions.remove(&job);
     }
 
-    /// What is known of a job, which is listed anew.
+    /// The known state of a job that is listed again.
     pub(super) fn of(&self, job: JobId) -> Self {
         let services = self.services.get(&job).map(|service| (job, service.clone()));
         let sessions = self.sessions.get(&job).map(|used_at| (job, *used_at));
@@ -61,18 +61,19 @@ impl Serving {
     }
 }
 
-/// What the replicas that run said of a metric, in thousandths of its unit.
+/// The values of a metric that running replicas reported, in thousandths of its unit.
 struct Load {
     sum_milli: u128,
-    /// Replicas that run, and those of them that said nothing.
+    /// The number of running replicas, and of those that reported nothing.
     running: u32,
     silent: u32,
 }
 
 impl Load {
-    /// So many replicas have the target each, on average: `ceil(sum / target)`, the formula of the Horizontal Pod
-    /// Autoscaler. As it does, those that run and say nothing are taken to have nothing where more would be needed, and
-    /// their target where fewer would do; those that wait have nothing. So nobody's silence changes anything.
+    /// The number of replicas that have the target each, on average: `ceil(sum / target)`, the formula of the
+    /// Horizontal Pod Autoscaler. As that does, running replicas without a report count as zero if more would be
+    /// needed, and as the target if fewer would do; pending replicas count as zero. So a missing report changes
+    /// nothing.
     fn replicas(&self, wanted: u32, target: &Target) -> u32 {
         let target_milli = u128::from(target.value_milli.max(1));
         let is_more = self.sum_milli * 100 > u128::from(wanted) * target_milli * (100 + TOLERANCE_PERCENT);
@@ -87,25 +88,25 @@ impl Load {
     }
 }
 
-/// Where a metric decides, what was wanted at first counts as what was needed.
+/// If a metric decides, the replicas that were wanted at first count as needed.
 fn first_look(service: &Replicas, replicas: u32, at: Timestamp) -> Vec<Look> {
     service.target.iter().map(|_| Look { at, replicas }).collect()
 }
 
-/// Adds a look. What was needed at most while things settle stands first.
+/// Adds a look. The largest need within the settling time is first.
 fn look(looks: &mut Vec<Look>, replicas: u32, now: Timestamp, settle_ms: u64) {
     looks.retain(|look| look.replicas > replicas && look.at.plus(settle_ms) > now);
     looks.push(Look { at: now, replicas });
 }
 
 impl Ledger {
-    /// How many replicas of a job are wanted; none of one that is no service.
+    /// The number of replicas of a job that are wanted; `None` if the job is no service.
     pub(crate) fn replicas_of(&self, job: &Job) -> Option<u32> {
         let service = job.turn.service.as_ref()?;
         Some(self.serving.services.get(&job.id).map_or(service.min, |told| told.replicas))
     }
 
-    /// Whether as many as may run stand before this replica. Those that have ended do not count.
+    /// Whether as many replicas as may run come before this replica. Replicas that have ended do not count.
     pub(super) fn rests(&self, job: &Job, gang: GangId) -> Option<Reason> {
         let (service, replicas) = (job.turn.service.as_ref()?, self.replicas_of(job)?);
         let all = self.active.range(job.id.gang(0)..=job.id.gang(u16::MAX));
@@ -113,7 +114,7 @@ impl Ledger {
         (before >= self.allowed(job, replicas)).then_some(Reason::Resting { replicas })
     }
 
-    /// One has ended: another may stand in.
+    /// A replica has ended: another may take its place.
     pub(super) fn relist_replicas(&mut self, job: JobId) {
         if self.job(job).is_some_and(|job| job.turn.service.is_some()) {
             for gang in self.gangs_of(job) {
@@ -125,7 +126,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody says how many are wanted.
+    /// Applies an observed number of wanted replicas.
     pub(super) fn observe_service(&mut self, told: &Service, out: &mut Outcome) {
         let what = || format!("replicas of job {}", told.job);
         let Some(job) = self.job(told.job) else { return refuse(out, what(), "no such job") };
@@ -145,25 +146,25 @@ impl Ledger {
         }
     }
 
-    /// From now on so many are wanted: the others stop, the highest numbers among them, and rest.
+    /// Scales a service: surplus replicas, those with the highest numbers, stop and are scaled in.
     fn scale(&mut self, to: Service, load_milli: Option<u64>, out: &mut Outcome) {
         let (job, replicas) = (to.job, to.replicas);
         let before = self.serving.services.insert(job, to).map(|service| service.replicas);
         if before == Some(replicas) {
             return;
         }
-        // One that is listed anew is no news.
+        // A service that is listed again is not reported as a change.
         let change = before.map(|before| Change::ServiceScaled { job, before, replicas, load_milli });
         out.changes.extend(change);
         self.evicted.clear();
         self.rest_beyond(job, out);
     }
 
-    /// Somebody measured something. Of the metric that a service is scaled by, it says how many replicas are needed: more
-    /// are wanted at once, fewer when that was so for a while.
+    /// Records a measured value. If it is of the metric that a service is scaled by, it decides how many replicas are
+    /// needed: more are wanted at once, fewer after they were enough for a while.
     pub(super) fn observe_metric(&mut self, metric: &Metric, out: &mut Outcome) {
         let subject = || format!("metric {} of gang {}", metric.name, metric.gang);
-        // Said too late, it would be kept for ever.
+        // If it is reported too late, it would be kept for ever.
         if self.record(metric.gang).is_none() {
             return refuse(out, subject(), "no such gang");
         }
@@ -171,7 +172,7 @@ impl Ledger {
             return refuse(out, subject(), &why);
         }
         let Some(job) = self.job(metric.gang.job) else { return };
-        // One that is listed anew is told of later.
+        // A job that is listed again is reported later.
         let known = self.serving.services.get(&job.id).cloned();
         let Some((service, mut told)) = job.turn.service.as_ref().zip(known) else { return };
         let Some(target) = service.target.as_ref().filter(|target| target.metric == metric.name) else {
@@ -186,7 +187,7 @@ impl Ledger {
         self.scale(told, Some(load_milli), out);
     }
 
-    /// What the replicas that are wanted and run said last, where that is not too old.
+    /// The last reports of replicas that are wanted and run, without reports that are too old.
     fn load(&self, job: JobId, wanted: u32, metric: &str) -> Load {
         let since = |gang: &GangId| match self.record(*gang)?.phase {
             Phase::Running { since } => Some((*gang, since)),
@@ -220,7 +221,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Somebody used a session.
+    /// Records that a session was used.
     pub(super) fn observe_session(&mut self, told: &Session, out: &mut Outcome) {
         if self.job(told.job).is_none_or(|job| job.policy.idle_limit_ms.is_none()) {
             return refuse(out, format!("use of job {}", told.job), "it is no session that is in the books");
@@ -232,18 +233,18 @@ impl Ledger {
         }
     }
 
-    /// When somebody used a session last, since it runs.
+    /// When a session was last used, since it runs.
     pub(crate) fn used_at(&self, job: JobId) -> Option<Timestamp> {
         self.serving.sessions.get(&job).copied()
     }
 
-    /// When a session that runs ends, if nobody uses it.
+    /// When a running session ends, if it is not used.
     pub(super) fn idle_at(&self, gang: GangId, since: Timestamp) -> Option<Timestamp> {
         let limit_ms = self.job(gang.job)?.policy.idle_limit_ms?;
         Some(self.used_at(gang.job).unwrap_or_default().max(since).plus(limit_ms))
     }
 
-    /// Ends a session that nobody used for too long. Whether it was.
+    /// Ends a session that was not used for too long. Returns whether it did.
     pub(super) fn end_idle(&mut self, gang: GangId, since: Timestamp, out: &mut Outcome) -> bool {
         let is_idle = self.idle_at(gang, since).is_some_and(|at| at <= self.now);
         if is_idle {

@@ -1,4 +1,4 @@
-//! Facts about how the cluster is shared: settings, queues, and whose turn somebody changed by hand.
+//! Facts about how the cluster is shared: settings, queues, and changes of the order that users made by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::Ledger;
 use super::apply::refuse;
 use crate::queueing::{QueueAt, ROOT, RequestClassId};
 
-/// Queues that are known; as many as a cluster of the largest size has teams.
+/// The most queues; as many as a cluster of the largest size has teams.
 const QUEUES_MAX: usize = 10_000;
 /// Classes of priority.
 const CLASSES_MAX: usize = 64;
@@ -63,7 +63,8 @@ impl Ledger {
         }
     }
 
-    /// Those that wait in a queue or below it are told anew what they wait for: others may help them now than before.
+    /// Refreshes the reasons of gangs that are pending in a queue or below it: other changes may help them now than
+    /// before.
     fn limits_moved(&mut self, queue: &QueueName) {
         let mut below: Vec<QueueAt> = self.queues.find(queue).into_iter().collect();
         while let Some(at) = below.pop() {
@@ -72,7 +73,7 @@ impl Ledger {
                 self.pending.in_queue(at).unzip();
             for id in requests {
                 let request = self.pending.request(id);
-                // Where it fits nowhere it would not be looked at, and so not be seen to have no room in its queue.
+                // A gang that fits nowhere would not be considered, and so not be found to have no room in its queue.
                 if let Err(full) = self.queues.room(at, &request.least, request.key.is_fixed)
                     && full.at != ROOT
                 {
@@ -89,7 +90,7 @@ impl Ledger {
         self.replan = true;
     }
 
-    /// Held back by somebody, or by nobody any more. What runs goes on.
+    /// Holds a job back for a user, or releases it. Running gangs go on.
     pub(super) fn hold(&mut self, job: JobId, by: Option<&String>, out: &mut Outcome) {
         let Some(entry) = self.jobs.get_mut(&job) else {
             return refuse(out, format!("hold or release of job {job}"), "no such job");
@@ -127,7 +128,7 @@ impl Ledger {
         }
     }
 
-    /// A queue may bound how long its jobs run: one without a limit is given that of the queue.
+    /// Gives a job without a time limit the limit of its queue, which may bound how long its jobs run.
     pub(super) fn cap_time_limit(&self, job: &mut Job) {
         let Some(queue) = self.queues.find(&job.queue) else { return };
         let caps = self.queues.path(queue).filter_map(|at| self.queues.at(at).queue.as_ref());
@@ -138,7 +139,7 @@ impl Ledger {
     }
 }
 
-/// The most that those of a queue may have at once: amounts, and gangs that run.
+/// The most that gangs of a queue may have at once: amounts, and the number of running gangs.
 const fn limits_of(queue: &Queue) -> (&BTreeMap<Resource, u64>, Option<u32>) {
     (&queue.limit, queue.caps.running_max)
 }

@@ -1,8 +1,8 @@
-//! Replicas of a service that leave their nodes once others run in their stead.
+//! Replicas of a service that leave their nodes once others run in their place.
 //!
-//! While some leave, so many more may run, up to the surge of the service. As soon as one of these runs it takes over the
-//! number of the first that leaves, so it is one of those that are always kept if that was; the other is the last from then
-//! on, stops, and rests.
+//! While some replicas leave, so many more may run, up to the surge of the service. As soon as one of these runs, it
+//! takes over the number of the first replica that leaves, and with the number its protection, if that number is within
+//! the minimum; the leaving replica is the last from then on, stops, and is scaled in.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use super::calendar::stop_ms;
 
 /// Replicas by their numbers.
 struct Crew {
-    /// Of those that are wanted.
+    /// Wanted replicas that leave.
     leaving: Vec<GangId>,
-    /// More than are wanted, as long as these leave.
+    /// Replicas beyond the wanted number, as long as the others leave.
     stand_ins: Vec<GangId>,
-    /// Neither wanted nor to stand in.
+    /// Replicas that are neither wanted nor stand-ins.
     resting: Vec<GangId>,
 }
 
 impl Ledger {
-    /// Tells a gang to go, and be gone by a time where there is one: once another replica runs in its stead, or now.
+    /// Tells a gang to leave, and be gone by a time if there is one: once another replica runs in its place, or now.
     pub(super) fn displace(&mut self, gang: GangId, leave: Leave, out: &mut Outcome) {
         let known = self.record(gang).and_then(|record| record.leaves.clone());
         let until = [&leave, known.as_ref().unwrap_or(&leave)].into_iter().filter_map(|l| l.until).min();
@@ -52,19 +52,19 @@ impl Ledger {
         self.begin_stop(gang, StopCause::Displaced { class: FailureClass::Node, detail, until }, out);
     }
 
-    /// Whether another replica can run in its stead first.
+    /// Whether another replica can run first in place of a gang.
     pub(super) fn may_be_replaced(&self, gang: GangId) -> bool {
         let runs = self.record(gang).is_some_and(|record| matches!(record.phase, Phase::Running { .. }));
         let surge = self.job(gang.job).and_then(|job| job.turn.service.as_ref()).map_or(0, |s| s.surge);
         runs && surge > 0
     }
 
-    /// When a gang has to be told to stop, so that it is gone by a time.
+    /// When a gang must be asked to stop, so that it is gone by a time.
     pub(super) fn stops_for(&self, gang: GangId, until: Timestamp) -> Timestamp {
         Timestamp(until.0.saturating_sub(self.job(gang.job).map_or(0, stop_ms)))
     }
 
-    /// Follows who leaves.
+    /// Records whether a gang is leaving.
     pub(super) fn note_leaving(&mut self, gang: GangId) {
         if self.record(gang).is_some_and(|record| record.leaves.is_some() && record.holds_capacity()) {
             self.leaving.insert(gang);
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// It has left, or need not any more: as many are wanted as before.
+    /// A replica has left, or need not leave any more: as many replicas are wanted as before.
     pub(super) fn has_left(&mut self, gang: GangId, out: &mut Outcome) {
         if self.record_mut(gang).and_then(|record| record.leaves.take()).is_some() {
             self.note_leaving(gang);
@@ -81,7 +81,7 @@ impl Ledger {
         }
     }
 
-    /// A node takes work again: who was to leave it stays, if nothing else keeps it from that.
+    /// A node takes work again: replicas that were to leave it stay, if nothing else keeps them from that.
     pub(super) fn stay_on(&mut self, node: &NodeName, out: &mut Outcome) {
         let is_open = |node: &NodeName| self.nodes.get(node).is_some_and(|n| n.admin == Admin::Open);
         let stays = |gang: &GangId| {
@@ -126,7 +126,7 @@ impl Ledger {
         gangs
     }
 
-    /// Whoever is not wanted stops and rests; whoever is may start.
+    /// Stops replicas that are not wanted and scales them in; lets wanted replicas start.
     pub(super) fn rest_beyond(&mut self, id: JobId, out: &mut Outcome) {
         self.hand_over(id, out);
         let Some(replicas) = self.job(id).and_then(|job| self.replicas_of(job)) else { return };
@@ -148,11 +148,11 @@ impl Ledger {
         }
     }
 
-    /// Those that run beyond what is wanted take over from those that leave, which go now.
+    /// Running replicas beyond the wanted number take over from replicas that leave, which go now.
     pub(super) fn hand_over(&mut self, id: JobId, out: &mut Outcome) {
         while let Some((gang, by)) = self.next_to_hand_over(id) {
             let seats: Vec<_> = [gang, by].into_iter().map(|of| (of, self.held(of))).collect();
-            // Whether they are always kept goes with their numbers.
+            // A replica is protected by its number.
             seats.iter().for_each(|(of, _)| self.discharge(*of));
             if let Some(job) = self.jobs.get_mut(&id).map(|entry| &mut entry.job) {
                 let gangs = job.gangs.len();
@@ -180,8 +180,8 @@ impl Ledger {
         Some((*leaving.first()?, stand_ins.into_iter().find(runs)?))
     }
 
-    /// Replicas that leave their nodes now because no other replica is coming to take over: there is no room, or it did not
-    /// start.
+    /// Replicas that leave their nodes now because no other replica is coming to take over: there is no room, or the
+    /// other replica did not start.
     pub(crate) fn departures(&self) -> Plan {
         let jobs: BTreeSet<JobId> = self.leaving.iter().map(|gang| gang.job).collect();
         let crews = jobs.into_iter().filter_map(|id| self.crew(id));
@@ -194,7 +194,7 @@ impl Ledger {
         Plan { decisions: leaving.map(|gang| Decision::Leave { gang }).collect() }
     }
 
-    /// Whether it starts, or may yet: nobody looked for a place for it, or others make way.
+    /// Whether a replica starts, or may yet: no cycle has searched a placement for it, or gangs are preempted for it.
     fn is_coming(&self, gang: GangId) -> bool {
         let Some(record) = self.record(gang).filter(|record| record.is_pending()) else { return true };
         let makes_room = record.reserved.as_ref().is_some_and(|reserved| reserved.evicts);

@@ -9,7 +9,7 @@ use phalanx_model::{
 
 use super::Ledger;
 
-/// What the lists in progress have not named yet.
+/// The objects that the lists in progress have not named yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sync {
     nodes: Option<BTreeSet<NodeName>>,
@@ -99,8 +99,8 @@ impl Ledger {
         expected
     }
 
-    /// Every gang goes on from what is really there: orders that may have been lost are given again (they
-    /// are idempotent), and a member that ran and is gone is lost.
+    /// Continues every gang from what really exists: orders that may have been lost are given again (they are
+    /// idempotent), and a member that ran and is gone is lost.
     fn resume(&mut self, unseen: &BTreeSet<MemberId>, out: &mut Outcome) {
         let holding: Vec<GangId> =
             self.active().filter(|(_, _, r)| r.holds_capacity()).map(|(_, _, r)| r.id).collect();

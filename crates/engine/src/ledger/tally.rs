@@ -1,4 +1,4 @@
-//! How many members of an attempt stand where, so that a fact about one member costs the same in a gang of ten
+//! The number of members of an attempt in each state, so that a fact about one member costs the same in a gang of ten
 //! and of a hundred thousand.
 
 use phalanx_model::{GangId, MemberRecord, MemberState};
@@ -35,7 +35,7 @@ impl Tally {
         self.requested == 0 && self.running == 0 && self.succeeded == 0 && self.failed == 0
     }
 
-    /// Each was let through the gate, or is gone.
+    /// Whether each member passed the start barrier, or is gone.
     pub(super) const fn all_through(self) -> bool {
         self.requested == 0 && self.ready == 0
     }
@@ -54,7 +54,7 @@ impl Ledger {
         self.tallies.get(&gang).copied().unwrap_or_default()
     }
 
-    /// Counts anew; after the members of a gang were set as a whole.
+    /// Counts the members of a gang again, after they were set as a whole.
     pub(super) fn count_members(&mut self, gang: GangId) {
         let members = self.record(gang).filter(|r| r.holds_capacity()).map(|r| Tally::of(&r.members));
         match members {
@@ -63,7 +63,7 @@ impl Ledger {
         };
     }
 
-    /// Moves one member; nothing happens where there is no such member.
+    /// Changes the state of one member; nothing happens if there is no such member.
     pub(super) fn set_member(&mut self, gang: GangId, rank: u32, state: MemberState) {
         let mut tally = self.tally(gang);
         let Some(member) = self.record_mut(gang).and_then(|r| r.members.get_mut(rank as usize)) else {

@@ -1,4 +1,4 @@
-//! One timer per gang, derived from its phase: nothing about time has to be remembered besides the record.
+//! One timer per gang, derived from its phase: the record is the only state about time.
 
 use super::gang::grace_max_ms;
 use phalanx_model::{Ending, GangId, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
@@ -9,7 +9,7 @@ use super::Ledger;
 const KILL_AGAIN_MS: u64 = 10_000;
 
 impl Ledger {
-    /// Sets the gang's timer by where it stands now. Call after every change of phase.
+    /// Sets the timer of a gang by its present state. Call after every change of phase.
     pub(super) fn retime(&mut self, gang: GangId) {
         self.forget_timer(gang);
         if let Some(at) = self.timer_of(gang) {
@@ -24,7 +24,7 @@ impl Ledger {
         }
     }
 
-    /// When this gang next needs a step of its own accord.
+    /// When this gang next needs a step without any other input.
     fn timer_of(&self, gang: GangId) -> Option<Timestamp> {
         let (entry, record) = (self.jobs.get(&gang.job)?, self.record(gang)?);
         let policy = &entry.job.policy;
@@ -48,7 +48,7 @@ impl Ledger {
         at.filter(|at| *at < Timestamp::MAX)
     }
 
-    /// When time alone changes how a pending gang stands.
+    /// When time alone changes the state of a pending gang.
     fn next_look(&self, gang: GangId, not_before: Timestamp) -> Option<Timestamp> {
         let (turn, record) = (&self.job(gang.job)?.turn, self.record(gang)?);
         let times = [
@@ -58,11 +58,12 @@ impl Ledger {
             self.preferred_until(gang),
             record.reserved.as_ref().and_then(|reserved| reserved.at),
         ];
-        // A deadline counts though it is over: something may have happened to the job in the very step that was to see it.
+        // A deadline that is over still counts: something may have happened to the job in the very step that was to
+        // apply it.
         times.into_iter().flatten().filter(|at| *at > self.now).chain(turn.deadline).min()
     }
 
-    /// Until when a gang waits for its preferred level.
+    /// The time until which a gang waits for its preferred level.
     pub(crate) fn preferred_until(&self, gang: GangId) -> Option<Timestamp> {
         let topology = &self.gang(gang)?.topology;
         topology.preferred.as_ref()?;
@@ -96,7 +97,7 @@ impl Ledger {
         }
     }
 
-    /// Back-off, a boost, or the wait for a closer place is over; or it is too late.
+    /// The back-off, a boost, or the wait for a closer placement is over; or the deadline is.
     fn time_passed(&mut self, gang: GangId, out: &mut Outcome) {
         let deadline = self.job(gang.job).and_then(|job| job.turn.deadline);
         if deadline.is_some_and(|at| at <= self.now) {
@@ -110,7 +111,7 @@ impl Ledger {
         let Some(policy) = self.job(gang.job).map(|j| j.policy.clone()) else { return };
         let Some(limit) = policy.time_limit_ms else { return };
         let lead = policy.stop.advisory.map_or(0, |advisory| advisory.lead_ms.min(limit));
-        // It was woken for something that is not so any more: its queue goes by service no longer.
+        // The timer was set for a reason that is gone: its queue no longer orders by service.
         if since.plus(limit - lead) > self.now {
             return;
         }
@@ -143,7 +144,7 @@ impl Ledger {
         self.order_stage(gang, stage, out);
     }
 
-    /// How much of the time that is allowed went to the advice.
+    /// The part of the allowed time that the advice took.
     fn advised_ms(&self, gang: GangId, cause: &StopCause) -> u64 {
         let advisory = self.job(gang.job).and_then(|j| j.policy.stop.advisory);
         advisory.map_or(0, |advisory| advisory.lead_ms.min(grace_max_ms(cause)))

@@ -1,4 +1,4 @@
-//! Pending gangs: in the line once nothing but room keeps them, and outside of it until then.
+//! Pending gangs: in their queue if only missing room keeps them from starting, and outside of it until then.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::Ledger;
 use crate::queueing::{OrderKey, QueueAt, RequestKey, longest_ms};
 
 impl Ledger {
-    /// Puts a pending gang into the line, or takes it out, by how it stands now.
+    /// Adds a pending gang to its queue, or removes it, by its present state.
     pub(super) fn relist(&mut self, gang: GangId) {
         self.pending.delist(&mut self.queues, gang);
         self.refresh.insert(gang);
@@ -30,7 +30,7 @@ impl Ledger {
         self.replan = true;
     }
 
-    /// What a pending gang asks for, as others may ask for too.
+    /// The request of a pending gang, which other gangs may share.
     pub(crate) fn share_request_of(&self, gang: GangId) -> Option<RequestKey> {
         let job = self.job(gang.job)?;
         Some(RequestKey {
@@ -44,8 +44,8 @@ impl Ledger {
         })
     }
 
-    /// The gang as it is to be placed: one that can resume only where its checkpoint is names those nodes, and an elastic
-    /// one starts with its fewest members if it has to.
+    /// The gang as it is to be placed: a gang that can resume only where its checkpoint is names those nodes, and an
+    /// elastic gang starts with its fewest members if it has to.
     pub(crate) fn wanted(&self, id: GangId) -> Option<std::borrow::Cow<'_, Gang>> {
         use std::borrow::Cow;
         let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
@@ -61,14 +61,14 @@ impl Ledger {
             if named.is_empty() {
                 *named = pinned.to_vec();
             } else {
-                // Other members may have run on nodes that these do not name.
+                // Other members may have run on nodes that these members do not name.
                 named.retain(|node| pinned.contains(node));
             }
         }
         Some(Cow::Owned(wanted))
     }
 
-    /// What keeps a pending gang out of the line: time, somebody's word, or other jobs.
+    /// The reason that keeps a pending gang out of its queue: time, a user's hold, or other jobs.
     pub(crate) fn kept_back(&self, gang: GangId) -> Option<Reason> {
         let (job, record) = (self.job(gang.job)?, self.record(gang)?);
         if let Some(by) = &job.turn.held_by {
@@ -95,7 +95,7 @@ impl Ledger {
         limit.map(|running_max| Reason::ArrayLimit { running_max }).or_else(|| self.rests(job, gang))
     }
 
-    /// Whether the wait for a job's end is over; `None` while it is not known. What was forgotten ended long ago.
+    /// Whether the wait for a job's end is over; `None` if that is not known. A forgotten job ended long ago.
     fn is_met(&self, job: JobId, end: EndOf) -> Option<bool> {
         let Some(entry) = self.jobs.get(&job) else { return Some(true) };
         if !entry.ended {
@@ -113,7 +113,7 @@ impl Ledger {
         })
     }
 
-    /// A job has ended: who waited for that goes on, or ends too where it ended otherwise.
+    /// A job has ended: jobs that waited for this end go on, or end too if the job ended otherwise.
     pub(super) fn tell_dependents(&mut self, job: JobId, out: &mut Outcome) {
         for waits in self.dependents.remove(&job).unwrap_or_default() {
             self.tell_dependent(waits, out);
@@ -136,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// It waits for no end any more.
+    /// Records that a job waits for no other job any more.
     pub(super) fn forget_dependent(&mut self, job: &Job) {
         for after in &job.turn.after {
             if let Some(waiting) = self.dependents.get_mut(&after.job) {
@@ -145,17 +145,17 @@ impl Ledger {
         }
     }
 
-    /// Those that have not ended.
+    /// The gangs of a job that have not ended.
     pub(crate) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
         self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
     }
 
-    /// The queue of a job, in the tree as it is.
+    /// The queue of a job, in the present tree.
     pub(crate) fn queue_of(&self, job: JobId) -> Option<QueueAt> {
         self.queues.find(&self.job(job)?.queue)
     }
 
-    /// Pending gangs as their turns stand: those that have a place reserved, the line, and those outside of it.
+    /// Pending gangs in order: those that have a reservation, those in queues, and those outside of queues.
     pub(crate) fn in_order(&self) -> Vec<GangId> {
         let mut order: Vec<GangId> = self.reservations.keys().copied().collect();
         order.sort_by_key(|gang| self.reservations.get(gang).map(|hold| (hold.at.is_none(), hold.at)));
@@ -183,7 +183,7 @@ impl Ledger {
         });
     }
 
-    /// Whether the empty cluster is known to hold a gang like this.
+    /// Whether the empty cluster is known to hold an equal gang.
     pub(crate) fn is_known_to_fit(&self, gang: &Gang) -> bool {
         self.fitting.contains(&RequestKey::gang_of(gang))
     }
@@ -207,14 +207,13 @@ impl Ledger {
         self.note_elastic(gang);
         self.note_leaving(gang);
         self.cells.is_stale = true;
-        // Who waits may have a place reserved now that it is known when this one ends.
+        // A pending gang may have a placement reserved now that the end of this gang is known.
         self.replan |= before != end;
     }
 }
 
 impl Ledger {
-    /// Until when a gang does not make way: for as long as its class says once it runs, and no sooner while it
-    /// starts.
+    /// The time until which a gang cannot be preempted: once it runs, as its class says; while it starts, at no time.
     pub(super) fn stays_until(&self, gang: GangId) -> Timestamp {
         let known = self.job(gang.job).zip(self.record(gang));
         known.map_or(Timestamp::MAX, |(job, record)| {
@@ -227,7 +226,7 @@ impl Ledger {
         })
     }
 
-    /// Whether it has what it has for a little while only.
+    /// Whether a gang will release its capacity soon.
     pub(super) fn leaves(&self, gang: GangId) -> bool {
         let ends =
             |record: &GangRecord| matches!(record.phase, Phase::Stopping { .. }) && record.resize.is_none();
@@ -243,7 +242,7 @@ impl Ledger {
     }
 }
 
-/// When a gang that holds capacity has ended at the latest; unknown without a time limit.
+/// The latest time at which a gang that holds capacity has ended; unknown without a time limit.
 pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
     let limit = job.policy.time_limit_ms;
     let grace = job.policy.stop.grace_ms;
@@ -258,7 +257,7 @@ pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
             Some(next_at.plus(grace.min(most)))
         }
         Phase::Stopping { stage: StopStage::Terminated, next_at, .. } => Some(*next_at),
-        // What outlives SIGKILL has no end that could be known.
+        // A process that survives SIGKILL has no known end.
         _ => None,
     }
 }

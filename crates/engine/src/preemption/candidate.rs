@@ -1,4 +1,4 @@
-//! A gang that may be preempted for another, and what that costs.
+//! A gang that may be preempted for another gang, and the cost of that.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -13,17 +13,18 @@ use crate::queueing::Contender;
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) rank: i32,
-    /// Of service, among candidates of the queue of the preempting gang: the one that had most goes first.
+    /// The service level, among candidates of the queue of the preempting gang: the candidate that had most service
+    /// goes first.
     pub(crate) level: Reverse<u32>,
     /// Work since its last checkpoint.
     pub(crate) lost_device_ms: u64,
-    /// The same, but nothing of members that an elastic gang can do without.
+    /// The same, but nothing for surplus members of an elastic gang.
     pub(crate) costs_device_ms: u64,
     /// More devices first: fewer gangs are preempted.
     pub(crate) devices: Reverse<u64>,
     pub(crate) id: GangId,
     pub(crate) gang: &'a Gang,
-    /// The ranks, where these are not all.
+    /// The ranks, if these are not all.
     pub(crate) chunk: Option<Range<u32>>,
     pub(crate) contender: Contender,
     pub(crate) picks: Cow<'a, [Pick]>,

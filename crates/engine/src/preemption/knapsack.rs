@@ -1,20 +1,21 @@
 //! The least lost work with which the nodes of one domain free enough members.
 //!
-//! A victim on one node is a matter of that node alone: each node has a price for each number of members that it frees, and
-//! the nodes are a knapsack that a table solves exactly. Victims of several nodes link them: sets of these victims are tried,
-//! all of them if they are few, else by adding and dropping one at a time, and the table prices the rest.
+//! A victim on one node concerns that node alone: each node has a price for each number of members that it frees, and
+//! the nodes are a knapsack that a table solves exactly. Victims on several nodes link these nodes: sets of these
+//! victims are tried, all of them if they are few, else by adding and dropping one at a time, and the table prices the
+//! rest.
 
 use std::collections::BTreeMap;
 
 use super::select::Budget;
 use super::weigh::{Field, Unit, VictimAmount};
 
-/// Victims of one node of which every set is priced; of more, only the cheapest.
+/// The most victims of one node of which every set is priced; if there are more, only the cheapest are.
 const ALL_SETS_MAX: usize = 8;
-/// The same on all nodes of a large domain.
+/// The same for each node of a large domain.
 const FEW_SETS_MAX: usize = 4;
 const LARGE_DOMAIN: usize = 64;
-/// Victims of several nodes of which every set is tried.
+/// The most victims on several nodes of which every set is tried.
 const ALL_SPANNING_MAX: usize = 6;
 /// Cells of a table; a domain with more is cut to its cheapest nodes.
 const CELLS_MAX: u64 = 1 << 15;
@@ -28,11 +29,11 @@ const fn plus(one: Price, other: Price) -> Price {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Of a higher class than need be.
+    /// The victim is of a higher class than need be.
     Barred,
-    /// On one node of the domain.
+    /// The victim is on one node of the domain.
     Local,
-    /// On several nodes of the domain, and not taken.
+    /// The victim is on several nodes of the domain, and not taken.
     Spanning,
     Taken,
 }
@@ -45,7 +46,7 @@ struct Choice {
     units: Vec<usize>,
 }
 
-/// What one node offers: the members that it frees anyway, and sets of victims for more.
+/// The offer of one node: the members that it frees anyway, and sets of victims for more.
 #[derive(Clone, Debug, Default)]
 struct Offer {
     anyway: u32,
@@ -57,7 +58,7 @@ impl Offer {
         self.choices.iter().map(|choice| choice.members).max().unwrap_or(0)
     }
 
-    /// The best price of a member, times a constant.
+    /// The best price of one member, times a constant.
     fn rate(&self) -> u128 {
         self.choices.iter().map(|choice| rate(choice.price, choice.members)).min().unwrap_or(u128::MAX)
     }
@@ -86,7 +87,7 @@ impl<'f> Knapsack<'f> {
         (self.field.units[unit].lost_device_ms, 1)
     }
 
-    /// At least what victims cost that free so many members: as if devices could be freed one by one.
+    /// A lower bound of the cost of victims that free so many members: as if devices could be freed one by one.
     pub(super) fn least(&self, nodes: &[usize], need: u32, each: u32) -> Price {
         let mut devices: Vec<(usize, u32)> = Vec::new();
         let mut spare = 0_u32;
@@ -140,7 +141,7 @@ impl<'f> Knapsack<'f> {
         best
     }
 
-    /// Marks the units of several nodes, and returns them, the cheapest first.
+    /// Marks the units that are on several nodes, and returns them, the cheapest first.
     fn begin(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut touched: Vec<usize> =
             nodes.iter().flat_map(|at| self.field.freed_on(*at)).map(|(unit, _)| *unit).collect();
@@ -154,7 +155,7 @@ impl<'f> Knapsack<'f> {
         spanning
     }
 
-    /// What a node offers beside the units of several nodes that are taken.
+    /// The offer of a node beside the units on several nodes that are taken.
     fn offer(&self, at: usize, sets_max: usize) -> Offer {
         let node = &self.field.nodes[at];
         let freed = self.field.freed_on(at);
@@ -180,13 +181,13 @@ impl<'f> Knapsack<'f> {
         if local.len() <= sets_max {
             (1_usize..1 << local.len()).for_each(|set| keep(&local, &|bit| set & (1 << bit) != 0));
         } else {
-            // In order of cost, and of cost for each device.
+            // In order of cost, and then in order of cost for each device.
             for _ in 0..2 {
                 (1..=local.len()).for_each(|count| keep(&local, &|bit| bit < count));
                 local.sort_by_key(|(unit, amount)| (rate(self.price(*unit), amount.devices.count()), *unit));
             }
         }
-        // More members for no more are better.
+        // Of equal prices, more members are better.
         let mut choices: Vec<Choice> = Vec::new();
         for choice in best.into_values().rev() {
             if choices.last().is_none_or(|more| choice.price < more.price) {
@@ -197,12 +198,12 @@ impl<'f> Knapsack<'f> {
     }
 }
 
-/// One domain, while its units of several nodes are tried.
+/// One domain, while its units on several nodes are tried.
 struct Domain<'k, 'f, 'n> {
     knapsack: &'k mut Knapsack<'f>,
     nodes: &'n [usize],
     need: u32,
-    /// What nodes offer with none of them taken.
+    /// The offers of nodes with none of these units taken.
     plain: Vec<Offer>,
     sets_max: usize,
 }
@@ -224,13 +225,13 @@ impl Domain<'_, '_, '_> {
         best
     }
 
-    /// Starts with none of them, with all, and with those that free members cheaply; then adds and drops one at a time as
-    /// long as that is cheaper.
+    /// Starts with none of the units on several nodes, with all of them, and with those that free members cheaply; then
+    /// adds and drops one unit at a time as long as that is cheaper.
     fn climb(&mut self, spanning: &[usize], budget: &mut Budget) -> Best {
         let mut best: Best = None;
         let mut taken: Vec<usize> = Vec::new();
         for start in [self.cheap(spanning), Vec::new(), spanning.to_vec()] {
-            // The first that is enough is looked for whatever it takes.
+            // The first set that is enough is sought whatever it costs.
             if (best.is_none() || !budget.is_spent()) && self.keep_better(&start, &mut best, budget) {
                 taken = start;
             }
@@ -253,7 +254,7 @@ impl Domain<'_, '_, '_> {
         best
     }
 
-    /// Those of them that are taken when members are freed at the best price first.
+    /// The units on several nodes that are taken if members are freed at the best price first.
     fn cheap(&self, spanning: &[usize]) -> Vec<usize> {
         let field = self.knapsack.field;
         let domain: BTreeMap<usize, usize> = self.nodes.iter().copied().zip(0..).collect();
@@ -280,7 +281,8 @@ impl Domain<'_, '_, '_> {
         enough.filter_map(|(.., unit)| *unit).collect()
     }
 
-    /// Prices a set of units of several nodes, with the best of the others. Whether that is cheaper than before.
+    /// Prices a set of units on several nodes, with the best of the others. Returns whether that is cheaper than
+    /// before.
     fn keep_better(&mut self, taken: &[usize], best: &mut Best, budget: &mut Budget) -> bool {
         let price = taken.iter().fold((0, 0), |sum, unit| plus(sum, self.knapsack.price(*unit)));
         if best.as_ref().is_some_and(|(before, _)| price >= *before) {
@@ -303,7 +305,7 @@ impl Domain<'_, '_, '_> {
         is_better
     }
 
-    /// What nodes offer with these taken.
+    /// The offers of nodes with these units taken.
     fn offers(&self, taken: &[usize]) -> Vec<Offer> {
         let field = self.knapsack.field;
         let mut offers = self.plain.clone();
@@ -330,7 +332,7 @@ fn table(offers: &[Offer], need: u32, budget: &mut Budget) -> Option<(Price, Vec
         offers.iter().map(|offer| offer.choices.len() as u64).sum::<u64>() * u64::from(need)
     };
     if cells(&offers) > CELLS_MAX {
-        // The cheapest nodes, thrice as many as would do.
+        // Keeps the cheapest nodes, thrice as many as would do.
         offers.sort_by_key(|offer| offer.rate());
         let mut most = 0_u32;
         let enough = offers.iter().take_while(|offer| {

@@ -1,4 +1,4 @@
-//! Which of the gangs that may be preempted are: the place of the preempting gang and its victims, chosen together.
+//! The choice among gangs that may be preempted: the placement of the preempting gang and its victims, chosen together.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,9 +1,9 @@
-//! The place of a gang and the victims that free it, chosen together.
+//! The placement of a gang and the victims that free it, chosen together.
 //!
 //! For gangs of equal members with whole devices, sets of victims are weighed domain by domain ([`super::weigh`]); for
-//! other gangs, candidates are taken in the order of their cost until the gang fits ([`super::take`]). Either way one search
-//! finds the place with the victims gone, and victims whose capacity that place does not need are dropped, the most
-//! expensive first. The work is counted, not timed: equal inputs give equal victims.
+//! other gangs, candidates are taken in the order of their cost until the gang fits ([`super::take`]). Either way one
+//! search finds the placement with the victims gone, and victims whose capacity that placement does not need are
+//! dropped, the most expensive first. The work is counted, not timed: equal inputs give equal victims.
 
 use phalanx_model::Gang;
 
@@ -15,14 +15,14 @@ use crate::cluster::tree::{LevelAt, Tree};
 use crate::placement::Request;
 use crate::placement::{Ceiling, Search};
 
-/// What one selection may cost: a unit is about one node of one candidate looked at.
+/// The budget of one selection: a unit is about the check of one node of one candidate.
 const BUDGET: u64 = 1 << 18;
-/// Weighed sets for which a place is searched.
+/// Weighed sets for which a placement is searched.
 const SETS_MAX: usize = 4;
-/// A search for a place, in units of the budget.
+/// The cost of one search for a placement, in units of the budget.
 const SEARCH_COST: u64 = 1 << 11;
 
-/// What is left of the work that one selection may do.
+/// The rest of the work that one selection may do.
 #[derive(Debug)]
 pub(crate) struct Budget(u64);
 
@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// A place, and the victims that have to go for it.
+/// A placement, and the victims that have to be preempted for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Selected {
     pub(crate) picks: Vec<Pick>,
@@ -45,8 +45,8 @@ pub(crate) struct Selected {
     pub(crate) victims: Vec<usize>,
 }
 
-/// Selects a place for a gang that fits nowhere now, and its victims among the candidates, which are sorted cheapest first.
-/// The space is as before when this returns.
+/// Selects a placement for a gang that fits nowhere now, and its victims among the candidates, which are sorted
+/// cheapest first. The space is as before when this returns.
 pub(crate) fn select(
     tree: &Tree,
     space: &mut Space,
@@ -86,28 +86,28 @@ pub(super) struct Overlay<'a, 'c> {
 }
 
 impl Overlay<'_, '_> {
-    /// Frees what a candidate holds.
+    /// Frees the capacity that a candidate holds.
     pub(super) fn free(&mut self, at: usize) {
         if let Some(candidate) = self.candidates.get(at) {
             self.space.give_back(self.tree, &candidate.picks, candidate.gang);
         }
     }
 
-    /// Books what a candidate holds again.
+    /// Books the capacity that a candidate holds again.
     pub(super) fn book(&mut self, at: usize) {
         if let Some(candidate) = self.candidates.get(at) {
             self.space.take(self.tree, &candidate.picks, candidate.gang);
         }
     }
 
-    /// Whether the gang fits with the candidates that are free by now.
+    /// Whether the gang fits with the candidates that have been freed so far.
     pub(super) fn fits(&mut self, budget: &mut Budget) -> bool {
         budget.spend(SEARCH_COST);
         let ceiling = Ceiling(self.tree.level_of_required(self.gang));
         self.search.place(self.tree, self.space, self.gang, ceiling).is_some()
     }
 
-    /// The place that the gang has without these candidates, and those of them that it needs gone.
+    /// The placement of the gang without these candidates, and those of them that must be gone for it.
     fn place_without(&mut self, set: &[usize]) -> Option<Selected> {
         set.iter().for_each(|at| self.free(*at));
         let mut unlimited = Budget(u64::MAX);
@@ -119,8 +119,8 @@ impl Overlay<'_, '_> {
         Some(self.without_bystanders(set))
     }
 
-    /// What the last search found, with those of the freed candidates that it needs: the most expensive are dropped first.
-    /// All candidates are booked again.
+    /// The result of the last search, with those of the freed candidates that the placement needs gone: the most
+    /// expensive are dropped first. All candidates are booked again.
     pub(super) fn without_bystanders(&mut self, freed: &[usize]) -> Selected {
         let (picks, order) = (self.search.picks().to_vec(), self.search.order().to_vec());
         let mut victims = Vec::new();

@@ -1,4 +1,4 @@
-//! What victims cost together.
+//! The cost of several victims together.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,19 +7,20 @@ use phalanx_model::GangId;
 
 use super::candidate::Candidate;
 
-/// The highest class first, then the least service of any of them, then lost work, then how many they are and which.
+/// Compared by the highest class, then by the least service of any victim, then by lost work, then by the number of
+/// victims and which they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sum {
     rank: Option<i32>,
     level: Option<Reverse<u32>>,
     lost_device_ms: u64,
     gangs: usize,
-    /// What each costs: the parts of an elastic gang are several candidates.
+    /// The cost of each gang: the parts of an elastic gang are several candidates.
     of: BTreeMap<GangId, u64>,
 }
 
 impl Sum {
-    /// Of an elastic gang the dearest part counts: with it the whole gang goes.
+    /// Adds a candidate. Of an elastic gang the most expensive part counts: with it the whole gang is preempted.
     pub(super) fn add(&mut self, candidate: &Candidate<'_>) {
         let before = self.of.get(&candidate.id).copied();
         let more = candidate.costs_device_ms.saturating_sub(before.unwrap_or(0));
@@ -38,7 +39,7 @@ impl Sum {
         sum
     }
 
-    /// Whether the other's highest class is higher.
+    /// Whether the highest class of the other sum is higher.
     pub(super) fn is_below_class_of(&self, other: &Self) -> bool {
         self.rank < other.rank
     }

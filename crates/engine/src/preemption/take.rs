@@ -1,4 +1,5 @@
-//! Victims of gangs that are more than equal members: candidates are taken in the order of their cost until the gang fits.
+//! Victims for gangs that are more than equal members: candidates are taken in the order of their cost until the gang
+//! fits.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub(super) fn until_it_fits(
         if at > 0 && budget.is_spent() {
             break;
         }
-        // The first candidates cost no more than any that are taken.
+        // The first candidates cost no more than any candidates that are taken.
         if best.as_ref().is_some_and(|(cost, _)| cost.is_below_class_of(&least)) {
             continue;
         }
@@ -32,8 +33,8 @@ pub(super) fn until_it_fits(
     best.map(|(_, selected)| selected)
 }
 
-/// The candidates of each domain that could hold the gang by number of devices, the cheapest domain first. A gang that the
-/// search places outside of the level that it asks for is not placed at all.
+/// The candidates of each domain that could hold the gang by number of devices, the cheapest domain first. If the
+/// search places a gang outside of the level that it requires, the gang is not placed at all.
 fn domains(overlay: &Overlay<'_, '_>, useful: &Useful) -> Vec<(Sum, Vec<usize>)> {
     let (tree, gang) = (overlay.tree, overlay.gang);
     let level = match tree.level_of_required(gang) {
@@ -77,7 +78,7 @@ fn in_domain(overlay: &mut Overlay<'_, '_>, local: &[usize], budget: &mut Budget
         return None;
     }
     let (mut short, mut enough) = (0, local.len());
-    // Few are enough more often than many.
+    // A few candidates are enough more often than many.
     let mut step = 1;
     while enough - short > 1 {
         let middle = (short + step).min(short.midpoint(enough));
@@ -97,7 +98,7 @@ fn in_domain(overlay: &mut Overlay<'_, '_>, local: &[usize], budget: &mut Budget
     Some(freed.overlay.without_bystanders(&local[..enough]))
 }
 
-/// The first candidates of a domain are free.
+/// A domain whose first candidates are free.
 struct Prefix<'o, 'a, 'c, 'l> {
     overlay: &'o mut Overlay<'a, 'c>,
     local: &'l [usize],

@@ -1,4 +1,4 @@
-//! Which candidates hold capacity that a gang may use.
+//! The candidates that hold capacity that a gang may use.
 
 use phalanx_model::{DeviceMask, Gang};
 
@@ -7,18 +7,18 @@ use crate::cluster::space::{Pick, Piece, Space};
 use crate::cluster::tree::{LevelAt, Tree};
 use crate::placement::Request;
 
-/// What a candidate frees for a gang on one node that the gang may use.
+/// The capacity that a candidate frees for a gang on one node that the gang may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Freed {
     pub(super) candidate: usize,
     pub(super) node: u32,
-    /// Those that the gang may have.
+    /// The devices that the gang may have.
     pub(super) devices: DeviceMask,
     pub(super) cpu_milli: u64,
     pub(super) memory_bytes: u64,
 }
 
-/// What candidates free on nodes that take work, node by node in the order of candidates.
+/// The capacity that candidates free on nodes that take work, node by node in the order of candidates.
 #[derive(Debug)]
 pub(super) struct Useful {
     freed: Vec<Freed>,
@@ -50,24 +50,24 @@ impl Useful {
         Self { freed, is_whole }
     }
 
-    /// Whether every device that would be free is free as soon as one candidate is gone.
+    /// Whether every device that would become free is free as soon as one candidate is gone.
     pub(super) const fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// By node, and on a node in the order of candidates.
+    /// The freed capacity by node, and on a node in the order of candidates.
     pub(super) fn freed(&self) -> &[Freed] {
         &self.freed
     }
 }
 
-/// What the members of a gang may use.
+/// The capacity that the members of a gang may use.
 struct Members<'a> {
     request: &'a Request<'a>,
     gang: &'a Gang,
-    /// By kind of node: devices that some member may have; nothing where it may not be.
+    /// By kind of node, the devices that some member may have; `None` if no member may be there.
     eligible: Vec<Option<DeviceMask>>,
-    /// It needs resources that victims on other nodes of the domain may hold.
+    /// The gang needs resources that victims on other nodes of the domain may hold.
     needs_named: bool,
 }
 
@@ -85,11 +85,11 @@ impl<'a> Members<'a> {
         Self { request, gang, eligible: eligible.collect(), needs_named }
     }
 
-    /// The devices that a pick of a candidate frees for the gang; nothing where the pick is of no use to it.
+    /// The devices that a pick of a candidate frees for the gang; `None` if the pick is of no use to the gang.
     fn devices(&mut self, tree: &Tree, space: &Space, pick: &Pick, holder: &Gang) -> Option<DeviceMask> {
         let (node, at) = (tree.nodes.get(pick.node as usize)?, pick.node as usize);
         let free = space.free(at);
-        // A node that one gang has for itself is free again with that gang.
+        // A node that one gang has for itself becomes free again with that gang.
         let opens = free.is_held && holder.needs.is_exclusive;
         let is_open = free.open && (!free.is_held || opens);
         let holds_named = || self.needs_named && !holder.needs_of(pick.role()).named.is_empty();
@@ -100,7 +100,7 @@ impl<'a> Members<'a> {
         };
         let back = if opens { pick.devices.union(free.devices) } else { pick.devices };
         let devices = back.and(node.usable.devices).and(eligible);
-        // A node that a gang is to have for itself must lose all that is on it; CPU and memory may be what is short.
+        // A node that a gang is to have for itself must lose everything that runs on it; CPU and memory may be short.
         let is_short = free.cpu_milli <= 0 || free.memory_bytes <= 0;
         let frees_more = holder.needs_of(pick.role()).cpu_milli > 0 && (is_short || !free.devices.is_empty());
         let is_useful =

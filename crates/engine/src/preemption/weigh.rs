@@ -1,5 +1,6 @@
-//! The sets of victims that lose the least work, for gangs of equal members with whole devices: for these "fits" is a sum of
-//! what nodes hold. First the lowest classes that are enough are found, and then, domain by domain, the least lost work.
+//! The sets of victims that lose the least work, for gangs of equal members with whole devices: for these gangs "fits"
+//! is a sum over nodes. First the lowest classes that are enough are found, and then, domain by domain, the least lost
+//! work.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use crate::cluster::tree::{LevelAt, Tree};
 use crate::placement::Request;
 use crate::placement::Sort;
 
-/// Whether the members that nodes hold add up to what a domain holds.
+/// Whether the members that nodes hold add up to the members that a domain holds.
 pub(super) fn can_weigh(request: &Request<'_>, gang: &Gang) -> bool {
     Sort::of(gang) == Sort::Members
         && !gang.needs.is_exclusive
@@ -28,7 +29,7 @@ pub(super) fn can_weigh(request: &Request<'_>, gang: &Gang) -> bool {
         && request.size.is_multiple_of(request.unit())
 }
 
-/// What a gang may use of a node.
+/// The capacity of a node that a gang may use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VictimAmount {
     pub(super) devices: DeviceMask,
@@ -57,45 +58,46 @@ impl From<&Freed> for VictimAmount {
     }
 }
 
-/// Candidates that are preempted together or not at all: one, or all parts of an elastic gang that it cannot do without.
+/// Candidates that are preempted together or not at all: one candidate, or all parts of an elastic gang that are not
+/// surplus.
 #[derive(Debug)]
 pub(super) struct Unit {
     rank: i32,
     level: Reverse<u32>,
     pub(super) lost_device_ms: u64,
-    /// Of [`Field::by_unit`].
+    /// The range of its entries in [`Field::by_unit`].
     freed: Range<usize>,
 }
 
 /// A node on which candidates free capacity.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Index of its domain in [`Field::rooms`].
+    /// The index of its domain in [`Field::rooms`].
     domain: usize,
-    /// What is free now.
+    /// The capacity that is free now.
     pub(super) now: VictimAmount,
-    /// Of [`Field::by_node`].
+    /// The range of its entries in [`Field::by_node`].
     freed: Range<usize>,
 }
 
-/// All that is weighed for one gang.
+/// The data that is weighed for one gang.
 #[derive(Debug)]
 pub(super) struct Field<'a> {
     request: &'a Request<'a>,
     pub(super) nodes: Vec<Node>,
     pub(super) units: Vec<Unit>,
-    /// By node: the units that free capacity there, the cheapest first, and what each frees.
+    /// By node: the units that free capacity there, the cheapest first, and the capacity that each frees.
     by_node: Vec<(usize, VictimAmount)>,
-    /// By unit: the nodes on which it frees capacity, and what it frees there.
+    /// By unit: the nodes on which it frees capacity, and the capacity that it frees there.
     by_unit: Vec<(usize, VictimAmount)>,
     /// By unit: its candidates.
     candidates: Vec<(usize, usize)>,
-    /// By domain: members that it holds now.
+    /// By domain: the members that it holds now.
     rooms: Vec<u32>,
 }
 
-/// The sets of candidates that free enough, one for each domain that was looked at, the cheapest first. `rooms` says what
-/// domains hold now; nothing if the gang must be on one node.
+/// The sets of candidates that free enough, one for each domain that was considered, the cheapest first. `rooms` holds
+/// the members that domains hold now; it is empty if the gang must be on one node.
 pub(super) fn sets(
     tree: &Tree,
     space: &Space,
@@ -169,12 +171,12 @@ impl<'a> Field<'a> {
         Self { request, nodes, units, by_node, by_unit, candidates: of_units, rooms: field_rooms }
     }
 
-    /// The units that free capacity on a node, the cheapest first, and what each frees.
+    /// The units that free capacity on a node, the cheapest first, and the capacity that each frees.
     pub(super) fn freed_on(&self, node: usize) -> &[(usize, VictimAmount)] {
         &self.by_node[self.nodes[node].freed.clone()]
     }
 
-    /// The nodes on which a unit frees capacity, and what it frees there.
+    /// The nodes on which a unit frees capacity, and the capacity that it frees there.
     pub(super) fn freed_by(&self, unit: usize) -> &[(usize, VictimAmount)] {
         &self.by_unit[self.units[unit].freed.clone()]
     }
@@ -218,8 +220,8 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The domains with candidates: what victims cost there at least, the members that they must free, and the nodes. The
-    /// cheapest domain first.
+    /// The domains with candidates: a lower bound of the cost of victims there, the members that they must free, and
+    /// the nodes. The cheapest domain first.
     fn domains(&self, knapsack: &Knapsack<'_>) -> Vec<(Price, u32, Vec<usize>)> {
         let mut by_domain: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -235,7 +237,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Candidates as units, and the unit of each.
+/// The candidates as units, and the unit of each candidate.
 fn units_of(candidates: &[Candidate<'_>]) -> (Vec<Unit>, Vec<usize>) {
     let mut units: Vec<Unit> = Vec::new();
     let mut whole: BTreeMap<GangId, usize> = BTreeMap::new();
@@ -256,7 +258,7 @@ fn units_of(candidates: &[Candidate<'_>]) -> (Vec<Unit>, Vec<usize>) {
     (units, unit_of)
 }
 
-/// What units free by unit, from the same by node. Each unit is told which of the entries are its own.
+/// The capacity that units free, by unit, from the same by node. Each unit is given the range of its own entries.
 fn by_unit(
     nodes: &[Node],
     by_node: &[(usize, VictimAmount)],
@@ -290,7 +292,7 @@ fn join(entries: &mut Vec<(usize, VictimAmount)>, begin: usize, of: usize, amoun
     }
 }
 
-/// Members that a node with such an amount holds.
+/// The members that a node with such an amount holds.
 fn members(request: &Request<'_>, amount: VictimAmount) -> u32 {
     let VictimAmount { devices, cpu_milli, memory_bytes } = amount;
     let needs = request.needs;

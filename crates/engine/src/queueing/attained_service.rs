@@ -1,22 +1,22 @@
-//! How much service gangs had, by levels: in queues that go by it, a lower level goes first.
+//! The service that gangs had, by levels: in queues that order by service, a gang on a lower level goes first.
 
 use phalanx_model::{GangId, Job, QueueOrder, Served};
 
 use super::queues::{HolderKey, QueueAt, Queues};
 
 impl Queues {
-    /// What the queue of a job goes by; nothing where nobody told of it.
+    /// The order of the queue of a job; `None` if the queue is not configured.
     pub(crate) fn order_of(&self, job: &Job) -> Option<&QueueOrder> {
         Some(&self.at(self.find(&job.queue)?).queue.as_ref()?.order)
     }
 
-    /// The level of a gang, as it is known: 0 in queues that do not go by service.
+    /// The recorded level of a gang: 0 in queues that do not order by service.
     pub(crate) fn level_of(&self, gang: GangId) -> u32 {
         self.levels.get(&gang).copied().unwrap_or(0)
     }
 
-    /// Sets the level of a gang by the service that it had. One that holds capacity stands there from now on. Whether it
-    /// is another level than before.
+    /// Sets the level of a gang by the service that it had. If the gang holds capacity, its order key has the new level
+    /// from now on. Returns whether the level changed.
     pub(crate) fn note_service(&mut self, job: &Job, gang: GangId, served: Served) -> bool {
         let level = self.order_of(job).map_or(0, |order| order.level_of(served));
         if level == self.level_of(gang) {

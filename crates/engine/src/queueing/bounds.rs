@@ -1,11 +1,12 @@
-//! Whether a queue has room for a gang more: its limits, and what is kept for others.
+//! Whether a queue has room for one more gang: the limits of the queue, and the guarantees that are kept for other
+//! queues.
 
 use phalanx_model::{QueueBound, QueueLimit, QueueName};
 
 use super::queues::{QueueAt, Queues, ROOT};
 use super::resources::fits;
 
-/// What stands in the way, and at which queue: when less is used there, there may be room.
+/// The limit that is reached, and its queue: if less is used in that queue, there may be room.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
     pub(crate) at: QueueAt,
@@ -13,8 +14,8 @@ pub(crate) struct Full {
 }
 
 impl Queues {
-    /// Whether a gang of a queue may have so much more. What does not make way is given nothing that is guaranteed to
-    /// others, so that every guarantee can be reached.
+    /// Checks that a gang of a queue may have so much more. A gang that cannot be preempted gets nothing that is
+    /// guaranteed to other queues, so that every guarantee can be reached.
     pub(crate) fn room(&self, leaf: QueueAt, amounts: &[u128], is_fixed: bool) -> Result<(), Full> {
         if !self.at(leaf).is_told && !self.configured().is_empty() {
             return Err(self.full(leaf, leaf, QueueBound::Gone, [0; 3]));
@@ -43,7 +44,7 @@ impl Queues {
         self.room_beside(leaf, amounts, is_fixed)
     }
 
-    /// Whether it leaves what others keep.
+    /// Checks that these amounts leave what other queues keep.
     fn room_beside(&self, leaf: QueueAt, amounts: &[u128], is_fixed: bool) -> Result<(), Full> {
         for resource in (0..amounts.len()).filter(|resource| amounts[*resource] > 0) {
             let all = self.capacity[resource];
@@ -53,7 +54,7 @@ impl Queues {
             });
             let bound = || QueueBound::Kept(self.resources.all()[resource].clone());
             let root = self.at(ROOT);
-            // Where nobody keeps anything, hardware is the only bound.
+            // If no queue keeps any of a resource, hardware is the only bound.
             let is_kept = root.committed[resource] > root.used[resource];
             if is_kept && kept > root.committed[resource] && kept > all {
                 return Err(self.full(
@@ -77,14 +78,14 @@ impl Queues {
         Ok(())
     }
 
-    /// ResourceKinds of which more is kept for somebody than is in use.
+    /// The number of resources of which queues keep more than is in use.
     pub(crate) fn kept_resources(&self) -> usize {
         let root = self.at(ROOT);
         root.committed.iter().zip(&root.used).filter(|(committed, used)| committed > used).count()
     }
 
-    /// What the sum at the root would be with so much more in a queue. `terms`: of a queue the sum, what it is without
-    /// its floor, and the floor.
+    /// The sum at the root if a queue used so much more. `terms` gives, for a queue, its sum, its sum without its
+    /// floor, and its floor.
     fn with_more(&self, leaf: QueueAt, more: u128, terms: impl Fn(QueueAt) -> (u128, u128, u128)) -> u128 {
         let mut rise = more;
         for at in self.path(leaf) {
@@ -95,7 +96,7 @@ impl Queues {
         sum + rise
     }
 
-    /// Whether any queue is guaranteed something of a good.
+    /// Whether any queue is guaranteed some of a resource.
     pub(crate) fn is_guaranteed(&self, resource: usize) -> bool {
         self.at(ROOT).children.iter().any(|top| self.at(*top).guaranteed[resource] > 0)
     }

@@ -1,17 +1,17 @@
-//! The queues that an operator configured, and where each of them may stand in the tree.
+//! The queues that an operator configured, and the position in the tree that each of them may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Queue, QueueName};
 
-/// Queues above each other; a tree that is deeper is refused.
+/// Levels of queues; a deeper tree is refused.
 pub(super) const DEPTH_MAX: usize = 8;
 
-/// Queues as they were configured, by name.
+/// The configured queues, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configured {
     queues: BTreeMap<QueueName, Queue>,
-    /// Configured queues by the parent that they name, whether that one is configured or not.
+    /// Configured queues by the parent that they name, whether the parent is configured or not.
     children: BTreeMap<QueueName, BTreeSet<QueueName>>,
 }
 
@@ -20,7 +20,7 @@ impl Configured {
         &self.queues
     }
 
-    /// Adds a queue, or replaces the one of its name. Whether anything changed.
+    /// Adds a queue, or replaces the queue of its name. Returns whether anything changed.
     pub(super) fn insert(&mut self, queue: &Queue) -> bool {
         let before = self.queues.insert(queue.name.clone(), queue.clone());
         let is_new = before.as_ref() != Some(queue);
@@ -31,7 +31,7 @@ impl Configured {
         is_new
     }
 
-    /// Removes a queue. Whether it was configured.
+    /// Removes a queue. Returns whether it was configured.
     pub(super) fn remove(&mut self, queue: &QueueName) -> bool {
         let before = self.queues.remove(queue);
         let was_configured = before.is_some();
@@ -50,8 +50,8 @@ impl Configured {
         }
     }
 
-    /// Why a queue cannot stand where it says: below itself, or in a tree that would be too deep with all the queues that
-    /// were configured to stand below it, in whichever order.
+    /// Why a queue cannot be below the parent that it names: it would be below itself, or the tree would be too deep
+    /// with all queues that are configured below it, in whichever order they were configured.
     pub(super) fn misplaced(&self, queue: &Queue) -> Option<String> {
         let (mut above, mut at) = (0, queue.parent.as_ref());
         while let Some(name) = at.filter(|_| above < DEPTH_MAX) {
@@ -67,7 +67,7 @@ impl Configured {
         })
     }
 
-    /// Queues above each other from this one down, as far as this many.
+    /// The levels of queues from this queue down, up to a maximum.
     fn height(&self, queue: &QueueName, most: usize) -> usize {
         if most == 0 {
             return 1;
@@ -76,8 +76,8 @@ impl Configured {
         1 + children.map(|child| self.height(child, most - 1)).max().unwrap_or(0)
     }
 
-    /// Every queue behind its parent, each with the name of its parent; a queue whose parent is not configured stands at
-    /// the top.
+    /// Every queue after its parent, each with the name of its parent; a queue whose parent is not configured is at the
+    /// top.
     pub(super) fn parents_first(&self) -> Vec<(Option<&QueueName>, &Queue)> {
         let parent_of =
             |queue: &&Queue| queue.parent.as_ref().is_none_or(|parent| !self.queues.contains_key(parent));

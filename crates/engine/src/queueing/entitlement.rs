@@ -1,10 +1,11 @@
-//! What gangs stand within: guarantees, fair shares, or neither. This decides who may evict whom.
+//! Entitlements of gangs: within a guarantee, within a fair share, or within neither. Entitlements decide which gang
+//! may preempt which.
 //!
-//! In each queue, gangs are counted in the order of their seats, those within the guarantee of a queue below first; a gang
-//! is within the guarantee as long as the sum up to it is, and one that is too large is passed over. So what a gang stands
-//! within changes only by gangs that stand before it. Who makes way or ends for another reason is not counted any more,
-//! though it still has what it had: for its place another is counted already. `docs/design/0002-eviction.md` proves that with this nobody can
-//! evict in turn.
+//! In each queue, gangs are counted in the order of their order keys, those within the guarantee of a queue below
+//! first. A gang is within the guarantee as long as the sum up to this gang is, and a gang that is too large is
+//! skipped. So the entitlement of a gang changes only by gangs before it in that order. A gang that is preempted or
+//! ends for another reason is no longer counted, though it still holds its capacity: another gang is already counted
+//! for its placement. `docs/design/0002-eviction.md` proves that with this no gangs can preempt each other in turn.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,47 +17,49 @@ use super::preemption_rules::{Claim, Contender, PreemptionRule};
 use super::queues::{Holder, HolderKey, QueueAt, Queues, ROOT};
 use super::resources::{GPUS, add};
 
-/// How well a gang is founded: more evicts less. Compared from the first field on.
+/// The entitlement of a gang: a gang preempts only gangs of a smaller entitlement. Compared from the first field on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entitlement {
-    /// Depth of the innermost queue within whose guarantee it is; 0: of none, [`OWN`]: of its own.
+    /// Depth of the innermost queue within whose guarantee the gang is; 0 if it is within none, [`OWN`] for its own
+    /// queue.
     pub(crate) guaranteed: u32,
-    /// Depth of the innermost queue within whose fair share it is.
+    /// Depth of the innermost queue within whose fair share the gang is.
     pub(crate) fair_share: u32,
     pub(crate) rank: i32,
-    /// Of service: it counts among those of one queue alone.
+    /// The service level, which counts only among gangs of one queue.
     pub(crate) level: Reverse<u32>,
 }
 
 impl Entitlement {
-    /// Of one that is within nothing.
+    /// The entitlement of a gang that is within nothing.
     fn at(holder_key: HolderKey) -> Self {
         Self { rank: holder_key.rank.0, level: Reverse(holder_key.level), ..Self::default() }
     }
 
-    /// As those of other queues see it.
+    /// The entitlement as gangs of other queues compare it.
     pub(crate) fn without_level(self) -> Self {
         Self { level: Reverse(0), ..self }
     }
 }
 
-/// Within what is its own queue's, however deep that stands.
+/// The depth that means "within its own queue's", however deep that queue is.
 pub(crate) const OWN: u32 = u32::MAX;
 
 const fn depth_in(gang: &Counted<'_>, at: QueueAt, depth: u32) -> u32 {
     if gang.queue == at { OWN } else { depth }
 }
 
-/// Everybody who holds capacity, and what each stands within, by outermost queue: what one stands within depends on those
-/// of the same outermost queue alone.
+/// All gangs that hold capacity and their entitlements, by outermost queue: an entitlement depends only on gangs of the
+/// same outermost queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entitlements {
     tops: BTreeMap<QueueAt, Top>,
-    /// How those stand whom gangs of other outermost queues might evict, and from when one of each of these.
+    /// Entitlements of gangs that gangs of other outermost queues might preempt, and the time from which one gang of
+    /// each may be preempted.
     outside: BTreeMap<Entitlement, BTreeSet<(Timestamp, QueueAt)>>,
-    /// Outermost queues to be counted anew.
+    /// Outermost queues whose entitlements must be counted again.
     stale: BTreeSet<QueueAt>,
-    /// By queue: whoever stands within its fair share does so as long as that is one of these.
+    /// By queue: the range of fair shares within which the same gangs stay within the fair share.
     same_fair_share: Vec<Range<u128>>,
 }
 
@@ -88,18 +91,20 @@ pub(crate) struct CountedFrom {
     fair_shares: BTreeSet<(u32, QueueAt)>,
 }
 
-/// Those of one outermost queue.
+/// The gangs of one outermost queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Top {
     gangs: Vec<(HolderKey, Contender)>,
-    /// How those stand that may have to make way, each queue's own once, and from when one of those does.
+    /// The distinct entitlements of gangs that may be preempted, by queue, and the time from which one such gang may be
+    /// preempted.
     ways: Vec<(Contender, Timestamp)>,
-    /// The same as others see it, for whom it counts only whether anything is within what is due to the outermost queue.
+    /// The same as gangs of other outermost queues compare them: these distinguish only whether a gang is within the
+    /// guarantee or the fair share of the outermost queue.
     ways_outside: Vec<(Entitlement, Timestamp)>,
     same_fair_share: Vec<(QueueAt, Range<u128>)>,
 }
 
-/// A gang on its way from the leaves to the root.
+/// A gang while it is counted from the leaves to the root.
 #[derive(Clone, Copy)]
 struct Counted<'a> {
     holder_key: HolderKey,
@@ -109,21 +114,21 @@ struct Counted<'a> {
 }
 
 impl Queues {
-    /// Who holds capacity in a queue, or what is due to it, is not as it was.
+    /// Marks the entitlements of a queue as stale: its holders or its fair share changed.
     pub(super) fn stands_otherwise(&mut self, at: QueueAt) {
         let top = self.at(at).top;
         self.entitlements.stale.insert(top);
     }
 
-    /// Another part is due to a queue than before.
+    /// Records that the fair share of a queue changed.
     pub(super) fn note_fair_share(&mut self, at: QueueAt, part: u128) {
         if self.entitlements.same_fair_share.get(at as usize).is_none_or(|same| !same.contains(&part)) {
             self.stands_otherwise(at);
         }
     }
 
-    /// What is to be counted anew; whoever changes something and changes it back has it as it was with
-    /// [`Self::counts_as`].
+    /// The entitlements and fair shares that must be counted again. A caller that changes something and changes it back
+    /// restores this state with [`Self::counts_as`].
     pub(crate) fn as_counted(&self) -> CountedFrom {
         CountedFrom { tops: self.entitlements.stale.clone(), fair_shares: self.fair_shares.stale.clone() }
     }
@@ -132,12 +137,12 @@ impl Queues {
         (self.entitlements.stale, self.fair_shares.stale) = (before.tops, before.fair_shares);
     }
 
-    /// Nobody is counted.
+    /// Forgets all counted gangs.
     pub(super) fn uncount(&mut self) {
         self.entitlements = Entitlements::default();
     }
 
-    /// Brings dues and standings up to date. What did not change is not counted again.
+    /// Brings fair shares and entitlements up to date. Unchanged parts are not counted again.
     pub(crate) fn count_anew(&mut self) {
         self.divide_fair_shares();
         while let Some(top) = self.entitlements.stale.pop_first() {
@@ -163,7 +168,7 @@ impl Queues {
             }
             found.ways.push((contender, until));
             let outside = contender.entitlement.without_level();
-            // What is within a guarantee is safe from them.
+            // Gangs of other outermost queues cannot preempt a gang within a guarantee.
             if outside.guaranteed == 0 {
                 let seen = Entitlement { fair_share: outside.fair_share.min(1), ..outside };
                 // There are few of these.
@@ -179,8 +184,9 @@ impl Queues {
         found
     }
 
-    /// From when anybody has to make way for a gang of a queue, however well that stands; none if nobody ever does. Whoever
-    /// had more service and need not make way yet is left out: the books know when it has to.
+    /// The time from which any gang may be preempted for a gang of a queue, whatever the entitlement of the latter;
+    /// `None` if no gang ever may. Gangs that had more service and may not be preempted yet are left out: the ledger
+    /// knows when they may be.
     pub(crate) fn first_below(
         &self,
         queue: QueueAt,
@@ -200,8 +206,8 @@ impl Queues {
         outside.map(|(from, _)| *from).chain(inside.map(|(_, from)| from)).min()
     }
 
-    /// Gangs that may be preempted by one that wants their capacity, and what they hold; in no order that means anything.
-    /// Gangs of other outermost queues are judged together if they are entitled alike.
+    /// Gangs that may be preempted by a gang that wants their capacity, and what they hold, in no particular order.
+    /// Gangs of other outermost queues are judged together if they have equal entitlements.
     pub(crate) fn below<'a>(
         &'a self,
         wants: Contender,
@@ -233,13 +239,14 @@ impl Queues {
         })
     }
 
-    /// How the gangs stand that hold capacity.
+    /// The entitlements of gangs that hold capacity.
     pub(crate) fn contenders(&self) -> impl Iterator<Item = (GangId, Contender)> + '_ {
         let gangs = self.entitlements.tops.values().flat_map(|top| &top.gangs);
         gangs.map(|(holder_key, contender)| (holder_key.gang, *contender))
     }
 
-    /// Who has to make way in other outermost queues: from when, and in which, by how they stand.
+    /// Gangs of other outermost queues that may be preempted: by entitlement, the times from which they may be, and
+    /// their queues.
     fn outside_below<'a>(
         &'a self,
         wants: Contender,
@@ -252,7 +259,8 @@ impl Queues {
         all.iter().filter(move |(entitlement, _)| is_below(entitlement)).map(|(_, from)| from)
     }
 
-    /// By what right and from when somebody has to make way in the same outermost queue, by how they stand.
+    /// The preemption rules by which gangs of the same outermost queue may be preempted, and the times from which they
+    /// may be.
     fn inside_below<'a>(
         &'a self,
         wants: Contender,
@@ -263,7 +271,7 @@ impl Queues {
         ways.filter_map(move |(contender, from)| Some((self.rule(wants, *contender, claim)?, *from)))
     }
 
-    /// What a gang of a queue would stand within, if it held this beside those that stand before it.
+    /// The entitlement that a gang of a queue would have if it held these amounts beside the gangs before it in order.
     pub(crate) fn entitlement_with(
         &self,
         queue: QueueAt,
@@ -276,7 +284,7 @@ impl Queues {
         own.map_or(Entitlement::at(holder_key), |gang| gang.entitlement)
     }
 
-    /// Counts a queue and those below it.
+    /// Counts a queue and the queues below it.
     fn count<'a>(
         &'a self,
         at: QueueAt,
@@ -298,7 +306,7 @@ impl Queues {
             more.filter(|(queue, _, _)| *queue == at).map(|(_, holder_key, holder)| new(holder_key, holder)),
         );
         let own = &mut counted[first..];
-        // No two gangs have the same key, and those of one queue are in its order already.
+        // No two gangs have the same key, and the gangs of one queue are in its order already.
         if !node.children.is_empty() || more.is_some_and(|(queue, ..)| queue == at) {
             own.sort_unstable_by_key(|gang| (Reverse(gang.entitlement.guaranteed), gang.holder_key));
         }
@@ -327,7 +335,7 @@ impl Queues {
         same_fair_share.push((at, same));
     }
 
-    /// The depth down to which two queues are one: 0 where they meet at the root only.
+    /// The depth down to which the paths of two queues are the same: 0 if they meet at the root only.
     pub(crate) fn common_depth(&self, one: QueueAt, other: QueueAt) -> u32 {
         if self.at(one).top != self.at(other).top {
             return 0;

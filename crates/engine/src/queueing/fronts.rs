@@ -1,8 +1,9 @@
-//! The first gang of each request class in each queue: where the heads of the pending queue are looked for.
+//! The first gang of each request class in each queue: where heads are sought.
 //!
 //! A request class is left out of a queue that has no room for the class, and of all queues while no placement can be
-//! reserved for the class. The first gang of an outermost queue is kept until something below that queue changes. So the
-//! cost of finding a head grows neither with the gangs that cannot be one nor with the queues in which nothing changed.
+//! reserved for the class. The first gang of an outermost queue is kept until something below that queue changes. So
+//! the cost of finding a head grows neither with the gangs that cannot be one nor with the queues in which nothing
+//! changed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ pub(super) type Front = BTreeMap<InQueue, RequestClassId>;
 /// The first gang of a request class in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InFront {
-    /// The outermost queue above the queue, or the queue itself.
+    /// The outermost queue above the queue; an outermost queue is its own top.
     pub(super) top: QueueAt,
     pub(super) queue: QueueAt,
     pub(super) first: InQueue,
@@ -30,11 +31,11 @@ pub(super) struct InFront {
 /// How long no placement can be reserved for a request class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetAside {
-    /// The empty cluster of open nodes does not hold such a gang: until the hardware changes.
+    /// The empty cluster of open nodes does not hold such a gang. This lasts until the hardware changes.
     OnHardware,
-    /// Such a gang fits nowhere beside the reservations: until these or the hardware change.
+    /// Such a gang fits nowhere beside the reservations. This lasts until the reservations or the hardware change.
     BesideReservations,
-    /// Such a gang waits for a better placement than it could have now: until it is looked at again.
+    /// Such a gang waits for a better placement than it could have now. This lasts until it is considered again.
     Delayed,
 }
 
@@ -42,12 +43,12 @@ pub(crate) enum SetAside {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopFronts {
     pub(super) queues: BTreeMap<QueueAt, Front>,
-    /// The first of them, and the version of the order for which that is true.
+    /// The first of these gangs, and the version of the order for which that is true.
     first: Option<(u64, Option<Next>)>,
 }
 
 impl TopFronts {
-    /// The first gang as it was found for a version of the order, or as it is found now.
+    /// The first gang as recorded for this version of the order, or as found now.
     pub(super) fn first_at(
         &mut self,
         version: u64,
@@ -77,12 +78,12 @@ pub(super) struct Fronts {
 }
 
 impl Fronts {
-    /// Outermost queues with the fronts in and below them; one without any is not listed.
+    /// Outermost queues with the fronts in and below them; a queue without fronts is not listed.
     pub(super) fn by_top(&mut self) -> impl Iterator<Item = (QueueAt, &mut TopFronts)> {
         self.by_top.iter_mut().map(|(top, fronts)| (*top, fronts))
     }
 
-    /// The first gang of a request class in a queue is another.
+    /// Replaces the first gang of a request class in a queue.
     pub(super) fn replace(
         &mut self,
         request: RequestClassId,
@@ -115,7 +116,7 @@ impl Fronts {
         }
     }
 
-    /// Leaves out a request class with these first gangs.
+    /// Leaves out a request class whose first gangs are these.
     pub(super) fn set_aside(
         &mut self,
         request: RequestClassId,
@@ -127,14 +128,14 @@ impl Fronts {
         }
     }
 
-    /// A request class is left out no longer. Whether it was, for this reason if one is given: the caller then inserts its
-    /// first gangs.
+    /// Stops leaving out a request class. Returns whether it was left out, for this reason if a reason is given: the
+    /// caller then inserts its first gangs.
     pub(super) fn restore(&mut self, request: RequestClassId, of: Option<SetAside>) -> bool {
         let is_out = self.set_aside.get(&request).is_some_and(|why| of.is_none_or(|of| of == *why));
         is_out && self.set_aside.remove(&request).is_some()
     }
 
-    /// Request classes that are left out no longer in this state: the caller inserts their first gangs.
+    /// The request classes that this state no longer leaves out: the caller inserts their first gangs.
     pub(super) fn restore_at(&mut self, versions: Versions) -> Vec<RequestClassId> {
         let before = std::mem::replace(&mut self.versions, versions);
         if before == versions {

@@ -1,5 +1,5 @@
-//! Who goes next, who yields, and by what right: queues with what they are guaranteed, the line of those that wait, and
-//! the order between them.
+//! Which gang goes next, which gang is preempted, and by which rule: queues with their guarantees, the pending gangs,
+//! and the order between them.
 
 mod attained_service;
 mod bounds;

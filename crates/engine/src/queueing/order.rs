@@ -1,5 +1,5 @@
-//! Whose turn it is: from queue to queue by what each has above its guarantee and by what it had, and within a queue by
-//! class, priority and age.
+//! The order of pending gangs: between queues by what each uses beyond its guarantee and by its decayed usage, and
+//! within a queue by class, priority and age.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use super::pending::{OrderKey, PendingQueue};
 use super::queues::{QueueAt, Queues};
 use super::request_class::{RequestClass, RequestClassId};
 
-/// The turn of a gang among all: compared queue by queue from the outermost, and at each first by whether it is within
-/// the guarantee, then by class, then by what the queue has; of two queues that have as much, the one where somebody waits
-/// longest. What says that must be the queue's own and not the gang's, or a later gang of a higher priority would come
-/// after an earlier one of its own queue.
+/// The position of a gang among all pending gangs: compared queue by queue from the outermost, and at each queue first
+/// by whether the queue is within the guarantee, then by class, then by the share of the queue; of two queues with
+/// equal shares, the queue with the longest-waiting gang goes first. That wait must belong to the queue and not to the
+/// gang, or a later gang of a higher priority would come after an earlier gang of its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     steps: [Step; DEPTH_MAX],
@@ -32,7 +32,7 @@ struct Step {
     queue: QueueAt,
 }
 
-/// Somebody who may go next.
+/// A gang that may go next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Next {
     pub(crate) rank: Rank,
@@ -47,7 +47,7 @@ impl Next {
 }
 
 impl Queues {
-    /// The turn of a gang that needs at least so much.
+    /// The position of a gang that needs at least these amounts.
     pub(crate) fn rank_in(&self, leaf: QueueAt, least: &[u128], class: i32, order_key: OrderKey) -> Rank {
         let mut steps = [Step::default(); DEPTH_MAX];
         for at in self.path(leaf) {
@@ -70,18 +70,18 @@ impl Queues {
         }
     }
 
-    /// Whether a queue with so much in use is guaranteed so much more: of everything that it is guaranteed, and at least of
-    /// something that is asked for. What it is guaranteed nothing of is not spoken of.
+    /// Whether a queue with so much in use is guaranteed so much more: of every resource that is guaranteed, and of at
+    /// least one resource that is requested. Resources without a guarantee do not count.
     pub(crate) fn is_within_guarantee(&self, at: QueueAt, used: &[u128], amounts: &[u128]) -> bool {
         self.is_guaranteed_sum(at, used.iter().zip(amounts).map(|(used, asked)| (*asked, used + asked)))
     }
 
-    /// The same if nothing were in use.
+    /// The same if the queue used nothing.
     pub(super) fn fits_guarantee(&self, at: QueueAt, amounts: &[u128]) -> bool {
         self.is_guaranteed_sum(at, amounts.iter().map(|asked| (*asked, *asked)))
     }
 
-    /// `resources`: the amount of each that is requested, and the amount that would then be in use.
+    /// Compares two amounts of each resource: the requested amount, and the amount that would then be in use.
     fn is_guaranteed_sum(&self, at: QueueAt, resources: impl Iterator<Item = (u128, u128)>) -> bool {
         let mut asks_for_any = false;
         for ((asked, used), own) in resources.zip(&self.at(at).guaranteed) {
@@ -97,7 +97,7 @@ impl Queues {
 }
 
 impl PendingQueue {
-    /// The next of an ask in a queue.
+    /// The next gang of a request class in a queue.
     pub(crate) fn next_of(&self, queues: &Queues, request: RequestClassId, queue: QueueAt) -> Option<Next> {
         let asked = self.request(request);
         let order_key = asked.first_in(queue)?;
@@ -105,8 +105,8 @@ impl PendingQueue {
         Some(Next { rank, request, queue })
     }
 
-    /// The next of an ask in any queue. The outermost queues come first where turns are compared, so only those below the
-    /// first of them are looked at.
+    /// The next gang of a request class in any queue. Positions compare outermost queues first, so only queues below
+    /// the first outermost queue are considered.
     pub(crate) fn first_of(&self, queues: &Queues, request: RequestClassId) -> Option<Next> {
         let asked = self.request(request);
         let step = |top: QueueAt| queues.step(top, &asked.least, asked.key.rank);
@@ -114,7 +114,7 @@ impl PendingQueue {
         below.iter().filter_map(|queue| self.next_of(queues, request, *queue)).min()
     }
 
-    /// The first of all gangs that may have a reservation, but for those that are `skipped`, each with its queue.
+    /// The first of all gangs that may have a reservation, without the `skipped` gangs, each given with its queue.
     pub(crate) fn head(&mut self, queues: &Queues, skipped: &[(QueueAt, GangId)]) -> Option<Next> {
         let requests = &self.requests;
         let first_of = |fronts: &BTreeMap<QueueAt, Front>| {
@@ -136,7 +136,7 @@ impl PendingQueue {
         self.fronts.by_top().filter_map(of_top).min()
     }
 
-    /// All that wait, in the order of their turns as things stand.
+    /// All pending gangs, in their current order.
     pub(crate) fn in_order(&self, queues: &Queues) -> Vec<GangId> {
         let rank = |(_, waiting): (GangId, super::pending::Waiting)| {
             let asked = self.request(waiting.request);
@@ -148,8 +148,8 @@ impl PendingQueue {
     }
 }
 
-/// The first gang of a queue. A request class shows its first gang alone: if that one is skipped, those behind it compete
-/// with the first gangs of other classes.
+/// The first gang of a queue. A request class shows only its first gang: if that gang is skipped, the gangs behind it
+/// compete with the first gangs of other classes.
 fn first_in_front(
     requests: &[RequestClass],
     queue: QueueAt,

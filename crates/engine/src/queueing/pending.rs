@@ -1,5 +1,6 @@
-//! Who waits. Gangs that ask for the same are one *ask*: what is found for one of them holds for all, so a step looks at
-//! asks and not at gangs, and at an ask again only when something that it could use came free.
+//! The pending gangs. Gangs with equal requests share one *request class*: a result for one gang holds for all gangs of
+//! the class. So a step considers classes and not gangs, and retries a class only if capacity that the class could use
+//! became free.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,10 +14,10 @@ use super::queues::{QueueAt, Queues};
 use super::request_class::{RequestClass, RequestClassId, RequestKey, Versions};
 use crate::cluster::Tree;
 
-/// The turn of a gang within its queue and class: less goes first.
+/// The order key of a gang within its queue and class: less goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OrderKey {
-    /// Of service; 0 in queues that do not go by it.
+    /// The service level; 0 in queues that do not order by service.
     level: u32,
     key: i128,
     pub(crate) submitted_at: Timestamp,
@@ -24,7 +25,8 @@ pub(crate) struct OrderKey {
 }
 
 impl OrderKey {
-    /// Waiting for `ageing_ms` counts as one more of priority. All age alike, so the order of two never changes.
+    /// Waiting for `ageing_ms` counts as one more of priority. All gangs age alike, so the order of two gangs never
+    /// changes.
     pub(crate) fn of(job: &Job, gang: GangId, level: u32, now: Timestamp, ageing_ms: u64) -> Self {
         let boost =
             job.turn.boost.as_ref().filter(|boost| boost.until > now).map_or(0, |boost| boost.priority);
@@ -50,20 +52,20 @@ pub(crate) struct PendingQueue {
     waiting: BTreeMap<GangId, Waiting>,
     /// All gangs of a queue, higher classes first.
     queues: BTreeMap<QueueAt, BTreeMap<(Reverse<i32>, OrderKey), RequestClassId>>,
-    /// Asks that found no room in a queue, by the queue whose bound it was.
+    /// Request classes that found no room in a queue, by the queue whose bound was reached.
     stuck_at: BTreeMap<QueueAt, BTreeSet<(RequestClassId, QueueAt)>>,
-    /// Asks by the fewest devices of a node that are a help to them.
+    /// The number of request classes, by the fewest devices of a node that help them.
     helped_from: BTreeMap<u32, u32>,
-    /// Open asks that somebody waits with.
+    /// Open request classes with pending gangs.
     ready: BTreeSet<RequestClassId>,
-    /// Asks with queues in which it was not looked yet for somebody who makes way.
+    /// Request classes with queues for which no victims have been sought yet.
     untried: BTreeSet<(QueueAt, RequestClassId)>,
-    /// Of those the ones that may be in `turns` already, and the others.
+    /// The untried classes that may be in `order_keys` already, and those that are not yet.
     order_keys: BinaryHeap<Reverse<Next>>,
     unranked: Vec<(QueueAt, RequestClassId)>,
     /// The first gangs of the request classes that may have a reservation.
     pub(super) fronts: Fronts,
-    /// Queues may be within their guarantees that were not, or wait for what others of theirs did not.
+    /// Queues may be within guarantees that they were not within, or have their first pending gang of a request class.
     regained: bool,
 }
 
@@ -72,7 +74,7 @@ impl PendingQueue {
         &self.requests[id as usize]
     }
 
-    /// Whether any ask might use a node with so many free devices.
+    /// Whether any request class might use a node with so many free devices.
     pub(crate) fn wants(&self, devices: u32) -> bool {
         self.helped_from.first_key_value().is_some_and(|(from, _)| *from <= devices)
     }
@@ -81,23 +83,23 @@ impl PendingQueue {
         self.waiting.get(&gang).copied()
     }
 
-    /// Asks that may fit.
+    /// Request classes that may fit.
     pub(crate) fn ready(&self) -> impl Iterator<Item = RequestClassId> + '_ {
         self.ready.iter().copied()
     }
 
-    /// Every gang that waits, in no order that means anything.
+    /// All pending gangs, in no particular order.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (GangId, Waiting)> + '_ {
         self.waiting.iter().map(|(gang, waiting)| (*gang, *waiting))
     }
 
-    /// Gangs that wait in a queue, each with its ask.
+    /// The pending gangs of a queue, each with its request class.
     pub(crate) fn in_queue(&self, queue: QueueAt) -> impl Iterator<Item = (GangId, RequestClassId)> + '_ {
         let pending = self.queues.get(&queue).into_iter().flatten();
         pending.map(|((_, order_key), request)| (order_key.gang, *request))
     }
 
-    /// How many of its queue and class go before a gang because they had less service.
+    /// The number of gangs of the same queue and class that go before a gang because they had less service.
     pub(crate) fn before_by_service(&self, gang: GangId) -> usize {
         let Some(place) = self.place_of(gang).filter(|place| place.order_key.level > 0) else { return 0 };
         let rank = self.request(place.request).key.rank;
@@ -105,7 +107,7 @@ impl PendingQueue {
         pending.filter(|((of, order_key), _)| of.0 == rank && order_key.level < place.order_key.level).count()
     }
 
-    /// A gang begins to wait.
+    /// Adds a gang to the pending gangs.
     pub(crate) fn enlist(
         &mut self,
         queues: &mut Queues,
@@ -126,7 +128,7 @@ impl PendingQueue {
         if self.change_front(request, queue, |asked| asked.join(queue, top, order_key)) {
             self.untried.insert((queue, request));
             self.unranked.push((queue, request));
-            // What others of this ask found in the way may yield to its queue.
+            // Capacity that other gangs of this request class found taken may yield to the queue of this gang.
             self.regained = true;
         }
         queues.want(queue, &self.request(request).least, true);
@@ -136,7 +138,7 @@ impl PendingQueue {
         self.make_ready(request);
     }
 
-    /// Whoever waits with an ask is looked at, if that is open and there is room for somebody.
+    /// Marks a request class as ready if it is open and some queue has room for it.
     fn make_ready(&mut self, request: RequestClassId) {
         let asked = self.request(request);
         if asked.is_open && asked.has_room() {
@@ -164,7 +166,7 @@ impl PendingQueue {
         id
     }
 
-    /// A gang no longer waits; nothing where it did not.
+    /// Removes a gang from the pending gangs; `None` if it was not pending.
     pub(crate) fn delist(&mut self, queues: &mut Queues, gang: GangId) -> Option<Waiting> {
         let place = self.waiting.remove(&gang)?;
         let Waiting { request, queue, order_key } = place;
@@ -195,7 +197,7 @@ impl PendingQueue {
         Some(place)
     }
 
-    /// It fits nowhere now.
+    /// Records that a request class fits nowhere now.
     pub(crate) fn close(&mut self, request: RequestClassId, reason: Reason) {
         if matches!(reason, Reason::PreferredWait { .. }) {
             self.set_aside(request, SetAside::Delayed);
@@ -205,20 +207,20 @@ impl PendingQueue {
         self.ready.remove(&request);
     }
 
-    /// No placement can be reserved for a request class as long as this lasts.
+    /// Reserves no placement for a request class for as long as `until` says.
     pub(crate) fn set_aside(&mut self, request: RequestClassId, until: SetAside) {
         self.fronts.set_aside(request, until, self.requests[request as usize].fronts());
     }
 
-    /// Placements may be reserved again for request classes that were set aside until the hardware or the reservations
-    /// change, if these did.
+    /// If the hardware or the reservations changed, lets placements be reserved again for request classes that were set
+    /// aside until then.
     pub(crate) fn restore_at(&mut self, versions: Versions) {
         for request in self.fronts.restore_at(versions) {
             self.show_firsts(request);
         }
     }
 
-    /// The first gangs of a request class are in the fronts again.
+    /// Shows the first gangs of a request class in the fronts again.
     fn show_firsts(&mut self, request: RequestClassId) {
         self.requests[request as usize].fronts().for_each(|first| self.fronts.insert(request, first));
     }
@@ -240,7 +242,7 @@ impl PendingQueue {
         changed
     }
 
-    /// Something came free that it may use.
+    /// Reopens a request class that may use freed capacity.
     pub(crate) fn reopen(&mut self, request: RequestClassId) {
         let asked = &mut self.requests[request as usize];
         asked.is_open = true;
@@ -250,18 +252,18 @@ impl PendingQueue {
         self.make_ready(request);
     }
 
-    /// Whether it was not looked yet for somebody who makes way for an ask in a queue. (By what right depends on both.)
+    /// Whether no victims have been sought yet for a request class in a queue. (The preemption rule depends on both.)
     pub(crate) fn is_untried(&self, request: RequestClassId, queue: QueueAt) -> bool {
         self.untried.contains(&(queue, request))
     }
 
-    /// Nobody was found: that is not looked for again before others move.
+    /// No victims were found: they are not sought again before other gangs move.
     pub(crate) fn tried(&mut self, request: RequestClassId, queue: QueueAt) {
         self.untried.remove(&(queue, request));
     }
 
-    /// The first of those whose ask is closed and for whom it was not looked yet for somebody who makes way. Turns that
-    /// moved forward since they were ranked are not noticed before all are tried again.
+    /// The first gang whose request class is closed and for which no victims have been sought yet. If the position of a
+    /// gang moved forward since it was ranked, this is not noticed before all request classes are tried again.
     pub(crate) fn first_untried(&mut self, queues: &Queues) -> Option<Next> {
         for (queue, request) in std::mem::take(&mut self.unranked) {
             let next = if self.untried.contains(&(queue, request)) {
@@ -273,7 +275,7 @@ impl PendingQueue {
         }
         while let Some(Reverse(next)) = self.order_keys.peek() {
             let (request, queue) = (next.request, next.queue);
-            // Nobody makes way for who may fit, or could start farther apart.
+            // No gang is preempted for a gang that may fit, or could start farther apart.
             let asked = self.request(request);
             let is_full = !asked.is_open && !matches!(asked.reason, Reason::PreferredWait { .. });
             let waits = self.is_untried(request, queue);
@@ -284,12 +286,12 @@ impl PendingQueue {
             let current = if waits { self.next_of(queues, request, queue) } else { None };
             match current {
                 Some(current) if current == *next => return Some(current),
-                // Others started before it meanwhile.
+                // Other gangs of this class started before it meanwhile.
                 Some(current) => {
                     self.order_keys.pop();
                     self.order_keys.push(Reverse(current));
                 }
-                // It comes back with room in its queue.
+                // The entry returns when its queue has room.
                 None => {
                     self.order_keys.pop();
                 }
@@ -298,7 +300,8 @@ impl PendingQueue {
         None
     }
 
-    /// Somebody of a class had more service than one on a lower level: who waits there in its queue is looked at again.
+    /// A gang of this class had more service than a gang on a lower level: pending gangs of its queue on lower levels
+    /// are tried again.
     pub(crate) fn try_below(&mut self, queue: QueueAt, rank: i32, level: u32) {
         let pending = self.queues.get(&queue).into_iter().flatten();
         let of_rank = pending.skip_while(|((of, _), _)| of.0 > rank).take_while(|((of, _), _)| of.0 == rank);
@@ -311,7 +314,7 @@ impl PendingQueue {
         }
     }
 
-    /// It is looked for everybody again.
+    /// Lets victims be sought again for all request classes.
     pub(crate) fn try_all(&mut self) {
         let pairs = self.index.values().flat_map(|id| {
             let request = &self.requests[*id as usize];
@@ -322,7 +325,7 @@ impl PendingQueue {
         self.unranked = self.untried.iter().copied().collect();
     }
 
-    /// Asks that are known to fit nowhere.
+    /// Request classes that are known to fit nowhere.
     pub(crate) fn closed(&self) -> impl Iterator<Item = (RequestClassId, &RequestClass)> {
         let known = self.index.values().map(|id| (*id, &self.requests[*id as usize]));
         known.filter(|(_, request)| !request.is_open)
@@ -332,7 +335,7 @@ impl PendingQueue {
         self.index.values().copied()
     }
 
-    /// A queue has no room for it.
+    /// Records that a queue has no room for a request class.
     pub(crate) fn stick(&mut self, request: RequestClassId, queue: QueueAt, full: Full) {
         self.unstick(request, queue);
         self.stuck_at.entry(full.at).or_default().insert((request, queue));
@@ -354,31 +357,31 @@ impl PendingQueue {
         }
     }
 
-    /// Whether the bounds of queues changed since this was asked last, or somebody came with what others ask for too.
+    /// Whether the bounds of queues changed since the last call, or a queue got its first pending gang of a class.
     pub(crate) fn take_regained(&mut self) -> bool {
         std::mem::take(&mut self.regained)
     }
 
-    /// The bounds of queues changed: all are looked at again.
+    /// Records that the bounds of queues changed: all request classes are considered again.
     pub(crate) fn bounds_changed(&mut self) {
         self.regained = true;
         self.consider_all();
     }
 
-    /// No request is kept from a look by what it found before: where devices of several models are free, what a place
-    /// counts towards the bound of a queue depends on which of them are.
+    /// Considers every request class again, whatever it found before: if devices of several models are free, the amount
+    /// that a placement counts towards the bound of a queue depends on which of them are free.
     pub(crate) fn consider_all(&mut self) {
         let all: Vec<QueueAt> = self.stuck_at.keys().copied().collect();
         self.room_again(all.into_iter());
         self.try_all();
     }
 
-    /// Whether an ask found no room by the bound of a queue.
+    /// Whether a request class found no room by the bound of a queue.
     pub(crate) fn is_stuck_at(&self, queue: QueueAt) -> bool {
         self.stuck_at.get(&queue).is_some_and(|pairs| !pairs.is_empty())
     }
 
-    /// Less is used in these queues than before.
+    /// Retries request classes after the use of these queues fell.
     pub(crate) fn room_again(&mut self, queues: impl Iterator<Item = QueueAt>) {
         for at in queues {
             for (request, queue) in self.stuck_at.remove(&at).unwrap_or_default() {

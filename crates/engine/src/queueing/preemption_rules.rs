@@ -1,4 +1,4 @@
-//! By what right one gang evicts another, if any.
+//! The rule by which one gang preempts another, if any.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -8,24 +8,25 @@ use super::entitlement::Entitlement;
 use super::queues::{HolderKey, QueueAt, Queues};
 use super::resources::GPUS;
 
-/// Queues beside each other that are looked at one by one.
+/// The most sibling queues that are checked one by one.
 const SIBLINGS_MAX: usize = 8;
 
-/// A gang that holds capacity or wants it, as the rules see it.
+/// A gang that holds capacity or wants it, as the preemption rules compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Contender {
     pub(crate) queue: QueueAt,
     pub(crate) entitlement: Entitlement,
 }
 
-/// Depths of the innermost queues that stay within their guarantee and their fair share with a gang more; 0: none.
+/// Depths of the innermost queues that stay within their guarantee and their fair share with one more gang; 0 if none
+/// does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     guaranteed: u32,
     fair_share: u32,
 }
 
-/// The rule, before it is put into names.
+/// The rule, before it is given the names of queues and classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PreemptionRule {
     Guarantee,
@@ -35,8 +36,7 @@ pub(crate) enum PreemptionRule {
 }
 
 impl Queues {
-    /// Whether there may come to be somebody whom a gang of a queue may evict, as shares shift. (Where it is so, there may
-    /// still be nobody.)
+    /// Whether a gang of a queue may come to have victims as fair shares shift. (If so, there may still be none.)
     pub(crate) fn may_evict(&self, queue: QueueAt, rank: i32, amounts: &[u128]) -> bool {
         if self.lowest_rank().is_some_and(|lowest| lowest < rank) {
             return true;
@@ -57,8 +57,8 @@ impl Queues {
         })
     }
 
-    /// Whether it takes but a look to see that nobody makes way for a gang of a queue: nobody is of a lower class, and
-    /// nobody holds anything outside of the queues that it is in.
+    /// Whether a short check shows that no gang is preempted for a gang of a queue: no gang is of a lower class, and no
+    /// gang outside of the queues on its path holds anything.
     pub(crate) fn is_unrivalled(&self, queue: QueueAt, rank: i32) -> bool {
         let is_alone = |at: QueueAt| {
             let siblings = &self.at(self.at(at).parent).children;
@@ -68,8 +68,8 @@ impl Queues {
         self.lowest_rank().is_none_or(|lowest| lowest >= rank) && self.path(queue).all(is_alone)
     }
 
-    /// Down to which queue a gang's own, all that is used there counted, stays within the guarantee and the fair share: a
-    /// queue that is beyond them makes room among its own first.
+    /// The depths down to which the queues of a gang, with all that is used there, stay within the guarantee and the
+    /// fair share: a queue that is beyond them makes room among its own gangs first.
     pub(crate) fn claim_of(&self, queue: QueueAt, amounts: &[u128]) -> Claim {
         let fair_share = self.fair_shares();
         let depth_of = |is_within: &dyn Fn(QueueAt) -> bool| {
@@ -81,13 +81,14 @@ impl Queues {
         }
     }
 
-    /// Whether a gang of a queue would stay within a guarantee on its path.
+    /// Whether a gang of a queue would stay within a guarantee of a queue on its path.
     pub(crate) fn is_within_a_guarantee(&self, queue: QueueAt, amounts: &[u128]) -> bool {
         self.path(queue).any(|at| self.is_within_guarantee(at, &self.at(at).used, amounts))
     }
 
-    /// A gang evicts only one that stands worse: by the guarantee of a queue that the other is outside of, then by the due
-    /// share, then by class where both are founded alike.
+    /// The rule by which one gang may preempt another, which must have a smaller entitlement: first by the guarantee of
+    /// a queue that the other gang is outside of, then by the fair share, then by class if both have equal
+    /// entitlements.
     pub(crate) fn rule(&self, wants: Contender, holds: Contender, claim: &Claim) -> Option<PreemptionRule> {
         let is_fair = self.settings().reclaim == Reclaim::FairShare;
         if wants.queue == holds.queue {
@@ -97,7 +98,8 @@ impl Queues {
         if mine <= other {
             return None;
         }
-        // Seen from where the two part: within what is the own of the queues below that, and of those they share.
+        // Seen from where the two paths part: within the guarantees and fair shares of the queues below, and of those
+        // that both share.
         let common = self.common_depth(wants.queue, holds.queue);
         let is_mine = |depth: u32| depth > common;
         if is_mine(other.guaranteed) || mine.guaranteed.min(common) < other.guaranteed {
@@ -116,7 +118,7 @@ impl Queues {
         (is_no_less_entitled && mine.rank > other.rank).then_some(PreemptionRule::Class)
     }
 
-    /// The same of two gangs of one queue, founded alike: by class, and then by who had less service.
+    /// The same for two gangs of one queue with equal entitlements: by class, and then by less service.
     fn rule_in_queue(&self, mine: Entitlement, other: Entitlement, is_fair: bool) -> Option<PreemptionRule> {
         if mine.guaranteed < other.guaranteed || is_fair && mine.fair_share < other.fair_share {
             return None;
@@ -129,7 +131,7 @@ impl Queues {
         }
     }
 
-    /// Whether a gang of a class that holds capacity in a queue had more service than one on this level.
+    /// Whether a gang of a class that holds capacity in a queue had more service than a gang on this level.
     pub(crate) fn has_served_more(&self, queue: QueueAt, rank: i32, level: u32) -> bool {
         let of_rank =
             |level, submitted_at, gang| HolderKey { rank: Reverse(rank), level, submitted_at, gang };
@@ -138,8 +140,8 @@ impl Queues {
         most.is_some_and(|holder_key| holder_key.rank == last.rank && holder_key.level > level)
     }
 
-    /// Whether a gang that waits may have members that one that runs can do without: it is of no lower class, and takes
-    /// nothing that is the own of queues to which only the other belongs.
+    /// Whether a pending gang may have surplus members of a running gang: it is of no lower class, and takes nothing
+    /// that belongs to queues that only the running gang is in.
     pub(crate) fn may_shrink(&self, wants: Contender, holds: Contender) -> bool {
         let (mine, other) = (wants.entitlement, holds.entitlement);
         let common = self.common_depth(wants.queue, holds.queue);
@@ -160,7 +162,7 @@ impl Queues {
             let at = self.path(queue).find(|at| self.at(*at).depth == depth).unwrap_or(queue);
             self.at(at).queue.as_ref().map_or_else(nobody, |queue| queue.name.clone())
         };
-        // The queue whose own it is, and the one that has more than its own.
+        // The queue whose own it is, and the queue that uses more than its own.
         let depth = if rule == PreemptionRule::Guarantee { claim.guaranteed } else { claim.fair_share };
         let queue = named(wants.queue, depth);
         let borrower = named(holds.queue, self.common_depth(wants.queue, holds.queue) + 1);

@@ -1,4 +1,4 @@
-//! The quota tree: what each queue may use, uses and wants.
+//! The quota tree: the amounts that each queue may use, uses and wants.
 
 #![allow(clippy::cast_possible_truncation, reason = "queues: at most 10,000, and those that jobs name")]
 
@@ -15,35 +15,35 @@ use super::resources::{GPUS, ResourceKinds, ResourceList, UNBOUNDED, WHOLE_MILLI
 use super::usage_decay;
 use crate::cluster::Tree;
 
-/// Index of a queue among [`Queues::nodes`]; 0 is the root, which stands for the cluster.
+/// Index of a queue among [`Queues::nodes`]; 0 is the root, which represents the cluster.
 pub(crate) type QueueAt = u32;
 pub(crate) const ROOT: QueueAt = 0;
 
-/// The place of a gang among those that hold capacity: higher classes first, then lower levels of service, then who came
-/// first.
+/// The order key of a gang among those that hold capacity: higher classes first, then lower service levels, then
+/// earlier submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HolderKey {
     pub(crate) rank: Reverse<i32>,
-    /// 0 in queues that do not go by service.
+    /// The service level; 0 in queues that do not order by service.
     pub(crate) level: u32,
     pub(crate) submitted_at: Timestamp,
     pub(crate) gang: GangId,
 }
 
-/// What a gang that holds capacity counts for.
+/// The amounts and the protection of a gang that holds capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) amounts: ResourceList,
-    /// It does not make way.
+    /// The gang cannot be preempted.
     pub(crate) is_fixed: bool,
-    /// Before that it does not make way either; never while it does not run.
+    /// The gang cannot be preempted before this time; while it does not run, at no time.
     pub(crate) stays_until: Timestamp,
-    /// It is told to end: what it still has is nobody's ground to stand on.
+    /// The gang was asked to end: the capacity that it still holds gives it no entitlement.
     pub(crate) leaves: bool,
 }
 
 impl Holder {
-    /// It does not run yet.
+    /// A holder that does not run yet.
     pub(crate) const fn new(amounts: ResourceList, is_fixed: bool) -> Self {
         Self { amounts, is_fixed, stays_until: Timestamp::MAX, leaves: false }
     }
@@ -52,36 +52,36 @@ impl Holder {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueueNode {
     pub(crate) queue: Option<Queue>,
-    /// Somebody told of it; else jobs name it, or it is the root.
+    /// The queue is configured; if not, jobs name it, or it is the root.
     pub(crate) is_told: bool,
     pub(crate) parent: QueueAt,
-    /// The outermost queue above it, or itself.
+    /// The outermost queue above the queue; an outermost queue is its own top.
     pub(crate) top: QueueAt,
     pub(crate) depth: u32,
     pub(crate) children: Vec<QueueAt>,
-    /// At least the sum of the children's.
+    /// At least the sum of the guarantees of its children.
     pub(crate) guaranteed: ResourceList,
     pub(crate) limit: ResourceList,
-    /// What of the guarantee is never lent.
+    /// The part of the guarantee that is never lent.
     pub(crate) kept: ResourceList,
     pub(crate) used: ResourceList,
-    /// The least that pending gangs will use.
+    /// The least that its pending gangs will use.
     pub(crate) wanted: ResourceList,
-    /// `used` and what is kept below, whatever is more.
+    /// `used`, or the amounts kept below, whichever is more.
     pub(crate) committed: ResourceList,
-    /// What may not be taken back: used by gangs that do not make way, or guaranteed, whatever is more.
+    /// Amounts that cannot be reclaimed: used by gangs that cannot be preempted, or guaranteed, whichever is more.
     pub(crate) secured: ResourceList,
-    /// The same without what this very queue keeps or is guaranteed.
+    /// `committed` without what this very queue keeps, and `secured` without what it is guaranteed.
     pub(crate) committed_below: ResourceList,
     pub(crate) secured_below: ResourceList,
     pub(crate) running: u32,
     pub(crate) pending: u32,
-    /// Who waits in it and below, by time of submission.
+    /// Pending gangs in the queue and below, by time of submission.
     pub(crate) waiting: BTreeSet<(Timestamp, GangId)>,
     decayed: FadedUse,
-    /// What its turn is judged by: its share and its past, as it was last seen.
+    /// The value that orders the queue: its share and its decayed usage, as of the last refresh.
     pub(crate) weighs: u64,
-    /// Of an outermost queue: changes whenever the order of gangs in it and below may have changed.
+    /// For an outermost queue: a version that changes whenever the order of gangs in it and below may have changed.
     pub(super) order_version: u64,
     pub(crate) holders: BTreeMap<HolderKey, Holder>,
 }
@@ -91,19 +91,19 @@ pub(crate) struct Queues {
     settings: Settings,
     configured: Configured,
     pub(crate) resources: ResourceKinds,
-    /// What queues are guaranteed by their places, in thousandths of a device.
+    /// The guarantees of queues by their places, in thousandths of a device.
     places: BTreeMap<QueueName, u128>,
-    /// All there is of each.
+    /// The capacity of the cluster, by resource.
     pub(crate) capacity: ResourceList,
     pub(crate) nodes: Vec<QueueNode>,
     index: BTreeMap<QueueName, QueueAt>,
-    /// Gangs that may have to make way, by class.
+    /// The number of gangs that may be preempted, by class.
     evictable_by_rank: BTreeMap<i32, u32>,
-    /// Levels of gangs that had enough service to be on another than the first.
+    /// Levels of gangs that had enough service to be on another level than the first.
     pub(super) levels: BTreeMap<GangId, u32>,
-    /// When past use was looked at last.
+    /// The last time at which decayed usage was brought up to date.
     refreshed_at: Timestamp,
-    /// Drawn anew, or told of the past, since then.
+    /// The tree was rebuilt, or decayed usage was restored, since then.
     is_new: bool,
     pub(super) fair_shares: FairShares,
     pub(super) entitlements: Entitlements,
@@ -139,19 +139,20 @@ impl Queues {
         self.configured.queues()
     }
 
-    /// Why a queue cannot stand where it says.
+    /// Why a queue cannot be below the parent that it names.
     pub(crate) fn misplaced(&self, queue: &Queue) -> Option<String> {
         self.configured.misplaced(queue)
     }
 
-    /// Whether anything changed.
+    /// Sets the settings. Returns whether anything changed.
     pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
         let is_new = self.settings != *settings;
         self.settings = settings.clone();
         is_new
     }
 
-    /// Adds a queue, or replaces the one of its name. Whether anything changed; the tree shows it once it is drawn anew.
+    /// Adds a queue, or replaces the queue of its name. Returns whether anything changed; the tree shows it once it is
+    /// rebuilt.
     pub(crate) fn tell(&mut self, queue: &Queue) -> bool {
         self.configured.insert(queue)
     }
@@ -160,7 +161,8 @@ impl Queues {
         self.configured.remove(queue)
     }
 
-    /// Changes a queue in place, where it stands where it stood and speaks of nothing new; else nothing happens.
+    /// Changes a queue in place, if its position in the tree is the same and it names no new resource; if not, nothing
+    /// happens.
     pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
         let stands = self.configured.queues().get(&queue.name).is_some_and(|before| {
             before.parent == queue.parent && before.shapes == queue.shapes && before.order == queue.order
@@ -188,7 +190,7 @@ impl Queues {
         true
     }
 
-    /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.
+    /// Rebuilds the tree. No gang holds or wants anything in it; decayed usage is kept.
     pub(crate) fn rebuild(&mut self, tree: &Tree) {
         let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.decayed));
         let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
@@ -200,7 +202,7 @@ impl Queues {
         }
     }
 
-    /// One part of what there is in all is another amount.
+    /// Replaces one part of the capacity of the cluster.
     pub(crate) fn change_capacity(&mut self, had: &[u128], has: &[u128]) {
         let mut capacity = self.capacity.clone();
         subtract(&mut capacity, had);
@@ -208,7 +210,7 @@ impl Queues {
         self.set_capacity(capacity);
     }
 
-    /// Sets what there is in all. Whether it changed.
+    /// Sets the capacity of the cluster. Returns whether it changed.
     pub(crate) fn set_capacity(&mut self, capacity: ResourceList) -> bool {
         let is_new = std::mem::replace(&mut self.capacity, capacity) != self.capacity;
         if is_new {
@@ -218,7 +220,7 @@ impl Queues {
         is_new
     }
 
-    /// What the places are worth that queues are guaranteed, in devices: by the least that a whole node has.
+    /// The worth of the places that queues are guaranteed, in devices: by the fewest devices of a whole node.
     fn places_in(&self, tree: &Tree) -> BTreeMap<QueueName, u128> {
         let whole = tree.nodes.iter().map(|node| u128::from(tree.kind(node).all().count()));
         let each = whole.filter(|count| *count > 0).min().unwrap_or(0);
@@ -243,7 +245,7 @@ impl Queues {
             self.enter(queue.clone(), parent, true);
         }
         self.configured = configured;
-        // Children stand behind their parents.
+        // Children come after their parents.
         (1..self.nodes.len()).rev().for_each(|at| self.guarantee(at as QueueAt));
         for at in (0..self.nodes.len()).rev() {
             self.raise(at as QueueAt);
@@ -284,7 +286,7 @@ impl Queues {
         }
     }
 
-    /// What is said, or what its places are worth.
+    /// The configured guarantee of a queue, or the worth of its places.
     fn own_guarantee(&self, queue: &Queue) -> ResourceList {
         let mut own = self.resources.said(&queue.guaranteed, 0);
         if let (Some(gpus), Some(of_places)) = (own.get_mut(GPUS), self.places.get(&queue.name)) {
@@ -293,7 +295,7 @@ impl Queues {
         own
     }
 
-    /// Its own, or what its children are guaranteed together.
+    /// Sets the guarantee of a queue: its own, or the sum of the guarantees of its children.
     fn guarantee(&mut self, at: QueueAt) {
         let node = self.at(at);
         let mut sum = vec![0; self.resources.len()];
@@ -313,7 +315,7 @@ impl Queues {
         at
     }
 
-    /// The queue of this name; one that nobody told of stands at the top and is guaranteed nothing.
+    /// The queue of this name; a queue that is not configured is at the top and is guaranteed nothing.
     pub(crate) fn ensure(&mut self, name: &QueueName) -> QueueAt {
         match self.index.get(name) {
             Some(at) => *at,
@@ -334,7 +336,7 @@ impl Queues {
         std::iter::successors(Some(leaf), |at| Some(self.at(*at).parent)).take_while(|at| *at != ROOT)
     }
 
-    /// The same, and the root.
+    /// The same path with the root.
     pub(crate) fn path_to_root(&self, leaf: QueueAt) -> Vec<QueueAt> {
         self.path(leaf).chain([ROOT]).collect()
     }
@@ -347,8 +349,8 @@ impl Queues {
         self.class_of(job).map_or(0, |class| class.rank)
     }
 
-    /// Whether a gang does not make way. In a service its minimum does not, and what is beyond that does, whatever its
-    /// class says.
+    /// Whether a gang cannot be preempted. In a service the minimum of replicas cannot be preempted, and replicas
+    /// beyond the minimum can, whatever the class says.
     pub(crate) fn is_fixed(&self, job: &Job, gang: GangId) -> bool {
         let is_kept = match &job.turn.service {
             Some(service) => service.number(gang) < service.min,
@@ -362,12 +364,12 @@ impl Queues {
         HolderKey { rank, level, submitted_at: job.submitted_at, gang }
     }
 
-    /// The lowest class of gangs that may have to make way.
+    /// The lowest class of gangs that may be preempted.
     pub(crate) fn lowest_rank(&self) -> Option<i32> {
         self.evictable_by_rank.first_key_value().map(|(rank, _)| *rank)
     }
 
-    /// A gang takes capacity.
+    /// Charges a queue for a gang that takes capacity.
     pub(crate) fn charge(&mut self, leaf: QueueAt, holder_key: HolderKey, holder: Holder, now: Timestamp) {
         self.settle(leaf, &holder.amounts, now);
         if !holder.is_fixed {
@@ -377,7 +379,7 @@ impl Queues {
         self.nodes[leaf as usize].holders.insert(holder_key, holder);
     }
 
-    /// It gives back what it took; nothing where it took nothing.
+    /// Discharges a queue of what a gang took; `None` if the gang took nothing.
     pub(crate) fn discharge(
         &mut self,
         leaf: QueueAt,
@@ -396,7 +398,7 @@ impl Queues {
         Some(holder)
     }
 
-    /// A gang that holds capacity begins to run, or to end.
+    /// Records that a gang that holds capacity begins to run, or to end.
     pub(crate) fn stay(&mut self, leaf: QueueAt, holder_key: HolderKey, until: Timestamp, leaves: bool) {
         let Some(holder) = self.nodes[leaf as usize].holders.get_mut(&holder_key) else { return };
         if (holder.stays_until, holder.leaves) != (until, leaves) {
@@ -426,7 +428,8 @@ impl Queues {
         }
     }
 
-    /// The order of gangs in a queue and below may have changed, and so its outermost queue may come at another turn.
+    /// Records that the order of gangs in a queue and below may have changed, and with it the position of the outermost
+    /// queue.
     fn order_changed(&mut self, at: QueueAt) {
         let top = self.at(at).top as usize;
         self.nodes[top].order_version += 1;
@@ -441,7 +444,7 @@ impl Queues {
         }
     }
 
-    /// Past use is looked at anew at certain times only, so that turns do not shift with every millisecond.
+    /// Brings decayed usage up to date at certain times only, so that positions do not shift with every millisecond.
     pub(crate) fn refresh(&mut self, now: Timestamp) {
         let grain = (self.settings.half_life_ms / GRAINS).max(1);
         let at = Timestamp(now.0 / grain * grain);
@@ -451,7 +454,8 @@ impl Queues {
         }
     }
 
-    /// What is committed and secured in a queue, from what is so below it; the queue above is told of the difference.
+    /// Computes the committed and secured amounts of a queue from those of its children, and passes the difference to
+    /// its parent.
     fn raise(&mut self, at: QueueAt) {
         let parent = self.at(at).parent as usize;
         for resource in 0..self.resources.len() {
@@ -470,7 +474,7 @@ impl Queues {
         }
     }
 
-    /// A gang joins the line of a queue and those above it, or leaves it.
+    /// Adds a gang to the pending gangs of a queue and those above it, or removes it.
     pub(crate) fn enqueue(&mut self, leaf: QueueAt, order_key: OrderKey, joins: bool) {
         self.order_changed(leaf);
         let waits = (order_key.submitted_at, order_key.gang);
@@ -486,7 +490,7 @@ impl Queues {
         }
     }
 
-    /// A gang begins or ceases to wait.
+    /// Adds or removes the least amounts of a pending gang.
     pub(crate) fn want(&mut self, leaf: QueueAt, least: &[u128], is_more: bool) {
         let mut next = Some(leaf);
         while let Some(at) = next {
@@ -503,7 +507,7 @@ impl Queues {
         }
     }
 
-    /// Brings the faded use of a queue and those above it to the present, before its use changes.
+    /// Brings the decayed usage of a queue and those above it to the present, before their use changes.
     fn settle(&mut self, leaf: QueueAt, amounts: &ResourceList, now: Timestamp) {
         if amounts[GPUS] == 0 {
             return;
@@ -517,7 +521,7 @@ impl Queues {
         }
     }
 
-    /// The same of all queues, before they are drawn anew.
+    /// The same for all queues, before the tree is rebuilt.
     pub(crate) fn settle_all(&mut self, now: Timestamp) {
         let half_life_ms = self.settings.half_life_ms;
         for node in self.nodes.iter_mut().skip(1).filter(|node| node.used[GPUS] > 0) {
@@ -525,21 +529,21 @@ impl Queues {
         }
     }
 
-    /// What a queue had used, as it was last known.
+    /// Restores the decayed usage of a queue, as it was last known.
     pub(crate) fn remember(&mut self, name: &QueueName, decayed: FadedUse) {
         let at = self.ensure(name);
         self.nodes[at as usize].decayed = decayed;
         self.is_new = true;
     }
 
-    /// The faded use of every queue that used something, as it was last brought to the present.
+    /// The decayed usage of every queue that used something, as it was last brought to the present.
     pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
         let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.decayed.device_ms > 0;
         let known = self.nodes.iter().filter(has_any);
         known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.decayed)))
     }
 
-    /// The same, brought to a time.
+    /// The decayed usage of every queue that used something, brought to a time.
     pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
         let half_life_ms = self.settings.half_life_ms;
         self.past().map(move |(name, decayed)| {
@@ -548,7 +552,7 @@ impl Queues {
         })
     }
 
-    /// What a queue used in the past, at a time: as a part of the cluster over one half-life, by weight, in millionths.
+    /// The decayed usage of a queue at a time: as a part of the cluster over one half-life, by weight, in millionths.
     pub(crate) fn past_share(&self, at: QueueAt, now: Timestamp) -> u64 {
         let node = self.at(at);
         let half_life_ms = self.settings.half_life_ms;
@@ -557,8 +561,8 @@ impl Queues {
         by_weight(used.saturating_mul(MILLION).checked_div(all).unwrap_or(0), node)
     }
 
-    /// What a queue has above its guarantee of the good of which that is the largest part of all there is, by weight, in
-    /// millionths; and which good that is.
+    /// The use of a queue beyond its guarantee, of the resource of which that is the largest part of the capacity of
+    /// the cluster, by weight, in millionths; and that resource.
     pub(crate) fn share(&self, at: QueueAt) -> (u64, usize) {
         let node = self.at(at);
         let above = |resource: usize| {
@@ -572,7 +576,7 @@ impl Queues {
 }
 
 const MILLION: u128 = 1_000_000;
-/// Times in a half-life at which past use is looked at.
+/// The number of times in a half-life at which decayed usage is brought up to date.
 const GRAINS: u64 = 1_024;
 
 fn by_weight(part: u128, node: &QueueNode) -> u64 {

@@ -1,4 +1,4 @@
-//! How queues stand, for people: every amount, and every term of the order.
+//! Reports of queues for people: every amount, and every term of the order.
 
 use phalanx_model::{GoodReport, QueueReport, Timestamp};
 
@@ -6,7 +6,7 @@ use super::queues::{QueueAt, Queues, ROOT};
 use super::resources::{GPUS, UNBOUNDED};
 
 impl Queues {
-    /// Parents before their children, siblings in natural order of names.
+    /// The reports, parents before their children, siblings in natural order of names.
     pub(crate) fn reports(&self, now: Timestamp) -> Vec<QueueReport> {
         let due = self.fair_shares_now();
         let mut reports = Vec::new();
@@ -18,7 +18,7 @@ impl Queues {
         reports
     }
 
-    /// Children, the last by name first.
+    /// The children of a queue, the last by name first.
     fn by_name(&self, at: QueueAt) -> Vec<QueueAt> {
         let mut children = self.at(at).children.clone();
         let name = |at: &QueueAt| self.at(*at).queue.as_ref().map(|queue| queue.name.clone());

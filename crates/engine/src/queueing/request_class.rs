@@ -1,4 +1,4 @@
-//! What gangs ask for, and who asks: what is found for one of an ask holds for all of it.
+//! Request classes: equal requests, and the gangs that have them. A result for one gang of a class holds for all.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,28 +13,28 @@ use super::resources::ResourceList;
 
 pub(crate) type RequestClassId = u32;
 
-/// A state of what there is, and of what is reserved of it: counted up with every change.
+/// The state of the hardware and of the reservations: two versions that count every change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) hardware: u64,
     pub(crate) reservations: u64,
 }
 
-/// What makes two requests the same.
+/// The key by which requests are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
-    /// Without its program.
+    /// The gang without its program.
     pub(crate) gang: Gang,
-    /// From the order to start to its end at the longest; none without a time limit.
+    /// The longest time from the order to start to the end of the gang; `None` without a time limit.
     pub(crate) span_ms: Option<u64>,
-    /// It still waits for its preferred level.
+    /// The gang still waits for its preferred level.
     pub(crate) is_patient: bool,
     pub(crate) rank: i32,
-    /// Of service; 0 in queues that do not go by it.
+    /// The service level; 0 in queues that do not order by service.
     pub(crate) level: u32,
-    /// It does not make way.
+    /// The gang cannot be preempted.
     pub(crate) is_fixed: bool,
-    /// Of its queue and those above it the ones that nodes are kept for.
+    /// The queues, from the queue of the gang up, that nodes are kept for.
     pub(crate) blocks: Vec<QueueName>,
 }
 
@@ -42,25 +42,25 @@ pub(crate) struct RequestKey {
 pub(crate) struct RequestClass {
     pub(crate) key: RequestKey,
     pub(crate) least: ResourceList,
-    /// Whole devices of all members, and of the member that needs fewest.
+    /// Whole devices of all members, and of the member that needs the fewest.
     pub(crate) devices: u32,
     pub(crate) each: u32,
-    /// It is not known that it fits nowhere.
+    /// The class is not known to fit nowhere.
     pub(crate) is_open: bool,
-    /// Why it fits nowhere, when it was looked at last.
+    /// Why the class fits nowhere, as of the last evaluation.
     pub(crate) reason: Reason,
     lanes: BTreeMap<QueueAt, Lane>,
-    /// Queues that have room for it, as far as is known, by their outermost queue.
+    /// Queues that have room for the class, as far as is known, by their outermost queue.
     roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
 }
 
-/// Its gangs in one queue.
+/// The gangs of a request class in one queue.
 #[derive(Clone, Debug)]
 struct Lane {
     /// The outermost queue.
     top: QueueAt,
     order_keys: BTreeSet<OrderKey>,
-    /// The queue has no room for it.
+    /// The limit that leaves no room for the class in the queue.
     full: Option<Full>,
 }
 
@@ -85,49 +85,50 @@ impl RequestClass {
         }
     }
 
-    /// Devices that it needs on some node at least.
+    /// The fewest devices that the class needs on one node.
     pub(crate) fn least_on_node(&self) -> u32 {
         self.each.saturating_mul(self.key.gang.members_per_node.unwrap_or(1))
     }
 
-    /// Whether limits of domains may have room again for members elsewhere, or devices are not what is counted.
+    /// Whether members elsewhere may get room again under limits of domains, or devices are not the resource that
+    /// counts.
     pub(crate) fn is_limited(&self) -> bool {
         let gang = &self.key.gang;
         let is_limited = gang.all_needs().any(|needs| !needs.named.is_empty() || needs.is_exclusive);
         self.each == 0 || is_limited || gang.topology.slice.is_some()
     }
 
-    /// A node with fewer free devices is no help to it.
+    /// The fewest free devices with which a node helps the class.
     pub(super) fn helped_from(&self) -> u32 {
         if self.is_limited() { 0 } else { self.least_on_node() }
     }
 
-    /// Whether somebody waits with it.
+    /// Whether the class has no pending gangs.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// Queues in which somebody waits with it.
+    /// Queues in which gangs of the class are pending.
     pub(crate) fn queues(&self) -> impl Iterator<Item = QueueAt> + '_ {
         self.lanes.keys().copied()
     }
 
-    /// Whether any queue has room for it, as far as is known.
+    /// Whether any queue has room for the class, as far as is known.
     pub(crate) fn has_room(&self) -> bool {
         !self.roomy.is_empty()
     }
 
-    /// Queues that have room for it, as far as is known.
+    /// Queues that have room for the class, as far as is known.
     pub(crate) fn roomy(&self) -> impl Iterator<Item = QueueAt> + '_ {
         self.roomy.values().flatten().copied()
     }
 
-    /// The same by their outermost queue.
+    /// The same queues by their outermost queue.
     pub(super) fn roomy_by_top(&self) -> impl Iterator<Item = (QueueAt, &BTreeSet<QueueAt>)> {
         self.roomy.iter().map(|(top, queues)| (*top, queues))
     }
 
-    /// Who is next of it in a queue, if that has room.
+    /// The next gang of the class in a queue, if the queue has room.
     pub(crate) fn first_in(&self, queue: QueueAt) -> Option<OrderKey> {
         self.lanes.get(&queue)?.first()
     }
@@ -144,18 +145,18 @@ impl RequestClass {
         self.lanes.keys().filter_map(|queue| self.front_in(*queue))
     }
 
-    /// The gangs of a queue from one on, if the queue has room for this class.
+    /// The gangs of a queue from one position on, if the queue has room for this class.
     pub(super) fn gangs_from(&self, queue: QueueAt, first: OrderKey) -> impl Iterator<Item = OrderKey> + '_ {
         let lane = self.lanes.get(&queue).filter(|lane| lane.full.is_none());
         lane.into_iter().flat_map(move |lane| lane.order_keys.range(first..)).copied()
     }
 
-    /// What keeps it from starting in a queue.
+    /// The limit that keeps the class from starting in a queue.
     pub(crate) fn full_in(&self, queue: QueueAt) -> Option<&Full> {
         self.lanes.get(&queue)?.full.as_ref()
     }
 
-    /// Somebody begins to wait. Whether it is the first in its queue.
+    /// Adds a pending gang. Returns whether it is the first in its queue.
     pub(super) fn join(&mut self, queue: QueueAt, top: QueueAt, order_key: OrderKey) -> bool {
         let is_new = !self.lanes.contains_key(&queue);
         self.lanes.entry(queue).or_insert_with(|| Lane { top, order_keys: BTreeSet::new(), full: None });
@@ -163,14 +164,14 @@ impl RequestClass {
         is_new
     }
 
-    /// Somebody waits no more. Whether nobody is left in its queue, and what had been full there.
+    /// Removes a pending gang. Returns, if no gang is left in its queue, the limit that had been reached there.
     pub(super) fn leave(&mut self, queue: QueueAt, order_key: &OrderKey) -> Option<Option<Full>> {
         self.change(queue, |lane| lane.order_keys.remove(order_key));
         self.lanes.get(&queue).filter(|lane| lane.order_keys.is_empty())?;
         self.lanes.remove(&queue).map(|lane| lane.full)
     }
 
-    /// A queue has no room for it, or may have some again. What had been full.
+    /// Records that a queue has no room for the class, or may have room again. Returns the limit that had been reached.
     pub(super) fn set_full(&mut self, queue: QueueAt, full: Option<Full>) -> Option<Full> {
         self.change(queue, |lane| std::mem::replace(&mut lane.full, full)).flatten()
     }
@@ -213,7 +214,7 @@ impl RequestKey {
     }
 }
 
-/// From the order to start until the last process is gone, at the longest; unknown without a time limit.
+/// The longest time from the order to start until the last process is gone; unknown without a time limit.
 pub(crate) fn longest_ms(policy: &Policy) -> Option<u64> {
     let limit = policy.time_limit_ms?;
     Some(policy.start_deadline_ms.saturating_add(limit).saturating_add(policy.stop.grace_ms))

@@ -1,4 +1,4 @@
-//! What queues share, counted: the resources that somebody speaks of, and how much of each a gang has or asks for.
+//! The resources that queues share: those that some queue names, and the amounts of each that a gang has or requests.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use phalanx_model::{Amounts, Gang, Needs, PartNeed, Queue, Resource, ResourceNam
 
 use crate::cluster::{Pick, Piece, Tree, milli_of_slice};
 
-/// Amounts of all goods, in their order. Wide enough for sums of any amounts that a job can ask for: what is added is
-/// taken off again to the last unit.
+/// Amounts of all resources, in their order. Wide enough for sums of any amounts that a job can request: every added
+/// amount is subtracted again to the last unit.
 pub(crate) type ResourceList = Vec<u128>;
 
-/// Devices in all: always the first of the goods.
+/// Devices of all models: always the first of the resources.
 pub(crate) const GPUS: usize = 0;
 pub(super) const WHOLE_MILLI: u128 = 1_000;
-/// Where no bound is told.
+/// The bound if none is configured.
 pub(crate) const UNBOUNDED: u128 = u128::MAX;
 
-/// The resources that queues are billed for: devices, CPUs and memory, and whatever else a queue speaks of.
+/// The resources that queues are charged for: devices, CPUs and memory, and any other resource that a queue names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceKinds(Vec<Resource>);
 
@@ -40,12 +40,12 @@ impl ResourceKinds {
         self.0.len()
     }
 
-    /// What a queue says of each; `otherwise` of what it does not speak of.
+    /// The amounts that a queue configures; `otherwise` for resources that it does not name.
     pub(crate) fn said(&self, amounts: &Amounts, otherwise: u128) -> ResourceList {
         self.0.iter().map(|of| amounts.get(of).map_or(otherwise, |amount| u128::from(*amount))).collect()
     }
 
-    /// What a gang has at these places.
+    /// The amounts that a gang holds at these picks.
     pub(crate) fn held(&self, tree: &Tree, settings: &Settings, picks: &[Pick], gang: &Gang) -> ResourceList {
         let mut amounts = vec![0; self.len()];
         for pick in picks {
@@ -69,7 +69,7 @@ impl ResourceKinds {
         amounts
     }
 
-    /// The least that a gang will have wherever it goes.
+    /// The least amounts that a gang will hold, wherever it is placed.
     pub(crate) fn least(&self, tree: &Tree, settings: &Settings, gang: &Gang) -> ResourceList {
         let mut amounts = vec![0; self.len()];
         for (needs, size) in gang.all_members() {
@@ -93,7 +93,7 @@ impl ResourceKinds {
         amounts
     }
 
-    /// All there is.
+    /// The capacity of the cluster.
     pub(crate) fn capacity(&self, tree: &Tree, settings: &Settings) -> ResourceList {
         let mut amounts = vec![0; self.len()];
         for node in 0..tree.nodes.len() {
@@ -105,7 +105,7 @@ impl ResourceKinds {
         amounts
     }
 
-    /// What one node adds to that.
+    /// The amounts that one node adds to the capacity.
     pub(crate) fn of_node(&self, tree: &Tree, settings: &Settings, node: usize) -> ResourceList {
         let mut amounts = vec![0; self.len()];
         self.add_node(&mut amounts, tree, settings, node);
@@ -173,7 +173,7 @@ impl ResourceKinds {
     }
 }
 
-/// A share counts as the larger of its parts of the device: of its compute and of its memory.
+/// A share of a device counts as the larger of its parts of the compute and of the memory of the device.
 fn share_milli(needs: &Needs, device_bytes: u64) -> u128 {
     let Some(PartNeed::Share { compute_milli, memory_bytes, .. }) = &needs.part else { return WHOLE_MILLI };
     let of_memory = u128::from(*memory_bytes) * WHOLE_MILLI;
@@ -194,7 +194,7 @@ pub(crate) fn subtract(sum: &mut [u128], less: &[u128]) {
     sum.iter_mut().zip(less).for_each(|(a, b)| *a = a.saturating_sub(*b));
 }
 
-/// Whether what is asked fits beside what is used under a bound, in everything of which something is asked.
+/// Whether the requested amounts fit beside the used amounts under a bound, for every resource that is requested.
 pub(crate) fn fits(used: &[u128], asked: &[u128], bound: &[u128]) -> bool {
     used.iter().zip(asked).zip(bound).all(|((u, a), b)| *a == 0 || *u + *a <= *b)
 }

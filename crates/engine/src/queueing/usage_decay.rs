@@ -1,7 +1,7 @@
-//! Use that fades: what was used counts half after every half-life.
+//! Decayed usage: past use counts half after every half-life.
 //!
-//! `v(t) = v·2^(-t/h)`, and at a constant use `u` what is added is `u·h/ln 2·(1 - 2^(-t/h))`. In integers: whole halvings are
-//! shifts, the rest is a product of the roots 2^(-1/2), 2^(-1/4), … as fractions of 2^64.
+//! `v(t) = v·2^(-t/h)`, and at a constant use `u` the added value is `u·h/ln 2·(1 - 2^(-t/h))`. In integers: whole
+//! halvings are shifts, the rest is a product of the roots 2^(-1/2), 2^(-1/4), … as fractions of 2^64.
 
 use phalanx_model::{FadedUse, Timestamp};
 
@@ -35,7 +35,7 @@ const PER_LN2_UNIT: u128 = 1_000_000_000;
 /// Bits kept below one millisecond while use is summed up.
 const FINE: u32 = 20;
 
-/// What is left of a value after a time.
+/// The rest of a value after a time.
 pub(crate) fn faded(value: u128, after_ms: u64, half_life_ms: u64) -> u128 {
     let half_life_ms = half_life_ms.max(1);
     let Ok(halvings) = u32::try_from(after_ms / half_life_ms) else { return 0 };
@@ -50,12 +50,12 @@ pub(crate) fn faded(value: u128, after_ms: u64, half_life_ms: u64) -> u128 {
     left
 }
 
-/// The whole of a constant use of one, faded, since ever: a half-life divided by ln 2, in milliseconds.
+/// The decayed usage of a use of one that was always constant: a half-life divided by ln 2, in milliseconds.
 pub(crate) fn span_ms(half_life_ms: u64) -> u128 {
     u128::from(half_life_ms.max(1)) * PER_LN2 / PER_LN2_UNIT
 }
 
-/// What a use stands at now, when `used` was held since it was last known.
+/// The decayed usage at `now`, if `used` was held since `last`.
 pub(crate) fn accrued(last: FadedUse, used: u128, now: Timestamp, half_life_ms: u64) -> FadedUse {
     let after_ms = now.since(last.at);
     if after_ms == 0 {
@@ -85,7 +85,7 @@ mod tests {
     fn a_constant_use_comes_to_rest_at_its_span() {
         let long = accrued(FadedUse::default(), 1_000, Timestamp(100 * HOUR), HOUR);
         assert_eq!(long.device_ms / 1_000, span_ms(HOUR));
-        // Short spans are what was used.
+        // Over short spans, decayed usage equals the use.
         let short = accrued(FadedUse::default(), 8_000, Timestamp(60_000), 7 * 24 * HOUR);
         let exact = 8_000 * 60_000;
         assert!(short.device_ms.abs_diff(exact) < exact / 1_000, "{short:?}");

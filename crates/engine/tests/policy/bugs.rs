@@ -1,5 +1,5 @@
-//! Bugs that other schedulers had, by the number of their class in the list that this project keeps. Each fails on an
-//! engine that has the bug: `crates/engine/tests/mutants.toml` says how the engine is given it.
+//! Bugs that other schedulers had, by the number of their class in the list that this project keeps. Each test fails on
+//! an engine that has the bug: `crates/engine/tests/mutants.toml` says how the engine is given it.
 
 use phalanx_engine::Engine;
 use phalanx_model::later::Metric;
@@ -12,7 +12,7 @@ use phalanx_testkit::{JobBuilder, gang, job, node, queue};
 use crate::news;
 use crate::world::{HOUR, MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings};
 
-/// Evictions of training at any time.
+/// Training may be preempted at any time.
 fn no_min_run() -> Input {
     settings(|settings| set_min_run(settings, 0))
 }
@@ -25,8 +25,8 @@ fn member(job: u64, attempt: u32, rank: u32) -> MemberId {
     MemberId { gang: World::gang(job), attempt, rank }
 }
 
-/// volcano #2462: eight of twenty run. A gang goes through the gate whole: with all of those that it starts with, and an
-/// elastic one with at least its fewest, after a change of its size too.
+/// volcano #2462: eight of twenty members run. A gang passes the start barrier whole: with all members that it starts
+/// with, and an elastic gang with at least its fewest members, after a change of its size too.
 #[test]
 fn bug_01_gang_starts_in_part() {
     let mut world = World::new(&octets(1));
@@ -45,7 +45,7 @@ fn bug_01_gang_starts_in_part() {
     world.boundary(2);
     world.advance(MINUTE);
     assert_eq!((world.phase(2), world.size(2)), ("running", 8));
-    // Two would be left of it.
+    // Two members of the gang would be left.
     world.submit(job(3, gang(1).devices(6)).class("serving"));
     world.advance(MINUTE);
     assert_eq!((world.phase(2), world.phase(3)), ("pending", "running"));
@@ -63,7 +63,7 @@ fn bug_02_order_to_start_fails() {
     for (id, of_two) in (1..).zip(jobs) {
         let out = world.watched.step(&[submitted(of_two)]);
         let (effect, class) = (out.effects[0].id, FailureClass::StartUp);
-        // One member is up; the other never will be.
+        // One member is up; the other member never will be.
         world.watched.step(&[
             Input::MemberReady { member: member(id, 1, 0) },
             Input::EffectFailed { effect, class, detail: "no such image".into() },
@@ -77,7 +77,7 @@ fn bug_02_order_to_start_fails() {
             assert_eq!((free.devices.count(), free.cpu_milli), (8, 64_000), "on {}", node.name);
         }
         if id == 1 {
-            // It is tried again.
+            // The engine retries the gang.
             assert!(matches!(world.reason(1), Some(Reason::BackOff { .. })), "{:?}", world.reason(1));
             world.advance(MINUTE);
             assert_eq!((world.phase(1), world.watched.record(World::gang(1)).attempt), ("running", 2));
@@ -98,15 +98,15 @@ fn bug_03_reservations_that_block_each_other() {
     for ((id, ends), limit) in ends.into_iter().zip([1, 3, 2, 4]) {
         world.submit_for(job(id, gang(1).devices(8)).time_limit(limit * HOUR), ends);
     }
-    // One waits for a and c, the other for b and d; b comes free long before its time.
+    // One gang waits for a and c, the other for b and d; b becomes free long before its time.
     world.submit(job(5, gang(2).devices(8)).time_limit(HOUR));
     world.submit(job(6, gang(2).devices(8)).time_limit(HOUR));
     world.advance(HOUR + 6 * MINUTE);
     assert_eq!((world.on(5), world.on(6)), (vec!["a".to_owned(), "b".to_owned()], vec![]));
 }
 
-/// volcano #5805: a gang that lost a node is below its minimum for ever. It waits again, in its old place: a turn rests on
-/// when the job was submitted.
+/// volcano #5805: a gang that lost a node is below its minimum for ever. Here it is requeued at its old position: the
+/// order depends on when the job was submitted.
 #[test]
 fn bug_04_gang_that_lost_a_node_heals() {
     let mut world = World::new(&octets(3));
@@ -118,12 +118,12 @@ fn bug_04_gang_that_lost_a_node_heals() {
     world.advance(MINUTE);
     assert_eq!((world.phase(1), world.on(1)), ("pending", vec![]));
     world.advance(HOUR);
-    // It goes before the one that came later and waited for longer.
+    // The gang goes before the gang that came later and waited for longer.
     assert_eq!((world.on(1), world.phase(3)), (vec!["b".to_owned(), "c".to_owned()], "pending"));
     assert!(world.is_running(1));
 }
 
-/// kueue #14646: two take the same devices in one cycle.
+/// kueue #14646: two gangs take the same devices in one cycle.
 #[test]
 fn bug_05_double_booking_in_one_step() {
     let mut world = World::new(&octets(1));
@@ -132,8 +132,8 @@ fn bug_05_double_booking_in_one_step() {
     assert_eq!((world.phase(1), world.phase(2)), ("running", "pending"));
 }
 
-/// KAI #1454, #306: what others use is not counted, and what is free is less than nothing. All that is free rests on the
-/// node as it was observed.
+/// KAI #1454, #306: the use by others is not counted, and less than nothing is free. Here all free capacity is computed
+/// from the node as it was observed.
 #[test]
 fn bug_06_use_by_others_is_not_counted() {
     let others = |devices: std::ops::Range<u32>, cpus| {
@@ -146,7 +146,7 @@ fn bug_06_use_by_others_is_not_counted() {
     assert_eq!(world.phase(1), "pending", "two are used by others");
     world.submit_for(job(2, gang(1).devices(6).cpu_milli(60_000)), HOUR);
     assert!(world.is_running(2));
-    // Others take a device that it has, and CPUs.
+    // Others take a device that the gang holds, and CPUs.
     world.tell(&[others(0..3, 32)]);
     let free = world.watched.engine.free(&NodeName::new("a").unwrap()).unwrap();
     assert_eq!((free.devices.count(), free.cpu_milli), (0, -28_000));
@@ -158,7 +158,7 @@ fn bug_06_use_by_others_is_not_counted() {
     assert_eq!([1, 3, 4, 5].map(|id| world.phase(id)), ["pending", "running", "pending", "running"]);
 }
 
-/// nomad #10440: what makes way is taken for gone before it is.
+/// nomad #10440: a preempted gang counts as gone before it is.
 #[test]
 fn bug_07_devices_are_free_when_the_last_process_is_gone() {
     let mut world = World::new(&octets(1));
@@ -171,7 +171,7 @@ fn bug_07_devices_are_free_when_the_last_process_is_gone() {
     assert_eq!((world.phase(1), world.phase(2)), ("pending", "running"));
 }
 
-/// kueue #12656: quota that nobody gives back, for who held it was deleted at the wrong time.
+/// kueue #12656: quota is never released, because its holder was deleted at the wrong time.
 #[test]
 fn bug_08_quota_leak_on_teardown() {
     let mut world = World::new(&octets(1));
@@ -180,7 +180,7 @@ fn bug_08_quota_leak_on_teardown() {
     world.advance(HOUR);
     world.submit(job(2, gang(1).devices(8)).queue("web").class("serving"));
     assert_eq!((world.used("lab"), world.used("web")), (8_000, 8_000), "what others make way for counts");
-    // It is cancelled while the other makes way.
+    // The gang is cancelled while the other gang is being preempted.
     world.cancel(2);
     assert_eq!(world.used("web"), 0);
     world.advance(MINUTE);
@@ -189,7 +189,7 @@ fn bug_08_quota_leak_on_teardown() {
     assert_eq!((world.used("lab"), world.used("web")), (0, 0));
 }
 
-/// kueue #5937: who runs is forgotten when the queues change.
+/// kueue #5937: running gangs are forgotten when the queues change.
 #[test]
 fn bug_09_more_admitted_after_a_change_of_queues() {
     let mut world = World::new(&octets(2));
@@ -199,13 +199,13 @@ fn bug_09_more_admitted_after_a_change_of_queues() {
     world.submit(job(2, gang(1).devices(8)).queue("lab"));
     assert!(matches!(world.reason(2), Some(Reason::QueueLimit(_))), "{:?}", world.reason(2));
     assert_eq!(world.used("lab"), 8_000);
-    // Gone and back again: the same.
+    // The queue is removed and comes back: the same holds.
     world.tell(&[Input::QueueRemoved { queue: phalanx_model::QueueName::new("lab").unwrap() }]);
     world.tell(&[queue("lab").limit("gpus", 9).observed()]);
     assert_eq!((world.used("lab"), world.phase(2)), (8_000, "pending"));
 }
 
-/// KAI #1369: a request of a shape that counts for less than it gets.
+/// KAI #1369: a request is counted by a shape that is smaller than the one it gets.
 #[test]
 fn bug_10_quota_is_bypassed_by_shape() {
     let fast = node("a").gpus(8).model("H100").nvswitch().build();
@@ -216,13 +216,13 @@ fn bug_10_quota_is_bypassed_by_shape() {
     })]);
     world.tell(&[queue("lab").limit("gpus", 1).observed(), queue("other").observed()]);
     world.submit(job(1, gang(1).devices(2).model("A100")).queue("other"));
-    // As A100s they would be within the limit; only H100s are free.
+    // As A100s the devices would be within the limit; only H100s are free.
     world.submit(job(2, gang(1).devices(2).models([("H100", 1_000), ("A100", 400)])).queue("lab"));
     assert!(world.used("lab") <= 1_000, "a limit of one, and {} are used", world.used("lab"));
     assert!(matches!(world.reason(2), Some(Reason::QueueLimit(_))), "{:?}", world.reason(2));
 }
 
-/// KAI #1969: small jobs go in front of the large one for ever.
+/// KAI #1969: small jobs bypass the large job for ever.
 #[test]
 fn bug_11_hero_starves() {
     let mut world = World::new(&octets(2));
@@ -235,7 +235,7 @@ fn bug_11_hero_starves() {
     assert_ne!(world.phase(2), "pending", "it could have started after an hour");
 }
 
-/// kueue #13772: room comes free, and nobody tells who waits for it.
+/// kueue #13772: capacity becomes free, and the pending gang is not retried.
 #[test]
 fn bug_12_lost_wake_up() {
     let mut world = World::new(&octets(2));
@@ -247,7 +247,7 @@ fn bug_12_lost_wake_up() {
     assert!(world.is_running(2), "{:?}", world.reason(2));
 }
 
-/// kueue #6570: every heartbeat of a node is work for all that wait.
+/// kueue #6570: every heartbeat of a node causes work for all pending gangs.
 #[test]
 fn bug_13_requeue_storm() {
     let nodes = octets(2);
@@ -265,12 +265,12 @@ fn bug_13_requeue_storm() {
     assert!(spent < 8, "news that say nothing new cost {spent} allocations");
 }
 
-/// kueue #3779: two evict each other in turn.
+/// kueue #3779: two gangs preempt each other in turn.
 #[test]
 fn bug_14_eviction_in_turn() {
     let mut world = World::new(&octets(2));
     world.tell(&[no_min_run()]);
-    // The cheapest could be evicted, which is no help to one that needs a whole node.
+    // The cheapest gang could be preempted, but that does not help a gang that needs a whole node.
     world.submit(job(1, gang(1).devices(7)).class("serving"));
     world.submit(job(2, gang(1).devices(1)).class("opportunistic"));
     world.submit(job(3, gang(1).devices(8)));
@@ -281,7 +281,7 @@ fn bug_14_eviction_in_turn() {
     assert!(world.is_running(3));
 }
 
-/// volcano #3877: what was asked for is forgotten when a gang is placed again.
+/// volcano #3877: the request is forgotten when a gang is placed again.
 #[test]
 fn bug_17_constraint_forgotten_on_resume() {
     let mut world = World::new(&octets(2));
@@ -293,7 +293,7 @@ fn bug_17_constraint_forgotten_on_resume() {
     assert_eq!(world.on(2), ["b"]);
     world.submit(job(3, gang(1).devices(8)).class("serving"));
     world.advance(HOUR);
-    // Its checkpoint can be read on b only, and a is free.
+    // The checkpoint of the gang can be read on b only, and a is free.
     assert_eq!((world.phase(1), world.on(3)), ("succeeded", vec!["b".to_owned()]));
     assert_eq!((world.phase(2), world.on(2)), ("pending", vec![]));
     world.cancel(3);
@@ -301,13 +301,13 @@ fn bug_17_constraint_forgotten_on_resume() {
     assert_eq!(world.on(2), ["b"]);
 }
 
-/// kueue #14451: two things that differ have one key.
+/// kueue #14451: two different requests have one key.
 #[test]
 fn bug_18_different_requests_taken_for_the_same() {
     let mut world = World::new(&octets(2));
     world.submit_for(job(1, gang(1).devices(8)).time_limit(2 * HOUR), 2 * HOUR);
     world.submit(job(2, gang(2).devices(8)).time_limit(HOUR));
-    // They ask for the same devices, and only one of them ends in time.
+    // The gangs request the same devices, and only one of them ends in time.
     world.submit(job(3, gang(1).devices(8)));
     world.submit(job(4, gang(1).devices(8)).time_limit(HOUR));
     assert_eq!((world.phase(2), world.phase(3), world.phase(4)), ("pending", "pending", "running"));
@@ -324,13 +324,13 @@ fn bug_19_node_goes_while_others_make_way() {
     assert_eq!(world.phase(2), "stopping");
     world.tell(&[Input::NodeRemoved { node: NodeName::new("c").unwrap() }]);
     world.advance(MINUTE);
-    // The place that others made way for is none any more; it starts where one is.
+    // The placement that gangs were preempted for is gone; the gang starts in another placement.
     assert_eq!(world.phase(3), "pending");
     world.advance(HOUR);
     assert_eq!((world.on(3), world.phase(2)), (vec!["a".to_owned(), "b".to_owned()], "pending"));
 }
 
-/// kueue #12891: what is used is counted otherwise after a restart.
+/// kueue #12891: usage is counted differently after a restart.
 #[test]
 fn bug_20_restart_counts_otherwise() {
     let mut world = World::new(&octets(2));
@@ -340,15 +340,15 @@ fn bug_20_restart_counts_otherwise() {
     world.submit(job(2, gang(1).devices(8)).queue("web").class("serving"));
     let mut successor = world.successor();
     assert_eq!(successor.queues(), world.watched.engine.queues());
-    // What others make way for takes all that its queue may use.
+    // The placement that gangs are preempted for takes all that its queue may use.
     let third = job(3, gang(1).devices(8)).queue("web").class("serving").build();
     let _ =
         successor.step(world.now(), &[Input::JobSubmitted { job: Box::new(third) }], &mut Default::default());
     assert!(matches!(successor.reason(World::gang(3)), Some(Reason::QueueLimit(_))));
 }
 
-/// volcano #2825: two leaders at once. An order says whose it is, and an answer to one of an older leader is none to an
-/// order of the same number.
+/// volcano #2825: two leaders at once. An order names its leader, and an answer to an order of an older leader does not
+/// answer an order of the same number.
 #[test]
 fn bug_21_answer_to_an_older_leader() {
     let mut world = World::new(&octets(2));
@@ -365,7 +365,7 @@ fn bug_21_answer_to_an_older_leader() {
     let _ = successor.step(now, &[failed(1)], &mut out);
     assert!(matches!(out.changes[..], [Change::InputRejected { .. }]), "{out:?}");
     assert_eq!((phase(&successor), out.effects), ("starting", vec![]));
-    // So is what a member of an older attempt says.
+    // So is a fact about a member of an older attempt.
     let mut out = Outcome::default();
     let late = Input::MemberExited { member: member(2, 0, 0), exit: Exit::succeeded() };
     let _ = successor.step(now, &[late], &mut out);
@@ -374,8 +374,8 @@ fn bug_21_answer_to_an_older_leader() {
     assert_eq!(phase(&successor), "failed");
 }
 
-/// KAI #1634: memory grows with all that ever was. What is kept is many things, and each is forgotten at its own place;
-/// metrics are the largest of them.
+/// KAI #1634: memory grows with everything that ever was. The engine keeps many kinds of things, and forgets each in
+/// its own code; metrics are the largest of them.
 #[test]
 fn bug_22_memory_of_what_is_gone() {
     const STAYS: u64 = 9_999;
@@ -402,7 +402,7 @@ fn bug_22_memory_of_what_is_gone() {
         };
         world.tell(&ids.clone().map(says).collect::<Vec<_>>());
         world.advance(MINUTE);
-        // Those that run end well, and the others are cancelled.
+        // Running gangs end well, and the others are cancelled.
         let running: Vec<u64> = ids.clone().filter(|id| world.is_running(*id)).collect();
         for id in running {
             let exit = |rank| Input::MemberExited { member: member(id, 1, rank), exit: Exit::succeeded() };
@@ -416,25 +416,25 @@ fn bug_22_memory_of_what_is_gone() {
         );
         world.advance(MINUTE);
         world.tell(&ids.clone().map(|id| Input::JobForgotten { job: JobId(id) }).collect::<Vec<_>>());
-        // What is said too late is not kept either.
+        // A metric that is reported too late is not kept either.
         world.watched.step(&ids.map(says).collect::<Vec<_>>());
         let engine = &world.watched.engine;
         kept.push((engine.facts().len(), format!("{engine:?}").len()));
     }
-    // Facts, and bytes of all there is: a number may have a digit more.
+    // The number of facts, and the bytes of all facts: a number may have a digit more.
     let ((facts, bytes), (facts_now, bytes_now)) = (kept[0], kept[kept.len() - 1]);
     assert_eq!(facts_now, facts);
     assert!(bytes_now < bytes + 200, "{bytes} bytes are {bytes_now} after 2,000 jobs: {kept:?}");
 }
 
-/// kueue #13148: a cycle takes 40 s. What a step costs rests on what changed, not on all that wait.
+/// kueue #13148: a cycle takes 40 s. Here the cost of a step depends on what changed, not on all pending gangs.
 #[test]
 fn bug_23_step_costs_what_waits() {
     let spent = |waiting: u64| {
         let mut world = World::new(&octets(1));
         world.submit(job(1, gang(1).devices(7)));
         world.submit(job(2, gang(1).devices(1)));
-        // Each of them is another request, and what comes free is of use to none.
+        // Each of these gangs is a different request, and the freed capacity helps none.
         let of = |id| submitted(job(id, gang(1).devices(8).cpu_milli(id)));
         world.tell(&(3..3 + waiting).map(of).collect::<Vec<_>>());
         let ended = [Input::MemberExited { member: member(2, 1, 0), exit: Exit::succeeded() }];
@@ -448,7 +448,7 @@ fn bug_23_step_costs_what_waits() {
     assert!(many <= few, "the end of one costs {few} allocations, and {many} where ten times as many wait");
 }
 
-/// device-plugin #1014, kubernetes #125579: a device that was broken is never used again, or is given to two.
+/// device-plugin #1014, kubernetes #125579: a device that was broken is never used again, or is given to two gangs.
 #[test]
 fn bug_24_device_that_broke_and_healed() {
     let mut world = World::new(&octets(1));
@@ -468,7 +468,7 @@ fn bug_24_device_that_broke_and_healed() {
     world.tell(&[broken(&[])]);
     assert!(world.is_running(2));
     assert_eq!(devices(&world, 1).and(devices(&world, 2)), DeviceMask::EMPTY);
-    // The same of one that somebody has.
+    // The same for a device that a gang holds.
     world.tell(&[broken(&idle[..1])]);
     world.tell(&[broken(&[])]);
     world.submit(job(3, gang(1).devices(1)));
@@ -487,7 +487,7 @@ fn bug_25_circle_of_queues() {
     assert!(world.is_running(1));
 }
 
-/// How deep queues may stand depended on the order in which they were told of: child first there was no limit.
+/// The depth limit of queues depended on the order in which queues were configured: children first, there was no limit.
 #[test]
 fn queues_stand_as_deep_whether_parents_or_children_are_told_first() {
     let chain = |depth: usize| -> Vec<Input> {
@@ -513,8 +513,8 @@ fn queues_stand_as_deep_whether_parents_or_children_are_told_first() {
     }
 }
 
-/// KAI #146: budgets for disruptions do not hold. Whoever may not be disrupted is not chosen, another is; where there is no
-/// other, nobody is stopped, and whoever asks goes on as soon as the budget allows it.
+/// KAI #146: disruption budgets do not hold. Here a gang that may not be disrupted is not a victim, another gang is; if
+/// there is no other, no gang is stopped, and the preempting gang starts as soon as the budget allows it.
 #[test]
 fn bug_26_eviction_against_a_budget() {
     let mut world = World::new(&octets(2));
@@ -523,7 +523,7 @@ fn bug_26_eviction_against_a_budget() {
     for id in [1, 2] {
         world.submit(job(id, gang(1).devices(8)).class("opportunistic"));
     }
-    // It would be the cheaper one.
+    // The protected gang would be the cheaper victim.
     world.tell(&[Input::GangCheckpointed { gang: World::gang(1), at: world.now() }, protected(1, true)]);
     world.submit(job(3, gang(1).devices(8)).class("serving"));
     world.advance(MINUTE);

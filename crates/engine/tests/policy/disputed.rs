@@ -1,4 +1,4 @@
-//! A device that two hold: nothing new goes to it, and nothing else is switched off.
+//! A device that two users hold: no new gang goes to it, and nothing else is closed.
 
 use phalanx_model::{DeviceMask, Input};
 use phalanx_testkit::{gang, job, node};

@@ -1,4 +1,4 @@
-//! Elastic gangs: as many members as fit, more where nobody waits, fewer for those who do.
+//! Elastic gangs: as many members as fit, more if no gang waits, fewer if others wait.
 
 use phalanx_model::{Change, Input, StopCause};
 use phalanx_testkit::{gang, job, levels, node};
@@ -32,7 +32,7 @@ fn it_grows_at_its_boundary_where_nobody_waits() {
     assert_eq!(world.size(2), 4);
     world.cancel(1);
     world.advance(MINUTE);
-    // Not before it says so.
+    // Not before the gang declares a boundary.
     assert_eq!(world.size(2), 4);
     world.boundary(2);
     assert_eq!(world.phase(2), "stopping");
@@ -43,7 +43,7 @@ fn it_grows_at_its_boundary_where_nobody_waits() {
     assert_eq!(evicted(&world), 0);
 }
 
-/// Between its end and its start it waits for nobody: whoever came meanwhile does not take its place.
+/// Between its end and its start the gang keeps its placement: gangs that came meanwhile do not take it.
 #[test]
 fn its_place_is_its_own_while_it_grows() {
     let mut world = World::without_min_run(1);
@@ -67,7 +67,7 @@ fn it_does_not_grow_into_what_somebody_waits_for() {
     assert_eq!((world.phase(2), world.size(2)), ("running", 4));
 }
 
-/// Members that it can do without are given to whoever waits and stands no worse; at a boundary, so that nothing is lost.
+/// Surplus members go to a pending gang that is entitled to no less; at a boundary, so that no work is lost.
 #[test]
 fn it_shrinks_at_its_boundary_for_one_that_waits() {
     let mut world = World::without_min_run(1);
@@ -75,7 +75,7 @@ fn it_shrinks_at_its_boundary_for_one_that_waits() {
     world.advance(HOUR);
     world.submit(job(2, gang(1).devices(4)));
     assert_eq!(world.phase(2), "pending");
-    // It never said that its size may change: that it does is known now.
+    // The gang never declared that its size may change: this boundary shows that it does.
     world.boundary(1);
     assert_eq!((world.phase(1), world.size(1)), ("running", 8));
     world.watched.restart();
@@ -99,7 +99,7 @@ fn whoever_it_would_shrink_for_is_gone() {
     assert_eq!((world.phase(1), world.size(1), world.evictions(1)), ("running", 8, 0));
 }
 
-/// By right it is told at once, and gives up no more than is needed.
+/// By a preemption rule the gang is asked to shrink at once, and gives up no more than is needed.
 #[test]
 fn it_shrinks_rather_than_make_way() {
     let mut world = World::without_min_run(1);
@@ -114,7 +114,7 @@ fn it_shrinks_rather_than_make_way() {
     assert_eq!((world.phase(1), world.phase(3)), ("pending", "running"));
 }
 
-/// 16 devices are idle, four on each of four nodes, and a job wants two whole nodes.
+/// 16 devices are idle, four on each of four nodes, and a job requests two whole nodes.
 #[test]
 fn scattered_capacity_is_gathered() {
     let mut world = World::without_min_run(4);
@@ -160,7 +160,7 @@ fn a_wish_for_another_size_waits_for_the_boundary() {
     world.boundary(1);
     world.advance(MINUTE);
     assert_eq!(world.size(1), 8, "a wish is no bound");
-    // What it gives up for others is not its own to wish back.
+    // The gang may not take back what it gives up for others.
     world.submit(job(2, gang(1).devices(4)));
     world.boundary(1);
     world.tell(&[wish(8)]);
@@ -169,7 +169,7 @@ fn a_wish_for_another_size_waits_for_the_boundary() {
     assert_eq!((world.size(1), world.phase(2)), (4, "running"));
 }
 
-/// With all its ranks its work is lost, whatever the first of them cost.
+/// If all ranks of a gang go, its work is lost, whatever the first ranks cost.
 #[test]
 fn an_elastic_gang_that_goes_as_a_whole_costs_its_work() {
     let leaf =

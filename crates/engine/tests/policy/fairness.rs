@@ -1,4 +1,4 @@
-//! What is guaranteed can be had, whatever the others run.
+//! Every guarantee can be claimed, whatever other queues run.
 
 use phalanx_model::{Input, PreemptMode};
 use phalanx_testkit::proptest::collection::vec;
@@ -9,10 +9,10 @@ use crate::world::{MINUTE, SECOND, TERM_MS, World, octets, set_min_run, settings
 
 const MIN_RUN_MS: u64 = 3 * MINUTE;
 const NODES: usize = 3;
-/// Of all nodes.
+/// The devices of all nodes.
 const DEVICES: u32 = 24;
 
-/// Guarantees of queues that add up to no more than there is, and weights.
+/// Guarantees of queues that add up to no more than the cluster has, and weights.
 fn any_queues() -> impl Strategy<Value = Vec<(u32, u64)>> {
     vec((0..=DEVICES / 2, 0..4_000_u64), 2..5).prop_map(|mut queues| {
         let mut left = DEVICES;
@@ -27,8 +27,8 @@ fn any_queues() -> impl Strategy<Value = Vec<(u32, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every queue but one fills the cluster with jobs that may be evicted; the one asks for what is guaranteed to it, in
-    /// gangs of single devices, and has it once they ran their least time, were told, and ended.
+    /// Every queue but one fills the cluster with preemptible jobs; the last queue requests its guarantee, in gangs of
+    /// single devices, and gets it once the others ran their least time, were asked to stop, and ended.
     #[test]
     fn what_is_guaranteed_is_had_within_the_bound(
         queues in any_queues(),
@@ -46,7 +46,7 @@ proptest! {
         for (id, class) in classes.iter().enumerate() {
             let class = ["opportunistic", "research", "training"][*class];
             let owner = format!("q{}", 1 + id % others);
-            // Of another shape than what comes, see `shared_asks`.
+            // Of another shape than the later gangs, see `shared_asks`.
             let filler = job(1 + id as u64, gang(1).devices(1).cpu_milli(1 + id as u64));
             world.submit(filler.queue(&owner).class(class));
         }
@@ -67,7 +67,7 @@ proptest! {
         }
     }
 
-    /// What does not make way is never given so much that a guarantee of another cannot be reached.
+    /// Gangs that cannot be preempted never get so much that another queue's guarantee cannot be reached.
     #[test]
     fn what_does_not_make_way_leaves_every_guarantee(queues in any_queues(), asks in vec((0_usize..4, 1_u32..9, any::<bool>()), 1..16)) {
         let mut world = World::new(&octets(NODES));
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// Jobs of several queues that ask for the same thing: one that may evict nobody does not close the way for others.
+/// Jobs of several queues with equal requests: a job that may preempt no gang does not block the others.
 #[test]
 fn shared_asks() {
     let mut world = World::new(&octets(1));
@@ -104,7 +104,8 @@ fn shared_asks() {
     assert!(world.is_running(100), "{:?}", world.reason(100));
 }
 
-/// Turns were compared by time of submission before priorities, and outer queues by it before the shares of inner ones.
+/// The order compared times of submission before priorities, and these times in outer queues before the shares of inner
+/// queues.
 #[test]
 fn priority_goes_before_time_in_a_queue_and_share_between_the_teams_of_one_organisation() {
     let mut world = World::new(&octets(1));
@@ -119,18 +120,18 @@ fn priority_goes_before_time_in_a_queue_and_share_between_the_teams_of_one_organ
     world.advance(MINUTE);
     world.submit(job(4, gang(1).devices(4)).queue("busy").priority(5));
     world.submit(job(5, gang(1).devices(2)).queue("idle"));
-    // Both wait in one queue, and ask for different amounts: the higher priority has been submitted later.
+    // Both gangs are pending in one queue with different amounts: the gang of higher priority was submitted later.
     world.cancel(1);
     world.advance(MINUTE);
     assert_eq!((world.phase(3), world.phase(4)), ("pending", "running"));
-    // One team has half of the cluster, the other nothing: it goes, though it came later.
+    // One team has half of the cluster, the other nothing: the latter goes first, though it came later.
     world.cancel(2);
     world.advance(MINUTE);
     assert_eq!(world.phase(5), "running");
 }
 
-/// What is held for who borrows yields to the owner of a guarantee, also where others ask for the very same and were looked
-/// at before: the owner waited until something came free.
+/// A reservation of a borrower yields to the owner of a guarantee, also if other gangs with an equal request were
+/// considered before: the owner waited until capacity became free.
 #[test]
 fn an_owner_takes_what_is_held_for_others_though_others_ask_for_the_same() {
     let mut world = World::new(&octets(1));

@@ -1,4 +1,5 @@
-//! Queues that go by service: who had less goes first, and who had more makes way, no sooner than it has to.
+//! Queues that order by service: gangs that had less go first, and gangs that had more are preempted, no sooner than
+//! needed.
 
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{Epoch, EvictionRule, Input, Outcome, Reason, Timestamp};
@@ -6,12 +7,12 @@ use phalanx_testkit::{JobBuilder, gang, job, queue};
 
 use crate::world::{HOUR, MINUTE, SECOND, World, octets};
 
-/// One rank with so many devices, in the queue.
+/// One rank with some devices, in the queue.
 fn of_lab(number: u64, devices: u32) -> JobBuilder {
     job(number, gang(1).devices(devices)).queue("lab").grace(SECOND)
 }
 
-/// Eight devices, and a queue with these thresholds in hours of one device; whoever runs may have to make way at once.
+/// Eight devices, and a queue with these thresholds in hours of one device; running gangs may be preempted at once.
 fn lab(hours: &[u64]) -> World {
     let mut world = World::without_min_run(1);
     let levels: Vec<u64> = hours.iter().map(|hours| hours * HOUR).collect();
@@ -32,7 +33,7 @@ fn who_had_more_makes_way_when_it_reaches_the_level_and_no_sooner() {
     assert_eq!((world.evictions(1), world.is_running(2)), (1, true));
     let rule = world.watched.record(World::gang(1)).evicted.clone().map(|eviction| eviction.rule);
     assert!(matches!(rule, Some(EvictionRule::LessServed { level: 0, over: 1, .. })), "{rule:?}");
-    // On one level they go as they came, and nobody takes turns.
+    // On one level gangs go in the order in which they came, and do not alternate.
     world.advance(20 * HOUR);
     assert_eq!((world.evictions(1), world.evictions(2)), (1, 0));
 }
@@ -77,8 +78,8 @@ fn of_those_that_wait_less_service_goes_first_whatever_the_priority() {
     assert_eq!((world.is_running(3), world.is_running(1)), (true, false), "before one with more priority");
 }
 
-/// Whoever was first of those that wait had a place reserved at the end of what ran, by its limit; reserved, it stood outside of
-/// the line, and did not make anybody make way who had come to have more service meanwhile.
+/// The first pending gang had a placement reserved at the end of running gangs, by their limits; with a reservation it
+/// was outside of the queue, and did not preempt a gang that had come to have more service meanwhile.
 #[test]
 fn one_with_a_place_reserved_need_not_wait_for_it() {
     let mut world = lab(&[1]);
@@ -90,8 +91,8 @@ fn one_with_a_place_reserved_need_not_wait_for_it() {
     assert!(world.is_running(2));
 }
 
-/// A timer for the next level that came when the queue went by service no longer was taken for that of the time limit, and ended the
-/// job.
+/// A timer for the next level that fired when the queue no longer ordered by service was taken for the timer of the
+/// time limit, and ended the job.
 #[test]
 fn a_queue_that_goes_by_service_no_longer_ends_nobody() {
     let mut world = lab(&[1]);
@@ -100,7 +101,7 @@ fn a_queue_that_goes_by_service_no_longer_ends_nobody() {
     world.tell(&[queue("lab").observed()]);
     world.advance(HOUR);
     assert!(world.is_running(1), "{}", world.phase(1));
-    // And what it had counts once the queue goes by it again.
+    // And its service counts once the queue orders by service again.
     world.tell(&[queue("lab").least_served(&[HOUR]).observed()]);
     world.submit(of_lab(2, 8));
     world.advance(2 * SECOND);
@@ -134,7 +135,7 @@ fn the_highest_level_makes_way_and_across_queues_none_does() {
     world.advance(3 * HOUR);
     world.submit(of_lab(2, 4));
     world.advance(HOUR);
-    // One has sixteen hours of a device and the other four.
+    // One gang has sixteen hours of a device and the other four.
     world.submit(of_lab(3, 4));
     world.advance(2 * SECOND);
     assert_eq!((world.evictions(1), world.evictions(2), world.is_running(3)), (1, 0, true));

@@ -1,11 +1,12 @@
-//! Who waits is told anew what for when the limits of its queue move, and nobody else is: autoscalers go by what was told.
+//! Reasons of pending gangs refresh when the limits of their queue move, and no other reasons do: autoscalers act on
+//! reports.
 
 use phalanx_model::{Change, GangId, Input, Reason};
 use phalanx_testkit::{gang, job, queue};
 
 use crate::world::{MINUTE, World, octets};
 
-/// Two queues below one, and one beside it; both nodes are in use: half by `left`, half by `beside`.
+/// Two queues below a parent, and one beside it; both nodes are in use: half by `left`, half by `beside`.
 fn full(limit: u64) -> World {
     let mut world = World::new(&octets(2));
     world.tell(&[
@@ -23,7 +24,7 @@ fn full(limit: u64) -> World {
     world
 }
 
-/// What is told of it from here on.
+/// The reports that follow from this fact.
 fn told(world: &mut World, fact: Input) -> Vec<(GangId, Reason)> {
     let before = world.changes.len();
     world.tell(&[fact]);
@@ -38,7 +39,8 @@ fn words(told: &[(GangId, Reason)]) -> Vec<(u64, &'static str)> {
     told.iter().map(|(gang, reason)| (gang.job.0, reason.word())).collect()
 }
 
-/// Its pods went on to say that it waits for the share of its queue, and no autoscaler bought a node for it.
+/// The pods of the gang still reported that it waits for the share of its queue, and no autoscaler bought a node for
+/// it.
 #[test]
 fn who_waited_for_a_limit_that_was_raised_is_told_that_it_waits_for_nodes() {
     let mut world = full(8);
@@ -50,7 +52,7 @@ fn who_waited_for_a_limit_that_was_raised_is_told_that_it_waits_for_nodes() {
     assert_eq!(words(&told(&mut world, raised)), [(3, "Resources")], "and of `beside` nothing");
 }
 
-/// Nodes were bought for a gang that its queue would not let have them.
+/// Nodes were bought for a gang that may not have them by the limit of its queue.
 #[test]
 fn who_waited_for_nodes_is_told_that_it_waits_for_a_limit_that_was_lowered() {
     let mut world = full(16);
@@ -72,7 +74,7 @@ fn who_waited_for_nodes_is_told_that_it_waits_for_a_limit_that_was_lowered() {
     assert_eq!(world.phase(3), "running");
 }
 
-/// Both asks are the same one, in two queues.
+/// Both gangs are of one request class, in two queues.
 #[test]
 fn the_limit_of_a_queue_above_is_told_to_all_below_it() {
     let mut world = full(16);
@@ -91,13 +93,13 @@ fn who_may_not_run_more_gangs_is_told_when_it_may() {
     assert_eq!(words(&told(&mut world, two.observed())), [(3, "Resources")]);
 }
 
-/// Weights change turns and shares, and no reason.
+/// Weights change the order and the shares, and no reason.
 #[test]
 fn what_moves_no_limit_is_told_to_nobody() {
     let mut world = full(8);
     let heavier = queue("left").parent("above").limit("gpus", 8).weight_milli(3_000).observed();
     assert_eq!(told(&mut world, heavier), []);
-    // The same sentence is not told twice either.
+    // The engine does not report the same reason twice either.
     let raised = || queue("left").parent("above").limit("gpus", 16).observed();
     assert_eq!(told(&mut world, raised()).len(), 1);
     assert_eq!(told(&mut world, queue("left").parent("above").limit("gpus", 24).observed()), []);

@@ -1,4 +1,5 @@
-//! Policy: what must always hold of queues, turns, reservations and evictions, and the bugs that others had.
+//! Policy: properties of queues, the order, reservations and preemptions that always hold, and bugs of other
+//! schedulers.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; the one of `news` only counts")]
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! How much is allocated while something is done, by this thread.
+//! Counts the allocations of this thread during an action.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -60,8 +60,8 @@ fn any_other() -> impl Strategy<Value = Other> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever others run, come and go: the team has its two whole nodes of one leaf as soon as who borrows them has ended,
-    /// which takes a second here.
+    /// Whatever others run, come and go: the team has its two whole nodes of one leaf as soon as the borrowers have
+    /// ended, which takes a second here.
     #[test]
     fn a_place_can_be_had(others in vec(any_other(), 1..24)) {
         let mut world = world();

@@ -1,4 +1,4 @@
-//! Random queues, jobs and changes of both: what holds after every step, counted naively from what the world was told.
+//! Random queues, jobs and changes of both: properties that hold after every step, counted naively from the facts.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use phalanx_testkit::{gang, job, queue};
 use crate::world::{MINUTE, SECOND, World, octets, set_min_run};
 
 const NODES: usize = 3;
-/// As they are called by default.
+/// The classes by their default names.
 const CLASSES: [&str; 4] = ["serving", "training", "research", "opportunistic"];
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ enum Op {
     Restart,
 }
 
-/// Of devices.
+/// Amounts of devices.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     guaranteed: u64,
@@ -84,7 +84,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Queues by number; each may stand below one with a lower number.
+/// Queues by number; each may be below a queue with a lower number.
 fn any_tree() -> impl Strategy<Value = Vec<(Option<usize>, Bounds)>> {
     vec((proptest::option::of(any::<proptest::sample::Index>()), any_bounds()), 2..6).prop_map(|queues| {
         let parent =
@@ -99,16 +99,16 @@ struct Run {
     told: BTreeMap<QueueName, Queue>,
     settings: Settings,
     next: u64,
-    /// Changes that were looked at.
+    /// The number of changes that were checked.
     seen: usize,
-    /// Who made way for whom since something last changed from outside or ended by itself.
+    /// Pairs of victim and preempting gang since something last changed from outside or a gang ended by itself.
     turns: Vec<(GangId, GangId)>,
 }
 
 impl Run {
     fn new(tree: &[(Option<usize>, Bounds)], min_run: u64) -> Self {
-        // Due shares shift with what others ask for; whoever may evict by them looks again now and then only, and not
-        // in the step that shifts them.
+        // Fair shares shift with the requests of others; gangs that may preempt by them are evaluated again only from
+        // time to time, and not in the step that shifts the shares.
         let mut settings = Settings { reclaim: Reclaim::Guarantee, ..Settings::default() };
         set_min_run(&mut settings, min_run * MINUTE);
         let mut run = Self {
@@ -212,7 +212,7 @@ impl Run {
         std::iter::successors(first, |queue| self.told.get(queue.parent.as_ref()?)).collect()
     }
 
-    /// Devices of placements below a queue, in thousandths, and gangs; by what the records say.
+    /// Devices of placements below a queue, in thousandths, and the number of gangs; by the records.
     fn used(&self, queue: &QueueName) -> (u64, u32) {
         let mut used = (0, 0);
         for (job, records) in self.world.watched.engine.jobs() {
@@ -265,7 +265,7 @@ impl Run {
         }
     }
 
-    /// Nobody is evicted who does not make way, and nobody by one that stands worse.
+    /// Checks that a victim can be preempted, and that the preempting gang has a greater entitlement.
     fn check_upward(&self, victim: GangId, by: GangId, rule: &EvictionRule) {
         let engine = &self.world.watched.engine;
         let (Some(loser), Some(winner)) = (engine.job(victim.job), engine.job(by.job)) else { return };
@@ -299,7 +299,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `Watched` also checks every step: usage is zero when nobody holds anything, an equal engine decides the same, and
+    /// `Watched` also checks every step: usage is zero if no gang holds anything, an equal engine decides the same, and
     /// nothing is left to decide.
     #[test]
     fn limits_hold_and_evictions_go_upward(tree in any_tree(), min_run in 0_u64..15, ops in vec(any_op(), 1..40)) {
@@ -312,7 +312,7 @@ proptest! {
         }
         run.turns.clear();
         run.perform(&Op::Advance(24 * 60));
-        // All that run end by themselves, and all is given back.
+        // All running gangs end by themselves, and all capacity is released.
         (1..run.next).for_each(|id| run.world.cancel(id));
         run.world.advance(MINUTE + SECOND);
         for report in run.world.watched.engine.queues() {
@@ -321,7 +321,7 @@ proptest! {
         }
     }
 
-    /// Two engines that are told the same say the same, byte by byte.
+    /// Two engines with equal inputs give equal outputs, byte by byte.
     #[test]
     fn the_same_inputs_give_the_same_bytes(tree in any_tree(), ops in vec(any_op(), 1..24)) {
         let both = [(); 2].map(|()| {
@@ -340,8 +340,8 @@ proptest! {
     }
 }
 
-/// Found by the property above: what is kept for a queue is in use once others make way for it, so that nothing is kept any
-/// more and there is room for who had found none.
+/// Found by the property above: once gangs are preempted for a guarantee, the kept capacity is in use, so nothing is
+/// kept any more and there is room for gangs that had found none.
 #[test]
 fn room_that_a_claim_leaves_is_used_at_once() {
     let bounds = |guaranteed, lend| Bounds { guaranteed, limit: None, lend, weight: 1_000, running: None };

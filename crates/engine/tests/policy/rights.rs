@@ -1,12 +1,12 @@
-//! Who evicts by right, and who is billed for what: what the swarm found.
+//! Which gang preempts by which rule, and which queue is charged: bugs that simulation testing found.
 
 use phalanx_model::{Input, Kept, NodeSet};
 use phalanx_testkit::{JobBuilder, gang, job, node, queue};
 
 use crate::world::{HOUR, World, settings};
 
-/// One that makes way still has its devices for a while. They were counted beside what it makes way for, so that its queue
-/// seemed to borrow what it was about to give back, and a third gang was evicted for that.
+/// A preempted gang still holds its devices for a while. They were counted beside the placement that they were to make
+/// free, so that the queue seemed to borrow what it was about to release, and a third gang was preempted for that.
 #[test]
 fn what_makes_way_pushes_nobody_out_of_a_guarantee() {
     let nodes = [node("a").gpus(8).nvswitch().build(), node("b").gpus(4).nvswitch().build()];
@@ -19,7 +19,7 @@ fn what_makes_way_pushes_nobody_out_of_a_guarantee() {
     world.submit(job(1, gang(1).devices(4)).queue("lab").class("opportunistic"));
     world.submit(job(2, gang(1).devices(4)).queue("lab").class("opportunistic"));
     world.advance(HOUR);
-    // Fills the cluster, and has not run as long as it may.
+    // This gang fills the cluster, and has not run for its least time.
     world.submit(job(3, gang(1).devices(4)).queue("other").class("training"));
     world.tell(&[Input::GangCheckpointed { gang: World::gang(1), at: world.now() }]);
     world.submit(job(4, gang(1).devices(4)).queue("lab").class("serving"));
@@ -31,8 +31,8 @@ fn what_makes_way_pushes_nobody_out_of_a_guarantee() {
     assert_eq!((world.evictions(2), world.evictions(3)), (0, 1), "whoever borrowed made way");
 }
 
-/// Gangs that start together are placed for all of them; what they then hold may count for more than what each was let in
-/// with.
+/// Gangs that start together are placed jointly; their final placements may count for more than the amounts with which
+/// each was admitted.
 #[test]
 fn gangs_that_are_moved_when_they_start_stay_within_the_limit() {
     let fast = node("fast").gpus(4).model("H100").nvswitch().build();
@@ -42,13 +42,13 @@ fn gangs_that_are_moved_when_they_start_stay_within_the_limit() {
         settings.worth.insert("A100".into(), 500);
     });
     world.tell(&[worth, queue("lab").limit("gpus", 5).observed()]);
-    // 3 of the fast and 4 of the slow count for 5. The other way round they would be faster, and count for 5.5.
+    // 3 of the fast and 4 of the slow devices count for 5. The other way round they would be faster, and count for 5.5.
     world.submit(job(1, gang(1).devices(3)).and(gang(4).devices(1)).queue("lab"));
     assert!(world.used("lab") <= 5_000, "a limit of 5, and {} are used", world.used("lab"));
     assert!(world.is_running(1));
 }
 
-/// Devices that are kept for some are made free by those who may have them, and for nobody else.
+/// Devices that are kept for some gangs are freed by preemption for those gangs alone.
 #[test]
 fn nobody_makes_way_on_devices_that_are_kept_for_others() {
     let few = NodeSet::new("few");

@@ -1,4 +1,4 @@
-//! Services: as many replicas as are wanted, the minimum never given up; sessions that nobody uses.
+//! Services: as many replicas as are wanted, the minimum never preempted; sessions that are not used.
 
 use phalanx_model::later::Metric;
 use phalanx_model::{
@@ -35,7 +35,7 @@ fn running(world: &World) -> Vec<u16> {
     records.filter(|r| matches!(r.phase, Phase::Running { .. })).map(|record| record.id.index).collect()
 }
 
-/// Every replica that runs tells a value.
+/// Every running replica reports a value.
 fn tell(world: &mut World, value_milli: i64) {
     let at = world.now();
     let metric = |index| Metric { gang: replica(index), name: TOKENS.to_owned(), value_milli, at };
@@ -44,7 +44,7 @@ fn tell(world: &mut World, value_milli: i64) {
     world.tell(&facts);
 }
 
-/// The same every half minute for so many minutes.
+/// The same every half minute for some minutes.
 fn tell_for(world: &mut World, minutes: u64, value_milli: i64) {
     for _ in 0..2 * minutes {
         world.advance(MINUTE / 2);
@@ -89,7 +89,7 @@ fn as_many_replicas_run_as_somebody_says_and_the_others_rest() {
 #[test]
 fn a_replica_that_ends_is_started_again_and_one_that_may_not_is_stood_in_for() {
     let mut world = World::without_min_run(1);
-    // Its program ends by itself, and with success; that is no success of one that is to serve.
+    // The program of a replica ends by itself, and with success; that is no success for a replica, which is to serve.
     world.submit_for(web(1, 3), 10 * SECOND);
     world.advance(12 * SECOND);
     assert_eq!(running(&world), [0]);
@@ -115,7 +115,7 @@ fn the_minimum_never_makes_way_and_what_is_beyond_it_does() {
     assert!(world.is_running(2));
     assert_eq!(running(&world), [0]);
     assert_eq!(world.watched.record(replica(3)).evictions, 1);
-    // Of a higher class, and of nobody's guarantee.
+    // Of a higher class, and within no guarantee.
     world.submit(job(3, gang(1).devices(8)).queue("lab").class("serving"));
     world.advance(10 * SECOND);
     assert_eq!(running(&world), [0]);
@@ -153,7 +153,7 @@ fn a_metric_above_its_target_scales_out_at_once_and_one_below_it_after_a_while()
     tell(&mut world, 2_400_000);
     world.advance(SECOND);
     assert_eq!(running(&world), [0, 1, 2], "2.4 times the target of one");
-    // Two of the three tell nothing yet: nobody's silence changes anything.
+    // Two of the three replicas report nothing yet: a missing report changes nothing.
     assert_eq!(world.watched.engine.reason(replica(3)), Some(Reason::Resting { replicas: 3 }));
 
     tell_for(&mut world, 4, 300_000);
@@ -189,7 +189,7 @@ fn values_that_are_old_or_of_an_earlier_attempt_count_for_nothing() {
     world.tell(&[Input::MetricObserved { metric: metric(1, at) }]);
     world.advance(SECOND);
     assert_eq!(running(&world).len(), 4, "3.4 times the target");
-    // Nobody tells anything any more: nothing changes.
+    // No replica reports anything any more: nothing changes.
     world.advance(30 * MINUTE);
     assert_eq!(running(&world).len(), 4);
 }

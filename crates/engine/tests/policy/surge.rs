@@ -1,4 +1,4 @@
-//! Replicas that leave their nodes once others run in their stead.
+//! Replicas that leave their nodes once others run in their place.
 
 use phalanx_model::later::Calendar;
 use phalanx_model::{
@@ -39,7 +39,7 @@ fn on(world: &World, index: u16) -> String {
     placement.map(|placement| placement.slots[0].node.to_string()).unwrap_or_default()
 }
 
-/// Replicas that run, and the fewest that did since this was told of last.
+/// Running replicas, and the fewest that ran since `fewest` was last called.
 struct Count {
     seen: usize,
     runs: Vec<GangId>,
@@ -83,7 +83,7 @@ fn a_replica_leaves_a_drained_node_once_another_runs_in_its_stead() {
     let replaced = |(_, change): &(_, Change)| matches!(change, Change::ReplicaReplaced { .. });
     assert!(world.changes.iter().any(replaced));
     world.watched.restart();
-    // Its successor knows the numbers too. The other way round, and two of them.
+    // The successor of the engine knows the numbers too. The same the other way round, and for two replicas.
     world.tell(&[Input::NodeUncordoned { node: node(&from) }, drain(if from == "a" { "b" } else { "a" })]);
     world.advance(MINUTE);
     assert_eq!(count.fewest(&world), 2);
@@ -112,7 +112,7 @@ fn who_took_over_from_one_that_is_always_kept_is_always_kept() {
 
 #[test]
 fn where_nobody_can_stand_in_a_replica_goes_at_once() {
-    // No room, and room that its queue may not use.
+    // No room, and room that the queue of the service may not use.
     for limit in [None, Some(2_000)] {
         let mut world = World::without_min_run(2);
         if let Some(limit) = limit {
@@ -149,7 +149,7 @@ fn of_several_that_leave_as_many_go_at_once_as_the_surge_is() {
     world.submit(web(4, 1));
     world.advance(SECOND);
     world.tell(&[Input::NodeUncordoned { node: node("b") }]);
-    // Room for the four there, and no more.
+    // Room for the four replicas there, and no more.
     let mut count = Count::of(&world);
     world.tell(&[drain("a")]);
     world.advance(MINUTE);
@@ -196,11 +196,11 @@ fn a_drain_by_a_time_leaves_time_for_another_to_start() {
 #[derive(Clone, Debug)]
 enum Op {
     Drain(usize),
-    /// In so many minutes.
+    /// The node is to be drained in some minutes.
     DrainBy(usize, u64),
     Open(usize),
     Scale(u32),
-    /// In seconds.
+    /// Time passes, in seconds.
     Advance(u64),
     Restart,
 }
@@ -219,8 +219,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// As long as half of the nodes are open, which is room for twice the service, none of it is ever missing; and in the end
-    /// nobody leaves, and no more run than are wanted.
+    /// As long as half of the nodes are open, which is room for twice the service, no replica is ever missing; and in
+    /// the end no replica leaves, and no more run than are wanted.
     #[test]
     fn where_there_is_room_no_replica_is_ever_missing(ops in vec(any_op(), 1..40), surge in 1_u32..3) {
         const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -229,7 +229,7 @@ proptest! {
         world.submit(service);
         world.advance(SECOND);
         let (mut count, mut wanted, mut closed) = (Count::of(&world), 1, [false; 4]);
-        // Those that were wanted all the time since they could have started.
+        // Replicas that were wanted all the time since they could have started.
         let mut sure = 1;
         for op in ops {
             let is_long = matches!(op, Op::Advance(10..));

@@ -1,4 +1,4 @@
-//! The place of a preempting gang and its victims are chosen together.
+//! The placement of a preempting gang and its victims are chosen together.
 
 use phalanx_model::{Admin, DeviceMask, Input, Node};
 use phalanx_testkit::proptest::collection::vec;
@@ -24,7 +24,7 @@ fn world(nodes: &[Node]) -> World {
     world
 }
 
-/// Five A100 racks hold cheaper gangs than the H100 rack: they were the only ones tried.
+/// Five A100 racks hold cheaper gangs than the H100 rack: only these gangs were tried.
 #[test]
 fn bug_4_five_a100_racks_hide_the_victims_of_an_h100_gang() {
     let mut nodes = rack("h", "H100");
@@ -40,7 +40,7 @@ fn bug_4_five_a100_racks_hide_the_victims_of_an_h100_gang() {
     assert!((2..7).all(|id| world.evictions(id) == 0));
 }
 
-/// Five racks whose nodes are cordoned hold cheaper gangs than the open one.
+/// Five racks with cordoned nodes hold cheaper gangs than the open rack.
 #[test]
 fn bug_4_cordoned_racks_hide_the_victims_of_the_open_one() {
     let mut nodes = rack("h", "H100");
@@ -60,7 +60,7 @@ fn bug_4_cordoned_racks_hide_the_victims_of_the_open_one() {
     assert!((2..7).all(|id| world.evictions(id) == 0));
 }
 
-/// One victim of two nodes costs less than one on each of two others, though each of these is cheaper.
+/// One victim on two nodes costs less than one victim on each of two other nodes, though each of these is cheaper.
 #[test]
 fn a_victim_of_several_nodes_is_weighed_as_a_whole() {
     let mut nodes = rack("a", "H100");
@@ -72,14 +72,14 @@ fn a_victim_of_several_nodes_is_weighed_as_a_whole() {
     world.advance(20 * MINUTE);
     world.tell(&[Input::GangCheckpointed { gang: World::gang(1), at: world.now() }]);
     world.advance(30 * MINUTE);
-    // 1 loses 16 × 30 minutes, 2 and 3 lose 8 × 50 minutes each.
+    // Job 1 loses 16 × 30 minutes, jobs 2 and 3 lose 8 × 50 minutes each.
     world.submit(job(9, gang(2).devices(8)).class("serving"));
     world.advance(MINUTE);
     assert!(world.is_running(9));
     assert_eq!([1, 2, 3].map(|id| world.evictions(id)), [1, 0, 0]);
 }
 
-/// volcano #5984: ten are evicted where one is enough.
+/// volcano #5984: ten gangs are preempted although one is enough.
 #[test]
 fn bug_15_more_evicted_than_needed() {
     let mut world = World::new(&octets(2));
@@ -87,17 +87,17 @@ fn bug_15_more_evicted_than_needed() {
     world.submit(job(2, gang(1).devices(2)).class("opportunistic"));
     world.submit(job(3, gang(1).devices(6)).class("serving"));
     world.advance(HOUR);
-    // The two devices of the cheapest are no help to one that needs a whole node.
+    // The two devices of the cheapest gang do not help a gang that needs a whole node.
     world.submit(job(4, gang(1).devices(8)).class("serving"));
     world.advance(MINUTE);
     assert_eq!((world.phase(4), world.evictions(1), world.evictions(2)), ("running", 1, 0));
-    // Nobody makes way for what would not fit even then.
+    // No gang is preempted for a gang that would not fit even then.
     world.submit(job(5, gang(2).devices(8)).class("serving"));
     world.advance(HOUR);
     assert_eq!((world.phase(5), world.evictions(2)), ("pending", 0));
 }
 
-/// KAI #1591: full domains are dropped before victims are looked for.
+/// KAI #1591: full domains are dropped before victims are sought.
 #[test]
 fn bug_16_full_domains_are_not_looked_at() {
     let nodes = [("a", "l1"), ("b", "l1"), ("c", "l2")];
@@ -121,7 +121,8 @@ fn devices_of(world: &World, id: u64) -> Vec<(String, DeviceMask)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every victim holds devices of the place that the gang gets; so none is on a node of another model or a cordoned one.
+    /// Every victim holds devices of the gang's new placement; so none is on a node of another model or a cordoned
+    /// node.
     #[test]
     fn every_victim_is_needed(
         racks in vec((0_usize..3, any::<bool>()), 5..9),

@@ -1,4 +1,4 @@
-//! Nobody starves: where all that are ahead end by a known time, so does the wait.
+//! No gang starves: if all gangs ahead end by a known time, so does the wait.
 
 use phalanx_model::Timestamp;
 use phalanx_testkit::proptest::collection::vec;
@@ -7,8 +7,8 @@ use phalanx_testkit::{gang, job};
 
 use crate::world::{MINUTE, SECOND, World, octets, set_min_run, settings};
 
-/// A job with a time limit: members, devices of each, its limit and how much of that it runs, in minutes and per cent; and
-/// when it comes, in minutes after the one before it.
+/// A job with a time limit: its members, the devices of each, its limit and the part of it that the job runs, in
+/// minutes and per cent; and when it comes, in minutes after the job before it.
 #[derive(Clone, Debug)]
 struct Timed {
     size: u32,
@@ -30,8 +30,9 @@ const NODES: usize = 3;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of one class and one queue, with a reservation for the first: whoever fits an empty cluster has started by the time
-    /// at which all that stand before it in the line, and all that ran when it came, would have run one after another.
+    /// In one class and one queue, with a reservation for the first gang: a gang that fits an empty cluster has started
+    /// by the time at which all gangs before it in the queue, and all gangs that ran when it came, would have run one
+    /// after another.
     #[test]
     fn who_is_behind_those_that_end_starts_within_their_spans(jobs in vec(any_timed(), 2..14), depth in 1_u32..4) {
         let mut world = World::new(&octets(NODES));
@@ -40,7 +41,7 @@ proptest! {
             set_min_run(settings, 0);
         });
         world.tell(&[all]);
-        // From the order to start to its end at the longest.
+        // The longest time from the order to start to the end of the gang.
         let span = |timed: &Timed| MINUTE + timed.limit * MINUTE + 30 * SECOND;
         let mut came: Vec<(u64, Timestamp, u64)> = Vec::new();
         for (at, timed) in jobs.iter().enumerate() {
@@ -58,14 +59,14 @@ proptest! {
         let all: u64 = jobs.iter().map(span).sum();
         world.advance(all);
         for (id, at, own) in &came {
-            // All of an equal or a higher priority may stand before it, and the others may run when it comes.
+            // All gangs of an equal or a higher priority may be before this gang, and the others may run when it comes.
             let bound = at.plus(all - own);
             let started = world.watched.record(World::gang(*id)).first_started_at;
             prop_assert!(started.is_some_and(|started| started <= bound.max(last)), "job {id} came at {at:?}, started {started:?}, bound {bound:?}");
         }
     }
 
-    /// The first of the line starts no later than its reservation said when it was made.
+    /// The first gang of the queue starts no later than its reservation promised when it was made.
     #[test]
     fn a_reservation_is_kept(jobs in vec(any_timed(), 2..16), depth in 1_u32..5) {
         let mut world = World::new(&octets(NODES));
@@ -90,8 +91,8 @@ proptest! {
     }
 }
 
-/// Found by the property above: job 4 would end after job 2 is to start, and has a place of its own reserved behind it. It
-/// was given what is held for job 2 when all was planned anew, for it was to start sooner.
+/// Found by the property above: job 4 would end after job 2 is to start, and has a reservation of its own behind job 2.
+/// When everything was planned again, job 4 got the devices reserved for job 2, because it was to start sooner.
 #[test]
 fn who_is_second_does_not_take_what_is_held_for_the_first() {
     let mut world = World::new(&octets(NODES));

@@ -1,5 +1,5 @@
-//! A world that does as it is told: members come to the gate at once, run as long as their job does, and end a second
-//! after they were asked to.
+//! A world that carries out every order: members come to the start barrier at once, run as long as their job does, and
+//! end a second after they were asked to.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct World {
     due: BTreeMap<(Timestamp, u64), Input>,
     counted: u64,
     runs_ms: BTreeMap<JobId, u64>,
-    /// All that was decided so far.
+    /// All decisions so far.
     pub(crate) changes: Vec<(Timestamp, Change)>,
 }
 
@@ -35,20 +35,20 @@ pub(crate) fn octets(count: usize) -> Vec<Node> {
         .collect()
 }
 
-/// The defaults, but for this.
+/// The default settings with this change.
 pub(crate) fn settings(but: impl FnOnce(&mut Settings)) -> Input {
     let mut settings = Settings::default();
     but(&mut settings);
     Input::SettingsConfigured { settings: Box::new(settings) }
 }
 
-/// Gangs of every class are left alone for so long once they run.
+/// Running gangs of every class cannot be preempted for so long.
 pub(crate) fn set_min_run(settings: &mut Settings, ms: u64) {
     settings.classes.iter_mut().for_each(|class| class.min_run_ms = ms);
 }
 
 impl World {
-    /// So many [`octets`]; whoever runs may have to make way at once.
+    /// A world of some [`octets`]; running gangs may be preempted at once.
     pub(crate) fn without_min_run(nodes: usize) -> Self {
         let mut world = Self::new(&octets(nodes));
         world.tell(&[settings(|settings| set_min_run(settings, 0))]);
@@ -68,31 +68,31 @@ impl World {
         self.watched.now
     }
 
-    /// One step, and what follows from it at once.
+    /// One step, and the steps that follow from it at once.
     pub(crate) fn tell(&mut self, facts: &[Input]) {
         let out = self.watched.step(facts);
         self.obey(&out);
         self.settle();
     }
 
-    /// Submits a job now, as the number that its builder gave it.
+    /// Submits a job now, with the number that its builder gave it.
     pub(crate) fn submit(&mut self, job: JobBuilder) {
         self.submit_for(job, None);
     }
 
-    /// The same of one whose program ends by itself.
+    /// The same for a job whose program ends by itself.
     pub(crate) fn submit_for(&mut self, job: JobBuilder, runs_ms: impl Into<Option<u64>>) {
         let job = Job { submitted_at: self.now(), ..job.build() };
         self.runs_ms.extend(runs_ms.into().map(|ms| (job.id, ms)));
         self.tell(&[Input::JobSubmitted { job: Box::new(job) }]);
     }
 
-    /// A job says that its size may change now.
+    /// A job declares that its size may change now.
     pub(crate) fn boundary(&mut self, job: u64) {
         self.tell(&[Input::BoundaryReached { gang: Self::gang(job), at: self.now() }]);
     }
 
-    /// Members that it has.
+    /// The number of members of a job.
     pub(crate) fn size(&self, job: u64) -> usize {
         self.watched.record(Self::gang(job)).members.len()
     }
@@ -101,7 +101,7 @@ impl World {
         self.tell(&[Input::CancelRequested { job: JobId(job), by: "user".into() }]);
     }
 
-    /// Time passes, with everything that is due.
+    /// Lets time pass, with everything that is due.
     pub(crate) fn advance(&mut self, ms: u64) {
         let until = self.now().plus(ms);
         loop {
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// A successor that was told what this engine knows.
+    /// A successor that was given the facts of this engine.
     pub(crate) fn successor(&self) -> Engine {
         let mut engine = Engine::new(phalanx_model::Epoch(9), phalanx_engine::Config::default());
         let _ = engine.step(self.now(), &self.watched.engine.facts(), &mut Outcome::default());

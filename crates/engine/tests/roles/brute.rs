@@ -1,4 +1,4 @@
-//! Small clusters, gangs with roles, and every way to put one into the other: written down as naively as it is said.
+//! Small clusters, gangs with roles, and every way to place a gang in a cluster: written as naively as it is defined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Rng {
 
 pub(crate) struct Cluster {
     pub(crate) levels: Levels,
-    /// In the order of the tree.
+    /// The nodes in the order of the tree.
     pub(crate) nodes: Vec<Node>,
     pub(crate) costs: CostTable,
 }
@@ -161,7 +161,7 @@ pub(crate) fn gang(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
     }
 }
 
-/// Has roles come in parts, and be as many as that takes.
+/// Gives roles segments, and as many members as the segments take.
 pub(crate) fn in_parts(rng: &mut Rng, gang: &mut Gang) {
     for role in &mut gang.roles {
         let part = |size, name: &str| Segment { size, level: level(name) };
@@ -187,7 +187,7 @@ impl Cluster {
         path
     }
 
-    /// Of what others hold nothing, of what suits the model everything.
+    /// The devices that no others hold and that suit the model.
     fn eligible(&self, node: usize, needs: &Needs) -> DeviceMask {
         let suits = |device: &Device| {
             needs.models.is_empty() || needs.models.iter().any(|need| device.model.contains(&need.model))
@@ -197,7 +197,7 @@ impl Cluster {
         devices.map(|(at, _)| at).filter(|at| !node.foreign.contains(*at)).collect()
     }
 
-    /// Whether these numbers of members fit on a node: some deal of its devices gives everybody enough.
+    /// Whether these numbers of members fit on a node: some deal of its devices gives every member enough.
     fn holds(&self, gang: &Gang, node: usize, members: &[u32]) -> bool {
         let place = &self.nodes[node];
         let needs = |party: usize| gang.needs_of(party.checked_sub(1));
@@ -206,7 +206,7 @@ impl Cluster {
             there.iter().map(|party| of(needs(*party)) * u64::from(members[*party])).sum()
         };
         let named = place.machine.named.get(&power());
-        // What domains are limited in, nodes have enough of; else each has what it says.
+        // Resources that domains limit are never short on nodes; of other resources each node has its own amount.
         let has_power = named.copied().unwrap_or(if self.levels.limits.is_empty() { 0 } else { u64::MAX });
         if place.admin != Admin::Open && !there.is_empty()
             || sum(&|needs| needs.cpu_milli) > place.machine.cpu_milli
@@ -225,7 +225,7 @@ impl Cluster {
     }
 }
 
-/// Whether each gets as many devices of its own as it wants.
+/// Whether each member gets as many devices of its own as it wants.
 fn deals(taken: DeviceMask, wanted: &[(DeviceMask, u32)]) -> bool {
     let Some(((mask, count), rest)) = wanted.split_first() else { return true };
     let free = mask.minus(taken);
@@ -242,7 +242,7 @@ fn deals(taken: DeviceMask, wanted: &[(DeviceMask, u32)]) -> bool {
     }
 }
 
-/// Whether the engine has a place for the gang, which is what was asked for.
+/// Whether the engine finds a placement for the gang; the placement must meet the request.
 pub(crate) fn is_placed(cluster: &Cluster, placer: &mut Placer, gang: &Gang, seed: u64) -> bool {
     let is_placed = placer.place(gang).is_some();
     if is_placed {
@@ -252,7 +252,8 @@ pub(crate) fn is_placed(cluster: &Cluster, placer: &mut Placer, gang: &Gang, see
     is_placed
 }
 
-/// The engine has a place, which is what was asked for, exactly when there is one; whether there is.
+/// Checks that the engine finds a placement, which meets the request, exactly if there is one; returns whether there
+/// is.
 pub(crate) fn agrees(cluster: &Cluster, placer: &mut Placer, gang: &Gang, seed: u64) -> bool {
     let is_placed = is_placed(cluster, placer, gang, seed);
     let expected = is_possible(cluster, gang);
@@ -260,18 +261,18 @@ pub(crate) fn agrees(cluster: &Cluster, placer: &mut Placer, gang: &Gang, seed: 
     expected
 }
 
-/// The counts behind a reason say that the gang fits exactly when it does.
+/// Checks that the counts behind a reason say that the gang fits exactly if it does.
 pub(crate) fn counts_agree(cluster: &Cluster, gang: &Gang, seed: u64) {
     let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
     let fits = placer.most_that_fits(gang, 0);
     assert_eq!(fits >= gang.size, placer.place(gang).is_some(), "{seed}: {fits} of {gang:?}");
 }
 
-/// Whether there is a place for the whole gang.
+/// Whether there is a placement for the whole gang.
 pub(crate) fn is_possible(cluster: &Cluster, gang: &Gang) -> bool {
     let mut left = vec![gang.size];
     left.extend(gang.roles.iter().map(|role| role.size));
-    // What each party could have at most from one node on, if nobody else were there.
+    // The most that each party could have from one node on, if no other party were there.
     let mut after = vec![vec![0; left.len()]];
     for node in (0..cluster.nodes.len()).rev() {
         let most = |party: usize| {
@@ -364,7 +365,7 @@ fn is_allowed(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> bool {
         && cluster.levels.limits.iter().all(is_powered)
 }
 
-/// Whether a placement is what was asked for.
+/// Whether a placement meets the request.
 pub(crate) fn judge(cluster: &Cluster, gang: &Gang, placement: &Placement) -> Result<Vec<Vec<u32>>, String> {
     if placement.slots.len() != gang.member_count() as usize {
         return Err(format!("{} of {} members", placement.slots.len(), gang.member_count()));
@@ -408,7 +409,8 @@ pub(crate) fn judge(cluster: &Cluster, gang: &Gang, placement: &Placement) -> Re
     Ok(used)
 }
 
-/// What servers get of the NICs of their nodes at least, and how many levels lie between them and the gang in all.
+/// The least share of the NICs of their nodes that servers get, and the number of levels between them and the gang in
+/// all.
 pub(crate) fn worth(cluster: &Cluster, used: &[Vec<u32>]) -> (u32, std::cmp::Reverse<u32>) {
     let (mut slowest, mut apart) = (u32::MAX, 0);
     for (node, members) in used.iter().enumerate().filter(|(_, members)| members[1] > 0) {
@@ -425,7 +427,7 @@ pub(crate) fn worth(cluster: &Cluster, used: &[Vec<u32>]) -> (u32, std::cmp::Rev
     (slowest, std::cmp::Reverse(apart))
 }
 
-/// The best worth of all places for the one role, when the gang's own members stay.
+/// The best worth of all placements of the one role, if the gang's own members stay.
 pub(crate) fn best_worth(cluster: &Cluster, gang: &Gang, used: &[Vec<u32>]) -> (u32, std::cmp::Reverse<u32>) {
     let mut best = (0, std::cmp::Reverse(u32::MAX));
     let mut tried: Vec<Vec<u32>> = used.iter().map(|members| vec![members[0], 0]).collect();

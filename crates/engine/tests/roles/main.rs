@@ -1,4 +1,4 @@
-//! Gangs with roles: found whenever there is a place for all, and where they serve best.
+//! Gangs with roles: placed whenever there is a placement for all, and where the roles serve best.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -10,7 +10,8 @@ mod together;
 use brute::{Rng, agrees, best_worth, counts_agree, is_possible, judge, worth};
 use phalanx_engine::Placer;
 
-/// In a small cluster a gang with roles is placed exactly when there is a place, and every place is what was asked for.
+/// In a small cluster a gang with roles is placed exactly if there is a placement, and every placement meets the
+/// request.
 #[test]
 fn a_place_for_all_roles_is_found_whenever_there_is_one() {
     let (mut found, mut none) = (0, 0);
@@ -32,7 +33,7 @@ fn a_place_for_all_roles_is_found_whenever_there_is_one() {
     assert!(found > 4_000 && none > 4_000, "{found} found, {none} not");
 }
 
-/// The same where members of roles have to be together, role by role.
+/// The same if members of roles have to be together, role by role.
 #[test]
 fn a_place_for_roles_in_parts_is_found_whenever_there_is_one() {
     let (mut found, mut none, mut with_parts) = (0, 0, 0);
@@ -58,7 +59,8 @@ fn a_place_for_roles_in_parts_is_found_whenever_there_is_one() {
     );
 }
 
-/// Servers without devices stand where the slowest has the most of its NICs, and of these places nearest to the gang.
+/// Servers without devices are placed so that the slowest has the most of its NICs, and then as near to the gang as
+/// possible.
 #[test]
 fn servers_get_the_best_share_of_the_nics() {
     let mut judged = 0;
@@ -69,7 +71,7 @@ fn servers_get_the_best_share_of_the_nics() {
         if gang.roles.len() != 1 || gang.roles[0].needs.devices > 0 || gang.traffic.is_none() {
             continue;
         }
-        // What nodes and domains share is dealt out as it comes, and counted in no bandwidth.
+        // Shared amounts of nodes and domains are dealt out in order, and count in no bandwidth.
         gang.topology.spread.clear();
         gang.roles[0].needs.named.clear();
         let mut placer = Placer::new(&cluster.levels, cluster.nodes.clone(), &cluster.costs);
@@ -83,7 +85,7 @@ fn servers_get_the_best_share_of_the_nics() {
     assert!(judged > 1_500, "{judged}");
 }
 
-/// The counts behind a reason say that the gang fits exactly when it does.
+/// The counts behind a reason say that the gang fits exactly if it does.
 #[test]
 fn counts_agree_with_places() {
     for seed in 0..6_000 {
@@ -95,7 +97,7 @@ fn counts_agree_with_places() {
     }
 }
 
-/// What a gang with roles took is free again when it gives it back.
+/// The capacity that a gang with roles took is free again when the gang releases it.
 #[test]
 fn what_roles_take_they_give_back() {
     for seed in 0..5_000 {
@@ -112,7 +114,7 @@ fn what_roles_take_they_give_back() {
     }
 }
 
-/// More roles than are solved together: what is found is right, and what is not found is not said to be impossible.
+/// More roles than the search solves jointly: every result is valid, and no missing result is reported as impossible.
 #[test]
 fn more_roles_are_placed_or_not_denied() {
     let (mut found, mut missed) = (0, 0);

@@ -39,35 +39,36 @@ fn a_launcher_stands_with_its_workers() {
     let mpi = gang(8).devices(1).cpu_milli(2_000).role("launcher", launcher.clone()).build();
     let found = placed(&racks(), &mpi).unwrap();
     assert_eq!(found, [on(&[("a1", 4), ("a2", 4)]), on(&[("a1", 1)])]);
-    // The nodes of the workers have no CPUs left: the launcher goes next door, and breaks no whole node where a used
-    // one will do.
+    // The nodes of the workers have no CPUs left: the launcher goes to a neighbour, and breaks no whole node if a used
+    // node is enough.
     let full = gang(4).devices(1).cpu_milli(4_000).role("launcher", launcher.clone()).build();
     assert_eq!(placed(&racks(), &full).unwrap(), [on(&[("a1", 4)]), on(&[("a2", 1)])]);
     let mut nodes = racks();
     nodes.push(node("c").path(["all", "rack-a"]).cpus(8).build());
     assert_eq!(placed(&nodes, &full).unwrap()[1], on(&[("c", 1)]), "a node without GPUs serves better");
-    // Together with its workers it must be inside the rack.
+    // Together with its workers the launcher must be inside the rack.
     let inside = gang(8).devices(1).cpu_milli(4_000).required("rack").role("launcher", launcher).build();
     assert_eq!(placed(&racks(), &inside), None);
     assert_eq!(placed(&nodes, &inside).unwrap()[1], on(&[("c", 1)]));
 }
 
-/// Prefill in one rack and decode in one, which need not be the same; each group of an inner level inside of one node.
+/// Prefill in one rack and decode in one rack, which need not be the same; each group of an inner level inside one
+/// node.
 #[test]
 fn each_role_is_inside_one_domain_of_its_own_level() {
     let decode = |size: u32| gang(size).devices(1).segment(size, "rack");
     let own = |size: u32| gang(size).devices(1).segment(size, "rack");
-    // Neither fits beside the other: a rack has eight devices.
+    // Neither role fits beside the other: a rack has eight devices.
     let two = placed(&racks(), &own(6).role("decode", decode(6)).build()).unwrap();
     assert_eq!(two, [on(&[("a1", 4), ("a2", 2)]), on(&[("b1", 4), ("b2", 2)])]);
-    // Near the others where they fit there as a whole.
+    // The role is near the others if it fits there as a whole.
     let beside = placed(&racks(), &own(6).role("decode", decode(2)).build()).unwrap();
     assert_eq!(beside, [on(&[("a1", 4), ("a2", 2)]), on(&[("a2", 2)])]);
-    // Without a rule of its own the role takes what is left of both racks.
+    // Without a rule of its own the role takes the rest of both racks.
     let loose = placed(&racks(), &own(6).role("decode", gang(9).devices(1)).build()).unwrap();
     assert_eq!(loose[1].values().sum::<u32>(), 9);
     assert_eq!(placed(&racks(), &own(6).role("decode", decode(9)).build()), None);
-    // In parts of a node each, where it can have no whole rack; and the rule of the gang holds for all.
+    // Each pair is on one node, if the role can have no whole rack; and the rule of the gang holds for all.
     let pairs = |level: &str| gang(6).devices(1).segment(2, level);
     let in_parts = placed(&racks(), &own(7).role("decode", pairs("node")).build()).unwrap();
     assert!(in_parts[1].values().all(|members| members % 2 == 0), "{in_parts:?}");
@@ -75,15 +76,15 @@ fn each_role_is_inside_one_domain_of_its_own_level() {
     assert!(placed(&racks(), &own(6).required("rack").role("decode", decode(2)).build()).is_some());
 }
 
-/// A rack that takes three of the gang counted as one that takes three of a role whose members come in pairs.
+/// A rack that takes three members of the gang counted as a rack that takes three members of a role that come in pairs.
 #[test]
 fn parts_of_a_role_stay_whole_where_the_domain_around_them_takes_fewer() {
-    // One of the gang's own leaves one device of its node: too few for a pair.
+    // One of the gang's own members leaves one device of its node: too few for a pair.
     let mut nodes = racks();
     nodes.truncate(3);
     let role = gang(4).devices(1).segment(2, "node");
     let own = || gang(2).devices(3).spread(3, "rack");
-    // Both of its own in one rack leave room for one of a pair, so they are apart.
+    // If both own members are in one rack, that rack has room for one member of a pair, so they are apart.
     let found = placed(&nodes, &own().role("pairs", role.clone()).build());
     assert_eq!(
         found, None,
@@ -240,13 +241,13 @@ fn roles_are_checked_at_the_door() {
     let large = refused(one().role("ps", gang(5).cpu_milli(16_000)).build());
     assert!(matches!(large, Some(Rejection::LargerThanCluster { asked: 1, largest: 0, .. })), "{large:?}");
     assert_eq!(refused(one().role("ps", gang(3).cpu_milli(16_000)).build()), None);
-    // Parts are whole, and of levels that there are.
+    // Segments are whole, and of levels that exist.
     assert_eq!(field(one().role("ps", gang(3).segment(2, "rack")).build()), "roles.ps.segments");
     let unknown = refused(one().role("ps", gang(2).segment(2, "pod")).build());
     assert!(matches!(unknown, Some(Rejection::UnknownLevel { .. })), "{unknown:?}");
 }
 
-/// Every rank of the grid keeps its seat, and the launcher comes after the last.
+/// Every rank of the grid keeps its position, and the launcher comes after the last rank.
 #[test]
 fn a_grid_has_a_launcher() {
     let axis =
@@ -289,7 +290,7 @@ fn a_role_prefers_its_nodes_and_faster_models() {
     assert_eq!(placed(&nodes, &launcher).unwrap()[1], on(&[("a2", 1)]));
 }
 
-/// A gang has its nodes for itself, all of its roles.
+/// A gang with all of its roles has its nodes for itself.
 #[test]
 fn roles_are_on_exclusive_nodes_together() {
     let mut watched = Watched::with_nodes(&levels(&["cluster", "rack"]), &racks());

@@ -5,7 +5,7 @@ use phalanx_model::{Gang, NodeName};
 
 use super::brute::{self, Cluster, Rng, is_possible, judge};
 
-/// Levels between a node and the nearest of these; 0: it is one of them.
+/// Levels between a node and the nearest of these nodes; 0 if the node is one of them.
 fn distance(cluster: &Cluster, node: usize, near: &[NodeName]) -> usize {
     if near.contains(&cluster.nodes[node].name) {
         return 0;
@@ -18,7 +18,7 @@ fn distance(cluster: &Cluster, node: usize, near: &[NodeName]) -> usize {
     cluster.levels.above.len() + 1 - others.map(shared).max().unwrap_or(0)
 }
 
-/// It starts exactly when it would without, and no nearer place holds it.
+/// The gang starts exactly if it would without the rule, and no nearer placement holds it.
 #[test]
 fn what_is_to_be_near_is_as_near_as_it_can_be() {
     let (mut moved, mut kept) = (0, 0);

@@ -18,7 +18,7 @@ fn draw(rng: &mut Rng, cluster: &Cluster, roles: usize) -> Gang {
     gang
 }
 
-/// In a small cluster such a gang is placed exactly when there is a place, and every place is what was asked for.
+/// In a small cluster such a gang is placed exactly if there is a placement, and every placement meets the request.
 #[test]
 fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
     let (mut found, mut none, mut both) = (0, 0, 0);
@@ -49,7 +49,7 @@ fn what_must_be_on_one_node_is_placed_whenever_there_is_a_place() {
     );
 }
 
-/// The counts behind a reason say that it fits exactly when it does.
+/// The counts behind a reason say that the gang fits exactly if it does.
 #[test]
 fn counts_agree_with_places_of_what_must_be_together() {
     for seed in 0..6_000 {
@@ -61,7 +61,7 @@ fn counts_agree_with_places_of_what_must_be_together() {
     }
 }
 
-/// More roles than are solved together: what is found is right.
+/// More roles than the search solves jointly: every result is valid.
 #[test]
 fn many_roles_that_must_be_together_are_where_they_have_to_be() {
     let mut found = 0;
@@ -76,7 +76,7 @@ fn many_roles_that_must_be_together_are_where_they_have_to_be() {
     assert!(found > 50, "{found}");
 }
 
-/// Two pairs on two nodes that would each hold three of the four.
+/// Two pairs on two nodes, each of which would hold three of the four members.
 #[test]
 fn pairs_stay_together_beside_others() {
     let nodes: Vec<_> = ["a", "b"].map(|name| node(name).path(["all"]).gpus(4).cpus(16).build()).into();

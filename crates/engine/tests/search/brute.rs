@@ -4,7 +4,7 @@ use phalanx_model::{DeviceMask, Gang, LevelName, Segment};
 
 use crate::judge::Books;
 
-/// The least time of all placements; `None` where there is none.
+/// The least time of all placements; `None` if there is none.
 pub(crate) fn best_ns(books: &Books, gang: &Gang) -> Option<u64> {
     let options: Vec<Vec<(u32, DeviceMask)>> =
         (0..books.free.len()).map(|node| options(books, gang, node)).collect();
@@ -23,7 +23,7 @@ struct Every<'a> {
     books: &'a Books,
     gang: &'a Gang,
     options: Vec<Vec<(u32, DeviceMask)>>,
-    /// Members that nodes from one on hold at most.
+    /// The most members that the nodes from one node on hold.
     after: Vec<u32>,
     used: Vec<(usize, u32, DeviceMask)>,
     best: Option<u64>,
@@ -60,7 +60,7 @@ impl Every<'_> {
         self.books.keeps_rules(self.gang, &self.used) && parts.into_iter().all(|part| self.is_in_parts(&part))
     }
 
-    /// Whether every domain of a level has whole parts, but for one that has the smaller last one beside them.
+    /// Whether every domain of a level has whole parts, except one domain that has the smaller last part beside them.
     fn is_in_parts(&self, part: &Segment) -> bool {
         let rest = self.gang.size % part.size;
         let level = self.books.cluster.levels.above.iter().position(|above| *above == part.level);
@@ -82,7 +82,8 @@ impl Every<'_> {
     }
 }
 
-/// What a node may have: members and devices. Of sets that are no worse in both ways than another one stays.
+/// The options of a node: members and devices. A set is dropped if another set of as many members is no worse in both
+/// ways.
 fn options(books: &Books, gang: &Gang, node: usize) -> Vec<(u32, DeviceMask)> {
     let room = books.room(gang, node);
     let each = gang.needs.devices;
@@ -126,7 +127,7 @@ fn group_level(books: &Books, level: &LevelName) -> bool {
     *level != books.cluster.levels.node && !books.cluster.levels.above.contains(level)
 }
 
-/// Whether members can be dealt such that every part inside a group has its devices there.
+/// Whether members can be dealt so that every part inside a group has its devices there.
 fn is_dealt(books: &Books, gang: &Gang, node: usize, devices: DeviceMask) -> bool {
     let required = gang.topology.required.as_ref();
     let whole = required.map(|level| Segment { size: gang.size, level: level.clone() });

@@ -1,4 +1,4 @@
-//! Clusters and gangs from a seed. Numbers come from short lists, so that bottlenecks tie and trade places.
+//! Clusters and gangs from a seed. Numbers come from short lists, so that bottlenecks tie and change order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// Another one that leaves this one as it is: what is drawn from it changes nothing else that a seed stands for.
+    /// Another generator that leaves this generator as it is: draws from it change nothing else that a seed determines.
     fn beside(&self) -> Self {
         Self(self.0 ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -31,7 +31,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Both ends included.
+    /// Draws a number between both, inclusive.
     pub(crate) fn between(&mut self, first: u32, last: u32) -> u32 {
         first + (self.bits() % u64::from(last - first + 1)) as u32
     }
@@ -59,7 +59,7 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
 }
 
-/// How large, and how odd.
+/// The size of a cluster, and its irregularity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Up to five nodes of up to six devices: every placement can be tried.
@@ -69,14 +69,14 @@ pub(crate) enum Scale {
 }
 
 const LEVELS: [&[&str]; 3] = [&["cluster"], &["cluster", "leaf"], &["cluster", "block", "leaf"]];
-/// Levels inside nodes, in the order in which they nest: that of their names.
+/// Levels inside nodes, in the order in which they nest: the order of their names.
 pub(crate) const ISLAND: &str = "island";
 pub(crate) const SOCKET: &str = "socket";
 const RATES: [u32; 6] = [5_000, 8_000, 12_500, 25_000, 50_000, 100_000];
 
-/// Counted on nodes.
+/// A resource that is counted on nodes.
 const NIC: &str = "nic";
-/// Counted in domains.
+/// A resource that is counted in domains.
 const POWER: &str = "power";
 
 fn resource(name: &str) -> ResourceName {
@@ -145,7 +145,7 @@ fn costs(rng: &mut Rng, levels: &Levels, nodes: &[Node]) -> CostTable {
         if rng.chance(90) {
             let mut cost = any_cost(rng);
             if joins && *name != levels.node && rng.chance(50) {
-                // Faster than any NICs: what is slower would not be used.
+                // Faster than any NICs: a slower one would not be used.
                 cost.inside_mb_per_s = rng.pick(&[400_000, 900_000]);
             }
             table.levels.insert(name.clone(), cost);
@@ -169,7 +169,7 @@ fn any_cost(rng: &mut Rng) -> LevelCost {
     LevelCost { uplink_mb_per_s, latency_ns: rng.pick(&[0, 300, 2_000, 5_000]), inside_mb_per_s: 0 }
 }
 
-/// Domains that have so much of a resource between them, a whole level or a single one.
+/// Domains that share an amount of a resource, a whole level or a single domain.
 fn limits(rng: &mut Rng, levels: &Levels, nodes: &[Node], scale: Scale) -> Vec<DomainLimit> {
     let most = if scale == Scale::Tiny { 12 } else { 200 };
     let count = if rng.chance(30) { rng.between(1, 2) } else { 0 };
@@ -244,7 +244,7 @@ fn named_levels(cluster: &Cluster) -> Vec<LevelName> {
     cluster.levels.above.iter().chain([&cluster.levels.node]).cloned().chain(inside).collect()
 }
 
-/// One of three asks for something beside members with devices, CPUs and memory in their places.
+/// A gang; one of three has requirements beside members with devices, CPUs and memory in their places.
 pub(crate) fn gang(rng: &mut Rng, cluster: &Cluster, most: u32) -> Gang {
     let mut beside = rng.beside();
     let mut gang = plain_gang(rng, cluster, most);
@@ -322,8 +322,7 @@ fn plain_gang(rng: &mut Rng, cluster: &Cluster, most: u32) -> Gang {
     }
 }
 
-/// One to three parts inside each other, widest first. Of the levels inside the node one at most: two of them need
-/// not nest.
+/// One to three nested parts, widest first. At most one of the levels inside the node: two of them need not nest.
 fn segments(rng: &mut Rng, cluster: &Cluster, levels: &[LevelName]) -> Vec<Segment> {
     let mut size = rng.between(1, 3);
     let mut segments: Vec<Segment> = Vec::new();

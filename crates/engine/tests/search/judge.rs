@@ -1,4 +1,4 @@
-//! What a placement must keep and what it costs, written down as naively as it is defined.
+//! The constraints of a placement and its cost, written as naively as they are defined.
 
 use std::collections::BTreeMap;
 
@@ -9,36 +9,36 @@ use phalanx_model::{
 
 use crate::draw::{Cluster, whole_path};
 
-/// Where nothing limits.
+/// The limit if nothing limits.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
-/// What a gang that says nothing of its traffic is taken to send.
+/// The bytes that a gang without stated traffic is taken to send.
 const BYTES_UNSAID: u64 = 64 << 20;
-/// Shares of an uplink are told apart to this part of it.
+/// Shares of an uplink are distinguished to this part of it.
 const SHARE_STEPS: u64 = 16;
 
-/// A domain as the costs see it.
+/// A domain as the costs count it.
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) latency_ns: u64,
     pub(crate) uplink: u64,
-    /// What gangs send over it, MB/s each.
+    /// The traffic that gangs send over the uplink, MB/s each.
     pub(crate) loads: Vec<u64>,
 }
 
-/// What is free on a node.
+/// The free capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Free {
     pub(crate) devices: DeviceMask,
     pub(crate) cpu_milli: u64,
     pub(crate) memory_bytes: u64,
-    /// What members on it use of each resource that is counted by name.
+    /// The use by members on the node of each resource that is counted by name.
     pub(crate) used: BTreeMap<ResourceName, u64>,
-    /// Shares of gangs on it, and whether one of them wants to be alone.
+    /// The number of shares of gangs on the node, and whether one of these gangs wants to be alone.
     pub(crate) shares: u32,
     pub(crate) is_held: bool,
 }
 
-/// Books of a cluster: what is free, what its uplinks carry, and what its hardware is worth.
+/// The state of a cluster: its free capacity, the loads of its uplinks, and the bandwidths of its hardware.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub(crate) cluster: Cluster,
@@ -46,18 +46,19 @@ pub(crate) struct Books {
     /// By level above the node: the domain of each node, an index into `domains`.
     pub(crate) of_node: Vec<Vec<usize>>,
     pub(crate) domains: Vec<Vec<Domain>>,
-    /// By level: what joins devices inside of its domains without a NIC, of this level or one above; 0: nothing.
+    /// By level, the bandwidth that joins devices inside its domains without a NIC, of this level or one above; 0 if
+    /// there is none.
     pub(crate) inside: Vec<u64>,
-    /// By node: latency and bandwidth of its own cables.
+    /// By node, the latency and bandwidth of its own cables.
     pub(crate) cables: Vec<(u64, u64)>,
     /// By node: an index into `rings` and `nics`.
     pub(crate) shape: Vec<usize>,
-    /// By shape and mask.
+    /// By shape and mask, the bandwidth.
     pub(crate) rings: Vec<Vec<u64>>,
     pub(crate) nics: Vec<Vec<u64>>,
 }
 
-/// 0 stands for unknown.
+/// The limit of a bandwidth, of which 0 means unknown.
 fn limit(mb_per_s: u32) -> u64 {
     if mb_per_s == 0 { NO_LIMIT } else { mb_per_s.into() }
 }
@@ -73,7 +74,7 @@ pub(crate) fn pattern_of(gang: &Gang) -> Pattern {
     gang.traffic.map(|traffic| traffic.pattern).unwrap_or_default()
 }
 
-/// Of an all-reduce over k ranks every byte passes the slowest part 2 (k - 1) / k times.
+/// In an all-reduce over k ranks every byte passes the slowest part 2 (k - 1) / k times.
 pub(crate) fn bytes_of(gang: &Gang) -> u64 {
     let bytes = gang.traffic.map_or(BYTES_UNSAID, |traffic| traffic.bytes);
     let size = u128::from(gang.size);
@@ -169,7 +170,7 @@ impl Books {
         Self { cluster, free, of_node, domains, inside, cables, shape, rings, nics }
     }
 
-    /// What a node with these devices sends out.
+    /// The bandwidth with which a node with these devices sends out.
     pub(crate) fn beyond(&self, node: usize, devices: DeviceMask) -> u64 {
         let all = self.cluster.nodes[node].machine.device_mask();
         let devices = if devices.is_empty() { all } else { devices };
@@ -180,7 +181,7 @@ impl Books {
         self.rings[self.shape[node]][devices.0 as usize]
     }
 
-    /// What a gang more gets of an uplink: what others leave, and at least its fair share.
+    /// The share of an uplink that one more gang gets: the rest of the other gangs, and at least its fair share.
     pub(crate) fn left(&self, level: usize, domain: usize) -> u64 {
         let Domain { uplink, loads, .. } = &self.domains[level][domain];
         if *uplink == NO_LIMIT || loads.is_empty() {
@@ -191,7 +192,7 @@ impl Books {
         (left / step * step).max(1)
     }
 
-    /// Books what a gang takes, or takes it off the books.
+    /// Books the capacity that a gang takes, or releases it.
     pub(crate) fn book(&mut self, gang: &Gang, shares: &[Share], is_taken: bool) {
         for share in shares {
             let free = &mut self.free[share.node as usize];
@@ -245,7 +246,7 @@ impl Books {
         }
     }
 
-    /// Nanoseconds of one exchange: the crossings, and the bytes over the slowest part. `used`: members and devices
+    /// Nanoseconds of one exchange: the crossings, and the bytes over the slowest part. `used` has members and devices
     /// by node, each node once.
     pub(crate) fn time_ns(&self, gang: &Gang, used: &[(usize, u32, DeviceMask)]) -> u64 {
         let is_all_to_all = pattern_of(gang) == Pattern::AllToAll;
@@ -255,7 +256,7 @@ impl Books {
             transfer_ns(bytes / u64::from(all) * pairs, rate)
         };
         let mut slowest = used.iter().map(|(node, _, set)| self.ring(*node, *set)).min().unwrap();
-        // What nobody sends takes no time, however far it does not go.
+        // An exchange of no bytes takes no time, whatever the distance.
         let is_silent = gang.traffic.is_some_and(|_| bytes == 0);
         if used.len() == 1 || is_silent {
             return transfer_ns(bytes, slowest);
@@ -294,10 +295,10 @@ impl Books {
         sum + transfer_ns(bytes, slowest)
     }
 
-    /// Members and devices by node, when the placement keeps everything that the gang insists on.
+    /// Members and devices by node, if the placement keeps every requirement of the gang.
     ///
     /// # Errors
-    /// With what it does not keep.
+    /// The requirement that the placement does not keep.
     pub(crate) fn judge(
         &self,
         gang: &Gang,
@@ -367,7 +368,7 @@ impl Books {
         if is_narrowest { Ok(()) } else { Err(format!("{} is not the narrowest", placement.level)) }
     }
 
-    /// Whether all ranks are inside one domain of a level; of the outermost where none is said.
+    /// Whether all ranks are inside one domain of a level; of the outermost level if none is given.
     fn stands_together(
         &self,
         level: Option<&phalanx_model::LevelName>,
@@ -388,7 +389,7 @@ impl Books {
             && groups.filter(|group| group.level == *level).any(|group| all.is_subset_of(group.devices))
     }
 
-    /// Whether no domain has more members than it may, or than what it has for all of its nodes is enough for.
+    /// Whether no domain has more members than it may have, or than its shared resource is enough for.
     pub(crate) fn keeps_rules(&self, gang: &Gang, used: &[(usize, u32, DeviceMask)]) -> bool {
         let levels = &self.cluster.levels;
         let inside = |domain: &[DomainName]| -> u64 {
@@ -431,7 +432,7 @@ impl Books {
             && (!needs.is_exclusive || (free.shares == 0 && node.foreign.is_empty()))
     }
 
-    /// Free devices of a node that the gang may have.
+    /// Free devices of a node that the gang may use.
     pub(crate) fn eligible(&self, gang: &Gang, node: usize) -> DeviceMask {
         if !self.may_use(gang, node) {
             return DeviceMask::EMPTY;
@@ -446,7 +447,7 @@ impl Books {
         self.free[node].devices.iter().filter(suits).collect()
     }
 
-    /// Members that a node may have, as far as CPUs, memory, names, and rules for the node say.
+    /// The most members that a node may have by CPUs, memory, named resources, and rules for the node.
     pub(crate) fn room(&self, gang: &Gang, node: usize) -> u32 {
         if !self.may_use(gang, node) {
             return 0;
@@ -455,7 +456,7 @@ impl Books {
         let times = |free: u64, need: u64| free.checked_div(need).unwrap_or(u64::MAX);
         let cpu = times(free.cpu_milli, gang.needs.cpu_milli);
         let memory = times(free.memory_bytes, gang.needs.memory_bytes);
-        // What no node counts is limited by domains alone.
+        // A resource that no node counts is limited by domains alone.
         let is_counted =
             |name: &ResourceName| self.cluster.nodes.iter().any(|n| n.machine.named.contains_key(name));
         let named = gang.needs.named.iter().filter(|(name, _)| is_counted(name)).map(|(name, need)| {

@@ -1,4 +1,5 @@
-//! The search for places against what a place is: valid, found whenever there is one, and of the least time.
+//! The search for placements against the definition of a placement: valid, found whenever there is one, and of the
+//! least time.
 //!
 //! Every case is one gang in one cluster, drawn from a seed; a failure names the seed and the turn.
 
@@ -14,7 +15,7 @@ use judge::Books;
 use phalanx_engine::{Found, Placer, Share};
 use phalanx_model::{Admin, DeviceMask, Gang, Node, NodeName};
 
-/// A placer, books of its own beside it, and the gangs that hold something.
+/// A placer, an independent state of the cluster beside it, and the gangs that hold something.
 struct Bench {
     placer: Placer,
     books: Books,
@@ -30,7 +31,7 @@ impl Bench {
         Self { placer: placer(&cluster), books: Books::new(cluster), held: Vec::new() }
     }
 
-    /// Places a gang, and judges the place.
+    /// Places a gang, and checks the placement.
     fn place(&mut self, gang: &Gang) -> Result<Option<Found>, String> {
         let Some(found) = self.placer.place(gang) else { return Ok(None) };
         let placement = self.placer.placement(gang).ok_or("no placement of what was found")?;
@@ -55,7 +56,7 @@ impl Bench {
         self.books.book(&gang, &shares, false);
     }
 
-    /// Takes what was found now and then, and gives something back now and then.
+    /// Takes the found placement now and then, and releases a gang now and then.
     fn go_on(&mut self, rng: &mut Rng, gang: &Gang, is_found: bool, percent: u64) {
         if is_found && rng.chance(percent) {
             self.take(gang);
@@ -66,7 +67,7 @@ impl Bench {
         }
     }
 
-    /// Whether the counts say that the whole gang fits; nothing where it must be on one node, of which they say
+    /// Whether the counts say that the whole gang fits; `None` if the gang must be on one node, of which the counts say
     /// nothing.
     fn counts_say_it_fits(&mut self, gang: &Gang) -> Option<bool> {
         let above = &self.books.cluster.levels.above;
@@ -78,8 +79,8 @@ impl Bench {
     }
 }
 
-/// Equal numbers per node, parts, and what domains hold are counted apart: the counts may promise what together does
-/// not hold, and in a large cluster the search may miss what does. Both are told as an exhausted budget.
+/// Equal numbers per node, parts, and amounts of domains are counted apart: the counts may promise what does not fit in
+/// combination, and in a large cluster the search may miss a placement. Both are reported as an exhausted budget.
 fn is_counted_apart(gang: &Gang) -> bool {
     let rules = [
         gang.members_per_node.is_some(),
@@ -89,7 +90,7 @@ fn is_counted_apart(gang: &Gang) -> bool {
     rules.into_iter().filter(|rule| *rule).count() > 1
 }
 
-/// The smaller last part is left out where a domain's limit ends the others, see `named`.
+/// The smaller last part is left out if a domain's limit ends the others, see `named`.
 fn is_counted_short(gang: &Gang) -> bool {
     let has_rule = !gang.topology.spread.is_empty() || !gang.needs.named.is_empty();
     has_rule && has_rest(gang)
@@ -99,7 +100,7 @@ fn has_rest(gang: &Gang) -> bool {
     gang.topology.segments.iter().any(|segment| !gang.size.is_multiple_of(segment.size))
 }
 
-/// What is found in a tiny cluster is found exactly when there is a place, and no place takes less time, also when
+/// In a tiny cluster the search finds a placement exactly if there is one, and no placement takes less time, also if
 /// others hold devices and load uplinks.
 #[test]
 fn the_best_of_all_placements_is_found() {
@@ -126,12 +127,12 @@ fn the_best_of_all_placements_is_found() {
             bench.go_on(&mut rng, &gang, found.is_some(), 30);
         }
     }
-    // The draw has to be worth the name.
+    // The draw has to cover both.
     assert!(multi > 15_000 && none > 15_000, "{multi} on several nodes, {none} nowhere");
 }
 
-/// Above the size that is solved by recursion: what is found is valid, and nothing is found only where the counts
-/// say that the whole gang does not fit.
+/// Above the size that the exact recursion solves: every result is valid, and the search finds nothing only if the
+/// counts say that the whole gang does not fit.
 #[test]
 fn large_clusters_are_searched_to_the_end() {
     let mut missed = 0;
@@ -149,16 +150,16 @@ fn large_clusters_are_searched_to_the_end() {
             missed += u32::from(is_missed);
             let is_denied = says == Some(false) && found.is_some() && !is_counted_short(&gang);
             assert!(!is_denied, "{seed}/{turn}: denied: {gang:?}");
-            // The counts share the search's memory, so what was found has to be found again.
+            // The counts share the search's memory, so the search has to find the placement again.
             assert_eq!(bench.place(&gang).unwrap(), found, "{seed}/{turn}");
             bench.go_on(&mut rng, &gang, found.is_some(), 80);
         }
     }
-    // Parts inside each other, the last of them smaller, are beyond the budget in a cluster of this size.
+    // Nested parts, the last of them smaller, are beyond the budget in a cluster of this size.
     assert!(missed <= 3, "{missed} of 6,000 were missed");
 }
 
-/// Names of nodes exchanged within each innermost domain, so that every machine stays where it is in the tree.
+/// Names of nodes exchanged within each innermost domain, so that every machine stays in its place in the tree.
 fn renamed(rng: &mut Rng, cluster: &Cluster) -> Cluster {
     let mut new = cluster.clone();
     for nodes in new.nodes.chunk_by_mut(|a, b| a.path == b.path) {
@@ -177,7 +178,7 @@ fn neither_order_nor_names_count() {
     for (seed, scale) in (0..2_500).map(|seed| (seed, if seed < 20 { Scale::Large } else { Scale::Tiny })) {
         let mut rng = Rng::new(1 << 32 | seed);
         let mut cluster = draw::cluster(&mut rng, scale);
-        // What is known of a node's own cables is known by its name.
+        // The measurements of a node's own cables are recorded by its name.
         let depth = cluster.levels.above.len();
         cluster.table.domains.retain(|domain| domain.path.len() <= depth);
         let new_names = renamed(&mut rng, &cluster);
@@ -197,7 +198,7 @@ fn neither_order_nor_names_count() {
             if found.is_some() && rng.chance(30) {
                 as_listed.take(&gang);
                 as_shuffled.take(&gang);
-                // Which node of equals it was differs, so the renamed one is not taken along.
+                // The chosen node of equal nodes differs, so the placement in the renamed cluster is not taken.
                 let shares: Vec<Share> = as_listed.shares().collect();
                 as_listed.give_back(&gang, &shares);
                 as_shuffled.give_back(&gang, &shares);
@@ -206,7 +207,7 @@ fn neither_order_nor_names_count() {
     }
 }
 
-/// One more free node never takes a place away, and in a cluster that is solved exactly never makes one slower.
+/// One more free node never takes a placement away, and in a cluster that is solved exactly never makes one slower.
 #[test]
 fn one_more_free_node_never_hurts() {
     for (seed, scale) in (0..3_000).map(|seed| (seed, if seed < 20 { Scale::Large } else { Scale::Tiny })) {
@@ -234,7 +235,7 @@ fn one_more_free_node_never_hurts() {
     }
 }
 
-/// What was taken and given back is as if it had never been, and what is held is as if others held it.
+/// After a gang was taken and released the state is as before, and what a gang holds is as if others held it.
 #[test]
 fn the_books_end_where_they_began() {
     for (seed, scale) in (0..1_500).map(|seed| (seed, if seed < 20 { Scale::Large } else { Scale::Tiny })) {
@@ -248,7 +249,7 @@ fn the_books_end_where_they_began() {
             bench.go_on(&mut rng, &gang, found.is_some(), 60);
         }
         let probes: Vec<Gang> = (0..8).map(|_| draw::gang(&mut rng, &bench.books.cluster, most)).collect();
-        // With loads, CPUs and guests on the books only what neither asks for is the same as in a cluster built anew.
+        // With loads, CPUs and guests booked, only gangs that need neither are as in a newly built cluster.
         let holds = |gang: &Gang| {
             let needs = &gang.needs;
             let has_devices = needs.devices > 0 && !needs.is_exclusive;

@@ -1,4 +1,4 @@
-//! Single cases, most of them found by the others.
+//! Single cases, most of them found by the other tests.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn a_segment_of_any_size_is_no_overflow() {
     assert_eq!(placer.placement(&gang).map(|placement| placement.slots.len()), Some(2));
 }
 
-/// A segment of the whole gang in one group, and a required level of another that it does not nest with.
+/// A segment of the whole gang in one group, and a required level of another group that the segment does not nest with.
 #[test]
 fn a_segment_as_large_as_the_gang_binds_beside_a_required_group() {
     let mut node = node("a").gpus(4).pcie().build();
@@ -60,7 +60,7 @@ fn a_segment_as_large_as_the_gang_binds_beside_a_required_group() {
     assert!(placer.place(&Gang { size: 1, ..pair }).is_some());
 }
 
-/// Eight and two: one leaf has room for a whole part, the others for two members each.
+/// Parts of eight and two: one leaf has room for a whole part, the others for two members each.
 #[test]
 fn a_last_segment_that_stands_alone_is_found_in_a_large_cluster() {
     let nodes: Vec<Node> = (0..140)
@@ -101,7 +101,7 @@ fn behind_uplinks() -> Placer {
     Placer::new(&levels, nodes, &table)
 }
 
-/// Leaves have 20 GB/s for gangs of 12.5 GB/s each: a second one that has to cross takes the other block.
+/// Leaves have 20 GB/s for gangs of 12.5 GB/s each: a second gang that has to cross takes the other block.
 #[test]
 fn two_heavy_gangs_are_not_put_behind_one_uplink() {
     let mut placer = behind_uplinks();
@@ -110,19 +110,19 @@ fn two_heavy_gangs_are_not_put_behind_one_uplink() {
     placer.take(&gang);
     let is_upper = |placer: &Placer| placer.shares().all(|share| share.node >= 80);
     assert!(!is_upper(&placer));
-    // As much is free beside the first as the second needs, behind the same uplinks and across the block.
+    // The second gang needs as much as is free beside the first, behind the same uplinks and across the block.
     let small = all_reduce(phalanx_testkit::gang(41).devices(1).build(), 1 << 28);
     let second = placer.place(&small).unwrap();
     assert!(is_upper(&placer), "{:?}", placer.shares().collect::<Vec<_>>());
     assert_eq!((second.bottleneck_mb_per_s, first.bottleneck_mb_per_s), (12_500, 12_500));
     placer.take(&small);
-    // One that fits inside a leaf crosses nothing, and fills up what is left of one.
+    // A gang that fits inside a leaf crosses nothing, and fills up the rest of a leaf.
     let inside = all_reduce(phalanx_testkit::gang(20).devices(1).build(), 1 << 28);
     assert_eq!(placer.place(&inside).unwrap().bottleneck_mb_per_s, 12_500);
     placer.take(&inside);
 }
 
-/// One that sends little does not keep another one away.
+/// A gang that sends little does not keep another gang away.
 #[test]
 fn a_light_gang_is_not_held_against_a_heavy_one() {
     let mut placer = behind_uplinks();
@@ -135,7 +135,8 @@ fn a_light_gang_is_not_held_against_a_heavy_one() {
     assert_eq!(beside.bottleneck_mb_per_s, alone.bottleneck_mb_per_s);
 }
 
-/// Sixteen devices: what is free of a machine is known by number alone, and the best set of that number may be taken.
+/// Sixteen devices: the free devices of a machine are known by number alone, and the best set of that number may be
+/// taken.
 #[test]
 #[ignore = "machines of 9 to 16 unequal devices: the best set of a size is not looked for over all nodes"]
 fn of_sixteen_unequal_devices_the_best_is_found() {
@@ -149,9 +150,9 @@ fn of_sixteen_unequal_devices_nothing_is_said_to_be_proved() {
     assert!(found.least_ns < found.time_ns, "{found:?}");
 }
 
-/// Two fast devices of each of two nodes send at 50 GB/s; four slow ones of a third at 1 GB/s.
+/// Two fast devices of each of two nodes send at 50 GB/s; four slow devices of a third at 1 GB/s.
 fn four_of_sixteen_unequal_devices() -> Found {
-    // Devices 0 to 7 are fast among each other; of one node they are free, of the other they are not.
+    // Devices 0 to 7 are fast among each other; on one node they are free, on the other they are not.
     let pair = |a: u32, b: u32| match (a < 8, b < 8) {
         _ if a == b => 0,
         (true, true) => 100_000,
@@ -171,7 +172,7 @@ fn four_of_sixteen_unequal_devices() -> Found {
 #[test]
 #[ignore = "of segments at two levels inside the node only the wider ones are kept together"]
 fn segments_at_two_levels_inside_the_node_nest() {
-    // Two sockets, each with two switches of two.
+    // Two sockets, each with two switches of two devices.
     let mut node = node("a").gpus(8).pcie().build();
     let group = |name: &str, devices| DeviceGroup::new(level(name), DeviceMask(devices));
     let mut machine = (*node.machine).clone();
@@ -198,8 +199,8 @@ fn segments_at_two_levels_inside_the_node_nest() {
     }
 }
 
-/// Six of power hold three members of two each, in a part of two and one of one. (A job is refused when the counts deny
-/// it.)
+/// Six units of power hold three members of two each, in a part of two and a part of one. (A job is refused if the
+/// counts deny that it fits.)
 #[test]
 fn what_a_domain_holds_is_counted_with_the_smaller_part() {
     let levels = limited(levels(&["cluster"]), "cluster", "power", 6);
@@ -210,7 +211,7 @@ fn what_a_domain_holds_is_counted_with_the_smaller_part() {
     assert_eq!(placer.most_that_fits(&gang, 0), 3);
 }
 
-/// Two members on a node that may not be together in one leaf: there is no such place, and the counts say so.
+/// Two members on one node that may not be together in one leaf: there is no such placement, and the counts say so.
 #[test]
 fn what_equal_numbers_per_node_and_a_spread_exclude_is_counted() {
     let nodes = ["a", "b"].map(|name| node(name).path(["all", name]).gpus(4).build());
@@ -220,7 +221,7 @@ fn what_equal_numbers_per_node_and_a_spread_exclude_is_counted() {
     assert!(placer.most_that_fits(&gang, 0) < 2);
 }
 
-/// Shares of memory alone, on devices whose memory is not known: as many as anybody asks for.
+/// Shares of memory alone, on devices whose memory is not known: as many as are requested.
 #[test]
 fn shares_without_a_limit_are_no_overflow() {
     let nodes = [("a", "V100"), ("b", "H100")].map(|(name, model)| node(name).gpus(4).model(model).build());

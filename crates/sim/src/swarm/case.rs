@@ -1,4 +1,4 @@
-//! What a run of the swarm did, written down: it can be kept in a file, run again, and made shorter.
+//! The operations of a simulation test, written down: a case can be kept in a file, run again, and made shorter.
 
 use phalanx_engine::Config;
 use phalanx_model::{Exit, Input, Job, JobId, MemberId, Node, NodeName};
@@ -11,22 +11,22 @@ use crate::{Failure, Faults, World};
 pub const CASE_BYTES_MAX: u64 = 64 << 20;
 const FORMAT: u32 = 1;
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// A machine is there.
+    /// A machine exists.
     Node(Box<Node>),
-    /// The engine is told.
+    /// The engine receives an input.
     Tell(Box<Input>),
-    /// The same, of many at once.
+    /// The engine receives many inputs at once.
     TellAll(Vec<Input>),
-    /// The job says its number.
+    /// The engine receives a job; the job has its number.
     Submit {
         job: Box<Job>,
         script: Script,
     },
-    /// A member ends of its own accord, if it lives.
+    /// A member ends by itself, if it lives.
     End {
         member: MemberId,
         exit: Exit,
@@ -36,30 +36,31 @@ pub enum Operation {
     Crash,
     /// Time passes, in milliseconds.
     Pass(u64),
-    /// Time passes until something happens by itself.
+    /// Time passes until the next event.
     Next,
-    /// The clock jumps, and what was due meanwhile comes late, all at once.
+    /// The clock jumps, and everything that was due meanwhile comes late, all at once.
     Jump(u64),
     /// The clock shows an earlier time for one step.
     StepBack(u64),
-    /// The ranks of a job save what they have done.
+    /// The ranks of a job save their work.
     Save(JobId),
-    /// The journal's disk is full for so long.
+    /// The journal's disk is full for some milliseconds.
     FillDisk(u64),
 }
 
-/// In what an operation happens.
+/// The conditions in which operations happen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
     format: u32,
-    /// Draws what faults do.
+    /// The seed from which faults are drawn.
     pub seed: u64,
     pub bypass_max: u32,
     pub faults: Faults,
-    /// Starts that were promised have to come in time.
+    /// Promised starts have to come in time.
     pub is_strict: bool,
-    /// What queues are told when all is healed; and at last, when nothing is owed to anybody.
+    /// The facts that remove the limits of queues when all is healed; and at the end, the facts that remove their
+    /// guarantees.
     pub unlimited: Vec<Input>,
     pub owed_nothing: Vec<Input>,
 }
@@ -70,7 +71,7 @@ impl Conditions {
         Self { format: FORMAT, seed, bypass_max, faults, is_strict, ..Self::default() }
     }
 
-    /// A world in them, before anything happened.
+    /// A world in these conditions, before any operation.
     #[must_use]
     pub fn world(&self) -> World {
         let config = Config { bypass_max: self.bypass_max };
@@ -79,7 +80,7 @@ impl Conditions {
     }
 }
 
-/// Everything that a run was.
+/// A whole run: its conditions and its operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Case {
     pub conditions: Conditions,
@@ -87,13 +88,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// Runs it: its operations, then all is healed, and all work must end.
+    /// Runs the case: its operations, then all is healed, and all work must end.
     ///
     /// # Errors
-    /// With what breaks.
+    /// The property that breaks.
     ///
     /// # Panics
-    /// Where the engine does: a broken invariant.
+    /// If the engine panics: a broken invariant.
     pub fn run(&self) -> Result<(), Failure> {
         let mut world = self.conditions.world().keeping_log();
         self.operations.iter().try_for_each(|operation| world.carry(operation))?;
@@ -101,10 +102,10 @@ impl Case {
         world.finish(&self.conditions.owed_nothing)
     }
 
-    /// As a file: the conditions, then an operation on each line, as JSON.
+    /// The case as a file: the conditions, then an operation on each line, as JSON.
     ///
     /// # Errors
-    /// When something cannot be said in JSON.
+    /// If something cannot be written as JSON.
     pub fn to_text(&self) -> Result<String, CaseError> {
         let mut text = serde_json::to_string(&self.conditions).map_err(CaseError::Unwritable)?;
         for operation in &self.operations {
@@ -116,7 +117,7 @@ impl Case {
     }
 
     /// # Errors
-    /// With the line that cannot be read.
+    /// The line that cannot be read.
     pub fn from_text(text: &str) -> Result<Self, CaseError> {
         let mut lines = (1..).zip(text.lines());
         let (_, first) = lines.next().ok_or(CaseError::Empty)?;
@@ -145,10 +146,10 @@ pub enum CaseError {
 }
 
 impl World {
-    /// Does what an operation says.
+    /// Carries out an operation.
     ///
     /// # Errors
-    /// When that breaks something.
+    /// If the operation breaks a property.
     pub fn carry(&mut self, operation: &Operation) -> Result<(), Failure> {
         match operation {
             Operation::Node(node) => self.add_node((**node).clone()),

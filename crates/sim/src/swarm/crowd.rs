@@ -1,5 +1,5 @@
-//! Crowds: heads of the queue that need much, and a stream of small jobs behind them. A gang is protected in many ways, and
-//! each of these clusters has something beside the heads that once took the protection away.
+//! Crowds: heads of the queue that need much, and a stream of small jobs behind them. A gang is protected in many ways,
+//! and each of these clusters has something beside the heads that once removed the protection.
 
 use phalanx_model::{
     DeviceMask, DomainLimit, Gang, Input, Job, LevelName, Levels, Needs, Node, NodeName, Policy, Program,
@@ -10,12 +10,12 @@ use phalanx_scenario::{Script, Shape};
 use super::{Operation, Swarm, named};
 use crate::{Failure, Rng};
 
-/// Draws apart from everything else.
+/// A crowd has random numbers of its own.
 pub(super) struct Crowd {
     rng: Rng,
     /// Whether the ends of small jobs are known.
     has_limits: bool,
-    /// Heads and small jobs need some of what their domain has for all of its nodes.
+    /// Heads and small jobs need some of a resource that their domain has for all of its nodes.
     has_power: bool,
     /// Small jobs left.
     stream: u64,
@@ -53,7 +53,7 @@ impl Crowd {
 }
 
 impl Swarm<'_> {
-    /// The cluster, what runs in it, the heads, and then the stream.
+    /// Builds the cluster, the gangs that run in it, the heads, and then the stream.
     pub(super) fn crowd(&mut self, mut crowd: Crowd) -> Result<(), Failure> {
         let nodes = crowd.rng.between(1, 3);
         self.draw_cluster(&mut crowd, nodes)?;
@@ -61,7 +61,7 @@ impl Swarm<'_> {
         let here = std::slice::from_ref(&first);
         let is_disputed = crowd.rng.chance(30);
         if is_disputed {
-            // A gang of ours holds the device that others then use.
+            // A gang holds the device that others then use.
             let bad = node("bad", 8, "H100");
             self.happen(Operation::Node(Box::new(bad.clone())))?;
             let mut holder = crowd.gang(1, 8, &[named("bad")]);
@@ -75,7 +75,7 @@ impl Swarm<'_> {
             self.happen(Operation::Pass(crowd.rng.below(1_500)))?;
         }
         if crowd.rng.chance(30) {
-            // No node that is there can hold it.
+            // No present node can hold this gang.
             let away = node("away", 8, "H100");
             self.happen(Operation::Node(Box::new(away.clone())))?;
             self.happen(Operation::Lose(away.name.clone()))?;
@@ -112,14 +112,14 @@ impl Swarm<'_> {
             self.happen(Operation::Node(Box::new(node(&format!("n{at}"), 8, model))))?;
         }
         if crowd.rng.chance(40) {
-            // At all times: whoever could go there if it were open waits for what runs all the same.
+            // At all times: a gang that could go there if the node were open waits for running gangs all the same.
             self.happen(Operation::Node(Box::new(node("closed", 8, "H100"))))?;
             self.tell(Input::NodeCordoned { node: named("closed") })?;
         }
         Ok(())
     }
 
-    /// A small job, most often on one node, so that it is in the way of a head.
+    /// A small job, most often on one node, so that it delays a head.
     fn small(&mut self, crowd: &mut Crowd, here: &[NodeName]) -> Result<(), Failure> {
         let devices = u32::try_from(crowd.rng.between(2, 4)).unwrap_or(4);
         let on = if crowd.rng.chance(80) { here } else { &[] };
@@ -146,7 +146,7 @@ impl Swarm<'_> {
         self.happen(Operation::Submit { job: Box::new(Job { key: None, priority: 0, ..job }), script })
     }
 
-    /// Now and then a leader dies, a journal is read by another version, or others come to a node and go again.
+    /// Now and then a leader dies, another version reads a journal, or others come to a node and go again.
     fn meddle(&mut self, crowd: &mut Crowd, nodes: u64) -> Result<(), Failure> {
         match crowd.rng.below(100) {
             0..2 => {
@@ -162,7 +162,7 @@ impl Swarm<'_> {
         }
     }
 
-    /// What others use of a node. The one place that says how this is told.
+    /// Observes the use of a node by others. This function alone states how that is reported.
     fn observe_use(&mut self, node: &Node, devices: DeviceMask) -> Result<(), Failure> {
         self.happen(Operation::Node(Box::new(Node { foreign: devices, ..node.clone() })))
     }

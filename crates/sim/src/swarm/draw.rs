@@ -99,7 +99,7 @@ impl Swarm<'_> {
     }
 
     fn any_gang(&mut self) -> Gang {
-        // Of nodes that are there: a gang that waits for others may wait for ever.
+        // Only nodes that exist: a gang that waits for other nodes may wait for ever.
         let there: Vec<NodeName> = self.world.engine().nodes().map(|n| n.name.clone()).collect();
         let rng = &mut self.rng;
         let nodes = match rng.chance(15) {
@@ -143,7 +143,7 @@ impl Swarm<'_> {
     }
 }
 
-/// None most often, or one or two inside each other. Some do not nest, or name a level that is not there: those are
+/// Most often none, else one or two nested segments. Some do not nest, or name a level that does not exist: those are
 /// refused. Members without devices are in no group inside a node.
 fn any_segments(levels: &[&str], devices: u32, rng: &mut Rng) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();

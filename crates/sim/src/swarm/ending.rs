@@ -12,7 +12,8 @@ const LIVENESS_MS: u64 = 30 * 24 * 3_600_000;
 const LIVENESS_TURNS: u64 = 200_000;
 
 impl World {
-    /// No more faults; every node is there, open, ours alone, and in every set; nobody is held back, and by these facts nobody is limited.
+    /// Ends all faults: every node exists, is open, has no other users, and is in every set; no job is held, and by
+    /// these facts no queue is limited.
     pub(super) fn heal(&mut self, unlimited: &[Input]) -> Result<(), Failure> {
         self.set_faults(Faults::none());
         let nodes: Vec<Node> = self.declared().map(|(n, _)| n.clone()).collect();
@@ -27,10 +28,11 @@ impl World {
         self.tell(unlimited.iter().cloned().chain(released))
     }
 
-    /// All work ends, nothing is held, and nothing is left to decide. By these facts nothing is owed to anybody.
+    /// Checks that all work ends, nothing is held, and nothing is left to decide. By these facts no queue has a
+    /// guarantee.
     pub(super) fn finish(&mut self, owed_nothing: &[Input]) -> Result<(), Failure> {
         if !owed_nothing.is_empty() {
-            // Only what is owed to others, and who waits for that, may wait.
+            // Only gangs that wait for the guarantees of others may stay pending.
             self.work_out(may_wait)?;
             self.tell(owed_nothing.iter().cloned())?;
         }
@@ -53,8 +55,9 @@ impl World {
         Ok(())
     }
 
-    /// A job that names a node that was away is accepted, for that node may hold it. Now that all are back, the engine may
-    /// know better: what it says can never be placed it must not accept either. Whether there was such a job.
+    /// A job that names an absent node is accepted, because that node may hold it. Now that all nodes are back, the
+    /// engine may know better: a job that it reports as impossible to place it must also reject. Returns whether there
+    /// was such a job.
     fn cancel_impossible(&mut self) -> Result<bool, Failure> {
         let engine = self.engine();
         let says_so = |job: &Job| {
@@ -75,7 +78,7 @@ impl World {
         Ok(any)
     }
 
-    /// Time passes until nothing happens any more; who has not ended then waits for a reason that is good enough.
+    /// Lets time pass until nothing happens any more; gangs that have not ended then must have a valid reason.
     fn work_out(&mut self, is_good: impl Fn(&Reason) -> bool) -> Result<(), Failure> {
         loop {
             let stuck = self.pass_all(&is_good)?;

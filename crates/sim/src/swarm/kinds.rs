@@ -1,4 +1,4 @@
-//! What a swarm's clusters have and its gangs ask for beside devices, CPUs and memory.
+//! The resources of clusters and the requests of gangs in simulation testing, beside devices, CPUs and memory.
 
 use phalanx_model::{
     Axis, AxisKind, Collective, DomainLimit, Gang, Levels, Machine, ModelNeed, Needs, Node, NodeName,
@@ -22,7 +22,7 @@ pub(super) fn limit(levels: &mut Levels, rng: &mut Rng) {
     }
 }
 
-/// What a machine has.
+/// The equipment of a machine.
 pub(super) fn equip(machine: &mut Machine, rng: &mut Rng) {
     if rng.chance(70) {
         machine.named.insert(named("nic"), rng.below(9));
@@ -39,7 +39,7 @@ pub(super) fn equip(machine: &mut Machine, rng: &mut Rng) {
     }
 }
 
-/// Who else is on a node, and which sets it is in.
+/// The other users of a node, and the sets that the node is in.
 pub(super) fn surround(node: &mut Node, rng: &mut Rng) {
     if rng.chance(20) {
         node.foreign_use.cpu_milli = rng.below(9) * 1_000;
@@ -49,7 +49,7 @@ pub(super) fn surround(node: &mut Node, rng: &mut Rng) {
     node.sets = SETS.into_iter().filter(|_| rng.chance(60)).map(NodeSet::new).collect();
 }
 
-/// Half of the gangs ask for something more. What makes no sense together is refused, which is seen as well.
+/// Half of the gangs request something more. Senseless combinations are refused, which is tested as well.
 pub(super) fn vary(gang: &mut Gang, there: &[NodeName], rng: &mut Rng) {
     if rng.chance(50) {
         return;
@@ -78,7 +78,8 @@ pub(super) fn vary(gang: &mut Gang, there: &[NodeName], rng: &mut Rng) {
         gang.topology.spread.push(Spread { level, max: count(rng, 4) });
     }
     match rng.below(100) {
-        // Of more roles, and of roles beside segments, the search may say that it gave up: such a gang waits for ever.
+        // For more roles, and for roles beside segments, the search may report that it gave up: such a gang waits for
+        // ever.
         0..25 => {
             gang.topology.segments.clear();
             gang.roles = vec![role(rng)];

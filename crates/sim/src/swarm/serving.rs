@@ -1,4 +1,4 @@
-//! Services and sessions of a swarm, how many replicas somebody wants, and what they measure.
+//! Services and sessions of simulation testing, the wanted replicas, and the metrics that replicas measure.
 
 use phalanx_engine::Engine;
 use phalanx_model::later::Metric;
@@ -12,7 +12,7 @@ use crate::Rng;
 const METRIC: &str = "tokens";
 const LEVELS: [&str; 3] = ["cluster", "node", "nvlink"];
 
-/// Draws apart from everything else.
+/// Services have random numbers of their own.
 pub(super) struct Serving(Rng);
 
 impl Serving {
@@ -20,8 +20,8 @@ impl Serving {
         Self(rng)
     }
 
-    /// Makes some jobs services and some sessions. Replicas end as other gangs do, and not for ever are they started again;
-    /// so services end too.
+    /// Makes some jobs services and some sessions. Replicas end as other gangs do, and are not restarted for ever; so
+    /// services end too.
     pub(super) fn vary(&mut self, job: &mut Job) {
         let rng = &mut self.0;
         if rng.chance(6) {
@@ -44,7 +44,7 @@ impl Serving {
         job.gangs = vec![job.gangs[0].clone(); (max + surge) as usize];
     }
 
-    /// Something that somebody wants of a service, or that a replica measured, or that a session is used; old news too.
+    /// A user scales a service, a replica reports a metric, or a session is used; outdated reports too.
     pub(super) fn act(&mut self, engine: &Engine, now: Timestamp) -> Option<Input> {
         let rng = &mut self.0;
         let lives = |job: &&Job| engine.gang(job.id.gang(0)).is_some_and(|record| !record.is_finished());
@@ -74,7 +74,7 @@ impl Serving {
     }
 }
 
-/// A node of a replica that runs, if it is there.
+/// A node of a running replica, if the node exists.
 fn node_of_one(engine: &Engine, job: &Job, rng: &mut Rng) -> Option<NodeName> {
     let (_, records) = engine.jobs().find(|(other, _)| other.id == job.id)?;
     let running = records.iter().filter(|record| matches!(record.phase, Phase::Running { .. }));

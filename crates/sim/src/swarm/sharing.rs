@@ -1,4 +1,4 @@
-//! How a swarm's cluster is shared: queues, classes and settings, whose turn its jobs are, and what operators do.
+//! Sharing in simulation testing: queues, classes and settings, the order of jobs, and the actions of operators.
 
 use phalanx_model::{
     Advisory, After, Amounts, Array, Boost, Caps, ClassName, EndOf, Gang, Input, Job, JobId, Needs,
@@ -14,20 +14,20 @@ const DEPTH_MAX: usize = 3;
 const CLASSES: [&str; 4] = ["serving", "training", "research", "opportunistic"];
 const MINUTE_MS: u64 = 60_000;
 
-/// Draws apart from everything else.
+/// Sharing has random numbers of its own.
 pub(super) struct Sharing {
     rng: Rng,
-    /// Draws what queues go by, apart from what they have.
+    /// Draws the order of queues, apart from their amounts.
     orders: Rng,
-    /// In thousandths of all there were when the queues were drawn.
+    /// The devices of the cluster when the queues were drawn, in thousandths.
     devices_milli: u64,
-    /// As they were drawn last, parents before their children.
+    /// The queues as they were last drawn, parents before their children.
     queues: Vec<Queue>,
-    /// Those that are not there now.
+    /// Queues that are removed now.
     gone: Vec<QueueName>,
 }
 
-/// What an operator does.
+/// An action of an operator.
 pub(super) enum Act {
     Tell(Input),
     Save(JobId),
@@ -38,7 +38,7 @@ impl Sharing {
         Self { rng, orders, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
     }
 
-    /// Settings, and a tree of queues on so many devices.
+    /// Settings, and a tree of queues on some devices.
     pub(super) fn build(&mut self, devices: u64) -> Vec<Input> {
         self.devices_milli = devices * 1_000;
         let settings = self.settings();
@@ -81,7 +81,7 @@ impl Sharing {
         std::iter::successors(Some(queue), above).collect()
     }
 
-    /// What of its parent's guarantee, or of the cluster, its siblings leave it.
+    /// The part of its parent's guarantee, or of the cluster, that its siblings leave.
     fn left_milli(&self, queue: &Queue) -> u64 {
         let devices = |queue: &Queue| queue.guaranteed.get(&Resource::Gpus).copied().unwrap_or(0);
         let all = self.path(queue).get(1).map_or(self.devices_milli, |above| devices(above));
@@ -89,8 +89,8 @@ impl Sharing {
         siblings.fold(all, |left, sibling| left.saturating_sub(devices(sibling)))
     }
 
-    /// Half of the queues go by service, with up to four thresholds that work of these lengths reaches; seldom one goes by
-    /// something else than before.
+    /// Half of the queues order by service, with up to four thresholds that work of these lengths reaches; seldom a
+    /// queue changes its order.
     fn draw_order(&mut self, queue: &mut Queue, percent: u64) {
         let rng = &mut self.orders;
         if !rng.chance(percent) {
@@ -109,7 +109,7 @@ impl Sharing {
         };
     }
 
-    /// Draws what a queue may use. What its children were given stays theirs.
+    /// Draws the amounts of a queue. Its children keep the amounts that they were given.
     fn draw(&mut self, queue: &mut Queue) {
         let below = self.queues.iter().filter(|q| q.parent.as_ref() == Some(&queue.name));
         let owed: u64 = below.filter_map(|q| q.guaranteed.get(&Resource::Gpus)).sum();
@@ -143,7 +143,7 @@ impl Sharing {
         };
     }
 
-    /// Where a job waits, and whose turn it is. `others` are jobs that were submitted before it.
+    /// Draws the queue of a job, and its position. `others` are jobs that were submitted before it.
     pub(super) fn vary(&mut self, job: &mut Job, script: &mut Script, others: &[JobId], now: Timestamp) {
         let is_leaf = |queue: &&Queue| !self.queues.iter().any(|q| q.parent.as_ref() == Some(&queue.name));
         let leaves: Vec<QueueName> = self.queues.iter().filter(is_leaf).map(|q| q.name.clone()).collect();
@@ -185,7 +185,7 @@ impl Sharing {
         }
     }
 
-    /// Something that an operator does, with these jobs.
+    /// An action of an operator on these jobs.
     pub(super) fn act(&mut self, jobs: &[(JobId, bool, bool)], now: Timestamp) -> Option<Act> {
         let (job, is_held, is_finished) = self.rng.pick(jobs).copied().unwrap_or((JobId(0), false, true));
         let by = "operator".to_owned();
@@ -209,7 +209,7 @@ impl Sharing {
                 Some(Act::Tell(Input::QueueObserved { queue: Box::new(queue) }))
             }
             90..92 => {
-                // Where the last one goes, there are no queues, and any name is good.
+                // If the last queue is removed, there are no queues, and any name is valid.
                 let last = self.queues.last().filter(|_| self.queues.len() > 1)?;
                 let queue = last.name.clone();
                 if self.gone.contains(&queue) {
@@ -226,8 +226,8 @@ impl Sharing {
         }
     }
 
-    /// Every queue is there, and none is limited: what has a place then starts in the end, as long as it is not owed to
-    /// others.
+    /// Every queue exists, and none is limited: a gang that has a placement then starts in the end, unless the capacity
+    /// is guaranteed to others.
     pub(super) fn heal(&mut self) -> Vec<Input> {
         for queue in &mut self.queues {
             queue.limit.clear();
@@ -237,7 +237,7 @@ impl Sharing {
         self.told()
     }
 
-    /// Nothing is owed to anybody.
+    /// Removes all guarantees.
     pub(super) fn owe_nothing(&mut self) -> Vec<Input> {
         for queue in &mut self.queues {
             queue.guaranteed.clear();
@@ -252,7 +252,7 @@ impl Sharing {
     }
 }
 
-/// Work that fits most often, wants devices and lasts: or nobody would ever be in the way of anybody.
+/// Jobs that most often fit, request devices and last: otherwise no gang would ever block another.
 fn plain(job: &mut Job, script: &mut Script, rng: &mut Rng) {
     let mut count = |most| u32::try_from(rng.between(1, most)).unwrap_or(1);
     for gang in &mut job.gangs {

@@ -1,13 +1,13 @@
-//! A failing case becomes a short one that fails in the same way.
+//! Shortens a failing case to one that fails in the same way.
 
 use super::case::{Case, Operation};
 use crate::Faults;
 
-/// Cases that are tried at most.
+/// The most cases that are tried.
 const TRIES_MAX: usize = 4_000;
 
-/// Leaves out faults and operations for as long as it `fails` without them: halves, quarters, and at last each alone
-/// (Zeller, Hildebrandt: Simplifying and isolating failure-inducing input, 2002).
+/// Leaves out faults and operations for as long as the case `fails` without them: halves, quarters, and at last each
+/// alone (Zeller, Hildebrandt: Simplifying and isolating failure-inducing input, 2002).
 #[must_use]
 pub fn shrink(case: &Case, fails: impl FnMut(&Case) -> bool) -> Case {
     let mut shrinking = Shrinking { best: case.clone(), fails, tries: 0 };
@@ -24,7 +24,7 @@ struct Shrinking<F> {
 }
 
 impl<F: FnMut(&Case) -> bool> Shrinking<F> {
-    /// Whether a shorter case still fails; it is the best then.
+    /// Whether a shorter case still fails; it is then the best case.
     fn accept(&mut self, case: Case) -> bool {
         self.tries += 1;
         let is_good = self.tries <= TRIES_MAX && (self.fails)(&case);
@@ -66,7 +66,7 @@ impl<F: FnMut(&Case) -> bool> Shrinking<F> {
                     at += part;
                 }
             }
-            // Alone, as long as that helps: what one left behind may be what kept another.
+            // Each alone, as long as that helps: the remnant of one operation may be what kept another.
             part = if part > 1 { part.div_ceil(2) } else { usize::from(is_shorter) };
         }
     }
