@@ -16,7 +16,6 @@ mod placement;
 mod placer;
 mod preemption;
 mod queueing;
-pub mod sentences;
 mod share;
 mod torus;
 mod what_if;
@@ -25,8 +24,8 @@ use std::collections::BTreeMap;
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
-    Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
+    Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, Node, NodeName, Outcome,
+    Placement, Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
 };
 
 use ledger::Ledger;
@@ -241,6 +240,16 @@ impl Engine {
     #[must_use]
     pub fn reasons(&self) -> BTreeMap<GangId, Reason> {
         explain::reasons(&self.ledger)
+    }
+}
+
+impl JobLookup for Engine {
+    fn job(&self, id: JobId) -> Option<&Job> {
+        self.ledger.job(id)
+    }
+
+    fn gang(&self, id: GangId) -> Option<&GangRecord> {
+        self.ledger.record(id)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod input;
 pub mod job;
 pub mod later;
+mod lookup;
 pub mod machine;
 pub mod mask;
 pub mod needs;
@@ -48,6 +49,7 @@ pub use job::{
     Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology,
     Traffic, Turn,
 };
+pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};

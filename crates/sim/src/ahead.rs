@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_engine::{Config, Engine, sentences};
+use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Change, Eviction, Gang, GangId, GangRecord, Input, Job, NodeName, Phase, QueueName, QueueReport, Reason,
     Resource, Snapshot, StopCause, Timestamp,
 };
 use phalanx_scenario::{Event, Script};
+use phalanx_sentences as sentences;
 use serde::Serialize;
 
 use crate::{Failure, World};

@@ -1,7 +1,8 @@
 //! How things were at a moment: what ran, what waited and why, and which nodes took no work.
 
-use phalanx_engine::{Engine, sentences};
+use phalanx_engine::Engine;
 use phalanx_model::{Admin, GangId, JobId, NodeName, Reason, Timestamp};
+use phalanx_sentences as sentences;
 use serde::Serialize;
 
 use super::super::paper::{Paper, about};
