@@ -191,7 +191,7 @@ impl Checker {
                 let by = eviction.by;
                 let mut wrong = |why: String| found.push(Violation::WrongEviction { gang: *gang, by, why });
                 if !held_for.contains(&by) {
-                    wrong("no place is held for it".to_owned());
+                    wrong("no capacity is reserved for it".to_owned());
                 }
                 if let Some(why) = self.is_wrong(*gang, eviction, &leaving) {
                     wrong(why);
@@ -225,30 +225,30 @@ impl Checker {
     fn is_wrong(&self, gang: GangId, eviction: &Eviction, leaving: &BTreeSet<GangId>) -> Option<String> {
         let by = eviction.by;
         let job = self.jobs.get(&gang.job)?;
-        let Some(other) = self.jobs.get(&by.job) else { return Some("nobody knows it".to_owned()) };
+        let Some(other) = self.jobs.get(&by.job) else { return Some("no such job was submitted".to_owned()) };
         if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
-            return Some("it does not wait".to_owned());
+            return Some("it is not pending".to_owned());
         }
         if let Some(why) = self.kept(gang, job) {
             return Some(why);
         }
         if self.evictions.protected.contains(&gang) {
-            return Some("it may not be disrupted for now".to_owned());
+            return Some("it is protected from disruption".to_owned());
         }
         let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
         if !others.may_preempt {
-            return Some(format!("class {} evicts nobody", others.name));
+            return Some(format!("class {} may not preempt", others.name));
         }
         // One that is being started has not run at all.
         let since = self.evictions.running_since.get(&gang);
         let ran_ms = since.map_or(0, |since| eviction.at.since(*since));
         if ran_ms < own.min_run_ms {
-            return Some(format!("it has run {ran_ms} ms of at least {}", own.min_run_ms));
+            return Some(format!("it has run {ran_ms} ms, and its minimum is {} ms", own.min_run_ms));
         }
         match &eviction.rule {
             EvictionRule::Class { class, over } => {
                 let is_it = *class == others.name && *over == own.name && others.rank > own.rank;
-                (!is_it).then(|| format!("class {} does not go before {}", others.name, own.name))
+                (!is_it).then(|| format!("class {} is not above class {}", others.name, own.name))
             }
             EvictionRule::Guarantee { queue, borrower } => self
                 .is_no_borrower(gang, by, queue, borrower)
@@ -274,7 +274,7 @@ impl Checker {
     ) -> Option<String> {
         let is_of = |gang: GangId, queue: &QueueName| self.is_in(gang, queue);
         if !is_of(by, queue) || is_of(gang, queue) || !is_of(gang, borrower) || is_of(by, borrower) {
-            return Some(format!("it does not stand between queues {queue} and {borrower}"));
+            return Some(format!("the preemption is not between queues {queue} and {borrower}"));
         }
         let others = |(_, whom): &(&GangId, &Option<GangId>)| **whom != Some(by);
         let leaving: BTreeSet<GangId> =
@@ -291,7 +291,7 @@ impl Checker {
         if !borrows && !own.any(|resource| self.demand(gang, resource) > 0) {
             return None;
         }
-        (!borrows).then(|| format!("queue {borrower} uses no more than it is guaranteed"))
+        (!borrows).then(|| format!("queue {borrower} is within its guarantee"))
     }
 
     /// What others make way for in a queue and in those below it.
@@ -323,7 +323,7 @@ impl Checker {
             return None;
         }
         let beyond = self.beyond(by, queue, leaving);
-        beyond.or_else(|| Some(format!("nothing is guaranteed to queue {queue}")))
+        beyond.or_else(|| Some(format!("queue {queue} has no guarantee")))
     }
 
     /// Of what a queue would use more than it is guaranteed. Of what nothing is guaranteed to it, it may need as much as
@@ -334,7 +334,7 @@ impl Checker {
             let uses = self.used(queue, resource, leaving).saturating_add(needs);
             (own > 0 && needs > 0 && uses > own).then(|| {
                 let (uses, own) = (resource.show(uses), resource.show(own));
-                format!("queue {queue} would use {uses} {resource}, and {own} are guaranteed to it")
+                format!("queue {queue} would use {uses} {resource}, and its guarantee is {own}")
             })
         })
     }

@@ -62,7 +62,7 @@ fn check_alone(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut Vec<
         .map(|other| format!("gang {other}"))
         .collect();
     if wants_alone(gang) && !node.foreign.is_empty() {
-        beside.push(format!("others, who hold devices {}", node.foreign));
+        beside.push(format!("foreign use of devices {}", node.foreign));
     }
     let node = &node.name;
     found.extend(beside.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));

@@ -135,14 +135,16 @@ impl Checker {
         let is_of = |id: GangId| self.jobs.get(&id.job).is_some_and(|job| job.queue == *queue);
         let order = self.queues.order(queue).filter(|order| matches!(order, QueueOrder::LeastServed { .. }));
         let Some(order) = order.filter(|_| is_of(gang) && is_of(by)) else {
-            return Some(format!("they are not both of queue {queue}, or that does not go by service"));
+            return Some(format!(
+                "both must belong to queue {queue}, and the queue must order by attained service"
+            ));
         };
         if level >= over {
-            return Some(format!("level {level} does not go before level {over}"));
+            return Some(format!("level {level} is not below level {over}"));
         }
         let is_other = |id: GangId, said: u32| {
             let seen = order.level_of(self.service.by(id, self.now)?);
-            (seen != said).then(|| format!("gang {id} is on level {seen} and not {said}"))
+            (seen != said).then(|| format!("gang {id} is on level {seen}, and the rule says {said}"))
         };
         is_other(by, level).or_else(|| is_other(gang, over))
     }

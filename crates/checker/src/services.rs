@@ -83,7 +83,7 @@ impl Checker {
         let before = others.filter(|gang| !self.services.ended.contains(gang) && stands_before(gang)).count();
         let leaving = self.services.leaving.iter().filter(|gang| gang.job == job.id).count();
         if before >= wanted as usize + leaving.min(service.surge as usize) {
-            let why = format!("{wanted} replicas are wanted, and {before} stand before it");
+            let why = format!("the service needs {wanted} replicas, and {before} come before it");
             found.push(Violation::OutOfTurn { gang: start.id, why });
         }
     }
@@ -92,10 +92,12 @@ impl Checker {
     pub(crate) fn kept(&self, gang: GangId, job: &Job) -> Option<String> {
         let class = self.queues.class(job).filter(|class| !class.is_preemptible);
         match &job.turn.service {
-            _ if job.policy.preempt.mode == PreemptMode::Never => Some("it never makes way".to_owned()),
+            _ if job.policy.preempt.mode == PreemptMode::Never => {
+                Some("its policy forbids preemption".to_owned())
+            }
             Some(service) => (service.number(gang) < service.min)
-                .then(|| format!("it is one of the {} replicas that are always kept", service.min)),
-            None => class.map(|class| format!("its class {} does not make way", class.name)),
+                .then(|| format!("it is one of the {} replicas of the minimum", service.min)),
+            None => class.map(|class| format!("its class {} cannot be preempted", class.name)),
         }
     }
 }

@@ -183,14 +183,17 @@ impl std::fmt::Display for EvictionRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Guarantee { queue, borrower } => {
-                write!(f, "queue {queue} takes back what it is guaranteed, which {borrower} had borrowed")
+                write!(f, "{queue} reclaimed its guarantee from {borrower}")
             }
             Self::FairShare { queue, borrower } => {
-                write!(f, "queue {queue} has less than its due share, and {borrower} more")
+                write!(f, "{queue} reclaimed its fair share from {borrower}")
             }
-            Self::Class { class, over } => write!(f, "class {class} goes before {over}"),
+            Self::Class { class, over } => write!(f, "class {class} may preempt class {over}"),
             Self::LessServed { queue, level, over } => {
-                write!(f, "in queue {queue} less service goes first: level {level} before {over}")
+                write!(
+                    f,
+                    "queue {queue} orders by attained service, and level {level} goes before level {over}"
+                )
             }
         }
     }

@@ -104,12 +104,12 @@ pub enum Change {
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
     /// Not an error for the user: the job exists already.
-    #[error("this owner already submitted job {existing} with this key")]
+    #[error("this owner submitted job {existing} with this key already")]
     DuplicateKey { existing: JobId },
     #[error("job {existing} already has this number")]
     DuplicateId { existing: JobId },
     #[error(
-        "a gang of {} can never fit: the largest that this cluster could hold, empty, is {largest} {where_}",
+        "a gang of {} can never fit: the empty cluster has room for {largest} {where_}",
         members(*asked)
     )]
     LargerThanCluster { asked: u32, largest: u32, where_: String },
@@ -218,7 +218,7 @@ impl Reason {
             Self::Held { .. } => "Held",
             Self::Dependency { .. } => "Dependency",
             Self::ArrayLimit { .. } => "ArrayLimit",
-            Self::Resting { .. } => "Resting",
+            Self::Resting { .. } => "ScaledIn",
             Self::BeginTime { .. } => "BeginTime",
             Self::BackOff { .. } => "BackOff",
             Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
@@ -233,11 +233,12 @@ impl fmt::Display for Reason {
         match self {
             Self::None => write!(f, "not considered yet"),
             Self::Resources { asked, fits, segments } => {
-                write!(f, "needs {asked} members at once{}, and {fits} fit now", In(segments))
+                write!(f, "needs {} at once{}, and {fits} fit now", members(*asked), In(segments))
             }
             Self::Topology { level, asked, best, best_domain, segments } => write!(
                 f,
-                "needs {asked} members inside one {level}{}, and the best, {best_domain}, has room for {best} now",
+                "needs {} inside one {level}{}, and the best, {best_domain}, has room for {best} now",
+                members(*asked),
                 In(segments)
             ),
             Self::Nodes { asked: 1, each, best, best_node, .. } => write!(
@@ -249,63 +250,68 @@ impl fmt::Display for Reason {
                 "needs {asked} nodes with room for {each} members each, and {fits} have that now (the best, {best_node}, has room for {best})"
             ),
             Self::Shape { asked, best: 0, torus, .. } if torus.is_empty() => {
-                write!(f, "needs a free box of {asked} chips, and no node stands in a torus")
+                write!(f, "needs a free box of {asked} chips, and no node is part of a torus")
             }
             Self::Shape { asked, chips, best, torus, free, largest } => {
                 write!(
                     f,
-                    "needs a free box of {asked} chips; the best place, in {torus}, has {best} of {chips} free"
+                    "needs a free box of {asked} chips; at the best position, in {torus}, {best} of {chips} chips are free"
                 )?;
                 match largest {
                     Some(largest) => {
-                        write!(f, ", and of its {free} free chips {largest} lie together at most")
+                        write!(f, "; the largest free box there is {largest}, and {free} chips are free")
                     }
                     None => Ok(()),
                 }
             }
             Self::PreferredWait { level, .. } => {
-                write!(f, "could start farther apart, and waits for a place inside one {level}")
+                write!(
+                    f,
+                    "could start now farther apart; waiting for its preferred placement inside one {level}"
+                )
             }
             Self::Priority { ahead, at: None } => {
-                write!(f, "gang {ahead} was passed over as often as is fair and starts first")
+                write!(f, "gang {ahead} has reached its bypass limit and must start first")
             }
             Self::Priority { ahead, at: Some(_) } => {
-                write!(f, "would still run when gang {ahead} is to start on what is free now")
+                write!(f, "cannot backfill: would still be running when gang {ahead} is due to start")
             }
             Self::Window { nodes: 1, .. } => {
-                f.write_str("would not have ended when a window of a node that it needs begins")
+                f.write_str("would still be running when a calendar window of a node that it needs begins")
             }
             Self::Window { nodes, .. } => {
-                write!(f, "would not have ended when windows of {nodes} nodes begin")
+                write!(f, "would still be running when calendar windows of {nodes} nodes begin")
             }
             Self::Preempting { victims } => {
-                f.write_str("its place is held, and these make way: ")?;
+                f.write_str("reserved; waiting for preempted jobs to exit: ")?;
                 join(f, victims)
             }
             Self::QueueLimit(limit) => write!(f, "{limit}"),
-            Self::Held { by } => write!(f, "is held back by {by} until it is released"),
+            Self::Held { by } => write!(f, "held by {by} until it is released"),
             Self::Dependency { jobs } => {
-                f.write_str("waits for the end of ")?;
+                f.write_str("waiting for these jobs to end: ")?;
                 join(f, jobs)
             }
-            Self::ArrayLimit { running_max } => write!(f, "its array runs at most {running_max} at once"),
+            Self::ArrayLimit { running_max } => {
+                write!(f, "array limit reached: at most {running_max} tasks run at once")
+            }
             Self::Resting { replicas: 1 } => {
-                f.write_str("is not wanted: 1 replica of its service stands before it")
+                f.write_str("not needed: the service already has its desired replica (1)")
             }
             Self::Resting { replicas } => {
-                write!(f, "is not wanted: {replicas} replicas of its service stand before it")
+                write!(f, "not needed: the service already has its desired replicas ({replicas})")
             }
-            Self::BeginTime { .. } => f.write_str("was asked not to start before a time"),
-            Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),
+            Self::BeginTime { .. } => f.write_str("its begin time has not come"),
+            Self::BackOff { .. } => f.write_str("the last attempt failed, and its back-off has not ended"),
             Self::NodeNotAvailable { nodes } => {
-                write!(f, "would fit if these nodes were there and took work: ")?;
+                write!(f, "would fit if these nodes were present and schedulable: ")?;
                 join(f, nodes)
             }
             Self::BadConstraints { asked, largest } => {
-                write!(f, "needs {asked} members, and even an empty cluster has room for {largest}")
+                write!(f, "needs {}, and even the empty cluster has room for only {largest}", members(*asked))
             }
             Self::BudgetExhausted { expanded } => {
-                write!(f, "the search stopped at its budget of {expanded} candidates without an answer")
+                write!(f, "the search used up its budget of {expanded} candidates without a result")
             }
         }
     }
@@ -346,24 +352,24 @@ impl fmt::Display for QueueLimit {
         match bound {
             QueueBound::Limit(of) => write!(
                 f,
-                "queue {queue} uses {} of its limit of {} {of}, and this needs {}",
+                "queue {queue} uses {} of its limit of {} {of}, and the gang needs {}",
                 show(of, *used),
                 show(of, *most),
                 show(of, *asked)
             ),
             QueueBound::Kept(of) => write!(
                 f,
-                "{} of {} {of} are in use or kept for those they are guaranteed to, and this needs {}",
+                "{} of {} {of} are in use or kept for the guarantees of other queues, and the gang needs {}",
                 show(of, *used),
                 show(of, *most),
                 show(of, *asked)
             ),
             QueueBound::Place => write!(
                 f,
-                "{most} nodes are the guaranteed place of queue {queue}, and what may not be evicted stays out of them"
+                "{most} nodes are guaranteed to queue {queue}, and gangs that cannot be preempted may not use them"
             ),
-            QueueBound::Running => write!(f, "queue {queue} runs {used} gangs, and {most} is its limit"),
-            QueueBound::Gone => write!(f, "its queue {queue} is gone"),
+            QueueBound::Running => write!(f, "queue {queue} runs {used} gangs, and its limit is {most}"),
+            QueueBound::Gone => write!(f, "queue {queue} no longer exists"),
         }
     }
 }
@@ -421,8 +427,8 @@ impl Report {
     pub fn by_service(&self) -> Option<String> {
         match self.less_served {
             0 => None,
-            1 => Some("goes after 1 gang of its queue that has had less service".to_owned()),
-            n => Some(format!("goes after {n} gangs of its queue that have had less service")),
+            1 => Some("ordered after 1 gang of its queue that has attained less service".to_owned()),
+            n => Some(format!("ordered after {n} gangs of its queue that have attained less service")),
         }
     }
 }
@@ -494,18 +500,18 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Segment(Segment { size, level }) => write!(f, "segments of {size} inside one {level}"),
-            Self::Spread(Spread { level, max }) => write!(f, "at most {max} inside one {level}"),
-            Self::MembersPerNode(each) => write!(f, "exactly {each} on each node"),
-            Self::Exclusive => f.write_str("nodes for itself"),
+            Self::Spread(Spread { level, max }) => write!(f, "at most {max} members inside one {level}"),
+            Self::MembersPerNode(each) => write!(f, "exactly {each} members on each node"),
+            Self::Exclusive => f.write_str("exclusive nodes"),
             Self::Models(models) => {
                 f.write_str("devices of ")?;
                 join(f, models)
             }
             Self::Named(resource) => write!(f, "{resource}"),
-            Self::Nodes => f.write_str("the nodes that it names"),
-            Self::Avoid => f.write_str("nodes that it avoids"),
-            Self::Within(set) => write!(f, "nodes in the set {set}"),
-            Self::Role(name) => write!(f, "its {name}"),
+            Self::Nodes => f.write_str("its required nodes"),
+            Self::Avoid => f.write_str("its avoided nodes"),
+            Self::Within(set) => write!(f, "the node set {set}"),
+            Self::Role(name) => write!(f, "its role {name}"),
         }
     }
 }
@@ -527,7 +533,7 @@ pub enum Confidence {
 }
 
 fn members(n: u32) -> String {
-    if n == 1 { "1 member".to_owned() } else { format!("{n} members") }
+    crate::show::count(u64::from(n), "member")
 }
 
 /// A domain by its whole path, as shown to people: `leaf-1/node-a`.

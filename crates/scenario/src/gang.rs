@@ -115,7 +115,9 @@ where
 fn at_levels(word: Word<'_>, what: &str, words: &Words<'_>) -> Result<Vec<(u32, LevelName)>, ScenarioError> {
     let read = |item: Word<'_>| {
         let Some((size, level)) = item.text.split_once('@') else {
-            return Err(words.error(item, format!("{:?} is no {what} such as 8@node", item.text)));
+            return Err(
+                words.error(item, format!("expected a {what} such as 8@node, and found {:?}", item.text))
+            );
         };
         let level = Word { text: level, column: item.column + size.chars().count() + 1 };
         Ok((words.number(Word { text: size, ..item })?, words.name(level)?))
@@ -153,7 +155,7 @@ fn models(word: Word<'_>, words: &Words<'_>) -> Result<Vec<ModelNeed>, ScenarioE
 /// `4x4x8`
 pub(crate) fn sides(word: Word<'_>, words: &Words<'_>) -> Result<[u16; 3], ScenarioError> {
     let numbers: Result<Vec<u16>, ScenarioError> = items(word, 'x').map(|side| words.number(side)).collect();
-    let bad = |_| words.error(word, format!("{:?} is no box such as 4x4x8", word.text));
+    let bad = |_| words.error(word, format!("expected a box such as 4x4x8, and found {:?}", word.text));
     numbers?.try_into().map_err(bad)
 }
 
@@ -226,7 +228,7 @@ fn cut<'a>(
     let (first, second) = word
         .text
         .split_once(at)
-        .ok_or_else(|| words.error(word, format!("{:?} is not {what}", word.text)))?;
+        .ok_or_else(|| words.error(word, format!("expected {what}, and found {:?}", word.text)))?;
     let column = word.column + first.chars().count() + 1;
     Ok((Word { text: first, ..word }, Word { text: second, column }))
 }

@@ -23,7 +23,8 @@ const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-g
 pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
     let mut parser = Parser::default();
     if text.len() > TEXT_BYTES_MAX {
-        let what = format!("a scenario has at most {TEXT_BYTES_MAX} bytes, this one has {}", text.len());
+        let what =
+            format!("a scenario has at most {TEXT_BYTES_MAX} bytes, and this scenario has {}", text.len());
         return Err(Words::of(1, "").error(Word { text: "", column: 1 }, what));
     }
     let mut lines = Vec::new();
@@ -99,7 +100,7 @@ impl Parser {
                 None => Verb::Show,
                 Some(word) if word.text == "queues" => Verb::ShowQueues,
                 Some(word) => {
-                    let what = format!("unknown view {:?}; queues can be shown, or all", word.text);
+                    let what = format!("unknown view {:?}; known are queues, all", word.text);
                     return Err(words.error(word, what));
                 }
             },
@@ -135,8 +136,7 @@ impl Parser {
         if self.nodes.is_empty() {
             return Ok(());
         }
-        let stand = if verb.text == "levels" { "stand" } else { "stands" };
-        Err(words.error(verb, format!("{} {stand} before the first node", verb.text)))
+        Err(words.error(verb, format!("{} must come before the first node", verb.text)))
     }
 
     fn exit(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
@@ -183,7 +183,7 @@ impl Parser {
             "held" => {
                 let on = words.expect("on, and nodes")?;
                 if on.text != "on" {
-                    return Err(words.error(on, format!("{:?} stands where on and nodes should", on.text)));
+                    return Err(words.error(on, format!("expected on and nodes, and found {:?}", on.text)));
                 }
                 Expectation::Held { job, nodes: self.known_nodes(words)? }
             }
@@ -226,8 +226,10 @@ impl Parser {
         if self.jobs.contains(&name) {
             return Ok(name);
         }
-        Err(words
-            .error(word, format!("no job {name} was submitted before; there is {}", list(self.jobs.iter()))))
+        Err(words.error(
+            word,
+            format!("no job {name} was submitted before; submitted are {}", list(self.jobs.iter())),
+        ))
     }
 
     pub(crate) fn known_node(&self, words: &mut Words<'_>) -> Result<NodeName, ScenarioError> {
@@ -240,8 +242,10 @@ impl Parser {
         if self.nodes.contains(&name) {
             return Ok(name);
         }
-        Err(words
-            .error(word, format!("no node {name} was declared before; there is {}", list(self.nodes.iter()))))
+        Err(words.error(
+            word,
+            format!("no node {name} was declared before; declared are {}", list(self.nodes.iter())),
+        ))
     }
 }
 
@@ -266,7 +270,10 @@ pub(crate) fn devices(word: Word<'_>, words: &Words<'_>) -> Result<phalanx_model
         let number = |text| words.number::<u32>(Word { text, column: word.column });
         let (first, last) = (number(first)?, number(last)?);
         if first > last || last >= DEVICES_PER_NODE_MAX {
-            let what = format!("{part:?} is no range of devices 0 to {}", DEVICES_PER_NODE_MAX - 1);
+            let what = format!(
+                "expected devices or ranges from 0 to {}, and found {part:?}",
+                DEVICES_PER_NODE_MAX - 1
+            );
             return Err(words.error(word, what));
         }
         mask = (first..=last).fold(mask, |m, i| m.union(phalanx_model::DeviceMask::one(i)));

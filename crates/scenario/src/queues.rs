@@ -76,7 +76,7 @@ impl Parser {
         if self.queues.contains_key(&name) {
             return Ok(name);
         }
-        let what = format!("no queue {name} was declared before; there is {}", list(self.queues.keys()));
+        let what = format!("no queue {name} was declared before; declared are {}", list(self.queues.keys()));
         Err(words.error(word, what))
     }
 
@@ -193,7 +193,7 @@ fn yes_or_no(
     *is = match word.text {
         "yes" => true,
         "no" => false,
-        other => return Err(words.error(word, format!("{other:?} is neither yes nor no"))),
+        other => return Err(words.error(word, format!("expected yes or no, and found {other:?}"))),
     };
     Ok(())
 }
@@ -217,7 +217,7 @@ pub(crate) fn goods_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, Sce
 /// A decimal number in thousandths.
 fn thousandths(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
     parse_milli(word.text)
-        .map_err(|_| words.error(word, format!("{:?} is no number such as 0.25", word.text)))
+        .map_err(|_| words.error(word, format!("expected a number such as 0.25, and found {:?}", word.text)))
 }
 
 /// `15m,1h`: device time at which a gang rises by a level each; `none`: by priority and age.
@@ -228,8 +228,7 @@ fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError>
         return Ok(QueueOrder::Priority);
     };
     if levels.len() > SERVICE_LEVELS_MAX || !levels.is_sorted_by(|one, next| one < next) {
-        let what =
-            format!("levels begin with the least, each more than the last; at most {SERVICE_LEVELS_MAX}");
+        let what = format!("expected at most {SERVICE_LEVELS_MAX} levels, in increasing order");
         return Err(words.error(word, what));
     }
     Ok(QueueOrder::LeastServed { levels })
@@ -238,8 +237,12 @@ fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError>
 /// `leaf:2x32`: two leaves with 32 nodes each.
 fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError> {
     let (level, sides) = pair(word, "a shape such as leaf:2x32", words)?;
-    let bad =
-        || words.error(sides, format!("{:?} is no count of domains and nodes such as 2x32", sides.text));
+    let bad = || {
+        words.error(
+            sides,
+            format!("expected a count of domains and nodes such as 2x32, and found {:?}", sides.text),
+        )
+    };
     let (count, nodes) = sides.text.split_once('x').ok_or_else(bad)?;
     let number = |text: &str| text.parse().map_err(|_| bad());
     Ok(ShapeQuota { level: words.name::<LevelName>(level)?, count: number(count)?, nodes: number(nodes)? })

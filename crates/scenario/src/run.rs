@@ -139,7 +139,7 @@ impl Runner {
                 let record = record(job)?;
                 let found = record.map_or("rejected", |r| r.phase.word());
                 if found != state {
-                    return Err(format!("expected {job} to be {state}, it is {found}"));
+                    return Err(format!("expected {job} to be {state}, and it is {found}"));
                 }
                 let (Some(wanted), Some(record)) = (reason, record) else { return Ok(()) };
                 let report = world.report(record.id);
@@ -147,7 +147,7 @@ impl Runner {
                 if word == wanted {
                     return Ok(());
                 }
-                Err(format!("expected {job} to wait for {wanted}, it waits for {word}"))
+                Err(format!("expected {job} to be pending with reason {wanted}, and its reason is {word}"))
             }
             Expectation::On { job, nodes } => {
                 let held = record(job)?.filter(|r| r.holds_capacity());
@@ -155,7 +155,7 @@ impl Runner {
                 if found.iter().copied().eq(nodes) {
                     return Ok(());
                 }
-                Err(format!("expected {job} on other nodes, it is on {}", listed(&found)))
+                Err(format!("expected {job} on other nodes, and it is on {}", listed(&found)))
             }
             Expectation::Held { job, nodes } => {
                 let held = record(job)?.and_then(|r| r.reserved.as_ref());
@@ -163,14 +163,19 @@ impl Runner {
                 if found.iter().copied().eq(nodes) {
                     return Ok(());
                 }
-                Err(format!("expected other nodes to be held for {job}: those are {}", listed(&found)))
+                Err(format!(
+                    "expected other nodes to be reserved for {job}, and its reservation is {}",
+                    listed(&found)
+                ))
             }
             Expectation::Evicted { job, times } => {
                 let found = record(job)?.map_or(0, |r| r.evictions);
                 if found == *times {
                     return Ok(());
                 }
-                Err(format!("expected {job} to make way {times} times, it did {found}"))
+                Err(format!(
+                    "expected {job} to be preempted {times} times, and it was preempted {found} times"
+                ))
             }
             Expectation::Runs { job, gangs: wanted } => {
                 let id = self.job(job)?;
@@ -179,7 +184,7 @@ impl Runner {
                 if found == *wanted as usize {
                     return Ok(());
                 }
-                Err(format!("expected {wanted} gangs of {job} to run, {found} do"))
+                Err(format!("expected {wanted} running gangs of {job}, and there are {found}"))
             }
             Expectation::Uses { queue, amounts } => {
                 let queues = world.queues();
@@ -190,7 +195,9 @@ impl Runner {
                     let found = good.map_or(0, |good| good.used);
                     if found != *wanted {
                         let (wanted, found) = (resource.show(*wanted), resource.show(found));
-                        return Err(format!("expected {queue} to use {wanted} {resource}, it uses {found}"));
+                        return Err(format!(
+                            "expected {queue} to use {wanted} {resource}, and it uses {found}"
+                        ));
                     }
                 }
                 Ok(())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use phalanx_model::report::show_path;
+use phalanx_model::show::count;
 use phalanx_model::{
     Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangId, GangRecord, Job,
     JobId, LikelyStart, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause,
@@ -64,7 +65,7 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
     let gang_name = |gang: &GangId| names.gang(*gang);
     Some(match change {
         Change::JobRejected { job, why } => format!("{} is rejected: {why}", name(job)),
-        Change::InputRejected { what, why } => format!("refused: {what}: {why}"),
+        Change::InputRejected { what, why } => format!("input rejected: {what}: {why}"),
         Change::GangPlaced { gang, attempt, placement } => {
             let attempt = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
             format!("{} starts on {}{attempt}", gang_name(gang), place(placement))
@@ -74,33 +75,38 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
             format!("{} is stopped: {}", gang_name(gang), cause_words(cause, names))
         }
         Change::GangRetrying { gang, not_before, .. } => {
-            format!("{} waits again, not before {}", gang_name(gang), time(*not_before))
+            format!("{} is requeued, not before {}", gang_name(gang), time(*not_before))
         }
         Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending, names)),
         Change::ServiceScaled { job, before, replicas, load_milli } => {
-            let load = load_milli.map(|load| format!(", which have {} to do", format_milli(load)));
-            format!("{} has {replicas} replicas instead of {before}{}", name(job), load.unwrap_or_default())
+            let load = load_milli.map(|load| format!("; total of its metric: {}", format_milli(load)));
+            format!(
+                "{} is scaled from {before} to {replicas} replicas{}",
+                name(job),
+                load.unwrap_or_default()
+            )
         }
         Change::ReplicaLeaves { gang, leave } => {
-            format!("{} leaves once another runs in its stead: {}", gang_name(gang), leave.detail)
+            format!("{} stops when its replacement runs: {}", gang_name(gang), leave.detail)
         }
-        Change::ReplicaStays { gang } => format!("{} stays", gang_name(gang)),
+        Change::ReplicaStays { gang } => format!("{} stays on its nodes", gang_name(gang)),
         Change::ReplicaReplaced { gang, by } => {
-            format!("{} runs in the stead of {}", gang_name(by), gang_name(gang))
+            format!("{} replaces {}", gang_name(by), gang_name(gang))
         }
         Change::ReasonChanged { gang, reason } => {
             format!("{} waits: {}", gang_name(gang), reason_words(reason, names))
         }
         Change::GangReserved { gang, reserved } => {
-            let at = reserved.at.map_or_else(String::new, |at| format!(" from {} at the latest", time(at)));
-            format!("{} has {} held for it{at}", gang_name(gang), place(&reserved.placement))
+            let at =
+                reserved.at.map_or_else(String::new, |at| format!(", free at {} at the latest", time(at)));
+            format!("{} has reserved {}{at}", gang_name(gang), place(&reserved.placement))
         }
         Change::ResizeAsked { gang, resize } => {
             let whom = resize.by.as_ref().map_or_else(String::new, |by| format!(", for {}", gang_name(by)));
-            format!("{} is to have {} members{whom}", gang_name(gang), resize.size)
+            format!("{} will be resized to {} members{whom}", gang_name(gang), resize.size)
         }
         Change::ReservationDropped { gang, why } => {
-            format!("nothing is held for {} any more: {why}", gang_name(gang))
+            format!("{} lost its reservation: {why}", gang_name(gang))
         }
         Change::JobAccepted { .. } | Change::GangFinished { .. } => return None,
     })
@@ -135,13 +141,15 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
         StopCause::Displaced { detail, .. } => detail.clone(),
         StopCause::Preempted(Eviction { by, rule, lost_device_ms, .. }) => {
             let lost = time(Timestamp(*lost_device_ms));
-            format!("makes way for {}: {rule}; {lost} of one device is lost", names.gang(*by))
+            format!("preempted by {}: {rule}; {lost} of GPU time lost", names.gang(*by))
         }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
-        StopCause::TimeLimit => "its time limit".to_owned(),
-        StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
-        StopCause::IdleLimit => "nobody used it".to_owned(),
-        StopCause::Resized { size } => format!("starts again with {size} members"),
+        StopCause::TimeLimit => "time limit reached".to_owned(),
+        StopCause::ScaledIn { replicas } => {
+            format!("the service needs only {}", count(u64::from(*replicas), "replica"))
+        }
+        StopCause::IdleLimit => "idle limit reached: no use was reported".to_owned(),
+        StopCause::Resized { size } => format!("restarts with {}", count(u64::from(*size), "member")),
     }
 }
 
@@ -150,12 +158,12 @@ fn ending_words(ending: &Ending, names: &Names) -> String {
         Ending::Succeeded => "succeeded".to_owned(),
         Ending::Failed { class, detail, .. } => format!("failed, {class}: {detail}"),
         Ending::Cancelled { by } => format!("cancelled by {by}"),
-        Ending::TimeLimit => "its time limit".to_owned(),
-        Ending::IdleLimit => "nobody used it".to_owned(),
-        Ending::Preempted { detail } => format!("made way and does not wait again: {detail}"),
-        Ending::DeadlineMissed => "it could not start by its deadline".to_owned(),
+        Ending::TimeLimit => "time limit reached".to_owned(),
+        Ending::IdleLimit => "idle limit reached: no use was reported".to_owned(),
+        Ending::Preempted { detail } => format!("preempted and not requeued: {detail}"),
+        Ending::DeadlineMissed => "could not start by its deadline".to_owned(),
         Ending::DependencyFailed { job } => {
-            format!("{}, which it waited for, ended otherwise", names.job(*job))
+            format!("its dependency {} did not end as required", names.job(*job))
         }
     }
 }
@@ -164,25 +172,25 @@ fn ending_words(ending: &Ending, names: &Names) -> String {
 fn reason_words(reason: &Reason, names: &Names) -> String {
     let sentence = match reason {
         Reason::Priority { ahead, at: None } => {
-            format!("{} was passed over as often as is fair and starts first", names.gang(*ahead))
+            format!("{} has reached its bypass limit and must start first", names.gang(*ahead))
         }
         Reason::Priority { ahead, at: Some(at) } => {
             format!(
-                "would still run at {} when {} is to start on what is free now",
+                "cannot backfill: would still be running at {} when {} is due to start",
                 time(*at),
                 names.gang(*ahead)
             )
         }
         Reason::Preempting { victims } => {
             let victims: Vec<String> = victims.iter().map(|gang| names.gang(*gang)).collect();
-            format!("its place is held, and these make way: {}", victims.join(", "))
+            format!("reserved; waiting for preempted jobs to exit: {}", victims.join(", "))
         }
         Reason::Dependency { jobs } => {
             let jobs: Vec<&str> = jobs.iter().map(|job| names.job(*job)).collect();
-            format!("waits for the end of {}", jobs.join(", "))
+            format!("waiting for these jobs to end: {}", jobs.join(", "))
         }
-        Reason::Window { ends_at, .. } => format!("{reason}; the first is over at {}", time(*ends_at)),
-        Reason::BeginTime { at } => format!("was asked not to start before {}", time(*at)),
+        Reason::Window { ends_at, .. } => format!("{reason}; the first window ends at {}", time(*ends_at)),
+        Reason::BeginTime { at } => format!("its begin time is {}", time(*at)),
         other => other.to_string(),
     };
     format!("{}: {sentence}", reason.word())
@@ -247,7 +255,7 @@ pub(crate) fn picture(
 fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> String {
     match &record.phase {
         Phase::Pending { .. } => reason.map_or_else(String::new, |r| reason_words(r, names)),
-        Phase::Starting { deadline } => format!("until {} at the latest", time(*deadline)),
+        Phase::Starting { deadline } => format!("start deadline {}", time(*deadline)),
         Phase::Running { since } => format!("since {}, attempt {}", time(*since), record.attempt),
         Phase::Stopping { cause, stage, .. } => {
             let stage = match stage {
@@ -264,7 +272,7 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
 /// Why a job waits: the sentence, the levels, what would unblock it, its position and its estimate.
 pub(crate) fn report(report: &Report, names: &Names) -> String {
     let mut text = match &report.reason {
-        Reason::None if report.of == 0 => "  does not wait\n".to_owned(),
+        Reason::None if report.of == 0 => "  is not pending\n".to_owned(),
         Reason::None => "  can start now\n".to_owned(),
         reason => format!("  {}\n", reason_words(reason, names)),
     };
@@ -276,7 +284,7 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
             .unwrap_or_default();
     }
     for unblock in &report.unblock {
-        writeln!(text, "  would start if {}", unblock_words(unblock, names)).unwrap_or_default();
+        writeln!(text, "  {}", unblock_words(unblock, names)).unwrap_or_default();
     }
     if report.of > 0 {
         writeln!(text, "  position {} of {}", report.position, report.of).unwrap_or_default();
@@ -292,7 +300,7 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
                 write!(text, ", at about {} by the last {runs} runs,", time(at)).unwrap_or_default();
             }
         }
-        None if report.of > 0 => text += "  start unknown",
+        None if report.of > 0 => text += "  start time unknown",
         None => {}
     }
     if let (Some(placement), Some(_)) = (&report.nearest, report.estimated_start) {
@@ -307,17 +315,17 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
         Unblock::GangsEnd { gangs, at } => {
             let by = at.map_or_else(String::new, |at| format!(", by {}", time(at)));
             let gangs: Vec<String> = gangs.iter().map(|gang| names.gang(*gang)).collect();
-            format!("{} ended{by}", gangs.join(", "))
+            format!("would start if {} ended{by}", gangs.join(", "))
         }
         Unblock::RelaxTo { level, domain, times_milli } => {
             let times = times_milli
                 .map_or(String::new(), |t| format!(" at {}.{}x", (t + 50) / 1_000, (t + 50) / 100 % 10));
-            format!("one {level} were enough ({domain}{times})")
+            format!("fits now inside one {level} ({domain}{times})")
         }
-        Unblock::Without { rule } => format!("it did without {rule}"),
+        Unblock::Without { rule } => format!("fits now without {rule}"),
         Unblock::Uncordon { nodes } => {
-            format!("{} took work", join(nodes.iter().map(NodeName::as_str).collect()))
+            format!("would start if {} were schedulable", join(nodes.iter().map(NodeName::as_str).collect()))
         }
-        Unblock::At { at } => format!("it were {}", time(*at)),
+        Unblock::At { at } => format!("eligible at {}", time(*at)),
     }
 }

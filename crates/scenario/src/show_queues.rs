@@ -17,10 +17,13 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
             write!(text, "  {}", amounts(good)).unwrap_or_default();
         }
         let (share, past) = (percent(report.share), percent(report.past));
-        write!(text, "  {pending} pending, {running} running; share {share} of {dominant}, past {past}")
-            .unwrap_or_default();
+        write!(
+            text,
+            "  {pending} pending, {running} running; share {share} of {dominant}, decayed usage {past}"
+        )
+        .unwrap_or_default();
         if !report.queue.order.is_priority() {
-            write!(text, "; least served first").unwrap_or_default();
+            write!(text, "; ordered by attained service").unwrap_or_default();
         }
         let place = |place: &PlaceReport| format!("; {}", places(place));
         writeln!(text, "{}", report.places.iter().map(place).collect::<String>()).unwrap_or_default();
@@ -28,11 +31,11 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
     if text.is_empty() { "  no queues\n".to_owned() } else { text }
 }
 
-/// `places 1 of 2 leaf:4 in cluster/l1`
+/// `guaranteed domains 1 of 2 leaf:4 in cluster/l1`
 fn places(place: &PlaceReport) -> String {
     let PlaceReport { shape, domains } = place;
     let (bound, all) = (domains.len(), shape.count);
-    format!("places {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
+    format!("guaranteed domains {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
 }
 
 /// Devices always are.
@@ -40,7 +43,7 @@ fn is_spoken_of(good: &GoodReport) -> bool {
     good.resource == Resource::Gpus || good.used > 0 || good.guaranteed > 0 || good.limit.is_some()
 }
 
-/// `gpus 8/16/32/24`: used, guaranteed, limit, due; `-` where there is none.
+/// `gpus 8/16/32/24`: used, guaranteed, limit, fair share; `-` where there is none.
 fn amounts(good: &GoodReport) -> String {
     let of = |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |amount| good.resource.show(amount));
     let shown = [Some(good.used), Some(good.guaranteed), good.limit, good.due].map(of);

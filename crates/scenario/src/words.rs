@@ -50,7 +50,7 @@ impl<'a> Words<'a> {
     pub(crate) fn end(&mut self) -> Result<(), ScenarioError> {
         match self.next() {
             None => Ok(()),
-            Some(word) => Err(self.error(word, format!("{:?} is one word too many", word.text))),
+            Some(word) => Err(self.error(word, format!("unexpected word {:?}", word.text))),
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Words<'a> {
     }
 
     pub(crate) fn number<T: FromStr>(&self, word: Word<'_>) -> Result<T, ScenarioError> {
-        let what = || format!("{:?} is not a whole number that fits here", word.text);
+        let what = || format!("expected a whole number in range, and found {:?}", word.text);
         word.text.parse().map_err(|_| self.error(word, what()))
     }
 

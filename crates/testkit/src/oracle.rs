@@ -80,7 +80,7 @@ impl Cluster<'_> {
 fn with_tensor_groups(gang: &Gang) -> Gang {
     let mut gang = gang.clone();
     if let Some(axis) = gang.grid.first().filter(|axis| axis.kind == AxisKind::Tensor && axis.degree > 1) {
-        assert!(gang.topology.segments.is_empty(), "of a grid with segments this does not know");
+        assert!(gang.topology.segments.is_empty(), "the oracle does not know grids with segments");
         let level = LevelName::new("node").unwrap();
         gang.topology.segments.push(Segment { size: axis.degree, level });
     }

@@ -59,7 +59,7 @@ impl Watched {
 
         let mut again = Outcome::default();
         let _ = twin.step(self.now, inputs, &mut again);
-        assert_eq!(out, again, "the same inputs were decided otherwise\n{}", self.log());
+        assert_eq!(out, again, "the same inputs gave different decisions\n{}", self.log());
         self.check_follower(follower, inputs, &out);
 
         let violations = self.checker.observe(self.now, inputs, &out);
@@ -81,7 +81,7 @@ impl Watched {
         while let Wake(Some(at)) = self.wake
             && at <= until
         {
-            assert!(at > self.now, "woken for {at:?} at {:?}, again and again\n{}", self.now, self.log());
+            assert!(at > self.now, "woken for {at:?} at {:?} again and again\n{}", self.now, self.log());
             self.now = at;
             add(self.step(&[]));
         }
@@ -105,9 +105,9 @@ impl Watched {
         };
         let (known, before) = (told(&successor.facts()), told(&facts));
         for (told, knows) in before.iter().zip(&known) {
-            assert_eq!(told, knows, "the successor knows something else\n{}", self.log());
+            assert_eq!(told, knows, "the successor has another state\n{}", self.log());
         }
-        assert_eq!(before.len(), known.len(), "the successor knows more or less\n{}", self.log());
+        assert_eq!(before.len(), known.len(), "the successor has more or fewer facts\n{}", self.log());
         assert!(out.effects.is_empty(), "the successor decided {:?}\n{}", out.effects, self.log());
         let violations = self.checker.observe(self.now, &facts, &out);
         assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
@@ -146,9 +146,9 @@ impl Watched {
         };
         let (follows, knows) = (facts(&follower), facts(&self.engine));
         for (follows, knows) in follows.iter().zip(&knows) {
-            assert_eq!(follows, knows, "the follower of {:?} knows something else\n{}", out.plan, self.log());
+            assert_eq!(follows, knows, "the follower of {:?} has another state\n{}", out.plan, self.log());
         }
-        assert_eq!(follows.len(), knows.len(), "the follower knows more or less\n{}", self.log());
+        assert_eq!(follows.len(), knows.len(), "the follower has more or fewer facts\n{}", self.log());
         for name in self.engine.nodes().map(|node| &node.name) {
             let amounts =
                 |engine: &Engine| engine.free(name).map(|f| (f.devices, f.cpu_milli, f.memory_bytes));
@@ -193,7 +193,7 @@ impl Watched {
             let uses =
                 |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
             let using: Vec<QueueReport> = self.engine.queues().into_iter().filter(uses).collect();
-            assert!(using.is_empty(), "nobody holds anything, and {using:?}\n{}", self.log());
+            assert!(using.is_empty(), "no gang holds capacity, and {using:?} is in use\n{}", self.log());
         }
     }
 
@@ -225,7 +225,7 @@ impl Watched {
         // Who makes way then may let others start too.
         let starts = |effect: &Effect| matches!(effect.order, Order::StartMembers { .. });
         let is_left = !out.effects.is_empty() && out.effects.iter().all(starts);
-        assert!(!is_left, "{:?} were left to decide\n{}", out.effects, self.log());
+        assert!(!is_left, "{:?} were still to be decided\n{}", out.effects, self.log());
     }
 
     /// Facts that change nothing and make the engine plan anew: a node is closed and opened again.

@@ -122,7 +122,7 @@ impl Ledger {
         let Some((_, window)) = self.in_the_way(gang).filter(|(at, _)| *at <= self.now) else { return false };
         let detail = match &window.held_for {
             None => format!("a maintenance window of node {} begins", window.node),
-            Some(queue) => format!("node {} is kept for queue {queue}", window.node),
+            Some(queue) => format!("node {} is reserved for queue {queue}", window.node),
         };
         // One that began before it was told of is not worth more than the grace.
         let until = Some(window.begins_at).filter(|at| *at > self.now);
@@ -168,7 +168,12 @@ impl Ledger {
             return refuse(out, format!("node {node}"), &why);
         }
         self.set_admin(node, Admin::Draining, out);
-        self.displace_from(node, &format!("node {node} is taken back"), Some(*ends_at), out);
+        self.displace_from(
+            node,
+            &format!("node {node} is being reclaimed by its provider"),
+            Some(*ends_at),
+            out,
+        );
     }
 }
 

@@ -47,7 +47,7 @@ impl Ledger {
         };
         for other in self.reservations.overlapping(&picks) {
             self.drop_reservation(other);
-            let why = format!("job {} keeps its place while its size changes", gang.job);
+            let why = format!("job {} keeps its placement while it is resized", gang.job);
             out.changes.push(Change::ReservationDropped { gang: other, why });
             self.retime(other);
             self.relist(other);
