@@ -1,4 +1,4 @@
-//! Who makes way for whom: upwards only, for a place that is held, and never in turn.
+//! Preemption: upwards only, for a reservation, and never in turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +12,23 @@ use crate::{Checker, Violation};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evictions {
-    /// Gangs that others make way for, to a place that is held.
+    /// The preempting gangs, with their reservations.
     held_for: BTreeMap<GangId, Placement>,
     running_since: BTreeMap<GangId, Timestamp>,
-    /// Those that are told to end, and for whom.
+    /// The preempted gangs that have not ended, with the gang that preempts each.
     stopping: BTreeMap<GangId, Option<GangId>>,
     checkpointed: BTreeSet<GangId>,
-    /// Where those that made way have saved their work, if it can be read there only.
+    /// The nodes of the checkpoints of preempted gangs, if other nodes cannot read them.
     pinned: BTreeMap<GangId, BTreeSet<NodeName>>,
     making_way: BTreeSet<GangId>,
-    /// Those that may not be disrupted for now.
+    /// The gangs that are protected from disruption.
     protected: BTreeSet<GangId>,
-    /// Who made way for whom since something changed from outside.
+    /// The preemptions since the last change from outside.
     made_way: BTreeSet<(GangId, GangId)>,
 }
 
-/// What happened outside of the engine, so that it may decide otherwise. Time that passes is no such thing, nor is use
-/// that fades.
+/// Counts the changes from outside, after which the engine may decide otherwise. The passing of time and the decay of
+/// usage do not count.
 const fn is_from_outside(input: &Input) -> bool {
     !matches!(
         input,
@@ -88,7 +88,7 @@ impl Evictions {
         };
     }
 
-    /// What follows from a change once it was judged.
+    /// Applies a change after it was checked.
     fn change(&mut self, change: &Change, now: Timestamp) {
         match change {
             Change::GangReserved { gang, reserved } => self.hold(*gang, Some(reserved)),
@@ -119,12 +119,12 @@ impl Evictions {
         }
     }
 
-    /// Who made way before may have others make way now.
+    /// A gang that was preempted before may preempt now.
     pub(crate) fn something_changed(&mut self) {
         self.made_way.clear();
     }
 
-    /// Whether `first` made way for `last`, or for one that did.
+    /// Whether `last` preempted `first`, directly or through other gangs.
     fn reaches(&self, first: GangId, last: GangId) -> bool {
         let mut seen = BTreeSet::from([first]);
         let mut open = vec![first];
@@ -174,10 +174,10 @@ impl Checker {
             Change::GangStopping { gang, .. } => Some(*gang),
             _ => None,
         });
-        // Not counted against the queue that takes back: what was given to it or taken from it in this very step.
+        // Starts and stops of this step do not count against the queue that reclaims.
         let leaving: BTreeSet<GangId> =
             self.evictions.stopping.keys().chain(started).copied().chain(stopped).collect();
-        // An end is a change from outside too, and so is a failure, or more to do for a service.
+        // An end, a failure and a higher load of a service are changes from outside too.
         let is_end = |change: &Change| match change {
             Change::GangFinished { .. } | Change::ServiceScaled { .. } => true,
             Change::GangStopping { cause, .. } => matches!(cause, StopCause::Failure { .. }),
@@ -205,7 +205,7 @@ impl Checker {
         }
     }
 
-    /// A gang that made way has ended. What it saved by then can be read where it was, if its job says so.
+    /// A preempted gang has ended. If its job is pinned, its checkpoint can be read only on its nodes.
     pub(crate) fn pin(&mut self, id: GangId) {
         let is_pinned = self.jobs.get(&id.job).is_some_and(|job| job.policy.preempt.is_pinned);
         let has_saved = self.evictions.making_way.remove(&id) && self.evictions.checkpointed.contains(&id);
@@ -215,7 +215,7 @@ impl Checker {
         }
     }
 
-    /// A gang resumes where its work can be read.
+    /// A gang must resume on nodes that can read its checkpoint.
     pub(crate) fn check_pinned(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(nodes) = self.evictions.pinned.get(&start.id) else { return };
         let elsewhere = start.nodes().into_iter().find(|node| !nodes.contains(*node));
@@ -239,7 +239,7 @@ impl Checker {
         if !others.may_preempt {
             return Some(format!("class {} may not preempt", others.name));
         }
-        // One that is being started has not run at all.
+        // A starting gang has no running time.
         let since = self.evictions.running_since.get(&gang);
         let ran_ms = since.map_or(0, |since| eviction.at.since(*since));
         if ran_ms < own.min_run_ms {
@@ -263,8 +263,8 @@ impl Checker {
         }
     }
 
-    /// `borrower`, of the gang, uses more than is its own, and is another than `queue`, of the other. Counted as used is what
-    /// others make way for, and no more what makes way for others.
+    /// Checks that `borrower`, the queue of the gang, uses more than its guarantee, and is not `queue`, the queue of
+    /// the preempting gang. Capacity of preempting gangs counts as used, and capacity of preempted gangs does not.
     fn is_no_borrower(
         &self,
         gang: GangId,
@@ -285,7 +285,7 @@ impl Checker {
                 self.used(borrower, resource, &leaving).saturating_add(self.claimed(borrower, resource));
             used > self.queues.guaranteed(borrower, resource)
         });
-        // What is guaranteed nothing of all that it has is within nothing.
+        // A queue without a guarantee for its resources has no guarantee to be within.
         let goods = self.queues.guaranteed_goods();
         let mut own = goods.iter().filter(|resource| self.queues.guaranteed(borrower, resource) > 0);
         if !borrows && !own.any(|resource| self.demand(gang, resource) > 0) {
@@ -294,7 +294,7 @@ impl Checker {
         (!borrows).then(|| format!("queue {borrower} is within its guarantee"))
     }
 
-    /// What others make way for in a queue and in those below it.
+    /// The capacity that preempting gangs of a queue and its descendants will use.
     fn claimed(&self, queue: &QueueName, resource: &Resource) -> u64 {
         let held = self.evictions.held_for.iter().filter(|(id, _)| self.is_in(**id, queue));
         let held = held.filter_map(|(id, placement)| {
@@ -303,8 +303,8 @@ impl Checker {
         held.map(|of| self.amount_of(of, resource)).fold(0, u64::saturating_add)
     }
 
-    /// With the gang that others make way for, and without those that make way, `queue` or one above it, below what it
-    /// has in common with the gang, uses no more than is its own.
+    /// Checks that `queue`, or an ancestor below the common ancestor with the gang, stays within its guarantee with
+    /// the preempting gang and without the preempted gangs.
     fn is_above_guarantee(
         &self,
         gang: GangId,
@@ -326,8 +326,8 @@ impl Checker {
         beyond.or_else(|| Some(format!("queue {queue} has no guarantee")))
     }
 
-    /// Of what a queue would use more than it is guaranteed. Of what nothing is guaranteed to it, it may need as much as
-    /// there is.
+    /// The resource of which a queue would use more than its guarantee. A resource without a guarantee is not
+    /// checked.
     fn beyond(&self, by: GangId, queue: &QueueName, leaving: &BTreeSet<GangId>) -> Option<String> {
         self.queues.guaranteed_goods().into_iter().find_map(|resource| {
             let (own, needs) = (self.queues.guaranteed(queue, resource), self.demand(by, resource));

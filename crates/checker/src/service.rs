@@ -1,4 +1,4 @@
-//! What gangs had of devices while they ran, and on which levels of their queues that puts them: counted anew.
+//! The attained service of gangs, and their levels in their queues, counted independently.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub(crate) struct Service(BTreeMap<GangId, Had>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Had {
     device_us: u64,
-    /// From when on, with how many thousandths of devices, it has more than that.
+    /// The time since which the gang attains more, and the thousandths of devices that it holds.
     runs: Option<(Timestamp, u64)>,
     level: u32,
-    /// A leader whose clock went back counts otherwise.
+    /// A leader whose clock went back counts differently.
     is_unsure: bool,
 }
 
@@ -35,7 +35,7 @@ impl Had {
 }
 
 impl Service {
-    /// What a gang had by then, if that is known for sure.
+    /// The attained service of a gang at a time, if it is known for sure.
     fn by(&self, gang: GangId, at: Timestamp) -> Option<Served> {
         let had = self.0.get(&gang).copied().unwrap_or_default();
         (!had.is_unsure).then(|| Served { device_us: had.by(at), until: at })
@@ -47,7 +47,7 @@ impl Service {
         had.is_unsure |= is_unsure;
     }
 
-    /// The clock of a new leader is behind: what runs now it counts otherwise.
+    /// The clock of a new leader is behind, so running gangs are counted differently from now on.
     pub(crate) fn clock_went_back(&mut self) {
         self.0.values_mut().filter(|had| had.runs.is_some()).for_each(|had| had.is_unsure = true);
     }
@@ -62,7 +62,7 @@ fn held_milli(gang: Option<&Gang>, placement: Option<&Placement>) -> u64 {
 }
 
 impl Checker {
-    /// What a leader tells its successor is what was seen.
+    /// A leader reports to its successor the service that the checker saw.
     pub(crate) fn check_service(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
         let gang = record.id;
         let milli = held_milli(self.gang(gang), record.placement.as_ref());
@@ -101,7 +101,7 @@ impl Checker {
                 _ => {}
             }
         }
-        // Who has more than before may have to make way for whom it had not to.
+        // A gang that has attained more service may be preempted by gangs that could not preempt it before.
         let levels: Vec<(GangId, u32)> =
             self.service.0.iter().filter_map(|(gang, had)| Some((*gang, self.level(*gang, had)?))).collect();
         for (gang, level) in levels {
@@ -117,14 +117,14 @@ impl Checker {
         Some(order.level_of(Served { device_us: had.by(self.now), until: self.now }))
     }
 
-    /// Whether a gang had more service than those of its queue may have that were promised a start before it.
+    /// Whether a gang has attained more service than gangs of its queue that have an earlier reserved start may have.
     pub(crate) fn may_be_served_before(&self, gang: GangId) -> bool {
         let had = self.service.0.get(&gang).copied().unwrap_or_default();
         had.is_unsure || self.level(gang, &had).is_some_and(|level| level > 0)
     }
 
-    /// `level` is that of `by`, who waits, and less than `over`, that of the gang; both are of this queue, which goes by
-    /// service.
+    /// Checks that `level`, the level of the pending gang `by`, is below `over`, the level of the preempted gang.
+    /// Both must be in this queue, and the queue must order by attained service.
     pub(crate) fn is_served_less(
         &self,
         gang: GangId,

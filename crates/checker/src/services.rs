@@ -1,4 +1,4 @@
-//! Services: no more replicas than are wanted, and never the minimum of one for another's work.
+//! Services: no more replicas than desired, and no preemption of the minimum.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::{Checker, Violation};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
     wanted: BTreeMap<JobId, u32>,
-    /// Replicas that ended, and are none any more.
+    /// Replicas that have ended.
     ended: BTreeSet<GangId>,
-    /// Replicas that leave their nodes once others run in their stead.
+    /// Replicas that stop when their replacements run.
     leaving: BTreeSet<GangId>,
 }
 
@@ -54,7 +54,7 @@ impl Services {
 }
 
 impl Checker {
-    /// Whether so many replicas cannot be: facts about them are refused.
+    /// Whether a number of replicas is invalid, so that facts with it are rejected.
     pub(crate) fn refuses_service(&self, input: &Input) -> bool {
         let Input::ServiceObserved { service: told } = input else { return false };
         let Some(job) = self.jobs.get(&told.job) else { return true };
@@ -73,7 +73,8 @@ impl Checker {
         job.turn.service.iter_mut().for_each(|service| service.replace(*gang, *by, gangs));
     }
 
-    /// Among the first that have not ended, as many as are wanted; and as many more as leave, up to the surge.
+    /// Whether a replica is among the desired replicas that have not ended, or within the surge for replicas that are
+    /// replaced.
     pub(crate) fn check_wanted(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
         let Some(service) = &job.turn.service else { return };
@@ -88,7 +89,7 @@ impl Checker {
         }
     }
 
-    /// Why a gang never makes way, if it does not.
+    /// Why a gang cannot be preempted, if it cannot.
     pub(crate) fn kept(&self, gang: GangId, job: &Job) -> Option<String> {
         let class = self.queues.class(job).filter(|class| !class.is_preemptible);
         match &job.turn.service {

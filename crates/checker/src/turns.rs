@@ -1,4 +1,4 @@
-//! Whose turn it is not yet: held back, waiting for others or for a time, or too late.
+//! Starts that come too early or too late: held jobs, dependencies, begin times, deadlines.
 
 use std::collections::BTreeSet;
 
@@ -39,10 +39,10 @@ impl Turns {
         }
     }
 
-    /// The end of a job, and a submission that was not taken.
+    /// The end of a job, and a rejected submission.
     pub(crate) fn change(&mut self, change: &Change) {
         match change {
-            // The job of that number goes on.
+            // The job with the number goes on.
             Change::JobRejected { why: Rejection::DuplicateId { .. }, .. } => {}
             Change::JobFinished { job, .. } | Change::JobRejected { job, .. } => {
                 self.ended.insert(*job);

@@ -1,10 +1,10 @@
-//! What can be wrong, in words.
+//! Violations and their messages.
 
 use phalanx_model::{
     DeviceMask, GangId, MemberId, NodeName, NodeSet, QueueName, Resource, ResourceName, Timestamp,
 };
 
-/// A broken promise.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     #[error("gang {gang} was ordered to start and is not a known, unfinished gang")]

@@ -1,8 +1,8 @@
-//! The words of Phalanx as types.
+//! The vocabulary of Phalanx as types.
 //!
-//! Everything that crosses a wall is defined here: names and ids, time, amounts, machines and the domain
-//! tree, jobs and gangs, the facts that enter the engine ([`Input`]), the orders that leave it ([`Effect`]),
-//! and what it reports ([`Change`], [`Report`]). No crate here knows a clock, a file or a thread.
+//! Everything that crosses the boundary of a crate is defined here: names and ids, time, amounts, machines and the
+//! domain tree, jobs and gangs, the facts that enter the engine ([`Input`]), the orders that leave it ([`Effect`]),
+//! and its reports ([`Change`], [`Report`]). No type here needs a clock, a file or a thread.
 
 pub mod cost_table;
 pub mod domains;

@@ -1,4 +1,4 @@
-//! Amounts as people read them: exact, and as short as that allows.
+//! Amounts for people: exact, and as short as possible.
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -27,7 +27,7 @@ pub fn duration_ns(ns: u64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// `1h30m`, to the second; what is shorter than ten seconds to a tenth of one.
+/// `1h30m`, to the second. Spans below ten seconds are shown to a tenth of a second.
 #[must_use]
 pub fn span(ms: u64) -> String {
     let grain = if ms < 10_000 { 100 } else { 1_000 };
