@@ -1,4 +1,4 @@
-//! The verbs that declare things: `limit`, `torus`, `node` and `submit`.
+//! The verbs for declarations: `limit`, `torus`, `node` and `submit`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Script, Submission, Verb, gang};
 
 impl Parser {
-    /// `uplink leaf 2500`: in MB/s, of every leaf.
+    /// `uplink leaf 2500`: the uplink of every leaf, in MB/s.
     pub(crate) fn uplink(&self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         self.before_nodes(verb, words)?;
         let level = self.level_above(words)?;
@@ -25,7 +25,7 @@ impl Parser {
         Ok(Verb::Uplink { level, mb_per_s: words.number(mb_per_s)? })
     }
 
-    /// A level that was declared.
+    /// A declared level.
     fn level_above(&self, words: &mut Words<'_>) -> Result<LevelName, ScenarioError> {
         let word = words.expect("a level")?;
         let level = words.name(word)?;
@@ -74,7 +74,7 @@ impl Parser {
     }
 
     /// `node a leaf=l1 gpus=8 shape=hybrid_cube_mesh model=V100 busy=0-1 cpus=96 memory=768GB`; `n-[1-4]`
-    /// stands for four nodes.
+    /// means four nodes.
     pub(crate) fn node(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let name = words.expect("a node's name")?;
         let mut options = words.options()?;
@@ -299,7 +299,7 @@ pub(crate) fn memory(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioE
     parse_memory(word.text).map_err(|e| words.error(word, format!("{:?} {e}", word.text)))
 }
 
-/// `n-[1-4]` into `n-1` to `n-4`; anything else stands for itself.
+/// Expands `n-[1-4]` to `n-1` to `n-4`. Other names are returned as they are.
 fn expand(word: Word<'_>, words: &Words<'_>) -> Result<Vec<String>, ScenarioError> {
     let Some((before, rest)) = word.text.split_once('[') else { return Ok(vec![word.text.to_owned()]) };
     let range = rest.split_once(']').and_then(|(range, after)| {

@@ -1,5 +1,5 @@
-//! Text into verbs. Everything that can be known without a world is checked here: names, amounts, levels,
-//! nodes and jobs that were never declared.
+//! Parses text into verbs. Checks that need no world are made here: names, amounts, levels, and nodes and jobs that
+//! were never declared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-g
 /// Reads a scenario.
 ///
 /// # Errors
-/// With the line and column of the first word that is wrong.
+/// An invalid word, with its line and column.
 pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
     let mut parser = Parser::default();
     if text.len() > TEXT_BYTES_MAX {
@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
     Ok(lines)
 }
 
-/// What was declared so far.
+/// The declarations so far.
 #[derive(Debug)]
 pub(crate) struct Parser {
     pub(crate) levels: Levels,
@@ -131,7 +131,7 @@ impl Parser {
         Ok(Verb::Levels(self.levels.clone()))
     }
 
-    /// What is true of the whole cluster.
+    /// Checks that a verb for the whole cluster comes before the first node.
     pub(crate) fn before_nodes(&self, verb: Word<'_>, words: &Words<'_>) -> Result<(), ScenarioError> {
         if self.nodes.is_empty() {
             return Ok(());
@@ -206,7 +206,7 @@ impl Parser {
         }))
     }
 
-    /// One at least, in order.
+    /// At least one node, in order.
     fn known_nodes(&self, words: &mut Words<'_>) -> Result<Vec<NodeName>, ScenarioError> {
         let mut nodes: Vec<NodeName> = vec![self.known_node(words)?];
         while let Some(word) = words.next() {
@@ -249,7 +249,7 @@ impl Parser {
     }
 }
 
-/// The first of them, for messages.
+/// The first names of a list, for messages.
 pub(crate) fn list<'a, T: ToString + 'a>(names: impl ExactSizeIterator<Item = &'a T>) -> String {
     const SHOWN: usize = 10;
     let count = names.len();

@@ -1,5 +1,5 @@
-//! The verbs that say how a cluster is shared: `queue`, `queue-gone`, `settings`, `class`. What is said again of
-//! something that is there changes it, and what is not named stays.
+//! The verbs for sharing a cluster: `queue`, `queue-gone`, `settings`, `class`. A repeated verb changes an existing
+//! object, and options that are absent keep their values.
 
 use phalanx_model::{
     Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
@@ -13,7 +13,7 @@ use crate::parse::{Parser, list};
 use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Verb};
 
-/// Takes a bound away.
+/// Removes a limit.
 const NONE: &str = "none";
 
 impl Parser {
@@ -175,7 +175,7 @@ fn class_of<'a>(
     found.ok_or_else(|| words.error(word, format!("unknown class {:?}; known are {known}", word.text)))
 }
 
-/// What is bounded, or nothing.
+/// A limit, or `None` to remove it.
 fn bound<T>(
     word: Word<'_>,
     read: impl FnOnce(Word<'_>) -> Result<T, ScenarioError>,
@@ -220,7 +220,7 @@ fn thousandths(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> 
         .map_err(|_| words.error(word, format!("expected a number such as 0.25, and found {:?}", word.text)))
 }
 
-/// `15m,1h`: device time at which a gang rises by a level each; `none`: by priority and age.
+/// `15m,1h`: thresholds of device time between levels; `none`: order by priority and age.
 fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError> {
     let Some(levels) =
         bound(word, |w| items(w, ',').map(|item| words.duration_ms(item)).collect::<Result<Vec<u64>, _>>())?

@@ -1,4 +1,4 @@
-//! A scenario on a world: each line carried out, with what it printed and what then happened.
+//! Runs a scenario on a world: each line with its output and the events that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,8 +12,7 @@ use crate::{Expectation, Line, ScenarioError, Submission, Verb, World, parse, sh
 /// Reads and runs a scenario.
 ///
 /// # Errors
-/// With the first line that cannot be read or carried out, or that expects what is not so; the error has what
-/// was printed until then.
+/// The first line that cannot be parsed or run, or whose expectation fails. The error has the output so far.
 pub fn run(text: &str, world: &mut impl World) -> Result<String, ScenarioError> {
     let lines = parse(text)?;
     let mut runner = Runner::default();
@@ -91,7 +90,7 @@ impl Runner {
         }
         let id = world.submit(&submission)?;
         self.jobs.insert(submission.job.name.clone(), id);
-        // A second submission with one key is the first job, and keeps its name.
+        // A second submission with the same key is the first job, and the first name stays.
         self.names.add(id, &submission.job);
         Ok(())
     }
@@ -109,7 +108,7 @@ impl Runner {
     }
 
     fn show(&mut self, world: &impl World) {
-        // The engine's word at the last step is a change that was printed; here is how it stands now.
+        // The reason of the last step was printed as a change. Here is the current reason.
         let reason = |record: &GangRecord| world.report(record.id).map(|r| r.reason);
         let saved = |record: &GangRecord| world.saved_ms(record.id);
         let picture = show::picture(&world.nodes(), &world.jobs(), reason, saved, &self.names);

@@ -10,7 +10,7 @@ use crate::{Expectation, ScenarioError, Verb};
 /// Guards against absurd input.
 const REPLICAS_MAX: usize = 10_000;
 
-/// `service=1..4 target=tokens:1000 apart=node surge=1`, and how many gangs that makes.
+/// `service=1..4 target=tokens:1000 apart=node surge=1`, with the number of gangs.
 pub(crate) fn service(
     options: &mut Options<'_>,
     words: &Words<'_>,

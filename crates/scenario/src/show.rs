@@ -1,4 +1,4 @@
-//! What happened and how things stand, as text.
+//! Events and states as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,12 +14,12 @@ use phalanx_spec::quantity::{format_duration_ns, format_milli};
 
 use crate::Event;
 
-/// What jobs are called, and how many gangs they have.
+/// The names of jobs, with their numbers of gangs.
 #[derive(Default)]
 pub(crate) struct Names(BTreeMap<JobId, (String, usize)>);
 
 impl Names {
-    /// The first name of a number stays.
+    /// A job keeps its first name.
     pub(crate) fn add(&mut self, id: JobId, job: &Job) {
         self.0.entry(id).or_insert_with(|| (job.name.to_string(), job.gangs.len()));
     }
@@ -28,7 +28,7 @@ impl Names {
         self.0.get(&job).map_or("?", |(name, _)| name)
     }
 
-    /// `bert`, or `bert[2]` where the job has several.
+    /// `bert`, or `bert[2]` if the job has several gangs.
     pub(crate) fn gang(&self, gang: GangId) -> String {
         match self.0.get(&gang.job) {
             Some((name, 2..)) => format!("{name}[{}]", gang.index),
@@ -37,12 +37,12 @@ impl Names {
     }
 }
 
-/// A time as the span since the scenario began.
+/// A time as the span since the start of the scenario.
 pub(crate) fn time(at: Timestamp) -> String {
     format_duration_ns(at.0.saturating_mul(1_000_000))
 }
 
-/// One event as a sentence; `None` for what the user of a scenario need not see.
+/// One event as a sentence. `None` for events that the user of a scenario need not see.
 pub(crate) fn event(event: &Event, names: &Names) -> Option<String> {
     match event {
         Event::Changed(change) => changed(change, names),
@@ -202,7 +202,8 @@ fn mark(at: usize) -> char {
     MARKS.get(at % MARKS.len()).copied().map_or('?', char::from)
 }
 
-/// Per node a row of devices (`.` free, `#` held by others, a letter for a job, `*` for several), then the jobs.
+/// For each node a row of devices (`.` free, `#` in foreign use, a letter for a job, `*` for several jobs), then the
+/// jobs.
 pub(crate) fn picture(
     nodes: &[Node],
     jobs: &[(Job, Vec<GangRecord>)],
@@ -248,7 +249,7 @@ pub(crate) fn picture(
             writeln!(text, "  {mark} {name:width$}  {word:10}  {phase}{saved}").unwrap_or_default();
         }
     }
-    // No line ends in blanks, so that an editor cannot change a golden file unseen.
+    // No line ends in blanks, because an editor could remove them from a golden file unnoticed.
     text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
@@ -269,7 +270,7 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
     }
 }
 
-/// Why a job waits: the sentence, the levels, what would unblock it, its position and its estimate.
+/// Why a job is pending: the reason, the levels, ways to unblock it, its position and its estimated start.
 pub(crate) fn report(report: &Report, names: &Names) -> String {
     let mut text = match &report.reason {
         Reason::None if report.of == 0 => "  is not pending\n".to_owned(),

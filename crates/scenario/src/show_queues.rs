@@ -1,11 +1,11 @@
-//! How queues stand, as text.
+//! The states of queues as text.
 
 use std::fmt::Write;
 
 use phalanx_model::{GoodReport, PlaceReport, QueueReport, Resource};
 
-/// A line for each: what it uses of each resource, of what is guaranteed, of its limit, and what is due to it; then its
-/// gangs, and the terms by which it is ordered.
+/// One line for each queue: for each resource its use, guarantee, limit and fair share; then its gangs, and the terms
+/// of its order.
 pub(crate) fn queues(reports: &[QueueReport]) -> String {
     let name = |report: &QueueReport| format!("{}{}", "  ".repeat(report.depth as usize), report.queue.name);
     let width = reports.iter().map(|report| name(report).len()).max().unwrap_or(0);
@@ -38,7 +38,7 @@ fn places(place: &PlaceReport) -> String {
     format!("guaranteed domains {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
 }
 
-/// Devices always are.
+/// Whether a resource is shown. Devices are always shown.
 fn is_spoken_of(good: &GoodReport) -> bool {
     good.resource == Resource::Gpus || good.used > 0 || good.guaranteed > 0 || good.limit.is_some()
 }
@@ -50,7 +50,7 @@ fn amounts(good: &GoodReport) -> String {
     format!("{} {}", good.resource, shown.join("/"))
 }
 
-/// Of millionths: `12.5%`.
+/// Millionths as a percentage: `12.5%`.
 fn percent(millionths: u64) -> String {
     format!("{}.{}%", millionths / 10_000, millionths / 1_000 % 10)
 }
