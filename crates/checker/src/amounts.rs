@@ -12,7 +12,7 @@ impl Checker {
     /// nodes are not checked: a node that shrank is no fault of this start.
     pub(crate) fn check_amounts(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let resources = named(start);
-        for (name, there) in self.beside(start) {
+        for (name, there) in self.neighbours_of(start) {
             let Some(node) = self.nodes.get(name) else { continue };
             let mut check = |what: &str, has: u64, need: &dyn Fn(&Needs) -> u64| {
                 let sum = |of: &dyn Fn(&&Member<'_>) -> bool| -> u64 {

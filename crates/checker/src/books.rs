@@ -104,7 +104,7 @@ impl Checker {
             self.order(&effect.order, &mut found);
         }
         self.serve(&out.changes, is_behind);
-        self.check_evictions(&out.changes, &started, &mut found);
+        self.check_preemptions(&out.changes, &started, &mut found);
         out.changes.iter().for_each(|change| self.promises.change(change));
         self.check_promises(&mut found);
         self.check_waiting(&started, &mut found);

@@ -13,18 +13,18 @@ use crate::{Checker, Violation};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evictions {
     /// The preempting gangs, with their reservations.
-    held_for: BTreeMap<GangId, Placement>,
+    reservations: BTreeMap<GangId, Placement>,
     running_since: BTreeMap<GangId, Timestamp>,
     /// The preempted gangs that have not ended, with the gang that preempts each.
     stopping: BTreeMap<GangId, Option<GangId>>,
     checkpointed: BTreeSet<GangId>,
     /// The nodes of the checkpoints of preempted gangs, if other nodes cannot read them.
     pinned: BTreeMap<GangId, BTreeSet<NodeName>>,
-    making_way: BTreeSet<GangId>,
+    preempted: BTreeSet<GangId>,
     /// The gangs that are protected from disruption.
     protected: BTreeSet<GangId>,
     /// The preemptions since the last change from outside.
-    made_way: BTreeSet<(GangId, GangId)>,
+    preemptions: BTreeSet<(GangId, GangId)>,
 }
 
 /// Counts the changes from outside, after which the engine may decide otherwise. The passing of time and the decay of
@@ -53,7 +53,7 @@ const fn is_from_outside(input: &Input) -> bool {
 impl Evictions {
     pub(crate) fn fact(&mut self, input: &Input) {
         if is_from_outside(input) {
-            self.made_way.clear();
+            self.preemptions.clear();
         }
         match input {
             Input::GangCheckpointed { gang, .. } | Input::BoundaryReached { gang, .. } => {
@@ -70,7 +70,7 @@ impl Evictions {
         self.hold(record.id, record.reserved.as_ref());
         set(&mut self.protected, record.id, record.is_protected);
         match &record.phase {
-            Phase::Stopping { cause, .. } => self.stopping.insert(record.id, for_whom(cause)),
+            Phase::Stopping { cause, .. } => self.stopping.insert(record.id, preempting_gang(cause)),
             _ => self.stopping.remove(&record.id),
         };
         if let Phase::Running { since } = record.phase {
@@ -83,8 +83,8 @@ impl Evictions {
 
     fn hold(&mut self, gang: GangId, reserved: Option<&Reserved>) {
         match reserved.filter(|reserved| reserved.evicts) {
-            Some(reserved) => self.held_for.insert(gang, reserved.placement.clone()),
-            None => self.held_for.remove(&gang),
+            Some(reserved) => self.reservations.insert(gang, reserved.placement.clone()),
+            None => self.reservations.remove(&gang),
         };
     }
 
@@ -102,26 +102,26 @@ impl Evictions {
                 self.running_since.insert(*gang, now);
             }
             Change::GangStopping { gang, cause, .. } => {
-                self.stopping.insert(*gang, for_whom(cause));
-                let makes_way = matches!(cause, StopCause::Preempted(_));
-                set(&mut self.making_way, *gang, makes_way);
-                if !makes_way {
-                    self.made_way.clear();
+                self.stopping.insert(*gang, preempting_gang(cause));
+                let is_preempted = matches!(cause, StopCause::Preempted(_));
+                set(&mut self.preempted, *gang, is_preempted);
+                if !is_preempted {
+                    self.preemptions.clear();
                 }
             }
             Change::GangRetrying { gang, .. } => drop(self.stopping.remove(gang)),
             Change::GangFinished { gang, .. } => {
                 self.hold(*gang, None);
                 self.stopping.remove(gang);
-                self.made_way.clear();
+                self.preemptions.clear();
             }
             _ => {}
         }
     }
 
     /// A gang that was preempted before may preempt now.
-    pub(crate) fn something_changed(&mut self) {
-        self.made_way.clear();
+    pub(crate) fn outside_changed(&mut self) {
+        self.preemptions.clear();
     }
 
     /// Whether `last` preempted `first`, directly or through other gangs.
@@ -129,7 +129,7 @@ impl Evictions {
         let mut seen = BTreeSet::from([first]);
         let mut open = vec![first];
         while let Some(gang) = open.pop() {
-            for (_, next) in self.made_way.iter().filter(|(from, _)| *from == gang) {
+            for (_, next) in self.preemptions.iter().filter(|(from, _)| *from == gang) {
                 if *next == last {
                     return true;
                 }
@@ -142,7 +142,7 @@ impl Evictions {
     }
 }
 
-const fn for_whom(cause: &StopCause) -> Option<GangId> {
+const fn preempting_gang(cause: &StopCause) -> Option<GangId> {
     match cause {
         StopCause::Preempted(eviction) => Some(eviction.by),
         _ => None,
@@ -159,7 +159,7 @@ fn set(all: &mut BTreeSet<GangId>, gang: GangId, is_in: bool) {
 
 impl Checker {
     /// The changes of a step; `started` are the gangs that it started.
-    pub(crate) fn check_evictions(
+    pub(crate) fn check_preemptions(
         &mut self,
         changes: &[Change],
         started: &BTreeSet<GangId>,
@@ -169,7 +169,8 @@ impl Checker {
             Change::GangReserved { gang, reserved: Reserved { evicts: true, .. } } => Some(*gang),
             _ => None,
         });
-        let held_for: BTreeSet<GangId> = self.evictions.held_for.keys().copied().chain(reserved).collect();
+        let reservations: BTreeSet<GangId> =
+            self.evictions.reservations.keys().copied().chain(reserved).collect();
         let stopped = changes.iter().filter_map(|change| match change {
             Change::GangStopping { gang, .. } => Some(*gang),
             _ => None,
@@ -184,22 +185,22 @@ impl Checker {
             _ => false,
         };
         if changes.iter().any(is_end) {
-            self.evictions.made_way.clear();
+            self.evictions.preemptions.clear();
         }
         for change in changes {
             if let Change::GangStopping { gang, cause: StopCause::Preempted(eviction), .. } = change {
                 let by = eviction.by;
                 let mut wrong = |why: String| found.push(Violation::WrongEviction { gang: *gang, by, why });
-                if !held_for.contains(&by) {
+                if !reservations.contains(&by) {
                     wrong("no capacity is reserved for it".to_owned());
                 }
                 if let Some(why) = self.is_wrong(*gang, eviction, &leaving) {
                     wrong(why);
                 }
-                if self.evictions.made_way.contains(&(*gang, by)) || self.evictions.reaches(by, *gang) {
+                if self.evictions.preemptions.contains(&(*gang, by)) || self.evictions.reaches(by, *gang) {
                     found.push(Violation::EvictedInTurn { gang: *gang, by });
                 }
-                self.evictions.made_way.insert((*gang, by));
+                self.evictions.preemptions.insert((*gang, by));
             }
             self.evictions.change(change, self.now);
         }
@@ -208,7 +209,7 @@ impl Checker {
     /// A preempted gang has ended. If its job is pinned, its checkpoint can be read only on its nodes.
     pub(crate) fn pin(&mut self, id: GangId) {
         let is_pinned = self.jobs.get(&id.job).is_some_and(|job| job.policy.preempt.is_pinned);
-        let has_saved = self.evictions.making_way.remove(&id) && self.evictions.checkpointed.contains(&id);
+        let has_saved = self.evictions.preempted.remove(&id) && self.evictions.checkpointed.contains(&id);
         if let Some((_, attempt)) = self.attempts.get(&id).filter(|_| is_pinned && has_saved) {
             let nodes = attempt.placement.slots.iter().map(|slot| slot.node.clone()).collect();
             self.evictions.pinned.insert(id, nodes);
@@ -279,15 +280,15 @@ impl Checker {
         let others = |(_, whom): &(&GangId, &Option<GangId>)| **whom != Some(by);
         let leaving: BTreeSet<GangId> =
             self.evictions.stopping.iter().filter(others).map(|(gang, _)| *gang).collect();
-        let mut goods = self.queues.guaranteed_goods().into_iter();
-        let borrows = goods.any(|resource| {
+        let mut resources = self.queues.guaranteed_resources().into_iter();
+        let borrows = resources.any(|resource| {
             let used =
                 self.used(borrower, resource, &leaving).saturating_add(self.claimed(borrower, resource));
             used > self.queues.guaranteed(borrower, resource)
         });
         // A queue without a guarantee for its resources has no guarantee to be within.
-        let goods = self.queues.guaranteed_goods();
-        let mut own = goods.iter().filter(|resource| self.queues.guaranteed(borrower, resource) > 0);
+        let resources = self.queues.guaranteed_resources();
+        let mut own = resources.iter().filter(|resource| self.queues.guaranteed(borrower, resource) > 0);
         if !borrows && !own.any(|resource| self.demand(gang, resource) > 0) {
             return None;
         }
@@ -296,7 +297,7 @@ impl Checker {
 
     /// The capacity that preempting gangs of a queue and its descendants will use.
     fn claimed(&self, queue: &QueueName, resource: &Resource) -> u64 {
-        let held = self.evictions.held_for.iter().filter(|(id, _)| self.is_in(**id, queue));
+        let held = self.evictions.reservations.iter().filter(|(id, _)| self.is_in(**id, queue));
         let held = held.filter_map(|(id, placement)| {
             Some(Start { id: *id, gang: self.gang(*id)?, placement, is_first: false })
         });
@@ -315,8 +316,8 @@ impl Checker {
         let path = self.queues.path(queue);
         let mut own = path.iter().filter(|above| !self.is_in(gang, &above.name));
         let is_within = |above: &&Queue| {
-            let goods = self.queues.guaranteed_goods();
-            let has_any = goods.iter().any(|resource| self.queues.guaranteed(&above.name, resource) > 0);
+            let resources = self.queues.guaranteed_resources();
+            let has_any = resources.iter().any(|resource| self.queues.guaranteed(&above.name, resource) > 0);
             !above.shapes.is_empty() || has_any && self.beyond(by, &above.name, leaving).is_none()
         };
         if own.any(is_within) {
@@ -329,7 +330,7 @@ impl Checker {
     /// The resource of which a queue would use more than its guarantee. A resource without a guarantee is not
     /// checked.
     fn beyond(&self, by: GangId, queue: &QueueName, leaving: &BTreeSet<GangId>) -> Option<String> {
-        self.queues.guaranteed_goods().into_iter().find_map(|resource| {
+        self.queues.guaranteed_resources().into_iter().find_map(|resource| {
             let (own, needs) = (self.queues.guaranteed(queue, resource), self.demand(by, resource));
             let uses = self.used(queue, resource, leaving).saturating_add(needs);
             (own > 0 && needs > 0 && uses > own).then(|| {

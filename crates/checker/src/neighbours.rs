@@ -33,15 +33,15 @@ impl Checker {
     /// Checks devices in foreign use, shares and slices on the same device, and exclusive nodes. The start is in the
     /// state already.
     pub(crate) fn check_neighbours(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
-        for (name, members) in self.beside(start) {
+        for (name, members) in self.neighbours_of(start) {
             let Some(node) = self.nodes.get(name) else { continue };
-            check_alone(start.id, node, &members, found);
+            check_exclusive(start.id, node, &members, found);
             let own = members.iter().filter(|member| member.of.id == start.id);
             let devices = own.fold(DeviceMask::EMPTY, |all, member| all.union(member.slot.devices));
             for device in devices.iter() {
                 let on = members.iter().filter(|member| member.slot.devices.contains(device));
                 let there: Vec<Occupant<'_>> = on.map(|member| occupant(*member, node, device)).collect();
-                check_beside(start.id, name, device, &there, found);
+                check_shared_device(start.id, name, device, &there, found);
                 check_shares(name, device, &node.machine, &there, found);
             }
         }
@@ -50,23 +50,23 @@ impl Checker {
 
 /// An exclusive gang shares its nodes neither with other gangs nor with foreign processes. Exclusivity holds for all
 /// of its roles.
-fn check_alone(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut Vec<Violation>) {
-    let wants_alone = |id: GangId| {
+fn check_exclusive(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut Vec<Violation>) {
+    let is_exclusive = |id: GangId| {
         let is_exclusive = |m: &Member<'_>| m.of.gang.needs.is_exclusive || m.needs().is_exclusive;
         there.iter().any(|m| m.of.id == id && is_exclusive(m))
     };
     let mut others: Vec<GangId> = there.iter().map(|member| member.of.id).filter(|id| *id != gang).collect();
     others.dedup();
-    let mut beside: Vec<String> = others
+    let mut neighbours: Vec<String> = others
         .into_iter()
-        .filter(|other| wants_alone(gang) || wants_alone(*other))
+        .filter(|other| is_exclusive(gang) || is_exclusive(*other))
         .map(|other| format!("gang {other}"))
         .collect();
-    if wants_alone(gang) && !node.foreign.is_empty() {
-        beside.push(format!("foreign use of devices {}", node.foreign));
+    if is_exclusive(gang) && !node.foreign.is_empty() {
+        neighbours.push(format!("foreign use of devices {}", node.foreign));
     }
     let node = &node.name;
-    found.extend(beside.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));
+    found.extend(neighbours.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));
 }
 
 fn occupant<'a>(member: Member<'a>, node: &Node, device: u32) -> Occupant<'a> {
@@ -88,7 +88,7 @@ fn occupant<'a>(member: Member<'a>, node: &Node, device: u32) -> Occupant<'a> {
 }
 
 /// Two members on one device must be shares with the same trust, or slices that do not overlap.
-fn check_beside(
+fn check_shared_device(
     gang: GangId,
     node: &NodeName,
     device: u32,

@@ -61,7 +61,7 @@ impl Promises {
     }
 
     /// Whether a gang has a reservation, and these slots contain none of its capacity.
-    pub(crate) fn leaves_alone(&self, gang: GangId, slots: &[Slot]) -> bool {
+    pub(crate) fn avoids_reservation(&self, gang: GangId, slots: &[Slot]) -> bool {
         let takes = |own: &Slot| {
             slots.iter().any(|slot| slot.node == own.node && !slot.devices.and(own.devices).is_empty())
         };

@@ -84,7 +84,7 @@ impl Queues {
     }
 
     /// Resources with a guarantee of any queue, and devices.
-    pub(crate) fn guaranteed_goods(&self) -> BTreeSet<&Resource> {
+    pub(crate) fn guaranteed_resources(&self) -> BTreeSet<&Resource> {
         let said = self.queues.values().flat_map(|queue| queue.guaranteed.keys());
         said.chain([&Resource::Gpus]).collect()
     }

@@ -66,17 +66,17 @@ impl Checker {
     pub(crate) fn check_service(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
         let gang = record.id;
         let milli = held_milli(self.gang(gang), record.placement.as_ref());
-        let told = record.served;
+        let reported = record.served;
         if let Some(had) = self.service.0.get(&gang).filter(|had| !had.is_unsure) {
-            let seen = if had.runs.is_some() { had.by(told.until) } else { had.device_us };
-            if seen != told.device_us {
-                found.push(Violation::ServiceForgotten { gang, seen, told: told.device_us });
+            let seen = if had.runs.is_some() { had.by(reported.until) } else { had.device_us };
+            if seen != reported.device_us {
+                found.push(Violation::ServiceForgotten { gang, seen, recorded: reported.device_us });
             }
         }
         let had = self.service.0.entry(gang).or_default();
-        had.device_us = told.device_us;
+        had.device_us = reported.device_us;
         had.runs = match record.phase {
-            Phase::Running { since } => Some((since.max(told.until), milli)),
+            Phase::Running { since } => Some((since.max(reported.until), milli)),
             _ => None,
         };
         had.is_unsure &= had.runs.is_some();
@@ -107,7 +107,7 @@ impl Checker {
         for (gang, level) in levels {
             let had = self.service.0.entry(gang).or_default();
             if std::mem::replace(&mut had.level, level) != level {
-                self.evictions.something_changed();
+                self.evictions.outside_changed();
             }
         }
     }

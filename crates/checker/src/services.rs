@@ -56,11 +56,11 @@ impl Services {
 impl Checker {
     /// Whether a number of replicas is invalid, so that facts with it are rejected.
     pub(crate) fn refuses_service(&self, input: &Input) -> bool {
-        let Input::ServiceObserved { service: told } = input else { return false };
-        let Some(job) = self.jobs.get(&told.job) else { return true };
+        let Input::ServiceObserved { service: observed } = input else { return false };
+        let Some(job) = self.jobs.get(&observed.job) else { return true };
         let is_within = |service: &Replicas| {
             let most = job.gangs.len().saturating_sub(service.surge as usize);
-            service.min <= told.replicas && told.replicas as usize <= most
+            service.min <= observed.replicas && observed.replicas as usize <= most
         };
         !job.turn.service.as_ref().is_some_and(is_within)
     }
@@ -80,8 +80,8 @@ impl Checker {
         let Some(service) = &job.turn.service else { return };
         let wanted = self.services.wanted.get(&job.id).copied().unwrap_or(service.min);
         let others = (0..=u16::MAX).take(job.gangs.len()).map(|index| job.id.gang(index));
-        let stands_before = |gang: &GangId| service.number(*gang) < service.number(start.id);
-        let before = others.filter(|gang| !self.services.ended.contains(gang) && stands_before(gang)).count();
+        let comes_before = |gang: &GangId| service.number(*gang) < service.number(start.id);
+        let before = others.filter(|gang| !self.services.ended.contains(gang) && comes_before(gang)).count();
         let leaving = self.services.leaving.iter().filter(|gang| gang.job == job.id).count();
         if before >= wanted as usize + leaving.min(service.surge as usize) {
             let why = format!("the service needs {wanted} replicas, and {before} come before it");

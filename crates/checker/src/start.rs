@@ -88,7 +88,7 @@ impl Checker {
     }
 
     /// The live members on the nodes of a start, by node.
-    pub(crate) fn beside<'a>(&'a self, start: &Start<'_>) -> BTreeMap<&'a NodeName, Vec<Member<'a>>> {
+    pub(crate) fn neighbours_of<'a>(&'a self, start: &Start<'_>) -> BTreeMap<&'a NodeName, Vec<Member<'a>>> {
         let nodes = start.nodes();
         let mut all: BTreeMap<&NodeName, Vec<Member<'_>>> = BTreeMap::new();
         for member in self.living_members().filter(|member| nodes.contains(&member.slot.node)) {

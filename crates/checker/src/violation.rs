@@ -90,8 +90,8 @@ pub enum Violation {
     WrongEviction { gang: GangId, by: GangId, why: String },
     #[error("gang {gang} was preempted by gang {by} in turn, and no fact from outside changed in between")]
     EvictedInTurn { gang: GangId, by: GangId },
-    #[error("gang {gang} attained {seen} GPU-microseconds of service, and its record says {told}")]
-    ServiceForgotten { gang: GangId, seen: u64, told: u64 },
+    #[error("gang {gang} attained {seen} GPU-microseconds of service, and its record says {recorded}")]
+    ServiceForgotten { gang: GangId, seen: u64, recorded: u64 },
     #[error("gang {gang} resumes on {node}, which cannot read its checkpoint")]
     NotWhereItSaved { gang: GangId, node: NodeName },
     #[error("gang {gang} had a reserved start at {} and is still pending at {}", at.0, now.0)]

@@ -67,11 +67,12 @@ impl Checker {
         if let Some(first) = self.waiting.first.filter(|first| pending.contains_key(first)) {
             let ends = |id: &GangId| self.jobs.get(&id.job).is_some_and(|j| j.policy.time_limit_ms.is_some());
             // If the head has a reservation, only gangs that take some of its capacity are in its way.
-            let leaves_alone = |id: &GangId| {
+            let avoids_reservation = |id: &GangId| {
                 let slots = self.attempts.get(id).map(|(_, attempt)| attempt.placement.slots.as_slice());
-                self.promises.leaves_alone(first, slots.unwrap_or_default())
+                self.promises.avoids_reservation(first, slots.unwrap_or_default())
             };
-            let is_harmless = |id: &GangId| leaves_alone(id) || ends(id) && self.promises.is_promised(first);
+            let is_harmless =
+                |id: &GangId| avoids_reservation(id) || ends(id) && self.promises.is_promised(first);
             let behind = started.iter().filter(|id| self.is_behind(**id, first) && !is_harmless(id));
             new.extend(behind.filter_map(|id| Some((*id, self.attempts.get(id)?.0))));
         }
@@ -217,7 +218,7 @@ fn is_plain(gang: &Gang) -> bool {
 }
 
 /// How many members of a plain gang fit on a node with these gangs.
-fn members_on(gang: &Gang, node: &Node, beside: &[Member<'_>]) -> u64 {
+fn members_on(gang: &Gang, node: &Node, members: &[Member<'_>]) -> u64 {
     let needs = &gang.needs;
     let is_right = node.admin == Admin::Open
         && node.spot.is_none()
@@ -225,18 +226,18 @@ fn members_on(gang: &Gang, node: &Node, beside: &[Member<'_>]) -> u64 {
         && (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
         && !needs.avoid.contains(&node.name)
         && needs.within.as_ref().is_none_or(|set| node.sets.contains(set))
-        && !beside.iter().any(|member| member.needs().is_exclusive);
+        && !members.iter().any(|member| member.needs().is_exclusive);
     if !is_right {
         return 0;
     }
     let model = needs.models.first().map_or_else(String::new, |of| of.model.to_lowercase());
-    let used = beside.iter().fold(node.foreign, |all, member| all.union(member.slot.devices));
+    let used = members.iter().fold(node.foreign, |all, member| all.union(member.slot.devices));
     let suits = |(at, device): (u32, &phalanx_model::Device)| {
         (device.model.to_lowercase().contains(&model) && !used.contains(at)).then_some(DeviceMask::one(at))
     };
     let free = (0..).zip(&node.machine.devices).filter_map(suits).count() as u64;
     let left = |has: u64, others: u64, need: &dyn Fn(&Member<'_>) -> u64| {
-        beside.iter().map(need).fold(has.saturating_sub(others), u64::saturating_sub)
+        members.iter().map(need).fold(has.saturating_sub(others), u64::saturating_sub)
     };
     let cpu = left(node.machine.cpu_milli, node.foreign_use.cpu_milli, &|m| m.needs().cpu_milli);
     let memory = left(node.machine.memory_bytes, node.foreign_use.memory_bytes, &|m| m.needs().memory_bytes);

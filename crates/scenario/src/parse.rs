@@ -171,7 +171,7 @@ impl Parser {
         let state = words.expect("a state")?;
         if state.text == "uses" {
             let queue = self.queue_named(first, words)?;
-            let amounts = queues::goods_of(words.expect("an amount such as gpus:8")?, words)?;
+            let amounts = queues::amounts_of(words.expect("an amount such as gpus:8")?, words)?;
             return Ok(Verb::Expect(Expectation::Uses { queue, amounts }));
         }
         if state.text == "runs" {

@@ -26,14 +26,14 @@ impl Parser {
         if let Some(word) = options.take("parent") {
             queue.parent = (word.text != NONE).then(|| self.queue_named(word, words)).transpose()?;
         }
-        let goods = [
+        let bounds = [
             ("guaranteed", &mut queue.guaranteed),
             ("limit", &mut queue.limit),
             ("lend", &mut queue.lend_max),
         ];
-        for (key, amounts) in goods {
+        for (key, amounts) in bounds {
             if let Some(word) = options.take(key) {
-                *amounts = goods_of(word, words)?;
+                *amounts = amounts_of(word, words)?;
             }
         }
         if let Some(word) = options.take("weight") {
@@ -199,7 +199,7 @@ fn yes_or_no(
 }
 
 /// `gpus:8,gpus/H100:4,cpus:64,memory:1TB,nic:2`
-pub(crate) fn goods_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, ScenarioError> {
+pub(crate) fn amounts_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, ScenarioError> {
     let read = |item: Word<'_>| {
         let (name, amount) = pair(item, "an amount such as gpus:8", words)?;
         let resource: Resource = name.text.parse().map_err(|e| words.error(name, format!("{e}")))?;
