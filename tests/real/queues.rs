@@ -48,7 +48,7 @@ fn queues(bench: &Bench) -> Vec<QueueView> {
 fn used(bench: &Bench, queue: &str) -> u64 {
     let queues = queues(bench);
     let report = queues.iter().find(|q| q.name == queue).unwrap().report.as_ref().unwrap();
-    report.goods.iter().find(|good| good.resource == Resource::Gpus).map_or(0, |good| good.used)
+    report.resources.iter().find(|good| good.resource == Resource::Gpus).map_or(0, |good| good.used)
 }
 
 fn history(bench: &Bench, job: Option<JobId>) -> Vec<HistoryView> {

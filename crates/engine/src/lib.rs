@@ -205,14 +205,14 @@ impl Engine {
     }
 
     /// What each queue used in the past, faded to now; queues that used nothing are left out.
-    pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
+    pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
         self.ledger.queues().past()
     }
 
     /// The same, brought to the present. (The engine sums it up at moments of its own.)
     pub fn past_use_by_now(
         &self,
-    ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
+    ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
         self.ledger.queues().past_at(self.ledger.now())
     }
 

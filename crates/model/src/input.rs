@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::later::{Calendar, Health, Metric, SpotNotice};
 use crate::past::PastRuns;
-use crate::queue::{FadedUse, Queue, Settings};
+use crate::queue::{DecayedUsage, Queue, Settings};
 use crate::{
     Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord, Job, JobId,
     Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
@@ -75,7 +75,7 @@ pub enum Input {
     /// The last known usage of a queue.
     UsageObserved {
         queue: QueueName,
-        usage: FadedUse,
+        usage: DecayedUsage,
     },
 
     /// New work.

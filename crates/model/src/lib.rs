@@ -60,8 +60,8 @@ pub use plan::{Decision, Plan};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueOrder, QueueReport,
-    Reclaim, Resource, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
+    Amounts, Caps, Class, DecayedUsage, Delay, PlaceReport, Queue, QueueOrder, QueueReport, Reclaim,
+    Resource, ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,

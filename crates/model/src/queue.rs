@@ -214,14 +214,14 @@ pub struct Caps {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_max_ms: Option<u64>,
     /// The delay of its jobs for a preferred level, if they set none themselves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold_out: Option<HoldOut>,
+    #[serde(rename = "hold_out", default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
 }
 
 /// How long a gang delays its start for a closer placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HoldOut {
+pub enum Delay {
     /// A time in milliseconds.
     For(u64),
     /// Until the delay has cost as much as the farther placement would: the worth of an hour of waiting, in
@@ -348,14 +348,16 @@ pub struct QueueReport {
     /// Gangs, including those of its descendants.
     pub pending: u32,
     pub running: u32,
-    pub goods: Vec<GoodReport>,
+    #[serde(rename = "goods")]
+    pub resources: Vec<ResourceReport>,
     /// Its use above the guarantee of the dominant resource, as a part of the cluster, by weight, in millionths. The
     /// sibling with the least goes first.
     pub share: u64,
     pub dominant: Resource,
     /// Its decayed usage, as a part of the cluster over one half-life, by weight, in millionths. It is added to
     /// `share`.
-    pub past: u64,
+    #[serde(rename = "past")]
+    pub decayed_usage: u64,
     /// Its guaranteed domains, and the domains to which they are bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceReport>,
@@ -371,7 +373,7 @@ pub struct PlaceReport {
 
 /// One resource of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GoodReport {
+pub struct ResourceReport {
     pub resource: Resource,
     pub used: u64,
     /// The minimum that its pending gangs request.
@@ -380,14 +382,15 @@ pub struct GoodReport {
     pub limit: Option<u64>,
     /// Its current fair share: its guarantee, and its part by weight of the capacity that other queues leave. For
     /// devices only.
-    pub due: Option<u64>,
+    #[serde(rename = "due")]
+    pub fair_share: Option<u64>,
     /// The capacity of the cluster.
     pub capacity: u64,
 }
 
 /// The decayed usage of a queue at `at`, in thousandths of a device times milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FadedUse {
+pub struct DecayedUsage {
     pub device_ms: u128,
     pub at: Timestamp,
 }

@@ -189,7 +189,8 @@ pub enum Reason {
     /// The array runs as many tasks as it may.
     ArrayLimit { running_max: u32 },
     /// The service has its desired replicas without this replica.
-    Resting { replicas: u32 },
+    #[serde(rename = "resting")]
+    ScaledIn { replicas: u32 },
     /// The begin time has not come.
     BeginTime { at: Timestamp },
     /// A failed attempt is retried at `until`.
@@ -218,7 +219,7 @@ impl Reason {
             Self::Held { .. } => "Held",
             Self::Dependency { .. } => "Dependency",
             Self::ArrayLimit { .. } => "ArrayLimit",
-            Self::Resting { .. } => "ScaledIn",
+            Self::ScaledIn { .. } => "ScaledIn",
             Self::BeginTime { .. } => "BeginTime",
             Self::BackOff { .. } => "BackOff",
             Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
@@ -295,10 +296,10 @@ impl fmt::Display for Reason {
             Self::ArrayLimit { running_max } => {
                 write!(f, "array limit reached: at most {running_max} tasks run at once")
             }
-            Self::Resting { replicas: 1 } => {
+            Self::ScaledIn { replicas: 1 } => {
                 f.write_str("not needed: the service already has its desired replica (1)")
             }
-            Self::Resting { replicas } => {
+            Self::ScaledIn { replicas } => {
                 write!(f, "not needed: the service already has its desired replicas ({replicas})")
             }
             Self::BeginTime { .. } => f.write_str("its begin time has not come"),

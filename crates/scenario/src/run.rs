@@ -190,7 +190,7 @@ impl Runner {
                 let report = queues.iter().find(|report| report.queue.name == *queue);
                 let report = report.ok_or_else(|| format!("there is no queue {queue}"))?;
                 for (resource, wanted) in amounts {
-                    let good = report.goods.iter().find(|good| good.resource == *resource);
+                    let good = report.resources.iter().find(|good| good.resource == *resource);
                     let found = good.map_or(0, |good| good.used);
                     if found != *wanted {
                         let (wanted, found) = (resource.show(*wanted), resource.show(found));

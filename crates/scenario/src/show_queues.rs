@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use phalanx_model::{GoodReport, PlaceReport, QueueReport, Resource};
+use phalanx_model::{PlaceReport, QueueReport, Resource, ResourceReport};
 
 /// One line for each queue: for each resource its use, guarantee, limit and fair share; then its gangs, and the terms
 /// of its order.
@@ -13,10 +13,10 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
     for report in reports {
         let QueueReport { pending, running, dominant, .. } = report;
         write!(text, "  {:width$}", name(report)).unwrap_or_default();
-        for good in report.goods.iter().filter(|good| is_spoken_of(good)) {
+        for good in report.resources.iter().filter(|good| is_spoken_of(good)) {
             write!(text, "  {}", amounts(good)).unwrap_or_default();
         }
-        let (share, past) = (percent(report.share), percent(report.past));
+        let (share, past) = (percent(report.share), percent(report.decayed_usage));
         write!(
             text,
             "  {pending} pending, {running} running; share {share} of {dominant}, decayed usage {past}"
@@ -39,14 +39,14 @@ fn places(place: &PlaceReport) -> String {
 }
 
 /// Whether a resource is shown. Devices are always shown.
-fn is_spoken_of(good: &GoodReport) -> bool {
+fn is_spoken_of(good: &ResourceReport) -> bool {
     good.resource == Resource::Gpus || good.used > 0 || good.guaranteed > 0 || good.limit.is_some()
 }
 
 /// `gpus 8/16/32/24`: used, guaranteed, limit, fair share; `-` where there is none.
-fn amounts(good: &GoodReport) -> String {
+fn amounts(good: &ResourceReport) -> String {
     let of = |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |amount| good.resource.show(amount));
-    let shown = [Some(good.used), Some(good.guaranteed), good.limit, good.due].map(of);
+    let shown = [Some(good.used), Some(good.guaranteed), good.limit, good.fair_share].map(of);
     format!("{} {}", good.resource, shown.join("/"))
 }
 

@@ -189,8 +189,9 @@ impl Watched {
     /// If no gang holds capacity, no queue has usage.
     fn check_queues(&self) {
         if self.checker.holds_nothing() {
-            let uses =
-                |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
+            let uses = |report: &QueueReport| {
+                report.running > 0 || report.resources.iter().any(|good| good.used > 0)
+            };
             let using: Vec<QueueReport> = self.engine.queues().into_iter().filter(uses).collect();
             assert!(using.is_empty(), "no gang holds capacity, and {using:?} is in use\n{}", self.log());
         }

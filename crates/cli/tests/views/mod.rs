@@ -353,12 +353,12 @@ fn queue_name(text: &str) -> QueueName {
 pub fn queues() -> Vec<QueueView> {
     let queue = |name: &str, parent: Option<&str>, [used, wanted, guaranteed, due]: [u64; 4]| {
         let is_team = parent.is_some();
-        let good = |resource: Resource, scale: u64| GoodReport {
+        let good = |resource: Resource, scale: u64| ResourceReport {
             used: used * scale,
             wanted: wanted * scale,
             guaranteed: if resource == Resource::Gpus { guaranteed * scale } else { 0 },
             limit: (is_team && resource == Resource::Gpus).then_some(12 * scale),
-            due: (resource == Resource::Gpus).then_some(due * scale),
+            fair_share: (resource == Resource::Gpus).then_some(due * scale),
             capacity: 16 * scale,
             resource,
         };
@@ -382,10 +382,10 @@ pub fn queues() -> Vec<QueueView> {
             depth: u32::from(is_team),
             pending: u32::from(wanted > 0),
             running: 2,
-            goods: vec![good(Resource::Gpus, 1_000), good(Resource::Cpus, 4_000)],
+            resources: vec![good(Resource::Gpus, 1_000), good(Resource::Cpus, 4_000)],
             share: used.saturating_sub(guaranteed) * 1_000_000 / 16,
             dominant: Resource::Gpus,
-            past: 12_345,
+            decayed_usage: 12_345,
             places: shapes
                 .iter()
                 .map(|shape| PlaceReport { shape: shape.clone(), domains: vec!["main/l1".into()] })

@@ -173,7 +173,7 @@ impl Ledger {
                 self.unavailable.remove(&gang);
             }
             // That a service was scaled says it of all of them.
-            if !matches!(reason, Reason::Resting { .. }) {
+            if !matches!(reason, Reason::ScaledIn { .. }) {
                 out.changes.push(Change::ReasonChanged { gang, reason });
             }
         }

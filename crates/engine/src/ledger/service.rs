@@ -110,7 +110,7 @@ impl Ledger {
         let (service, replicas) = (job.turn.service.as_ref()?, self.replicas_of(job)?);
         let all = self.active.range(job.id.gang(0)..=job.id.gang(u16::MAX));
         let before = all.filter(|other| service.number(**other) < service.number(gang)).count();
-        (before >= self.allowed(job, replicas)).then_some(Reason::Resting { replicas })
+        (before >= self.allowed(job, replicas)).then_some(Reason::ScaledIn { replicas })
     }
 
     /// One has ended: another may stand in.

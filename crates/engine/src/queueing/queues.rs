@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
+use phalanx_model::{Class, DecayedUsage, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
 
 use super::configured::Configured;
 use super::entitlement::Entitlements;
@@ -78,7 +78,7 @@ pub(crate) struct QueueNode {
     pub(crate) pending: u32,
     /// Who waits in it and below, by time of submission.
     pub(crate) waiting: BTreeSet<(Timestamp, GangId)>,
-    decayed: FadedUse,
+    decayed: DecayedUsage,
     /// What its turn is judged by: its share and its past, as it was last seen.
     pub(crate) weighs: u64,
     pub(crate) holders: BTreeMap<HolderKey, Holder>,
@@ -188,7 +188,7 @@ impl Queues {
     /// Draws the tree anew. Nobody holds or wants anything in it; the past is kept.
     pub(crate) fn rebuild(&mut self, tree: &Tree) {
         let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.decayed));
-        let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
+        let past: BTreeMap<QueueName, DecayedUsage> = self.nodes.iter().filter_map(named).collect();
         self.places = self.places_in(tree);
         self.draw();
         self.capacity = self.resources.capacity(tree, &self.settings);
@@ -513,21 +513,21 @@ impl Queues {
     }
 
     /// What a queue had used, as it was last known.
-    pub(crate) fn remember(&mut self, name: &QueueName, decayed: FadedUse) {
+    pub(crate) fn remember(&mut self, name: &QueueName, decayed: DecayedUsage) {
         let at = self.ensure(name);
         self.nodes[at as usize].decayed = decayed;
         self.is_new = true;
     }
 
     /// The faded use of every queue that used something, as it was last brought to the present.
-    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, DecayedUsage)> {
         let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.decayed.device_ms > 0;
         let known = self.nodes.iter().filter(has_any);
         known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.decayed)))
     }
 
     /// The same, brought to a time.
-    pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+    pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, DecayedUsage)> {
         let half_life_ms = self.settings.half_life_ms;
         self.past().map(move |(name, decayed)| {
             let used = self.find(name).map_or(0, |at| self.at(at).used[GPUS]);

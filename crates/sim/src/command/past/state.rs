@@ -69,7 +69,7 @@ impl State {
                     let (phase, nodes) = (record.phase.word(), sentences::nodes_of(placement));
                     runs.push(Runs { gang: id, name, queue, devices, phase, since, nodes, detail });
                 } else if let Some(reason) = reasons.get(&record.id) {
-                    if matches!(reason, Reason::Resting { .. }) {
+                    if matches!(reason, Reason::ScaledIn { .. }) {
                         resting += 1;
                         continue;
                     }
