@@ -124,7 +124,7 @@ fn a_gang_that_no_budget_protects_makes_way_in_the_stead_of_one_that_is_protecte
     let facts = ["namespace", "kind", "gang", "level"].map(|field| &evicted[field]);
     assert_eq!(facts, ["default", "PodGroup", "free", "INFO"]);
     assert_eq!(evicted["pods"], 2);
-    assert!(evicted["reason"].as_str().unwrap().starts_with("makes way for"), "{evicted}");
+    assert!(evicted["reason"].as_str().unwrap().starts_with("preempted by"), "{evicted}");
 }
 
 /// What the log says of a gang.

@@ -112,7 +112,7 @@ fn a_notice_on_a_spot_node_makes_a_job_save_and_move() {
     let events = history(&bench, id);
     let words: Vec<&str> = events.iter().map(|event| event.event.what.as_str()).collect();
     let saved = words.iter().position(|word| *word == "spot").unwrap();
-    assert_eq!(words[saved - 1..=saved + 1], ["stopping", "spot", "waiting again"]);
+    assert_eq!(words[saved - 1..=saved + 1], ["stopping", "spot", "requeued"]);
     let detail = &events[saved].event.detail;
     assert!(detail.contains("of GPU time on spot nodes for") && detail.ends_with(" saved"), "{detail}");
     bench.await_nobody();

@@ -89,7 +89,7 @@ fn a_job_shrinks_for_one_that_waits_and_grows_back_and_loses_nothing() {
     assert_eq!((resize.size, resize.by), (2, Some(waits.gang(0))));
     assert_eq!(bench.get(waits).reason, "Preempting");
     let wish = |size| bench.ask(Verb::Resize { job: JobRef::Id(id), size });
-    assert!(refused(wish(4)).message.contains("it shrinks for gang"));
+    assert!(refused(wish(4)).message.contains("the gang shrinks for gang"));
 
     // A daemon that is killed knows what it asked for.
     bench.kill();
@@ -111,10 +111,10 @@ fn a_job_shrinks_for_one_that_waits_and_grows_back_and_loses_nothing() {
     assert_eq!((view.gangs[0].evictions, view.gangs[0].failures), (0, 0), "{view:#?}");
     let events: Vec<String> = view.events.iter().map(|e| format!("{}: {}", e.what, e.detail)).collect();
     for line in [
-        format!("resize: to 2 members for job {waits} (test), from its next boundary on"),
-        "stopping: starts again with 2 members".to_owned(),
-        "reserved: n1; its own until it starts again".to_owned(),
-        "resize: to 8 members: nobody waits for what is free".to_owned(),
+        format!("resize: to 2 members at its next boundary, for job {waits} (test)"),
+        "stopping: restarts with 2 members".to_owned(),
+        "reserved: n1; kept until the gang restarts".to_owned(),
+        "resize: to 8 members: no pending gang needs the free devices".to_owned(),
     ] {
         assert!(events.contains(&line), "{line} is not in {events:#?}");
     }

@@ -94,7 +94,7 @@ fn a_rank_that_never_gets_ready_ends_the_start_at_its_deadline() {
     job.policy.retry = retry(1, &[FailureClass::StartUp]);
     let id = bench.submit(job);
     let stopping = bench.await_state(id, "stopping");
-    assert!(stopping.detail.contains("rank 1 on n1: was not up by the start deadline"), "{stopping:#?}");
+    assert!(stopping.detail.contains("rank 1 on n1: was not ready by the start deadline"), "{stopping:#?}");
     assert_eq!(bench.read("ran"), "");
     // The second attempt is not held.
     let view = bench.ended(id);

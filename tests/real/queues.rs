@@ -48,7 +48,7 @@ fn queues(bench: &Bench) -> Vec<QueueView> {
 fn used(bench: &Bench, queue: &str) -> u64 {
     let queues = queues(bench);
     let report = queues.iter().find(|q| q.name == queue).unwrap().report.as_ref().unwrap();
-    report.goods.iter().find(|good| good.resource == Resource::Gpus).map_or(0, |good| good.used)
+    report.resources.iter().find(|good| good.resource == Resource::Gpus).map_or(0, |good| good.used)
 }
 
 fn history(bench: &Bench, job: Option<JobId>) -> Vec<HistoryView> {
@@ -79,10 +79,10 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
     assert_eq!(why.job.gangs[0].evicted.as_ref(), Some(evicted));
     assert_eq!(why.reports[0].reason.word(), listed.reason);
     let events = history(bench, Some(view.id));
-    let event = events.iter().find(|e| e.event.what == "evicted").unwrap();
-    let sentence = format!("makes way for job {by} (test): queue vision");
+    let event = events.iter().find(|e| e.event.what == "preempted").unwrap();
+    let sentence = format!("preempted by job {by} (test): vision reclaimed");
     assert!(event.event.detail.starts_with(&sentence), "{event:?}");
-    let waits = format!("these make way: job {} (test)", view.id);
+    let waits = format!("waiting for preempted jobs to exit: job {} (test)", view.id);
     let told = history(bench, Some(by));
     assert!(told.iter().any(|e| e.event.what == "pending" && e.event.detail.ends_with(&waits)), "{told:#?}");
     let record = &event.event.record.as_ref().unwrap()["gang_stopping"]["cause"]["preempted"];

@@ -43,7 +43,7 @@ fn a_killed_rank_restarts_the_whole_gang_after_a_pause() {
         assert_eq!(ranks, ["0", "1", "2"]);
         assert_eq!(ports.len(), 1, "one port for all ranks: {ports:?}");
     }
-    let (waits, starts) = (times(&view, "waiting again"), times(&view, "starting"));
+    let (waits, starts) = (times(&view, "requeued"), times(&view, "starting"));
     assert!(starts[1] >= waits[0] + 100, "no back-off: {waits:?} {starts:?}");
     let stopped = view.events.iter().find(|e| e.what == "stopping").unwrap();
     assert!(stopped.detail.contains("rank 1 on n1: ended by signal 9"), "{stopped:?}");
@@ -99,7 +99,7 @@ fn pauses_double_and_retries_run_out() {
     job.policy.retry = retry(2, &[FailureClass::UserCode]);
     let view = bench.ended(bench.submit(job));
     assert_eq!((view.exit_code, view.gangs.first().unwrap().attempt), (Some(3), 3));
-    let (waits, starts) = (times(&view, "waiting again"), times(&view, "starting"));
+    let (waits, starts) = (times(&view, "requeued"), times(&view, "starting"));
     assert_eq!((waits.len(), starts.len()), (2, 3));
     assert!(starts[1] >= waits[0] + 100 && starts[2] >= waits[1] + 200, "{waits:?} {starts:?}");
 }

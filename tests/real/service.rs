@@ -64,7 +64,7 @@ fn a_service_takes_gpus_as_its_replicas_measure_and_gives_them_back() {
     assert_eq!(evictions(&bench, filler), 1);
     assert_eq!(bench.get(filler).state, "pending");
     let scaled = bench.get(service).events.into_iter().find(|event| event.what == "scaled").unwrap();
-    assert!(scaled.detail.starts_with("3 replicas instead of 1"), "{scaled:?}");
+    assert!(scaled.detail.starts_with("from 1 to 3 replicas"), "{scaled:?}");
 
     // A daemon that is killed knows how many are wanted.
     bench.kill();
@@ -76,7 +76,7 @@ fn a_service_takes_gpus_as_its_replicas_measure_and_gives_them_back() {
     until("one replica", || seen(&bench.get(service)) == (1, 1));
     bench.await_state(filler, "running");
     let Ok(Answer::Why(why)) = bench.ask(Verb::Why { job: JobRef::Id(service) }) else { panic!() };
-    assert!(why.reports.iter().any(|report| report.reason.word() == "Resting"), "{why:#?}");
+    assert!(why.reports.iter().any(|report| report.reason.word() == "ScaledIn"), "{why:#?}");
 
     // By hand, within what it may have.
     let scale = |replicas| bench.ask(Verb::Scale { job: JobRef::Id(service), replicas });
@@ -108,7 +108,7 @@ fn a_drained_node_keeps_its_replica_until_another_runs_in_its_stead() {
     let events: Vec<&str> = view.events.iter().map(|event| event.what.as_str()).collect();
     let at =
         |what: &str| events.iter().position(|event| *event == what).unwrap_or_else(|| panic!("{events:?}"));
-    assert!(at("leaves") < at("replaced") && at("replaced") < at("stopping"), "{events:?}");
+    assert!(at("replacing") < at("replaced") && at("replaced") < at("stopping"), "{events:?}");
     // A daemon that is killed knows which of them is wanted.
     bench.kill();
     bench.up();

@@ -29,7 +29,6 @@ pub(crate) const FLOORS: &[Floors] = &[Floors {
         ("ledger", &["share", "grid", "cluster", "placement", "queueing", "cycle"]),
         ("explain", &["cluster", "placement", "queueing", "cycle", "ledger"]),
         ("what_if", &["cycle", "ledger", "explain"]),
-        ("sentences", &[]),
     ],
 }];
 

@@ -16,8 +16,9 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("journal", &["model"]),
     ("discover", &["model"]),
     ("scenario", &["model", "spec"]),
-    ("sim", &["model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario"]),
-    ("shell", &["model", "engine", "cost", "journal"]),
+    ("sentences", &["model"]),
+    ("sim", &["model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sentences"]),
+    ("shell", &["model", "engine", "cost", "journal", "sentences"]),
     ("kube", &["shell", "model", "spec", "discover", "node"]),
     ("node", &["discover", "model"]),
     ("local", &["shell", "node", "model", "spec"]),
@@ -35,8 +36,21 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
 pub(crate) const IN_TESTS: &[(&str, &str)] = &[("cli", "controlplane")];
 
 const EVERYTHING_BELOW_CLI: &[&str] = &[
-    "model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sim", "shell", "kube",
-    "node", "local", "api",
+    "model",
+    "spec",
+    "cost",
+    "engine",
+    "checker",
+    "journal",
+    "discover",
+    "scenario",
+    "sentences",
+    "sim",
+    "shell",
+    "kube",
+    "node",
+    "local",
+    "api",
 ];
 
 /// What only people who test or measure may use: all of it.
@@ -49,6 +63,7 @@ const EVERYTHING: &[&str] = &[
     "journal",
     "discover",
     "scenario",
+    "sentences",
     "sim",
     "shell",
     "kube",
@@ -66,13 +81,14 @@ pub(crate) const FOREIGN: &[(&str, &[&str])] = &[
     ("engine", &["serde", "thiserror"]),
     ("cost", &["serde", "thiserror"]),
     ("checker", &["serde", "thiserror"]),
+    ("sentences", &[]),
 ];
 
 /// These live behind the wall of the `kube` crate, for tests as well.
 pub(crate) const ONLY_IN_KUBE: &[&str] = &["kube", "kube-core", "kube-client", "kube-runtime", "k8s-openapi"];
 
 /// These have neither clock nor thread nor file, and so build for wasm32.
-pub(crate) const PURE: &[&str] = &["model", "engine", "cost", "checker", "sim"];
+pub(crate) const PURE: &[&str] = &["model", "engine", "cost", "checker", "sentences", "sim"];
 
 /// Their wasm32 build is read, and may hold no float instruction.
 pub(crate) const INTEGERS_ONLY: &[&str] = &["engine", "model"];

@@ -1,4 +1,4 @@
-//! What is counted: CPUs, memory and named resources of nodes, and what domains have for all of their nodes.
+//! Counted amounts: CPUs, memory and named resources of nodes, and the limits of domains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use crate::start::{Member, Start};
 use crate::{Checker, Violation};
 
 impl Checker {
-    /// What everything that lives uses of the nodes of a start, of what the start needs there. Elsewhere the world
-    /// may be worse than the books: a node that shrank is no fault of this start.
+    /// Checks the use of a start's nodes by all live members, for the resources that the start needs there. Other
+    /// nodes are not checked: a node that shrank is no fault of this start.
     pub(crate) fn check_amounts(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let resources = named(start);
-        for (name, there) in self.beside(start) {
+        for (name, there) in self.neighbours_of(start) {
             let Some(node) = self.nodes.get(name) else { continue };
             let mut check = |what: &str, has: u64, need: &dyn Fn(&Needs) -> u64| {
                 let sum = |of: &dyn Fn(&&Member<'_>) -> bool| -> u64 {
@@ -39,7 +39,7 @@ impl Checker {
         }
     }
 
-    /// The same for the domains around the nodes of a start.
+    /// Checks the limits of the domains around the nodes of a start.
     pub(crate) fn check_limits(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         for resource in named(start) {
             let mut domains: BTreeMap<Vec<DomainName>, u64> = BTreeMap::new();
@@ -68,15 +68,15 @@ impl Checker {
         }
     }
 
-    /// What only domains have is limited by them alone.
+    /// A resource that no node counts is limited by domains only.
     fn is_counted_on_nodes(&self, resource: &ResourceName) -> bool {
         let mut limits = self.levels.iter().flat_map(|levels| &levels.limits);
         self.nodes.values().any(|node| node.machine.named.contains_key(resource))
             || !limits.any(|limit| limit.resource == *resource)
     }
 
-    /// Domains around a path that are limited in a resource, and what they have. A limit that names its domain goes
-    /// before one for the whole level; of several of a kind the first counts.
+    /// The domains around a path that limit a resource, with their limits. A limit that names its domain takes
+    /// precedence over a limit for the whole level. If there are several of a kind, the first counts.
     fn limits_over(&self, path: &[DomainName], resource: &ResourceName) -> BTreeMap<Vec<DomainName>, u64> {
         let Some(levels) = &self.levels else { return BTreeMap::new() };
         let mut all = BTreeMap::new();
@@ -97,7 +97,7 @@ fn amount(needs: &Needs, resource: &ResourceName) -> u64 {
     needs.named.get(resource).copied().unwrap_or(0)
 }
 
-/// Resources that any member of a start names.
+/// The named resources that members of a start need.
 fn named<'a>(start: &Start<'a>) -> BTreeSet<&'a ResourceName> {
     let roles = start.gang.roles.iter().map(|role| &role.needs);
     roles.chain([&start.gang.needs]).flat_map(|needs| needs.named.keys()).collect()

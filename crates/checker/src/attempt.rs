@@ -1,4 +1,4 @@
-//! One attempt of a gang: who stands where, and who is still there.
+//! One attempt of a gang: the placement of its members, and the members that still hold devices.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub(crate) struct Attempt {
     pub(crate) placement: Placement,
     pub(crate) ready: BTreeSet<u32>,
     pub(crate) exited: BTreeSet<u32>,
-    /// Not found after a restart: lost, or never begun and to be started again.
+    /// Not found after a restart: lost, or not started and to be started again.
     pub(crate) missing: BTreeSet<u32>,
     pub(crate) released: bool,
 }
@@ -22,7 +22,7 @@ impl Attempt {
         Self { placement, ready, exited, missing, released: false }
     }
 
-    /// Whether nothing is held any more. What one member held is held until the last is gone.
+    /// Whether the attempt holds no devices. All devices are held until the last member is gone.
     pub(crate) fn is_over(&self) -> bool {
         let gone = |rank| self.exited.contains(rank) || self.missing.contains(rank);
         self.placement.slots.iter().all(|s| gone(&s.rank))
@@ -32,7 +32,7 @@ impl Attempt {
         self.placement.slots.iter().all(|s| self.exited.contains(&s.rank))
     }
 
-    /// Who ended well had been let through, whether or not that was heard of.
+    /// A member that succeeded had been released, even if its release was not reported.
     pub(crate) fn end(&mut self, rank: u32, exit: &Exit) {
         self.exited.insert(rank);
         if exit.is_success() {

@@ -1,4 +1,4 @@
-//! The checker's own plain books.
+//! The checker's own plain state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +21,10 @@ use crate::waiting::Waiting;
 /// Watches a stream of steps. A violation is reported once, when it happens.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
-    /// Whether a start that was promised has to come in time. Set where nothing goes wrong: members end when they are
-    /// told to, and time does not jump.
+    /// Whether a reserved start must come in time. Set for runs without faults: members exit when they are stopped,
+    /// and time does not jump.
     pub is_strict: bool,
-    /// How often the first gang may be bypassed, if that is to be judged.
+    /// The bypass limit of the first gang, if the checker counts bypasses.
     pub(crate) bypass_max: Option<u32>,
     /// Never goes back.
     pub(crate) now: Timestamp,
@@ -42,9 +42,9 @@ pub struct Checker {
     /// The current or last attempt of each gang.
     pub(crate) attempts: BTreeMap<GangId, (u32, Attempt)>,
     last_effect: Option<EffectId>,
-    /// Orders to start that were not answered.
+    /// Start orders without an answer.
     starts: BTreeMap<EffectId, (GangId, u32)>,
-    /// What a list in progress has not named yet.
+    /// Objects that the list in progress has not named yet.
     unlisted_nodes: BTreeSet<NodeName>,
     unlisted_jobs: BTreeSet<JobId>,
     unlisted_members: BTreeSet<MemberId>,
@@ -56,13 +56,13 @@ impl Checker {
         Self::default()
     }
 
-    /// Judges how often the first gang is bypassed as well.
+    /// Also counts how often the first gang is bypassed.
     #[must_use]
     pub fn with_bypass_max(bypass_max: u32) -> Self {
         Self { bypass_max: Some(bypass_max), ..Self::default() }
     }
 
-    /// One step: when it was, the facts that went in, what came out.
+    /// Checks one step: its time, its facts and its outcome.
     pub fn observe(&mut self, now: Timestamp, inputs: &[Input], out: &Outcome) -> Vec<Violation> {
         let mut found = Vec::new();
         let is_behind = now < self.now;
@@ -80,7 +80,7 @@ impl Checker {
             self.services.fact(input, self.refuses_service(input));
             self.fact(input, &mut found);
         }
-        // Ends that follow from the facts stand before what they let start.
+        // Ends that follow from the facts come before the starts that they allow.
         for change in &out.changes {
             self.turns.change(change);
             self.services.change(change);
@@ -96,7 +96,7 @@ impl Checker {
             }
             self.last_effect = Some(effect.id);
             if let Order::StartMembers { gang, attempt, .. } = &effect.order {
-                // An order given again counts for the one before it.
+                // A repeated order counts as the order before it.
                 self.starts.retain(|_, start| *start != (*gang, *attempt));
                 self.starts.insert(effect.id, (*gang, *attempt));
                 started.insert(*gang);
@@ -104,14 +104,14 @@ impl Checker {
             self.order(&effect.order, &mut found);
         }
         self.serve(&out.changes, is_behind);
-        self.check_evictions(&out.changes, &started, &mut found);
+        self.check_preemptions(&out.changes, &started, &mut found);
         out.changes.iter().for_each(|change| self.promises.change(change));
         self.check_promises(&mut found);
         self.check_waiting(&started, &mut found);
         found
     }
 
-    /// No gang holds anything: what must be true once all work is done.
+    /// Checks that no gang holds capacity, as after all work is done.
     #[must_use]
     pub fn holds_nothing(&self) -> bool {
         self.attempts.values().all(|(_, a)| a.is_over())
@@ -168,7 +168,7 @@ impl Checker {
                 for (member, devices) in members {
                     let attempt = self.attempt(member.gang, member.attempt);
                     let slots = attempt.into_iter().flat_map(|attempt| &mut attempt.placement.slots);
-                    // As many as before, on a node that has them: others are refused.
+                    // The number must be as before, and the node must have the devices. Other reports are rejected.
                     for slot in slots.filter(|slot| slot.rank == member.rank) {
                         if slot.devices.count() == devices.count() {
                             slot.devices = *devices;
@@ -196,7 +196,7 @@ impl Checker {
         }
     }
 
-    /// Nothing of the order happened: whoever is not at the gate was never started.
+    /// The order had no effect: members before the start barrier were never started.
     fn start_failed(&mut self, effect: EffectId) {
         let Some((gang, number)) = self.starts.remove(&effect) else { return };
         if let Some(attempt) = self.attempt(gang, number) {
@@ -205,7 +205,7 @@ impl Checker {
         }
     }
 
-    /// A node whose path does not have one domain per level is no node of this cluster.
+    /// A node whose path does not have one domain per level does not belong to this cluster.
     fn observe_node(&mut self, node: &Node) {
         if self.levels.as_ref().is_some_and(|l| l.above.len() != node.path.len())
             || node.machine.devices.len() > phalanx_model::DEVICES_PER_NODE_MAX as usize
@@ -233,7 +233,7 @@ impl Checker {
         })
     }
 
-    /// What was not listed is gone.
+    /// Objects that were not listed are gone.
     fn list_ends(&mut self, kind: SyncKind) {
         match kind {
             SyncKind::Nodes => {
@@ -270,7 +270,7 @@ impl Checker {
         self.attempts.get_mut(&gang).filter(|(n, _)| *n == number).map(|(_, a)| a)
     }
 
-    /// Who lives stands where it was ordered to, and is told of so after every restart.
+    /// A live gang keeps its ordered placement, and every restart reports that placement.
     fn observe_record(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
         if matches!(record.phase, Phase::Finished { .. }) {
             self.attempts.remove(&record.id);
@@ -278,7 +278,7 @@ impl Checker {
         }
         let Some(placement) = record.placement.clone() else {
             let nowhere = Placement { slots: Vec::new(), level: fallback_level(self.levels.as_ref()) };
-            // Over; its late answers are history.
+            // The attempt is over, and late answers do not matter.
             let ended = Attempt { released: true, ..Attempt::ordered(nowhere) };
             self.attempts.insert(record.id, (record.attempt, ended));
             return;
@@ -338,7 +338,7 @@ impl Checker {
         }
     }
 
-    /// An elastic gang has as many members as it was given, if that is a size that it may have.
+    /// An elastic gang has the given number of members, if that is a valid size.
     fn resize(&mut self, id: GangId, placement: &Placement) {
         let job = self.jobs.get_mut(&id.job);
         let gang = job.and_then(|job| job.gangs.get_mut(usize::from(id.index)));
@@ -350,8 +350,8 @@ impl Checker {
 
     fn start(&mut self, id: GangId, number: u32, placement: &Placement, found: &mut Vec<Violation>) {
         self.resize(id, placement);
-        // After a restart an order may be given again: the same attempt in the same place, for members that
-        // were not found.
+        // After a restart an order may be repeated: the same attempt with the same placement, for members that were
+        // not found.
         if let Some((n, a)) = self.attempts.get_mut(&id)
             && *n == number
             && a.placement == *placement
@@ -384,7 +384,7 @@ impl Checker {
     }
 }
 
-/// The subject of a refusal.
+/// The subject of a rejection.
 fn refused(change: &Change) -> Option<&str> {
     match change {
         Change::InputRejected { what, .. } => Some(what),

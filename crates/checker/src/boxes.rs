@@ -1,4 +1,4 @@
-//! Slices of a torus: all devices of a gang are one box.
+//! Slices of a torus: the devices of a gang form one box.
 
 use std::collections::BTreeSet;
 
@@ -55,14 +55,14 @@ fn lies_in(torus: &Torus, chips: &BTreeSet<Chip>, asked: [u16; 3]) -> bool {
     let cube_of = |chip: &Chip| chip.map(|at| at / edge);
     let cubes: BTreeSet<Chip> = chips.iter().map(cube_of).collect();
     if asked.iter().all(|side| side.is_multiple_of(edge)) {
-        // Switches join any cubes, so whole ones are all it takes; as many chips as they have.
+        // Optical switches join any cubes, so a slice needs whole cubes with enough chips.
         return cubes.len() as u64 * u64::from(edge).pow(3) == chips.len() as u64;
     }
     let inside = chips.iter().map(|chip| chip.map(|at| at % edge)).collect();
     cubes.len() == 1 && is_box_in(&inside, asked, [edge; 3], [false; 3])
 }
 
-/// Whether chips are a box of these sides in any rotation, around closed dimensions or not: every corner is tried.
+/// Whether chips form a box with these sides in any rotation, also across closed dimensions: every corner is tried.
 fn is_box_in(chips: &BTreeSet<Chip>, asked: [u16; 3], sides: [u16; 3], wraps: [bool; 3]) -> bool {
     let [a, b, c] = asked;
     let rotations = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];

@@ -1,4 +1,4 @@
-//! Who makes way for whom: upwards only, for a place that is held, and never in turn.
+//! Preemption: upwards only, for a reservation, and never in turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +12,23 @@ use crate::{Checker, Violation};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evictions {
-    /// Gangs that others make way for, to a place that is held.
-    held_for: BTreeMap<GangId, Placement>,
+    /// The preempting gangs, with their reservations.
+    reservations: BTreeMap<GangId, Placement>,
     running_since: BTreeMap<GangId, Timestamp>,
-    /// Those that are told to end, and for whom.
+    /// The preempted gangs that have not ended, with the gang that preempts each.
     stopping: BTreeMap<GangId, Option<GangId>>,
     checkpointed: BTreeSet<GangId>,
-    /// Where those that made way have saved their work, if it can be read there only.
+    /// The nodes of the checkpoints of preempted gangs, if other nodes cannot read them.
     pinned: BTreeMap<GangId, BTreeSet<NodeName>>,
-    making_way: BTreeSet<GangId>,
-    /// Those that may not be disrupted for now.
+    preempted: BTreeSet<GangId>,
+    /// The gangs that are protected from disruption.
     protected: BTreeSet<GangId>,
-    /// Who made way for whom since something changed from outside.
-    made_way: BTreeSet<(GangId, GangId)>,
+    /// The preemptions since the last change from outside.
+    preemptions: BTreeSet<(GangId, GangId)>,
 }
 
-/// What happened outside of the engine, so that it may decide otherwise. Time that passes is no such thing, nor is use
-/// that fades.
+/// Counts the changes from outside, after which the engine may decide otherwise. The passing of time and the decay of
+/// usage do not count.
 const fn is_from_outside(input: &Input) -> bool {
     !matches!(
         input,
@@ -53,7 +53,7 @@ const fn is_from_outside(input: &Input) -> bool {
 impl Evictions {
     pub(crate) fn fact(&mut self, input: &Input) {
         if is_from_outside(input) {
-            self.made_way.clear();
+            self.preemptions.clear();
         }
         match input {
             Input::GangCheckpointed { gang, .. } | Input::BoundaryReached { gang, .. } => {
@@ -70,7 +70,7 @@ impl Evictions {
         self.hold(record.id, record.reserved.as_ref());
         set(&mut self.protected, record.id, record.is_protected);
         match &record.phase {
-            Phase::Stopping { cause, .. } => self.stopping.insert(record.id, for_whom(cause)),
+            Phase::Stopping { cause, .. } => self.stopping.insert(record.id, preempting_gang(cause)),
             _ => self.stopping.remove(&record.id),
         };
         if let Phase::Running { since } = record.phase {
@@ -83,12 +83,12 @@ impl Evictions {
 
     fn hold(&mut self, gang: GangId, reserved: Option<&Reserved>) {
         match reserved.filter(|reserved| reserved.evicts) {
-            Some(reserved) => self.held_for.insert(gang, reserved.placement.clone()),
-            None => self.held_for.remove(&gang),
+            Some(reserved) => self.reservations.insert(gang, reserved.placement.clone()),
+            None => self.reservations.remove(&gang),
         };
     }
 
-    /// What follows from a change once it was judged.
+    /// Applies a change after it was checked.
     fn change(&mut self, change: &Change, now: Timestamp) {
         match change {
             Change::GangReserved { gang, reserved } => self.hold(*gang, Some(reserved)),
@@ -102,34 +102,34 @@ impl Evictions {
                 self.running_since.insert(*gang, now);
             }
             Change::GangStopping { gang, cause, .. } => {
-                self.stopping.insert(*gang, for_whom(cause));
-                let makes_way = matches!(cause, StopCause::Preempted(_));
-                set(&mut self.making_way, *gang, makes_way);
-                if !makes_way {
-                    self.made_way.clear();
+                self.stopping.insert(*gang, preempting_gang(cause));
+                let is_preempted = matches!(cause, StopCause::Preempted(_));
+                set(&mut self.preempted, *gang, is_preempted);
+                if !is_preempted {
+                    self.preemptions.clear();
                 }
             }
             Change::GangRetrying { gang, .. } => drop(self.stopping.remove(gang)),
             Change::GangFinished { gang, .. } => {
                 self.hold(*gang, None);
                 self.stopping.remove(gang);
-                self.made_way.clear();
+                self.preemptions.clear();
             }
             _ => {}
         }
     }
 
-    /// Who made way before may have others make way now.
-    pub(crate) fn something_changed(&mut self) {
-        self.made_way.clear();
+    /// A gang that was preempted before may preempt now.
+    pub(crate) fn outside_changed(&mut self) {
+        self.preemptions.clear();
     }
 
-    /// Whether `first` made way for `last`, or for one that did.
+    /// Whether `last` preempted `first`, directly or through other gangs.
     fn reaches(&self, first: GangId, last: GangId) -> bool {
         let mut seen = BTreeSet::from([first]);
         let mut open = vec![first];
         while let Some(gang) = open.pop() {
-            for (_, next) in self.made_way.iter().filter(|(from, _)| *from == gang) {
+            for (_, next) in self.preemptions.iter().filter(|(from, _)| *from == gang) {
                 if *next == last {
                     return true;
                 }
@@ -142,7 +142,7 @@ impl Evictions {
     }
 }
 
-const fn for_whom(cause: &StopCause) -> Option<GangId> {
+const fn preempting_gang(cause: &StopCause) -> Option<GangId> {
     match cause {
         StopCause::Preempted(eviction) => Some(eviction.by),
         _ => None,
@@ -159,7 +159,7 @@ fn set(all: &mut BTreeSet<GangId>, gang: GangId, is_in: bool) {
 
 impl Checker {
     /// The changes of a step; `started` are the gangs that it started.
-    pub(crate) fn check_evictions(
+    pub(crate) fn check_preemptions(
         &mut self,
         changes: &[Change],
         started: &BTreeSet<GangId>,
@@ -169,53 +169,54 @@ impl Checker {
             Change::GangReserved { gang, reserved: Reserved { evicts: true, .. } } => Some(*gang),
             _ => None,
         });
-        let held_for: BTreeSet<GangId> = self.evictions.held_for.keys().copied().chain(reserved).collect();
+        let reservations: BTreeSet<GangId> =
+            self.evictions.reservations.keys().copied().chain(reserved).collect();
         let stopped = changes.iter().filter_map(|change| match change {
             Change::GangStopping { gang, .. } => Some(*gang),
             _ => None,
         });
-        // Not counted against the queue that takes back: what was given to it or taken from it in this very step.
+        // Starts and stops of this step do not count against the queue that reclaims.
         let leaving: BTreeSet<GangId> =
             self.evictions.stopping.keys().chain(started).copied().chain(stopped).collect();
-        // An end is a change from outside too, and so is a failure, or more to do for a service.
+        // An end, a failure and a higher load of a service are changes from outside too.
         let is_end = |change: &Change| match change {
             Change::GangFinished { .. } | Change::ServiceScaled { .. } => true,
             Change::GangStopping { cause, .. } => matches!(cause, StopCause::Failure { .. }),
             _ => false,
         };
         if changes.iter().any(is_end) {
-            self.evictions.made_way.clear();
+            self.evictions.preemptions.clear();
         }
         for change in changes {
             if let Change::GangStopping { gang, cause: StopCause::Preempted(eviction), .. } = change {
                 let by = eviction.by;
                 let mut wrong = |why: String| found.push(Violation::WrongEviction { gang: *gang, by, why });
-                if !held_for.contains(&by) {
-                    wrong("no place is held for it".to_owned());
+                if !reservations.contains(&by) {
+                    wrong("no capacity is reserved for it".to_owned());
                 }
                 if let Some(why) = self.is_wrong(*gang, eviction, &leaving) {
                     wrong(why);
                 }
-                if self.evictions.made_way.contains(&(*gang, by)) || self.evictions.reaches(by, *gang) {
+                if self.evictions.preemptions.contains(&(*gang, by)) || self.evictions.reaches(by, *gang) {
                     found.push(Violation::EvictedInTurn { gang: *gang, by });
                 }
-                self.evictions.made_way.insert((*gang, by));
+                self.evictions.preemptions.insert((*gang, by));
             }
             self.evictions.change(change, self.now);
         }
     }
 
-    /// A gang that made way has ended. What it saved by then can be read where it was, if its job says so.
+    /// A preempted gang has ended. If its job is pinned, its checkpoint can be read only on its nodes.
     pub(crate) fn pin(&mut self, id: GangId) {
         let is_pinned = self.jobs.get(&id.job).is_some_and(|job| job.policy.preempt.is_pinned);
-        let has_saved = self.evictions.making_way.remove(&id) && self.evictions.checkpointed.contains(&id);
+        let has_saved = self.evictions.preempted.remove(&id) && self.evictions.checkpointed.contains(&id);
         if let Some((_, attempt)) = self.attempts.get(&id).filter(|_| is_pinned && has_saved) {
             let nodes = attempt.placement.slots.iter().map(|slot| slot.node.clone()).collect();
             self.evictions.pinned.insert(id, nodes);
         }
     }
 
-    /// A gang resumes where its work can be read.
+    /// A gang must resume on nodes that can read its checkpoint.
     pub(crate) fn check_pinned(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(nodes) = self.evictions.pinned.get(&start.id) else { return };
         let elsewhere = start.nodes().into_iter().find(|node| !nodes.contains(*node));
@@ -225,30 +226,30 @@ impl Checker {
     fn is_wrong(&self, gang: GangId, eviction: &Eviction, leaving: &BTreeSet<GangId>) -> Option<String> {
         let by = eviction.by;
         let job = self.jobs.get(&gang.job)?;
-        let Some(other) = self.jobs.get(&by.job) else { return Some("nobody knows it".to_owned()) };
+        let Some(other) = self.jobs.get(&by.job) else { return Some("no such job was submitted".to_owned()) };
         if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
-            return Some("it does not wait".to_owned());
+            return Some("it is not pending".to_owned());
         }
         if let Some(why) = self.kept(gang, job) {
             return Some(why);
         }
         if self.evictions.protected.contains(&gang) {
-            return Some("it may not be disrupted for now".to_owned());
+            return Some("it is protected from disruption".to_owned());
         }
         let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
         if !others.may_preempt {
-            return Some(format!("class {} evicts nobody", others.name));
+            return Some(format!("class {} may not preempt", others.name));
         }
-        // One that is being started has not run at all.
+        // A starting gang has no running time.
         let since = self.evictions.running_since.get(&gang);
         let ran_ms = since.map_or(0, |since| eviction.at.since(*since));
         if ran_ms < own.min_run_ms {
-            return Some(format!("it has run {ran_ms} ms of at least {}", own.min_run_ms));
+            return Some(format!("it has run {ran_ms} ms, and its minimum is {} ms", own.min_run_ms));
         }
         match &eviction.rule {
             EvictionRule::Class { class, over } => {
                 let is_it = *class == others.name && *over == own.name && others.rank > own.rank;
-                (!is_it).then(|| format!("class {} does not go before {}", others.name, own.name))
+                (!is_it).then(|| format!("class {} is not above class {}", others.name, own.name))
             }
             EvictionRule::Guarantee { queue, borrower } => self
                 .is_no_borrower(gang, by, queue, borrower)
@@ -263,8 +264,8 @@ impl Checker {
         }
     }
 
-    /// `borrower`, of the gang, uses more than is its own, and is another than `queue`, of the other. Counted as used is what
-    /// others make way for, and no more what makes way for others.
+    /// Checks that `borrower`, the queue of the gang, uses more than its guarantee, and is not `queue`, the queue of
+    /// the preempting gang. Capacity of preempting gangs counts as used, and capacity of preempted gangs does not.
     fn is_no_borrower(
         &self,
         gang: GangId,
@@ -274,37 +275,37 @@ impl Checker {
     ) -> Option<String> {
         let is_of = |gang: GangId, queue: &QueueName| self.is_in(gang, queue);
         if !is_of(by, queue) || is_of(gang, queue) || !is_of(gang, borrower) || is_of(by, borrower) {
-            return Some(format!("it does not stand between queues {queue} and {borrower}"));
+            return Some(format!("the preemption is not between queues {queue} and {borrower}"));
         }
         let others = |(_, whom): &(&GangId, &Option<GangId>)| **whom != Some(by);
         let leaving: BTreeSet<GangId> =
             self.evictions.stopping.iter().filter(others).map(|(gang, _)| *gang).collect();
-        let mut goods = self.queues.guaranteed_goods().into_iter();
-        let borrows = goods.any(|resource| {
+        let mut resources = self.queues.guaranteed_resources().into_iter();
+        let borrows = resources.any(|resource| {
             let used =
                 self.used(borrower, resource, &leaving).saturating_add(self.claimed(borrower, resource));
             used > self.queues.guaranteed(borrower, resource)
         });
-        // What is guaranteed nothing of all that it has is within nothing.
-        let goods = self.queues.guaranteed_goods();
-        let mut own = goods.iter().filter(|resource| self.queues.guaranteed(borrower, resource) > 0);
+        // A queue without a guarantee for its resources has no guarantee to be within.
+        let resources = self.queues.guaranteed_resources();
+        let mut own = resources.iter().filter(|resource| self.queues.guaranteed(borrower, resource) > 0);
         if !borrows && !own.any(|resource| self.demand(gang, resource) > 0) {
             return None;
         }
-        (!borrows).then(|| format!("queue {borrower} uses no more than it is guaranteed"))
+        (!borrows).then(|| format!("queue {borrower} is within its guarantee"))
     }
 
-    /// What others make way for in a queue and in those below it.
+    /// The capacity that preempting gangs of a queue and its descendants will use.
     fn claimed(&self, queue: &QueueName, resource: &Resource) -> u64 {
-        let held = self.evictions.held_for.iter().filter(|(id, _)| self.is_in(**id, queue));
+        let held = self.evictions.reservations.iter().filter(|(id, _)| self.is_in(**id, queue));
         let held = held.filter_map(|(id, placement)| {
             Some(Start { id: *id, gang: self.gang(*id)?, placement, is_first: false })
         });
         held.map(|of| self.amount_of(of, resource)).fold(0, u64::saturating_add)
     }
 
-    /// With the gang that others make way for, and without those that make way, `queue` or one above it, below what it
-    /// has in common with the gang, uses no more than is its own.
+    /// Checks that `queue`, or an ancestor below the common ancestor with the gang, stays within its guarantee with
+    /// the preempting gang and without the preempted gangs.
     fn is_above_guarantee(
         &self,
         gang: GangId,
@@ -315,26 +316,26 @@ impl Checker {
         let path = self.queues.path(queue);
         let mut own = path.iter().filter(|above| !self.is_in(gang, &above.name));
         let is_within = |above: &&Queue| {
-            let goods = self.queues.guaranteed_goods();
-            let has_any = goods.iter().any(|resource| self.queues.guaranteed(&above.name, resource) > 0);
+            let resources = self.queues.guaranteed_resources();
+            let has_any = resources.iter().any(|resource| self.queues.guaranteed(&above.name, resource) > 0);
             !above.shapes.is_empty() || has_any && self.beyond(by, &above.name, leaving).is_none()
         };
         if own.any(is_within) {
             return None;
         }
         let beyond = self.beyond(by, queue, leaving);
-        beyond.or_else(|| Some(format!("nothing is guaranteed to queue {queue}")))
+        beyond.or_else(|| Some(format!("queue {queue} has no guarantee")))
     }
 
-    /// Of what a queue would use more than it is guaranteed. Of what nothing is guaranteed to it, it may need as much as
-    /// there is.
+    /// The resource of which a queue would use more than its guarantee. A resource without a guarantee is not
+    /// checked.
     fn beyond(&self, by: GangId, queue: &QueueName, leaving: &BTreeSet<GangId>) -> Option<String> {
-        self.queues.guaranteed_goods().into_iter().find_map(|resource| {
+        self.queues.guaranteed_resources().into_iter().find_map(|resource| {
             let (own, needs) = (self.queues.guaranteed(queue, resource), self.demand(by, resource));
             let uses = self.used(queue, resource, leaving).saturating_add(needs);
             (own > 0 && needs > 0 && uses > own).then(|| {
                 let (uses, own) = (resource.show(uses), resource.show(own));
-                format!("queue {queue} would use {uses} {resource}, and {own} are guaranteed to it")
+                format!("queue {queue} would use {uses} {resource}, and its guarantee is {own}")
             })
         })
     }

@@ -1,4 +1,4 @@
-//! Where the members of a start stand in the tree: together where they must, apart where they must.
+//! The topology rules of a start: required domains, segments, and spread.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use phalanx_model::{AxisKind, DeviceMask, LevelName, Segment, Slot, Spread};
 use crate::start::Start;
 use crate::{Checker, Violation};
 
-/// A domain: its path, that of a node and the devices of a group inside the node.
+/// A domain: its path, the path of a node, and the devices of a group inside the node.
 type Domain = (Vec<String>, DeviceMask);
 
 impl Checker {
@@ -19,8 +19,8 @@ impl Checker {
         }
     }
 
-    /// Ranks 0..size, size..2×size and so on, each in one domain; the last are fewer where that does not come out.
-    /// The members of the gang itself by its own rules, those of each role by the role's.
+    /// Ranks 0..size, size..2×size and so on must each be in one domain. The last segment may be smaller. The gang's
+    /// own members follow the gang's segments, and the members of a role follow those of the role.
     pub(crate) fn check_segments(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         self.check_parts(start, start.main(), &start.gang.topology.segments, found);
         for (at, role) in start.gang.roles.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Checker {
         }
     }
 
-    /// Ranks that differ in nothing but their place on a tensor axis are on one node. Ranks are numbered along the
+    /// Ranks that differ only in their position on a tensor axis must be on one node. Ranks are numbered along the
     /// first axis, then along the second.
     pub(crate) fn check_grid(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let (gang, slots) = (start.id, start.main());
@@ -67,7 +67,7 @@ impl Checker {
         }
     }
 
-    /// So many members of the gang, whatever their role, in any one domain.
+    /// Checks the maximum number of members in one domain, over all roles.
     pub(crate) fn check_spread(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         for Spread { level, max } in &start.gang.topology.spread {
             let mut counts: BTreeMap<Domain, u32> = BTreeMap::new();
@@ -83,7 +83,7 @@ impl Checker {
         }
     }
 
-    /// Roles that are to be on one node are.
+    /// Checks that roles that must share a node share it.
     pub(crate) fn check_together(start: &Start<'_>, found: &mut Vec<Violation>) {
         for set in &start.gang.topology.together {
             let is_in = |slot: &&Slot| {
@@ -110,7 +110,7 @@ impl Checker {
         first.is_some() && domains.all(|d| d == first)
     }
 
-    /// Members without devices are in whichever group the others are.
+    /// A member without devices counts as in the group of the other members.
     fn is_in_one_group(&self, slots: &[Slot], level: &LevelName) -> bool {
         let node = slots.first().and_then(|slot| self.nodes.get(&slot.node));
         let is_one_node = node.is_some_and(|node| slots.iter().all(|slot| slot.node == node.name));

@@ -1,10 +1,10 @@
 //! What must always hold, stated naively.
 //!
-//! The checker sees what a world sees: facts going in, orders and changes coming out. It keeps its own plain books and
-//! knows nothing of the engine, so that a mistake in the engine cannot hide in it. Books are in `books`; what a
-//! start must keep is in `start`: its members, where they stand, whom they stand beside, what is used up, and whose
-//! turn it is. Who makes way for whom is in `evictions`, starts that were promised in `promises`, and how often a gang
-//! is bypassed in `waiting`.
+//! The checker sees the same as a world: facts that go in, orders and changes that come out. It keeps its own plain
+//! state and does not know the engine, so that a mistake in the engine cannot hide in it. The state is in `books`.
+//! The rules of a start are in `start`: its members, their placement, their neighbours, used capacity, and the order
+//! of the queue. Preemption is in `evictions`, reserved starts are in `promises`, and the bypass limit is in
+//! `waiting`.
 
 #![forbid(unsafe_code)]
 

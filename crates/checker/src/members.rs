@@ -1,4 +1,4 @@
-//! What each member gets is what it needs.
+//! Each member gets the devices that it needs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::start::Start;
 use crate::{Checker, Violation};
 
 impl Checker {
-    /// All members of all roles, in the order of their ranks; equal numbers per node where that is asked.
+    /// Checks that all members of all roles are placed, in the order of their ranks, and in equal numbers per node if
+    /// that is requested.
     pub(crate) fn check_whole(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Start { id, gang, placement, .. } = *start;
         let size = gang.roles.iter().map(|role| role.size).sum::<u32>() + gang.size;
@@ -77,8 +78,8 @@ impl Checker {
     }
 }
 
-/// A share where a share is asked, the right slice at a start that the board has where a slice is asked, and else
-/// whole devices.
+/// A share if a share is requested, the right slice at a valid start of the board if a slice is requested, and
+/// otherwise whole devices.
 fn has_its_part(needs: Option<&PartNeed>, slot: &Slot, node: &Node) -> bool {
     let (needs, profile, start) = match (needs, &slot.part) {
         (None, None) | (Some(PartNeed::Share { .. }), Some(DevicePart::Share)) => return true,

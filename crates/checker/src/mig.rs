@@ -3,13 +3,13 @@
 
 use phalanx_model::Device;
 
-/// A board that can be cut.
+/// A board that supports MIG.
 #[derive(Clone, Copy, Debug)]
 pub struct Board {
     /// A word of its model's name.
     family: &'static str,
     memory_gb: u32,
-    /// In a row; an instance covers a run of them.
+    /// Memory slices. An instance covers consecutive memory slices.
     pub memory_slices: u8,
     compute_slices: u32,
     profiles: &'static [&'static str],
@@ -70,7 +70,7 @@ impl Board {
         self.profiles
     }
 
-    /// The smallest profile that has so much for certain, see [`Self::is_smallest`].
+    /// The smallest profile that certainly has these amounts, see [`Self::is_smallest`].
     #[must_use]
     pub fn smallest(&self, compute_milli: u32, memory_bytes: u64) -> Option<&'static str> {
         let is_it = |name: &&&str| {
@@ -83,7 +83,7 @@ impl Board {
         self.profiles.iter().find(is_it).copied()
     }
 
-    /// What a profile of this board is.
+    /// The instance of a profile of this board.
     #[must_use]
     pub fn instance(&self, profile: &str) -> Option<Instance> {
         self.profiles.iter().find(|name| **name == profile)?;
@@ -117,8 +117,9 @@ impl Board {
         }
     }
 
-    /// Whether an instance has as much as is asked and no smaller one has. The true memory of a profile is a little
-    /// less than its name says, by up to 12 % (16 GiB of `1g.18gb`): a difference within that is not judged.
+    /// Whether an instance has the requested amounts and no smaller instance has them. The true memory of a profile
+    /// is a little less than its name says, by up to 12 % (16 GiB of `1g.18gb`): a difference within 12 % is not
+    /// checked.
     pub(crate) fn is_smallest(&self, of: &Instance, compute_milli: u32, memory_bytes: u64) -> bool {
         let has_enough = self.compute_milli(of) + 1 >= compute_milli && bytes(of) >= memory_bytes;
         let size = |one: &Instance| (one.length, one.compute);
@@ -133,7 +134,7 @@ impl Board {
         self.compute_milli(of) >= compute_milli && bytes(of) / 100 * 88 >= memory_bytes
     }
 
-    /// The least part of the board that an instance can be said to be: of its compute or of its memory slices.
+    /// The least part of the board that an instance can count as: of its compute or of its memory slices.
     pub(crate) fn least_milli(&self, of: &Instance) -> u32 {
         self.compute_milli(of).min(u32::from(of.length) * 1_000 / u32::from(self.memory_slices))
     }

@@ -1,4 +1,4 @@
-//! Whom the members of a start stand beside: on the same node, on the same device.
+//! The neighbours of a start's members: on the same node, and on the same device.
 
 use phalanx_model::{DeviceMask, DevicePart, GangId, Machine, Node, NodeName, PartNeed};
 
@@ -13,7 +13,7 @@ struct Occupant<'a> {
     has: Has<'a>,
 }
 
-/// How much of the device it has.
+/// The amount of the device that the member has.
 enum Has<'a> {
     Whole,
     Share {
@@ -30,42 +30,43 @@ enum Has<'a> {
 }
 
 impl Checker {
-    /// Devices that others hold; shares and slices beside each other; nodes that one gang has for itself. The start
-    /// is on the books already.
+    /// Checks devices in foreign use, shares and slices on the same device, and exclusive nodes. The start is in the
+    /// state already.
     pub(crate) fn check_neighbours(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
-        for (name, members) in self.beside(start) {
+        for (name, members) in self.neighbours_of(start) {
             let Some(node) = self.nodes.get(name) else { continue };
-            check_alone(start.id, node, &members, found);
+            check_exclusive(start.id, node, &members, found);
             let own = members.iter().filter(|member| member.of.id == start.id);
             let devices = own.fold(DeviceMask::EMPTY, |all, member| all.union(member.slot.devices));
             for device in devices.iter() {
                 let on = members.iter().filter(|member| member.slot.devices.contains(device));
                 let there: Vec<Occupant<'_>> = on.map(|member| occupant(*member, node, device)).collect();
-                check_beside(start.id, name, device, &there, found);
+                check_shared_device(start.id, name, device, &there, found);
                 check_shares(name, device, &node.machine, &there, found);
             }
         }
     }
 }
 
-/// Neither other gangs nor the processes of others. A gang that wants to be alone wants so for all of its roles.
-fn check_alone(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut Vec<Violation>) {
-    let wants_alone = |id: GangId| {
+/// An exclusive gang shares its nodes neither with other gangs nor with foreign processes. Exclusivity holds for all
+/// of its roles.
+fn check_exclusive(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut Vec<Violation>) {
+    let is_exclusive = |id: GangId| {
         let is_exclusive = |m: &Member<'_>| m.of.gang.needs.is_exclusive || m.needs().is_exclusive;
         there.iter().any(|m| m.of.id == id && is_exclusive(m))
     };
     let mut others: Vec<GangId> = there.iter().map(|member| member.of.id).filter(|id| *id != gang).collect();
     others.dedup();
-    let mut beside: Vec<String> = others
+    let mut neighbours: Vec<String> = others
         .into_iter()
-        .filter(|other| wants_alone(gang) || wants_alone(*other))
+        .filter(|other| is_exclusive(gang) || is_exclusive(*other))
         .map(|other| format!("gang {other}"))
         .collect();
-    if wants_alone(gang) && !node.foreign.is_empty() {
-        beside.push(format!("others, who hold devices {}", node.foreign));
+    if is_exclusive(gang) && !node.foreign.is_empty() {
+        neighbours.push(format!("foreign use of devices {}", node.foreign));
     }
     let node = &node.name;
-    found.extend(beside.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));
+    found.extend(neighbours.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));
 }
 
 fn occupant<'a>(member: Member<'a>, node: &Node, device: u32) -> Occupant<'a> {
@@ -86,8 +87,8 @@ fn occupant<'a>(member: Member<'a>, node: &Node, device: u32) -> Occupant<'a> {
     Occupant { gang: member.of.id, rank: member.slot.rank, has }
 }
 
-/// Two on one device are two shares that trust each other, or two slices side by side.
-fn check_beside(
+/// Two members on one device must be shares with the same trust, or slices that do not overlap.
+fn check_shared_device(
     gang: GangId,
     node: &NodeName,
     device: u32,
@@ -99,7 +100,7 @@ fn check_beside(
             if one.gang != gang && other.gang != gang {
                 continue;
             }
-            // The one that was there before, which may be of the same gang.
+            // The earlier member, which may belong to the same gang.
             let holder = if one.gang == gang { other.gang } else { one.gang };
             let (node, devices) = (node.clone(), DeviceMask::one(device));
             match (&one.has, &other.has) {
@@ -124,8 +125,8 @@ fn check_beside(
     }
 }
 
-/// Shares of one device promise no more than is declared: compute up to a limit, memory up to what there is. Of a
-/// device whose memory is not known, memory is not limited.
+/// The shares of one device stay within its compute limit and its memory. Memory is not limited if the memory of the
+/// device is unknown.
 fn check_shares(
     node: &NodeName,
     device: u32,

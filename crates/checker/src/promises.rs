@@ -1,4 +1,4 @@
-//! Starts that were promised: a reservation with a known time is kept, as long as nothing comes between.
+//! Reserved starts: a reservation with a known time is kept, unless an event from outside comes between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Nodes, queues and operators may come between any promise and its time.
+    /// Changes of nodes and queues and actions of operators may delay any reserved start.
     pub(crate) fn fact(&mut self, input: &Input) {
         match input {
             Input::JobObserved { gangs, .. } => {
@@ -60,15 +60,15 @@ impl Promises {
         self.by.contains_key(&gang)
     }
 
-    /// Whether a placement is reserved for a gang, and these slots have nothing of it.
-    pub(crate) fn leaves_alone(&self, gang: GangId, slots: &[Slot]) -> bool {
+    /// Whether a gang has a reservation, and these slots contain none of its capacity.
+    pub(crate) fn avoids_reservation(&self, gang: GangId, slots: &[Slot]) -> bool {
         let takes = |own: &Slot| {
             slots.iter().any(|slot| slot.node == own.node && !slot.devices.and(own.devices).is_empty())
         };
         self.places.get(&gang).is_some_and(|place| !place.slots.iter().any(takes))
     }
 
-    /// The earliest that was said counts.
+    /// The earliest reported time counts.
     fn set(&mut self, gang: GangId, at: Option<Timestamp>) {
         match at {
             Some(at) => {
@@ -97,7 +97,8 @@ impl Checker {
         }
     }
 
-    /// Whether work waits that is of a higher class, or of another queue that may be owed what is held.
+    /// Whether a gang is pending that has a higher class, or that belongs to another queue which may reclaim the
+    /// reserved capacity.
     fn may_be_overtaken(&self, gang: GangId) -> bool {
         let Some(job) = self.jobs.get(&gang.job) else { return true };
         let Some(class) = self.queues.class(job) else { return true };

@@ -1,5 +1,5 @@
-//! Queues, and what their gangs use, counted anew from where they stand. Where a part of a device can be counted in
-//! several ways, it counts as the least of them.
+//! Queues and the use of their gangs, counted from the placements. If a part of a device can be counted in several
+//! ways, the smallest count is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::mig::Board;
 use crate::start::{Member, Start};
 use crate::{Checker, Violation};
 
-/// As they were told.
+/// As they were observed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queues {
     pub(crate) settings: Settings,
@@ -22,7 +22,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// What the cluster refused changes nothing. `refused` are the things that it refused in this step, in words.
+    /// A rejected fact changes nothing. `refused` are the subjects that were rejected in this step.
     pub(crate) fn fact(&mut self, input: &Input, refused: &[&str]) {
         let is_refused =
             |name: &str| refused.iter().any(|what| what.split([' ', ',', ':']).any(|word| word == name));
@@ -57,7 +57,7 @@ impl Queues {
         self.queues.values()
     }
 
-    /// From a queue upwards. A queue that is not known has no bounds that could be broken.
+    /// A queue and its ancestors. An unknown queue has no limits to check.
     pub(crate) fn path(&self, name: &QueueName) -> Vec<&Queue> {
         let mut path: Vec<&Queue> = Vec::new();
         let mut next = self.queues.get(name);
@@ -72,7 +72,7 @@ impl Queues {
         name == of || self.path(of).iter().any(|queue| queue.name == *name)
     }
 
-    /// What a queue is guaranteed of a resource: what is said, and at least what those below it are.
+    /// The guarantee of a queue for a resource: its own, and at least the sum of the guarantees of its children.
     pub(crate) fn guaranteed(&self, name: &QueueName, resource: &Resource) -> u64 {
         let said = self.queues.get(name).and_then(|queue| queue.guaranteed.get(resource)).copied();
         let is_below = |queue: &&Queue| {
@@ -83,24 +83,24 @@ impl Queues {
         below.fold(0, u64::saturating_add).max(said.unwrap_or(0))
     }
 
-    /// Resources of which somebody is guaranteed something, and devices.
-    pub(crate) fn guaranteed_goods(&self) -> BTreeSet<&Resource> {
+    /// Resources with a guarantee of any queue, and devices.
+    pub(crate) fn guaranteed_resources(&self) -> BTreeSet<&Resource> {
         let said = self.queues.values().flat_map(|queue| queue.guaranteed.keys());
         said.chain([&Resource::Gpus]).collect()
     }
 
-    /// What a queue goes by, if somebody told of it.
+    /// The order of a queue, if the queue was observed.
     pub(crate) fn order(&self, name: &QueueName) -> Option<&QueueOrder> {
         self.queues.get(name).map(|queue| &queue.order)
     }
 
-    /// Whether a queue is not there although queues are.
+    /// Whether a queue does not exist although other queues do.
     pub(crate) fn is_gone(&self, name: &QueueName) -> bool {
         !self.queues.is_empty() && !self.queues.contains_key(name)
     }
 
-    /// Whether anything is guaranteed to a queue or to one above it. (Reclaiming up to the fair share, every queue has
-    /// something that is due to it.)
+    /// Whether a queue or one of its ancestors has a guarantee. (If reclaim goes up to the fair share, every queue
+    /// has a fair share.)
     pub(crate) fn is_owed(&self, name: &QueueName) -> bool {
         let has_own = |queue: &&Queue| !queue.guaranteed.is_empty() || !queue.shapes.is_empty();
         self.settings.reclaim == Reclaim::FairShare || self.path(name).iter().any(has_own)
@@ -120,7 +120,7 @@ impl Queues {
     }
 }
 
-/// Beside its devices.
+/// In addition to its devices.
 fn plain(needs: &Needs, resource: &Resource) -> u64 {
     match resource {
         Resource::Cpus => needs.cpu_milli,
@@ -131,8 +131,8 @@ fn plain(needs: &Needs, resource: &Resource) -> u64 {
 }
 
 impl Checker {
-    /// No queue on the way up gives more than its limit, of what the start needs of it. A limit may be lowered under
-    /// what runs: that is no fault of what needs none.
+    /// Checks the limits of the queue and its ancestors for the resources that the start needs. A limit may be
+    /// lowered below current use: a start that needs none of the resource is not at fault.
     pub(crate) fn check_quota(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
         for queue in self.queues.path(&job.queue) {
@@ -154,14 +154,14 @@ impl Checker {
         }
     }
 
-    /// What the gangs of a queue and of those below it hold, some of them left out.
+    /// The use of the gangs of a queue and its descendants, without some gangs.
     pub(crate) fn used(&self, queue: &QueueName, resource: &Resource, without: &BTreeSet<GangId>) -> u64 {
         let members = self.living_members().filter(|member| !without.contains(&member.of.id));
         let members = members.filter(|member| self.is_in(member.of.id, queue));
         members.map(|member| self.amount(member, resource)).fold(0, u64::saturating_add)
     }
 
-    /// What a gang has where it stands, or will have.
+    /// The use of a gang at its placement, or at its reservation.
     pub(crate) fn amount_of(&self, of: Start<'_>, resource: &Resource) -> u64 {
         let members = of.placement.slots.iter().map(|slot| Member { of, slot });
         members.map(|member| self.amount(member, resource)).fold(0, u64::saturating_add)
@@ -171,7 +171,7 @@ impl Checker {
         self.jobs.get(&gang.job).is_some_and(|job| self.queues.is_on_path(queue, &job.queue))
     }
 
-    /// What a member has, where it stands.
+    /// The use of a member at its slot.
     fn amount(&self, member: Member<'_>, resource: &Resource) -> u64 {
         let machine = self.nodes.get(&member.slot.node).map(|node| &node.machine);
         let devices = member.slot.devices.iter().filter_map(|d| machine?.devices.get(d as usize));
@@ -183,7 +183,7 @@ impl Checker {
                     Board::of(device).and_then(milli).unwrap_or(0)
                 }
                 (Some(DevicePart::Share), Some(PartNeed::Share { compute_milli, memory_bytes, .. })) => {
-                    // Whatever is the larger part of the device.
+                    // The larger part of the device counts.
                     let of_memory = u128::from(*memory_bytes) * 1_000;
                     let of_memory = of_memory.checked_div(device.memory_bytes.into()).unwrap_or(0);
                     u32::try_from(of_memory).unwrap_or(u32::MAX).max(*compute_milli).min(1_000)
@@ -195,7 +195,7 @@ impl Checker {
         of_devices.fold(plain(member.needs(), resource), u64::saturating_add)
     }
 
-    /// What a gang needs at least, wherever it comes to stand.
+    /// The least use of a gang in any placement.
     pub(crate) fn demand(&self, id: GangId, resource: &Resource) -> u64 {
         let Some(gang) = self.gang(id) else { return 0 };
         let sizes = [gang.min.min(gang.size)].into_iter().chain(gang.roles.iter().map(|role| role.size));

@@ -1,4 +1,4 @@
-//! What gangs had of devices while they ran, and on which levels of their queues that puts them: counted anew.
+//! The attained service of gangs, and their levels in their queues, counted independently.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub(crate) struct Service(BTreeMap<GangId, Had>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Had {
     device_us: u64,
-    /// From when on, with how many thousandths of devices, it has more than that.
+    /// The time since which the gang attains more, and the thousandths of devices that it holds.
     runs: Option<(Timestamp, u64)>,
     level: u32,
-    /// A leader whose clock went back counts otherwise.
+    /// A leader whose clock went back counts differently.
     is_unsure: bool,
 }
 
@@ -35,7 +35,7 @@ impl Had {
 }
 
 impl Service {
-    /// What a gang had by then, if that is known for sure.
+    /// The attained service of a gang at a time, if it is known for sure.
     fn by(&self, gang: GangId, at: Timestamp) -> Option<Served> {
         let had = self.0.get(&gang).copied().unwrap_or_default();
         (!had.is_unsure).then(|| Served { device_us: had.by(at), until: at })
@@ -47,7 +47,7 @@ impl Service {
         had.is_unsure |= is_unsure;
     }
 
-    /// The clock of a new leader is behind: what runs now it counts otherwise.
+    /// The clock of a new leader is behind, so running gangs are counted differently from now on.
     pub(crate) fn clock_went_back(&mut self) {
         self.0.values_mut().filter(|had| had.runs.is_some()).for_each(|had| had.is_unsure = true);
     }
@@ -62,21 +62,21 @@ fn held_milli(gang: Option<&Gang>, placement: Option<&Placement>) -> u64 {
 }
 
 impl Checker {
-    /// What a leader tells its successor is what was seen.
+    /// A leader reports to its successor the service that the checker saw.
     pub(crate) fn check_service(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
         let gang = record.id;
         let milli = held_milli(self.gang(gang), record.placement.as_ref());
-        let told = record.served;
+        let reported = record.served;
         if let Some(had) = self.service.0.get(&gang).filter(|had| !had.is_unsure) {
-            let seen = if had.runs.is_some() { had.by(told.until) } else { had.device_us };
-            if seen != told.device_us {
-                found.push(Violation::ServiceForgotten { gang, seen, told: told.device_us });
+            let seen = if had.runs.is_some() { had.by(reported.until) } else { had.device_us };
+            if seen != reported.device_us {
+                found.push(Violation::ServiceForgotten { gang, seen, recorded: reported.device_us });
             }
         }
         let had = self.service.0.entry(gang).or_default();
-        had.device_us = told.device_us;
+        had.device_us = reported.device_us;
         had.runs = match record.phase {
-            Phase::Running { since } => Some((since.max(told.until), milli)),
+            Phase::Running { since } => Some((since.max(reported.until), milli)),
             _ => None,
         };
         had.is_unsure &= had.runs.is_some();
@@ -101,13 +101,13 @@ impl Checker {
                 _ => {}
             }
         }
-        // Who has more than before may have to make way for whom it had not to.
+        // A gang that has attained more service may be preempted by gangs that could not preempt it before.
         let levels: Vec<(GangId, u32)> =
             self.service.0.iter().filter_map(|(gang, had)| Some((*gang, self.level(*gang, had)?))).collect();
         for (gang, level) in levels {
             let had = self.service.0.entry(gang).or_default();
             if std::mem::replace(&mut had.level, level) != level {
-                self.evictions.something_changed();
+                self.evictions.outside_changed();
             }
         }
     }
@@ -117,14 +117,14 @@ impl Checker {
         Some(order.level_of(Served { device_us: had.by(self.now), until: self.now }))
     }
 
-    /// Whether a gang had more service than those of its queue may have that were promised a start before it.
+    /// Whether a gang has attained more service than gangs of its queue that have an earlier reserved start may have.
     pub(crate) fn may_be_served_before(&self, gang: GangId) -> bool {
         let had = self.service.0.get(&gang).copied().unwrap_or_default();
         had.is_unsure || self.level(gang, &had).is_some_and(|level| level > 0)
     }
 
-    /// `level` is that of `by`, who waits, and less than `over`, that of the gang; both are of this queue, which goes by
-    /// service.
+    /// Checks that `level`, the level of the pending gang `by`, is below `over`, the level of the preempted gang.
+    /// Both must be in this queue, and the queue must order by attained service.
     pub(crate) fn is_served_less(
         &self,
         gang: GangId,
@@ -135,14 +135,16 @@ impl Checker {
         let is_of = |id: GangId| self.jobs.get(&id.job).is_some_and(|job| job.queue == *queue);
         let order = self.queues.order(queue).filter(|order| matches!(order, QueueOrder::LeastServed { .. }));
         let Some(order) = order.filter(|_| is_of(gang) && is_of(by)) else {
-            return Some(format!("they are not both of queue {queue}, or that does not go by service"));
+            return Some(format!(
+                "both must belong to queue {queue}, and the queue must order by attained service"
+            ));
         };
         if level >= over {
-            return Some(format!("level {level} does not go before level {over}"));
+            return Some(format!("level {level} is not below level {over}"));
         }
         let is_other = |id: GangId, said: u32| {
             let seen = order.level_of(self.service.by(id, self.now)?);
-            (seen != said).then(|| format!("gang {id} is on level {seen} and not {said}"))
+            (seen != said).then(|| format!("gang {id} is on level {seen}, and the rule says {said}"))
         };
         is_other(by, level).or_else(|| is_other(gang, over))
     }

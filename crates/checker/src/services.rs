@@ -1,4 +1,4 @@
-//! Services: no more replicas than are wanted, and never the minimum of one for another's work.
+//! Services: no more replicas than desired, and no preemption of the minimum.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::{Checker, Violation};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
     wanted: BTreeMap<JobId, u32>,
-    /// Replicas that ended, and are none any more.
+    /// Replicas that have ended.
     ended: BTreeSet<GangId>,
-    /// Replicas that leave their nodes once others run in their stead.
+    /// Replicas that stop when their replacements run.
     leaving: BTreeSet<GangId>,
 }
 
@@ -54,13 +54,13 @@ impl Services {
 }
 
 impl Checker {
-    /// Whether so many replicas cannot be: facts about them are refused.
+    /// Whether a number of replicas is invalid, so that facts with it are rejected.
     pub(crate) fn refuses_service(&self, input: &Input) -> bool {
-        let Input::ServiceObserved { service: told } = input else { return false };
-        let Some(job) = self.jobs.get(&told.job) else { return true };
+        let Input::ServiceObserved { service: observed } = input else { return false };
+        let Some(job) = self.jobs.get(&observed.job) else { return true };
         let is_within = |service: &Replicas| {
             let most = job.gangs.len().saturating_sub(service.surge as usize);
-            service.min <= told.replicas && told.replicas as usize <= most
+            service.min <= observed.replicas && observed.replicas as usize <= most
         };
         !job.turn.service.as_ref().is_some_and(is_within)
     }
@@ -73,29 +73,32 @@ impl Checker {
         job.turn.service.iter_mut().for_each(|service| service.replace(*gang, *by, gangs));
     }
 
-    /// Among the first that have not ended, as many as are wanted; and as many more as leave, up to the surge.
+    /// Whether a replica is among the desired replicas that have not ended, or within the surge for replicas that are
+    /// replaced.
     pub(crate) fn check_wanted(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
         let Some(service) = &job.turn.service else { return };
         let wanted = self.services.wanted.get(&job.id).copied().unwrap_or(service.min);
         let others = (0..=u16::MAX).take(job.gangs.len()).map(|index| job.id.gang(index));
-        let stands_before = |gang: &GangId| service.number(*gang) < service.number(start.id);
-        let before = others.filter(|gang| !self.services.ended.contains(gang) && stands_before(gang)).count();
+        let comes_before = |gang: &GangId| service.number(*gang) < service.number(start.id);
+        let before = others.filter(|gang| !self.services.ended.contains(gang) && comes_before(gang)).count();
         let leaving = self.services.leaving.iter().filter(|gang| gang.job == job.id).count();
         if before >= wanted as usize + leaving.min(service.surge as usize) {
-            let why = format!("{wanted} replicas are wanted, and {before} stand before it");
+            let why = format!("the service needs {wanted} replicas, and {before} come before it");
             found.push(Violation::OutOfTurn { gang: start.id, why });
         }
     }
 
-    /// Why a gang never makes way, if it does not.
+    /// Why a gang cannot be preempted, if it cannot.
     pub(crate) fn kept(&self, gang: GangId, job: &Job) -> Option<String> {
         let class = self.queues.class(job).filter(|class| !class.is_preemptible);
         match &job.turn.service {
-            _ if job.policy.preempt.mode == PreemptMode::Never => Some("it never makes way".to_owned()),
+            _ if job.policy.preempt.mode == PreemptMode::Never => {
+                Some("its policy forbids preemption".to_owned())
+            }
             Some(service) => (service.number(gang) < service.min)
-                .then(|| format!("it is one of the {} replicas that are always kept", service.min)),
-            None => class.map(|class| format!("its class {} does not make way", class.name)),
+                .then(|| format!("it is one of the {} replicas of the minimum", service.min)),
+            None => class.map(|class| format!("its class {} cannot be preempted", class.name)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A start, and all that it must keep.
+//! A start, and the rules that it must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use phalanx_model::{Gang, GangId, Needs, NodeName, Placement, Slot};
 
 use crate::{Checker, Violation};
 
-/// An order to start, and of what.
+/// A start order with its gang.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) id: GangId,
     pub(crate) gang: &'a Gang,
     pub(crate) placement: &'a Placement,
-    /// It was never started before.
+    /// Whether the gang was never started before.
     pub(crate) is_first: bool,
 }
 
 impl<'a> Start<'a> {
-    /// What the member in a slot needs: ranks of the gang itself come first, then role by role.
+    /// The needs of the member in a slot: ranks of the gang itself come first, then role by role.
     pub(crate) fn needs(self, slot: &Slot) -> &'a Needs {
         let mut first = self.gang.size;
         for role in &self.gang.roles {
@@ -40,7 +40,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// A member that lives.
+/// A live member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member<'a> {
     pub(crate) of: Start<'a>,
@@ -72,12 +72,12 @@ impl Checker {
         self.check_pinned(start, found);
     }
 
-    /// Gangs that hold something.
+    /// Gangs that hold capacity.
     pub(crate) fn living_gangs(&self) -> impl Iterator<Item = GangId> {
         self.attempts.iter().filter(|(_, (_, attempt))| !attempt.is_over()).map(|(id, _)| *id)
     }
 
-    /// Everything that lives, what was just started among it.
+    /// All live members, those of the start included.
     pub(crate) fn living_members(&self) -> impl Iterator<Item = Member<'_>> {
         let living = self.attempts.iter().filter(|(_, (_, attempt))| !attempt.is_over());
         let starts = living.filter_map(|(id, (number, attempt))| {
@@ -87,8 +87,8 @@ impl Checker {
         starts.flat_map(|of| of.placement.slots.iter().map(move |slot| Member { of, slot }))
     }
 
-    /// The same on the nodes of a start, by node.
-    pub(crate) fn beside<'a>(&'a self, start: &Start<'_>) -> BTreeMap<&'a NodeName, Vec<Member<'a>>> {
+    /// The live members on the nodes of a start, by node.
+    pub(crate) fn neighbours_of<'a>(&'a self, start: &Start<'_>) -> BTreeMap<&'a NodeName, Vec<Member<'a>>> {
         let nodes = start.nodes();
         let mut all: BTreeMap<&NodeName, Vec<Member<'_>>> = BTreeMap::new();
         for member in self.living_members().filter(|member| nodes.contains(&member.slot.node)) {

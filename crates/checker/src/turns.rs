@@ -1,4 +1,4 @@
-//! Whose turn it is not yet: held back, waiting for others or for a time, or too late.
+//! Starts that come too early or too late: held jobs, dependencies, begin times, deadlines.
 
 use std::collections::BTreeSet;
 
@@ -39,10 +39,10 @@ impl Turns {
         }
     }
 
-    /// The end of a job, and a submission that was not taken.
+    /// The end of a job, and a rejected submission.
     pub(crate) fn change(&mut self, change: &Change) {
         match change {
-            // The job of that number goes on.
+            // The job with the number goes on.
             Change::JobRejected { why: Rejection::DuplicateId { .. }, .. } => {}
             Change::JobFinished { job, .. } | Change::JobRejected { job, .. } => {
                 self.ended.insert(*job);
@@ -67,16 +67,16 @@ impl Checker {
         let turn = &job.turn;
         let mut early = |why: String| found.push(Violation::OutOfTurn { gang, why });
         if self.queues.is_gone(&job.queue) {
-            early(format!("its queue {} is gone", job.queue));
+            early(format!("its queue {} no longer exists", job.queue));
         }
         if self.turns.held.contains(&job.id) {
-            early("its job is held back".to_owned());
+            early("its job is held".to_owned());
         }
         if let Some(at) = turn.begins_at.filter(|at| self.now < *at) {
-            early(format!("it was not to start before {}", at.0));
+            early(format!("its begin time is {}", at.0));
         }
         if let Some(at) = turn.deadline.filter(|at| self.now > *at && start.is_first) {
-            early(format!("it is of no use after {}", at.0));
+            early(format!("its deadline is {}", at.0));
         }
         let waits_for = |job: &JobId| self.jobs.contains_key(job) && !self.turns.has_ended(*job);
         for other in turn.after.iter().map(|after| after.job).filter(waits_for) {

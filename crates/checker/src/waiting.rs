@@ -1,11 +1,11 @@
-//! Bounded waiting: the first gang of the queue is bypassed only so often by gangs that take what it could use.
+//! Bounded waiting: the first gang of the queue is bypassed only so often by gangs that take capacity it could use.
 //!
-//! A gang is judged only while nothing but room keeps it: it is first among all pending gangs that fit the empty, open
-//! cluster, no queue limits or guarantees anything, and its needs are plain enough to be counted naively. A gang behind
-//! it that started since then is a bypass if the first gang would fit at some time without the gangs that bypassed it,
-//! and not with this one there. A gang with a time limit is no bypass while the first gang has a promised time: the
-//! promise itself is checked in `promises`. Once the first gang has a placement reserved, only a gang that takes some of
-//! that is a bypass.
+//! A gang is checked only if free capacity is all that it lacks: it is first among all pending gangs that fit the
+//! empty, open cluster, no queue has a limit or a guarantee, and its needs are plain enough to be counted naively. A
+//! start of a later gang is a bypass if the first gang would fit at some time without the gangs that bypassed it, and
+//! does not fit with the later gang. A gang with a time limit is no bypass while the first gang has a reserved start
+//! time, because `promises` checks that time. Once the first gang has a reservation, only a gang that takes some of
+//! the reserved capacity is a bypass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ impl Waiting {
 }
 
 impl Checker {
-    /// After a step that ordered these gangs to start.
+    /// Checks the bypasses of a step that ordered these gangs to start.
     pub(crate) fn check_waiting(&mut self, started: &BTreeSet<GangId>, found: &mut Vec<Violation>) {
         // Only a start can bypass a gang, and the gangs that started before show who is first.
         let is_on = !self.waiting.is_off && !started.is_empty() && !self.is_bounded();
@@ -66,12 +66,13 @@ impl Checker {
         let mut new = Vec::new();
         if let Some(first) = self.waiting.first.filter(|first| pending.contains_key(first)) {
             let ends = |id: &GangId| self.jobs.get(&id.job).is_some_and(|j| j.policy.time_limit_ms.is_some());
-            // Of a head that has a placement reserved, only what takes some of that is in the way.
-            let leaves_alone = |id: &GangId| {
+            // If the head has a reservation, only gangs that take some of its capacity are in its way.
+            let avoids_reservation = |id: &GangId| {
                 let slots = self.attempts.get(id).map(|(_, attempt)| attempt.placement.slots.as_slice());
-                self.promises.leaves_alone(first, slots.unwrap_or_default())
+                self.promises.avoids_reservation(first, slots.unwrap_or_default())
             };
-            let is_harmless = |id: &GangId| leaves_alone(id) || ends(id) && self.promises.is_promised(first);
+            let is_harmless =
+                |id: &GangId| avoids_reservation(id) || ends(id) && self.promises.is_promised(first);
             let behind = started.iter().filter(|id| self.is_behind(**id, first) && !is_harmless(id));
             new.extend(behind.filter_map(|id| Some((*id, self.attempts.get(id)?.0))));
         }
@@ -107,7 +108,7 @@ impl Checker {
         }
     }
 
-    /// Of all jobs that may still start something, gangs that hold nothing.
+    /// The gangs without capacity of all jobs that may still start gangs.
     fn pending_gangs(&self) -> BTreeMap<GangId, &Job> {
         let jobs =
             self.jobs.values().filter(|job| !self.turns.has_ended(job.id) && !self.is_cancelled(job.id));
@@ -116,7 +117,8 @@ impl Checker {
         gangs.filter(|(id, _)| is_idle(id)).collect()
     }
 
-    /// The one that goes before all others that could ever go before it, if nothing but room keeps it.
+    /// The first gang: it goes before all other gangs that could ever go before it, and free capacity is all that it
+    /// lacks.
     fn first_of(&self, pending: &BTreeMap<GangId, &Job>) -> Option<GangId> {
         let mut ahead = pending
             .iter()
@@ -139,7 +141,7 @@ impl Checker {
         (is_free && ahead.all(|(id, _)| id == first || self.is_behind(*id, *first))).then_some(*first)
     }
 
-    /// Whether queues may keep a gang, or no place is reserved for any.
+    /// Whether queues may prevent a start, or no capacity is reserved for any gang.
     fn is_bounded(&self) -> bool {
         let mut queues = self.queues.all();
         self.queues.settings.reservation_depth == 0
@@ -153,7 +155,7 @@ impl Checker {
             })
     }
 
-    /// Whether a gang goes after another by everything that may order them.
+    /// Whether a gang goes after another gang by every term of the order.
     fn is_behind(&self, id: GangId, other: GangId) -> bool {
         let (Some(job), Some(before)) = (self.jobs.get(&id.job), self.jobs.get(&other.job)) else {
             return false;
@@ -166,7 +168,7 @@ impl Checker {
             && (job.submitted_at, id) > (before.submitted_at, other)
     }
 
-    /// Whether a plain gang fits: the empty, open cluster, or what is free there without some gangs.
+    /// Whether a plain gang fits: the empty, open cluster, or the free capacity without some gangs.
     fn fits(&self, gang: &Gang, without: Option<&BTreeSet<GangId>>) -> bool {
         let mut there: BTreeMap<&NodeName, Vec<Member<'_>>> = BTreeMap::new();
         if let Some(without) = without {
@@ -215,8 +217,8 @@ fn is_plain(gang: &Gang) -> bool {
         && !needs.takes_spot
 }
 
-/// How many members of a plain gang find room on a node beside these.
-fn members_on(gang: &Gang, node: &Node, beside: &[Member<'_>]) -> u64 {
+/// How many members of a plain gang fit on a node with these gangs.
+fn members_on(gang: &Gang, node: &Node, members: &[Member<'_>]) -> u64 {
     let needs = &gang.needs;
     let is_right = node.admin == Admin::Open
         && node.spot.is_none()
@@ -224,18 +226,18 @@ fn members_on(gang: &Gang, node: &Node, beside: &[Member<'_>]) -> u64 {
         && (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
         && !needs.avoid.contains(&node.name)
         && needs.within.as_ref().is_none_or(|set| node.sets.contains(set))
-        && !beside.iter().any(|member| member.needs().is_exclusive);
+        && !members.iter().any(|member| member.needs().is_exclusive);
     if !is_right {
         return 0;
     }
     let model = needs.models.first().map_or_else(String::new, |of| of.model.to_lowercase());
-    let used = beside.iter().fold(node.foreign, |all, member| all.union(member.slot.devices));
+    let used = members.iter().fold(node.foreign, |all, member| all.union(member.slot.devices));
     let suits = |(at, device): (u32, &phalanx_model::Device)| {
         (device.model.to_lowercase().contains(&model) && !used.contains(at)).then_some(DeviceMask::one(at))
     };
     let free = (0..).zip(&node.machine.devices).filter_map(suits).count() as u64;
     let left = |has: u64, others: u64, need: &dyn Fn(&Member<'_>) -> u64| {
-        beside.iter().map(need).fold(has.saturating_sub(others), u64::saturating_sub)
+        members.iter().map(need).fold(has.saturating_sub(others), u64::saturating_sub)
     };
     let cpu = left(node.machine.cpu_milli, node.foreign_use.cpu_milli, &|m| m.needs().cpu_milli);
     let memory = left(node.machine.memory_bytes, node.foreign_use.memory_bytes, &|m| m.needs().memory_bytes);

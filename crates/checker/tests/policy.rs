@@ -186,11 +186,11 @@ fn counts_of_gangs_are_kept() {
 fn nothing_starts_out_of_its_turn() {
     type Build = fn(JobBuilder) -> JobBuilder;
     let cases: [(Build, &str); 5] = [
-        (JobBuilder::held, "is held back"),
-        (|job| job.begins_at(100), "was not to start before 100"),
-        (|job| job.deadline(10), "is of no use after 10"),
+        (JobBuilder::held, "its job is held"),
+        (|job| job.begins_at(100), "its begin time is 100"),
+        (|job| job.deadline(10), "its deadline is 10"),
         (|job| job.after(2, EndOf::Any), "job 2 has not ended"),
-        (|job| job.queue("gone"), "its queue gone is gone"),
+        (|job| job.queue("gone"), "its queue gone no longer exists"),
     ];
     for (build, seen) in cases {
         let mut watch = Watch::new(vec![queue("default")]);
@@ -214,7 +214,7 @@ fn nothing_starts_out_of_its_turn() {
     let mut held = Watch { checker: watch.checker.clone(), ..watch };
     assert_eq!(watch.start(1, 2, 1), []);
     held.tell(&[Input::JobHeld { job: JobId(1), by: "user".into() }]);
-    assert!(why(&held.start(1, 2, 1)).contains("is held back"));
+    assert!(why(&held.start(1, 2, 1)).contains("its job is held"));
 }
 
 /// Job 1 runs with all devices for an hour; job 2 waits.
@@ -244,12 +244,17 @@ fn an_eviction_goes_upwards_only() {
             research().build(),
             one(2, 8).class("research").build(),
             of_class("research", "research"),
-            "does not go before",
+            "is not above class",
         ),
-        (research().build(), serving().build(), of_class("serving", "training"), "does not go before"),
-        (research().build(), one(2, 8).class("opportunistic").build(), up(), "evicts nobody"),
-        (one(1, 8).class("serving").build(), serving().build(), up(), "class serving does not make way"),
-        (research().preempt(PreemptMode::Never).build(), serving().build(), up(), "never makes way"),
+        (research().build(), serving().build(), of_class("serving", "training"), "is not above class"),
+        (research().build(), one(2, 8).class("opportunistic").build(), up(), "may not preempt"),
+        (one(1, 8).class("serving").build(), serving().build(), up(), "class serving cannot be preempted"),
+        (
+            research().preempt(PreemptMode::Never).build(),
+            serving().build(),
+            up(),
+            "its policy forbids preemption",
+        ),
     ];
     for (first, second, rule, seen) in cases {
         let mut watch = Watch::new(vec![queue("default")]);
@@ -260,15 +265,15 @@ fn an_eviction_goes_upwards_only() {
     }
     let mut watch = hour(research(), serving());
     watch.now -= 51 * MINUTE;
-    assert!(why(&watch.evict(1, 2, up())).contains("540000 ms of at least 600000"));
-    assert!(why(&hour(research(), serving()).evict(1, 3, up())).contains("nobody knows it"));
+    assert!(why(&watch.evict(1, 2, up())).contains("540000 ms, and its minimum is 600000"));
+    assert!(why(&hour(research(), serving()).evict(1, 3, up())).contains("no such job was submitted"));
 
     let mut watch = hour(research(), serving());
     let at = Timestamp(watch.now);
     let eviction = Eviction { by: id(2), rule: up(), at, lost_device_ms: 0, grace_max_ms: None };
     let cause = StopCause::Preempted(eviction);
     let found = watch.say(vec![Change::GangStopping { gang: id(1), attempt: 1, cause }]);
-    assert!(why(&found).contains("no place is held for it"));
+    assert!(why(&found).contains("no capacity is reserved for it"));
 }
 
 #[test]
@@ -282,22 +287,17 @@ fn a_guarantee_is_taken_back_from_who_borrowed_it_and_no_further() {
             one(1, 8).queue("x"),
             one(2, 5).queue("y"),
             rule(),
-            "queue y would use 5 gpus, and 4 are guaranteed to it",
+            "queue y would use 5 gpus, and its guarantee is 4",
         ),
-        (one(1, 8).queue("x"), one(2, 4).queue("x"), rule(), "does not stand between"),
-        (one(1, 8).queue("x"), one(2, 4).queue("y"), of_guarantee("y", "lab"), "does not stand between"),
-        (
-            one(1, 8).queue("x"),
-            one(2, 4).queue("z"),
-            of_guarantee("z", "x"),
-            "nothing is guaranteed to queue z",
-        ),
+        (one(1, 8).queue("x"), one(2, 4).queue("x"), rule(), "is not between queues"),
+        (one(1, 8).queue("x"), one(2, 4).queue("y"), of_guarantee("y", "lab"), "is not between queues"),
+        (one(1, 8).queue("x"), one(2, 4).queue("z"), of_guarantee("z", "x"), "queue z has no guarantee"),
         // It has three of the four that are its own.
         (
             one(1, 3).queue("y"),
             one(2, 8).queue("x"),
             of_guarantee("x", "y"),
-            "queue y uses no more than it is guaranteed",
+            "queue y is within its guarantee",
         ),
     ];
     for (first, second, rule, seen) in cases {
@@ -350,7 +350,7 @@ fn what_is_saved_on_a_node_resumes_there() {
         watch.start_on(id(1), 2, elsewhere)
     };
     assert!(
-        why(&resumed(one(1, 8).pinned(), true)).contains("resumes on b, where what it saved cannot be read")
+        why(&resumed(one(1, 8).pinned(), true)).contains("resumes on b, which cannot read its checkpoint")
     );
     assert_eq!(resumed(one(1, 8), true), []);
     assert_eq!(resumed(one(1, 8).pinned(), false), []);
@@ -401,7 +401,7 @@ fn a_replica_beyond_those_that_are_wanted_starts_only_while_one_leaves() {
         assert_eq!(watch.say(changes), []);
         watch
     };
-    let beyond = "1 replicas are wanted, and 1 stand before it";
+    let beyond = "the service needs 1 replicas, and 1 come before it";
     assert!(why(&watch(vec![]).start_on(second, 1, place(0xc))).contains(beyond));
     assert_eq!(watch(vec![leaves()]).start_on(second, 1, place(0xc)), []);
     let stays = Change::ReplicaStays { gang: id(1) };
@@ -433,9 +433,9 @@ fn less_service_evicts_more_in_one_queue_and_class() {
     let of_lab = |number| one(number, 8).queue("lab");
     assert_eq!(served(of_lab(1), of_lab(2), 1).evict(1, 2, by_service(0, 1)), []);
     let cases = [
-        (of_lab(1), of_lab(2), by_service(1, 1), "level 1 does not go before level 1"),
-        (of_lab(1), of_lab(2), by_service(0, 2), "is on level 1 and not 2"),
-        (of_lab(1), one(2, 8), by_service(0, 1), "not both of queue lab"),
+        (of_lab(1), of_lab(2), by_service(1, 1), "level 1 is not below level 1"),
+        (of_lab(1), of_lab(2), by_service(0, 2), "is on level 1, and the rule says 2"),
+        (of_lab(1), one(2, 8), by_service(0, 1), "both must belong to queue lab"),
         (of_lab(1), of_lab(2).class("research"), by_service(0, 1), "class research is not class training"),
     ];
     for (first, second, rule, seen) in cases {
@@ -448,7 +448,7 @@ fn less_service_evicts_more_in_one_queue_and_class() {
 fn a_level_is_counted_and_not_believed() {
     let of_lab = |number| one(number, 8).queue("lab");
     let mut watch = served(of_lab(1), of_lab(2), 9);
-    assert!(why(&watch.evict(1, 2, by_service(0, 1))).contains("is on level 0 and not 1"));
+    assert!(why(&watch.evict(1, 2, by_service(0, 1))).contains("is on level 0, and the rule says 1"));
 }
 
 #[test]

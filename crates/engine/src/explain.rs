@@ -166,7 +166,7 @@ impl Outlook<'_> {
             Reason::Held { .. }
                 | Reason::Dependency { .. }
                 | Reason::ArrayLimit { .. }
-                | Reason::Resting { .. }
+                | Reason::ScaledIn { .. }
                 | Reason::QueueLimit(_)
         ) {
             self.estimate(gang, &mut report);

@@ -16,7 +16,6 @@ mod placement;
 mod placer;
 mod preemption;
 mod queueing;
-pub mod sentences;
 mod share;
 mod torus;
 mod what_if;
@@ -25,8 +24,8 @@ use std::collections::BTreeMap;
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, Node, NodeName, Outcome, Placement,
-    Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
+    Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, Node, NodeName, Outcome,
+    Placement, Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
 };
 
 use cycle::Spent;
@@ -208,14 +207,14 @@ impl Engine {
     }
 
     /// The decayed usage of each queue now; queues that used nothing are left out.
-    pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
+    pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
         self.ledger.queues().past()
     }
 
     /// The same, brought to the present. (The engine sums usage up at moments of its own.)
     pub fn past_use_by_now(
         &self,
-    ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::FadedUse)> {
+    ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
         self.ledger.queues().past_at(self.ledger.now())
     }
 
@@ -243,6 +242,16 @@ impl Engine {
     #[must_use]
     pub fn reasons(&self) -> BTreeMap<GangId, Reason> {
         explain::reasons(&self.ledger)
+    }
+}
+
+impl JobLookup for Engine {
+    fn job(&self, id: JobId) -> Option<&Job> {
+        self.ledger.job(id)
+    }
+
+    fn gang(&self, id: GangId) -> Option<&GangRecord> {
+        self.ledger.record(id)
     }
 }
 

@@ -206,13 +206,13 @@ fn what_a_grid_cannot_be_is_refused() {
     };
     let mut few = grid_of(2, (2, 1), (1, 1));
     (few.size, few.min, few.max) = (8, 8, 8);
-    assert!(refused(&mut world, few).contains("its degrees multiply to 4, and the gang has 8 members"));
+    assert!(refused(&mut world, few).contains("the product of its degrees is 4, and the gang has 8 members"));
     let mut twice = grid_of(2, (2, 1), (2, 1));
     twice.grid[2].kind = AxisKind::Data;
     assert!(refused(&mut world, twice).contains("two axes are data"));
     let mut cut = grid_of(4, (2, 1), (1, 1));
     cut.topology.segments = vec![Segment { size: 6, level: level("leaf") }];
-    assert!(refused(&mut world, cut).contains("segments of 6 cut tensor groups of 4"));
+    assert!(refused(&mut world, cut).contains("segments of 6 split tensor groups of 4"));
     let split = grid_of(8, (1, 1), (1, 1));
     assert!(refused(&mut world, split).contains("8"), "no node has eight devices");
 }

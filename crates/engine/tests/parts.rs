@@ -57,12 +57,15 @@ fn what_no_device_can_do_is_refused_with_what_one_can() {
     let both = gang(1).share(500, 0, "me").devices(1).build();
     assert_eq!(refusal(both).0, "devices");
     let (field, why) = refusal(gang(1).share(0, 0, "me").build());
-    assert_eq!((field.as_str(), why.as_str()), ("part", "a part of nothing: give compute, memory or both"));
+    assert_eq!((field.as_str(), why.as_str()), ("part", "the part is empty: give compute, memory or both"));
     let (_, why) = refusal(gang(1).slice(1_001, 0).build());
-    assert_eq!(why, "a part computes at most 1000 thousandths of a device, not 1001");
+    assert_eq!(why, "a part has at most 1000 thousandths of the compute of a device, and this part has 1001");
     let (_, why) = refusal(gang(1).profile("9g.90gb").build());
     let known = "1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb";
-    assert_eq!(why, format!("9g.90gb is no MIG profile; devices here can be cut into {known}"));
+    assert_eq!(
+        why,
+        format!("9g.90gb is not a known MIG profile; the devices of this cluster support {known}")
+    );
     let mut parted = gang(4).share(500, 0, "me").build();
     parted.topology.segments = vec![Segment { size: 2, level: LevelName::new("node").unwrap() }];
     assert_eq!(refusal(parted).0, "segments");

@@ -387,8 +387,8 @@ fn the_engine_says_what_blocks_a_slice() {
     assert_eq!(reason.word(), "Topology");
     assert_eq!(
         reason.to_string(),
-        "needs a free box of 4x4x4 chips; the best place, in pod, has 28 of 64 free, and of its 28 free chips 2x4x2 lie \
-         together at most"
+        "needs a free box of 4x4x4 chips; at the best position, in pod, 28 of 64 chips are free; \
+         the largest free box there is 2x4x2, and 28 chips are free"
     );
 }
 
@@ -418,12 +418,12 @@ fn a_slice_that_can_never_be_is_refused_at_the_door() {
     assert_eq!(
         rejected(&out),
         [
-            "slice: 4x4x4 has 64 chips, and 16 members of 2 devices have 32",
-            "segments: a slice has no segments: all of its chips are one box",
-            "slice: 8x8x2 in members of 4 does not fit pod: 4x4x8 chips in hosts of 2x2x1, and a member is a box in one",
-            "slice: 3x4x3 in members of 4 does not fit pod: 4x4x8 chips in hosts of 2x2x1, and a member is a box in one",
+            "slice: 4x4x4 has 64 chips, and 16 members of 2 devices need 32",
+            "segments: a slice cannot have segments: all of its chips form one box",
+            "slice: 8x8x2 in members of 4 does not fit pod, which has 4x4x8 chips in hosts of 2x2x1: each member must be a box inside one host",
+            "slice: 3x4x3 in members of 4 does not fit pod, which has 4x4x8 chips in hosts of 2x2x1: each member must be a box inside one host",
             "slice: its members do not fill a host",
-            "slice: 4x4x4 is not inside of one host: those of pod have 2x2x1 chips",
+            "slice: 4x4x4 does not fit one host: each host of pod has 2x2x1 chips",
         ]
     );
 }

@@ -13,7 +13,7 @@ use phalanx_kube::crd::policy::{objects_of, put_together, queue_of};
 use phalanx_kube::crd::{
     Fabric, FabricSource, FadedUseStatus, NodeTopologySpec, Queue, QueueStatus, SharePolicy, all, documents,
 };
-use phalanx_model::{FadedUse, Timestamp};
+use phalanx_model::{DecayedUsage, Timestamp};
 use serde_json::{Value, json};
 
 fn deploy(folder: &str) -> PathBuf {
@@ -310,7 +310,7 @@ fn a_description_that_is_no_machine_says_where() {
 
 #[test]
 fn past_use_comes_back_as_it_was() {
-    let faded = FadedUse { device_ms: u128::MAX, at: Timestamp(1_760_000_000_123) };
+    let faded = DecayedUsage { device_ms: u128::MAX, at: Timestamp(1_760_000_000_123) };
     let status = FadedUseStatus::of(faded).unwrap();
     assert_eq!(status.at, "2025-10-09T08:53:20.123Z");
     assert_eq!(status.read(), Some(faded));

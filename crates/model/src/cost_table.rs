@@ -10,7 +10,7 @@ use crate::{DeviceMask, DomainName, LevelName, ShapeName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostTable {
     pub shapes: BTreeMap<ShapeName, ShapeCost>,
-    /// What crossing a domain of this level costs: the uplink of one domain.
+    /// The cost of crossing a domain of this level: the uplink of one domain.
     pub levels: BTreeMap<LevelName, LevelCost>,
     /// Domains whose uplink differs from that of their level, sorted by path: a leaf that lost a cable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,7 +67,7 @@ pub struct DomainCost {
 }
 
 impl CostTable {
-    /// The uplink of the domain at `path` on `level`; none where nothing is known.
+    /// The uplink of the domain at `path` on `level`. `None` if it is unknown.
     #[must_use]
     pub fn uplink(&self, level: &LevelName, path: &[DomainName]) -> Option<LevelCost> {
         if let Ok(at) = self.domains.binary_search_by(|known| known.path.as_slice().cmp(path)) {
@@ -85,11 +85,11 @@ pub struct ShapeCost {
     pub pair_mb_per_s: Vec<u32>,
     /// All NICs of the machine together; 0 when it has none that is known.
     pub nic_mb_per_s: u32,
-    /// The NICs of the collective one by one; empty where only their sum is known.
+    /// The NICs for collectives one by one. Empty if only their sum is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicCost>,
-    /// What an all-reduce inside the machine gets over a device set, by its mask, where rings over direct links
-    /// add up; empty where the slowest pair of one ring says it.
+    /// The bandwidth of an all-reduce over a device set inside the machine, by its mask, if rings over direct links
+    /// add up. Empty if the slowest pair of one ring decides it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets_mb_per_s: Vec<u32>,
 }
@@ -97,14 +97,14 @@ pub struct ShapeCost {
 /// One NIC of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicCost {
-    /// The devices that it stands next to: a gang on other devices does not use it.
+    /// The devices near the NIC. A gang on other devices does not use it.
     pub near: DeviceMask,
     pub mb_per_s: u32,
 }
 
 impl ShapeCost {
-    /// What the NICs next to these devices carry together, one way; 0 when nothing is known. Devices that no NIC
-    /// stands next to reach the slowest one.
+    /// The total bandwidth of the NICs near these devices, one way. 0 if it is unknown. Devices without a near NIC
+    /// use the slowest NIC.
     #[must_use]
     pub fn nics_of(&self, devices: DeviceMask) -> u32 {
         if self.nics.is_empty() {
@@ -123,13 +123,13 @@ impl ShapeCost {
     }
 }
 
-/// The uplink of one domain of a level, and what joins the devices below it.
+/// The uplink of one domain of a level, and the links between the devices below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelCost {
     pub uplink_mb_per_s: u32,
     pub latency_ns: u32,
-    /// What one device has to any other inside a domain of this level without touching a NIC, one way, as the
-    /// line carries it: the NVLinks of an NVL72 rack. 0: nothing but the NICs.
+    /// The bandwidth from one device to any other device inside a domain of this level without a NIC, one way, at
+    /// line rate: the NVLinks of an NVL72 rack. 0: only NICs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inside_mb_per_s: u32,
 }

@@ -1,8 +1,8 @@
-//! The domain tree of a [`Graph`]: which hosts stand together, on every level, and what leaves each domain.
+//! The domain tree of a [`Graph`]: the hosts of each domain on every level, and the uplink of each domain.
 //!
-//! A level takes its domains from the tiers of switches, from what the source names outright, or from a torus.
-//! Groups follow from the cables that are there, not from those that are up: a dead uplink degrades a domain
-//! and does not dissolve it. So a change of a link or a host costs the depth of the tree.
+//! A level takes its domains from the tiers of switches, from domains that the source names, or from a torus. Groups
+//! follow from the cables that exist, not from those that are up: a dead uplink degrades a domain and does not
+//! dissolve it. So a change of a link or a host costs the depth of the tree.
 //!
 //! Identity is the path: domains of one name below different parents are different domains.
 
@@ -15,22 +15,22 @@ use std::collections::BTreeMap;
 use crate::{DomainName, End, FabricLink, Graph, LevelName, NodeName};
 use groups::Groups;
 
-/// Where a level takes its domains from.
+/// The source of a level's domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// One domain with all hosts.
     Root,
-    /// Hosts that reach the same switches of this tier; 1 are the switches that hosts hang on.
+    /// Hosts that reach the same switches of this tier. Tier 1 has the switches that are cabled to hosts.
     Tier(u8),
     /// The hosts' memberships of this level's name.
     Named,
     /// One domain per torus.
     Torus,
-    /// Blocks of a torus that optical switches join.
+    /// Blocks of a torus that are joined by optical switches.
     Cube,
 }
 
-/// A level of the tree and where it comes from.
+/// A level of the tree and the source of its domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub level: LevelName,
@@ -42,16 +42,16 @@ pub struct Rule {
 pub struct Domain {
     /// Index into [`Domains::levels`].
     pub level: u32,
-    /// Index of the domain around it; none for the outermost.
+    /// The index of its parent. `None` for the outermost domain.
     pub parent: Option<u32>,
     pub name: DomainName,
     pub hosts: u32,
     pub devices: u32,
-    /// What leaves it towards the next tier of switches.
+    /// Its uplink to the next tier of switches.
     pub uplink: Uplink,
 }
 
-/// Cables that leave a domain, and what they carry, one way.
+/// The cables that leave a domain, and their bandwidth, one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uplink {
     pub cables: u32,
@@ -63,37 +63,37 @@ pub struct Uplink {
 /// The tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domains {
-    /// Outermost first; the node is not among them.
+    /// The levels, outermost first, without the node.
     pub levels: Vec<LevelName>,
     /// Parents before children.
     pub domains: Vec<Domain>,
     /// Innermost domain of each host of the graph.
     pub of_host: Vec<u32>,
-    /// What each host's own cables carry.
+    /// The uplink of each host.
     pub host_uplinks: Vec<Uplink>,
-    /// Hosts that the source does not place on a level stand there in a domain of their own.
+    /// A host that the source does not place on a level has a domain of its own there.
     pub unplaced: Vec<(u32, LevelName)>,
     sources: Vec<Source>,
     is_gone: Vec<bool>,
-    /// Devices of each host, as they were counted.
+    /// The counted devices of each host.
     devices: Vec<u32>,
-    /// What each link was last added as, and where.
+    /// How each link was last added to the uplinks.
     added: Vec<Added>,
 }
 
-/// A link as it stands in the uplinks.
+/// A link as it was added to the uplinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Added {
     link: FabricLink,
-    /// The domains whose uplink it belongs to, from the inside outwards.
+    /// The domains whose uplink contains the link, from the inside outwards.
     domains: Vec<u32>,
-    /// The hosts whose uplink it belongs to.
+    /// The hosts whose uplink contains the link.
     hosts: [Option<u32>; 2],
 }
 
-/// The levels that a graph suggests, outermost first: the root, tiers of switches, named levels, tori. Levels
-/// that tell nothing apart are left out. `known` are names of levels in the order the source has them: those
-/// that no host has a membership of name the tiers of switches, where there are as many.
+/// The levels that a graph suggests, outermost first: the root, tiers of switches, named levels, tori. Levels that
+/// distinguish no hosts are left out. `known` are names of levels in the order of the source. Names without
+/// memberships of any host are used for the tiers of switches, if there are as many.
 #[must_use]
 pub fn rules(graph: &Graph, root: &LevelName, known: &[LevelName]) -> Vec<Rule> {
     let (mut named, own): (Vec<LevelName>, Vec<LevelName>) = known.iter().cloned().partition(|level| {
@@ -111,7 +111,7 @@ pub fn rules(graph: &Graph, root: &LevelName, known: &[LevelName]) -> Vec<Rule> 
             found.extend(LevelName::new(text).ok().map(|level| Rule { level, source }));
         }
     }
-    // A named level of the root's or a tier's name is what the source says, and stays.
+    // A named level with the name of the root or of a tier comes from the source, and stays.
     let names: Vec<LevelName> =
         found.iter().filter(|r| r.source == Source::Named).map(|r| r.level.clone()).collect();
     found.retain(|rule| rule.source == Source::Named || !names.contains(&rule.level));
@@ -121,8 +121,8 @@ pub fn rules(graph: &Graph, root: &LevelName, known: &[LevelName]) -> Vec<Rule> 
         let alone = derive(graph, std::slice::from_ref(&rule));
         let placed = graph.hosts.len() - alone.unplaced.len();
         let distinct = alone.domains.len() - alone.unplaced.len();
-        // One domain that holds everything is the root again, and hosts beside the switches are there to manage
-        // them; a domain for every host is the node again.
+        // A level with one domain for all hosts repeats the root, and hosts outside its switches are there for
+        // management. A level with a domain for every host repeats the node.
         let is_root = distinct == 1 && (alone.unplaced.is_empty() || rule.source != Source::Named);
         if distinct > 0 && !is_root && distinct < placed.max(2) {
             // Rounded up, so that one unplugged host changes no order.
@@ -137,8 +137,8 @@ pub fn rules(graph: &Graph, root: &LevelName, known: &[LevelName]) -> Vec<Rule> 
     rules
 }
 
-/// A rule for each tier of switches, under the names that the source has for all of them from the top, or else
-/// under [`TIER_NAMES`]. From the top, so that of levels with equally many domains the outer one stands first.
+/// A rule for each tier of switches, under the names that the source has for all of them from the top, or else under
+/// [`TIER_NAMES`]. From the top, so that of levels with equally many domains the outer level comes first.
 fn tier_rules(graph: &Graph, root: &LevelName, own: &[LevelName]) -> Vec<Rule> {
     let mut tiers: Vec<u8> = tiers::of_switches(graph).into_iter().filter(|tier| *tier > 0).collect();
     tiers.sort_unstable_by_key(|tier| std::cmp::Reverse(*tier));
@@ -156,7 +156,7 @@ fn tier_rules(graph: &Graph, root: &LevelName, own: &[LevelName]) -> Vec<Rule> {
 /// Names of the levels of switches by tier, the first for those that hosts hang on.
 pub const TIER_NAMES: [&str; 4] = ["leaf", "block", "pod", "core"];
 
-/// How far above the hosts each switch stands: 1 for those that hosts hang on; 0 where no host reaches it.
+/// The tier of each switch above the hosts: 1 for switches that are cabled to hosts, 0 if no host reaches the switch.
 #[must_use]
 pub fn tiers(graph: &Graph) -> Vec<u8> {
     tiers::of_switches(graph)
@@ -167,7 +167,7 @@ pub fn tiers(graph: &Graph) -> Vec<u8> {
 pub fn derive(graph: &Graph, rules: &[Rule]) -> Domains {
     let tiers = tiers::of_switches(graph);
     let top = rules.iter().filter_map(|rule| if let Source::Tier(t) = rule.source { Some(t) } else { None });
-    // The first tier tells which of a host's cables are those of its fabric.
+    // The first tier decides which cables of a host belong to its fabric.
     let groups = Groups::of(graph, &tiers, top.max().unwrap_or(1));
     let mut tree = Domains {
         levels: rules.iter().map(|rule| rule.level.clone()).collect(),
@@ -189,7 +189,7 @@ pub fn derive(graph: &Graph, rules: &[Rule]) -> Domains {
         for (level, (rule, name)) in (0_u32..).zip(rules.iter().zip(&named)) {
             let name = name.clone().unwrap_or_else(|| {
                 tree.unplaced.push((index, rule.level.clone()));
-                // Those that share a finer domain stay together.
+                // Hosts that share a finer domain stay together.
                 let finer = named.iter().skip(level as usize + 1).flatten().next();
                 stand_in(finer, &host.name)
             });
@@ -221,7 +221,7 @@ impl Domains {
         })
     }
 
-    /// The domains of a host, outermost first: what [`crate::Node::path`] holds.
+    /// The domains of a host, outermost first, as [`crate::Node::path`] has them.
     #[must_use]
     pub fn path(&self, host: u32) -> Vec<DomainName> {
         let mut path: Vec<DomainName> = self
@@ -252,8 +252,8 @@ impl Domains {
         self.sources.get(level as usize).copied()
     }
 
-    /// Sets how many cables of a link carry traffic, in the graph and on the way up the tree. What was measured
-    /// was measured over other cables, and goes.
+    /// Sets how many cables of a link carry traffic, in the graph and on the way up the tree. A measurement over
+    /// other cables is dropped.
     pub fn set_live(&mut self, graph: &mut Graph, link: u32, live: u16) {
         let Some(found) = graph.links.get_mut(link as usize) else { return };
         let live = live.min(found.cables);
@@ -264,14 +264,14 @@ impl Domains {
         self.replace(link as usize, *found);
     }
 
-    /// Sets what was measured on a link, or takes it back.
+    /// Sets or removes the measurement of a link.
     pub fn set_measured(&mut self, graph: &mut Graph, link: u32, measured: Option<crate::Measured>) {
         let Some(found) = graph.links.get_mut(link as usize) else { return };
         found.measured = measured;
         self.replace(link as usize, *found);
     }
 
-    /// A host leaves; its place stays known for when it comes back.
+    /// A host leaves. Its domains stay known for its return.
     pub fn remove(&mut self, host: u32) {
         self.set_gone(host, true);
     }
@@ -314,7 +314,7 @@ impl Domains {
                 // A cable between two hosts is an uplink of both.
                 (End::Host(a), End::Host(b)) => added.hosts = [Some(a), Some(b)],
                 (End::Host(host), End::Switch(switch)) | (End::Switch(switch), End::Host(host)) => {
-                    // Cables to another fabric, or to another unit by mistake, are none of the host's uplink.
+                    // Cables to another fabric, or by mistake to another unit, do not belong to the host's uplink.
                     let own = groups.of_host(1, host);
                     if own.is_none() || own == groups.of_switch(1, switch) {
                         added.hosts = [Some(host), None];
@@ -379,7 +379,7 @@ impl Uplink {
     }
 }
 
-/// The domain of a host on one level, where the source places it.
+/// The domain of a host on one level, if the source names it.
 fn name_of(graph: &Graph, groups: &Groups, rule: &Rule, index: u32) -> Option<DomainName> {
     let host = graph.hosts.get(index as usize)?;
     match rule.source {
@@ -391,8 +391,8 @@ fn name_of(graph: &Graph, groups: &Groups, rule: &Rule, index: u32) -> Option<Do
     }
 }
 
-/// Where no source places a host it stands in a domain that is its own, or that of its finer domain, under a
-/// name that no rack has.
+/// A host that no source places is in a domain of its own, or in the domain of its finer level, with a name that no
+/// rack has.
 fn stand_in(finer: Option<&DomainName>, host: &NodeName) -> DomainName {
     let own = match finer {
         Some(finer) => DomainName::new(format!("of:{finer}")),
@@ -411,7 +411,7 @@ fn torus_name(graph: &Graph, host: u32) -> Option<DomainName> {
     Some(graph.tori.get(place.torus as usize)?.name.clone())
 }
 
-/// `cube-0-1-2`: which block of the torus a host's first chip stands in.
+/// `cube-0-1-2`: the block of the torus that contains a host's first chip.
 fn cube_name(graph: &Graph, host: u32) -> Option<DomainName> {
     let place = graph.hosts.get(host as usize)?.torus?;
     let cube = graph.tori.get(place.torus as usize).map(|torus| torus.cube).filter(|edge| *edge > 0)?;

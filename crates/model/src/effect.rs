@@ -24,23 +24,23 @@ impl fmt::Display for EffectId {
     }
 }
 
-/// A numbered order.
+/// An order with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     pub id: EffectId,
     pub order: Order,
 }
 
-/// What a world is to do. Orders are about one attempt of one gang, and carrying one out twice is the same
-/// as once. After `KillMembers` the world owes a `MemberExited` for every member of the attempt.
+/// An order to a world. It concerns one attempt of one gang, and carrying it out twice has the same effect as once.
+/// After `KillMembers` the world reports a `MemberExited` for every member of the attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Bring every member of the placement to the gate: prepared, nothing of the user's running.
+    /// Prepare every member of the placement up to the start barrier. No user process runs yet.
     StartMembers { gang: GangId, attempt: u32, placement: Placement, deadline: Timestamp },
-    /// All are ready: let them through.
+    /// All members are ready: release them from the start barrier.
     ReleaseMembers { gang: GangId, attempt: u32 },
-    /// Signal the members that still live.
+    /// Signal the live members.
     SignalMembers { gang: GangId, attempt: u32, signal: Signal },
     /// End every process of every member, grandchildren included.
     KillMembers { gang: GangId, attempt: u32 },
@@ -49,7 +49,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// To rank processes only, and only where they handle it: asks them to save their work.
+    /// A signal that asks rank processes to save their work. It is sent only to ranks that handle it.
     Advisory(i32),
     Terminate,
 }
@@ -81,7 +81,7 @@ impl Order {
     }
 }
 
-/// What one step decided. Reused between steps: `clear` keeps the allocations.
+/// The outcome of one step. It is reused between steps: `clear` keeps the allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The decisions of all scheduling cycles of the step. The effects and changes follow from these and from the facts.
@@ -98,7 +98,7 @@ impl Outcome {
     }
 }
 
-/// When the engine wants to be stepped again, even without inputs.
+/// When the engine must be stepped again, even without inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Wake(pub Option<Timestamp>);

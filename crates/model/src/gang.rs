@@ -1,5 +1,5 @@
-//! Where a gang stands: its phase, its members, its placement. These are the ledger's own records, and they
-//! are what a world keeps for it across a restart (see `docs/states.md`).
+//! The state of a gang: its phase, members and placement. The ledger keeps these records, and a world keeps them
+//! across a restart (see `docs/states.md`).
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct Slot {
     pub rank: u32,
     pub node: NodeName,
     pub devices: DeviceMask,
-    /// Where it has a part of a device: which.
+    /// The part of the device, if the member has only a part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<DevicePart>,
 }
@@ -38,44 +38,44 @@ pub struct GangRecord {
     pub failures: u32,
     /// Times a later gang was started ahead of this one while it waited.
     pub bypassed: u32,
-    /// When it began to wait, this time.
+    /// When the gang last became pending.
     pub pending_since: Timestamp,
     pub first_started_at: Option<Timestamp>,
     pub checkpointed_at: Option<Timestamp>,
-    /// Held from the order to start until every member's processes are gone; a finished gang keeps its last one
-    /// for people to read, and holds nothing.
+    /// Held from the start order until all processes of all members are gone. A finished gang keeps its last
+    /// placement for people to read, and holds no capacity.
     pub placement: Option<Placement>,
-    /// One per rank of the current attempt; empty while it waits.
+    /// One record per rank of the current attempt. Empty while the gang is pending.
     pub members: Vec<MemberRecord>,
-    /// Capacity that is held for it while it waits.
+    /// The gang's reservation while it is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Reserved>,
-    /// The last time that it had to make way, and how often it had to.
+    /// The last preemption of the gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<Eviction>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub evictions: u32,
-    /// Where its checkpoint is, if it can be read there only.
+    /// The nodes that can read its checkpoint, if other nodes cannot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<NodeName>,
-    /// The last time that it said that its size may change now.
+    /// When the gang last reported that its size may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
-    /// The size that it is to have, from its next boundary or its next start on.
+    /// A requested size. It applies at the next boundary or the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
-    /// It is to leave its nodes once another replica runs in its stead.
+    /// Set while the replica waits for its replacement to run, after which it stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves: Option<Leave>,
-    /// What it had of devices in all its attempts, as far as that was counted.
+    /// The attained service of all attempts, as far as it is counted.
     #[serde(default, skip_serializing_if = "Served::is_none")]
     pub served: Served,
-    /// It may not be made to make way for now, see [`crate::Input::GangProtected`].
+    /// The gang is protected from preemption for now, see [`crate::Input::GangProtected`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_protected: bool,
 }
 
-/// Device time that a gang has had while it ran, counted up to a moment. What a run that goes on had since then comes on top.
+/// The device time that a gang attained, counted up to `until`. Device time since then is added by [`Served::with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// Millionths of a second of one device.
@@ -92,11 +92,11 @@ impl Served {
         self.device_us == 0
     }
 
-    /// With what so many thousandths of devices had from `since` until `now`, as far as that is not counted yet.
+    /// Adds the service of `device_milli` devices from `since` until `now`, unless it is counted already.
     #[must_use]
     pub fn with(self, device_milli: u64, since: Timestamp, now: Timestamp) -> Self {
         let more = now.since(self.until.max(since)).saturating_mul(device_milli);
-        // Nothing is nothing, whenever it was looked at: what is not written down must not differ.
+        // An empty record must stay equal to a missing one, so `until` does not move without service.
         if more == 0 {
             return self;
         }
@@ -108,16 +108,16 @@ impl Served {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     pub detail: String,
-    /// Its last process has to be gone by then, whether or not another runs.
+    /// The deadline for the exit of its last process, even if no replacement runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
-/// A moment at which an elastic gang may be stopped and started with another size: its work is saved.
+/// A moment at which an elastic gang has saved its work and may restart with another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
     pub at: Timestamp,
-    /// From the one before it, of the same attempt.
+    /// The time since the previous boundary of the same attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_ms: Option<u64>,
 }
@@ -127,9 +127,9 @@ pub struct Boundary {
 pub struct Resize {
     /// Members.
     pub size: u32,
-    /// What it keeps of its place: it starts there again, or with more where that is free.
+    /// The part of its placement that the gang keeps. It restarts there, and on more devices if these are free.
     pub keeps: Placement,
-    /// Whom it shrinks for; nobody where it grows.
+    /// The gang for which it shrinks. `None` if it grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<GangId>,
 }
@@ -143,39 +143,41 @@ const fn is_zero(n: &u32) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
     pub placement: Placement,
-    /// When all of it is free at the latest; unknown where somebody in the way has no time limit.
+    /// The latest time at which all of the capacity is free. `None` if a gang that holds some of it has no time
+    /// limit.
     pub at: Option<Timestamp>,
-    /// Gangs were told to make way for it.
+    /// Gangs were preempted for the reservation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evicts: bool,
     pub made_at: Timestamp,
 }
 
-/// Why a gang had to make way, and what that cost.
+/// Why a gang was preempted, and the cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
-    /// Whom it makes way for.
+    /// The gang that preempts.
     pub by: GangId,
     pub rule: EvictionRule,
     pub at: Timestamp,
-    /// Work since the last checkpoint, or since the start where there is none: milliseconds of one device.
+    /// Work since the last checkpoint, or since the start if there is none, in milliseconds of one device.
     pub lost_device_ms: u64,
-    /// Longest time to save its work and end, where the class of the other allows less than it asks for.
+    /// The longest time to save work and exit, if the class of the preempting gang allows less than the gang
+    /// requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_max_ms: Option<u64>,
 }
 
-/// By what right one gang evicts another.
+/// The rule by which one gang preempts another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvictionRule {
-    /// `queue` takes back what is guaranteed to it, from one that `borrower` runs above its own guarantee.
+    /// `queue` reclaims its guarantee from a gang that `borrower` runs above its own guarantee.
     Guarantee { queue: QueueName, borrower: QueueName },
-    /// `queue` has less than its due share, and `borrower` more.
+    /// `queue` is below its fair share, and `borrower` is above its own.
     FairShare { queue: QueueName, borrower: QueueName },
-    /// A class goes before a lower one.
+    /// A higher class preempts a lower class.
     Class { class: ClassName, over: ClassName },
-    /// In a queue that goes by service, a lower level goes before a higher one.
+    /// In a queue that orders by attained service, a lower level preempts a higher level.
     LessServed { queue: QueueName, level: u32, over: u32 },
 }
 
@@ -183,28 +185,31 @@ impl std::fmt::Display for EvictionRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Guarantee { queue, borrower } => {
-                write!(f, "queue {queue} takes back what it is guaranteed, which {borrower} had borrowed")
+                write!(f, "{queue} reclaimed its guarantee from {borrower}")
             }
             Self::FairShare { queue, borrower } => {
-                write!(f, "queue {queue} has less than its due share, and {borrower} more")
+                write!(f, "{queue} reclaimed its fair share from {borrower}")
             }
-            Self::Class { class, over } => write!(f, "class {class} goes before {over}"),
+            Self::Class { class, over } => write!(f, "class {class} may preempt class {over}"),
             Self::LessServed { queue, level, over } => {
-                write!(f, "in queue {queue} less service goes first: level {level} before {over}")
+                write!(
+                    f,
+                    "queue {queue} orders by attained service, and level {level} goes before level {over}"
+                )
             }
         }
     }
 }
 
-/// Where a gang stands.
+/// The phase of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waits for capacity; not before `not_before` (back-off).
+    /// Pending, and not eligible before `not_before` (back-off).
     Pending {
         not_before: Timestamp,
     },
-    /// Members are being brought to the gate; nothing of the user's runs yet.
+    /// Members are being prepared up to the start barrier. No user process runs yet.
     Starting {
         deadline: Timestamp,
     },
@@ -224,7 +229,7 @@ pub enum Phase {
     },
 }
 
-/// Why a gang is being stopped, and so what comes after.
+/// Why a gang is being stopped. The cause decides what follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
@@ -235,18 +240,18 @@ pub enum StopCause {
         code: Option<i32>,
         detail: String,
     },
-    /// Not the gang's fault (a node is drained, other work goes first): it waits again, and nothing counts
-    /// against its retries.
+    /// The cause lies outside the gang, for example a drained node. The gang is requeued, and its retries do not
+    /// count.
     Displaced {
         class: FailureClass,
         detail: String,
-        /// Its last process has to be gone by then: that bounds its grace.
+        /// The deadline for the exit of its last process. It bounds the grace period.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
-    /// It makes way for another.
+    /// Preempted by another gang.
     Preempted(Eviction),
-    /// It starts again with another size, from where it is now.
+    /// The gang restarts with another size.
     Resized {
         size: u32,
     },
@@ -254,15 +259,15 @@ pub enum StopCause {
         by: String,
     },
     TimeLimit,
-    /// It is a replica of a service that needs so many only: it rests.
+    /// The service needs only `replicas` replicas, and this replica is beyond them.
     ScaledIn {
         replicas: u32,
     },
-    /// Nobody used the session.
+    /// The session reached its idle limit.
     IdleLimit,
 }
 
-/// How far the stopping went.
+/// The stage of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopStage {
@@ -276,28 +281,28 @@ pub struct MemberRecord {
     pub state: MemberState,
 }
 
-/// Where one member stands.
+/// The state of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
-    /// Ordered; the world has not answered.
+    /// The start was ordered, and the world has not answered.
     Requested,
-    /// Stands at the gate: everything is prepared, nothing of the user's runs.
+    /// At the start barrier: everything is prepared, and no user process runs.
     Ready,
-    /// Let through the gate.
+    /// Released from the start barrier.
     Running,
     /// All of its processes are gone.
     Exited(Exit),
 }
 
-/// How a member ended. Reported only when its last process, grandchildren included, is gone.
+/// How a member exited. Reported when its last process is gone, grandchildren included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Exit code of the rank's own process.
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Set when it was not the program that failed.
+    /// The failure class if something other than the program failed.
     pub class: Option<FailureClass>,
     pub detail: String,
 }
@@ -325,7 +330,7 @@ impl Exit {
         self.code == Some(0) && self.class.is_none()
     }
 
-    /// A shell's way of putting it: the code, or 128 + the signal.
+    /// The exit code as a shell reports it: the code, or 128 + the signal.
     #[must_use]
     pub fn shell_code(&self) -> Option<i32> {
         self.code.or_else(|| self.signal.map(|s| 128 + s))
@@ -333,7 +338,7 @@ impl Exit {
 }
 
 impl GangRecord {
-    /// One that waits since then, and was never started.
+    /// A pending gang that was never started.
     #[must_use]
     pub const fn pending(id: GangId, since: Timestamp) -> Self {
         Self {
@@ -359,7 +364,7 @@ impl GangRecord {
         }
     }
 
-    /// Holds devices: from the order to start until the last process is gone.
+    /// Whether the gang holds devices: from the start order until its last process is gone.
     #[must_use]
     pub const fn holds_capacity(&self) -> bool {
         matches!(self.phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
@@ -377,7 +382,7 @@ impl GangRecord {
 }
 
 impl Phase {
-    /// The word users read.
+    /// The phase as users read it.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {

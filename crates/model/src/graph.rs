@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DomainName, LevelName, Machine, NodeName};
 
-/// Hosts, switches, and what joins them.
+/// Hosts, switches, and the links between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     pub hosts: Vec<Host>,
@@ -30,17 +30,17 @@ pub struct Host {
     /// Domains that the source names outright, in any order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<Membership>,
-    /// What is inside, where the source tells; shared among equal hosts.
+    /// The machine inside the host, if the source describes it. Equal hosts share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<Machine>>,
-    /// Where it stands in a torus.
+    /// The position of the host in a torus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torus: Option<TorusPlace>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// One domain that a host is said to belong to, and on which level.
+/// A domain to which the source assigns a host, with its level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Membership {
     pub level: LevelName,
@@ -51,10 +51,11 @@ pub struct Membership {
 pub struct Switch {
     /// Its identity, unique in the graph.
     pub name: DomainName,
-    /// 1 for a switch that hosts hang on, 2 above it, and so on, where the source tells; otherwise derived.
+    /// The tier: 1 for a switch that is cabled to hosts, 2 above it, and so on, if the source gives it. Otherwise it
+    /// is derived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<u8>,
-    /// Which of the parallel fabrics it belongs to, where the source tells: the n-th NIC of every host.
+    /// The number of its parallel fabric, if the source gives it: the n-th NIC of every host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rail: Option<u16>,
 }
@@ -72,15 +73,15 @@ pub enum End {
 pub struct FabricLink {
     pub a: End,
     pub b: End,
-    /// Cables that are there.
+    /// The number of cables.
     pub cables: u16,
-    /// Those of them that carry traffic.
+    /// The number of cables that carry traffic.
     pub live: u16,
     /// One cable, one way, as its kind or the source has it; 0 when unknown.
     pub mb_per_s: u32,
     /// One crossing; 0 when unknown.
     pub latency_ns: u32,
-    /// What was measured over all live cables together, kept beside what is nominal.
+    /// The measurement over all live cables together, kept next to the nominal bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
@@ -111,7 +112,7 @@ pub struct Torus {
     pub link_mb_per_s: u32,
 }
 
-/// Where a host's first chip stands.
+/// The position of a host's first chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TorusPlace {
     /// Index into [`Graph::tori`].
@@ -133,7 +134,7 @@ impl FabricLink {
         Self { a, b, cables: 1, live: 1, mb_per_s: 0, latency_ns: 0, measured: None }
     }
 
-    /// What it carries now, one way: what was measured, or its live cables together.
+    /// The current bandwidth, one way: the measurement, or the sum of its live cables.
     #[must_use]
     pub fn carries_mb_per_s(&self) -> u64 {
         match self.measured {
@@ -142,7 +143,7 @@ impl FabricLink {
         }
     }
 
-    /// What it would carry if every cable were up, one way.
+    /// The bandwidth with all cables up, one way.
     #[must_use]
     pub fn nominal_mb_per_s(&self) -> u64 {
         u64::from(self.mb_per_s) * u64::from(self.cables)

@@ -1,4 +1,4 @@
-//! Names given by the outside, and numbers given to jobs and members.
+//! Names from the outside, and numbers of jobs and members.
 //!
 //! Names are parsed once and compared in natural order (`node-2` before `node-10`), because every tie in a
 //! decision ends on a name and a person reads the result.

@@ -1,31 +1,31 @@
-//! Facts: everything that can change the engine. Past tense, and never wrong about the past.
+//! Facts: everything that can change the engine. They are in the past tense.
 
 use serde::{Deserialize, Serialize};
 
 use crate::later::{Calendar, Health, Metric, SpotNotice};
 use crate::past::PastRuns;
-use crate::queue::{FadedUse, Queue, Settings};
+use crate::queue::{DecayedUsage, Queue, Settings};
 use crate::{
     Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord, Job, JobId,
     Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
 };
 
-/// One kind of thing that a world lists anew after a restart.
+/// A kind of object that a world lists again after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncKind {
     Nodes,
     Jobs,
     Queues,
-    /// Members that exist in the world. Those the ledger expects and nobody observed are lost.
+    /// Members that exist in the world. Members that the ledger expects and the world does not observe are lost.
     Members,
 }
 
-/// A fact. A bad one becomes a typed rejection; none stops a step.
+/// A fact. An invalid fact becomes a typed rejection and never stops a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// A list of one kind begins: what is not observed before its end is gone.
+    /// A list of one kind begins. Objects that are not observed before its end are gone.
     SyncBegin {
         kind: SyncKind,
     },
@@ -42,7 +42,7 @@ pub enum Input {
     NodeObserved {
         node: Box<Node>,
     },
-    /// What others use of a node that is there.
+    /// The foreign use of a known node changed.
     NodeUseObserved {
         node: NodeName,
         /// See [`Node::foreign`].
@@ -72,17 +72,17 @@ pub enum Input {
     QueueRemoved {
         queue: QueueName,
     },
-    /// What a queue had used, as it was last known.
+    /// The last known usage of a queue.
     UsageObserved {
         queue: QueueName,
-        usage: FadedUse,
+        usage: DecayedUsage,
     },
 
     /// New work.
     JobSubmitted {
         job: Box<Job>,
     },
-    /// Known work, with where it stood.
+    /// A known job with the records of its gangs.
     JobObserved {
         job: Box<Job>,
         gangs: Vec<GangRecord>,
@@ -91,7 +91,7 @@ pub enum Input {
         job: JobId,
         by: String,
     },
-    /// It waits until it is released; what runs goes on.
+    /// The job's pending gangs wait until its release. Running gangs go on.
     JobHeld {
         job: JobId,
         by: String,
@@ -100,21 +100,21 @@ pub enum Input {
         job: JobId,
         by: String,
     },
-    /// More priority for a while, or no longer.
+    /// The job has a priority boost for a time, or its boost ended.
     JobBoosted {
         job: JobId,
         boost: Option<Boost>,
     },
-    /// A finished job left the books (retention).
+    /// The record of a finished job expired (retention).
     JobForgotten {
         job: JobId,
     },
 
-    /// A member stands at the gate.
+    /// A member reached the start barrier.
     MemberReady {
         member: MemberId,
     },
-    /// A member went through the gate.
+    /// A member was released from the start barrier.
     MemberReleased {
         member: MemberId,
     },
@@ -123,13 +123,13 @@ pub enum Input {
         member: MemberId,
         exit: Exit,
     },
-    /// A member found in the world, after a restart.
+    /// A member was found in the world after a restart.
     MemberObserved {
         member: MemberId,
         state: MemberState,
     },
-    /// Members hold other devices of their nodes than they were given, and as many. Those that were exchanged are told
-    /// together.
+    /// Members hold other devices of their nodes than the engine assigned, and as many. Members that exchanged
+    /// devices are reported together.
     DevicesObserved {
         members: Vec<(MemberId, DeviceMask)>,
     },
@@ -139,7 +139,8 @@ pub enum Input {
         at: Timestamp,
     },
 
-    /// A gang that runs may not be made to make way for now, or may again: a budget of its world for disruptions says so.
+    /// A running gang became protected from preemption, or is no longer protected: a disruption budget of its world
+    /// decides.
     GangProtected {
         gang: GangId,
         is_protected: bool,
@@ -160,7 +161,7 @@ pub enum Input {
         class: FailureClass,
         detail: String,
     },
-    /// A time-out: it may have happened.
+    /// The order timed out, and may have been carried out.
     EffectUnknown {
         effect: EffectId,
     },
@@ -177,11 +178,11 @@ pub enum Input {
         gang: GangId,
         size: u32,
     },
-    /// So many replicas are wanted: somebody said so, or a world lists what it knows.
+    /// The desired replicas of a service were set by a user, or were listed by a world.
     ServiceObserved {
         service: Service,
     },
-    /// Somebody used a session.
+    /// A session was used.
     SessionObserved {
         session: Session,
     },
@@ -193,7 +194,7 @@ pub enum Input {
         health: Health,
     },
 
-    /// How long a user's jobs of one name took, as it was last known.
+    /// The last known run times of a user's jobs of one name.
     RunsObserved {
         runs: PastRuns,
     },

@@ -1,4 +1,4 @@
-//! What a user submits, after parsing: jobs, gangs and policies.
+//! A user's submission after parsing: jobs, gangs and policies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::{
     RoleName, Slot, Timestamp,
 };
 
-/// Who owns a job: the peer of the control socket. Its processes run as this user.
+/// The owner of a job: the peer of the control socket. The job's processes run as this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub uid: u32,
@@ -32,35 +32,35 @@ pub struct Job {
     pub submitted_at: Timestamp,
     pub gangs: Vec<Gang>,
     pub policy: Policy,
-    /// What else decides when it goes.
+    /// Further terms of the order in which jobs start.
     #[serde(default)]
     pub turn: Turn,
 }
 
-/// What decides when a job goes, beside its queue and its priority.
+/// The terms that decide when a job starts, besides its queue and its priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Its class of priority; the cluster's default class where it names none.
+    /// The priority class. `None` means the default class of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassName>,
-    /// Who holds it back until it is released.
+    /// The user who holds the job until its release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boost: Option<Boost>,
-    /// It waits for the ends of these.
+    /// The dependencies: the job waits until these jobs end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<After>,
-    /// Not before this.
+    /// The begin time: the job does not start earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins_at: Option<Timestamp>,
-    /// It is of no use later: what has not started by then ends as [`Ending::DeadlineMissed`].
+    /// The deadline: a gang that has not started by then ends as [`Ending::DeadlineMissed`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Its gangs are tasks that run and end by themselves.
+    /// The gangs are tasks of an array, which run and end independently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<Array>,
-    /// It also goes to nodes that may be taken back at short notice.
+    /// The job may also run on spot nodes, which can be reclaimed at short notice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_spot: bool,
     /// Its gangs are replicas of a service.
@@ -69,14 +69,14 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Whether its gangs run and end by themselves.
+    /// Whether the gangs run and end independently.
     #[must_use]
     pub const fn has_lone_gangs(&self) -> bool {
         self.array.is_some() || self.service.is_some()
     }
 }
 
-/// More priority for a while, given by an operator.
+/// A priority boost for a time, given by an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boost {
     pub priority: i32,
@@ -84,7 +84,7 @@ pub struct Boost {
     pub by: String,
 }
 
-/// The end of another job that is waited for.
+/// A dependency on the end of another job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct After {
     pub job: JobId,
@@ -94,18 +94,18 @@ pub struct After {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndOf {
-    /// It succeeded; when it did not, whoever waits for it ends too.
+    /// The job must succeed. If it does not, dependent jobs end too.
     #[default]
     Success,
-    /// It did not succeed.
+    /// The job must end without success.
     Failure,
     Any,
 }
 
-/// Tasks that run by themselves.
+/// Tasks that run independently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Array {
-    /// So many at once, at most.
+    /// The most tasks that run at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_max: Option<u32>,
 }
@@ -113,40 +113,40 @@ pub struct Array {
 /// Members that start together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gang {
-    /// Members, those of `roles` not counted. Of an elastic gang: those that it has, had last, or is to start with.
+    /// Members without those of `roles`. For an elastic gang: its current, last or first size.
     pub size: u32,
-    /// The fewest with which it starts or goes on.
+    /// The fewest members with which the gang starts or goes on.
     pub min: u32,
-    /// The most to which it grows.
+    /// The most members to which the gang grows.
     pub max: u32,
     /// What each of these members needs on its node.
     pub needs: Needs,
-    /// Members beside them that need something else: a launcher, parameter servers. They start with the gang or
-    /// not at all, inside the same required domain; their ranks follow.
+    /// Members with other needs: a launcher, parameter servers. They start with the gang or not at all, inside the
+    /// same required domain. Their ranks follow those of the gang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<Role>,
     /// Exactly this many members on every node that is used.
     pub members_per_node: Option<u32>,
     pub topology: Topology,
     pub traffic: Option<Traffic>,
-    /// The axes of its parallelism, the innermost first: ranks are numbered along the first, then the second. Their
-    /// degrees multiply to `size`. Empty: one ring through all.
+    /// The axes of the parallelism grid, innermost first. Ranks are numbered along the first axis, then the second.
+    /// The product of the degrees is `size`. Empty: one ring through all members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grid: Vec<Axis>,
     pub program: Program,
 }
 
-/// Equal members beside those of the gang itself.
+/// Equal members in addition to the members of the gang itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Role {
     pub name: RoleName,
     pub size: u32,
     pub needs: Needs,
-    /// Its own members that must share a lower domain, as [`Topology::segments`] are those of the gang itself. Each size
-    /// divides that of the role: one as large as the role keeps all of it together.
+    /// Members of the role that must share a lower domain, as [`Topology::segments`] for the members of the gang.
+    /// Each size divides the size of the role: a segment as large as the role keeps all of its members together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
-    /// Where it is nothing of its own, what the gang runs.
+    /// The program of the role. `None` means the program of the gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
 }
@@ -164,7 +164,7 @@ impl Gang {
         self.min < self.max
     }
 
-    /// The members by which its size changes: whole nodes where it has as many on each, and whole segments.
+    /// The step in which the size changes: whole nodes if `members_per_node` is set, and whole segments.
     #[must_use]
     pub fn size_step(&self) -> u32 {
         let each = self.members_per_node.unwrap_or(1).max(1);
@@ -176,13 +176,13 @@ impl Gang {
         (each / a.max(1)).saturating_mul(widest)
     }
 
-    /// The same gang with so many members.
+    /// The same gang with another size.
     #[must_use]
     pub fn of_size(&self, size: u32) -> Self {
         Self { size, ..self.clone() }
     }
 
-    /// Takes one of its roles away, if it has such.
+    /// Removes a role, if it exists.
     pub fn drop_role(&mut self, at: usize) {
         if at >= self.roles.len() {
             return;
@@ -195,7 +195,7 @@ impl Gang {
         self.topology.together.retain(|set| !set.is_empty());
     }
 
-    /// The role of a rank, as an index into [`Self::roles`]; none for the members of the gang itself.
+    /// The role of a rank, as an index into [`Self::roles`]. `None` for the members of the gang itself.
     #[must_use]
     pub fn role_of(&self, rank: u32) -> Option<usize> {
         let mut first = self.size;
@@ -206,24 +206,24 @@ impl Gang {
         })
     }
 
-    /// What a member of a role needs, see [`Self::role_of`].
+    /// The needs of a member of a role, see [`Self::role_of`].
     #[must_use]
     pub fn needs_of(&self, role: Option<usize>) -> &Needs {
         role.and_then(|role| self.roles.get(role)).map_or(&self.needs, |role| &role.needs)
     }
 
-    /// The parts in which the members of a role come, see [`Self::role_of`].
+    /// The segments of the members of a role, see [`Self::role_of`].
     #[must_use]
     pub fn segments_of(&self, role: Option<usize>) -> &[Segment] {
         role.and_then(|role| self.roles.get(role)).map_or(&self.topology.segments, |role| &role.segments)
     }
 
-    /// What the members of the gang itself need, then role by role.
+    /// The needs of the gang's own members, then those of each role.
     pub fn all_needs(&self) -> impl Iterator<Item = &Needs> {
         std::iter::once(&self.needs).chain(self.roles.iter().map(|role| &role.needs))
     }
 
-    /// The same, and how many members need it.
+    /// The needs with the number of members that have them.
     pub fn all_members(&self) -> impl Iterator<Item = (&Needs, u32)> {
         let sizes = std::iter::once(self.size).chain(self.roles.iter().map(|role| role.size));
         self.all_needs().zip(sizes)
@@ -236,8 +236,8 @@ impl Gang {
             .fold(0, |sum, (needs, size)| sum.saturating_add(needs.devices.saturating_mul(size)))
     }
 
-    /// Thousandths of devices that it holds in a place, whatever they are worth: a share or a slice counts as much as it
-    /// asks for of the compute, a slice by its profile as a whole device.
+    /// Thousandths of devices that the gang holds in a placement, without weights. A share or a slice counts as the
+    /// compute that it requests, and a slice by its profile as a whole device.
     #[must_use]
     pub fn held_milli(&self, placement: &Placement) -> u64 {
         let of_slot = |slot: &Slot| match &self.needs_of(self.role_of(slot.rank)).part {
@@ -249,23 +249,23 @@ impl Gang {
         placement.slots.iter().map(of_slot).fold(0, u64::saturating_add)
     }
 
-    /// What a member of a role runs, see [`Self::role_of`].
+    /// The program of a member of a role, see [`Self::role_of`].
     #[must_use]
     pub fn program_of(&self, role: Option<usize>) -> &Program {
         role.and_then(|role| self.roles.get(role)?.program.as_ref()).unwrap_or(&self.program)
     }
 }
 
-/// Where the whole gang must or should be.
+/// The topology rules of a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Topology {
-    /// All members inside one domain of this level, or nothing starts.
+    /// Required: all members must be inside one domain of this level.
     pub required: Option<LevelName>,
-    /// All members inside one domain of this level if that comes free within `wait_ms`.
+    /// Preferred: the gang waits up to `wait_ms` for a placement inside one domain of this level.
     pub preferred: Option<LevelName>,
     pub wait_ms: u64,
-    /// What an hour of waiting for `preferred` is worth, in thousandths of an hour of running. Where it is said and can be
-    /// priced, `wait_ms` is what it is worth to wait at most.
+    /// The worth of an hour of waiting for `preferred`, in thousandths of an hour of running. If it is given and a
+    /// price can be computed, `wait_ms` bounds the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_milli: Option<u32>,
     /// Parts of the gang that must share a lower domain, widest first: each size divides the one before it.
@@ -274,20 +274,20 @@ pub struct Topology {
     /// At most so many members inside any one domain of a level.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<Spread>,
-    /// Chips along x, y, z of a torus, in any rotation: all devices of the gang are such a box of one torus.
+    /// Chips along x, y, z of a torus, in any rotation: the devices of the gang must form this box of one torus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<[u16; 3]>,
-    /// Sets of which all members are on one node: 0 stands for those of the gang itself, `n` for those of
-    /// `roles[n - 1]`. None is in two sets.
+    /// Sets of roles whose members must all be on one node: 0 means the members of the gang itself, and `n` means
+    /// those of `roles[n - 1]`. No role is in two sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<Vec<u32>>,
-    /// What it belongs to runs here: the members of the gang itself are on these nodes if they fit there, and otherwise
-    /// inside the innermost domains around them that hold it.
+    /// Nodes of related work. The members of the gang itself are placed on these nodes if they fit there, and
+    /// otherwise inside the innermost domains around these nodes that hold the gang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<NodeName>,
 }
 
-/// Keeps members apart: a failure of one domain takes at most so many.
+/// Spreads members, so that the failure of one domain stops at most `max` of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spread {
     pub level: LevelName,
@@ -295,8 +295,8 @@ pub struct Spread {
     pub max: u32,
 }
 
-/// Consecutive ranks that must be inside one domain of a level: a tensor-parallel set in one NVLink domain. Where
-/// `size` does not divide the gang, one segment is smaller.
+/// Consecutive ranks that must be inside one domain of a level, such as a tensor-parallel set in one NVLink domain.
+/// If `size` does not divide the gang, one segment is smaller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Segment {
     /// Members.
@@ -304,7 +304,7 @@ pub struct Segment {
     pub level: LevelName,
 }
 
-/// How the ranks talk in one step; lets the cost of a placement be predicted.
+/// The communication of one step, from which the cost of a placement is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Traffic {
     pub pattern: Pattern,
@@ -322,7 +322,7 @@ pub enum Pattern {
     AllToAll,
 }
 
-/// How the members' processes are laid out and told of each other.
+/// How the processes of the members are started, and how they find each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchKind {
@@ -331,64 +331,64 @@ pub enum LaunchKind {
     Ranks,
     /// One `torchrun` agent per node, which starts the ranks of that node.
     Torchrun,
-    /// One process per node, told of the JAX coordinator.
+    /// One process per node, with the address of the JAX coordinator.
     Jax,
-    /// One launcher for all; host file and rank file say where the ranks go.
+    /// One launcher for all ranks. The host file and the rank file say where the ranks run.
     Mpi,
-    /// One process per node, told nothing but `PHALANX_*`.
+    /// One process per node, with the `PHALANX_*` variables only.
     None,
 }
 
-/// What a member runs. Only worlds read it; the engine carries it.
+/// The program of a member. Only worlds read it; the engine carries it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Program {
     pub launch: LaunchKind,
     pub argv: Vec<String>,
-    /// The user's own variables: they win over everything Phalanx sets.
+    /// The user's own variables. They override every variable that Phalanx sets.
     pub env: BTreeMap<String, String>,
     pub workdir: String,
-    /// Names, and where each value comes from; never the value.
+    /// Secrets by name, with the source of each value and never the value.
     pub secrets: BTreeMap<String, SecretSource>,
     /// Given to the ranks as `PHALANX_CKPT_DIR`.
     pub checkpoint_dir: Option<String>,
     /// Sets the locked-memory and open-file limits that RDMA needs.
     pub rdma: bool,
-    /// Run on start, end and preemption: a command line, or a URL.
+    /// A command line that runs, or a URL that is called, on start, end and preemption.
     pub notify: Option<String>,
 }
 
-/// Where a secret's value is read when a member starts.
+/// The source from which a secret is read when a member starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
-    /// Handed over with the submission and kept in a file that only the owner can read.
+    /// Sent with the submission, and kept in a file that only the owner can read.
     Submitted,
     /// A file that the owner can read.
     File(String),
 }
 
-/// What happens when time is up, a member fails, or the job is to stop.
+/// What happens at the time limit, when a member fails, and when the job is stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     /// Running time of one attempt.
     pub time_limit_ms: Option<u64>,
-    /// From the order to start until every member stands at the gate.
+    /// From the start order until every member has reached the start barrier.
     pub start_deadline_ms: u64,
     pub stop: Stop,
     pub retry: Retry,
     #[serde(default)]
     pub preempt: Preempt,
-    /// It is a session, and ends when nobody used it for so long.
+    /// The job is a session, and ends when no use is reported for this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit_ms: Option<u64>,
 }
 
-/// What becomes of a gang that has to make way.
+/// What happens to a gang that is preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preempt {
     #[serde(default)]
     pub mode: PreemptMode,
-    /// Its checkpoint can be read on the nodes where it was saved only: it resumes there or nowhere.
+    /// Only the nodes where the checkpoint was saved can read it, so the gang must resume there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_pinned: bool,
 }
@@ -396,16 +396,16 @@ pub struct Preempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreemptMode {
-    /// It saves its work, ends, and waits again in its old place of the line.
+    /// The gang saves its work, exits, and is requeued at its original position.
     #[default]
     Requeue,
-    /// It ends for good.
+    /// The gang ends and is not requeued.
     Cancel,
-    /// It does not make way; so it is given only what is guaranteed to its queue or to nobody.
+    /// The gang cannot be preempted. So it may use only capacity that is guaranteed to its queue or to no queue.
     Never,
 }
 
-/// How a gang is stopped: the advisory signal if asked, then SIGTERM, then SIGKILL after the grace.
+/// How a gang is stopped: the advisory signal if it is requested, then SIGTERM, then SIGKILL after the grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     pub advisory: Option<Advisory>,
@@ -444,7 +444,7 @@ impl Default for Policy {
     }
 }
 
-/// Whose fault a failure is. `retry` names these.
+/// The cause of a failure. `retry` lists these classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
@@ -454,7 +454,7 @@ pub enum FailureClass {
     StartUp,
     /// The machine is gone, was rebooted, or is being drained.
     Node,
-    /// Stopped for other work.
+    /// The gang was stopped for other work.
     Preemption,
     /// Phalanx lost the member: its shim died, its state could not be read.
     Infrastructure,
@@ -464,7 +464,7 @@ impl FailureClass {
     pub const ALL: [Self; 5] =
         [Self::UserCode, Self::StartUp, Self::Node, Self::Preemption, Self::Infrastructure];
 
-    /// The word users write and read.
+    /// The class as users write and read it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -490,28 +490,28 @@ pub enum Ending {
     Succeeded,
     Failed {
         class: FailureClass,
-        /// The rank that failed first, where one did.
+        /// The rank that failed first, if a rank failed.
         rank: Option<u32>,
-        /// Its exit code, where it has one.
+        /// The exit code of the rank, if it has one.
         code: Option<i32>,
         detail: String,
     },
     Cancelled {
         by: String,
     },
-    /// Ran longer than its time limit.
+    /// The time limit was reached.
     TimeLimit,
-    /// Had to make way, and does not wait again.
+    /// The gang was preempted, and its policy does not requeue it.
     Preempted {
         detail: String,
     },
-    /// Could not start by its deadline.
+    /// The gang could not start by its deadline.
     DeadlineMissed,
-    /// What it waited for ended otherwise.
+    /// A dependency did not end as required.
     DependencyFailed {
         job: JobId,
     },
-    /// A session that nobody used for as long as its limit.
+    /// The session was idle for as long as its limit.
     IdleLimit,
 }
 
@@ -519,7 +519,7 @@ pub enum Ending {
 const FOR_GANG: &str = "gang ";
 
 impl Ending {
-    /// What `phalanx run` exits with: the job's own code, 124 for the time limit, 130 for a cancel.
+    /// The exit code of `phalanx run`: the job's own code, 124 for the time limit, 130 for a cancel.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {
@@ -532,8 +532,8 @@ impl Ending {
         }
     }
 
-    /// How a job with these gangs ended: as the first that did not succeed of its own accord. (The others were
-    /// stopped for it, see [`Self::for_another_gang`].)
+    /// The ending of a job with these gangs: the ending of the first gang that failed by itself. The other gangs were
+    /// stopped because of it, see [`Self::for_another_gang`].
     #[must_use]
     pub fn of_job<'a>(gangs: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let mut bad = gangs.filter(|e| **e != Self::Succeeded);
@@ -541,7 +541,7 @@ impl Ending {
         own.or_else(|| bad.next()).cloned().unwrap_or(Self::Succeeded)
     }
 
-    /// Whose word stops a gang because another one of its job ended badly.
+    /// The `by` of a gang that is cancelled because another gang of its job failed.
     #[must_use]
     pub fn for_another_gang(gang: crate::GangId) -> String {
         format!("{FOR_GANG}{gang}")

@@ -1,28 +1,29 @@
-//! Facts that the model knew before a policy used them: calendars, spot notices and metrics, which one uses now, and
-//! health grades, which are only kept. (Arrays and [`crate::Replicas`] are jobs with many gangs; elastic sizes are
-//! [`crate::Gang::min`] and [`crate::Gang::max`]; checkpoints are an input of their own.)
+//! Facts that the model had before a policy used them: calendars, spot notices and metrics, which policies use now,
+//! and health grades, which are only recorded. (Arrays and [`crate::Replicas`] are jobs with many gangs. Elastic
+//! sizes are [`crate::Gang::min`] and [`crate::Gang::max`]. Checkpoints are an input of their own.)
 
 use serde::{Deserialize, Serialize};
 
 use crate::{DeviceMask, GangId, NodeName, QueueName, Timestamp};
 
-/// A window in which a node is not available (maintenance) or is kept for a queue and those below it. What would not end
-/// before it begins is not started there, and what still runs there is moved in time. Told again with the same node and
-/// begin, it replaces what was told before; one that ends when it begins was called off.
+/// A window in which a node is not available (maintenance), or is reserved for a queue and its descendants. A gang
+/// that would not end before the window begins is not started on the node, and gangs that still run there are moved
+/// in time. A window with the same node and begin replaces the earlier window. A window that ends when it begins was
+/// cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     pub node: NodeName,
     pub begins_at: Timestamp,
-    /// [`Timestamp::MAX`]: not before the node is uncordoned, which is how a drain by a time is told.
+    /// The end. [`Timestamp::MAX`]: the window lasts until the node is uncordoned, as after a drain by a time.
     pub ends_at: Timestamp,
     pub held_for: Option<QueueName>,
-    /// It stands in the configuration, which is read anew at every start, and was not told by a person.
+    /// The window comes from the configuration, which is read at every start, and not from a person.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_declared: bool,
 }
 
 impl Calendar {
-    /// Whether nobody knows when it ends.
+    /// Whether the end of the window is unknown.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.ends_at == Timestamp::MAX
@@ -38,15 +39,15 @@ pub struct Metric {
     pub at: Timestamp,
 }
 
-/// A node will be taken back: it takes no new work until it is uncordoned, or gone and there again, and what runs there is
-/// moved, with as much of its grace as is left.
+/// A spot node will be reclaimed. It is not schedulable until it is uncordoned, or is removed and observed again.
+/// Gangs that run there are moved, with the rest of their grace period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpotNotice {
     pub node: NodeName,
     pub ends_at: Timestamp,
 }
 
-/// How much the devices of a node can be trusted: 0 is broken, 100 is healthy.
+/// The health of the devices of a node: 0 is broken, 100 is healthy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     pub node: NodeName,

@@ -1,8 +1,8 @@
-//! The words of Phalanx as types.
+//! The vocabulary of Phalanx as types.
 //!
-//! Everything that crosses a wall is defined here: names and ids, time, amounts, machines and the domain
-//! tree, jobs and gangs, the facts that enter the engine ([`Input`]), the orders that leave it ([`Effect`]),
-//! and what it reports ([`Change`], [`Report`]). No crate here knows a clock, a file or a thread.
+//! Everything that crosses the boundary of a crate is defined here: names and ids, time, amounts, machines and the
+//! domain tree, jobs and gangs, the facts that enter the engine ([`Input`]), the orders that leave it ([`Effect`]),
+//! and its reports ([`Change`], [`Report`]). No type here needs a clock, a file or a thread.
 
 pub mod cost_table;
 pub mod domains;
@@ -13,6 +13,7 @@ pub mod ids;
 pub mod input;
 pub mod job;
 pub mod later;
+mod lookup;
 pub mod machine;
 pub mod mask;
 pub mod needs;
@@ -48,6 +49,7 @@ pub use job::{
     Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology,
     Traffic, Turn,
 };
+pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
@@ -58,8 +60,8 @@ pub use plan::{Decision, Plan};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, FadedUse, GoodReport, HoldOut, PlaceReport, Queue, QueueOrder, QueueReport,
-    Reclaim, Resource, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
+    Amounts, Caps, Class, DecayedUsage, Delay, PlaceReport, Queue, QueueOrder, QueueReport, Reclaim,
+    Resource, ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,

@@ -1,4 +1,4 @@
-//! One machine: its devices, NICs and the links between them, as a reader of the machine found them.
+//! One machine: its devices, its NICs, and the links between them, as a reader found them.
 
 use std::collections::BTreeMap;
 
@@ -80,13 +80,13 @@ pub struct Link {
     pub a: Port,
     pub b: Port,
     pub kind: LinkKind,
-    /// What the source says it carries, one way; 0 when the source names the kind alone.
+    /// The bandwidth that the source gives, one way. 0 if the source gives only the kind.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nominal_mb_per_s: u32,
 }
 
 impl Link {
-    /// A link of which only the kind is known.
+    /// A link with an unknown bandwidth.
     #[must_use]
     pub const fn new(a: Port, b: Port, kind: LinkKind) -> Self {
         Self { a, b, kind, nominal_mb_per_s: 0 }
@@ -98,30 +98,30 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A domain inside the node: the devices that share a socket, a PCIe switch or an NVLink island. What leaves
-/// it shares its uplink, which makes it a capacity group.
+/// A domain inside the node: devices that share a socket, a PCIe switch or an NVLink island. Traffic that leaves the
+/// group shares its uplink, so the group is a capacity group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceGroup {
     pub level: LevelName,
     pub devices: DeviceMask,
-    /// What the way out of the group carries, one way; 0 when the source does not say.
+    /// The bandwidth of the uplink, one way. 0 if the source does not give it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uplink_mb_per_s: u32,
 }
 
 impl DeviceGroup {
-    /// A group whose way out is not known.
+    /// A group with an unknown uplink.
     #[must_use]
     pub const fn new(level: LevelName, devices: DeviceMask) -> Self {
         Self { level, devices, uplink_mb_per_s: 0 }
     }
 }
 
-/// What is known of one machine.
+/// The hardware of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Equal for machines with equal devices and links, so that tables are built once per shape. Nothing in a
-    /// machine tells it from its equals but PCI addresses: nodes share one in memory.
+    /// Equal for machines with equal devices and links, so that tables are built once per shape. Equal machines
+    /// differ only in their PCI addresses, so nodes share one machine in memory.
     pub shape: ShapeName,
     pub origin: Origin,
     pub devices: Vec<Device>,
@@ -133,16 +133,16 @@ pub struct Machine {
     /// Logical CPUs in thousandths.
     pub cpu_milli: u64,
     pub memory_bytes: u64,
-    /// Of each resource that is counted by name.
+    /// The amounts of named resources.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub named: BTreeMap<ResourceName, u64>,
-    /// Compute that may be promised to shares of one device, in thousandths of it; 0: as much as there is.
+    /// The compute that shares of one device may use in total, in thousandths of the device. 0: all of it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub share_limit_milli: u32,
 }
 
 impl Machine {
-    /// A machine of which nothing is known yet. Its shape has no name until the devices and links are known.
+    /// A machine without known hardware. Its shape has no name until its devices and links are known.
     #[must_use]
     pub fn bare(origin: Origin) -> Self {
         Self {
@@ -159,13 +159,13 @@ impl Machine {
         }
     }
 
-    /// The link between two devices, if the reader could tell.
+    /// The link between two devices, if it is known.
     #[must_use]
     pub fn device_link(&self, a: u32, b: u32) -> Option<LinkKind> {
         self.link(Port::Device(a.min(b)), Port::Device(a.max(b)))
     }
 
-    /// The link between two ports, if the reader could tell.
+    /// The link between two ports, if it is known.
     #[must_use]
     pub fn link(&self, a: Port, b: Port) -> Option<LinkKind> {
         let (a, b) = if a < b { (a, b) } else { (b, a) };
@@ -175,8 +175,8 @@ impl Machine {
 
     /// The NICs of a collective, each with the devices that it is near to.
     ///
-    /// A machine also lists NICs for storage and management. They stand farther from every device than those for
-    /// the collective, so only the nearest class counts. Where no link was readable, every NIC is near to all.
+    /// A machine also has NICs for storage and management. They are farther from every device than the NICs for
+    /// collectives, so only the nearest class counts. If no link was readable, every NIC is near to all devices.
     #[must_use]
     pub fn collective_nics(&self) -> Vec<(u32, DeviceMask)> {
         let nics = || (0..).zip(&self.nics).map(|(nic, _)| nic);

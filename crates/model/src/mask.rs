@@ -102,7 +102,7 @@ impl fmt::Display for DeviceMask {
 
 /// Not devices as [`DeviceMask`] writes them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} are no devices; write numbers from 0 to 63 such as 0-3,6")]
+#[error("expected device numbers from 0 to 63, such as 0-3,6, and found {0:?}")]
 pub struct NotDevices(String);
 
 /// As it is written.

@@ -1,4 +1,4 @@
-//! What one member of a gang needs on its node.
+//! The needs of one member of a gang on its node.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +6,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NodeName, NodeSet, ResourceName};
 
-/// What one member needs.
+/// The needs of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "WrittenNeeds")]
 pub struct Needs {
-    /// Whole devices; none where it needs a part of one.
+    /// Whole devices. 0 if the member needs a part of a device.
     pub devices: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<PartNeed>,
-    /// Any of these models; any model where none is named.
+    /// The accepted device models. Empty: any model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelNeed>,
     pub cpu_milli: u64,
     pub memory_bytes: u64,
-    /// Of each resource that the cluster counts by name: NICs, watts, local disk.
+    /// Amounts of named resources: NICs, watts, local disk.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub named: BTreeMap<ResourceName, u64>,
-    /// Only these nodes, in any order; empty: any.
+    /// The required nodes, in any order. Empty: any node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeName>,
-    /// None of these nodes.
+    /// The avoided nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<NodeName>,
-    /// Only nodes that are in this set.
+    /// The node set that the member must stay in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<NodeSet>,
-    /// These nodes alone where the whole gang fits on them, any other set of nodes where it does not.
+    /// The preferred nodes: used alone if the whole gang fits on them, and not considered otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefer: Vec<NodeName>,
-    /// Nobody else on the nodes of the gang, before and while it runs.
+    /// The nodes of the gang are exclusive, before and while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_exclusive: bool,
-    /// Also on nodes that may be taken back at short notice, see [`Node::spot`](crate::Node::spot). The engine sets it for
-    /// all members by [`Turn::takes_spot`](crate::Turn::takes_spot).
+    /// Spot nodes are accepted too, see [`Node::spot`](crate::Node::spot). The engine sets the field for all members
+    /// by [`Turn::takes_spot`](crate::Turn::takes_spot).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_spot: bool,
 }
 
-/// As it is and was written: of one model it once said the name alone.
+/// The current and the former format: the former format had only the name of one model.
 #[derive(Deserialize)]
 struct WrittenNeeds {
     devices: u32,
@@ -81,13 +81,13 @@ impl From<WrittenNeeds> for Needs {
     }
 }
 
-/// A device model that will do.
+/// An accepted device model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelNeed {
     /// Devices whose model contains this text, ignoring case.
     pub model: String,
-    /// How fast a step computes there, in thousandths of what [`crate::Traffic::compute_ns`] was said of. A gang on
-    /// several models is as fast as the slowest.
+    /// The speed of a step on the model, in thousandths of the speed that [`crate::Traffic::compute_ns`] refers to. A
+    /// gang on several models is as fast as the slowest.
     pub speed_milli: u32,
 }
 
@@ -95,27 +95,27 @@ pub struct ModelNeed {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartNeed {
-    /// Beside others on the same device, by time-slicing or MPS. Not both amounts are zero.
+    /// A share of a device by time-slicing or MPS, next to other shares. At least one amount is above 0.
     Share {
-        /// Thousandths of what a device computes.
+        /// Compute in thousandths of a device.
         compute_milli: u32,
-        /// 0: as large a part of a device's memory as of its compute, see [`PartNeed::share_bytes`].
+        /// Memory. 0: the same part of the device's memory as of its compute, see [`PartNeed::share_bytes`].
         memory_bytes: u64,
-        /// Shares of different trust never stand on one device.
+        /// Shares with different trust are never on one device.
         trust: String,
     },
-    /// The smallest MIG slice that has this much.
+    /// The smallest MIG slice with at least these amounts.
     Slice { compute_milli: u32, memory_bytes: u64 },
     /// A MIG slice by its name: `1g.10gb`.
     Profile(String),
 }
 
-/// Which part of its device a member has.
+/// The part of a device that a member has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DevicePart {
     Share,
-    /// A MIG slice, and the memory slice that it begins at.
+    /// A MIG slice, and the memory slice at which it begins.
     Slice {
         profile: String,
         start: u8,
@@ -131,8 +131,8 @@ impl Needs {
 }
 
 impl PartNeed {
-    /// What a share takes of a device's memory: what it says, or else as large a part as of the compute; nothing where the
-    /// device's memory is not known (0).
+    /// The device memory of a share: the requested amount, or the same part as of the compute. 0 if the memory of the
+    /// device is unknown (0).
     #[must_use]
     pub fn share_bytes(compute_milli: u32, memory_bytes: u64, of_device_bytes: u64) -> u64 {
         if memory_bytes > 0 {

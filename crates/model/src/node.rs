@@ -1,4 +1,4 @@
-//! Nodes and where they stand in the domain tree.
+//! Nodes and their domains.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,20 +14,20 @@ use crate::{DeviceMask, DomainName, LevelName, Machine, Needs, NodeName, Resourc
 pub struct Levels {
     pub above: Vec<LevelName>,
     pub node: LevelName,
-    /// What domains have of a named resource for all of their nodes together: the power of a rack.
+    /// Limits of domains for a named resource over all of their nodes, such as the power of a rack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<DomainLimit>,
-    /// Tori that nodes stand in, see [`Node::torus`].
+    /// Tori that contain nodes, see [`Node::torus`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tori: Vec<Torus>,
 }
 
-/// What a domain has of a resource for everything inside of it.
+/// The capacity of a resource that all nodes of a domain share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainLimit {
     /// A level above the node.
     pub level: LevelName,
-    /// One domain by its path; every domain of the level where none is named. A named one goes before.
+    /// The path of one domain. Empty: every domain of the level. A limit of one domain takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Vec<DomainName>>,
     pub resource: ResourceName,
@@ -35,60 +35,61 @@ pub struct DomainLimit {
 }
 
 impl Levels {
-    /// Levels and nothing more.
+    /// Levels without limits and tori.
     #[must_use]
     pub const fn new(above: Vec<LevelName>, node: LevelName) -> Self {
         Self { above, node, limits: Vec::new(), tori: Vec::new() }
     }
 }
 
-/// What the operator allows on a node.
+/// The operator's setting of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Admin {
     #[default]
     Open,
-    /// Nothing new is placed here; what runs goes on.
+    /// No new gangs are placed on the node. Running gangs go on.
     Cordoned,
-    /// Nothing new is placed here, and what runs is stopped and placed elsewhere.
+    /// No new gangs are placed on the node, and running gangs are stopped and placed elsewhere.
     Draining,
 }
 
-/// A machine and its place in the cluster.
+/// A machine with its domains and its state in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub name: NodeName,
     /// One domain for each of [`Levels::above`], outermost first.
     pub path: Vec<DomainName>,
-    /// Where ranks on this node are reached by other ranks: a host name or IP address.
+    /// The address of ranks on this node: a host name or an IP address.
     pub address: String,
     pub admin: Admin,
     /// Shared among equal nodes.
     pub machine: Arc<Machine>,
-    /// As the vendor names each device, in their order; empty where that is not known.
+    /// The vendor's identifier of each device, in order. Empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uuids: Vec<String>,
-    /// Devices that others hold: declared busy, or seen in use by foreign processes.
+    /// Devices in foreign use: declared busy, or used by foreign processes.
     pub foreign: DeviceMask,
-    /// What others use beside devices.
+    /// The foreign use besides devices.
     #[serde(default, skip_serializing_if = "ForeignUse::is_nothing")]
     pub foreign_use: ForeignUse,
-    /// The sets of nodes that it is in, in order.
+    /// The node sets that contain the node, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NodeSet>,
-    /// Devices that are not for everybody.
+    /// Devices that only some gangs may use.
     #[serde(default, skip_serializing_if = "Kept::is_nothing")]
     pub kept: Kept,
-    /// Where its first chip stands, in one of [`Levels::tori`].
+    /// The position of its first chip in one of [`Levels::tori`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torus: Option<TorusPlace>,
-    /// It may be taken back at short notice: only gangs with [`Needs::takes_spot`](crate::Needs::takes_spot) go there.
+    /// A spot node, which can be reclaimed at short notice: only gangs with
+    /// [`Needs::takes_spot`](crate::Needs::takes_spot) run there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
 }
 
 impl Node {
-    /// An open node that nobody else uses. Its ranks are reached by its name.
+    /// An open node without foreign use. Its ranks are reached by its name.
     #[must_use]
     pub fn new(name: NodeName, path: Vec<DomainName>, machine: Arc<Machine>) -> Self {
         Self {
@@ -108,7 +109,7 @@ impl Node {
     }
 }
 
-/// What others use of a node beside its devices.
+/// The foreign use of a node besides devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignUse {
     pub cpu_milli: u64,
@@ -125,8 +126,8 @@ impl ForeignUse {
     }
 }
 
-/// Devices of a node that only gangs within some sets may have, see [`Needs::within`]: by the set, those that are for its
-/// gangs too. One that stands with no set is for everybody.
+/// Devices that only gangs within some node sets may use, see [`Needs::within`]. A device that is listed with no set
+/// is for all gangs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Kept(pub BTreeMap<NodeSet, DeviceMask>);
@@ -137,13 +138,13 @@ impl Kept {
         self.all().is_empty()
     }
 
-    /// Those that are not for everybody.
+    /// The devices that are restricted to sets.
     #[must_use]
     pub fn all(&self) -> DeviceMask {
         self.0.values().fold(DeviceMask::EMPTY, |all, devices| all.union(*devices))
     }
 
-    /// Those that such a member may not have.
+    /// The devices that a member with these needs may not use.
     #[must_use]
     pub fn away_from(&self, needs: &Needs) -> DeviceMask {
         let own = needs.within.as_ref().and_then(|set| self.0.get(set)).copied().unwrap_or_default();
@@ -151,8 +152,8 @@ impl Kept {
     }
 }
 
-/// Nodes that a world put together, such as those that satisfy a selector: which nodes are in it stands with the
-/// nodes, see [`Node::sets`]. Its name is what a person reads; sets are the same when their names are.
+/// A set of nodes that a world defines, such as the nodes that satisfy a selector. The nodes name their sets, see
+/// [`Node::sets`]. The name is for people, and sets with the same name are the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeSet(Arc<str>);
@@ -175,11 +176,11 @@ impl fmt::Display for NodeSet {
     }
 }
 
-/// Capacity that is lent until somebody wants it back.
+/// Spot capacity, which its provider can reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot {
-    /// Of one device, in millionths of whatever unit the site counts in; 0 where nobody said.
+    /// The price of one device, in millionths of the site's unit. 0 if unknown.
     pub price_micro_per_device_hour: u64,
-    /// From the notice to the end, at least; 0 where nobody said.
+    /// The least time from the notice to the end. 0 if unknown.
     pub notice_ms: u64,
 }

@@ -1,8 +1,8 @@
-//! How the ranks of a gang are laid out for parallel training: the axes of its grid.
+//! The axes of a gang's parallelism grid.
 
 use serde::{Deserialize, Serialize};
 
-/// For whom a group of ranks talks.
+/// The kind of an axis: the purpose of the communication of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AxisKind {
@@ -13,7 +13,7 @@ pub enum AxisKind {
     Pipeline,
 }
 
-/// How the ranks of a group talk.
+/// The communication pattern of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
@@ -27,7 +27,7 @@ pub enum Collective {
     PointToPoint,
 }
 
-/// One axis: every `degree` ranks that differ in nothing but their place on it are a group.
+/// One axis. Every `degree` ranks that differ only in their position on the axis form a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Axis {
     pub kind: AxisKind,
@@ -41,7 +41,7 @@ pub struct Axis {
 }
 
 impl AxisKind {
-    /// The word users write and read.
+    /// The kind as users write and read it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

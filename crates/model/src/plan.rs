@@ -27,15 +27,15 @@ pub enum Decision {
     },
     /// A starting or running gang is preempted.
     Preempt { gang: GangId, eviction: Eviction },
-    /// An elastic gang is to have another size: from its next boundary on, or when it starts again.
+    /// An elastic gang will be resized at its next boundary, or when it starts again.
     Resize { gang: GangId, resize: Resize },
-    /// An elastic gang at its boundary stops, to start again with more members.
+    /// An elastic gang at its boundary stops, and restarts with more members.
     Grow { gang: GangId, size: u32 },
     /// A pending gang starts.
     Start { gang: GangId, placement: Placement },
-    /// A waiting gang was bypassed once: another gang started with capacity that the waiting gang could have used.
+    /// A pending gang was bypassed once: another gang started with capacity that the pending gang could have used.
     Bypass { gang: GangId },
-    /// A replica that is to leave its nodes stops now: no other replica can take over from it first.
+    /// A replica that is being replaced stops now: no other replica can take over from it first.
     Leave { gang: GangId },
 }
 

@@ -1,23 +1,23 @@
-//! What the product name of a device tells of its links: the one table of products.
+//! The links of a device by its product name: the one table of products.
 //!
 //! Sources: NVIDIA's data sheets and architecture papers of each product, whose NVLink totals are of both directions
 //! (P100 160, V100 300, A100 600, A800 and H800 400, A30 200, A40 and RTX A6000 112.5, H100, H200 and H20 900,
 //! B200 and B300 1800 GB/s); divided by 40, 50, 28.1, 50 and 100 GB/s of one link of their generation they are the
 //! numbers of ports. AMD's data sheets for Instinct.
 
-/// What a product has, as it leaves the factory. What a source says of a single machine counts more.
+/// The factory hardware of a product. Data from a source about a single machine takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     pub generation: Generation,
-    /// NVLinks of one device; 0 where it has none.
+    /// NVLinks of one device. 0 if the product has none.
     pub nvlink_ports: u8,
     /// Whether its usual machine joins the NVLinks by a switch.
     pub has_nvlink_switch: bool,
-    /// The slot that it is made for.
+    /// The slot of the product.
     pub pcie: Pcie,
 }
 
-/// Whose chips they are.
+/// The vendor and the generation of the chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Generation {
     /// Pascal and older.

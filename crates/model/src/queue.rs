@@ -1,5 +1,4 @@
-//! How a cluster is shared: queues with what they are guaranteed and limited to, classes of priority, and the settings
-//! that hold for all of them.
+//! How a cluster is shared: queues with guarantees and limits, priority classes, and cluster-wide settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClassName, LevelName, NameError, QueueName, ResourceName, Served, Timestamp};
 
-/// Something that is shared by amount.
+/// A resource that queues share by amount.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Resource {
-    /// Devices of any model, in thousandths of one, each times the worth of its model ([`Settings::worth`]).
+    /// Devices of any model, in thousandths of a device, weighted by model ([`Settings::worth`]).
     Gpus,
-    /// Devices whose model contains this text, ignoring case, in thousandths of one.
+    /// Devices whose model contains this text, ignoring case, in thousandths of a device.
     Model(String),
     /// In thousandths of a core.
     Cpus,
@@ -82,34 +81,36 @@ impl Resource {
     }
 }
 
-/// So much of each; what is not named is not spoken of.
+/// An amount of each resource. A resource that is absent is not restricted.
 pub type Amounts = BTreeMap<Resource, u64>;
 
-/// A node of the quota tree. Jobs wait in queues without children.
+/// A node of the quota tree. Jobs are submitted to queues without children.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     pub name: QueueName,
-    /// None: it stands at the top.
+    /// `None`: the queue is at the top of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<QueueName>,
-    /// What is its own: lent to others while idle, and taken back when needed. At least the sum of its children's.
+    /// The guarantee: lent to other queues while it is idle, and reclaimed on demand. At least the sum of the
+    /// guarantees of its children.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub guaranteed: Amounts,
-    /// The most that it may use, borrowed amounts included.
+    /// The limit of its use, borrowed amounts included.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limit: Amounts,
-    /// The most of what is guaranteed that others may borrow while it is idle; what is not named is lent in full.
+    /// The largest part of the guarantee that other queues may borrow while it is idle. A resource that is absent is
+    /// lent in full.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lend_max: Amounts,
-    /// Its part of what is left above the guarantees, against its siblings, in thousandths. 0: the least there is.
+    /// Its weight, in thousandths, when siblings share the capacity above the guarantees. 0 is the least weight.
     #[serde(default = "weight_of_one")]
     pub weight_milli: u64,
-    /// Guarantees that are places: so many domains of a level, each with so many whole nodes.
+    /// Guaranteed domains: a number of domains of a level, with a number of whole nodes in each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<ShapeQuota>,
     #[serde(default)]
     pub caps: Caps,
-    /// Who of one class goes first in it.
+    /// The order of gangs of one class in a queue.
     #[serde(default, skip_serializing_if = "QueueOrder::is_priority")]
     pub order: QueueOrder,
 }
@@ -136,24 +137,24 @@ impl Queue {
     }
 }
 
-/// Who of one class goes first in a queue.
+/// The order of gangs of one class in a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueOrder {
-    /// By priority and age; none evicts another.
+    /// By priority and age, without preemption.
     #[default]
     Priority,
-    /// Whoever had less service first, by levels, and within a level by priority and age. Who waits on a lower level evicts
-    /// who runs on a higher one.
+    /// By attained service: gangs on a lower level go first, and within a level gangs go by priority and age. A
+    /// pending gang on a lower level preempts a running gang on a higher level.
     LeastServed {
-        /// Device time, in milliseconds of one device, at which a gang rises by a level each; from the least on, at most
+        /// The thresholds between levels, in milliseconds of one device, in increasing order; at most
         /// [`SERVICE_LEVELS_MAX`].
         levels: Vec<u64>,
     },
 }
 
-/// Thresholds of a queue in the order of service that names none, in milliseconds of one device: from a quarter of an hour to
-/// 4,096 hours, each the double of the one before it.
+/// The thresholds of a queue that orders by attained service and names none, in milliseconds of one device: from a
+/// quarter of an hour to 4,096 hours, each double the threshold before it.
 pub const SERVICE_LEVELS_DEFAULT_MS: [u64; 15] = {
     let (mut levels, mut at) = ([HOUR_MS / 4; 15], 1);
     while at < levels.len() {
@@ -162,7 +163,7 @@ pub const SERVICE_LEVELS_DEFAULT_MS: [u64; 15] = {
     }
     levels
 };
-/// Most thresholds of a queue in the order of service.
+/// The most thresholds of a queue that orders by attained service.
 pub const SERVICE_LEVELS_MAX: usize = 32;
 
 impl QueueOrder {
@@ -171,7 +172,7 @@ impl QueueOrder {
         matches!(self, Self::Priority)
     }
 
-    /// The thresholds between levels; none where service does not matter.
+    /// The thresholds between levels. Empty if the queue does not order by service.
     #[must_use]
     pub fn levels(&self) -> &[u64] {
         match self {
@@ -180,7 +181,7 @@ impl QueueOrder {
         }
     }
 
-    /// The level of who has had so much service: how many thresholds that has reached.
+    /// The level of a gang with this attained service: the number of thresholds that it has reached.
     #[must_use]
     pub fn level_of(&self, served: Served) -> u32 {
         let reached =
@@ -189,7 +190,7 @@ impl QueueOrder {
     }
 }
 
-/// A guarantee that is a place: `count` domains of `level`, with `nodes` whole nodes in each.
+/// Guaranteed domains: `count` domains of `level`, with `nodes` whole nodes in each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShapeQuota {
     pub level: LevelName,
@@ -197,83 +198,85 @@ pub struct ShapeQuota {
     pub nodes: u32,
 }
 
-/// What a queue takes in.
+/// The admission limits of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caps {
-    /// Gangs that wait, at most.
+    /// The most pending gangs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_max: Option<u32>,
-    /// Gangs that hold capacity at once.
+    /// The most gangs that hold capacity at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_max: Option<u32>,
-    /// Whole devices of one gang.
+    /// The most whole devices of one gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang_devices_max: Option<u32>,
-    /// Longest time limit; jobs without one are given it.
+    /// The longest time limit. Jobs without a time limit get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_max_ms: Option<u64>,
-    /// How long its jobs hold out for a level that they prefer, where they say nothing themselves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold_out: Option<HoldOut>,
+    /// The delay of its jobs for a preferred level, if they set none themselves.
+    #[serde(rename = "hold_out", default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
 }
 
-/// How long to hold out for a closer place.
+/// How long a gang delays its start for a closer placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HoldOut {
-    /// So many milliseconds.
+pub enum Delay {
+    /// A time in milliseconds.
     For(u64),
-    /// Until that has cost as much as the farther place would: what an hour of waiting is worth, in thousandths of an hour
-    /// of running.
+    /// Until the delay has cost as much as the farther placement would: the worth of an hour of waiting, in
+    /// thousandths of an hour of running.
     Priced(u32),
 }
 
-/// A class of priority.
+/// A priority class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
     pub name: ClassName,
-    /// Higher goes first, and may evict lower.
+    /// A higher rank goes first, and may preempt a lower rank.
     pub rank: i32,
-    /// Whether its gangs may be evicted. What may not be evicted borrows nothing that is guaranteed to others.
+    /// Whether its gangs can be preempted. Gangs that cannot be preempted may not borrow the guarantees of other
+    /// queues.
     pub is_preemptible: bool,
-    /// Whether its gangs evict.
+    /// Whether its gangs may preempt.
     pub may_preempt: bool,
-    /// Running time after a start within which a gang of it is not evicted.
+    /// The running time after a start within which a gang of the class is not preempted.
     pub min_run_ms: u64,
-    /// Longest time that gangs evicted for this class have to save their work and end.
+    /// The longest time that gangs preempted for this class have to save work and exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_max_ms: Option<u64>,
 }
 
-/// Up to where capacity is taken back from those that use more than is theirs.
+/// How far capacity is reclaimed from queues that borrowed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reclaim {
-    /// Up to what the queue is guaranteed.
+    /// Up to the guarantee of the queue.
     Guarantee,
-    /// Up to its due share: what it is guaranteed, and its part by weight of what is left.
+    /// Up to the fair share of the queue: its guarantee, and its part by weight of the remaining capacity.
     #[default]
     FairShare,
 }
 
-/// What holds for the whole cluster. The defaults are in `docs/policy.md`, in one table.
+/// Cluster-wide settings. The defaults are in one table in `docs/policy.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     pub classes: Vec<Class>,
     pub default_class: ClassName,
-    /// Past use counts half after this time.
+    /// The half-life of decayed usage.
     pub half_life_ms: u64,
-    /// Waiting so long counts as much as one more of priority; 0: it counts nothing.
+    /// Ageing: this waiting time counts as one more of priority. 0: waiting does not count.
     pub ageing_ms: u64,
-    /// Heads of the line that hold a reservation: 1 is EASY back-fill, `u32::MAX` conservative.
+    /// The number of gangs at the head of the queue that hold a reservation: 1 is EASY backfill, `u32::MAX` is
+    /// conservative backfill.
     pub reservation_depth: u32,
-    /// In thousandths of the cluster's devices: what reservations without a known start may keep idle.
+    /// The devices that reservations without a known start may keep idle, in thousandths of the cluster's devices.
     pub hold_idle_max_milli: u32,
     pub reclaim: Reclaim,
-    /// Of devices whose model contains the text, ignoring case: what one is worth, in thousandths. Others: 1,000.
+    /// The weight of devices whose model contains the text, ignoring case, in thousandths. Other devices weigh 1,000.
     pub worth: BTreeMap<String, u64>,
-    /// The longest and highest boost that an operator may give.
+    /// The longest boost that an operator may give; `boost_max` is the highest.
     pub boost_max_ms: u64,
     pub boost_max: i32,
 }
@@ -314,14 +317,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The class of this name; the default class where none is named.
+    /// The class of this name, or the default class if no name is given.
     #[must_use]
     pub fn class(&self, name: Option<&ClassName>) -> Option<&Class> {
         let name = name.unwrap_or(&self.default_class);
         self.classes.iter().find(|class| class.name == *name)
     }
 
-    /// What a device of a model is worth, in thousandths.
+    /// The weight of a device of a model, in thousandths.
     #[must_use]
     pub fn worth_of(&self, model: &str) -> u64 {
         let of = |(text, worth): (&String, &u64)| contains(model, text).then_some(*worth);
@@ -329,61 +332,65 @@ impl Settings {
     }
 }
 
-/// Whether a device's model is one that a text means.
+/// Whether the name of a device model contains a text, ignoring case.
 #[must_use]
 pub fn contains(model: &str, text: &str) -> bool {
     text.is_empty()
         || model.as_bytes().windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
 }
 
-/// How a queue stands, with every term of the order.
+/// The state of a queue, with every term of its order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueReport {
     pub queue: Queue,
-    /// Queues above it.
+    /// The number of its ancestors.
     pub depth: u32,
-    /// Gangs, those of the queues below included.
+    /// Gangs, including those of its descendants.
     pub pending: u32,
     pub running: u32,
-    pub goods: Vec<GoodReport>,
-    /// What it has above its guarantee of the resource of which that is the largest part of the cluster, by weight: in
-    /// millionths. The queue with the least goes first among its siblings.
+    #[serde(rename = "goods")]
+    pub resources: Vec<ResourceReport>,
+    /// Its use above the guarantee of the dominant resource, as a part of the cluster, by weight, in millionths. The
+    /// sibling with the least goes first.
     pub share: u64,
     pub dominant: Resource,
-    /// What it used in the past, faded, as a part of the cluster over one half-life, by weight: in millionths. Added to
+    /// Its decayed usage, as a part of the cluster over one half-life, by weight, in millionths. It is added to
     /// `share`.
-    pub past: u64,
-    /// The places that it is guaranteed, and where each is.
+    #[serde(rename = "past")]
+    pub decayed_usage: u64,
+    /// Its guaranteed domains, and the domains to which they are bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceReport>,
 }
 
-/// Equal places that a queue is guaranteed.
+/// Equal guaranteed domains of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceReport {
     pub shape: ShapeQuota,
-    /// The domains that they are bound to: fewer than [`ShapeQuota::count`] where whole nodes are short.
+    /// The bound domains: fewer than [`ShapeQuota::count`] if there are too few whole nodes.
     pub domains: Vec<String>,
 }
 
 /// One resource of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GoodReport {
+pub struct ResourceReport {
     pub resource: Resource,
     pub used: u64,
-    /// What its pending gangs ask for, at least.
+    /// The minimum that its pending gangs request.
     pub wanted: u64,
     pub guaranteed: u64,
     pub limit: Option<u64>,
-    /// What is due to it now: its guarantee, and its part by weight of what others leave; of devices only.
-    pub due: Option<u64>,
-    /// All there is.
+    /// Its current fair share: its guarantee, and its part by weight of the capacity that other queues leave. For
+    /// devices only.
+    #[serde(rename = "due")]
+    pub fair_share: Option<u64>,
+    /// The capacity of the cluster.
     pub capacity: u64,
 }
 
-/// What a queue used, faded: what is left at `at` of device-milliseconds, in thousandths of a device.
+/// The decayed usage of a queue at `at`, in thousandths of a device times milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FadedUse {
+pub struct DecayedUsage {
     pub device_ms: u128,
     pub at: Timestamp,
 }

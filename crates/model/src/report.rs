@@ -1,4 +1,4 @@
-//! What the engine says: changes after each step, and on demand why a gang waits.
+//! The output of the engine for people: changes after each step, and reports on demand about why a gang is pending.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Change {
         job: JobId,
         why: Rejection,
     },
-    /// A fact that could not be used: what and why.
+    /// A fact was rejected: which fact, and why.
     InputRejected {
         what: String,
         why: String,
@@ -40,23 +40,23 @@ pub enum Change {
         attempt: u32,
         cause: StopCause,
     },
-    /// All of an attempt's processes are gone and it will be tried again.
+    /// All processes of an attempt are gone, and the gang is requeued.
     GangRetrying {
         gang: GangId,
         failures: u32,
         not_before: Timestamp,
     },
-    /// Capacity is held for a gang that waits.
+    /// A pending gang got a reservation.
     GangReserved {
         gang: GangId,
         reserved: Reserved,
     },
-    /// An elastic gang is to have another size: from its next boundary on, or at once where it has to make way.
+    /// An elastic gang will be resized: at its next boundary, or at once if it must free capacity.
     ResizeAsked {
         gang: GangId,
         resize: Resize,
     },
-    /// It is no longer held, and the gang has not started: why.
+    /// A pending gang lost its reservation: why.
     ReservationDropped {
         gang: GangId,
         why: String,
@@ -69,47 +69,47 @@ pub enum Change {
         job: JobId,
         ending: Ending,
     },
-    /// More or fewer replicas of a service are wanted than before.
+    /// The desired number of replicas of a service changed.
     ServiceScaled {
         job: JobId,
         before: u32,
         replicas: u32,
-        /// What its replicas said of its metric, together, where it was that: in thousandths of the unit.
+        /// The total of the metric over all replicas, if the metric caused the change, in thousandths of its unit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         load_milli: Option<u64>,
     },
-    /// A replica is to leave its nodes once another runs in its stead.
+    /// A replica will stop when its replacement runs.
     ReplicaLeaves {
         gang: GangId,
         leave: Leave,
     },
-    /// It need not.
+    /// A replica will not be replaced after all.
     ReplicaStays {
         gang: GangId,
     },
-    /// One that runs took over the number of one that leaves.
+    /// A running replica took over the number of a replica that leaves its nodes.
     ReplicaReplaced {
         gang: GangId,
         by: GangId,
     },
-    /// A pending gang waits for another reason than before.
+    /// The reason of a pending gang changed.
     ReasonChanged {
         gang: GangId,
         reason: Reason,
     },
 }
 
-/// Why a submission was not taken.
+/// Why a submission was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
     /// Not an error for the user: the job exists already.
-    #[error("this owner already submitted job {existing} with this key")]
+    #[error("this owner submitted job {existing} with this key already")]
     DuplicateKey { existing: JobId },
     #[error("job {existing} already has this number")]
     DuplicateId { existing: JobId },
     #[error(
-        "a gang of {} can never fit: the largest that this cluster could hold, empty, is {largest} {where_}",
+        "a gang of {} can never fit: the empty cluster has room for {largest} {where_}",
         members(*asked)
     )]
     LargerThanCluster { asked: u32, largest: u32, where_: String },
@@ -121,21 +121,21 @@ pub enum Rejection {
     BadField { field: String, why: String },
 }
 
-/// Why a gang waits: a stable word, and what the sentence needs.
+/// Why a gang is pending: a stable word, and the data of its sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Not looked at yet.
+    /// Not considered yet.
     None,
-    /// Not enough is free anywhere.
+    /// Too few free devices in the whole cluster.
     Resources {
         asked: u32,
         fits: u32,
-        /// The segments that it comes in, widest first.
+        /// The segments of the gang, widest first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         segments: Vec<Segment>,
     },
-    /// Enough is free in all, but not inside one domain of the level it must have.
+    /// Enough devices are free in the cluster, but not inside one domain of the required level.
     Topology {
         level: LevelName,
         asked: u32,
@@ -144,66 +144,67 @@ pub enum Reason {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         segments: Vec<Segment>,
     },
-    /// Enough is free in all, but not on enough nodes: the gang needs equal parts on each.
+    /// Enough devices are free in the cluster, but not on enough nodes: the gang needs equal parts on each node.
     Nodes { asked: u32, each: u32, fits: u32, best: u32, best_node: String },
-    /// No box of chips of that shape is free.
+    /// No free box of chips has the shape.
     Shape {
         /// Sides, as `4x4x8`.
         asked: String,
-        /// Its chips.
+        /// The number of chips of the shape.
         chips: u32,
-        /// How many of them are free in the best place, which is in this torus.
+        /// The free chips at the best position, which is in `torus`.
         best: u32,
         torus: String,
-        /// Free chips of that torus.
+        /// The free chips of the torus.
         free: u32,
-        /// The largest shape that is free there.
+        /// The largest free box of the torus.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         largest: Option<String>,
     },
-    /// Enough is free, and it waits for a closer place until then.
+    /// The gang could start now, and waits until then for its preferred placement.
     PreferredWait { level: LevelName, until: Timestamp },
-    /// Capacity is held for an earlier gang, which starts at that time at the latest where that is known.
+    /// Capacity is reserved for an earlier gang, which starts by `at` if that time is known.
     Priority {
         ahead: GangId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
     },
-    /// It would fit, if it ended before windows of the calendar begin, or they were not.
+    /// The gang would fit if it ended before calendar windows begin, or if there were no windows.
     Window {
-        /// Nodes that it may not use for them.
+        /// The number of nodes that the windows exclude.
         nodes: u32,
-        /// When the first of the windows begins, or began.
+        /// When the first window begins or began.
         begins_at: Timestamp,
-        /// When the first of them ends.
+        /// When the first window ends.
         ends_at: Timestamp,
     },
-    /// Its place is held, and gangs that run there were told to make way.
+    /// The gang has a reservation, and gangs that run there were preempted.
     Preempting { victims: Vec<GangId> },
-    /// Its queue, or one above it, may not use more.
+    /// Its queue or an ancestor of the queue has reached a limit.
     QueueLimit(QueueLimit),
-    /// Somebody holds it back.
+    /// A user or an operator holds the job.
     Held { by: String },
-    /// Others have to end first.
+    /// Dependencies have not ended.
     Dependency { jobs: Vec<JobId> },
-    /// So many tasks of its array run already.
+    /// The array runs as many tasks as it may.
     ArrayLimit { running_max: u32 },
-    /// So many replicas of its service are wanted, and it is one more.
-    Resting { replicas: u32 },
-    /// It was asked not to start before.
+    /// The service has its desired replicas without this replica.
+    #[serde(rename = "resting")]
+    ScaledIn { replicas: u32 },
+    /// The begin time has not come.
     BeginTime { at: Timestamp },
-    /// A failed start or run is tried again then.
+    /// A failed attempt is retried at `until`.
     BackOff { until: Timestamp },
-    /// It would fit, were nodes not cordoned or draining; or it names nodes that are not there.
+    /// The gang would fit if these nodes were not cordoned or draining, or it requires nodes that do not exist.
     NodeNotAvailable { nodes: Vec<NodeName> },
-    /// It fits nowhere, even on an empty cluster.
+    /// The gang does not fit the empty cluster.
     BadConstraints { asked: u32, largest: u32 },
-    /// The search ended at its budget without an answer.
+    /// The search used up its budget without a result.
     BudgetExhausted { expanded: u64 },
 }
 
 impl Reason {
-    /// The stable word, as Slurm users know them.
+    /// The stable word, as in Slurm.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -218,7 +219,7 @@ impl Reason {
             Self::Held { .. } => "Held",
             Self::Dependency { .. } => "Dependency",
             Self::ArrayLimit { .. } => "ArrayLimit",
-            Self::Resting { .. } => "Resting",
+            Self::ScaledIn { .. } => "ScaledIn",
             Self::BeginTime { .. } => "BeginTime",
             Self::BackOff { .. } => "BackOff",
             Self::NodeNotAvailable { .. } => "ReqNodeNotAvail",
@@ -233,11 +234,12 @@ impl fmt::Display for Reason {
         match self {
             Self::None => write!(f, "not considered yet"),
             Self::Resources { asked, fits, segments } => {
-                write!(f, "needs {asked} members at once{}, and {fits} fit now", In(segments))
+                write!(f, "needs {} at once{}, and {fits} fit now", members(*asked), In(segments))
             }
             Self::Topology { level, asked, best, best_domain, segments } => write!(
                 f,
-                "needs {asked} members inside one {level}{}, and the best, {best_domain}, has room for {best} now",
+                "needs {} inside one {level}{}, and the best, {best_domain}, has room for {best} now",
+                members(*asked),
                 In(segments)
             ),
             Self::Nodes { asked: 1, each, best, best_node, .. } => write!(
@@ -249,75 +251,80 @@ impl fmt::Display for Reason {
                 "needs {asked} nodes with room for {each} members each, and {fits} have that now (the best, {best_node}, has room for {best})"
             ),
             Self::Shape { asked, best: 0, torus, .. } if torus.is_empty() => {
-                write!(f, "needs a free box of {asked} chips, and no node stands in a torus")
+                write!(f, "needs a free box of {asked} chips, and no node is part of a torus")
             }
             Self::Shape { asked, chips, best, torus, free, largest } => {
                 write!(
                     f,
-                    "needs a free box of {asked} chips; the best place, in {torus}, has {best} of {chips} free"
+                    "needs a free box of {asked} chips; at the best position, in {torus}, {best} of {chips} chips are free"
                 )?;
                 match largest {
                     Some(largest) => {
-                        write!(f, ", and of its {free} free chips {largest} lie together at most")
+                        write!(f, "; the largest free box there is {largest}, and {free} chips are free")
                     }
                     None => Ok(()),
                 }
             }
             Self::PreferredWait { level, .. } => {
-                write!(f, "could start farther apart, and waits for a place inside one {level}")
+                write!(
+                    f,
+                    "could start now farther apart; waiting for its preferred placement inside one {level}"
+                )
             }
             Self::Priority { ahead, at: None } => {
-                write!(f, "gang {ahead} was passed over as often as is fair and starts first")
+                write!(f, "gang {ahead} has reached its bypass limit and must start first")
             }
             Self::Priority { ahead, at: Some(_) } => {
-                write!(f, "would still run when gang {ahead} is to start on what is free now")
+                write!(f, "cannot backfill: would still be running when gang {ahead} is due to start")
             }
             Self::Window { nodes: 1, .. } => {
-                f.write_str("would not have ended when a window of a node that it needs begins")
+                f.write_str("would still be running when a calendar window of a node that it needs begins")
             }
             Self::Window { nodes, .. } => {
-                write!(f, "would not have ended when windows of {nodes} nodes begin")
+                write!(f, "would still be running when calendar windows of {nodes} nodes begin")
             }
             Self::Preempting { victims } => {
-                f.write_str("its place is held, and these make way: ")?;
+                f.write_str("reserved; waiting for preempted jobs to exit: ")?;
                 join(f, victims)
             }
             Self::QueueLimit(limit) => write!(f, "{limit}"),
-            Self::Held { by } => write!(f, "is held back by {by} until it is released"),
+            Self::Held { by } => write!(f, "held by {by} until it is released"),
             Self::Dependency { jobs } => {
-                f.write_str("waits for the end of ")?;
+                f.write_str("waiting for these jobs to end: ")?;
                 join(f, jobs)
             }
-            Self::ArrayLimit { running_max } => write!(f, "its array runs at most {running_max} at once"),
-            Self::Resting { replicas: 1 } => {
-                f.write_str("is not wanted: 1 replica of its service stands before it")
+            Self::ArrayLimit { running_max } => {
+                write!(f, "array limit reached: at most {running_max} tasks run at once")
             }
-            Self::Resting { replicas } => {
-                write!(f, "is not wanted: {replicas} replicas of its service stand before it")
+            Self::ScaledIn { replicas: 1 } => {
+                f.write_str("not needed: the service already has its desired replica (1)")
             }
-            Self::BeginTime { .. } => f.write_str("was asked not to start before a time"),
-            Self::BackOff { .. } => write!(f, "failed before and is tried again after a pause"),
+            Self::ScaledIn { replicas } => {
+                write!(f, "not needed: the service already has its desired replicas ({replicas})")
+            }
+            Self::BeginTime { .. } => f.write_str("its begin time has not come"),
+            Self::BackOff { .. } => f.write_str("the last attempt failed, and its back-off has not ended"),
             Self::NodeNotAvailable { nodes } => {
-                write!(f, "would fit if these nodes were there and took work: ")?;
+                write!(f, "would fit if these nodes were present and schedulable: ")?;
                 join(f, nodes)
             }
             Self::BadConstraints { asked, largest } => {
-                write!(f, "needs {asked} members, and even an empty cluster has room for {largest}")
+                write!(f, "needs {}, and even the empty cluster has room for only {largest}", members(*asked))
             }
             Self::BudgetExhausted { expanded } => {
-                write!(f, "the search stopped at its budget of {expanded} candidates without an answer")
+                write!(f, "the search used up its budget of {expanded} candidates without a result")
             }
         }
     }
 }
 
-/// What a queue has no room for.
+/// The limit of a queue that a gang would exceed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueLimit {
-    /// The queue whose bound it is: that of the job, or one above it.
+    /// The queue with the limit: the queue of the job or an ancestor.
     pub queue: QueueName,
     pub bound: QueueBound,
-    /// In the unit of the resource; of gangs where the bound counts gangs.
+    /// In the unit of the resource, or in gangs if the bound counts gangs.
     pub used: u64,
     pub asked: u64,
     pub most: u64,
@@ -328,14 +335,14 @@ pub struct QueueLimit {
 pub enum QueueBound {
     /// The limit of the queue.
     Limit(Resource),
-    /// What is left when every queue keeps what it does not lend, or, for what may not be evicted, all that it is
-    /// guaranteed.
+    /// The capacity without the guarantees that queues do not lend. For gangs that cannot be preempted: the capacity
+    /// without all guarantees.
     Kept(Resource),
-    /// Nodes that are the guaranteed place of the queue: what may not be evicted stays out of them.
+    /// Nodes that are guaranteed to the queue. Gangs that cannot be preempted may not use them.
     Place,
     /// Gangs that may hold capacity at once.
     Running,
-    /// The queue is gone.
+    /// The queue no longer exists.
     Gone,
 }
 
@@ -346,29 +353,29 @@ impl fmt::Display for QueueLimit {
         match bound {
             QueueBound::Limit(of) => write!(
                 f,
-                "queue {queue} uses {} of its limit of {} {of}, and this needs {}",
+                "queue {queue} uses {} of its limit of {} {of}, and the gang needs {}",
                 show(of, *used),
                 show(of, *most),
                 show(of, *asked)
             ),
             QueueBound::Kept(of) => write!(
                 f,
-                "{} of {} {of} are in use or kept for those they are guaranteed to, and this needs {}",
+                "{} of {} {of} are in use or kept for the guarantees of other queues, and the gang needs {}",
                 show(of, *used),
                 show(of, *most),
                 show(of, *asked)
             ),
             QueueBound::Place => write!(
                 f,
-                "{most} nodes are the guaranteed place of queue {queue}, and what may not be evicted stays out of them"
+                "{most} nodes are guaranteed to queue {queue}, and gangs that cannot be preempted may not use them"
             ),
-            QueueBound::Running => write!(f, "queue {queue} runs {used} gangs, and {most} is its limit"),
-            QueueBound::Gone => write!(f, "its queue {queue} is gone"),
+            QueueBound::Running => write!(f, "queue {queue} runs {used} gangs, and its limit is {most}"),
+            QueueBound::Gone => write!(f, "queue {queue} no longer exists"),
         }
     }
 }
 
-/// `, in segments of 16 inside one leaf and of 8 inside one node`; nothing without segments.
+/// `, in segments of 16 inside one leaf and of 8 inside one node`. Empty without segments.
 struct In<'a>(&'a [Segment]);
 
 impl fmt::Display for In<'_> {
@@ -387,25 +394,25 @@ fn join<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result
     Ok(())
 }
 
-/// Why a gang waits, in full.
+/// The full report of why a gang is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub gang: GangId,
     pub reason: Reason,
-    /// Per level, outermost first: what its best domain could hold now.
+    /// For each level, outermost first: how many members fit in its best domain now.
     pub levels: Vec<LevelCount>,
-    /// Place in the order, from 1, of `of` pending gangs; 0 when it does not wait.
+    /// Queue position, from 1, of `of` pending gangs. 0 if the gang is not pending.
     pub position: u32,
     pub of: u32,
     pub unblock: Vec<Unblock>,
     pub estimated_start: Option<Estimate>,
-    /// Where it would start: now if it fits, else at the estimated start.
+    /// The placement with which the gang would start: now if it fits, and otherwise at the estimated start.
     pub nearest: Option<Placement>,
-    /// When it would start if those in its way take as long as such jobs took before, where that is sooner than the
-    /// estimated start. Nothing rests on it.
+    /// The start time if the running gangs in its way take as long as such jobs took before, if that is sooner than
+    /// the estimated start. No decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likely_start: Option<LikelyStart>,
-    /// Gangs of its queue and class that wait and go before it because they had less service.
+    /// Pending gangs of its queue and class that go before it because they attained less service.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub less_served: u32,
 }
@@ -416,22 +423,22 @@ const fn is_zero(n: &u32) -> bool {
 }
 
 impl Report {
-    /// What a queue that goes by service does to it, if anything.
+    /// The effect of a queue that orders by attained service, if there is any.
     #[must_use]
     pub fn by_service(&self) -> Option<String> {
         match self.less_served {
             0 => None,
-            1 => Some("goes after 1 gang of its queue that has had less service".to_owned()),
-            n => Some(format!("goes after {n} gangs of its queue that have had less service")),
+            1 => Some("ordered after 1 gang of its queue that has attained less service".to_owned()),
+            n => Some(format!("ordered after {n} gangs of its queue that have attained less service")),
         }
     }
 }
 
-/// A guess by what happened before.
+/// An estimate from past run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LikelyStart {
     pub at: Timestamp,
-    /// Runs that it rests on: of the jobs in its way that history knows, the one of which it knows least.
+    /// The number of past runs: the smallest number known for a job in the gang's way.
     pub runs: u32,
 }
 
@@ -447,45 +454,45 @@ pub struct LevelCount {
     pub devices: u32,
 }
 
-/// Something that would let the gang start.
+/// A condition under which the gang would start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unblock {
     /// These running gangs end.
     GangsEnd { gangs: Vec<GangId>, at: Option<Timestamp> },
-    /// It may spread over a domain of this level: then it starts now.
+    /// The gang fits now inside one domain of this level.
     RelaxTo {
         level: LevelName,
-        /// Where it would be.
+        /// The domain of that placement.
         domain: String,
-        /// How long its collective takes there, in thousandths of what it takes where it asks to be.
+        /// The time of its collective there, in thousandths of the time at the requested level.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         times_milli: Option<u64>,
     },
-    /// It gives up one of its wishes: then it starts now.
+    /// The gang fits now without one of its rules.
     Without { rule: Rule },
-    /// These nodes take work again.
+    /// These nodes become schedulable again.
     Uncordon { nodes: Vec<NodeName> },
-    /// Time passes.
+    /// The gang becomes eligible at a time.
     At { at: Timestamp },
 }
 
-/// A wish of a gang that may stand in its way.
+/// A placement rule of a gang that may prevent its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     Segment(Segment),
     Spread(Spread),
-    /// Equal parts on each node.
+    /// Equal numbers of members on each node.
     MembersPerNode(u32),
     Exclusive,
     Models(Vec<String>),
     Named(ResourceName),
-    /// The nodes that it names.
+    /// The required nodes.
     Nodes,
-    /// Those that it avoids.
+    /// The avoided nodes.
     Avoid,
-    /// The set that its nodes are to be in.
+    /// The set of nodes that the gang may use.
     Within(NodeSet),
     Role(RoleName),
 }
@@ -494,23 +501,23 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Segment(Segment { size, level }) => write!(f, "segments of {size} inside one {level}"),
-            Self::Spread(Spread { level, max }) => write!(f, "at most {max} inside one {level}"),
-            Self::MembersPerNode(each) => write!(f, "exactly {each} on each node"),
-            Self::Exclusive => f.write_str("nodes for itself"),
+            Self::Spread(Spread { level, max }) => write!(f, "at most {max} members inside one {level}"),
+            Self::MembersPerNode(each) => write!(f, "exactly {each} members on each node"),
+            Self::Exclusive => f.write_str("exclusive nodes"),
             Self::Models(models) => {
                 f.write_str("devices of ")?;
                 join(f, models)
             }
             Self::Named(resource) => write!(f, "{resource}"),
-            Self::Nodes => f.write_str("the nodes that it names"),
-            Self::Avoid => f.write_str("nodes that it avoids"),
-            Self::Within(set) => write!(f, "nodes in the set {set}"),
-            Self::Role(name) => write!(f, "its {name}"),
+            Self::Nodes => f.write_str("its required nodes"),
+            Self::Avoid => f.write_str("its avoided nodes"),
+            Self::Within(set) => write!(f, "the node set {set}"),
+            Self::Role(name) => write!(f, "its role {name}"),
         }
     }
 }
 
-/// When a gang would start, and how sure that is.
+/// The estimated start of a gang, with its confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Estimate {
     pub at: Timestamp,
@@ -520,14 +527,14 @@ pub struct Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// It can start now.
+    /// The gang can start now.
     Now,
-    /// No later than this, if nothing goes ahead: every job in its way has a time limit.
+    /// The gang starts by this time unless a later job goes ahead: every job in its way has a time limit.
     AtLatest,
 }
 
 fn members(n: u32) -> String {
-    if n == 1 { "1 member".to_owned() } else { format!("{n} members") }
+    crate::show::count(u64::from(n), "member")
 }
 
 /// A domain by its whole path, as shown to people: `leaf-1/node-a`.
@@ -538,7 +545,7 @@ pub fn show_path(path: &[DomainName]) -> String {
 }
 
 impl Rejection {
-    /// Whether the submission is, for its author, as good as accepted.
+    /// The job that exists already, if the submission repeats its key.
     #[must_use]
     pub const fn existing(&self) -> Option<JobId> {
         match self {

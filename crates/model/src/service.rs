@@ -1,26 +1,27 @@
-//! Services: jobs whose gangs are equal replicas, as many of them running as are wanted.
+//! Services: jobs whose gangs are equal replicas. A desired number of them runs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{GangId, JobId, LevelName, Timestamp};
 
-/// The gangs of the job are replicas that run and end by themselves. Between `min` and all of them but `surge` are wanted at
-/// a time: those with the lowest numbers that have not ended. The others rest.
+/// The gangs of the job are replicas, which run and end independently. The desired number is between `min` and all
+/// replicas without `surge`. The desired replicas are those with the lowest numbers that have not ended; the others
+/// are scaled in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
-    /// So many always: those with the numbers below do not make way.
+    /// The minimum. Replicas with lower numbers cannot be preempted.
     pub min: u32,
-    /// Without one, as many are wanted as somebody says.
+    /// The metric that decides the desired number. `None`: a user sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// A replica goes to the domain of this level that has the fewest of them, where it fits there.
+    /// A replica is placed in the domain of this level that has the fewest replicas, if it fits there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<LevelName>,
-    /// So many more may run at once while others leave their nodes, each of which goes once another runs in its stead.
+    /// The surge: extra replicas that may run while others are replaced. A replica stops when its replacement runs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub surge: u32,
-    /// The number of each gang among the replicas, where one took over from another; else each has its index. The engine
-    /// keeps it.
+    /// The number of each gang among the replicas, for gangs that took over the number of another gang. Other gangs
+    /// have their index. The engine maintains it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<u16>,
 }
@@ -37,13 +38,13 @@ impl Replicas {
         self.numbers.get(usize::from(gang.index)).map_or_else(|| gang.index.into(), |number| (*number).into())
     }
 
-    /// The most that may be wanted, of a job with so many gangs.
+    /// The largest desired number, for a job with this many gangs.
     #[must_use]
     pub fn most(&self, gangs: usize) -> u32 {
         u32::try_from(gangs).unwrap_or(u32::MAX).saturating_sub(self.surge)
     }
 
-    /// Of so many gangs one takes over the number of another, which is the last from now on.
+    /// One gang takes over the number of another gang, which gets the last number.
     pub fn replace(&mut self, gang: GangId, by: GangId, gangs: usize) {
         let indices = (0..=u16::MAX).take(gangs);
         if self.numbers.is_empty() {
@@ -63,13 +64,13 @@ impl Replicas {
     }
 }
 
-/// What one replica is to have of a metric that replicas tell of: a utilisation, requests that wait, tokens a second.
+/// The target of a metric per replica: a utilisation, pending requests, tokens per second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     pub metric: String,
     /// In thousandths of its unit, at least 1.
     pub value_milli: u64,
-    /// Fewer replicas are wanted once fewer were needed for so long.
+    /// The stabilization time: the service scales in when fewer replicas were needed for this time.
     #[serde(default = "five_minutes_ms")]
     pub settle_ms: u64,
 }
@@ -86,25 +87,25 @@ impl Target {
     }
 }
 
-/// How many replicas of a service are wanted.
+/// The desired number of replicas of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     pub job: JobId,
     pub replicas: u32,
-    /// What the latest looks at its metric said, the oldest first; of those that said no more than a later one, only the
-    /// later. Nothing where somebody says how many are wanted: the looks begin anew.
+    /// The latest evaluations of its metric, oldest first. An evaluation that needs no more than a later evaluation
+    /// is dropped. Empty if a user sets the desired number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looks: Vec<Look>,
 }
 
-/// So many replicas were needed by the metric.
+/// One evaluation of the metric: the number of replicas that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     pub at: Timestamp,
     pub replicas: u32,
 }
 
-/// An interactive allocation and when somebody last used it.
+/// An interactive allocation, and when it was last used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     pub job: JobId,

@@ -1,4 +1,4 @@
-//! What follows from a machine's links: its inner domains and the name of its shape.
+//! Properties derived from a machine's links: its inner domains and the name of its shape.
 
 use crate::{DeviceGroup, DeviceMask, LevelName, Link, LinkKind, Machine, Port, ShapeName};
 
@@ -9,9 +9,9 @@ pub const PCIE: &str = "pcie";
 /// Devices of one NUMA node.
 pub const SOCKET: &str = "socket";
 
-/// Orders the links, then computes [`Machine::groups`] and [`Machine::shape`]. Every reader ends with it, and
-/// whoever changes devices or links calls it again; twice is the same as once. The uplinks of groups that stay
-/// are kept, and so are known groups of [`PCIE`] where NVLink or xGMI hides the switch from the links.
+/// Orders the links, then computes [`Machine::groups`] and [`Machine::shape`]. Every reader ends with it, and code
+/// that changes devices or links calls it again. Calling it twice has the same effect as once. It keeps the uplinks
+/// of groups that remain, and known groups of [`PCIE`] if NVLink or xGMI hides the switch from the links.
 pub fn finish(machine: &mut Machine) {
     order_links(machine);
     let known = std::mem::take(&mut machine.groups);
@@ -28,7 +28,7 @@ pub fn finish(machine: &mut Machine) {
     rename(machine);
 }
 
-/// Computes [`Machine::shape`] anew where links and groups stayed and the rest changed. A reader that knows a
+/// Recomputes [`Machine::shape`] if links and groups stayed and other hardware changed. A reader that knows a
 /// machine's tree finds groups that do not follow from its links; they stay.
 pub fn rename(machine: &mut Machine) {
     machine.shape = name(machine);
@@ -133,8 +133,8 @@ pub fn fabric_links(machine: &Machine) -> impl Iterator<Item = (u32, u32, LinkKi
     })
 }
 
-/// Sets joined by `PIX` or `PXB`. NICs join as well: where NVLink hides how two devices hang on PCIe, a NIC
-/// that is near both of them still tells, and so does a group that is known.
+/// Sets joined by `PIX` or `PXB`. NICs join sets as well: if NVLink hides how two devices are connected by PCIe, a
+/// NIC near both of them, or a known group, still shows it.
 fn switches(machine: &Machine, known: &[DeviceGroup]) -> Vec<DeviceMask> {
     let near = |l: &Link| matches!(l.kind, LinkKind::PcieSwitch | LinkKind::PcieBridges);
     let mut sets = Sets::new(machine);
@@ -149,8 +149,8 @@ fn switches(machine: &Machine, known: &[DeviceGroup]) -> Vec<DeviceMask> {
     sets.devices()
 }
 
-/// Sets of one NUMA node. A device whose NUMA node is unknown stands with those it reaches over PCIe without
-/// crossing sockets; NVLink says nothing about sockets.
+/// Sets of one NUMA node. A device with an unknown NUMA node belongs to the devices that it reaches over PCIe without
+/// crossing sockets. NVLink shows nothing about sockets.
 fn sockets(machine: &Machine) -> Vec<DeviceMask> {
     let mut sets = Sets::new(machine);
     let numa = |port: Port| match port {
@@ -186,7 +186,7 @@ impl Sets {
         Self { labels: (0..ports.len()).collect(), ports }
     }
 
-    /// Devices stand before NICs in [`Port`]'s order, so `ports` is sorted.
+    /// Devices come before NICs in the order of [`Port`], so `ports` is sorted.
     fn label(&self, port: Port) -> Option<usize> {
         let at = self.ports.binary_search(&port).ok()?;
         self.labels.get(at).copied()
@@ -247,7 +247,8 @@ fn name(machine: &Machine) -> ShapeName {
     ShapeName::new(text).expect("digits, lower-case letters and '-' are a name")
 }
 
-/// What only some sources tell counts where it is told, so that a name from a source that does not tell stays.
+/// Properties that only some sources give are part of the hash if they are given, so that a name from a source
+/// without them stays.
 fn hash_optional(machine: &Machine, hash: &mut Fnv) {
     for link in machine.links.iter().filter(|link| link.nominal_mb_per_s > 0) {
         hash.number(0x200 | u64::from(link.nominal_mb_per_s) << 32);
@@ -285,7 +286,7 @@ fn best_link(machine: &Machine) -> String {
     if fabric_links(machine).next().is_some() {
         return "xgmi".into();
     }
-    // A source that lists devices and no links tells nothing of PCIe either.
+    // A source that lists devices and no links gives no PCIe topology either.
     if machine.devices.len() > 1 && machine.links.is_empty() { "unlinked".into() } else { "pcie".into() }
 }
 

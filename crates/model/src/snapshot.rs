@@ -1,27 +1,27 @@
-//! What a live system hands out, so that it can be asked elsewhere what would happen.
+//! The snapshot of a live system, from which what-if questions are answered elsewhere.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Gang, Input, Job, Program, Role, Timestamp};
 
-/// All that rebuilds an engine as it was at a moment.
+/// All facts that rebuild the state of an engine at a moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Always [`Snapshot::FORMAT`] when written.
     pub format: u32,
-    /// Version of the engine that it was taken from.
+    /// The version of the source engine.
     pub engine: String,
     /// The engine's clock; Unix time of live worlds.
     pub taken_at: Timestamp,
-    /// Told to a new engine at that time, they make it equal to the one that they come from, but for the programs of jobs:
-    /// no decision rests on these, and they are nobody else's business.
+    /// With these facts at `taken_at`, a new engine is equal to the source, except for the programs of jobs: no
+    /// decision depends on them, and they are private to their owners.
     pub facts: Vec<Input>,
 }
 
 impl Snapshot {
     pub const FORMAT: u32 = 1;
 
-    /// Of an engine of this version, by the facts that rebuild it.
+    /// The snapshot of an engine with this version and these facts.
     #[must_use]
     pub fn of(engine: &str, taken_at: Timestamp, mut facts: Vec<Input>) -> Self {
         for fact in &mut facts {

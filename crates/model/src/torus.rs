@@ -1,4 +1,4 @@
-//! Chips in a grid: who is whose neighbour, with rings, without, and with a twist.
+//! Neighbours and links of chips in a grid: with rings, without rings, and with a twist.
 
 use crate::{DomainName, Torus};
 

@@ -1,4 +1,4 @@
-//! The verbs that declare things: `limit`, `torus`, `node` and `submit`.
+//! The verbs for declarations: `limit`, `torus`, `node` and `submit`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Script, Submission, Verb, gang};
 
 impl Parser {
-    /// `uplink leaf 2500`: in MB/s, of every leaf.
+    /// `uplink leaf 2500`: the uplink of every leaf, in MB/s.
     pub(crate) fn uplink(&self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         self.before_nodes(verb, words)?;
         let level = self.level_above(words)?;
@@ -25,7 +25,7 @@ impl Parser {
         Ok(Verb::Uplink { level, mb_per_s: words.number(mb_per_s)? })
     }
 
-    /// A level that was declared.
+    /// A declared level.
     fn level_above(&self, words: &mut Words<'_>) -> Result<LevelName, ScenarioError> {
         let word = words.expect("a level")?;
         let level = words.name(word)?;
@@ -74,7 +74,7 @@ impl Parser {
     }
 
     /// `node a leaf=l1 gpus=8 shape=hybrid_cube_mesh model=V100 busy=0-1 cpus=96 memory=768GB`; `n-[1-4]`
-    /// stands for four nodes.
+    /// means four nodes.
     pub(crate) fn node(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let name = words.expect("a node's name")?;
         let mut options = words.options()?;
@@ -83,7 +83,11 @@ impl Parser {
             path.push(match options.take(level.as_str()) {
                 Some(word) => words.name::<DomainName>(word)?,
                 None if depth == 0 => words.name(Word { text: level.as_str(), column: name.column })?,
-                None => return Err(words.error(name, format!("needs {level}=, the domain it stands in"))),
+                None => {
+                    return Err(
+                        words.error(name, format!("needs {level}=, the domain that contains the node"))
+                    );
+                }
             });
         }
         let count = options.take("gpus").map_or(Ok(0), |w| words.number(w))?;
@@ -147,7 +151,10 @@ impl Parser {
         let bad = || {
             words.error(
                 word,
-                format!("{:?} is no place such as pod@0,0,0 in a torus that is there", word.text),
+                format!(
+                    "expected a position such as pod@0,0,0 in a declared torus, and found {:?}",
+                    word.text
+                ),
             )
         };
         let (name, at) = word.text.split_once('@').ok_or_else(bad)?;
@@ -257,7 +264,7 @@ fn script(options: &mut Options<'_>, words: &Words<'_>) -> Result<Script, Scenar
     };
     let saves = options.take("saves").map(|w| Ok((w, words.duration_ms(w)?))).transpose()?;
     if let Some((word, 0)) = saves {
-        return Err(words.error(word, "time passes between two checkpoints".to_owned()));
+        return Err(words.error(word, "the time between two checkpoints must be above 0".to_owned()));
     }
     Ok(Script {
         starts_ms: or_never(options.take("starts"), "never", default.starts_ms)?,
@@ -280,7 +287,7 @@ fn shape(word: Word<'_>, words: &Words<'_>) -> Result<Shape, ScenarioError> {
 
 /// A decimal number in thousandths: `2.5`.
 pub(crate) fn milli(word: Word<'_>, words: &Words<'_>) -> Result<u32, ScenarioError> {
-    let bad = || words.error(word, format!("{:?} is no number such as 0.25", word.text));
+    let bad = || words.error(word, format!("expected a number such as 0.25, and found {:?}", word.text));
     parse_milli(word.text).ok().and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)
 }
 
@@ -292,7 +299,7 @@ pub(crate) fn memory(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioE
     parse_memory(word.text).map_err(|e| words.error(word, format!("{:?} {e}", word.text)))
 }
 
-/// `n-[1-4]` into `n-1` to `n-4`; anything else stands for itself.
+/// Expands `n-[1-4]` to `n-1` to `n-4`. Other names are returned as they are.
 fn expand(word: Word<'_>, words: &Words<'_>) -> Result<Vec<String>, ScenarioError> {
     let Some((before, rest)) = word.text.split_once('[') else { return Ok(vec![word.text.to_owned()]) };
     let range = rest.split_once(']').and_then(|(range, after)| {
@@ -303,6 +310,9 @@ fn expand(word: Word<'_>, words: &Words<'_>) -> Result<Vec<String>, ScenarioErro
         Some((first, last, after)) if first <= last && last - first < NODES_MAX => {
             Ok((first..=last).map(|i| format!("{before}{i}{after}")).collect())
         }
-        _ => Err(words.error(word, format!("a pattern looks like n-[1-4], at most {NODES_MAX} nodes"))),
+        _ => {
+            Err(words
+                .error(word, format!("expected a pattern such as n-[1-4], with at most {NODES_MAX} nodes")))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a gang asks for, in the options of `submit`.
+//! The requests of a gang, in the options of `submit`.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(crate) fn gang(options: &mut Options<'_>, words: &Words<'_>) -> Result<Gang,
     })
 }
 
-/// What one member needs.
+/// The needs of one member.
 fn needs(options: &mut Options<'_>, words: &Words<'_>) -> Result<Needs, ScenarioError> {
     let nodes = |word: Option<Word<'_>>| word.map_or(Ok(Vec::new()), |w| names(w, ',', words));
     Ok(Needs {
@@ -102,7 +102,7 @@ fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, Sc
     })
 }
 
-/// `a,b`: names of nodes, there or not; with `/`, the path of a domain.
+/// `a,b`: names of nodes, which need not exist; with `/`, the path of a domain.
 pub(crate) fn names<T>(word: Word<'_>, between: char, words: &Words<'_>) -> Result<Vec<T>, ScenarioError>
 where
     T: TryFrom<String>,
@@ -115,7 +115,9 @@ where
 fn at_levels(word: Word<'_>, what: &str, words: &Words<'_>) -> Result<Vec<(u32, LevelName)>, ScenarioError> {
     let read = |item: Word<'_>| {
         let Some((size, level)) = item.text.split_once('@') else {
-            return Err(words.error(item, format!("{:?} is no {what} such as 8@node", item.text)));
+            return Err(
+                words.error(item, format!("expected a {what} such as 8@node, and found {:?}", item.text))
+            );
         };
         let level = Word { text: level, column: item.column + size.chars().count() + 1 };
         Ok((words.number(Word { text: size, ..item })?, words.name(level)?))
@@ -153,11 +155,11 @@ fn models(word: Word<'_>, words: &Words<'_>) -> Result<Vec<ModelNeed>, ScenarioE
 /// `4x4x8`
 pub(crate) fn sides(word: Word<'_>, words: &Words<'_>) -> Result<[u16; 3], ScenarioError> {
     let numbers: Result<Vec<u16>, ScenarioError> = items(word, 'x').map(|side| words.number(side)).collect();
-    let bad = |_| words.error(word, format!("{:?} is no box such as 4x4x8", word.text));
+    let bad = |_| words.error(word, format!("expected a box such as 4x4x8, and found {:?}", word.text));
     numbers?.try_into().map_err(bad)
 }
 
-/// `launcher:1,cpus=1;ps:2,cpus=4,named=nic:1`: what each role is called, its members, and what one of them needs.
+/// `launcher:1,cpus=1;ps:2,cpus=4,named=nic:1`: the name of each role, its members, and the needs of one member.
 fn roles(word: Word<'_>, words: &Words<'_>) -> Result<Vec<Role>, ScenarioError> {
     items(word, ';').map(|item| role(item, words)).collect()
 }
@@ -178,7 +180,7 @@ fn role(word: Word<'_>, words: &Words<'_>) -> Result<Role, ScenarioError> {
     Ok(role)
 }
 
-/// `tensor:2,data:4`, the innermost first; a third part are the bytes of one call: `data:4:64MiB`.
+/// `tensor:2,data:4`, the innermost axis first. An optional third part gives the bytes of one call: `data:4:64MiB`.
 fn grid(word: Word<'_>, words: &Words<'_>) -> Result<Vec<Axis>, ScenarioError> {
     items(word, ',').map(|item| axis(item, words)).collect()
 }
@@ -208,7 +210,7 @@ fn axis(word: Word<'_>, words: &Words<'_>) -> Result<Axis, ScenarioError> {
     })
 }
 
-/// What stands before and behind the first colon.
+/// Splits a word at its first colon.
 pub(crate) fn pair<'a>(
     word: Word<'a>,
     what: &str,
@@ -226,12 +228,12 @@ fn cut<'a>(
     let (first, second) = word
         .text
         .split_once(at)
-        .ok_or_else(|| words.error(word, format!("{:?} is not {what}", word.text)))?;
+        .ok_or_else(|| words.error(word, format!("expected {what}, and found {:?}", word.text)))?;
     let column = word.column + first.chars().count() + 1;
     Ok((Word { text: first, ..word }, Word { text: second, column }))
 }
 
-/// What stands between commas, or whatever it is.
+/// Splits a word at a separator.
 pub(crate) fn items<'a>(word: Word<'a>, between: char) -> impl Iterator<Item = Word<'a>> {
     let mut column = word.column;
     word.text.split(between).map(move |text| {

@@ -1,5 +1,5 @@
-//! Text into verbs. Everything that can be known without a world is checked here: names, amounts, levels,
-//! nodes and jobs that were never declared.
+//! Parses text into verbs. Checks that need no world are made here: names, amounts, levels, and nodes and jobs that
+//! were never declared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,12 @@ const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-g
 /// Reads a scenario.
 ///
 /// # Errors
-/// With the line and column of the first word that is wrong.
+/// An invalid word, with its line and column.
 pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
     let mut parser = Parser::default();
     if text.len() > TEXT_BYTES_MAX {
-        let what = format!("a scenario has at most {TEXT_BYTES_MAX} bytes, this one has {}", text.len());
+        let what =
+            format!("a scenario has at most {TEXT_BYTES_MAX} bytes, and this scenario has {}", text.len());
         return Err(Words::of(1, "").error(Word { text: "", column: 1 }, what));
     }
     let mut lines = Vec::new();
@@ -37,7 +38,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, ScenarioError> {
     Ok(lines)
 }
 
-/// What was declared so far.
+/// The declarations so far.
 #[derive(Debug)]
 pub(crate) struct Parser {
     pub(crate) levels: Levels,
@@ -99,7 +100,7 @@ impl Parser {
                 None => Verb::Show,
                 Some(word) if word.text == "queues" => Verb::ShowQueues,
                 Some(word) => {
-                    let what = format!("unknown view {:?}; queues can be shown, or all", word.text);
+                    let what = format!("unknown view {:?}; known are queues, all", word.text);
                     return Err(words.error(word, what));
                 }
             },
@@ -130,13 +131,12 @@ impl Parser {
         Ok(Verb::Levels(self.levels.clone()))
     }
 
-    /// What is true of the whole cluster.
+    /// Checks that a verb for the whole cluster comes before the first node.
     pub(crate) fn before_nodes(&self, verb: Word<'_>, words: &Words<'_>) -> Result<(), ScenarioError> {
         if self.nodes.is_empty() {
             return Ok(());
         }
-        let stand = if verb.text == "levels" { "stand" } else { "stands" };
-        Err(words.error(verb, format!("{} {stand} before the first node", verb.text)))
+        Err(words.error(verb, format!("{} must come before the first node", verb.text)))
     }
 
     fn exit(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
@@ -171,7 +171,7 @@ impl Parser {
         let state = words.expect("a state")?;
         if state.text == "uses" {
             let queue = self.queue_named(first, words)?;
-            let amounts = queues::goods_of(words.expect("an amount such as gpus:8")?, words)?;
+            let amounts = queues::amounts_of(words.expect("an amount such as gpus:8")?, words)?;
             return Ok(Verb::Expect(Expectation::Uses { queue, amounts }));
         }
         if state.text == "runs" {
@@ -183,7 +183,7 @@ impl Parser {
             "held" => {
                 let on = words.expect("on, and nodes")?;
                 if on.text != "on" {
-                    return Err(words.error(on, format!("{:?} stands where on and nodes should", on.text)));
+                    return Err(words.error(on, format!("expected on and nodes, and found {:?}", on.text)));
                 }
                 Expectation::Held { job, nodes: self.known_nodes(words)? }
             }
@@ -206,7 +206,7 @@ impl Parser {
         }))
     }
 
-    /// One at least, in order.
+    /// At least one node, in order.
     fn known_nodes(&self, words: &mut Words<'_>) -> Result<Vec<NodeName>, ScenarioError> {
         let mut nodes: Vec<NodeName> = vec![self.known_node(words)?];
         while let Some(word) = words.next() {
@@ -226,8 +226,10 @@ impl Parser {
         if self.jobs.contains(&name) {
             return Ok(name);
         }
-        Err(words
-            .error(word, format!("no job {name} was submitted before; there is {}", list(self.jobs.iter()))))
+        Err(words.error(
+            word,
+            format!("no job {name} was submitted before; submitted are {}", list(self.jobs.iter())),
+        ))
     }
 
     pub(crate) fn known_node(&self, words: &mut Words<'_>) -> Result<NodeName, ScenarioError> {
@@ -240,12 +242,14 @@ impl Parser {
         if self.nodes.contains(&name) {
             return Ok(name);
         }
-        Err(words
-            .error(word, format!("no node {name} was declared before; there is {}", list(self.nodes.iter()))))
+        Err(words.error(
+            word,
+            format!("no node {name} was declared before; declared are {}", list(self.nodes.iter())),
+        ))
     }
 }
 
-/// The first of them, for messages.
+/// The first names of a list, for messages.
 pub(crate) fn list<'a, T: ToString + 'a>(names: impl ExactSizeIterator<Item = &'a T>) -> String {
     const SHOWN: usize = 10;
     let count = names.len();
@@ -266,7 +270,10 @@ pub(crate) fn devices(word: Word<'_>, words: &Words<'_>) -> Result<phalanx_model
         let number = |text| words.number::<u32>(Word { text, column: word.column });
         let (first, last) = (number(first)?, number(last)?);
         if first > last || last >= DEVICES_PER_NODE_MAX {
-            let what = format!("{part:?} is no range of devices 0 to {}", DEVICES_PER_NODE_MAX - 1);
+            let what = format!(
+                "expected devices or ranges from 0 to {}, and found {part:?}",
+                DEVICES_PER_NODE_MAX - 1
+            );
             return Err(words.error(word, what));
         }
         mask = (first..=last).fold(mask, |m, i| m.union(phalanx_model::DeviceMask::one(i)));

@@ -1,5 +1,5 @@
-//! The verbs that say how a cluster is shared: `queue`, `queue-gone`, `settings`, `class`. What is said again of
-//! something that is there changes it, and what is not named stays.
+//! The verbs for sharing a cluster: `queue`, `queue-gone`, `settings`, `class`. A repeated verb changes an existing
+//! object, and options that are absent keep their values.
 
 use phalanx_model::{
     Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
@@ -13,7 +13,7 @@ use crate::parse::{Parser, list};
 use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Verb};
 
-/// Takes a bound away.
+/// Removes a limit.
 const NONE: &str = "none";
 
 impl Parser {
@@ -26,14 +26,14 @@ impl Parser {
         if let Some(word) = options.take("parent") {
             queue.parent = (word.text != NONE).then(|| self.queue_named(word, words)).transpose()?;
         }
-        let goods = [
+        let bounds = [
             ("guaranteed", &mut queue.guaranteed),
             ("limit", &mut queue.limit),
             ("lend", &mut queue.lend_max),
         ];
-        for (key, amounts) in goods {
+        for (key, amounts) in bounds {
             if let Some(word) = options.take(key) {
-                *amounts = goods_of(word, words)?;
+                *amounts = amounts_of(word, words)?;
             }
         }
         if let Some(word) = options.take("weight") {
@@ -76,7 +76,7 @@ impl Parser {
         if self.queues.contains_key(&name) {
             return Ok(name);
         }
-        let what = format!("no queue {name} was declared before; there is {}", list(self.queues.keys()));
+        let what = format!("no queue {name} was declared before; declared are {}", list(self.queues.keys()));
         Err(words.error(word, what))
     }
 
@@ -175,7 +175,7 @@ fn class_of<'a>(
     found.ok_or_else(|| words.error(word, format!("unknown class {:?}; known are {known}", word.text)))
 }
 
-/// What is bounded, or nothing.
+/// A limit, or `None` to remove it.
 fn bound<T>(
     word: Word<'_>,
     read: impl FnOnce(Word<'_>) -> Result<T, ScenarioError>,
@@ -193,13 +193,13 @@ fn yes_or_no(
     *is = match word.text {
         "yes" => true,
         "no" => false,
-        other => return Err(words.error(word, format!("{other:?} is neither yes nor no"))),
+        other => return Err(words.error(word, format!("expected yes or no, and found {other:?}"))),
     };
     Ok(())
 }
 
 /// `gpus:8,gpus/H100:4,cpus:64,memory:1TB,nic:2`
-pub(crate) fn goods_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, ScenarioError> {
+pub(crate) fn amounts_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, ScenarioError> {
     let read = |item: Word<'_>| {
         let (name, amount) = pair(item, "an amount such as gpus:8", words)?;
         let resource: Resource = name.text.parse().map_err(|e| words.error(name, format!("{e}")))?;
@@ -217,10 +217,10 @@ pub(crate) fn goods_of(word: Word<'_>, words: &Words<'_>) -> Result<Amounts, Sce
 /// A decimal number in thousandths.
 fn thousandths(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioError> {
     parse_milli(word.text)
-        .map_err(|_| words.error(word, format!("{:?} is no number such as 0.25", word.text)))
+        .map_err(|_| words.error(word, format!("expected a number such as 0.25, and found {:?}", word.text)))
 }
 
-/// `15m,1h`: device time at which a gang rises by a level each; `none`: by priority and age.
+/// `15m,1h`: thresholds of device time between levels; `none`: order by priority and age.
 fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError> {
     let Some(levels) =
         bound(word, |w| items(w, ',').map(|item| words.duration_ms(item)).collect::<Result<Vec<u64>, _>>())?
@@ -228,8 +228,7 @@ fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError>
         return Ok(QueueOrder::Priority);
     };
     if levels.len() > SERVICE_LEVELS_MAX || !levels.is_sorted_by(|one, next| one < next) {
-        let what =
-            format!("levels begin with the least, each more than the last; at most {SERVICE_LEVELS_MAX}");
+        let what = format!("expected at most {SERVICE_LEVELS_MAX} levels, in increasing order");
         return Err(words.error(word, what));
     }
     Ok(QueueOrder::LeastServed { levels })
@@ -238,8 +237,12 @@ fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError>
 /// `leaf:2x32`: two leaves with 32 nodes each.
 fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError> {
     let (level, sides) = pair(word, "a shape such as leaf:2x32", words)?;
-    let bad =
-        || words.error(sides, format!("{:?} is no count of domains and nodes such as 2x32", sides.text));
+    let bad = || {
+        words.error(
+            sides,
+            format!("expected a count of domains and nodes such as 2x32, and found {:?}", sides.text),
+        )
+    };
     let (count, nodes) = sides.text.split_once('x').ok_or_else(bad)?;
     let number = |text: &str| text.parse().map_err(|_| bad());
     Ok(ShapeQuota { level: words.name::<LevelName>(level)?, count: number(count)?, nodes: number(nodes)? })

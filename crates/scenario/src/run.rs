@@ -1,4 +1,4 @@
-//! A scenario on a world: each line carried out, with what it printed and what then happened.
+//! Runs a scenario on a world: each line with its output and the events that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,8 +12,7 @@ use crate::{Expectation, Line, ScenarioError, Submission, Verb, World, parse, sh
 /// Reads and runs a scenario.
 ///
 /// # Errors
-/// With the first line that cannot be read or carried out, or that expects what is not so; the error has what
-/// was printed until then.
+/// The first line that cannot be parsed or run, or whose expectation fails. The error has the output so far.
 pub fn run(text: &str, world: &mut impl World) -> Result<String, ScenarioError> {
     let lines = parse(text)?;
     let mut runner = Runner::default();
@@ -91,7 +90,7 @@ impl Runner {
         }
         let id = world.submit(&submission)?;
         self.jobs.insert(submission.job.name.clone(), id);
-        // A second submission with one key is the first job, and keeps its name.
+        // A second submission with the same key is the first job, and the first name stays.
         self.names.add(id, &submission.job);
         Ok(())
     }
@@ -109,7 +108,7 @@ impl Runner {
     }
 
     fn show(&mut self, world: &impl World) {
-        // The engine's word at the last step is a change that was printed; here is how it stands now.
+        // The reason of the last step was printed as a change. Here is the current reason.
         let reason = |record: &GangRecord| world.report(record.id).map(|r| r.reason);
         let saved = |record: &GangRecord| world.saved_ms(record.id);
         let picture = show::picture(&world.nodes(), &world.jobs(), reason, saved, &self.names);
@@ -139,7 +138,7 @@ impl Runner {
                 let record = record(job)?;
                 let found = record.map_or("rejected", |r| r.phase.word());
                 if found != state {
-                    return Err(format!("expected {job} to be {state}, it is {found}"));
+                    return Err(format!("expected {job} to be {state}, and it is {found}"));
                 }
                 let (Some(wanted), Some(record)) = (reason, record) else { return Ok(()) };
                 let report = world.report(record.id);
@@ -147,7 +146,7 @@ impl Runner {
                 if word == wanted {
                     return Ok(());
                 }
-                Err(format!("expected {job} to wait for {wanted}, it waits for {word}"))
+                Err(format!("expected {job} to be pending with reason {wanted}, and its reason is {word}"))
             }
             Expectation::On { job, nodes } => {
                 let held = record(job)?.filter(|r| r.holds_capacity());
@@ -155,7 +154,7 @@ impl Runner {
                 if found.iter().copied().eq(nodes) {
                     return Ok(());
                 }
-                Err(format!("expected {job} on other nodes, it is on {}", listed(&found)))
+                Err(format!("expected {job} on other nodes, and it is on {}", listed(&found)))
             }
             Expectation::Held { job, nodes } => {
                 let held = record(job)?.and_then(|r| r.reserved.as_ref());
@@ -163,14 +162,19 @@ impl Runner {
                 if found.iter().copied().eq(nodes) {
                     return Ok(());
                 }
-                Err(format!("expected other nodes to be held for {job}: those are {}", listed(&found)))
+                Err(format!(
+                    "expected other nodes to be reserved for {job}, and its reservation is {}",
+                    listed(&found)
+                ))
             }
             Expectation::Evicted { job, times } => {
                 let found = record(job)?.map_or(0, |r| r.evictions);
                 if found == *times {
                     return Ok(());
                 }
-                Err(format!("expected {job} to make way {times} times, it did {found}"))
+                Err(format!(
+                    "expected {job} to be preempted {times} times, and it was preempted {found} times"
+                ))
             }
             Expectation::Runs { job, gangs: wanted } => {
                 let id = self.job(job)?;
@@ -179,18 +183,20 @@ impl Runner {
                 if found == *wanted as usize {
                     return Ok(());
                 }
-                Err(format!("expected {wanted} gangs of {job} to run, {found} do"))
+                Err(format!("expected {wanted} running gangs of {job}, and there are {found}"))
             }
             Expectation::Uses { queue, amounts } => {
                 let queues = world.queues();
                 let report = queues.iter().find(|report| report.queue.name == *queue);
                 let report = report.ok_or_else(|| format!("there is no queue {queue}"))?;
                 for (resource, wanted) in amounts {
-                    let good = report.goods.iter().find(|good| good.resource == *resource);
+                    let good = report.resources.iter().find(|good| good.resource == *resource);
                     let found = good.map_or(0, |good| good.used);
                     if found != *wanted {
                         let (wanted, found) = (resource.show(*wanted), resource.show(found));
-                        return Err(format!("expected {queue} to use {wanted} {resource}, it uses {found}"));
+                        return Err(format!(
+                            "expected {queue} to use {wanted} {resource}, and it uses {found}"
+                        ));
                     }
                 }
                 Ok(())

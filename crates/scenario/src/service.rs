@@ -10,7 +10,7 @@ use crate::{Expectation, ScenarioError, Verb};
 /// Guards against absurd input.
 const REPLICAS_MAX: usize = 10_000;
 
-/// `service=1..4 target=tokens:1000 apart=node surge=1`, and how many gangs that makes.
+/// `service=1..4 target=tokens:1000 apart=node surge=1`, with the number of gangs.
 pub(crate) fn service(
     options: &mut Options<'_>,
     words: &Words<'_>,
@@ -18,7 +18,9 @@ pub(crate) fn service(
     let (target, apart, surge) = (options.take("target"), options.take("apart"), options.take("surge"));
     let Some(word) = options.take("service") else {
         return match target.or(apart).or(surge) {
-            Some(word) => Err(words.error(word, "is of a service, and this is none".to_owned())),
+            Some(word) => {
+                Err(words.error(word, "applies to a service, and the job is not a service".to_owned()))
+            }
             None => Ok(None),
         };
     };
@@ -45,8 +47,12 @@ pub(crate) fn service(
 
 /// `tokens:1000`
 fn measured(word: Word<'_>, between: char, words: &Words<'_>) -> Result<Target, ScenarioError> {
-    let bad =
-        || words.error(word, format!("{:?} is no name and number such as tokens{between}1000", word.text));
+    let bad = || {
+        words.error(
+            word,
+            format!("expected a name and a number such as tokens{between}1000, and found {:?}", word.text),
+        )
+    };
     let (metric, value) = word.text.split_once(between).ok_or_else(bad)?;
     Ok(Target::new(metric, parse_milli(value).map_err(|_| bad())?))
 }

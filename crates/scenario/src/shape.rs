@@ -4,7 +4,7 @@ use phalanx_model::{
     Device, DeviceGroup, DeviceMask, LevelName, Link, LinkKind, Machine, NameError, Origin, Port, ShapeName,
 };
 
-/// How the devices of a machine are wired.
+/// The interconnect of a machine's devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// PCIe only: two switches, one per socket.
@@ -32,7 +32,7 @@ const HYBRID_CUBE_MESH: [[u8; 8]; 8] = [
 impl Shape {
     pub const ALL: [Self; 3] = [Self::Pcie, Self::NvSwitch, Self::HybridCubeMesh];
 
-    /// The word users write.
+    /// The word in a scenario.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -42,11 +42,11 @@ impl Shape {
         }
     }
 
-    /// A machine of this shape, with its links and its groups `nvlink`, `pcie` and `socket`; no CPUs or
-    /// memory yet. The halves of the devices stand on two sockets.
+    /// A machine of this shape, with its links and its groups `nvlink`, `pcie` and `socket`, and without CPUs and
+    /// memory. The two halves of its devices are on two sockets.
     ///
     /// # Errors
-    /// When the model's text cannot be part of a shape's name.
+    /// If the name of the model cannot be part of a shape's name.
     pub fn machine(self, devices: u32, model: &str) -> Result<Machine, NameError> {
         let sockets = halves(devices);
         let nvlink = match self {

@@ -1,9 +1,10 @@
-//! What happened and how things stand, as text.
+//! Events and states as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use phalanx_model::report::show_path;
+use phalanx_model::show::count;
 use phalanx_model::{
     Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangId, GangRecord, Job,
     JobId, LikelyStart, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause,
@@ -13,12 +14,12 @@ use phalanx_spec::quantity::{format_duration_ns, format_milli};
 
 use crate::Event;
 
-/// What jobs are called, and how many gangs they have.
+/// The names of jobs, with their numbers of gangs.
 #[derive(Default)]
 pub(crate) struct Names(BTreeMap<JobId, (String, usize)>);
 
 impl Names {
-    /// The first name of a number stays.
+    /// A job keeps its first name.
     pub(crate) fn add(&mut self, id: JobId, job: &Job) {
         self.0.entry(id).or_insert_with(|| (job.name.to_string(), job.gangs.len()));
     }
@@ -27,7 +28,7 @@ impl Names {
         self.0.get(&job).map_or("?", |(name, _)| name)
     }
 
-    /// `bert`, or `bert[2]` where the job has several.
+    /// `bert`, or `bert[2]` if the job has several gangs.
     pub(crate) fn gang(&self, gang: GangId) -> String {
         match self.0.get(&gang.job) {
             Some((name, 2..)) => format!("{name}[{}]", gang.index),
@@ -36,12 +37,12 @@ impl Names {
     }
 }
 
-/// A time as the span since the scenario began.
+/// A time as the span since the start of the scenario.
 pub(crate) fn time(at: Timestamp) -> String {
     format_duration_ns(at.0.saturating_mul(1_000_000))
 }
 
-/// One event as a sentence; `None` for what the user of a scenario need not see.
+/// One event as a sentence. `None` for events that the user of a scenario need not see.
 pub(crate) fn event(event: &Event, names: &Names) -> Option<String> {
     match event {
         Event::Changed(change) => changed(change, names),
@@ -64,7 +65,7 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
     let gang_name = |gang: &GangId| names.gang(*gang);
     Some(match change {
         Change::JobRejected { job, why } => format!("{} is rejected: {why}", name(job)),
-        Change::InputRejected { what, why } => format!("refused: {what}: {why}"),
+        Change::InputRejected { what, why } => format!("input rejected: {what}: {why}"),
         Change::GangPlaced { gang, attempt, placement } => {
             let attempt = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
             format!("{} starts on {}{attempt}", gang_name(gang), place(placement))
@@ -74,33 +75,38 @@ fn changed(change: &Change, names: &Names) -> Option<String> {
             format!("{} is stopped: {}", gang_name(gang), cause_words(cause, names))
         }
         Change::GangRetrying { gang, not_before, .. } => {
-            format!("{} waits again, not before {}", gang_name(gang), time(*not_before))
+            format!("{} is requeued, not before {}", gang_name(gang), time(*not_before))
         }
         Change::JobFinished { job, ending } => format!("{} ends: {}", name(job), ending_words(ending, names)),
         Change::ServiceScaled { job, before, replicas, load_milli } => {
-            let load = load_milli.map(|load| format!(", which have {} to do", format_milli(load)));
-            format!("{} has {replicas} replicas instead of {before}{}", name(job), load.unwrap_or_default())
+            let load = load_milli.map(|load| format!("; total of its metric: {}", format_milli(load)));
+            format!(
+                "{} is scaled from {before} to {replicas} replicas{}",
+                name(job),
+                load.unwrap_or_default()
+            )
         }
         Change::ReplicaLeaves { gang, leave } => {
-            format!("{} leaves once another runs in its stead: {}", gang_name(gang), leave.detail)
+            format!("{} stops when its replacement runs: {}", gang_name(gang), leave.detail)
         }
-        Change::ReplicaStays { gang } => format!("{} stays", gang_name(gang)),
+        Change::ReplicaStays { gang } => format!("{} stays on its nodes", gang_name(gang)),
         Change::ReplicaReplaced { gang, by } => {
-            format!("{} runs in the stead of {}", gang_name(by), gang_name(gang))
+            format!("{} replaces {}", gang_name(by), gang_name(gang))
         }
         Change::ReasonChanged { gang, reason } => {
             format!("{} waits: {}", gang_name(gang), reason_words(reason, names))
         }
         Change::GangReserved { gang, reserved } => {
-            let at = reserved.at.map_or_else(String::new, |at| format!(" from {} at the latest", time(at)));
-            format!("{} has {} held for it{at}", gang_name(gang), place(&reserved.placement))
+            let at =
+                reserved.at.map_or_else(String::new, |at| format!(", free at {} at the latest", time(at)));
+            format!("{} has reserved {}{at}", gang_name(gang), place(&reserved.placement))
         }
         Change::ResizeAsked { gang, resize } => {
             let whom = resize.by.as_ref().map_or_else(String::new, |by| format!(", for {}", gang_name(by)));
-            format!("{} is to have {} members{whom}", gang_name(gang), resize.size)
+            format!("{} will be resized to {} members{whom}", gang_name(gang), resize.size)
         }
         Change::ReservationDropped { gang, why } => {
-            format!("nothing is held for {} any more: {why}", gang_name(gang))
+            format!("{} lost its reservation: {why}", gang_name(gang))
         }
         Change::JobAccepted { .. } | Change::GangFinished { .. } => return None,
     })
@@ -135,13 +141,15 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
         StopCause::Displaced { detail, .. } => detail.clone(),
         StopCause::Preempted(Eviction { by, rule, lost_device_ms, .. }) => {
             let lost = time(Timestamp(*lost_device_ms));
-            format!("makes way for {}: {rule}; {lost} of one device is lost", names.gang(*by))
+            format!("preempted by {}: {rule}; {lost} of GPU time lost", names.gang(*by))
         }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
-        StopCause::TimeLimit => "its time limit".to_owned(),
-        StopCause::ScaledIn { replicas } => format!("{replicas} replicas are enough"),
-        StopCause::IdleLimit => "nobody used it".to_owned(),
-        StopCause::Resized { size } => format!("starts again with {size} members"),
+        StopCause::TimeLimit => "time limit reached".to_owned(),
+        StopCause::ScaledIn { replicas } => {
+            format!("the service needs only {}", count(u64::from(*replicas), "replica"))
+        }
+        StopCause::IdleLimit => "idle limit reached: no use was reported".to_owned(),
+        StopCause::Resized { size } => format!("restarts with {}", count(u64::from(*size), "member")),
     }
 }
 
@@ -150,12 +158,12 @@ fn ending_words(ending: &Ending, names: &Names) -> String {
         Ending::Succeeded => "succeeded".to_owned(),
         Ending::Failed { class, detail, .. } => format!("failed, {class}: {detail}"),
         Ending::Cancelled { by } => format!("cancelled by {by}"),
-        Ending::TimeLimit => "its time limit".to_owned(),
-        Ending::IdleLimit => "nobody used it".to_owned(),
-        Ending::Preempted { detail } => format!("made way and does not wait again: {detail}"),
-        Ending::DeadlineMissed => "it could not start by its deadline".to_owned(),
+        Ending::TimeLimit => "time limit reached".to_owned(),
+        Ending::IdleLimit => "idle limit reached: no use was reported".to_owned(),
+        Ending::Preempted { detail } => format!("preempted and not requeued: {detail}"),
+        Ending::DeadlineMissed => "could not start by its deadline".to_owned(),
         Ending::DependencyFailed { job } => {
-            format!("{}, which it waited for, ended otherwise", names.job(*job))
+            format!("its dependency {} did not end as required", names.job(*job))
         }
     }
 }
@@ -164,25 +172,25 @@ fn ending_words(ending: &Ending, names: &Names) -> String {
 fn reason_words(reason: &Reason, names: &Names) -> String {
     let sentence = match reason {
         Reason::Priority { ahead, at: None } => {
-            format!("{} was passed over as often as is fair and starts first", names.gang(*ahead))
+            format!("{} has reached its bypass limit and must start first", names.gang(*ahead))
         }
         Reason::Priority { ahead, at: Some(at) } => {
             format!(
-                "would still run at {} when {} is to start on what is free now",
+                "cannot backfill: would still be running at {} when {} is due to start",
                 time(*at),
                 names.gang(*ahead)
             )
         }
         Reason::Preempting { victims } => {
             let victims: Vec<String> = victims.iter().map(|gang| names.gang(*gang)).collect();
-            format!("its place is held, and these make way: {}", victims.join(", "))
+            format!("reserved; waiting for preempted jobs to exit: {}", victims.join(", "))
         }
         Reason::Dependency { jobs } => {
             let jobs: Vec<&str> = jobs.iter().map(|job| names.job(*job)).collect();
-            format!("waits for the end of {}", jobs.join(", "))
+            format!("waiting for these jobs to end: {}", jobs.join(", "))
         }
-        Reason::Window { ends_at, .. } => format!("{reason}; the first is over at {}", time(*ends_at)),
-        Reason::BeginTime { at } => format!("was asked not to start before {}", time(*at)),
+        Reason::Window { ends_at, .. } => format!("{reason}; the first window ends at {}", time(*ends_at)),
+        Reason::BeginTime { at } => format!("its begin time is {}", time(*at)),
         other => other.to_string(),
     };
     format!("{}: {sentence}", reason.word())
@@ -194,7 +202,8 @@ fn mark(at: usize) -> char {
     MARKS.get(at % MARKS.len()).copied().map_or('?', char::from)
 }
 
-/// Per node a row of devices (`.` free, `#` held by others, a letter for a job, `*` for several), then the jobs.
+/// For each node a row of devices (`.` free, `#` in foreign use, a letter for a job, `*` for several jobs), then the
+/// jobs.
 pub(crate) fn picture(
     nodes: &[Node],
     jobs: &[(Job, Vec<GangRecord>)],
@@ -240,14 +249,14 @@ pub(crate) fn picture(
             writeln!(text, "  {mark} {name:width$}  {word:10}  {phase}{saved}").unwrap_or_default();
         }
     }
-    // No line ends in blanks, so that an editor cannot change a golden file unseen.
+    // No line ends in blanks, because an editor could remove them from a golden file unnoticed.
     text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> String {
     match &record.phase {
         Phase::Pending { .. } => reason.map_or_else(String::new, |r| reason_words(r, names)),
-        Phase::Starting { deadline } => format!("until {} at the latest", time(*deadline)),
+        Phase::Starting { deadline } => format!("start deadline {}", time(*deadline)),
         Phase::Running { since } => format!("since {}, attempt {}", time(*since), record.attempt),
         Phase::Stopping { cause, stage, .. } => {
             let stage = match stage {
@@ -261,10 +270,10 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
     }
 }
 
-/// Why a job waits: the sentence, the levels, what would unblock it, its position and its estimate.
+/// Why a job is pending: the reason, the levels, ways to unblock it, its position and its estimated start.
 pub(crate) fn report(report: &Report, names: &Names) -> String {
     let mut text = match &report.reason {
-        Reason::None if report.of == 0 => "  does not wait\n".to_owned(),
+        Reason::None if report.of == 0 => "  is not pending\n".to_owned(),
         Reason::None => "  can start now\n".to_owned(),
         reason => format!("  {}\n", reason_words(reason, names)),
     };
@@ -276,7 +285,7 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
             .unwrap_or_default();
     }
     for unblock in &report.unblock {
-        writeln!(text, "  would start if {}", unblock_words(unblock, names)).unwrap_or_default();
+        writeln!(text, "  {}", unblock_words(unblock, names)).unwrap_or_default();
     }
     if report.of > 0 {
         writeln!(text, "  position {} of {}", report.position, report.of).unwrap_or_default();
@@ -292,7 +301,7 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
                 write!(text, ", at about {} by the last {runs} runs,", time(at)).unwrap_or_default();
             }
         }
-        None if report.of > 0 => text += "  start unknown",
+        None if report.of > 0 => text += "  start time unknown",
         None => {}
     }
     if let (Some(placement), Some(_)) = (&report.nearest, report.estimated_start) {
@@ -307,17 +316,17 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
         Unblock::GangsEnd { gangs, at } => {
             let by = at.map_or_else(String::new, |at| format!(", by {}", time(at)));
             let gangs: Vec<String> = gangs.iter().map(|gang| names.gang(*gang)).collect();
-            format!("{} ended{by}", gangs.join(", "))
+            format!("would start if {} ended{by}", gangs.join(", "))
         }
         Unblock::RelaxTo { level, domain, times_milli } => {
             let times = times_milli
                 .map_or(String::new(), |t| format!(" at {}.{}x", (t + 50) / 1_000, (t + 50) / 100 % 10));
-            format!("one {level} were enough ({domain}{times})")
+            format!("fits now inside one {level} ({domain}{times})")
         }
-        Unblock::Without { rule } => format!("it did without {rule}"),
+        Unblock::Without { rule } => format!("fits now without {rule}"),
         Unblock::Uncordon { nodes } => {
-            format!("{} took work", join(nodes.iter().map(NodeName::as_str).collect()))
+            format!("would start if {} were schedulable", join(nodes.iter().map(NodeName::as_str).collect()))
         }
-        Unblock::At { at } => format!("it were {}", time(*at)),
+        Unblock::At { at } => format!("eligible at {}", time(*at)),
     }
 }

@@ -1,11 +1,11 @@
-//! How queues stand, as text.
+//! The states of queues as text.
 
 use std::fmt::Write;
 
-use phalanx_model::{GoodReport, PlaceReport, QueueReport, Resource};
+use phalanx_model::{PlaceReport, QueueReport, Resource, ResourceReport};
 
-/// A line for each: what it uses of each resource, of what is guaranteed, of its limit, and what is due to it; then its
-/// gangs, and the terms by which it is ordered.
+/// One line for each queue: for each resource its use, guarantee, limit and fair share; then its gangs, and the terms
+/// of its order.
 pub(crate) fn queues(reports: &[QueueReport]) -> String {
     let name = |report: &QueueReport| format!("{}{}", "  ".repeat(report.depth as usize), report.queue.name);
     let width = reports.iter().map(|report| name(report).len()).max().unwrap_or(0);
@@ -13,14 +13,17 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
     for report in reports {
         let QueueReport { pending, running, dominant, .. } = report;
         write!(text, "  {:width$}", name(report)).unwrap_or_default();
-        for good in report.goods.iter().filter(|good| is_spoken_of(good)) {
+        for good in report.resources.iter().filter(|good| is_spoken_of(good)) {
             write!(text, "  {}", amounts(good)).unwrap_or_default();
         }
-        let (share, past) = (percent(report.share), percent(report.past));
-        write!(text, "  {pending} pending, {running} running; share {share} of {dominant}, past {past}")
-            .unwrap_or_default();
+        let (share, past) = (percent(report.share), percent(report.decayed_usage));
+        write!(
+            text,
+            "  {pending} pending, {running} running; share {share} of {dominant}, decayed usage {past}"
+        )
+        .unwrap_or_default();
         if !report.queue.order.is_priority() {
-            write!(text, "; least served first").unwrap_or_default();
+            write!(text, "; ordered by attained service").unwrap_or_default();
         }
         let place = |place: &PlaceReport| format!("; {}", places(place));
         writeln!(text, "{}", report.places.iter().map(place).collect::<String>()).unwrap_or_default();
@@ -28,26 +31,26 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
     if text.is_empty() { "  no queues\n".to_owned() } else { text }
 }
 
-/// `places 1 of 2 leaf:4 in cluster/l1`
+/// `guaranteed domains 1 of 2 leaf:4 in cluster/l1`
 fn places(place: &PlaceReport) -> String {
     let PlaceReport { shape, domains } = place;
     let (bound, all) = (domains.len(), shape.count);
-    format!("places {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
+    format!("guaranteed domains {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
 }
 
-/// Devices always are.
-fn is_spoken_of(good: &GoodReport) -> bool {
+/// Whether a resource is shown. Devices are always shown.
+fn is_spoken_of(good: &ResourceReport) -> bool {
     good.resource == Resource::Gpus || good.used > 0 || good.guaranteed > 0 || good.limit.is_some()
 }
 
-/// `gpus 8/16/32/24`: used, guaranteed, limit, due; `-` where there is none.
-fn amounts(good: &GoodReport) -> String {
+/// `gpus 8/16/32/24`: used, guaranteed, limit, fair share; `-` where there is none.
+fn amounts(good: &ResourceReport) -> String {
     let of = |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |amount| good.resource.show(amount));
-    let shown = [Some(good.used), Some(good.guaranteed), good.limit, good.due].map(of);
+    let shown = [Some(good.used), Some(good.guaranteed), good.limit, good.fair_share].map(of);
     format!("{} {}", good.resource, shown.join("/"))
 }
 
-/// Of millionths: `12.5%`.
+/// Millionths as a percentage: `12.5%`.
 fn percent(millionths: u64) -> String {
     format!("{}.{}%", millionths / 10_000, millionths / 1_000 % 10)
 }

@@ -1,4 +1,4 @@
-//! The options of `submit` that decide when a job goes.
+//! The options of `submit` for the order in which jobs start.
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{Array, EndOf, JobName, Preempt, PreemptMode, QueueName, Timestamp, Turn};
@@ -11,10 +11,10 @@ use crate::{ScenarioError, Verb, service};
 /// Guards against absurd input.
 const TASKS_MAX: usize = 100_000;
 
-/// Who holds, releases and boosts jobs in a scenario.
+/// The user who holds, releases and boosts jobs in a scenario.
 pub(crate) const USER: &str = "user";
 
-/// A turn, whom it waits for by name, and the number of equal gangs.
+/// The terms of the order, the names of dependencies, and the number of equal gangs.
 pub(crate) struct Waits {
     pub(crate) turn: Turn,
     pub(crate) after: Vec<(JobName, EndOf)>,
@@ -114,7 +114,7 @@ fn array(word: Word<'_>, words: &Words<'_>) -> Result<(Array, usize), ScenarioEr
     Ok((Array { running_max: most }, tasks))
 }
 
-/// A time as scenarios print it: the span since they began.
+/// A time as scenarios print it: the span since the start of the scenario.
 fn instant(word: Word<'_>, words: &Words<'_>) -> Result<Timestamp, ScenarioError> {
     words.duration_ms(word).map(Timestamp)
 }

@@ -1,4 +1,4 @@
-//! What a scenario says, one verb per line.
+//! The verbs of a scenario, one per line.
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
@@ -18,14 +18,14 @@ pub struct Line {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// With all limits and tori that were declared so far.
+    /// The levels, with all limits and tori that were declared so far.
     Levels(Levels),
-    /// What one domain of the level has outwards, in MB/s (10^6 bytes, one way).
+    /// The uplink of one domain of the level, in MB/s (10^6 bytes, one way).
     Uplink {
         level: LevelName,
         mb_per_s: u32,
     },
-    /// A pattern stands for several nodes.
+    /// The nodes of a name or a pattern.
     Nodes(Vec<Node>),
     Submit(Box<Submission>),
     Advance {
@@ -43,19 +43,19 @@ pub enum Verb {
     Cordon(NodeName),
     Uncordon(NodeName),
     Drain(NodeName),
-    /// A node is not available for a while, or kept for a queue.
+    /// A node is not available for a time, or is reserved for a queue.
     Window(Calendar),
-    /// It is taken back then.
+    /// A spot node will be reclaimed at this time.
     SpotNotice(SpotNotice),
-    /// The machine is gone, with everything on it.
+    /// The node is lost, with all processes on it.
     NodeLost(NodeName),
-    /// It is there again, as it was declared.
+    /// The node is back, as it was declared.
     NodeBack(NodeName),
     Cancel(JobName),
-    /// A queue is there, or is another than before.
+    /// A queue is declared or changed.
     Queue(Box<Queue>),
     QueueGone(QueueName),
-    /// With all that was said of classes and settings so far.
+    /// The settings, with all declarations of classes and settings so far.
     Settings(Box<Settings>),
     Hold(JobName),
     Release(JobName),
@@ -66,19 +66,19 @@ pub enum Verb {
     },
     /// The ranks of a job save a checkpoint now.
     Saved(JobName),
-    /// So many replicas are wanted.
+    /// The desired number of replicas of a service.
     Scale {
         job: JobName,
         replicas: u32,
     },
-    /// From now on its replicas have so much to do together.
+    /// The load that the replicas of a service share from now on.
     Load {
         job: JobName,
         of: Target,
     },
-    /// Somebody uses a session.
+    /// A session is used.
     Use(JobName),
-    /// The engine dies and is built again from what the world knows.
+    /// The engine crashes, and is rebuilt from the facts that the world knows.
     Crash,
     Show,
     ShowQueues,
@@ -86,33 +86,33 @@ pub enum Verb {
     Expect(Expectation),
 }
 
-/// A job, and how its members behave once started.
+/// A job with the behaviour of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {
-    /// Without its number and time, which the world gives.
+    /// The job without its number and time, which the world assigns.
     pub job: Job,
-    /// Jobs whose ends it waits for: they have numbers once they are submitted.
+    /// The names of its dependencies, which have numbers once they are submitted.
     pub after: Vec<(JobName, EndOf)>,
     pub script: Script,
 }
 
-/// How every member of a job behaves.
+/// The behaviour of every member of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
-    /// From the order to start until it stands at the gate; never if `None`.
+    /// The time from the start order to the start barrier. `None`: it never gets there.
     pub starts_ms: Option<u64>,
-    /// From the gate to the end of its program; without end if `None`.
+    /// The running time of its program. `None`: without end.
     pub runs_ms: Option<u64>,
-    /// What its program ends with.
+    /// The exit code of its program.
     pub code: i32,
-    /// From SIGTERM to its end; it ignores SIGTERM if `None`.
+    /// The time from SIGTERM to its exit. `None`: it ignores SIGTERM.
     pub term_ms: Option<u64>,
     /// This rank cannot be started.
     pub fail_start: Option<u32>,
-    /// While it runs, its gang saves a checkpoint every so often; when it resumes, only the rest has to run.
+    /// The interval of checkpoints while its gang runs. When the gang resumes, only the remaining work has to run.
     pub saves_ms: Option<u64>,
-    /// From an advisory signal to its end, where it saves: it saves what it has done until then.
+    /// The time from an advisory signal to its exit, if it saves checkpoints: it saves all work until the signal.
     pub save_takes_ms: u64,
 }
 
@@ -130,21 +130,21 @@ impl Default for Script {
     }
 }
 
-/// What must be so; a scenario fails at the line where it is not.
+/// An expectation. A scenario fails at the line of a wrong expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
     /// No gang holds a device.
     NothingHeld,
-    /// The job's word (`pending`, `running`, `failed`, …, or `rejected`), and a pending one's reason.
+    /// The state of the job (`pending`, `running`, `failed`, …, or `rejected`), and the reason if it is pending.
     Job { job: JobName, state: String, reason: Option<String> },
     /// The job holds devices on exactly these nodes.
     On { job: JobName, nodes: Vec<NodeName> },
-    /// The job waits, and capacity is held for it on exactly these nodes.
+    /// The job is pending, and has a reservation on exactly these nodes.
     Held { job: JobName, nodes: Vec<NodeName> },
-    /// The job had to make way so often.
+    /// The job was preempted this many times.
     Evicted { job: JobName, times: u32 },
-    /// So many of its gangs run.
+    /// This many gangs of the job run.
     Runs { job: JobName, gangs: u32 },
-    /// The gangs of a queue and of those below it use exactly so much of each.
+    /// The gangs of a queue and its descendants use exactly these amounts.
     Uses { queue: QueueName, amounts: Amounts },
 }

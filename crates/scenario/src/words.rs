@@ -1,4 +1,4 @@
-//! One line as words that know their column.
+//! One line as words with their columns.
 
 use std::str::FromStr;
 
@@ -6,14 +6,14 @@ use phalanx_spec::quantity::parse_duration_ns;
 
 use crate::ScenarioError;
 
-/// A word and where it stands.
+/// A word with its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word<'a> {
     pub(crate) text: &'a str,
     pub(crate) column: usize,
 }
 
-/// The words of one line, `#` and what follows left out.
+/// The words of one line, without the comment.
 #[derive(Debug)]
 pub(crate) struct Words<'a> {
     line: usize,
@@ -50,7 +50,7 @@ impl<'a> Words<'a> {
     pub(crate) fn end(&mut self) -> Result<(), ScenarioError> {
         match self.next() {
             None => Ok(()),
-            Some(word) => Err(self.error(word, format!("{:?} is one word too many", word.text))),
+            Some(word) => Err(self.error(word, format!("unexpected word {:?}", word.text))),
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Words<'a> {
     }
 
     pub(crate) fn number<T: FromStr>(&self, word: Word<'_>) -> Result<T, ScenarioError> {
-        let what = || format!("{:?} is not a whole number that fits here", word.text);
+        let what = || format!("expected a whole number in range, and found {:?}", word.text);
         word.text.parse().map_err(|_| self.error(word, what()))
     }
 
@@ -85,14 +85,14 @@ impl<'a> Words<'a> {
         Ok(ns / 1_000_000)
     }
 
-    /// The rest of the line as `key=value`; a key may stand once, and a word alone is a key without value.
+    /// The rest of the line as `key=value`. A key may occur once, and a word alone is a key without a value.
     pub(crate) fn options(&mut self) -> Result<Options<'a>, ScenarioError> {
         let rest: Vec<Word<'a>> = self.words.by_ref().collect();
         Options::of(rest, self)
     }
 }
 
-/// Options that are taken by name; what is left over at the end is unknown.
+/// Options, which are taken by name. Options that are left at the end are unknown.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
     found: Vec<(Word<'a>, Word<'a>)>,
@@ -117,7 +117,7 @@ impl<'a> Options<'a> {
         Ok(Self { found, known: Vec::new() })
     }
 
-    /// All that was not taken, whatever it is called.
+    /// All options that were not taken.
     pub(crate) fn rest(self) -> Vec<(Word<'a>, Word<'a>)> {
         self.found
     }

@@ -1,4 +1,4 @@
-//! What a scenario asks of a world.
+//! The interface between a scenario and a world.
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
@@ -8,23 +8,23 @@ use phalanx_model::{
 
 use crate::Submission;
 
-/// Something that happened, as the world saw it.
+/// An event, as the world saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The engine said so.
+    /// A change that the engine reported.
     Changed(Change),
-    /// The engine ordered it.
+    /// An order of the engine.
     Ordered(Order),
 }
 
-/// A world that scenarios run on. Verbs first, then what can be seen. Every verb returns when nothing more
-/// happens without time passing; an error is a sentence without the line, which the runner adds.
+/// A world on which scenarios run. Verbs come first, then queries. Every verb returns when no more events can occur
+/// without the passing of time. An error is a sentence without the line, which the runner adds.
 #[expect(clippy::missing_errors_doc, reason = "one meaning for all: the world could not do it, and why")]
 pub trait World {
     fn levels(&mut self, levels: &Levels) -> Result<(), String>;
     fn uplink(&mut self, level: &LevelName, mb_per_s: u32) -> Result<(), String>;
     fn node(&mut self, node: Node) -> Result<(), String>;
-    /// A refused submission is no error: it is an event, and its number stays known.
+    /// A rejected submission is not an error but an event, and its number stays known.
     fn submit(&mut self, submission: &Submission) -> Result<JobId, String>;
     fn advance(&mut self, ms: u64) -> Result<(), String>;
     /// A member of the job's first gang ends like this, now.
@@ -38,7 +38,7 @@ pub trait World {
     fn return_node(&mut self, node: &NodeName) -> Result<(), String>;
     fn cancel(&mut self, job: JobId) -> Result<(), String>;
     fn settings(&mut self, settings: &Settings) -> Result<(), String>;
-    /// It is there, or changes.
+    /// A queue is declared or changed.
     fn queue(&mut self, queue: &Queue) -> Result<(), String>;
     fn remove_queue(&mut self, queue: &QueueName) -> Result<(), String>;
     fn hold(&mut self, job: JobId) -> Result<(), String>;
@@ -46,11 +46,11 @@ pub trait World {
     fn boost(&mut self, job: JobId, boost: &Boost) -> Result<(), String>;
     /// The ranks of the job's running gangs save a checkpoint, now.
     fn save(&mut self, job: JobId) -> Result<(), String>;
-    /// So many replicas are wanted.
+    /// The desired number of replicas of a service changes.
     fn scale(&mut self, job: JobId, replicas: u32) -> Result<(), String>;
-    /// From now on the replicas of a service have so much to do together, and tell of it.
+    /// The load that the replicas of a service share, and report, from now on.
     fn load(&mut self, job: JobId, of: &Target) -> Result<(), String>;
-    /// Somebody used a session, now.
+    /// A session is used now.
     fn use_session(&mut self, job: JobId) -> Result<(), String>;
     fn crash(&mut self) -> Result<(), String>;
 
@@ -62,8 +62,8 @@ pub trait World {
     fn report(&self, gang: GangId) -> Option<Report>;
     /// Parents before their children.
     fn queues(&self) -> Vec<QueueReport>;
-    /// How long the work took that a gang has saved, in milliseconds; none for one that saves nothing.
+    /// The running time that a gang has saved in checkpoints, in milliseconds. `None` for a gang without checkpoints.
     fn saved_ms(&self, gang: GangId) -> Option<u64>;
-    /// What happened since the last call.
+    /// The events since the last call.
     fn take_events(&mut self) -> Vec<(Timestamp, Event)>;
 }

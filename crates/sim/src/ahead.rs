@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_engine::{Config, Engine, sentences};
+use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Change, Eviction, Gang, GangId, GangRecord, Input, Job, NodeName, Phase, QueueName, QueueReport, Reason,
     Resource, Snapshot, StopCause, Timestamp,
 };
 use phalanx_scenario::{Event, Script};
+use phalanx_sentences as sentences;
 use serde::Serialize;
 
 use crate::{Failure, World};
@@ -186,7 +187,7 @@ impl Courses {
 
     fn waits(&mut self, engine: &Engine) {
         for (id, reason) in engine.reasons() {
-            if matches!(reason, Reason::Resting { .. }) {
+            if matches!(reason, Reason::ScaledIn { .. }) {
                 // It is not wanted, and so does not wait.
                 self.gangs.remove(&id);
             } else if let Some(course) = self.gangs.get_mut(&id) {
@@ -271,13 +272,13 @@ fn queue_courses(reports: &[QueueReport], gangs: &BTreeMap<GangId, Course>) -> V
         }
     }
     let queue = |report: &QueueReport| {
-        let gpus = report.goods.iter().find(|good| good.resource == Resource::Gpus);
+        let gpus = report.resources.iter().find(|good| good.resource == Resource::Gpus);
         QueueCourse {
             name: report.queue.name.clone(),
             depth: report.depth,
             weight_milli: report.queue.weight_milli,
             guaranteed: gpus.map_or(0, |good| good.guaranteed),
-            due: gpus.and_then(|good| good.due),
+            due: gpus.and_then(|good| good.fair_share),
             used: gpus.map_or(0, |good| good.used),
             capacity: gpus.map_or(0, |good| good.capacity),
             held_device_ms: held.get(&report.queue.name).copied().unwrap_or(0),

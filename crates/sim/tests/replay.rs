@@ -175,7 +175,7 @@ fn exit_codes_tell_what_is_wrong() {
     std::fs::write(&file, "node a gpus=4\nsubmit j gpus=4\nexpect j running\n").unwrap();
     let (code, text) = sim(&["scenario", path]);
     assert_eq!(code, Some(2));
-    assert!(text.contains("line 3, column 1: expected j to be running, it is starting"), "{text}");
+    assert!(text.contains("line 3, column 1: expected j to be running, and it is starting"), "{text}");
     assert_eq!(sim(&["swarm", "--seed", "1", "--runs", "3"]).0, Some(0));
     assert_eq!(sim(&["swarm", "--seed"]).0, Some(64));
     assert_eq!(sim(&["dance"]).0, Some(64));

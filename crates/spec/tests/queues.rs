@@ -76,7 +76,7 @@ fn every_field_reaches_the_policy() {
         running_max: Some(50),
         gang_devices_max: Some(64),
         time_limit_max_ms: Some(86_400_000),
-        hold_out: Some(phalanx_model::HoldOut::Priced(2_000)),
+        delay: Some(phalanx_model::Delay::Priced(2_000)),
     };
     assert_eq!(vision.caps, caps);
     let train = queue(&policy, "vision-train");

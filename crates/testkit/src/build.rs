@@ -15,7 +15,7 @@ pub fn levels(above: &[&str]) -> Levels {
     Levels::new(above.iter().map(|l| level(l)).collect(), level("node"))
 }
 
-/// Every domain of a level has so much of a resource for all of its nodes.
+/// Limits a resource for all nodes of every domain of a level.
 #[must_use]
 pub fn limited(mut levels: Levels, name: &str, resource: &str, amount: u64) -> Levels {
     let limit = DomainLimit { level: level(name), path: None, resource: named(resource), amount };
@@ -23,7 +23,7 @@ pub fn limited(mut levels: Levels, name: &str, resource: &str, amount: u64) -> L
     levels
 }
 
-/// One domain has so much, whatever the others of its level have.
+/// Limits a resource for one domain, which takes precedence over the limit of its level.
 #[must_use]
 pub fn limited_at(mut levels: Levels, path: &[&str], resource: &str, amount: u64) -> Levels {
     let level = levels.above[path.len() - 1].clone();
@@ -125,7 +125,7 @@ impl NodeBuilder {
         Self { memory_bytes, ..self }
     }
 
-    /// Devices that others hold.
+    /// Devices in foreign use.
     #[must_use]
     pub fn busy(self, devices: impl IntoIterator<Item = u32>) -> Self {
         Self { busy: devices.into_iter().collect(), ..self }
@@ -136,26 +136,26 @@ impl NodeBuilder {
         Self { admin, ..self }
     }
 
-    /// Of each device.
+    /// The memory of each device.
     #[must_use]
     pub fn device_memory(self, device_memory_bytes: u64) -> Self {
         Self { device_memory_bytes, ..self }
     }
 
-    /// What shares of one device may compute in all, in thousandths of it.
+    /// The compute that shares of one device may use in total, in thousandths of the device.
     #[must_use]
     pub fn share_limit(self, share_limit_milli: u32) -> Self {
         Self { share_limit_milli, ..self }
     }
 
-    /// So much of a resource that is counted by name.
+    /// An amount of a named resource.
     #[must_use]
     pub fn has(mut self, resource: &str, amount: u64) -> Self {
         self.named.insert(named(resource), amount);
         self
     }
 
-    /// Its first chip stands there, in one of the cluster's tori.
+    /// The position of its first chip in one of the cluster's tori.
     #[must_use]
     pub fn chip(self, torus: u32, at: [u16; 3]) -> Self {
         Self { torus: Some(TorusPlace { torus, at }), ..self }
@@ -181,7 +181,7 @@ impl NodeBuilder {
     }
 }
 
-/// Costs by the kind of link alone, enough to tell near from far: NVLink before PCIe before sockets.
+/// Costs by the kind of link alone, enough to distinguish near from far: NVLink before PCIe before sockets.
 #[must_use]
 pub fn costs<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> CostTable {
     let mut shapes = BTreeMap::new();

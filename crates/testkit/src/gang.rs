@@ -7,7 +7,7 @@ use phalanx_model::{
 
 use crate::build::{level, named};
 
-/// Members that need nothing yet.
+/// A gang whose members have no needs yet.
 #[must_use]
 pub fn gang(size: u32) -> GangBuilder {
     GangBuilder(Gang {
@@ -28,7 +28,7 @@ pub fn gang(size: u32) -> GangBuilder {
 pub struct GangBuilder(Gang);
 
 impl GangBuilder {
-    /// It may have from so many to so many members.
+    /// An elastic gang with this range of sizes.
     #[must_use]
     pub fn elastic(mut self, min: u32, max: u32) -> Self {
         (self.0.min, self.0.max) = (min, max);
@@ -62,7 +62,7 @@ impl GangBuilder {
         self
     }
 
-    /// Any of these models, each with its speed in thousandths.
+    /// Accepts these models, each with its speed in thousandths.
     #[must_use]
     pub fn models<const N: usize>(mut self, models: [(&str, u32); N]) -> Self {
         let need = |(model, speed_milli): (&str, u32)| ModelNeed { model: model.to_owned(), speed_milli };
@@ -70,7 +70,7 @@ impl GangBuilder {
         self
     }
 
-    /// Of a resource that is counted by name, per member.
+    /// An amount of a named resource, per member.
     #[must_use]
     pub fn uses(mut self, resource: &str, amount: u64) -> Self {
         self.0.needs.named.insert(named(resource), amount);
@@ -98,35 +98,35 @@ impl GangBuilder {
         self
     }
 
-    /// Only these nodes.
+    /// The required nodes.
     #[must_use]
     pub fn on<const N: usize>(mut self, nodes: [&str; N]) -> Self {
         self.0.needs.nodes = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
         self
     }
 
-    /// None of these nodes.
+    /// The avoided nodes.
     #[must_use]
     pub fn avoid<const N: usize>(mut self, nodes: [&str; N]) -> Self {
         self.0.needs.avoid = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
         self
     }
 
-    /// These nodes where the whole gang fits on them.
+    /// The preferred nodes.
     #[must_use]
     pub fn prefer<const N: usize>(mut self, nodes: [&str; N]) -> Self {
         self.0.needs.prefer = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
         self
     }
 
-    /// Nobody else on its nodes.
+    /// Exclusive nodes.
     #[must_use]
     pub fn exclusive(mut self) -> Self {
         self.0.needs.is_exclusive = true;
         self
     }
 
-    /// Members beside the others, with what the members of another gang need, and in its segments.
+    /// A role with the needs and segments of another gang.
     #[must_use]
     pub fn role(mut self, name: &str, like: Self) -> Self {
         let Gang { size, needs, topology, .. } = like.0;
@@ -135,14 +135,14 @@ impl GangBuilder {
         self
     }
 
-    /// At most so many members in one domain.
+    /// The most members in one domain.
     #[must_use]
     pub fn spread(mut self, max: u32, name: &str) -> Self {
         self.0.topology.spread.push(Spread { level: level(name), max });
         self
     }
 
-    /// One axis more of its grid, the innermost first: bytes of one call per step.
+    /// Adds an axis of its grid, the innermost first, with the bytes of one call per step.
     #[must_use]
     pub fn axis(mut self, kind: AxisKind, degree: u32, bytes: u64) -> Self {
         let collective = match kind {
@@ -173,21 +173,21 @@ impl GangBuilder {
         self
     }
 
-    /// Those of the gang itself (0) and of these roles, counted from 1, on one node.
+    /// Puts the members of the gang itself (0) and of these roles, counted from 1, on one node.
     #[must_use]
     pub fn together<const N: usize>(mut self, parties: [u32; N]) -> Self {
         self.0.topology.together.push(parties.to_vec());
         self
     }
 
-    /// As near to these nodes as it fits.
+    /// Places the gang as near to these nodes as it fits.
     #[must_use]
     pub fn near<const N: usize>(mut self, nodes: [&str; N]) -> Self {
         self.0.topology.near = nodes.map(|n| NodeName::new(n).unwrap()).to_vec();
         self
     }
 
-    /// Consecutive members inside one domain; the widest first.
+    /// Consecutive members inside one domain, the widest segment first.
     #[must_use]
     pub fn segment(mut self, size: u32, name: &str) -> Self {
         self.0.topology.segments.push(Segment { size, level: level(name) });

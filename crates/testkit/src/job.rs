@@ -26,7 +26,7 @@ pub fn job(id: u64, gang: impl Into<Gang>) -> JobBuilder {
 pub struct JobBuilder(Job);
 
 impl JobBuilder {
-    /// One gang more.
+    /// Adds a gang.
     #[must_use]
     pub fn and(mut self, gang: impl Into<Gang>) -> Self {
         self.0.gangs.push(gang.into());
@@ -107,14 +107,14 @@ impl JobBuilder {
         self
     }
 
-    /// Until it is released.
+    /// Holds the job until its release.
     #[must_use]
     pub fn held(mut self) -> Self {
         self.0.turn.held_by = Some("user".to_owned());
         self
     }
 
-    /// Waits for the end of another.
+    /// Adds a dependency.
     #[must_use]
     pub fn after(mut self, job: u64, end: EndOf) -> Self {
         self.0.turn.after.push(After { job: JobId(job), end });
@@ -133,7 +133,7 @@ impl JobBuilder {
         self
     }
 
-    /// So many tasks, each like the job's first gang, and so many of them at once.
+    /// An array of tasks like the job's first gang, with the most tasks that run at once.
     #[must_use]
     pub fn array(mut self, tasks: usize, running_max: Option<u32>) -> Self {
         self.0.gangs = vec![self.0.gangs[0].clone(); tasks];
@@ -141,7 +141,7 @@ impl JobBuilder {
         self
     }
 
-    /// A service of so many replicas, each like the job's first gang.
+    /// A service with replicas like the job's first gang.
     #[must_use]
     pub fn service(mut self, min: u32, max: usize) -> Self {
         self.0.gangs = vec![self.0.gangs[0].clone(); max];
@@ -149,7 +149,7 @@ impl JobBuilder {
         self
     }
 
-    /// After [`Self::service`]: so many more while others leave.
+    /// After [`Self::service`]: the surge, extra replicas while others are replaced.
     #[must_use]
     pub fn surge(mut self, surge: u32) -> Self {
         let more = vec![self.0.gangs[0].clone(); surge as usize];
@@ -158,14 +158,14 @@ impl JobBuilder {
         self
     }
 
-    /// So much of a metric for each replica of the service.
+    /// The target of a metric for each replica of the service.
     #[must_use]
     pub fn target(mut self, metric: &str, value_milli: u64) -> Self {
         self.0.turn.service.as_mut().unwrap().target = Some(Target::new(metric, value_milli));
         self
     }
 
-    /// Replicas of the service are kept apart at this level.
+    /// Replicas of the service are spread at this level.
     #[must_use]
     pub fn apart(mut self, level: &str) -> Self {
         self.0.turn.service.as_mut().unwrap().spread = Some(LevelName::new(level).unwrap());
@@ -192,7 +192,7 @@ impl JobBuilder {
         self
     }
 
-    /// Resumes where it ran before, or nowhere.
+    /// The job must resume on its earlier nodes.
     #[must_use]
     pub fn pinned(mut self) -> Self {
         self.0.policy.preempt.is_pinned = true;

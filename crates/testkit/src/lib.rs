@@ -1,5 +1,5 @@
-//! What tests are made of: builders of nodes, gangs and jobs, random clusters, a naive oracle of feasibility,
-//! and an engine that is watched by the checker while it is driven. For tests only: it panics freely.
+//! Building blocks of tests: builders of nodes, gangs and jobs, random clusters, a naive oracle of feasibility, and
+//! an engine that the checker watches. For tests only: it panics freely.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "for tests only")]
@@ -19,7 +19,7 @@ pub use queue::{QueueBuilder, queue};
 pub use random::{any_cluster, any_gang, any_gang_for, any_node};
 pub use watched::Watched;
 
-/// What tests use besides, so that a crate under test names this one only.
+/// Re-exports for tests, so that a crate under test depends on this crate only.
 pub use phalanx_checker as checker;
 pub use phalanx_scenario as scenario;
 pub use proptest;

@@ -11,17 +11,17 @@ use phalanx_model::{Admin, AxisKind, DeviceMask, Gang, LevelName, Levels, Node, 
 pub use free::{Amounts, Held, free};
 use stands::Stands;
 
-/// A cluster and what is free in it.
+/// A cluster with its free capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster<'a> {
     pub levels: &'a Levels,
     pub nodes: &'a [Node],
-    /// Of every node, see [`free`].
+    /// The free capacity of every node, see [`free`].
     pub free: &'a BTreeMap<NodeName, Amounts>,
 }
 
 impl Cluster<'_> {
-    /// Whether the whole gang has a place inside what it requires.
+    /// Whether the whole gang fits inside its required level.
     #[must_use]
     pub fn fits(&self, gang: &Gang) -> bool {
         match &gang.topology.required {
@@ -32,8 +32,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// The narrowest of the levels from the node outwards in which the whole gang has a place, the levels outside
-    /// of `required` left out. Levels inside the node are asked for with [`Self::fits_in_group`].
+    /// The narrowest level, from the node outwards, at which the whole gang fits; levels outside of `required` are
+    /// left out. Use [`Self::fits_in_group`] for levels inside the node.
     #[must_use]
     pub fn narrowest(&self, gang: &Gang) -> Option<LevelName> {
         let outwards = std::iter::once(&self.levels.node).chain(self.levels.above.iter().rev());
@@ -48,7 +48,7 @@ impl Cluster<'_> {
         None
     }
 
-    /// Whether the whole gang has a place inside one domain of a level, the node's or one above.
+    /// Whether the whole gang fits inside one domain of a level: the level of the node or a level above it.
     #[must_use]
     pub fn fits_in(&self, gang: &Gang, level: &LevelName) -> bool {
         let depth = self.levels.above.iter().position(|l| l == level);
@@ -65,7 +65,7 @@ impl Cluster<'_> {
         domains.values().any(|inside| Stands::new(*self, inside, &gang).exist())
     }
 
-    /// Whether the whole gang has a place inside one group of a level inside the node.
+    /// Whether the whole gang fits inside one group of a level inside the node.
     #[must_use]
     pub fn fits_in_group(&self, gang: &Gang, level: &LevelName) -> bool {
         let gang = with_tensor_groups(gang);
@@ -76,11 +76,11 @@ impl Cluster<'_> {
     }
 }
 
-/// Groups of the first axis stay on one node, where that is one of tensors.
+/// Groups of the first axis stay on one node, if it is the tensor axis.
 fn with_tensor_groups(gang: &Gang) -> Gang {
     let mut gang = gang.clone();
     if let Some(axis) = gang.grid.first().filter(|axis| axis.kind == AxisKind::Tensor && axis.degree > 1) {
-        assert!(gang.topology.segments.is_empty(), "of a grid with segments this does not know");
+        assert!(gang.topology.segments.is_empty(), "the oracle does not know grids with segments");
         let level = LevelName::new("node").unwrap();
         gang.topology.segments.push(Segment { size: axis.degree, level });
     }

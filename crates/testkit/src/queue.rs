@@ -2,13 +2,13 @@
 
 use phalanx_model::{Amounts, Input, Queue, QueueName, QueueOrder, Resource};
 
-/// At the top, without any bound.
+/// A queue at the top of the tree, without limits.
 #[must_use]
 pub fn queue(name: &str) -> QueueBuilder {
     QueueBuilder(Queue::named(QueueName::new(name).unwrap()))
 }
 
-/// Amounts of devices and cores are whole ones; of memory, bytes; of named resources, as the cluster counts them.
+/// Amounts: devices and cores in whole units, memory in bytes, named resources in the units of the cluster.
 #[derive(Clone, Debug)]
 pub struct QueueBuilder(Queue);
 
@@ -31,7 +31,7 @@ impl QueueBuilder {
         self
     }
 
-    /// Of what is guaranteed, so much at most to others.
+    /// The largest part of the guarantee that other queues may borrow.
     #[must_use]
     pub fn lend(mut self, resource: &str, amount: u64) -> Self {
         put(&mut self.0.lend_max, resource, amount);
@@ -68,7 +68,7 @@ impl QueueBuilder {
         self
     }
 
-    /// It goes by service, with thresholds in milliseconds of one device.
+    /// The queue orders by attained service, with thresholds in milliseconds of one device.
     #[must_use]
     pub fn least_served(mut self, levels: &[u64]) -> Self {
         self.0.order = QueueOrder::LeastServed { levels: levels.to_vec() };
@@ -80,7 +80,7 @@ impl QueueBuilder {
         self.0
     }
 
-    /// The fact that it is there.
+    /// The fact that the queue was observed.
     #[must_use]
     pub fn observed(self) -> Input {
         Input::QueueObserved { queue: Box::new(self.0) }

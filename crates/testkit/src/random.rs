@@ -1,8 +1,8 @@
-//! Strategies for small clusters that are nasty in small ways: names that are prefixes of each other, equal
-//! names at two levels, numbers with leading zeros, foreign devices, closed nodes, several models.
+//! Strategies for small clusters with many corner cases: names that are prefixes of each other, equal names at two
+//! levels, numbers with leading zeros, foreign devices, closed nodes, several models.
 //!
-//! Most gangs are plain, members with devices, CPUs and memory; each of the other things that can be asked for is
-//! asked for by some, and now and then several by one.
+//! Most gangs are plain: members with devices, CPUs and memory. Each other kind of request occurs in some gangs, and
+//! sometimes several in one gang.
 
 use phalanx_model::{
     Admin, Axis, AxisKind, Collective, DeviceMask, DomainLimit, DomainName, Gang, Kept, LevelName, Levels,
@@ -15,12 +15,12 @@ use proptest::sample::{select, subsequence};
 use crate::{gang, levels, node};
 
 const LEVELS: [&str; 3] = ["cluster", "block", "leaf"];
-/// Few, so that nodes meet in a domain.
+/// Few names, so that several nodes are in one domain.
 const DOMAINS: [&str; 3] = ["a", "a1", "n1"];
 const NODES: [&str; 8] = ["n", "n1", "n01", "n1a", "n10", "n2", "a", "a1"];
-/// Counted on nodes, in domains, and both.
+/// Named resources: of nodes, of domains, and of both.
 const RESOURCES: [&str; 3] = ["nic", "power", "disk"];
-/// Sets that nodes may be in.
+/// The names of node sets.
 const SETS: [&str; 2] = ["big", "new"];
 const GB: u64 = 1_000_000_000;
 
@@ -69,11 +69,11 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
     let model = prop_oneof![Just("V100"), Just("H100 80GB")];
     let sharing =
         (prop_oneof![Just(0), Just(16 * GB), Just(80 * GB)], prop_oneof![3 => Just(0), 1 => Just(2_000)]);
-    // What is counted on no node is known of none.
+    // A resource that no node counts is unknown.
     let named = (0_u64..=8, proptest::option::weighted(0.2, 0_u64..=4));
-    // Others may use more than there is.
+    // The foreign use may exceed the capacity.
     let others = prop_oneof![3 => Just((0, 0, 0)), 1 => (0_u64..=13, 0_u64..=13, 0_u64..=3)];
-    // Some devices are for gangs within a set alone.
+    // Some devices are restricted to gangs within a set.
     let kept = proptest::option::weighted(0.2, (select(SETS.to_vec()), 0_u64..256));
     let beside = (named, others, subsequence(SETS.to_vec(), 0..=2), kept);
     (shape, admin, foreign, path, 0_u64..=12, 0_u64..=12, model, sharing, beside).prop_map(
@@ -120,7 +120,7 @@ pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     let extras = (any_wishes(levels), any_roles(), any_part(), any_grid());
     (any_plain_gang(levels), extras).prop_map(|(mut gang, (wishes, role, part, grid))| {
         wishes.put(&mut gang);
-        // What the search is complete for, see DESIGN: of roles and parts, not both, and neither with segments.
+        // The search is complete for roles or parts, not both, and for neither with segments.
         if let Some(role) = role {
             gang.topology.segments.clear();
             gang.roles.push(role);
@@ -139,7 +139,7 @@ pub fn any_gang_for(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     })
 }
 
-/// Members with whole devices, CPUs and memory, in their places.
+/// Members with whole devices, CPUs and memory, and their topology rules.
 fn any_plain_gang(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     let mut names: Vec<LevelName> = levels.above.clone();
     names.push(levels.node.clone());
@@ -147,7 +147,7 @@ fn any_plain_gang(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     let level = || prop_oneof![2 => Just(None), 1 => select(names.clone()).prop_map(Some)].boxed();
     let per_node = prop_oneof![4 => Just(None), 1 => (1_u32..=3).prop_map(Some)];
     let model = prop_oneof![4 => Just(None), 1 => Just(Some("h100".to_owned()))];
-    // Some of these names are of no node.
+    // Some of these nodes do not exist.
     let named = subsequence(NODES.to_vec(), 1..=NODES.len());
     let named = prop_oneof![4 => Just(Vec::new()), 1 => named.prop_shuffle()];
     let needs = (0_u32..=4, 0_u64..=4, 0_u64..=4, model, named);
@@ -162,8 +162,8 @@ fn any_plain_gang(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
             built.topology.required = required;
             built.topology.preferred = preferred;
             built.topology.wait_ms = wait_ms;
-            // With equal parts on nodes, what stays inside a node has to divide them; and a member without devices
-            // is in no group of them.
+            // With equal parts on nodes, segments inside a node have to divide the part; and a member without devices
+            // is in no group.
             let suits = |segment: &Segment| {
                 LEVELS.contains(&segment.level.as_str())
                     || per_node.is_none_or(|n| n.is_multiple_of(segment.size))
@@ -177,7 +177,7 @@ fn any_plain_gang(levels: &Levels) -> impl Strategy<Value = Gang> + use<> {
     )
 }
 
-/// What some gangs ask for beside that.
+/// Further requests of some gangs.
 #[derive(Clone, Debug)]
 struct Wishes {
     named: Vec<(&'static str, u64)>,
@@ -253,14 +253,14 @@ fn any_roles() -> impl Strategy<Value = Option<Role>> {
 
 fn any_part() -> impl Strategy<Value = Option<PartNeed>> {
     let share = (0_u32..=4, 0_u64..=4, select(vec!["alice", "bob"])).prop_map(|(compute, memory, trust)| {
-        // One of the two, at least.
+        // At least one of the two amounts.
         let compute_milli = if memory == 0 { 250 * compute.max(1) } else { 250 * compute };
         PartNeed::Share { compute_milli, memory_bytes: memory * 8 * GB, trust: trust.to_owned() }
     });
-    // V100s have none.
+    // V100s do not support MIG.
     let profile =
         select(vec!["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]);
-    // 40 GB are within what the name of 3g.40gb leaves open.
+    // 40 GB are within the tolerance of the name 3g.40gb.
     let slice =
         (0_u32..=4, select(vec![0_u64, 1, 2, 3, 4, 6])).prop_map(|(sevenths, memory)| PartNeed::Slice {
             compute_milli: if memory == 0 { sevenths.max(1) * 142 } else { sevenths * 142 },
@@ -294,7 +294,7 @@ fn any_grid() -> impl Strategy<Value = Option<Vec<Axis>>> {
     proptest::option::weighted(0.1, grid)
 }
 
-/// None most often, or one or two inside each other, at most one of them inside the node.
+/// Mostly no segments, or one or two nested segments, at most one of them inside the node.
 fn any_segments(names: &[LevelName]) -> impl Strategy<Value = Vec<Segment>> + use<> {
     let levels = subsequence(names.to_vec(), 1..=2);
     let some = (levels, 1_u32..=3, 1_u32..=3).prop_map(|(levels, narrow, times)| {

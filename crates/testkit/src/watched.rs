@@ -1,5 +1,4 @@
-//! An engine that is watched: after every step the checker looks, the books are counted again, and nothing may
-//! be left to decide.
+//! An engine under watch: after every step the checker runs, free capacity is recounted, and no decision may be left.
 
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
@@ -10,7 +9,7 @@ use phalanx_model::{
 
 use crate::{costs, oracle};
 
-/// Panics at the first thing that is wrong, with the steps that led there.
+/// Panics at the first violation, with the steps that led there.
 #[derive(Clone, Debug)]
 pub struct Watched {
     pub engine: Engine,
@@ -50,7 +49,7 @@ impl Watched {
         watched
     }
 
-    /// One step at the present time. Returns what it decided.
+    /// Runs one step at the current time and returns its outcome.
     pub fn step(&mut self, inputs: &[Input]) -> Outcome {
         let (mut twin, follower) = (self.engine.clone(), self.engine.clone());
         let mut out = Outcome::default();
@@ -59,7 +58,7 @@ impl Watched {
 
         let mut again = Outcome::default();
         let _ = twin.step(self.now, inputs, &mut again);
-        assert_eq!(out, again, "the same inputs were decided otherwise\n{}", self.log());
+        assert_eq!(out, again, "the same inputs gave different decisions\n{}", self.log());
         self.check_follower(follower, inputs, &out);
 
         let violations = self.checker.observe(self.now, inputs, &out);
@@ -70,7 +69,7 @@ impl Watched {
         out
     }
 
-    /// Time passes; every timer on the way gets its step.
+    /// Advances the time, with a step for every timer on the way.
     pub fn advance(&mut self, ms: u64) -> Outcome {
         let until = self.now.plus(ms);
         let mut all = Outcome::default();
@@ -81,7 +80,7 @@ impl Watched {
         while let Wake(Some(at)) = self.wake
             && at <= until
         {
-            assert!(at > self.now, "woken for {at:?} at {:?}, again and again\n{}", self.now, self.log());
+            assert!(at > self.now, "woken for {at:?} at {:?} again and again\n{}", self.now, self.log());
             self.now = at;
             add(self.step(&[]));
         }
@@ -90,24 +89,24 @@ impl Watched {
         all
     }
 
-    /// The engine dies; its successor is built from its facts, knows the same and has nothing to decide.
+    /// The engine crashes. Its successor is built from its facts, has the same state, and decides nothing.
     pub fn restart(&mut self) -> Outcome {
-        // Whom to evict is looked at anew now and then only: here for both.
+        // Preemption is re-evaluated only at times: here for both engines.
         self.plan_anew();
         let facts = self.engine.facts();
         self.epoch += 1;
         let mut successor = Engine::new(Epoch(self.epoch), self.config);
         let mut out = Outcome::default();
         self.wake = successor.step(self.now, &facts, &mut out);
-        // Each engine sums up the use of queues at moments of its own.
+        // Each engine sums up the usage of queues at its own times.
         let told = |facts: &[Input]| -> Vec<Input> {
             facts.iter().filter(|fact| !matches!(fact, Input::UsageObserved { .. })).cloned().collect()
         };
         let (known, before) = (told(&successor.facts()), told(&facts));
         for (told, knows) in before.iter().zip(&known) {
-            assert_eq!(told, knows, "the successor knows something else\n{}", self.log());
+            assert_eq!(told, knows, "the successor has another state\n{}", self.log());
         }
-        assert_eq!(before.len(), known.len(), "the successor knows more or less\n{}", self.log());
+        assert_eq!(before.len(), known.len(), "the successor has more or fewer facts\n{}", self.log());
         assert!(out.effects.is_empty(), "the successor decided {:?}\n{}", out.effects, self.log());
         let violations = self.checker.observe(self.now, &facts, &out);
         assert!(violations.is_empty(), "{violations:?}\n{}", self.log());
@@ -118,7 +117,7 @@ impl Watched {
         out
     }
 
-    /// All is planned anew; nothing else changes.
+    /// Replans everything without another change.
     pub fn plan_anew(&mut self) -> Outcome {
         let anew = self.anew();
         self.step(&anew)
@@ -135,8 +134,8 @@ impl Watched {
         self.engine.jobs().flat_map(|(_, records)| records.to_vec()).collect()
     }
 
-    /// An engine that follows the recorded step knows the same as the engine that decided it. (Either sums up the use of
-    /// queues at moments of its own.)
+    /// An engine that follows the recorded step has the same state as the engine that decided it. (Each sums up the
+    /// usage of queues at its own times.)
     fn check_follower(&self, mut follower: Engine, inputs: &[Input], out: &Outcome) {
         follower.follow(self.now, inputs, &out.plan, &out.effects);
         let facts = |engine: &Engine| {
@@ -146,9 +145,9 @@ impl Watched {
         };
         let (follows, knows) = (facts(&follower), facts(&self.engine));
         for (follows, knows) in follows.iter().zip(&knows) {
-            assert_eq!(follows, knows, "the follower of {:?} knows something else\n{}", out.plan, self.log());
+            assert_eq!(follows, knows, "the follower of {:?} has another state\n{}", out.plan, self.log());
         }
-        assert_eq!(follows.len(), knows.len(), "the follower knows more or less\n{}", self.log());
+        assert_eq!(follows.len(), knows.len(), "the follower has more or fewer facts\n{}", self.log());
         for name in self.engine.nodes().map(|node| &node.name) {
             let amounts =
                 |engine: &Engine| engine.free(name).map(|f| (f.devices, f.cpu_milli, f.memory_bytes));
@@ -157,7 +156,7 @@ impl Watched {
         }
     }
 
-    /// What is free, counted anew from nodes and records.
+    /// The free capacity, recounted from nodes and records.
     fn check_books(&self) {
         let held: Vec<_> = self
             .engine
@@ -187,17 +186,18 @@ impl Watched {
         }
     }
 
-    /// Where nobody holds anything, nothing is used of any queue.
+    /// If no gang holds capacity, no queue has usage.
     fn check_queues(&self) {
         if self.checker.holds_nothing() {
-            let uses =
-                |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
+            let uses = |report: &QueueReport| {
+                report.running > 0 || report.resources.iter().any(|good| good.used > 0)
+            };
             let using: Vec<QueueReport> = self.engine.queues().into_iter().filter(uses).collect();
-            assert!(using.is_empty(), "nobody holds anything, and {using:?}\n{}", self.log());
+            assert!(using.is_empty(), "no gang holds capacity, and {using:?} is in use\n{}", self.log());
         }
     }
 
-    /// Whether a gang that has a place waits by policy all the same: it is not its turn, or its queue may not use more.
+    /// Whether a gang that would fit is pending by policy: other gangs go first, or its queue has reached a limit.
     #[must_use]
     pub fn waits_by_policy(&self, gang: GangId) -> bool {
         self.engine.reason(gang).is_some_and(|reason| {
@@ -214,23 +214,23 @@ impl Watched {
         })
     }
 
-    /// Nothing is left to decide: not in an empty step, nor when all is planned anew.
+    /// Checks that no decision is left: neither in an empty step nor after replanning everything.
     fn check_settled(&self) {
         let mut copy = self.engine.clone();
         let mut out = Outcome::default();
         let _ = copy.step(self.now, &[], &mut out);
         assert_eq!(out, Outcome::default(), "an empty step decided something\n{}", self.log());
         let _ = copy.step(self.now, &self.anew(), &mut out);
-        // Whom to evict is looked for when somebody asks or something comes free, and now and then.
-        // Who makes way then may let others start too.
+        // Preemption is evaluated when a gang arrives or capacity is freed, and at times. Gangs that are preempted
+        // then may let others start too.
         let starts = |effect: &Effect| matches!(effect.order, Order::StartMembers { .. });
         let is_left = !out.effects.is_empty() && out.effects.iter().all(starts);
-        assert!(!is_left, "{:?} were left to decide\n{}", out.effects, self.log());
+        assert!(!is_left, "{:?} were still to be decided\n{}", out.effects, self.log());
     }
 
-    /// Facts that change nothing and make the engine plan anew: a node is closed and opened again.
+    /// Facts that change nothing and make the engine replan: a node is closed and opened again.
     fn anew(&self) -> Vec<Input> {
-        // One that is to be drained by a time would not be afterwards.
+        // A node with a drain by a time would lose it.
         let is_drained =
             |node: &Node| self.engine.windows().any(|w| w.node == node.name && w.is_open_ended());
         let open = self.engine.nodes().find(|n| n.admin == Admin::Open && !is_drained(n));

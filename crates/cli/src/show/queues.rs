@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
-use phalanx_model::{Amounts, GoodReport, PlaceReport, Queue, QueueReport, Resource};
+use phalanx_model::{Amounts, PlaceReport, Queue, QueueReport, Resource, ResourceReport};
 
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
@@ -40,11 +40,11 @@ fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
         used,
         cell(gpus.map_or_else(none, |gpus| gpu(gpus.guaranteed))),
         cell(gpus.and_then(|gpus| gpus.limit).map_or_else(none, gpu)),
-        cell(gpus.and_then(|gpus| gpus.due).map_or_else(none, gpu)),
+        cell(gpus.and_then(|gpus| gpus.fair_share).map_or_else(none, gpu)),
         cell(queue.pending),
         cell(queue.running),
         cell(report.map_or_else(none, |report| millionths(report.share))),
-        cell(report.map_or_else(none, |report| millionths(report.past))),
+        cell(report.map_or_else(none, |report| millionths(report.decayed_usage))),
     ];
     if page.wide {
         let weight = report.map_or_else(none, |report| gpu(report.queue.weight_milli));
@@ -71,15 +71,15 @@ fn millionths(part: u64) -> String {
     format!("{}.{:03}", part / 1_000_000, part % 1_000_000 / 1_000)
 }
 
-fn gpus(report: &QueueReport) -> Option<&GoodReport> {
-    report.goods.iter().find(|good| good.resource == Resource::Gpus)
+fn gpus(report: &QueueReport) -> Option<&ResourceReport> {
+    report.resources.iter().find(|good| good.resource == Resource::Gpus)
 }
 
 /// `cpus 12 of 64, gpus/H100 2 of 4`.
 fn others(report: &QueueReport) -> String {
-    let others = report.goods.iter().filter(|good| good.resource != Resource::Gpus);
+    let others = report.resources.iter().filter(|good| good.resource != Resource::Gpus);
     let others = others.filter(|good| good.used > 0 || good.guaranteed > 0);
-    let one = |good: &GoodReport| {
+    let one = |good: &ResourceReport| {
         let show = |amount| good.resource.show(amount);
         let own = if good.guaranteed > 0 { format!(" of {}", show(good.guaranteed)) } else { String::new() };
         format!("{} {}{own}", clean(&good.resource.to_string()), show(good.used))
@@ -109,7 +109,7 @@ pub(crate) fn one(page: &Page, view: &QueueDetailView) -> String {
 /// Every term of the order.
 fn terms(page: &Page, report: &QueueReport) -> String {
     let mut text = String::new();
-    let QueueReport { queue, share, past, dominant, .. } = report;
+    let QueueReport { queue, share, decayed_usage: past, dominant, .. } = report;
     if let Some(parent) = &queue.parent {
         field(&mut text, page, "part of", &clean(parent.as_str()));
     }
@@ -129,12 +129,12 @@ fn terms(page: &Page, report: &QueueReport) -> String {
     field(&mut text, page, "past", &past_of);
     let sum = millionths(share.saturating_add(*past));
     field(&mut text, page, "order", &format!("{sum} = share + past; of its siblings the least goes first"));
-    if report.goods.is_empty() {
+    if report.resources.is_empty() {
         return text;
     }
     let headings = ["RESOURCE", ">USED", ">WANTED", ">GUARANTEED", ">LIMIT", ">DUE", ">IN ALL"];
     let mut grid = Grid::new(page, &headings).indented(2);
-    for good in &report.goods {
+    for good in &report.resources {
         let show = |amount| good.resource.show(amount);
         let maybe = |amount: Option<u64>| amount.map_or_else(none, show);
         grid.row(vec![
@@ -143,7 +143,7 @@ fn terms(page: &Page, report: &QueueReport) -> String {
             cell(show(good.wanted)),
             cell(show(good.guaranteed)),
             cell(maybe(good.limit)),
-            cell(maybe(good.due)),
+            cell(maybe(good.fair_share)),
             cell(show(good.capacity)),
         ]);
     }

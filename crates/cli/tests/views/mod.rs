@@ -353,12 +353,12 @@ fn queue_name(text: &str) -> QueueName {
 pub fn queues() -> Vec<QueueView> {
     let queue = |name: &str, parent: Option<&str>, [used, wanted, guaranteed, due]: [u64; 4]| {
         let is_team = parent.is_some();
-        let good = |resource: Resource, scale: u64| GoodReport {
+        let good = |resource: Resource, scale: u64| ResourceReport {
             used: used * scale,
             wanted: wanted * scale,
             guaranteed: if resource == Resource::Gpus { guaranteed * scale } else { 0 },
             limit: (is_team && resource == Resource::Gpus).then_some(12 * scale),
-            due: (resource == Resource::Gpus).then_some(due * scale),
+            fair_share: (resource == Resource::Gpus).then_some(due * scale),
             capacity: 16 * scale,
             resource,
         };
@@ -382,10 +382,10 @@ pub fn queues() -> Vec<QueueView> {
             depth: u32::from(is_team),
             pending: u32::from(wanted > 0),
             running: 2,
-            goods: vec![good(Resource::Gpus, 1_000), good(Resource::Cpus, 4_000)],
+            resources: vec![good(Resource::Gpus, 1_000), good(Resource::Cpus, 4_000)],
             share: used.saturating_sub(guaranteed) * 1_000_000 / 16,
             dominant: Resource::Gpus,
-            past: 12_345,
+            decayed_usage: 12_345,
             places: shapes
                 .iter()
                 .map(|shape| PlaceReport { shape: shape.clone(), domains: vec!["main/l1".into()] })
@@ -429,7 +429,7 @@ pub fn queue() -> QueueDetailView {
         waits_since: ago(192),
         evictions: 2,
         reason: "Preempting".to_owned(),
-        detail: "its place is held, and these make way: 3.0".to_owned(),
+        detail: "reserved; waiting for preempted jobs to exit: 3.0".to_owned(),
         estimated_start: Some(Timestamp(NOW.0 + 30_000)),
     };
     let second = WaitingView {
@@ -439,7 +439,7 @@ pub fn queue() -> QueueDetailView {
         estimated_start: None,
         position: 7,
         reason: "QueueLimit".to_owned(),
-        detail: "queue vision uses 12 of its limit of 12 gpus, and this needs 4".to_owned(),
+        detail: "queue vision uses 12 of its limit of 12 gpus, and the gang needs 4".to_owned(),
         ..waiting.clone()
     };
     QueueDetailView { queue: queues().swap_remove(2), waiting: vec![waiting, second], more: 3 }
@@ -557,11 +557,12 @@ pub fn history() -> Vec<HistoryView> {
     };
     let evicted = preempted().gangs.swap_remove(0).evicted;
     let record = serde_json::json!({ "gang_stopping": { "gang": "7.0", "cause": { "preempted": evicted } } });
-    let sentence = "makes way for job 5: queue vision takes back what it is guaranteed, which speech had borrowed; at most 32m of GPU time are lost";
+    let sentence =
+        "preempted by job 5: vision reclaimed its guarantee from speech; up to 32 GPU-minutes lost";
     vec![
-        event(5, "big", 190, "reserved", "gpu-1; free 30s from now at the latest", None),
-        event(7, "speech-train", 120, "evicted", sentence, Some(record)),
-        event(7, "speech-train", 110, "waiting again", "", None),
+        event(5, "big", 190, "reserved", "gpu-1; free in 30s at the latest", None),
+        event(7, "speech-train", 120, "preempted", sentence, Some(record)),
+        event(7, "speech-train", 110, "requeued", "", None),
     ]
 }
 

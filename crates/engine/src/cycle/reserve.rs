@@ -30,8 +30,11 @@ impl Cycle<'_> {
                 at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.making_way_for(id).is_empty();
             if !started && self.draft.reservations.contains_key(&id) && (is_late || is_gone) {
                 self.release(id);
-                let why =
-                    if is_gone { "a node of it takes no work" } else { "what was to end by then has not" };
+                let why = if is_gone {
+                    "a reserved node is not schedulable"
+                } else {
+                    "a job there did not end in time"
+                };
                 self.dropped.push((id, why.to_owned()));
             }
         }
@@ -269,7 +272,10 @@ impl Cycle<'_> {
             self.release(behind);
             self.reserved.retain(|(reserved, ..)| *reserved != behind);
             let name = self.ledger.job(id.job).map_or("", |job| job.name.as_str());
-            self.dropped.push((behind, format!("job {} ({name}) goes first", id.job)));
+            self.dropped.push((
+                behind,
+                format!("job {} ({name}) reserved the capacity first in the queue order", id.job),
+            ));
         }
         let Draft { space, reservations, pending, queues, .. } = &mut self.draft;
         let request = pending.place_of(id).map(|place| pending.request(place.request));

@@ -49,7 +49,7 @@ pub enum GridError {
     NoAxes,
     #[error("two axes are {}", .0.word())]
     Twice(AxisKind),
-    #[error("the tensor axis is the innermost one, and stands first")]
+    #[error("the tensor axis is the innermost axis and must come first")]
     TensorNotFirst,
     #[error(
         "the {} axis has a degree outside 1..={RANKS_MAX}, or more than {BYTES_MAX} bytes or {CALLS_MAX} calls",
@@ -58,19 +58,19 @@ pub enum GridError {
     OutOfRange(AxisKind),
     #[error("the grid has more than {RANKS_MAX} ranks")]
     TooLarge,
-    #[error("domain {0} stands inside one that does not come before it")]
+    #[error("domain {0} is inside a domain that does not come before it")]
     Parent(u32),
-    #[error("site {0} stands in a domain that is not there")]
+    #[error("site {0} is in a domain that does not exist")]
     NoDomain(u32),
     #[error("more than {max} {what}")]
     TooMany { what: &'static str, max: u32 },
     #[error("the grid has {grid} ranks, and the sites hold {sites}")]
     Ranks { grid: u32, sites: u32 },
-    #[error("site {site} holds {ranks} ranks, which are no whole tensor groups of {degree}")]
+    #[error("site {site} holds {ranks} ranks, which is not a multiple of tensor groups of {degree}")]
     TensorSplit { site: u32, ranks: u32, degree: u32 },
-    #[error("every layout cuts parts that stay together")]
+    #[error("every layout splits parts that must stay together")]
     PartSplit,
-    #[error("rank {0} has a seat that is not there or that another has")]
+    #[error("rank {0} has a position that does not exist or that another rank has")]
     Seat(u32),
 }
 

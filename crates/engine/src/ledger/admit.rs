@@ -41,10 +41,15 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         return Err(Rejection::DuplicateKey { existing });
     }
     if ledger.job_count() >= JOBS_MAX {
-        return Err(bad("queue", format!("{JOBS_MAX} jobs are in the books already; wait for some to end")));
+        return Err(bad(
+            "queue",
+            format!(
+                "the scheduler has {JOBS_MAX} jobs already, its limit; submit again when some have ended"
+            ),
+        ));
     }
     if job.gangs.is_empty() || job.gangs.len() > GANGS_PER_JOB_MAX {
-        let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, this one has {}", job.gangs.len());
+        let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, and this job has {}", job.gangs.len());
         return Err(bad("gangs", why));
     }
     admit_turn(ledger, job)?;
@@ -68,22 +73,28 @@ fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     let settings = ledger.queues().settings();
     if let Some(class) = job.turn.class.as_ref().filter(|class| settings.class(Some(class)).is_none()) {
         let known: Vec<&str> = settings.classes.iter().map(|class| class.name.as_str()).collect();
-        return Err(bad("class", format!("no class is named {class}; there are {}", known.join(", "))));
+        return Err(bad(
+            "class",
+            format!("no class is named {class}; this cluster has {}", known.join(", ")),
+        ));
     }
     if job.turn.after.len() > AFTER_MAX {
         return Err(bad(
             "after",
-            format!("waits for {} jobs, at most {AFTER_MAX} are possible", job.turn.after.len()),
+            format!(
+                "a job may wait for at most {AFTER_MAX} jobs, and this job names {}",
+                job.turn.after.len()
+            ),
         ));
     }
     if let Some(after) = job.turn.after.iter().find(|after| ledger.job(after.job).is_none()) {
-        return Err(bad("after", format!("there is no job {}, or it ended long ago", after.job)));
+        return Err(bad("after", format!("job {} does not exist, or its record has expired", after.job)));
     }
     if job.turn.deadline.is_some_and(|deadline| deadline <= ledger.now()) {
         return Err(bad("deadline", "has passed already"));
     }
     if job.turn.array.is_some_and(|array| array.running_max == Some(0)) {
-        return Err(bad("array", "at least one of its tasks has to be allowed to run"));
+        return Err(bad("array", "at least one task must be allowed to run"));
     }
     job.turn.service.as_ref().map_or(Ok(()), |service| admit_service(ledger, job, service))
 }
@@ -97,7 +108,7 @@ fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), R
         return Err(bad("service", why));
     }
     if !service.numbers.is_empty() {
-        return Err(bad("service.numbers", "are given by the engine"));
+        return Err(bad("service.numbers", "must not be set: the scheduler assigns them"));
     }
     let others = [
         ("array", job.turn.array.is_some()),
@@ -105,14 +116,17 @@ fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), R
         ("deadline", job.turn.deadline.is_some()),
     ];
     if let Some((field, _)) = others.into_iter().find(|(_, is_said)| *is_said) {
-        return Err(bad(field, "means nothing for a service"));
+        return Err(bad(field, "does not apply to a service"));
     }
     if let Some(target) = &service.target {
         if target.value_milli == 0 {
-            return Err(bad("service.target", "a replica has to have something of the metric"));
+            return Err(bad("service.target", "the target per replica must be above 0"));
         }
         if target.metric.len() > METRIC_BYTES_MAX {
-            return Err(bad("service.target", format!("its name is longer than {METRIC_BYTES_MAX} bytes")));
+            return Err(bad(
+                "service.target",
+                format!("the name of the metric is longer than {METRIC_BYTES_MAX} bytes"),
+            ));
         }
     }
     service.spread.iter().try_for_each(|level| known_level(ledger.tree(), level).map(|_| ()))
@@ -134,7 +148,7 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         return Err(Rejection::UnknownQueue { queue: job.queue.clone(), known: known.join(", ") });
     };
     if !queues.at(at).children.is_empty() {
-        return Err(bad("queue", format!("{} has queues below it; jobs wait in one of those", job.queue)));
+        return Err(bad("queue", format!("{} has child queues; submit to one of them", job.queue)));
     }
     for above in queues.path(at) {
         let node = queues.at(above);
@@ -146,21 +160,30 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
         if let Some(most) = caps.pending_max.filter(|most| waiting > u64::from(*most)) {
             return Err(bad(
                 "queue",
-                format!("{} takes {most} waiting gangs at most, and has {}", queue.name, node.pending),
+                format!(
+                    "queue {} accepts at most {most} pending gangs, and it has {}",
+                    queue.name, node.pending
+                ),
             ));
         }
         if let (Some(most), Some(asked)) = (caps.time_limit_max_ms, job.policy.time_limit_ms)
             && asked > most
         {
-            let why =
-                format!("{} s is longer than queue {} allows: {} s", asked / 1_000, queue.name, most / 1_000);
+            let why = format!(
+                "{} s is longer than queue {} allows ({} s)",
+                asked / 1_000,
+                queue.name,
+                most / 1_000
+            );
             return Err(bad("time_limit", why));
         }
         for gang in &job.gangs {
             let devices = gang.device_count();
             if let Some(most) = caps.gang_devices_max.filter(|most| devices > *most) {
-                let why =
-                    format!("{devices} devices are more than queue {} gives one gang: {most}", queue.name);
+                let why = format!(
+                    "{devices} devices are more than queue {} allows for one gang ({most})",
+                    queue.name
+                );
                 return Err(bad("gpus", why));
             }
         }
@@ -181,8 +204,10 @@ fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> 
             let of = &queues.resources.all()[resource];
             let show = |amount: u128| of.show(u64::try_from(amount).unwrap_or(u64::MAX));
             let (asked, most) = (show(least[resource]), show(node.limit[resource]));
-            let why =
-                format!("the limit of {} is {most} {of}, and a gang of this job needs {asked}", queue.name);
+            let why = format!(
+                "the limit of queue {} is {most} {of}, and a gang of this job needs {asked}",
+                queue.name
+            );
             return Err(bad("queue", why));
         }
     }
@@ -195,7 +220,7 @@ fn bad(field: &str, why: impl Into<String>) -> Rejection {
 
 fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     if gang.size == 0 || gang.size > MEMBERS_PER_GANG_MAX {
-        return Err(bad("size", format!("must be 1 to {MEMBERS_PER_GANG_MAX}, is {}", gang.size)));
+        return Err(bad("size", format!("must be 1 to {MEMBERS_PER_GANG_MAX}, and is {}", gang.size)));
     }
     if gang.min > gang.size || gang.size > gang.max {
         let why = format!("min {} ≤ size {} ≤ max {} does not hold", gang.min, gang.size, gang.max);
@@ -204,7 +229,7 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     admit_needs(ledger.tree(), &gang.needs)?;
     admit_roles(ledger.tree(), gang)?;
     if gang.members_per_node.is_some_and(|n| n == 0 || !gang.size.is_multiple_of(n)) {
-        let why = format!("{} members cannot be equal parts on nodes", gang.size);
+        let why = format!("{} members cannot be divided into equal parts on nodes", gang.size);
         return Err(bad("members_per_node", why));
     }
     let tree = ledger.tree();
@@ -230,14 +255,14 @@ fn admit_gang(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
 /// Checks an elastic gang: it changes its size by whole nodes and segments, and nothing else depends on its size.
 fn admit_elastic(gang: &Gang) -> Result<(), Rejection> {
     if !gang.roles.is_empty() || !gang.grid.is_empty() || gang.topology.slice.is_some() {
-        let why = "roles, the degrees of a grid and slices rest on a size that does not change";
+        let why = "a gang with roles, a parallelism grid or a slice must have a fixed size";
         return Err(bad("elastic", why));
     }
     let step = gang.size_step();
     let sizes = [gang.min, gang.size, gang.max];
     match sizes.into_iter().find(|size| !size.is_multiple_of(step)) {
-        Some(size) => Err(bad("elastic", format!("{size} members are no whole number of parts of {step}"))),
-        None if gang.min == 0 => Err(bad("elastic", "has no members at the least")),
+        Some(size) => Err(bad("elastic", format!("{size} members are not a multiple of {step}"))),
+        None if gang.min == 0 => Err(bad("elastic", "the minimum must be at least 1 member")),
         None => Ok(()),
     }
 }
@@ -245,33 +270,36 @@ fn admit_elastic(gang: &Gang) -> Result<(), Rejection> {
 /// Checks the needs of one member.
 fn admit_needs(tree: &Tree, needs: &Needs) -> Result<(), Rejection> {
     if needs.devices > DEVICES_PER_NODE_MAX {
-        let why = format!("a member has at most {DEVICES_PER_NODE_MAX} devices, this asks {}", needs.devices);
+        let why = format!(
+            "a member has at most {DEVICES_PER_NODE_MAX} devices, and this member requests {}",
+            needs.devices
+        );
         return Err(bad("devices", why));
     }
     for (field, nodes) in [("nodes", &needs.nodes), ("avoid", &needs.avoid), ("prefer", &needs.prefer)] {
         if nodes.len() > NODES_NAMED_MAX {
-            let why = format!("at most {NODES_NAMED_MAX} nodes are named, this names {}", nodes.len());
+            let why =
+                format!("at most {NODES_NAMED_MAX} nodes may be named, and this list has {}", nodes.len());
             return Err(bad(field, why));
         }
     }
     if needs.models.len() > MODELS_MAX {
-        let why = format!("at most {MODELS_MAX} models are named, this names {}", needs.models.len());
+        let why =
+            format!("at most {MODELS_MAX} models may be named, and this list has {}", needs.models.len());
         return Err(bad("models", why));
     }
     if let Some(need) = needs.models.iter().find(|need| need.speed_milli == 0) {
         return Err(bad(
             "models",
-            format!("{} has a speed of 0; leave it out if it will not do", need.model),
+            format!("{} has a speed of 0; leave the model out if the job cannot use it", need.model),
         ));
     }
     let known = tree.resources.names();
     match needs.named.iter().find(|(name, need)| **need > 0 && !known.contains(name)) {
-        Some((name, _)) if known.is_empty() => {
-            Err(bad(name.as_str(), "this cluster counts no resources by name"))
-        }
+        Some((name, _)) if known.is_empty() => Err(bad(name.as_str(), "this cluster has no named resources")),
         Some((name, _)) => {
             let known: Vec<&str> = known.iter().map(|name| name.as_str()).collect();
-            Err(bad(name.as_str(), format!("this cluster counts {}", known.join(", "))))
+            Err(bad(name.as_str(), format!("this cluster has the named resources {}", known.join(", "))))
         }
         None => Ok(()),
     }
@@ -282,7 +310,7 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     if gang.roles.len() > ROLES_MAX {
         return Err(bad(
             "roles",
-            format!("a gang has at most {ROLES_MAX}, this one has {}", gang.roles.len()),
+            format!("a gang has at most {ROLES_MAX} roles, and this gang has {}", gang.roles.len()),
         ));
     }
     for (at, role) in gang.roles.iter().enumerate() {
@@ -291,10 +319,10 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
             return Err(bad(&field, "two roles of a gang have this name"));
         }
         if role.size == 0 {
-            return Err(bad(&format!("{field}.size"), "must be at least 1, is 0"));
+            return Err(bad(&format!("{field}.size"), "must be at least 1, and is 0"));
         }
         if role.needs.is_exclusive && !gang.needs.is_exclusive {
-            let why = "is said of the whole gang, not of one of its roles";
+            let why = "belongs to the whole gang, not to one of its roles";
             return Err(bad(&format!("{field}.exclusive"), why));
         }
         let of_role = admit_needs(tree, &role.needs).and_then(|()| admit_role_segments(tree, role));
@@ -305,7 +333,7 @@ fn admit_roles(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     }
     if gang.member_count() > MEMBERS_PER_GANG_MAX {
         let why = format!(
-            "a gang has at most {MEMBERS_PER_GANG_MAX} members with all of its roles, this one has {}",
+            "a gang has at most {MEMBERS_PER_GANG_MAX} members with all of its roles, and this gang has {}",
             gang.member_count()
         );
         return Err(bad("roles", why));
@@ -321,27 +349,30 @@ fn admit_together(gang: &Gang) -> Result<(), Rejection> {
         if contender as usize > gang.roles.len() {
             return Err(bad(
                 "together",
-                format!("there is no role {contender}, there are {}", gang.roles.len()),
+                format!("there is no role {contender}; the gang has {} roles", gang.roles.len()),
             ));
         }
         if !seen.insert(contender) {
-            return Err(bad("together", format!("role {contender} is said twice")));
+            return Err(bad("together", format!("role {contender} is named twice")));
         }
     }
     let has_parts = gang.all_needs().any(|needs| needs.part.is_some());
     if !seen.is_empty() && (has_parts || !gang.grid.is_empty() || topology.slice.is_some()) {
         return Err(bad(
             "together",
-            "parts of devices, grids and slices are put on nodes by rules of their own",
+            "cannot be combined with parts of devices, a parallelism grid or a slice",
         ));
     }
     let roles = gang.roles.iter().zip(1..).filter(|(_, contender)| seen.contains(contender));
     if let Some((role, _)) = roles.into_iter().find(|(role, _)| !role.segments.is_empty()) {
-        let why = "are of roles whose members may be on several nodes";
+        let why = "cannot be combined with roles that must share a node";
         return Err(bad(&format!("roles.{}.segments", role.name), why));
     }
     if topology.near.len() > NODES_NAMED_MAX {
-        let why = format!("at most {NODES_NAMED_MAX} nodes are named, this names {}", topology.near.len());
+        let why = format!(
+            "at most {NODES_NAMED_MAX} nodes may be named, and this list has {}",
+            topology.near.len()
+        );
         return Err(bad("near", why));
     }
     Ok(())
@@ -355,7 +386,7 @@ fn admit_role_segments(tree: &Tree, role: &Role) -> Result<(), Rejection> {
         return Err(bad("segments", why));
     }
     if role.needs.part.is_some() && !role.segments.is_empty() {
-        return Err(bad("segments", "are of whole devices, and its members have parts of devices"));
+        return Err(bad("segments", "need whole devices, and the members have parts of devices"));
     }
     check_segments(tree, &role.segments, role.needs.devices, None)
 }
@@ -364,15 +395,21 @@ fn admit_role_segments(tree: &Tree, role: &Role) -> Result<(), Rejection> {
 fn admit_spread(tree: &Tree, gang: &Gang) -> Result<(), Rejection> {
     let rules = &gang.topology.spread;
     if rules.len() > SEGMENTS_MAX {
-        return Err(bad("spread", format!("at most {SEGMENTS_MAX} rules, this has {}", rules.len())));
+        return Err(bad(
+            "spread",
+            format!("at most {SEGMENTS_MAX} rules are possible, and this gang has {}", rules.len()),
+        ));
     }
     for rule in rules {
         if rule.max == 0 {
-            return Err(bad("spread", format!("no member may be in any {}; the least is 1", rule.level)));
+            return Err(bad(
+                "spread",
+                format!("a maximum of 0 members per {} leaves no placement; the minimum is 1", rule.level),
+            ));
         }
         if let LevelAt::Group(_) = known_level(tree, &rule.level)? {
             let why = format!(
-                "{} is inside the node; members are kept apart by nodes and what is around them",
+                "level {} is inside the node; members can be spread over nodes or the levels above them",
                 rule.level
             );
             return Err(bad("spread", why));
@@ -396,7 +433,10 @@ fn check_segments(
     members_per_node: Option<u32>,
 ) -> Result<(), Rejection> {
     if segments.len() > SEGMENTS_MAX {
-        return Err(bad("segments", format!("at most {SEGMENTS_MAX} nest, this has {}", segments.len())));
+        return Err(bad(
+            "segments",
+            format!("at most {SEGMENTS_MAX} segments may nest, and this gang has {}", segments.len()),
+        ));
     }
     let mut outer: Option<(&Segment, LevelAt)> = None;
     for segment in segments {
@@ -405,8 +445,7 @@ fn check_segments(
             return Err(bad("segments", format!("a segment inside one {} has no members", segment.level)));
         }
         if matches!(level, LevelAt::Group(_)) && devices == 0 {
-            let why =
-                format!("{} is inside the node, and members without devices are in none", segment.level);
+            let why = format!("level {} is inside the node and needs members with devices", segment.level);
             return Err(bad("segments", why));
         }
         if let Some((wide, wide_level)) = outer {
@@ -420,7 +459,7 @@ fn check_segments(
             }
         }
         if level >= LevelAt::Node && members_per_node.is_some_and(|n| !n.is_multiple_of(segment.size)) {
-            let why = format!("parts of {} do not divide the members of a node", segment.size);
+            let why = format!("segments of {} do not divide the members of a node", segment.size);
             return Err(bad("segments", why));
         }
         outer = Some((segment, level));
@@ -450,30 +489,28 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     };
     let short = match &gang.needs {
         n if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) => {
-            "; the nodes it names are what is short"
+            "; too few of its required nodes have room"
         }
-        n if n.memory_bytes > 0 && fits_without(|g| g.needs.memory_bytes = 0) => "; memory is what is short",
-        n if n.cpu_milli > 0 && fits_without(|g| g.needs.cpu_milli = 0) => "; CPUs are what is short",
+        n if n.memory_bytes > 0 && fits_without(|g| g.needs.memory_bytes = 0) => "; too little memory",
+        n if n.cpu_milli > 0 && fits_without(|g| g.needs.cpu_milli = 0) => "; too few CPUs",
         n if !n.avoid.is_empty() && fits_without(|g| g.needs.avoid.clear()) => {
-            "; the nodes it avoids are what is short"
+            "; too few nodes remain without those that it avoids"
         }
         n if n.within.is_some() && fits_without(|g| g.needs.within = None) => {
-            "; nodes in the set that it may use are what is short"
+            "; too few nodes are in the set that it may use"
         }
         n if !n.named.is_empty() && fits_without(|g| g.needs.named.clear()) => {
-            "; the resources it names are what is short"
+            "; too little of its named resources"
         }
         n if !n.models.is_empty() && fits_without(|g| g.needs.models.clear()) => {
-            "; devices of that model are what is short"
+            "; too few devices of that model"
         }
         _ if !gang.topology.together.is_empty() && fits_without(|g| g.topology.together.clear()) => {
-            "; single nodes for those that have to be on one are what is short"
+            "; too few single nodes have room for the roles that must share a node"
         }
-        _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => {
-            "; what its roles need beside is what is short"
-        }
+        _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => "; too little room for its roles",
         _ if !gang.topology.spread.is_empty() && fits_without(|g| g.topology.spread.clear()) => {
-            "; domains that its members may share are what is short"
+            "; too few domains for its spread rule"
         }
         _ => "",
     };

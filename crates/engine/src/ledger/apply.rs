@@ -96,7 +96,7 @@ impl Ledger {
             Input::GangResized { .. } => self.resize(input, out),
             Input::HealthGraded { .. } => {
                 if let Err(why) = self.noted.note(input) {
-                    refuse(out, "a noted fact".into(), &why);
+                    refuse(out, "a recorded fact".into(), &why);
                 }
             }
         }
@@ -104,11 +104,13 @@ impl Ledger {
 
     fn configure_levels(&mut self, levels: &Levels, out: &mut Outcome) {
         if levels.above.is_empty() {
-            return refuse(out, "the levels".into(), "at least one level stands above the node");
+            return refuse(out, "the levels".into(), "at least one level must be above the node");
         }
         if levels.above.len() > LEVELS_MAX {
-            let why =
-                format!("{} stand above the node, at most {LEVELS_MAX} are possible", levels.above.len());
+            let why = format!(
+                "at most {LEVELS_MAX} levels are possible above the node, and there are {}",
+                levels.above.len()
+            );
             return refuse(out, "the levels".into(), &why);
         }
         if self.levels != *levels {
@@ -197,7 +199,7 @@ impl Ledger {
                     && r.placement.as_ref().is_none_or(|p| p.slots.len() == r.members.len())
             });
         if !matching {
-            return refuse(out, format!("job {}", job.id), "its records do not belong together");
+            return refuse(out, format!("job {}", job.id), "the records of its gangs do not match the job");
         }
         let serving = self.serving.of(job.id);
         if self.jobs.contains_key(&job.id) {
@@ -281,7 +283,7 @@ impl Ledger {
             r.attempt == member.attempt && r.holds_capacity() && (member.rank as usize) < r.members.len()
         });
         if !current {
-            refuse(out, format!("member {member}"), "is not of a current attempt");
+            refuse(out, format!("member {member}"), "does not belong to the current attempt");
         }
         current
     }
@@ -309,7 +311,7 @@ impl Ledger {
     fn effect_failed(&mut self, effect: EffectId, class: FailureClass, detail: &str, out: &mut Outcome) {
         let order = self.outstanding.remove(&effect);
         let Some(Outstanding { gang, attempt, starts }) = order else {
-            return refuse(out, format!("answer to order {effect}"), "no such order is outstanding");
+            return refuse(out, format!("answer to effect {effect}"), "no such effect is outstanding");
         };
         let exit = Exit::failed(class, detail);
         let unanswered: Vec<u32> = self

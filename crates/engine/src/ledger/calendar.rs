@@ -123,7 +123,7 @@ impl Ledger {
         let Some((_, window)) = self.in_the_way(gang).filter(|(at, _)| *at <= self.now) else { return false };
         let detail = match &window.held_for {
             None => format!("a maintenance window of node {} begins", window.node),
-            Some(queue) => format!("node {} is kept for queue {queue}", window.node),
+            Some(queue) => format!("node {} is reserved for queue {queue}", window.node),
         };
         // If the window began before it was reported, the gang gets no more than its grace.
         let until = Some(window.begins_at).filter(|at| *at > self.now);
@@ -169,7 +169,12 @@ impl Ledger {
             return refuse(out, format!("node {node}"), &why);
         }
         self.set_admin(node, Admin::Draining, out);
-        self.displace_from(node, &format!("node {node} is taken back"), Some(*ends_at), out);
+        self.displace_from(
+            node,
+            &format!("node {node} is being reclaimed by its provider"),
+            Some(*ends_at),
+            out,
+        );
     }
 }
 

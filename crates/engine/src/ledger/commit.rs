@@ -60,13 +60,13 @@ impl Ledger {
                 (false, "its placement is empty")
             }
             Decision::Release { .. } | Decision::Reserve { .. } | Decision::Start { .. } => {
-                (record.is_pending(), "it does not wait")
+                (record.is_pending(), "it is not pending")
             }
             Decision::Preempt { .. } | Decision::Grow { .. } => {
                 (record.holds_capacity(), "it holds no capacity")
             }
             Decision::Leave { .. } => {
-                (record.holds_capacity() && record.leaves.is_some(), "it is not to leave its nodes")
+                (record.holds_capacity() && record.leaves.is_some(), "it is not being replaced")
             }
             Decision::Resize { .. } | Decision::Bypass { .. } => (!record.is_finished(), "it has ended"),
         };

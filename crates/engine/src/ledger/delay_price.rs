@@ -2,7 +2,7 @@
 //! farther placement would. In every case, that costs at most twice what the better of the two would have cost (rent or
 //! buy: Karlin, Manasse, Rudolph and Sleator, Algorithmica 3, 1988).
 
-use phalanx_model::{Gang, HoldOut, Job, Spread};
+use phalanx_model::{Delay, Gang, Job, Spread};
 
 use super::Ledger;
 use crate::placement::{Ceiling, Search};
@@ -17,13 +17,13 @@ impl Ledger {
         let queue = self.queues.find(&job.queue);
         let above = queue.into_iter().flat_map(|at| self.queues.path(at));
         let mut caps = above.filter_map(|at| self.queues.at(at).queue.as_ref()).map(|queue| queue.caps);
-        let of_queue = caps.find_map(|caps| caps.hold_out);
+        let of_queue = caps.find_map(|caps| caps.delay);
         let limit_ms = job.policy.time_limit_ms;
         for gang in job.gangs.iter_mut().filter(|gang| gang.topology.preferred.is_some()) {
             let says_nothing = gang.topology.wait_ms == 0 && gang.topology.price_milli.is_none();
             match of_queue.filter(|_| says_nothing) {
-                Some(HoldOut::For(ms)) => gang.topology.wait_ms = ms,
-                Some(HoldOut::Priced(milli)) => gang.topology.price_milli = Some(milli),
+                Some(Delay::For(ms)) => gang.topology.wait_ms = ms,
+                Some(Delay::Priced(milli)) => gang.topology.price_milli = Some(milli),
                 None => {}
             }
             // A gang without a time limit has no price.

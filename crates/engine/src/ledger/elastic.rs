@@ -167,7 +167,7 @@ impl Ledger {
             return self.relist(id);
         }
         if let Some(by) = record.resize.as_ref().and_then(|resize| resize.by) {
-            return refuse(out, subject(), &format!("it shrinks for gang {by} at its next boundary"));
+            return refuse(out, subject(), &format!("the gang shrinks for gang {by} at its next boundary"));
         }
         if size == gang.size {
             return self.keep_size(id);

@@ -154,7 +154,7 @@ impl Ledger {
             .position(|m| m.state == MemberState::Requested)
             .or_else(|| record.members.iter().position(|m| m.state == MemberState::Ready));
         let rank = late.and_then(|r| u32::try_from(r).ok()).unwrap_or(0);
-        let exit = Exit::failed(FailureClass::StartUp, "was not up by the start deadline");
+        let exit = Exit::failed(FailureClass::StartUp, "was not ready by the start deadline");
         let cause = self.failure(gang, rank, &exit);
         self.begin_stop(gang, cause, out);
     }

@@ -88,7 +88,7 @@ impl Ledger {
     pub(super) fn observe_runs(&mut self, runs: &PastRuns, out: &mut Outcome) {
         let PastRuns { uid, name, of_limit_milli, last_at } = runs;
         if of_limit_milli.is_empty() || of_limit_milli.len() > RUNS_MAX {
-            let why = format!("{} runs, and 1 to {RUNS_MAX} are remembered", of_limit_milli.len());
+            let why = format!("expected 1 to {RUNS_MAX} past runs, and found {}", of_limit_milli.len());
             return refuse(out, format!("past runs of {name}"), &why);
         }
         let key = (*uid, name.clone());

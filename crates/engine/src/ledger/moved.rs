@@ -39,17 +39,17 @@ impl Ledger {
 
     fn exchange(&self, placement: &mut Placement, rank: u32, devices: DeviceMask) -> Result<(), String> {
         let Some(slot) = placement.slots.iter_mut().find(|slot| slot.rank == rank) else {
-            return Err("it has no place".to_owned());
+            return Err("it has no placement".to_owned());
         };
         if slot.part.is_some() {
             return Err("it has a part of a device".to_owned());
         }
         if slot.devices.count() != devices.count() {
-            return Err(format!("{devices} are not as many as {}", slot.devices));
+            return Err(format!("{devices} and {} differ in number", slot.devices));
         }
         let has = self.nodes.get(&slot.node).map(|node| node.machine.device_mask());
         if has.is_some_and(|has| !devices.minus(has).is_empty()) {
-            return Err(format!("{} does not have {devices}", slot.node));
+            return Err(format!("node {} does not have devices {devices}", slot.node));
         }
         slot.devices = devices;
         Ok(())

@@ -21,11 +21,11 @@ impl Ledger {
     pub(super) fn observe_node(&mut self, node: &Node, out: &mut Outcome) {
         let wanted = self.levels.above.len();
         if node.path.len() != wanted {
-            let why = format!("its path has {} domains and there are {wanted} levels", node.path.len());
+            let why = format!("its path has {} domains, and {wanted} levels are configured", node.path.len());
             return refuse(out, format!("node {}", node.name), &why);
         }
         if node.machine.devices.len() > phalanx_model::DEVICES_PER_NODE_MAX as usize {
-            let why = format!("has {} devices, at most 64 are possible", node.machine.devices.len());
+            let why = format!("has {} devices, and at most 64 are possible", node.machine.devices.len());
             return refuse(out, format!("node {}", node.name), &why);
         }
         self.sync.saw_node(&node.name);

@@ -33,10 +33,10 @@ impl Noted {
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
             Input::SpotNoticed { notice } => Key::Spot(notice.node.clone()),
             Input::HealthGraded { health } => Key::Health(health.node.clone(), health.devices.0),
-            _ => return Err("is not a fact that is only noted".into()),
+            _ => return Err("is not a fact of the kinds that are only recorded".into()),
         };
         if self.0.len() >= NOTED_MAX && !self.0.contains_key(&key) {
-            return Err(format!("more than {NOTED_MAX} noted facts"));
+            return Err(format!("more than {NOTED_MAX} recorded facts"));
         }
         self.0.insert(key, input.clone());
         Ok(())

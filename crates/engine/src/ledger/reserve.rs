@@ -47,7 +47,7 @@ impl Ledger {
         };
         for other in self.reservations.overlapping(&picks) {
             self.drop_reservation(other);
-            let why = format!("job {} keeps its place while its size changes", gang.job);
+            let why = format!("job {} keeps its placement while it is resized", gang.job);
             out.changes.push(Change::ReservationDropped { gang: other, why });
             self.retime(other);
             self.relist(other);
@@ -173,7 +173,7 @@ impl Ledger {
                 self.unavailable.remove(&gang);
             }
             // The report that a service was scaled covers all of its replicas.
-            if !matches!(reason, Reason::Resting { .. }) {
+            if !matches!(reason, Reason::ScaledIn { .. }) {
                 out.changes.push(Change::ReasonChanged { gang, reason });
             }
         }

@@ -92,7 +92,7 @@ impl Ledger {
             };
             for waits in self.reservations.iter().filter_map(had_less).collect::<Vec<_>>() {
                 self.drop_reservation(waits);
-                let why = format!("job {} has had more service and may make way", gang.job);
+                let why = format!("job {} has attained more service and can be preempted", gang.job);
                 out.changes.push(Change::ReservationDropped { gang: waits, why });
                 self.retime(waits);
                 self.relist(waits);

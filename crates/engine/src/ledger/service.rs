@@ -111,7 +111,7 @@ impl Ledger {
         let (service, replicas) = (job.turn.service.as_ref()?, self.replicas_of(job)?);
         let all = self.active.range(job.id.gang(0)..=job.id.gang(u16::MAX));
         let before = all.filter(|other| service.number(**other) < service.number(gang)).count();
-        (before >= self.allowed(job, replicas)).then_some(Reason::Resting { replicas })
+        (before >= self.allowed(job, replicas)).then_some(Reason::ScaledIn { replicas })
     }
 
     /// A replica has ended: another may take its place.
@@ -132,10 +132,11 @@ impl Ledger {
         let Some(job) = self.job(told.job) else { return refuse(out, what(), "no such job") };
         let gangs = job.gangs.len();
         match &job.turn.service {
-            None => refuse(out, what(), "it is no service"),
+            None => refuse(out, what(), "the job is not a service"),
             Some(service) if !(service.min..=service.most(gangs)).contains(&told.replicas) => {
                 let (min, most) = (service.min, service.most(gangs));
-                let why = format!("it has {min} to {most}, and {} were asked for", told.replicas);
+                let why =
+                    format!("the service has {min} to {most} replicas, and {} were requested", told.replicas);
                 refuse(out, what(), &why);
             }
             Some(service) => {
@@ -212,7 +213,7 @@ impl Ledger {
             return self.finish(gang, Ending::Succeeded, out);
         }
         let (class, code) = (FailureClass::UserCode, Some(0));
-        let detail = "a replica is to serve, and all of its processes ended".to_owned();
+        let detail = "a service replica must keep running, and all of its processes ended".to_owned();
         let cause = StopCause::Failure { class, rank: None, code, detail };
         let attempt = self.record(gang).map_or(0, |record| record.attempt);
         out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
@@ -224,7 +225,7 @@ impl Ledger {
     /// Records that a session was used.
     pub(super) fn observe_session(&mut self, told: &Session, out: &mut Outcome) {
         if self.job(told.job).is_none_or(|job| job.policy.idle_limit_ms.is_none()) {
-            return refuse(out, format!("use of job {}", told.job), "it is no session that is in the books");
+            return refuse(out, format!("use of job {}", told.job), "no such session");
         }
         let used_at = self.serving.sessions.entry(told.job).or_default();
         *used_at = told.used_at.min(self.now).max(*used_at);

@@ -18,11 +18,11 @@ impl Ledger {
         let what = || "the settings".to_owned();
         if settings.classes.is_empty() || settings.classes.len() > CLASSES_MAX {
             let why =
-                format!("1 to {CLASSES_MAX} classes are possible, these are {}", settings.classes.len());
+                format!("1 to {CLASSES_MAX} classes are possible, and there are {}", settings.classes.len());
             return refuse(out, what(), &why);
         }
         if settings.class(None).is_none() {
-            let why = format!("the default class {} is none of the classes", settings.default_class);
+            let why = format!("the default class {} is not defined", settings.default_class);
             return refuse(out, what(), &why);
         }
         if self.queues.configure(settings) {

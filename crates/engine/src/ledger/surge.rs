@@ -137,7 +137,7 @@ impl Ledger {
                 Some(true) => {
                     if rests && self.record(gang).is_some_and(|record| record.reserved.is_some()) {
                         self.drop_reservation(gang);
-                        let why = format!("no more than {replicas} replicas are wanted");
+                        let why = format!("the service needs only {replicas} replicas");
                         out.changes.push(Change::ReservationDropped { gang, why });
                     }
                     self.relist(gang);

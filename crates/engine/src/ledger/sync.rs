@@ -157,7 +157,8 @@ impl Ledger {
     }
 
     fn lose(&mut self, gang: GangId, missing: &[u32], out: &mut Outcome) {
-        let exit = Exit::failed(FailureClass::Infrastructure, "was not found again after a restart");
+        let exit =
+            Exit::failed(FailureClass::Infrastructure, "was not found after a restart of the scheduler");
         for rank in missing {
             self.member_exited(gang, *rank, &exit, out);
         }

@@ -48,7 +48,7 @@ pub(crate) fn check(tree: &Tree, gang: &Gang) -> Result<Grid, String> {
     let grid = Grid::new(&gang.grid).map_err(|error| error.to_string())?;
     if grid.ranks() != gang.size {
         return Err(format!(
-            "its degrees multiply to {}, and the gang has {} members",
+            "the product of its degrees is {}, and the gang has {} members",
             grid.ranks(),
             gang.size
         ));
@@ -60,16 +60,14 @@ pub(crate) fn check(tree: &Tree, gang: &Gang) -> Result<Grid, String> {
         segment.size < gang.size && !segment.size.is_multiple_of(tensor) && !holds_it
     };
     if let Some(Segment { size, .. }) = gang.topology.segments.iter().find(is_cut) {
-        return Err(format!("segments of {size} cut tensor groups of {tensor}"));
+        return Err(format!("segments of {size} split tensor groups of {tensor}"));
     }
     let is_split = |segment: &Segment, each: u32| {
         tree.level_at(&segment.level) >= Some(LevelAt::Node) && !each.is_multiple_of(segment.size.max(1))
     };
     match gang.members_per_node {
         Some(each) if asked(tree, gang).topology.segments.iter().any(|segment| is_split(segment, each)) => {
-            Err(format!(
-                "a tensor group of {tensor} is on one node, and each node is to have {each} of its members"
-            ))
+            Err(format!("a tensor group of {tensor} must be on one node, and each node gets {each} members"))
         }
         _ => Ok(grid),
     }

@@ -342,12 +342,12 @@ pub(crate) fn refused(tree: &Tree, gang: &Gang) -> Option<(&'static str, String)
         (!gang.topology.spread.is_empty(), "spread"),
     ];
     if let Some((_, field)) = beside.into_iter().find(|(has, _)| *has) {
-        return Some((field, format!("a slice has no {field}: all of its chips are one box")));
+        return Some((field, format!("a slice cannot have {field}: all of its chips form one box")));
     }
     if !is_whole(gang) {
         let (shape, chips) = (Sides(sides), u64::from(size) * u64::from(each));
         let why =
-            format!("{shape} has {} chips, and {size} members of {each} devices have {chips}", volume(sides));
+            format!("{shape} has {} chips, and {size} members of {each} devices need {chips}", volume(sides));
         return Some(("slice", why));
     }
     let level = tree.level_of_required(gang);

@@ -56,14 +56,16 @@ impl Configured {
         let (mut above, mut at) = (0, queue.parent.as_ref());
         while let Some(name) = at.filter(|_| above < DEPTH_MAX) {
             if *name == queue.name {
-                return Some("it stands below itself: name another parent".to_owned());
+                return Some("the queue would be its own ancestor: name another parent".to_owned());
             }
             let parent = self.queues.get(name);
             above += usize::from(parent.is_some());
             at = parent.and_then(|parent| parent.parent.as_ref());
         }
         (above + self.height(&queue.name, DEPTH_MAX) > DEPTH_MAX).then(|| {
-            format!("it would make a tree of more than {DEPTH_MAX} queues above each other: name a parent nearer to the top")
+            format!(
+                "the tree of queues would be deeper than {DEPTH_MAX} levels: name a parent nearer to the root"
+            )
         })
     }
 

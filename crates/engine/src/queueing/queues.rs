@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Class, FadedUse, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
+use phalanx_model::{Class, DecayedUsage, GangId, Job, PreemptMode, Queue, QueueName, Settings, Timestamp};
 
 use super::configured::Configured;
 use super::entitlement::Entitlements;
@@ -78,7 +78,7 @@ pub(crate) struct QueueNode {
     pub(crate) pending: u32,
     /// Pending gangs in the queue and below, by time of submission.
     pub(crate) waiting: BTreeSet<(Timestamp, GangId)>,
-    decayed: FadedUse,
+    decayed: DecayedUsage,
     /// The value that orders the queue: its share and its decayed usage, as of the last refresh.
     pub(crate) weighs: u64,
     /// For an outermost queue: a version that changes whenever the order of gangs in it and below may have changed.
@@ -193,7 +193,7 @@ impl Queues {
     /// Rebuilds the tree. No gang holds or wants anything in it; decayed usage is kept.
     pub(crate) fn rebuild(&mut self, tree: &Tree) {
         let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.decayed));
-        let past: BTreeMap<QueueName, FadedUse> = self.nodes.iter().filter_map(named).collect();
+        let past: BTreeMap<QueueName, DecayedUsage> = self.nodes.iter().filter_map(named).collect();
         self.places = self.places_in(tree);
         self.draw();
         self.capacity = self.resources.capacity(tree, &self.settings);
@@ -530,21 +530,21 @@ impl Queues {
     }
 
     /// Restores the decayed usage of a queue, as it was last known.
-    pub(crate) fn remember(&mut self, name: &QueueName, decayed: FadedUse) {
+    pub(crate) fn remember(&mut self, name: &QueueName, decayed: DecayedUsage) {
         let at = self.ensure(name);
         self.nodes[at as usize].decayed = decayed;
         self.is_new = true;
     }
 
     /// The decayed usage of every queue that used something, as it was last brought to the present.
-    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+    pub(crate) fn past(&self) -> impl Iterator<Item = (&QueueName, DecayedUsage)> {
         let has_any = |node: &&QueueNode| node.used[GPUS] > 0 || node.decayed.device_ms > 0;
         let known = self.nodes.iter().filter(has_any);
         known.filter_map(|node| Some((&node.queue.as_ref()?.name, node.decayed)))
     }
 
     /// The decayed usage of every queue that used something, brought to a time.
-    pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, FadedUse)> {
+    pub(crate) fn past_at(&self, now: Timestamp) -> impl Iterator<Item = (&QueueName, DecayedUsage)> {
         let half_life_ms = self.settings.half_life_ms;
         self.past().map(move |(name, decayed)| {
             let used = self.find(name).map_or(0, |at| self.at(at).used[GPUS]);

@@ -1,6 +1,6 @@
 //! Reports of queues for people: every amount, and every term of the order.
 
-use phalanx_model::{GoodReport, QueueReport, Timestamp};
+use phalanx_model::{QueueReport, ResourceReport, Timestamp};
 
 use super::queues::{QueueAt, Queues, ROOT};
 use super::resources::{GPUS, UNBOUNDED};
@@ -29,13 +29,13 @@ impl Queues {
     fn report(&self, at: QueueAt, now: Timestamp, due: u128) -> Option<QueueReport> {
         let node = self.at(at);
         let amount = |of: u128| u64::try_from(of).unwrap_or(u64::MAX);
-        let resource = |(at, resource): (usize, &phalanx_model::Resource)| GoodReport {
+        let resource = |(at, resource): (usize, &phalanx_model::Resource)| ResourceReport {
             resource: resource.clone(),
             used: amount(node.used[at]),
             wanted: amount(node.wanted[at]),
             guaranteed: amount(node.guaranteed[at]),
             limit: (node.limit[at] != UNBOUNDED).then(|| amount(node.limit[at])),
-            due: (at == GPUS).then(|| amount(due)),
+            fair_share: (at == GPUS).then(|| amount(due)),
             capacity: amount(self.capacity[at]),
         };
         let (share, dominant) = self.share(at);
@@ -44,10 +44,10 @@ impl Queues {
             depth: node.depth - 1,
             pending: node.pending,
             running: node.running,
-            goods: self.resources.all().iter().enumerate().map(resource).collect(),
+            resources: self.resources.all().iter().enumerate().map(resource).collect(),
             share,
             dominant: self.resources.all()[dominant].clone(),
-            past: self.past_share(at, now),
+            decayed_usage: self.past_share(at, now),
             places: Vec::new(),
         })
     }

@@ -3,7 +3,7 @@
 //! `v(t) = v·2^(-t/h)`, and at a constant use `u` the added value is `u·h/ln 2·(1 - 2^(-t/h))`. In integers: whole
 //! halvings are shifts, the rest is a product of the roots 2^(-1/2), 2^(-1/4), … as fractions of 2^64.
 
-use phalanx_model::{FadedUse, Timestamp};
+use phalanx_model::{DecayedUsage, Timestamp};
 
 /// `2^(-2^-k)·2^64` for k = 1, 2, …, 20.
 const ROOTS: [u64; STEPS as usize] = [
@@ -56,14 +56,14 @@ pub(crate) fn span_ms(half_life_ms: u64) -> u128 {
 }
 
 /// The decayed usage at `now`, if `used` was held since `last`.
-pub(crate) fn accrued(last: FadedUse, used: u128, now: Timestamp, half_life_ms: u64) -> FadedUse {
+pub(crate) fn accrued(last: DecayedUsage, used: u128, now: Timestamp, half_life_ms: u64) -> DecayedUsage {
     let after_ms = now.since(last.at);
     if after_ms == 0 {
         return last;
     }
     let span = span_ms(half_life_ms) << FINE;
     let added = (span - faded(span, after_ms, half_life_ms)).saturating_mul(used) >> FINE;
-    FadedUse { device_ms: faded(last.device_ms, after_ms, half_life_ms).saturating_add(added), at: now }
+    DecayedUsage { device_ms: faded(last.device_ms, after_ms, half_life_ms).saturating_add(added), at: now }
 }
 
 #[cfg(test)]
@@ -83,18 +83,18 @@ mod tests {
 
     #[test]
     fn a_constant_use_comes_to_rest_at_its_span() {
-        let long = accrued(FadedUse::default(), 1_000, Timestamp(100 * HOUR), HOUR);
+        let long = accrued(DecayedUsage::default(), 1_000, Timestamp(100 * HOUR), HOUR);
         assert_eq!(long.device_ms / 1_000, span_ms(HOUR));
         // Over short spans, decayed usage equals the use.
-        let short = accrued(FadedUse::default(), 8_000, Timestamp(60_000), 7 * 24 * HOUR);
+        let short = accrued(DecayedUsage::default(), 8_000, Timestamp(60_000), 7 * 24 * HOUR);
         let exact = 8_000 * 60_000;
         assert!(short.device_ms.abs_diff(exact) < exact / 1_000, "{short:?}");
     }
 
     #[test]
     fn two_steps_are_as_one() {
-        let one = accrued(FadedUse::default(), 3_000, Timestamp(5 * HOUR), HOUR);
-        let half = accrued(FadedUse::default(), 3_000, Timestamp(2 * HOUR), HOUR);
+        let one = accrued(DecayedUsage::default(), 3_000, Timestamp(5 * HOUR), HOUR);
+        let half = accrued(DecayedUsage::default(), 3_000, Timestamp(2 * HOUR), HOUR);
         let two = accrued(half, 3_000, Timestamp(5 * HOUR), HOUR);
         assert!(one.device_ms.abs_diff(two.device_ms) <= one.device_ms / 10_000, "{one:?} {two:?}");
     }

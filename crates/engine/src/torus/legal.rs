@@ -22,17 +22,17 @@ pub(crate) struct IllegalShape {
 impl fmt::Display for IllegalShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, chips_max, larger, smaller } = self;
-        write!(f, "{} is no slice of cubes: ", Sides(*asked))?;
+        write!(f, "{} is not a valid slice of cubes: ", Sides(*asked))?;
         if volume(*asked) > *chips_max {
-            write!(f, "it has {} chips, and there are {chips_max}", volume(*asked))?;
+            write!(f, "it has {} chips, and the torus has {chips_max}", volume(*asked))?;
         } else {
-            write!(f, "sides are 1 to {EDGE}, or all of them multiples of {EDGE}")?;
+            write!(f, "each side must be 1 to {EDGE}, or all sides must be multiples of {EDGE}")?;
         }
         if let Some(larger) = larger {
-            write!(f, "; the next larger is {}", Sides(*larger))?;
+            write!(f, "; the next larger slice is {}", Sides(*larger))?;
         }
         if let Some(smaller) = smaller {
-            write!(f, "; the next smaller is {}", Sides(*smaller))?;
+            write!(f, "; the next smaller slice is {}", Sides(*smaller))?;
         }
         Ok(())
     }
@@ -105,13 +105,16 @@ mod tests {
         let says = |sides, chips_max| check(sides, chips_max).unwrap_err().to_string();
         assert_eq!(
             says([6, 4, 8], 4_096),
-            "6x4x8 is no slice of cubes: sides are 1 to 4, or all of them multiples of 4; the next larger is \
-             4x8x8; the next smaller is 4x4x8"
+            "6x4x8 is not a valid slice of cubes: each side must be 1 to 4, or all sides must be multiples of 4; the next larger slice is \
+             4x8x8; the next smaller slice is 4x4x8"
         );
         assert_eq!(
             says([16, 20, 28], 6_144),
-            "16x20x28 is no slice of cubes: it has 8960 chips, and there are 6144; the next smaller is 16x16x24"
+            "16x20x28 is not a valid slice of cubes: it has 8960 chips, and the torus has 6144; the next smaller slice is 16x16x24"
         );
-        assert!(says([2, 4, 8], 4_096).ends_with("the next larger is 4x4x8; the next smaller is 2x4x4"));
+        assert!(
+            says([2, 4, 8], 4_096)
+                .ends_with("the next larger slice is 4x4x8; the next smaller slice is 2x4x4")
+        );
     }
 }

@@ -112,14 +112,14 @@ impl fmt::Display for TorusError {
             Self::Sides(sides) => {
                 write!(
                     f,
-                    "a torus of {}: sides are 1 to {SIDE_MAX}, and chips {CHIPS_MAX} at most",
+                    "a torus of {}: each side must be 1 to {SIDE_MAX}, with at most {CHIPS_MAX} chips in total",
                     Sides(*sides)
                 )
             }
             Self::Hosts { sides, host } => {
                 write!(f, "hosts of {} chips do not fill {}", Sides(*host), Sides(*sides))
             }
-            Self::Twisted => f.write_str("a twisted torus is one slice, and is given whole"),
+            Self::Twisted => f.write_str("a twisted torus is one slice and is allocated whole"),
         }
     }
 }
@@ -255,9 +255,9 @@ pub(crate) fn refusal(torus: &Torus, form: Form, request: BoxRequest) -> Option<
     }
     let (asked, name, all, host) = (Sides(request.sides), &torus.name, Sides(torus.chips), Sides(host));
     Some(match request.hosts {
-        Hosts::One => format!("{asked} is not inside of one host: those of {name} have {host} chips"),
+        Hosts::One => format!("{asked} does not fit one host: each host of {name} has {host} chips"),
         _ => format!(
-            "{asked} in members of {} does not fit {name}: {all} chips in hosts of {host}, and a member is a box in one",
+            "{asked} in members of {} does not fit {name}, which has {all} chips in hosts of {host}: each member must be a box inside one host",
             request.member
         ),
     })

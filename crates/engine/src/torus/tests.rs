@@ -46,7 +46,10 @@ fn time(sides: [u16; 3], rings: [bool; 3]) -> u64 {
 fn bad_tori_have_no_slices() {
     let why = |torus: Torus| Form::of(&torus).unwrap_err().to_string();
     let of = |chips, host| torus(chips, [true; 3], host);
-    assert_eq!(why(of([0, 1, 1], [1; 3])), "a torus of 0x1x1: sides are 1 to 64, and chips 65535 at most");
+    assert_eq!(
+        why(of([0, 1, 1], [1; 3])),
+        "a torus of 0x1x1: each side must be 1 to 64, with at most 65535 chips in total"
+    );
     assert!(Form::of(&of([64, 64, 64], [1; 3])).is_err() && Form::of(&of([65, 1, 1], [1; 3])).is_err());
     assert_eq!(why(of([3, 2, 1], [2, 2, 1])), "hosts of 2x2x1 chips do not fill 3x2x1");
     assert!(Form::of(&of([16, 16, 1], [16, 16, 1])).is_err(), "a host of 256 devices");
@@ -69,7 +72,7 @@ fn what_never_fits_is_told_with_what_is_near() {
     assert_eq!(says(&flat, request([4, 2, 1], 8)), None, "turned, it is one host");
     assert_eq!(
         says(&flat, request([6, 2, 2], 4)).unwrap(),
-        "6x2x2 in members of 4 does not fit pod: 16x16x1 chips in hosts of 2x4x1, and a member is a box in one"
+        "6x2x2 in members of 4 does not fit pod, which has 16x16x1 chips in hosts of 2x4x1: each member must be a box inside one host"
     );
     assert!(says(&flat, request([32, 4, 1], 8)).is_some() && says(&flat, request([4, 4, 1], 16)).is_some());
     let one = |sides| BoxRequest { hosts: Hosts::One, ..request(sides, 4) };
@@ -77,6 +80,8 @@ fn what_never_fits_is_told_with_what_is_near() {
     assert!(says(&flat, one([4, 4, 1])).is_some() && says(&cubes, one([4, 4, 8])).is_some());
     assert_eq!(says(&cubes, request([16, 20, 28], 4)), None, "all of the pod");
     assert!(
-        says(&cubes, request([6, 4, 8], 4)).unwrap().ends_with("larger is 4x8x8; the next smaller is 4x4x8")
+        says(&cubes, request([6, 4, 8], 4))
+            .unwrap()
+            .ends_with("larger slice is 4x8x8; the next smaller slice is 4x4x8")
     );
 }

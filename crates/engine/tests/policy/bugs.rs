@@ -501,7 +501,7 @@ fn queues_stand_as_deep_whether_parents_or_children_are_told_first() {
         let mut world = World::new(&octets(1));
         facts.iter().for_each(|fact| world.tell(std::slice::from_ref(fact)));
         let is_refused =
-            |change: &Change| matches!(change, Change::InputRejected { why, .. } if why.contains("8 queues"));
+            |change: &Change| matches!(change, Change::InputRejected { why, .. } if why.contains("8 levels"));
         world.changes.iter().filter(|(_, change)| is_refused(change)).count()
     };
     for (depth, expected) in [(8, 0), (9, 1)] {

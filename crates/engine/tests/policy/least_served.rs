@@ -72,7 +72,7 @@ fn of_those_that_wait_less_service_goes_first_whatever_the_priority() {
     let report = world.watched.engine.explain(World::gang(1)).unwrap();
     assert_eq!(
         report.by_service().as_deref(),
-        Some("goes after 1 gang of its queue that has had less service")
+        Some("ordered after 1 gang of its queue that has attained less service")
     );
     world.advance(5 * MINUTE);
     assert_eq!((world.is_running(3), world.is_running(1)), (true, false), "before one with more priority");

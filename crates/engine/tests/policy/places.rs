@@ -33,7 +33,7 @@ fn a_queue_that_is_told_otherwise_keeps_what_its_places_are_worth() {
     let mut world = world();
     let guaranteed = |world: &World| {
         let reports = world.watched.engine.queues();
-        reports.iter().find(|report| report.queue.name.as_str() == "team").unwrap().goods[0].guaranteed
+        reports.iter().find(|report| report.queue.name.as_str() == "team").unwrap().resources[0].guaranteed
     };
     let of_two_nodes = guaranteed(&world);
     assert_eq!(of_two_nodes, 16_000);

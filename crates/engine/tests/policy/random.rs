@@ -316,7 +316,7 @@ proptest! {
         (1..run.next).for_each(|id| run.world.cancel(id));
         run.world.advance(MINUTE + SECOND);
         for report in run.world.watched.engine.queues() {
-            prop_assert!(report.goods.iter().all(|good| good.used == 0 && good.wanted == 0), "{report:?}");
+            prop_assert!(report.resources.iter().all(|good| good.used == 0 && good.wanted == 0), "{report:?}");
             prop_assert_eq!((report.running, report.pending), (0, 0));
         }
     }

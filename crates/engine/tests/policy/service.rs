@@ -65,7 +65,7 @@ fn as_many_replicas_run_as_somebody_says_and_the_others_rest() {
     world.submit(web(1, 4));
     world.advance(SECOND);
     assert_eq!(running(&world), [0]);
-    assert_eq!(world.watched.engine.reason(replica(3)), Some(Reason::Resting { replicas: 1 }));
+    assert_eq!(world.watched.engine.reason(replica(3)), Some(Reason::ScaledIn { replicas: 1 }));
     scale(&mut world, 3);
     world.advance(SECOND);
     assert_eq!(running(&world), [0, 1, 2]);
@@ -154,7 +154,7 @@ fn a_metric_above_its_target_scales_out_at_once_and_one_below_it_after_a_while()
     world.advance(SECOND);
     assert_eq!(running(&world), [0, 1, 2], "2.4 times the target of one");
     // Two of the three replicas report nothing yet: a missing report changes nothing.
-    assert_eq!(world.watched.engine.reason(replica(3)), Some(Reason::Resting { replicas: 3 }));
+    assert_eq!(world.watched.engine.reason(replica(3)), Some(Reason::ScaledIn { replicas: 3 }));
 
     tell_for(&mut world, 4, 300_000);
     tell_for(&mut world, 1, 600_000);

@@ -79,7 +79,7 @@ fn a_replica_leaves_a_drained_node_once_another_runs_in_its_stead() {
     assert_eq!(count.fewest(&world), 2, "never less than before");
     assert_eq!(count.runs.len(), 2, "and no more once that is over");
     assert!(count.runs.iter().all(|gang| on(&world, gang.index) != from));
-    assert_eq!(world.watched.engine.reason(replica(0)), Some(Reason::Resting { replicas: 2 }));
+    assert_eq!(world.watched.engine.reason(replica(0)), Some(Reason::ScaledIn { replicas: 2 }));
     let replaced = |(_, change): &(_, Change)| matches!(change, Change::ReplicaReplaced { .. });
     assert!(world.changes.iter().any(replaced));
     world.watched.restart();

@@ -206,6 +206,6 @@ impl World {
     /// Devices that a queue uses, in thousandths.
     pub(crate) fn used(&self, queue: &str) -> u64 {
         let queues = self.watched.engine.queues();
-        queues.iter().find(|report| report.queue.name.as_str() == queue).unwrap().goods[0].used
+        queues.iter().find(|report| report.queue.name.as_str() == queue).unwrap().resources[0].used
     }
 }

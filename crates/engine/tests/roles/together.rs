@@ -115,7 +115,7 @@ fn what_is_no_role_is_refused_and_what_no_node_holds_too() {
     );
     let refused = of(two().together([0, 1]).build());
     assert!(
-        matches!(&refused, Some(Rejection::LargerThanCluster { where_, .. }) if where_.contains("have to be on one")),
+        matches!(&refused, Some(Rejection::LargerThanCluster { where_, .. }) if where_.contains("must share a node")),
         "{refused:?}"
     );
 }

@@ -89,7 +89,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{
-    DeviceMask, Exit, FadedUse, FailureClass, Input, JobId, MemberId, QueueName, QueueReport, SyncKind,
+    DecayedUsage, DeviceMask, Exit, FailureClass, Input, JobId, MemberId, QueueName, QueueReport, SyncKind,
     Timestamp,
 };
 
@@ -363,7 +363,7 @@ impl Books {
     }
 
     /// How the queues stand, and the first that wait in each, as they would go: for the statuses of the queues.
-    pub fn report(&mut self, reports: &[(QueueReport, Option<FadedUse>)], line: &[(QueueName, JobId)]) {
+    pub fn report(&mut self, reports: &[(QueueReport, Option<DecayedUsage>)], line: &[(QueueName, JobId)]) {
         let waiting = self.waiting(line);
         self.sharing.report(reports, waiting, &mut self.calls);
     }

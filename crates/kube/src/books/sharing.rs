@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{FadedUse, Input, Queue, QueueName, QueueReport, Settings, SyncKind};
+use phalanx_model::{DecayedUsage, Input, Queue, QueueName, QueueReport, Settings, SyncKind};
 use phalanx_spec::queues::SharePolicy as Policy;
 
 use super::Call;
@@ -114,7 +114,7 @@ impl Sharing {
     /// Statuses that are to be written, given how the queues stand. Equal ones are not written again.
     pub(crate) fn report(
         &mut self,
-        reports: &[(QueueReport, Option<FadedUse>)],
+        reports: &[(QueueReport, Option<DecayedUsage>)],
         mut waiting: BTreeMap<QueueName, Vec<WaitingStatus>>,
         calls: &mut Vec<Call>,
     ) {

@@ -60,7 +60,7 @@ impl WaitsFor {
             | Reason::Held { .. }
             | Reason::Dependency { .. }
             | Reason::ArrayLimit { .. }
-            | Reason::Resting { .. }
+            | Reason::ScaledIn { .. }
             | Reason::BeginTime { .. }
             | Reason::BackOff { .. }
             | Reason::BudgetExhausted { .. } => Self::Other(reason.word()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
-use phalanx_model::{FadedUse, QueueReport, Timestamp};
+use phalanx_model::{DecayedUsage, QueueReport, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -291,22 +291,22 @@ impl QueueStatus {
     pub fn set_report(&mut self, report: &QueueReport) {
         self.pending = i64::from(report.pending);
         self.running = i64::from(report.running);
-        let usage = |good: &phalanx_model::GoodReport| {
+        let usage = |good: &phalanx_model::ResourceReport| {
             let shown = |amount: u64| good.resource.show(amount);
             let usage = UsageStatus {
                 used: shown(good.used),
                 wanted: shown(good.wanted),
                 guaranteed: shown(good.guaranteed),
                 limit: good.limit.map(shown),
-                due: good.due.map(shown),
+                due: good.fair_share.map(shown),
                 capacity: shown(good.capacity),
             };
             (good.resource.to_string(), usage)
         };
-        self.usage = report.goods.iter().map(usage).collect();
+        self.usage = report.resources.iter().map(usage).collect();
         self.share = millionths(report.share);
         self.dominant = report.dominant.to_string();
-        self.past = millionths(report.past);
+        self.past = millionths(report.decayed_usage);
         let place = |place: &phalanx_model::PlaceReport| PlaceStatus {
             level: place.shape.level.to_string(),
             nodes: i64::from(place.shape.nodes),
@@ -325,7 +325,7 @@ fn millionths(part: u64) -> String {
 impl FadedUseStatus {
     /// # Errors
     /// When the moment is beyond what a date can say.
-    pub fn of(faded: FadedUse) -> Result<Self, jiff::Error> {
+    pub fn of(faded: DecayedUsage) -> Result<Self, jiff::Error> {
         let ms = i64::try_from(faded.at.0).unwrap_or(i64::MAX);
         let at = jiff::Timestamp::from_millisecond(ms)?;
         Ok(Self { device_ms: faded.device_ms.to_string(), at: at.to_string() })
@@ -333,9 +333,9 @@ impl FadedUseStatus {
 
     /// Back again; nothing where somebody else wrote it and it is neither a number nor a date.
     #[must_use]
-    pub fn read(&self) -> Option<FadedUse> {
+    pub fn read(&self) -> Option<DecayedUsage> {
         let at: jiff::Timestamp = self.at.parse().ok()?;
         let at = u64::try_from(at.as_millisecond()).ok()?;
-        Some(FadedUse { device_ms: self.device_ms.parse().ok()?, at: Timestamp(at) })
+        Some(DecayedUsage { device_ms: self.device_ms.parse().ok()?, at: Timestamp(at) })
     }
 }

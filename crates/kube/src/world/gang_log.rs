@@ -140,7 +140,7 @@ mod tests {
         };
         starts(books, &started);
         runs(books, gang, 1);
-        makes_way(books, gang.job, "makes way for job 2 (other)");
+        makes_way(books, gang.job, "preempted by job 2 (other)");
         stops(books, gang.job, &"ü".repeat(2 * WHY_MAX));
         waits(books, gang.job, WaitsFor::Nodes, "no room");
         refused(books, gang.job, WaitsFor::Nodes, "it can never fit");
@@ -180,7 +180,7 @@ mod tests {
         };
         let start = json!({ "message": "gang starts", "attempt": 1, "nodes": 2, "within": "leaf", "queue": "default" });
         assert_eq!(lines[0], of(start));
-        assert_eq!(lines[2]["reason"], "makes way for job 2 (other)");
+        assert_eq!(lines[2]["reason"], "preempted by job 2 (other)");
         assert_eq!(
             lines[3]["reason"],
             "ü".repeat(WHY_MAX),

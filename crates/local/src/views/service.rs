@@ -24,5 +24,5 @@ pub(super) fn service(
 /// Whether it is a replica that is not wanted now.
 pub(super) fn rests(engine: &Engine, record: &GangRecord) -> bool {
     let is_of_service = engine.job(record.id.job).is_some_and(|job| job.turn.service.is_some());
-    is_of_service && matches!(engine.reason(record.id), Some(Reason::Resting { .. }))
+    is_of_service && matches!(engine.reason(record.id), Some(Reason::ScaledIn { .. }))
 }

@@ -1,8 +1,8 @@
-//! Which hosts reach the same switches.
+//! Groups of hosts that reach the same switches.
 //!
-//! With rails, the hosts of one unit hang on eight leaves and not on one. Two switches of a tier stand for the
-//! same domain when more than half of what hangs on the larger one hangs on the other as well. So a cable in the
-//! wrong place joins nothing, and neither does a second fabric, such as one for storage, whose switches reach
+//! With rails, the hosts of one unit are cabled to eight leaves and not to one. Two switches of a tier belong to the
+//! same domain if more than half of the hosts or groups below the larger switch are also below the other. So a
+//! misplaced cable joins no domains, and neither does a second fabric, such as a storage fabric, whose switches reach
 //! the hosts of many leaves.
 
 use std::collections::BTreeMap;

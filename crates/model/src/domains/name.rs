@@ -1,4 +1,4 @@
-//! What to call a domain that several switches stand for.
+//! The name of a domain with several switches.
 
 use std::collections::{BTreeMap, BTreeSet};
 

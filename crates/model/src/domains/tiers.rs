@@ -1,12 +1,12 @@
-//! How far above the hosts each switch stands.
+//! The tier of each switch above the hosts.
 
 use crate::{End, Graph};
 
-/// The tier of each switch: what the source says, else 1 for those that hosts hang on, and one more for every
-/// step away from them. 0 for a switch that no host reaches.
+/// The tier of each switch: the tier that the source gives, or else 1 for switches that are cabled to hosts, and one
+/// more for every step away from them. 0 for a switch that no host reaches.
 ///
-/// A spine may carry a few management hosts. A switch with hosts stands above its neighbours when they have
-/// four times as many.
+/// A spine may have a few management hosts. A switch with hosts is above its neighbours if they have four times as
+/// many hosts.
 pub(super) fn of_switches(graph: &Graph) -> Vec<u8> {
     let count = graph.switches.len();
     let mut hosts = vec![0_u32; count];

@@ -42,7 +42,7 @@ impl World {
             return broken(self, "all work ended, and something is still held".to_owned());
         }
         let in_use =
-            |report: &QueueReport| report.running > 0 || report.goods.iter().any(|good| good.used > 0);
+            |report: &QueueReport| report.running > 0 || report.resources.iter().any(|good| good.used > 0);
         if let Some(report) = self.engine().queues().into_iter().find(in_use) {
             return broken(self, format!("all work ended, and a queue still uses something: {report:?}"));
         }
@@ -114,7 +114,7 @@ impl World {
 fn may_wait(reason: &Reason) -> bool {
     match reason {
         Reason::QueueLimit(limit) => matches!(limit.bound, QueueBound::Kept(_)),
-        Reason::Dependency { .. } | Reason::ArrayLimit { .. } | Reason::Resting { .. } => true,
+        Reason::Dependency { .. } | Reason::ArrayLimit { .. } | Reason::ScaledIn { .. } => true,
         _ => false,
     }
 }

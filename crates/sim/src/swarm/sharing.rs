@@ -139,7 +139,7 @@ impl Sharing {
             running_max: cap(rng, 15, 4),
             gang_devices_max: cap(rng, 4, 16),
             time_limit_max_ms: rng.chance(4).then(|| rng.between(1_000, 2 * MINUTE_MS)),
-            hold_out: None,
+            delay: None,
         };
     }
 

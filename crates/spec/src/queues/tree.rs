@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Amounts, Caps, HoldOut, Queue, QueueName, Resource, ShapeQuota};
+use phalanx_model::{Amounts, Caps, Delay, Queue, QueueName, Resource, ShapeQuota};
 
 use super::amounts::shown;
 use super::{AmountsFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile};
@@ -169,9 +169,9 @@ impl QueueFile {
                 running_max: entry.max_running.map(|max| max.value),
                 gang_devices_max: entry.max_gang_gpus.map(|max| max.value.0),
                 time_limit_max_ms: entry.max_time.map(|max| max.value.0.div_ceil(1_000_000)),
-                hold_out: entry.wait.map(|wait| match wait.value {
-                    Wait::For(span) => HoldOut::For(span.millis()),
-                    Wait::Priced(milli) => HoldOut::Priced(milli),
+                delay: entry.wait.map(|wait| match wait.value {
+                    Wait::For(span) => Delay::For(span.millis()),
+                    Wait::Priced(milli) => Delay::Priced(milli),
                 }),
             },
             order: self.order(entry, is_leaf)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Class, HoldOut, Queue, QueueName, Settings, ShapeQuota};
+use phalanx_model::{Class, Delay, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
     AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, QueueEntry, QueueFile, ShapeFile,
@@ -87,9 +87,9 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
         max_running: caps.running_max.map(At::from),
         max_gang_gpus: caps.gang_devices_max.map(|max| Count(max).into()),
         max_time: caps.time_limit_max_ms.map(|ms| TimeLimit(ns(ms)).into()),
-        wait: caps.hold_out.map(|hold_out| match hold_out {
-            HoldOut::For(ms) => Wait::For(Span(ns(ms))).into(),
-            HoldOut::Priced(milli) => Wait::Priced(milli).into(),
+        wait: caps.delay.map(|delay| match delay {
+            Delay::For(ms) => Wait::For(Span(ns(ms))).into(),
+            Delay::Priced(milli) => Wait::Priced(milli).into(),
         }),
         order: (!queue.order.is_priority()).then(|| OrderWord::LeastServed.into()),
         levels: (!queue.order.is_priority()).then(|| {

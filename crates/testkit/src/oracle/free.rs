@@ -1,27 +1,27 @@
-//! What is left when some gangs hold what they hold.
+//! The free capacity while some gangs hold theirs.
 
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, DevicePart, Gang, Needs, Node, NodeName, PartNeed, Placement, ResourceName};
 
-/// What is free on a node.
+/// The free capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amounts {
-    /// Those of which nobody has anything.
+    /// Devices without any user.
     pub devices: DeviceMask,
     pub cpu_milli: i128,
     pub memory_bytes: i128,
-    /// What members on it use of each resource that is counted by name.
+    /// The named resources that members on the node use.
     pub used: BTreeMap<ResourceName, u128>,
-    /// Gangs with members on it.
+    /// Gangs with members on the node.
     pub gangs: u32,
-    /// One of them wants to be alone, with all of its roles.
+    /// Whether one of the gangs is exclusive, with all of its roles.
     pub is_held: bool,
     /// Parts of devices that members have.
     pub parts: Vec<Held>,
 }
 
-/// A part of a device, and whose need it meets.
+/// A part of a device, with the need that it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub device: u32,
@@ -29,10 +29,10 @@ pub struct Held {
     pub part: DevicePart,
 }
 
-/// Free amounts are signed; a machine with more than this is counted as having this.
+/// Free amounts are signed. Larger amounts of a machine are capped here.
 const AMOUNT_MAX: u64 = i64::MAX as u64;
 
-/// What is left on every node, closed ones included, when these hold what they hold.
+/// The free capacity of every node, closed nodes included, while these gangs hold theirs.
 #[must_use]
 pub fn free<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,

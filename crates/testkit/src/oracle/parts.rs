@@ -5,10 +5,10 @@ use phalanx_model::{DeviceMask, DevicePart, Node, PartNeed};
 
 use super::Amounts;
 
-/// More than any test asks for.
+/// More parts than any test requests.
 const MANY: u64 = 1_000;
 
-/// Members with such a part that fit on some devices of a node.
+/// The members with this part that fit on some devices of a node.
 pub(super) fn room(node: &Node, amounts: &Amounts, devices: DeviceMask, need: &PartNeed) -> u64 {
     devices.iter().map(|device| of_device(node, amounts, device, need)).sum()
 }

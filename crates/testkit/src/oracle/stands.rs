@@ -1,4 +1,4 @@
-//! Every way in which the members of a gang can stand on some nodes.
+//! Every placement of the members of a gang on some nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use phalanx_model::{DeviceMask, Gang, Needs, Node, ResourceName, Segment};
 
 use super::{Amounts, Cluster, parts};
 
-/// Some nodes, each with the devices that may be used, and the members that stand on them so far.
+/// Some nodes, each with the usable devices and the members placed on it so far.
 pub(super) struct Stands<'a> {
     nodes: Vec<(&'a Node, &'a Amounts)>,
     gang: &'a Gang,
@@ -16,8 +16,8 @@ pub(super) struct Stands<'a> {
     rules: Vec<Rule>,
 }
 
-/// Where members of the gang itself can stand: on a node, and there in one group of each level inside the node that a
-/// segment names. Groups of one level are disjoint, so spots share no device; they share CPUs and memory.
+/// A spot for members of the gang itself: a node, and there one group of each level inside the node that a segment
+/// names. Groups of one level are disjoint, so spots share no device; they share CPUs and memory.
 #[derive(Clone)]
 struct Spot {
     node: usize,
@@ -27,7 +27,7 @@ struct Spot {
     members: u32,
 }
 
-/// What the members on some nodes may not exceed, counted by what each role needs of it; the gang itself comes first.
+/// A limit of the members on some nodes, with the need of each role; the gang itself comes first.
 struct Rule {
     nodes: Vec<usize>,
     needs: Vec<u128>,
@@ -85,7 +85,7 @@ impl<'a> Stands<'a> {
             return is_even && self.role_from(0, 0, None);
         }
         (0..self.spots.len()).any(|at| {
-            // Beside the rank before it, unless a segment begins here.
+            // On the spot of the rank before it, unless a segment begins here.
             let is_together = before.is_none_or(|before| {
                 (0..).zip(&self.gang.topology.segments).all(|(i, segment): (usize, _)| {
                     rank.is_multiple_of(segment.size)
@@ -122,12 +122,12 @@ impl<'a> Stands<'a> {
         })
     }
 
-    /// Of the gang itself.
+    /// The members of the gang itself.
     fn members_on(&self, node: usize) -> u32 {
         self.spots.iter().filter(|spot| spot.node == node).map(|spot| spot.members).sum()
     }
 
-    /// By role what it needs, how many stand on the node, and on which devices they may: the gang itself by spots.
+    /// For each role its needs, its members on the node, and its usable devices: the gang itself by spots.
     fn there(&self, node: usize) -> Vec<(&'a Needs, u32, DeviceMask)> {
         let spots = self.spots.iter().filter(|spot| spot.node == node);
         let inside = spots.clone().fold(DeviceMask::EMPTY, |all, spot| all.union(spot.devices));
@@ -176,7 +176,7 @@ impl<'a> Stands<'a> {
     }
 }
 
-/// Hall's theorem: everybody has whole devices exactly when any of them together have enough that suit them.
+/// Hall's theorem: all members get whole devices exactly if any subset of them has enough suitable devices together.
 fn have_devices(node: &Node, amounts: &Amounts, there: &[(&Needs, u32, DeviceMask)]) -> bool {
     (1_u32..1 << there.len()).all(|some| {
         let of = (0..).zip(there).filter(|(at, _)| some >> at & 1 == 1).map(|(_, of)| of);
@@ -192,7 +192,7 @@ fn have_devices(node: &Node, amounts: &Amounts, there: &[(&Needs, u32, DeviceMas
     })
 }
 
-/// Those of some devices that it may have and whose model will do.
+/// The usable devices with an accepted model.
 fn suiting(node: &Node, needs: &Needs, devices: DeviceMask) -> DeviceMask {
     let suits = |device: &u32| {
         let model = node.machine.devices.get(*device as usize).map_or("", |device| device.model.as_str());
@@ -242,7 +242,7 @@ fn domains(nodes: &[(&Node, &Amounts)], depth: Option<usize>) -> BTreeMap<Vec<St
     all
 }
 
-/// So many members of the gang in one domain, whatever their role.
+/// The maximum number of members of the gang in one domain, over all roles.
 fn spread(cluster: Cluster<'_>, nodes: &[(&Node, &Amounts)], gang: &Gang) -> Vec<Rule> {
     let of_rule = |rule: &phalanx_model::Spread| {
         let depth = cluster.levels.above.iter().position(|level| *level == rule.level);
@@ -254,7 +254,7 @@ fn spread(cluster: Cluster<'_>, nodes: &[(&Node, &Amounts)], gang: &Gang) -> Vec
     gang.topology.spread.iter().flat_map(of_rule).collect()
 }
 
-/// Resources that are counted by name, of nodes and of domains.
+/// Named resources of nodes and of domains.
 fn named(cluster: Cluster<'_>, nodes: &[(&Node, &Amounts)], gang: &Gang) -> Vec<Rule> {
     let all_needs = || std::iter::once(&gang.needs).chain(gang.roles.iter().map(|role| &role.needs));
     let names: BTreeSet<&ResourceName> = all_needs().flat_map(|needs| needs.named.keys()).collect();
@@ -269,7 +269,7 @@ fn named(cluster: Cluster<'_>, nodes: &[(&Node, &Amounts)], gang: &Gang) -> Vec<
                 .and_then(|amounts| amounts.used.get(name))
                 .map_or(0, |used| i128::try_from(*used).unwrap())
         };
-        // What only domains have is limited by them alone.
+        // A resource that no node counts is limited by domains only.
         if limits.is_empty() || cluster.nodes.iter().any(|node| node.machine.named.contains_key(name)) {
             for (at, (node, _)) in nodes.iter().enumerate() {
                 let has = node.machine.named.get(name).map_or(0, |has| i128::from(*has));

@@ -14,21 +14,25 @@ pub(crate) fn refused(tree: &Tree, gang: &Gang) -> Option<(&'static str, String)
     let narrow = segments.iter().find(|segment| gang.needs.part.is_some() && segment.size < gang.size);
     let of_gang = narrow.map(|segment| {
         let why = format!(
-            "{} members inside one {} would have parts of devices; segments are of whole devices",
+            "{} members inside one {} would have parts of devices, and segments need whole devices",
             segment.size, segment.level
         );
         ("segments", why)
     });
     of_needs.or(of_gang).or_else(|| {
         let is_slice = gang.needs.part.is_some() && gang.topology.slice.is_some();
-        is_slice.then(|| ("slice", "a slice of a torus is of whole chips, not of parts".to_owned()))
+        is_slice
+            .then(|| ("slice", "a slice of a torus needs whole chips, and the members have parts".to_owned()))
     })
 }
 
 fn refused_part(tree: &Tree, needs: &Needs) -> Option<(&'static str, String)> {
     let part = needs.part.as_ref()?;
     if needs.devices > 0 {
-        let why = format!("a member has whole devices or a part of one, not {} and a part", needs.devices);
+        let why = format!(
+            "a member has whole devices or a part of one device, and this member has {} devices and a part",
+            needs.devices
+        );
         return Some(("devices", why));
     }
     let (compute_milli, memory_bytes) = match part {
@@ -37,11 +41,11 @@ fn refused_part(tree: &Tree, needs: &Needs) -> Option<(&'static str, String)> {
         PartNeed::Profile(name) => return refused_profile(tree, name),
     };
     if compute_milli == 0 && memory_bytes == 0 {
-        return Some(("part", "a part of nothing: give compute, memory or both".to_owned()));
+        return Some(("part", "the part is empty: give compute, memory or both".to_owned()));
     }
     (compute_milli > WHOLE_MILLI).then(|| {
         let why =
-            format!("a part computes at most {WHOLE_MILLI} thousandths of a device, not {compute_milli}");
+            format!("a part has at most {WHOLE_MILLI} thousandths of the compute of a device, and this part has {compute_milli}");
         ("part", why)
     })
 }
@@ -53,9 +57,9 @@ fn refused_profile(tree: &Tree, name: &str) -> Option<(&'static str, String)> {
         return None;
     }
     let known = if here.is_empty() {
-        "no device here can be cut".to_owned()
+        "no device of this cluster supports MIG".to_owned()
     } else {
-        format!("devices here can be cut into {}", here.join(", "))
+        format!("the devices of this cluster support {}", here.join(", "))
     };
-    Some(("part", format!("{name} is no MIG profile; {known}")))
+    Some(("part", format!("{name} is not a known MIG profile; {known}")))
 }

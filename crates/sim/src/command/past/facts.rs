@@ -1,8 +1,9 @@
 //! What people and machines did, among the facts of a journal.
 
-use phalanx_engine::{Engine, sentences};
+use phalanx_engine::Engine;
 use phalanx_model::show::span;
 use phalanx_model::{Input, JobId};
+use phalanx_sentences as sentences;
 
 /// Whose fact it is, a word, and the rest; nothing where a decision says it as well, or where it says little.
 pub(super) fn told(input: &Input, engine: &Engine) -> Option<(Option<JobId>, &'static str, String)> {

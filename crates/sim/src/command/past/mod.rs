@@ -7,9 +7,10 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_engine::{Engine, VERSION, sentences};
+use phalanx_engine::{Engine, VERSION};
 use phalanx_journal::Header;
 use phalanx_model::{Change, Epoch, Input, JobId, Snapshot, Timestamp};
+use phalanx_sentences as sentences;
 use serde::Serialize;
 
 use super::paper::Paper;

@@ -1,7 +1,8 @@
 //! How things were at a moment: what ran, what waited and why, and which nodes took no work.
 
-use phalanx_engine::{Engine, sentences};
+use phalanx_engine::Engine;
 use phalanx_model::{Admin, GangId, JobId, NodeName, Reason, Timestamp};
+use phalanx_sentences as sentences;
 use serde::Serialize;
 
 use super::super::paper::{Paper, about};
@@ -68,7 +69,7 @@ impl State {
                     let (phase, nodes) = (record.phase.word(), sentences::nodes_of(placement));
                     runs.push(Runs { gang: id, name, queue, devices, phase, since, nodes, detail });
                 } else if let Some(reason) = reasons.get(&record.id) {
-                    if matches!(reason, Reason::Resting { .. }) {
+                    if matches!(reason, Reason::ScaledIn { .. }) {
                         resting += 1;
                         continue;
                     }
