@@ -15,6 +15,8 @@ demo: check-tools ## Build everything and watch a gang job wait, run and survive
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/demo
 
+# Nothing is built twice there, so incremental builds would only fill the disk.
+test: export CARGO_INCREMENTAL = 0
 test: check-tools wasm-target ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, short demos
 	$(CARGO) run --quiet -p xtask -- ci
 	$(MAKE) --no-print-directory swarm

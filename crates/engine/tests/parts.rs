@@ -215,3 +215,25 @@ fn a_reserved_device_that_runs_in_part_is_not_free() {
     let free = watched.engine.free(name).unwrap().devices;
     assert_eq!((free.count(), free.and(runs_on).count()), (1, 0));
 }
+
+/// A reservation counted a device twice if two of its members are to share the device, and free capacity then missed it.
+#[test]
+fn a_device_that_members_are_to_share_is_reserved_once() {
+    let nodes = [h100("a", "l1", 1), h100("b", "l2", 1)];
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes);
+    let submit = |watched: &mut Watched, id: u64, gang: Gang| {
+        let job = job(id, gang).time_limit(60_000 * id).build();
+        watched.step(&[Input::JobSubmitted { job: Box::new(job) }])
+    };
+    submit(&mut watched, 1, gang(1).devices(1).build());
+    // Two members on each device, of which one is idle.
+    submit(&mut watched, 2, gang(4).share(500, 0, "me").build());
+    assert_eq!(watched.record(first(2)).reserved.as_ref().map(|r| r.placement.slots.len()), Some(4));
+    let free = |watched: &Watched| -> u32 {
+        let nodes = watched.engine.nodes().map(|node| node.name.clone());
+        nodes.filter_map(|node| watched.engine.free(&node)).map(|free| free.devices.count()).sum()
+    };
+    assert_eq!(free(&watched), 1);
+    watched.restart();
+    assert_eq!(free(&watched), 1);
+}

@@ -144,6 +144,7 @@ impl Reservation {
         gang.roles.iter_mut().for_each(|role| role.needs.part = None);
         let mut booked: Vec<Pick> = picks.iter().map(|pick| Pick { piece: Piece::Whole, ..*pick }).collect();
         booked.sort_by_key(|pick| pick.node);
+        once_on_each_node(&mut booked);
         Self {
             picks,
             at,
@@ -288,5 +289,16 @@ impl Reservation {
     /// The number of devices that stay idle for the reservation.
     pub(crate) fn idle_devices(&self, tree: &Tree, space: &Space) -> u32 {
         self.idle(tree, space).map(|(_, devices)| devices.count()).sum()
+    }
+}
+
+/// Leaves each device with the first pick that has it: members that are to share a device reserve it once.
+fn once_on_each_node(picks: &mut [Pick]) {
+    for of_node in picks.chunk_by_mut(|one, other| one.node == other.node) {
+        let mut reserved = DeviceMask::EMPTY;
+        for pick in of_node {
+            pick.devices = pick.devices.minus(reserved);
+            reserved = reserved.union(pick.devices);
+        }
     }
 }
