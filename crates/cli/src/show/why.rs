@@ -85,25 +85,22 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
 fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
     match reason {
         Reason::Priority { ahead, at: None } => {
-            format!(
-                "comes after {}, which was passed over as often as is fair and starts first",
-                gang(*ahead, names)
-            )
+            format!("{} has reached its bypass limit and must start first", gang(*ahead, names))
         }
         Reason::Priority { ahead, at: Some(at) } => format!(
-            "would still run when {} is to start ({}) on what is free now",
+            "cannot backfill: would still be running when {} is due to start ({})",
             gang(*ahead, names),
             page.clock(*at)
         ),
         Reason::Preempting { victims } => {
             let victims = list(victims.iter().map(|id| gang(*id, names)));
-            format!("has its place, and waits until {victims} made way")
+            format!("reserved; waiting for preempted jobs to exit: {victims}")
         }
         Reason::Dependency { jobs } => {
             format!("waits for the end of {}", list(jobs.iter().map(|job| gang(job.gang(0), names))))
         }
         Reason::BeginTime { at } => {
-            format!("was asked not to start before {} ({})", page.date(*at), page.ahead(*at))
+            format!("not to start before {} ({})", page.date(*at), page.ahead(*at))
         }
         Reason::BackOff { until } => format!("failed before, and is tried again {}", page.ahead(*until)),
         Reason::Window { ends_at: Timestamp::MAX, .. } => {
