@@ -185,7 +185,7 @@ fn people_work_with_a_cluster_by_the_verbs_of_one_machine_as_far_as_their_rights
     let why = until(&format!("a reason; the scheduler said {}", cluster.says()), || {
         let why = cluster.done(ADA, "why waits");
         let line = why.lines().find(|line| line.trim_start().starts_with("why"))?;
-        line.contains("16 of its limit of 16 gpus, and this needs 8").then(|| why.clone())
+        line.contains("16 of its limit of 16 gpus, and the gang needs 8").then(|| why.clone())
     });
     assert!(why.starts_with("waits  pending"), "{why}");
     the_jobs_are_listed(&cluster);
