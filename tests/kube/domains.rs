@@ -74,7 +74,7 @@ fn jobs_of_a_set_are_alone_in_their_racks_and_nobody_takes_what_is_kept_for_thei
     assert_ne!(racks[0], racks[1]);
     // Two nodes are free, and kept.
     cluster.create(PODS, &pod("other", 8));
-    cluster.until_explained("other", "needs 1 members");
+    cluster.until_explained("other", "needs 1 member");
     for copy in 0..2_u32 {
         let there = format!("rack-{}", racks[copy as usize]);
         let there = json!({ "nodeSelector": { Fleet::RACK: there } });

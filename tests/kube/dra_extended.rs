@@ -42,7 +42,7 @@ fn pods_that_ask_for_an_extended_resource_are_served_by_claims() {
     let name = cluster.until("a pod of plain", |cluster| {
         cluster.seats().into_iter().find(|seat| seat.gang == "plain").map(|seat| seat.name)
     });
-    cluster.until_explained(&name, "needs 1 members");
+    cluster.until_explained(&name, "needs 1 member");
     cluster.create("/api/v1/nodes", &Fleet::new(3).node(2));
     let seats = cluster.until_runs("plain", 1);
     assert_eq!(seats[0].node, Some(Fleet::name(2)));

@@ -265,7 +265,7 @@ fn a_pod_whose_priority_evicts_nobody_waits_for_what_runs() {
     cluster.until_explained(&name, "2 members");
     // Who makes way is told before anybody who comes later.
     cluster.create(PODS, &pod("later", 8));
-    cluster.until_explained("later", "1 members");
+    cluster.until_explained("later", "1 member");
     let low = cluster.api().get(&format!("{JOBS}/low")).unwrap();
     assert_ne!(low["spec"]["suspend"], true, "{low:#}");
     assert_eq!(cluster.until_runs("low", 2), before);
