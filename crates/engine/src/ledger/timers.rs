@@ -10,9 +10,14 @@ const KILL_AGAIN_MS: u64 = 10_000;
 
 impl Ledger {
     /// Sets the timer of a gang by its present state. Call after every change of phase.
+    ///
+    /// A timer of a pending gang that is due in this step stays: a fact about the gang that comes in the same step must
+    /// not take from it the evaluation that it waited for.
     pub(super) fn retime(&mut self, gang: GangId) {
+        let is_pending = self.record(gang).is_some_and(|record| record.is_pending());
+        let due = self.timer_at.get(&gang).copied().filter(|at| is_pending && *at <= self.now);
         self.forget_timer(gang);
-        if let Some(at) = self.timer_of(gang) {
+        if let Some(at) = due.or_else(|| self.timer_of(gang)) {
             self.timer_at.insert(gang, at);
             self.timers.insert((at, gang));
         }
