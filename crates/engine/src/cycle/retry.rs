@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Gang};
+use phalanx_model::{DeviceMask, Gang, Reason};
 
 use super::draft::{Draft, Freed};
 use super::reservation::Reservation;
@@ -80,19 +80,29 @@ impl Cycle<'_> {
         }
         open.iter().for_each(|request| pending.reopen(*request));
         let around = freed.into_iter().chain(held).collect();
-        open.sort_unstable();
         self.reopened = Reopened { requests: open, around, most: None };
     }
 
-    /// Whether a request class was reopened only for freed capacity, and other gangs have taken all of that capacity by
-    /// now.
-    pub(super) fn is_used_up(&mut self, id: RequestClassId) -> bool {
-        if self.reopened.requests.binary_search(&id).is_err() || self.tree().nodes.len() <= COUNTED_MAX {
-            return false;
+    /// Closes the request classes that were reopened only for freed capacity, once other gangs have taken all of that
+    /// capacity that they could use.
+    pub(super) fn close_used_up(&mut self) {
+        if self.reopened.most.is_some() || self.tree().nodes.len() <= COUNTED_MAX {
+            return;
         }
         let most = self.most_around();
-        let request = self.draft.pending.request(id);
-        !request.is_limited() && most < request.least_on_node()
+        let Draft { pending, .. } = &mut self.draft;
+        let is_used_up = |id: &RequestClassId| {
+            let request = pending.request(*id);
+            let is_known = !matches!(request.reason, Reason::None | Reason::Window { .. });
+            is_known && !request.is_limited() && most < request.least_on_node()
+        };
+        let (used_up, left) = std::mem::take(&mut self.reopened.requests).into_iter().partition(is_used_up);
+        self.reopened.requests = left;
+        let used_up: Vec<RequestClassId> = used_up;
+        used_up.iter().for_each(|id| pending.close_again(*id));
+        if !used_up.is_empty() {
+            self.reserve_heads();
+        }
     }
 
     /// The largest number of devices, free or idle in reservations, on one of the nodes that request classes were

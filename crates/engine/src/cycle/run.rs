@@ -3,8 +3,7 @@
 //! Request classes that may fit are taken in the order of their gangs, each gang whole or not at all. The head of the
 //! pending queue that does not fit has a placement reserved; other gangs bypass it only if they do not delay it.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 use phalanx_model::{Decision, Eviction, Gang, GangId, Plan, Reason, Reserved, Resize, Timestamp};
 
@@ -22,7 +21,8 @@ use crate::cluster::tree::Tree;
 use crate::placement::Ceiling;
 use crate::placement::{Verdict, shortfall};
 use crate::queueing::{
-    Full, Holder, HolderKey, Next, QueueAt, ROOT, RequestClass, RequestClassId, ResourceList, longest_ms,
+    FillOrder, Full, Holder, HolderKey, Next, QueueAt, ROOT, RequestClass, RequestClassId, ResourceList,
+    longest_ms,
 };
 
 /// Milliseconds until a gang that might preempt is evaluated again, if nothing else happens.
@@ -165,43 +165,30 @@ impl<'a> Cycle<'a> {
     fn judge_reservations(&mut self) {
         let Draft { reservations, queues, .. } = &mut self.draft;
         for reservation in reservations.values_mut() {
-            reservation.is_entitled = queues.is_within_a_guarantee(reservation.waits.0, &reservation.waits.1);
+            let (queue, amounts) = (reservation.waits.0, &reservation.waits.1);
+            // A queue is charged for a gang from the moment that others are preempted for the gang.
+            reservation.is_entitled = if reservation.preempts {
+                queues.stays_within_a_guarantee(queue, amounts)
+            } else {
+                queues.is_within_a_guarantee(queue, amounts)
+            };
         }
     }
 
     /// Takes the open request classes in the order of their gangs until none is left.
     fn fill(&mut self) {
-        let Draft { pending, queues, .. } = &self.draft;
-        let firsts = pending.ready().filter_map(|request| pending.first_of(queues, request));
-        let mut heap: BinaryHeap<Reverse<Next>> = firsts.map(Reverse).collect();
-        while let Some(Reverse(next)) = heap.pop() {
-            // A start in this cycle may have moved the position of the request class, only ever backwards.
-            let Draft { pending, queues, .. } = &self.draft;
-            if !pending.request(next.request).is_open {
-                continue;
-            }
-            if pending.next_of(queues, next.request, next.queue) != Some(next) {
-                heap.extend(pending.first_of(queues, next.request).map(Reverse));
-                continue;
-            }
+        let mut order = FillOrder::new(&self.draft.pending, &self.draft.queues);
+        self.close_used_up();
+        while let Some(next) = order.first(&self.draft.pending, &self.draft.queues) {
             self.look_at(next);
             self.reserve_due();
-            let Draft { pending, queues, .. } = &self.draft;
-            if pending.request(next.request).is_open {
-                heap.extend(pending.first_of(queues, next.request).map(Reverse));
-            }
+            self.close_used_up();
         }
     }
 
     /// Starts the gang, or records what its request class or its queue lacks.
     fn look_at(&mut self, next: Next) {
         let id = next.gang();
-        let known = &self.draft.pending.request(next.request).reason;
-        if !matches!(known, Reason::None | Reason::Window { .. }) && self.is_used_up(next.request) {
-            let reason = self.draft.pending.request(next.request).reason.clone();
-            self.draft.pending.close(next.request, reason);
-            return self.reserve_heads();
-        }
         let request = self.draft.pending.request(next.request);
         let (is_fixed, gang) = (request.key.is_fixed, request.key.gang.clone());
         if let Err(full) = self.draft.queues.room(next.queue, &request.least, is_fixed) {

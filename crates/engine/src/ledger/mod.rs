@@ -394,10 +394,19 @@ impl Ledger {
             match self.held(gang) {
                 Some(placement) => self.charge(gang, &placement),
                 None => {
+                    self.rank_reservation(gang);
                     self.claim_again(gang);
                     self.relist(gang);
                 }
             }
+        }
+    }
+
+    /// Brings the class and the service level of a reservation up to date with those of its gang.
+    fn rank_reservation(&mut self, id: GangId) {
+        let Some(job) = self.jobs.get(&id.job).map(|entry| &entry.job) else { return };
+        if let Some(reservation) = self.reservations.get_mut(id) {
+            (reservation.rank, reservation.level) = (self.queues.rank_of(job), self.queues.level_of(id));
         }
     }
 

@@ -6,6 +6,7 @@ mod bounds;
 mod configured;
 mod entitlement;
 mod fair_share;
+mod fill_order;
 mod fronts;
 mod order;
 mod pending;
@@ -17,6 +18,7 @@ mod resources;
 mod usage_decay;
 
 pub(crate) use bounds::Full;
+pub(crate) use fill_order::FillOrder;
 pub(crate) use fronts::SetAside;
 pub(crate) use order::Next;
 pub(crate) use pending::{OrderKey, PendingQueue};

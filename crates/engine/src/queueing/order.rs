@@ -23,13 +23,22 @@ pub(crate) struct Rank {
     order_key: OrderKey,
 }
 
+/// The position of one queue among its siblings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Step {
+pub(super) struct Step {
     is_beyond: bool,
     class: Reverse<i32>,
     share: u64,
     waits_since: Timestamp,
-    queue: QueueAt,
+    pub(super) queue: QueueAt,
+}
+
+impl Rank {
+    /// The position of the outermost queue.
+    pub(super) const fn outermost(&self) -> Step {
+        let [outermost, ..] = self.steps;
+        outermost
+    }
 }
 
 /// A gang that may go next.
@@ -59,7 +68,8 @@ impl Queues {
         Rank { steps, class: Reverse(class), order_key }
     }
 
-    fn step(&self, at: QueueAt, least: &[u128], class: i32) -> Step {
+    /// The position of a queue for a gang that needs at least these amounts.
+    pub(super) fn step(&self, at: QueueAt, least: &[u128], class: i32) -> Step {
         let node = self.at(at);
         Step {
             is_beyond: !self.is_within_guarantee(at, &node.used, least),
@@ -74,6 +84,11 @@ impl Queues {
     /// least one resource that is requested. Resources without a guarantee do not count.
     pub(crate) fn is_within_guarantee(&self, at: QueueAt, used: &[u128], amounts: &[u128]) -> bool {
         self.is_guaranteed_sum(at, used.iter().zip(amounts).map(|(used, asked)| (*asked, used + asked)))
+    }
+
+    /// The same if the amounts are part of what the queue uses.
+    pub(super) fn stays_within_guarantee(&self, at: QueueAt, amounts: &[u128]) -> bool {
+        self.is_guaranteed_sum(at, amounts.iter().zip(&self.at(at).used).map(|(asked, used)| (*asked, *used)))
     }
 
     /// The same if the queue used nothing.
@@ -103,15 +118,6 @@ impl PendingQueue {
         let order_key = asked.first_in(queue)?;
         let rank = queues.rank_in(queue, &asked.least, asked.key.rank, order_key);
         Some(Next { rank, request, queue })
-    }
-
-    /// The next gang of a request class in any queue. Positions compare outermost queues first, so only queues below
-    /// the first outermost queue are considered.
-    pub(crate) fn first_of(&self, queues: &Queues, request: RequestClassId) -> Option<Next> {
-        let asked = self.request(request);
-        let step = |top: QueueAt| queues.step(top, &asked.least, asked.key.rank);
-        let (_, below) = asked.roomy_by_top().min_by_key(|(top, _)| step(*top))?;
-        below.iter().filter_map(|queue| self.next_of(queues, request, *queue)).min()
     }
 
     /// The first of all gangs that may have a reservation, without the `skipped` gangs, each given with its queue.

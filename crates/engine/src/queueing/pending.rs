@@ -207,6 +207,14 @@ impl PendingQueue {
         self.ready.remove(&request);
     }
 
+    /// Records that an open request class fits nowhere for the reason that it had before it was reopened.
+    pub(crate) fn close_again(&mut self, request: RequestClassId) {
+        let asked = self.request(request);
+        if asked.is_open && !asked.is_empty() {
+            self.close(request, asked.reason.clone());
+        }
+    }
+
     /// Reserves no placement for a request class for as long as `until` says.
     pub(crate) fn set_aside(&mut self, request: RequestClassId, until: SetAside) {
         self.fronts.set_aside(request, until, self.requests[request as usize].fronts());

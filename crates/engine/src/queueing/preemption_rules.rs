@@ -86,6 +86,11 @@ impl Queues {
         self.path(queue).any(|at| self.is_within_guarantee(at, &self.at(at).used, amounts))
     }
 
+    /// The same for a gang whose amounts the queue is charged for already.
+    pub(crate) fn stays_within_a_guarantee(&self, queue: QueueAt, amounts: &[u128]) -> bool {
+        self.path(queue).any(|at| self.stays_within_guarantee(at, amounts))
+    }
+
     /// The rule by which one gang may preempt another, which must have a smaller entitlement: first by the guarantee of
     /// a queue that the other gang is outside of, then by the fair share, then by class if both have equal
     /// entitlements.

@@ -123,9 +123,14 @@ impl RequestClass {
         self.roomy.values().flatten().copied()
     }
 
-    /// The same queues by their outermost queue.
-    pub(super) fn roomy_by_top(&self) -> impl Iterator<Item = (QueueAt, &BTreeSet<QueueAt>)> {
-        self.roomy.iter().map(|(top, queues)| (*top, queues))
+    /// The outermost queues above these queues.
+    pub(super) fn roomy_tops(&self) -> impl Iterator<Item = QueueAt> + '_ {
+        self.roomy.keys().copied()
+    }
+
+    /// Those of these queues that are below an outermost queue.
+    pub(super) fn roomy_below(&self, top: QueueAt) -> impl Iterator<Item = QueueAt> + '_ {
+        self.roomy.get(&top).into_iter().flatten().copied()
     }
 
     /// The next gang of the class in a queue, if the queue has room.
