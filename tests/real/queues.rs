@@ -6,7 +6,7 @@ use std::fs;
 use phalanx_local::protocol::{
     Answer, BoostAsk, ErrorCode, HistoryView, JobRef, JobView, News, QueueView, Verb,
 };
-use phalanx_model::{Advisory, Amounts, ClassName, EvictionRule, Job, JobId, Queue, QueueName, Resource};
+use phalanx_model::{Advisory, Amounts, ClassName, Job, JobId, PreemptionRule, Queue, QueueName, Resource};
 
 use crate::story::settings;
 use crate::support::{
@@ -64,10 +64,10 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
     let evicted = gang.evicted.as_ref().unwrap();
     assert_eq!((gang.evictions, evicted.by), (1, by.gang(0)), "{view:#?}");
     let is_of_queues = match &evicted.rule {
-        EvictionRule::Guarantee { queue, borrower } | EvictionRule::FairShare { queue, borrower } => {
+        PreemptionRule::Guarantee { queue, borrower } | PreemptionRule::FairShare { queue, borrower } => {
             (queue.as_str(), borrower.as_str()) == ("vision", "speech")
         }
-        EvictionRule::Class { .. } | EvictionRule::LessServed { .. } => false,
+        PreemptionRule::Class { .. } | PreemptionRule::LessServed { .. } => false,
     };
     assert!(is_of_queues, "{evicted:?}");
     let Ok(Answer::Jobs(jobs)) = bench.ask(Verb::List { finished: false, owner: None, limit: 10 }) else {

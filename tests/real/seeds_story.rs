@@ -2,7 +2,7 @@
 //! the story is one step here.
 
 use phalanx_local::protocol::{Answer, Verb};
-use phalanx_model::{Advisory, Class, ClassName, EvictionRule, LevelName, Settings};
+use phalanx_model::{Advisory, Class, ClassName, LevelName, PreemptionRule, Settings};
 
 use crate::support::{Bench, TRAINER_EVERY, gang, number, shell, trainer, until};
 
@@ -40,7 +40,7 @@ fn serving_takes_eight_gpus_and_training_loses_a_quarter_of_an_hour_at_most() {
     let waiting = bench.await_state(training, "pending");
     let evicted = waiting.gangs[0].evicted.clone().unwrap();
     assert_eq!(evicted.by, serving.gang(0));
-    let EvictionRule::Class { class, over } = &evicted.rule else { panic!("{evicted:?}") };
+    let PreemptionRule::Class { class, over } = &evicted.rule else { panic!("{evicted:?}") };
     assert_eq!((class.as_str(), over.as_str()), ("serving", "training"));
 
     let (saved, reached) = (number("ckpt/step"), number("ckpt/reached"));

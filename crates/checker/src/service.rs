@@ -107,7 +107,7 @@ impl Checker {
         for (gang, level) in levels {
             let had = self.service.0.entry(gang).or_default();
             if std::mem::replace(&mut had.level, level) != level {
-                self.evictions.outside_changed();
+                self.preemptions.outside_changed();
             }
         }
     }

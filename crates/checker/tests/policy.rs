@@ -4,9 +4,9 @@
 
 use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
-    Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Eviction,
-    EvictionRule, Exit, GangId, GangRecord, Input, Job, JobId, Leave, LevelName, MemberId, MemberRecord,
-    MemberState, NodeName, Order, Outcome, Phase, Placement, PreemptMode, QueueName, Reserved, Served,
+    Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Exit, GangId,
+    GangRecord, Input, Job, JobId, Leave, LevelName, MemberId, MemberRecord, MemberState, NodeName, Order,
+    Outcome, Phase, Placement, PreemptMode, Preemption, PreemptionRule, QueueName, Reserved, Served,
     Settings, Slot, StopCause, Timestamp,
 };
 use phalanx_testkit::{JobBuilder, QueueBuilder, gang, job, levels, node, queue};
@@ -87,10 +87,10 @@ impl Watch {
     }
 
     /// A place is held for one, and another makes way for it.
-    fn evict(&mut self, gang: u64, by: u64, rule: EvictionRule) -> Vec<Violation> {
+    fn evict(&mut self, gang: u64, by: u64, rule: PreemptionRule) -> Vec<Violation> {
         let at = Timestamp(self.now);
         let reserved = Reserved { placement: place(0xff), at: None, evicts: true, made_at: at };
-        let eviction = Eviction { by: id(by), rule, at, lost_device_ms: 0, grace_max_ms: None };
+        let eviction = Preemption { by: id(by), rule, at, lost_device_ms: 0, grace_max_ms: None };
         let (gang, cause) = (id(gang), StopCause::Preempted(eviction));
         self.say(vec![
             Change::GangStopping { gang, attempt: 1, cause },
@@ -99,13 +99,13 @@ impl Watch {
     }
 }
 
-fn of_class(class: &str, over: &str) -> EvictionRule {
-    EvictionRule::Class { class: ClassName::new(class).unwrap(), over: ClassName::new(over).unwrap() }
+fn of_class(class: &str, over: &str) -> PreemptionRule {
+    PreemptionRule::Class { class: ClassName::new(class).unwrap(), over: ClassName::new(over).unwrap() }
 }
 
-fn of_guarantee(queue: &str, borrower: &str) -> EvictionRule {
+fn of_guarantee(queue: &str, borrower: &str) -> PreemptionRule {
     let name = |text: &str| QueueName::new(text).unwrap();
-    EvictionRule::Guarantee { queue: name(queue), borrower: name(borrower) }
+    PreemptionRule::Guarantee { queue: name(queue), borrower: name(borrower) }
 }
 
 fn why(found: &[Violation]) -> String {
@@ -239,7 +239,7 @@ fn an_eviction_goes_upwards_only() {
     let up = || of_class("serving", "research");
     assert_eq!(hour(research(), serving()).evict(1, 2, up()), []);
 
-    let cases: Vec<(Job, Job, EvictionRule, &str)> = vec![
+    let cases: Vec<(Job, Job, PreemptionRule, &str)> = vec![
         (
             research().build(),
             one(2, 8).class("research").build(),
@@ -270,7 +270,7 @@ fn an_eviction_goes_upwards_only() {
 
     let mut watch = hour(research(), serving());
     let at = Timestamp(watch.now);
-    let eviction = Eviction { by: id(2), rule: up(), at, lost_device_ms: 0, grace_max_ms: None };
+    let eviction = Preemption { by: id(2), rule: up(), at, lost_device_ms: 0, grace_max_ms: None };
     let cause = StopCause::Preempted(eviction);
     let found = watch.say(vec![Change::GangStopping { gang: id(1), attempt: 1, cause }]);
     assert!(why(&found).contains("no capacity is reserved for it"));
@@ -414,8 +414,8 @@ fn a_replica_beyond_those_that_are_wanted_starts_only_while_one_leaves() {
     assert!(why(&watch.start(1, 2, 0x30)).contains(beyond));
 }
 
-fn by_service(level: u32, over: u32) -> EvictionRule {
-    EvictionRule::LessServed { queue: QueueName::new("lab").unwrap(), level, over }
+fn by_service(level: u32, over: u32) -> PreemptionRule {
+    PreemptionRule::LessServed { queue: QueueName::new("lab").unwrap(), level, over }
 }
 
 /// The first has run for an hour on eight devices, and the second waits; the threshold of their queue is in hours of one.

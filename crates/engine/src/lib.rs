@@ -185,7 +185,7 @@ impl Engine {
 
     /// Windows of the calendar that are not over, by node and begin.
     pub fn windows(&self) -> impl Iterator<Item = &Calendar> {
-        self.ledger.windows().told()
+        self.ledger.windows().configured()
     }
 
     /// Nodes that will be reclaimed, in natural order of names.
@@ -207,12 +207,14 @@ impl Engine {
     }
 
     /// The decayed usage of each queue now; queues that used nothing are left out.
-    pub fn past_use(&self) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
+    pub fn decayed_usage(
+        &self,
+    ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
         self.ledger.queues().past()
     }
 
     /// The same, brought to the present. (The engine sums usage up at moments of its own.)
-    pub fn past_use_by_now(
+    pub fn decayed_usage_now(
         &self,
     ) -> impl Iterator<Item = (&phalanx_model::QueueName, phalanx_model::DecayedUsage)> {
         self.ledger.queues().past_at(self.ledger.now())

@@ -3,8 +3,8 @@
 
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Decision, DeviceMask, Effect, EffectId, Epoch, Eviction, EvictionRule, FailureClass, GangId, Input,
-    JobId, LevelName, NodeName, Order, Outcome, Placement, Plan, QueueName, Reason, Reserved, Resize, Slot,
+    Decision, DeviceMask, Effect, EffectId, Epoch, FailureClass, GangId, Input, JobId, LevelName, NodeName,
+    Order, Outcome, Placement, Plan, Preemption, PreemptionRule, QueueName, Reason, Reserved, Resize, Slot,
     Timestamp,
 };
 use phalanx_testkit::{gang, job, levels, node};
@@ -60,12 +60,12 @@ fn recorded_decisions_are_taken_over_though_this_version_would_decide_otherwise(
 #[test]
 fn a_decision_that_does_not_apply_is_refused_and_harms_no_other() {
     let all = DeviceMask::first(8);
-    let rule = EvictionRule::FairShare {
+    let rule = PreemptionRule::FairShare {
         queue: QueueName::new("one").unwrap(),
         borrower: QueueName::new("other").unwrap(),
     };
     let eviction =
-        Eviction { by: first(1), rule, at: Timestamp(1_000), lost_device_ms: 0, grace_max_ms: None };
+        Preemption { by: first(1), rule, at: Timestamp(1_000), lost_device_ms: 0, grace_max_ms: None };
     let reserved = Reserved { placement: on("a", all), at: None, evicts: false, made_at: Timestamp(1_000) };
     let of = |gang: GangId| {
         let (eviction, reserved) = (eviction.clone(), reserved.clone());

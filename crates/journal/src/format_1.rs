@@ -65,7 +65,7 @@ fn decision_of(change: &Change, next: Option<&Change>) -> Option<Decision> {
 #[cfg(test)]
 mod tests {
     use phalanx_model::{
-        Eviction, EvictionRule, FailureClass, GangId, JobId, LevelName, NodeName, Placement, Reason,
+        FailureClass, GangId, JobId, LevelName, NodeName, Placement, Preemption, PreemptionRule, Reason,
         Reserved, Resize, Slot,
     };
 
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn each_change_that_a_cycle_decided_is_a_decision() {
-        let rule = EvictionRule::LessServed {
+        let rule = PreemptionRule::LessServed {
             queue: phalanx_model::QueueName::new("q").unwrap(),
             level: 0,
             over: 1,
         };
-        let eviction = Eviction { by: GANG, rule, at: Timestamp(7), lost_device_ms: 3, grace_max_ms: None };
+        let eviction = Preemption { by: GANG, rule, at: Timestamp(7), lost_device_ms: 3, grace_max_ms: None };
         let shrinks = Resize { size: 2, keeps: placement(2), by: Some(GANG) };
         let why = "late".to_owned();
         let leaves = StopCause::Displaced { class: FailureClass::Node, detail: String::new(), until: None };

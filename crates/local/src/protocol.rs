@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use phalanx_model::{
-    Admin, Boundary, CostTable, DeviceMask, Ending, Eviction, GangId, Job, JobId, Leave, Levels, Node,
-    NodeName, Origin, Phase, Placement, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize,
+    Admin, Boundary, CostTable, DeviceMask, Ending, GangId, Job, JobId, Leave, Levels, Node, NodeName,
+    Origin, Phase, Placement, Preemption, Queue, QueueName, QueueReport, Rejection, Report, Reserved, Resize,
     Settings, Snapshot, Spot, Timestamp,
 };
 use phalanx_spec::quantity::format_micro;
@@ -345,7 +345,7 @@ pub struct GangView {
     pub reserved: Option<Reserved>,
     /// The last time that it had to make way, and how often it had to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evicted: Option<Eviction>,
+    pub evicted: Option<Preemption>,
     #[serde(default)]
     pub evictions: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]

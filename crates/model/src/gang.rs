@@ -52,7 +52,7 @@ pub struct GangRecord {
     pub reserved: Option<Reserved>,
     /// The last preemption of the gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evicted: Option<Eviction>,
+    pub evicted: Option<Preemption>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub evictions: u32,
     /// The nodes that can read its checkpoint, if other nodes cannot.
@@ -154,10 +154,10 @@ pub struct Reserved {
 
 /// Why a gang was preempted, and the cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Eviction {
+pub struct Preemption {
     /// The gang that preempts.
     pub by: GangId,
-    pub rule: EvictionRule,
+    pub rule: PreemptionRule,
     pub at: Timestamp,
     /// Work since the last checkpoint, or since the start if there is none, in milliseconds of one device.
     pub lost_device_ms: u64,
@@ -170,7 +170,7 @@ pub struct Eviction {
 /// The rule by which one gang preempts another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EvictionRule {
+pub enum PreemptionRule {
     /// `queue` reclaims its guarantee from a gang that `borrower` runs above its own guarantee.
     Guarantee { queue: QueueName, borrower: QueueName },
     /// `queue` is below its fair share, and `borrower` is above its own.
@@ -181,7 +181,7 @@ pub enum EvictionRule {
     LessServed { queue: QueueName, level: u32, over: u32 },
 }
 
-impl std::fmt::Display for EvictionRule {
+impl std::fmt::Display for PreemptionRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Guarantee { queue, borrower } => {
@@ -250,7 +250,7 @@ pub enum StopCause {
         until: Option<Timestamp>,
     },
     /// Preempted by another gang.
-    Preempted(Eviction),
+    Preempted(Preemption),
     /// The gang restarts with another size.
     Resized {
         size: u32,

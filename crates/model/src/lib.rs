@@ -35,8 +35,8 @@ mod torus;
 pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
-    Boundary, Eviction, EvictionRule, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement,
-    Reserved, Resize, Served, Slot, StopCause, StopStage,
+    Boundary, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement, Preemption,
+    PreemptionRule, Reserved, Resize, Served, Slot, StopCause, StopStage,
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use ids::{
@@ -60,8 +60,8 @@ pub use plan::{Decision, Plan};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, DecayedUsage, Delay, PlaceReport, Queue, QueueOrder, QueueReport, Reclaim,
-    Resource, ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota,
+    Amounts, Caps, Class, DecayedUsage, Delay, Queue, QueueOrder, QueueReport, Reclaim, Resource,
+    ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota, ShapeReport,
 };
 pub use report::{
     Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,

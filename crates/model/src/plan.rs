@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Eviction, GangId, Placement, Reason, Reserved, Resize};
+use crate::{GangId, Placement, Preemption, Reason, Reserved, Resize};
 
 /// The decisions of a step, in the order in which the ledger commits them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,11 @@ pub enum Decision {
         reason: Reason,
     },
     /// A starting or running gang is preempted.
-    Preempt { gang: GangId, eviction: Eviction },
+    Preempt {
+        gang: GangId,
+        #[serde(rename = "eviction")]
+        preemption: Preemption,
+    },
     /// An elastic gang will be resized at its next boundary, or when it starts again.
     Resize { gang: GangId, resize: Resize },
     /// An elastic gang at its boundary stops, and restarts with more members.

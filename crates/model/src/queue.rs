@@ -360,12 +360,12 @@ pub struct QueueReport {
     pub decayed_usage: u64,
     /// Its guaranteed domains, and the domains to which they are bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<PlaceReport>,
+    pub places: Vec<ShapeReport>,
 }
 
 /// Equal guaranteed domains of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlaceReport {
+pub struct ShapeReport {
     pub shape: ShapeQuota,
     /// The bound domains: fewer than [`ShapeQuota::count`] if there are too few whole nodes.
     pub domains: Vec<String>,

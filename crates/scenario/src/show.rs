@@ -6,9 +6,9 @@ use std::fmt::Write;
 use phalanx_model::report::show_path;
 use phalanx_model::show::count;
 use phalanx_model::{
-    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, Eviction, GangId, GangRecord, Job,
-    JobId, LikelyStart, Node, NodeName, Order, Phase, Placement, Reason, Report, Signal, Slot, StopCause,
-    StopStage, Timestamp, Unblock,
+    Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, GangId, GangRecord, Job, JobId,
+    LikelyStart, Node, NodeName, Order, Phase, Placement, Preemption, Reason, Report, Signal, Slot,
+    StopCause, StopStage, Timestamp, Unblock,
 };
 use phalanx_spec::quantity::{format_duration_ns, format_milli};
 
@@ -139,7 +139,7 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
     match cause {
         StopCause::Failure { class, detail, .. } => format!("{class}: {detail}"),
         StopCause::Displaced { detail, .. } => detail.clone(),
-        StopCause::Preempted(Eviction { by, rule, lost_device_ms, .. }) => {
+        StopCause::Preempted(Preemption { by, rule, lost_device_ms, .. }) => {
             let lost = time(Timestamp(*lost_device_ms));
             format!("preempted by {}: {rule}; {lost} of GPU time lost", names.gang(*by))
         }

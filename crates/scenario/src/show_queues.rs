@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use phalanx_model::{PlaceReport, QueueReport, Resource, ResourceReport};
+use phalanx_model::{QueueReport, Resource, ResourceReport, ShapeReport};
 
 /// One line for each queue: for each resource its use, guarantee, limit and fair share; then its gangs, and the terms
 /// of its order.
@@ -25,15 +25,15 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
         if !report.queue.order.is_priority() {
             write!(text, "; ordered by attained service").unwrap_or_default();
         }
-        let place = |place: &PlaceReport| format!("; {}", places(place));
+        let place = |place: &ShapeReport| format!("; {}", places(place));
         writeln!(text, "{}", report.places.iter().map(place).collect::<String>()).unwrap_or_default();
     }
     if text.is_empty() { "  no queues\n".to_owned() } else { text }
 }
 
 /// `guaranteed domains 1 of 2 leaf:4 in cluster/l1`
-fn places(place: &PlaceReport) -> String {
-    let PlaceReport { shape, domains } = place;
+fn places(place: &ShapeReport) -> String {
+    let ShapeReport { shape, domains } = place;
     let (bound, all) = (domains.len(), shape.count);
     format!("guaranteed domains {bound} of {all} {}:{} in {}", shape.level, shape.nodes, domains.join(" "))
 }

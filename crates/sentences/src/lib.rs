@@ -7,7 +7,7 @@
 
 use phalanx_model::show::{count, gpu_time, milli, span};
 use phalanx_model::{
-    Change, Ending, Eviction, GangId, GangRecord, JobId, JobLookup, Phase, Placement, Reason, Reserved,
+    Change, Ending, GangId, GangRecord, JobId, JobLookup, Phase, Placement, Preemption, Reason, Reserved,
     Resize, StopCause, Timestamp,
 };
 
@@ -50,7 +50,7 @@ pub fn stop(jobs: &dyn JobLookup, cause: &StopCause) -> String {
     match cause {
         StopCause::Failure { class, detail, .. } => format!("{class}: {detail}"),
         StopCause::Displaced { detail, .. } => detail.clone(),
-        StopCause::Preempted(eviction) => preempted(jobs, eviction),
+        StopCause::Preempted(preemption) => preempted(jobs, preemption),
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "time limit reached".to_owned(),
         StopCause::Resized { size } => format!("restarts with {}", count(u64::from(*size), "member")),
@@ -63,8 +63,8 @@ pub fn stop(jobs: &dyn JobLookup, cause: &StopCause) -> String {
 
 /// Which gang preempts a gang, by which rule, and how much work is lost.
 #[must_use]
-pub fn preempted(jobs: &dyn JobLookup, eviction: &Eviction) -> String {
-    let Eviction { by, rule, lost_device_ms, .. } = eviction;
+pub fn preempted(jobs: &dyn JobLookup, preemption: &Preemption) -> String {
+    let Preemption { by, rule, lost_device_ms, .. } = preemption;
     let (by, lost) = (gang(jobs, *by), gpu_time(*lost_device_ms));
     format!("preempted by {by}: {rule}; up to {lost} lost")
 }
@@ -181,7 +181,7 @@ fn ended(ending: &Ending) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use phalanx_model::{EvictionRule, Job, QueueName};
+    use phalanx_model::{Job, PreemptionRule, QueueName};
 
     /// A scheduler that knows no job: sentences give numbers then.
     struct Empty;
@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn a_preemption_names_its_rule_and_its_cost() {
         let queue = |name: &str| QueueName::new(name).expect("a constant name");
-        let rule = EvictionRule::Guarantee { queue: queue("vision"), borrower: queue("speech") };
+        let rule = PreemptionRule::Guarantee { queue: queue("vision"), borrower: queue("speech") };
         let by = JobId(2).gang(0);
-        let eviction = Eviction { by, rule, at: Timestamp(0), lost_device_ms: 16_000, grace_max_ms: None };
-        let cause = StopCause::Preempted(eviction);
+        let preemption = Preemption { by, rule, at: Timestamp(0), lost_device_ms: 16_000, grace_max_ms: None };
+        let cause = StopCause::Preempted(preemption);
         let expected =
             "preempted by job 2: vision reclaimed its guarantee from speech; up to 16 GPU-seconds lost";
         assert_eq!(stop(&Empty, &cause), expected);

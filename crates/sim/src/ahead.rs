@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Change, Eviction, Gang, GangId, GangRecord, Input, Job, NodeName, Phase, QueueName, QueueReport, Reason,
-    Resource, Snapshot, StopCause, Timestamp,
+    Change, Gang, GangId, GangRecord, Input, Job, NodeName, Phase, Preemption, QueueName, QueueReport,
+    Reason, Resource, Snapshot, StopCause, Timestamp,
 };
 use phalanx_scenario::{Event, Script};
 use phalanx_sentences as sentences;
@@ -77,7 +77,7 @@ pub struct Displaced {
     pub why: String,
     /// For whom, by which rule, and what it costs: where it makes way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub eviction: Option<Eviction>,
+    pub eviction: Option<Preemption>,
 }
 
 /// A queue after the first step, and over the whole time.

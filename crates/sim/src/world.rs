@@ -537,7 +537,7 @@ fn apart(one: &[Input], other: &[Input]) -> String {
 /// Whether two engines at one time know the same past use of every queue, but for rounding.
 fn is_same_past(one: &Engine, other: &Engine) -> bool {
     let past = |engine: &Engine| -> BTreeMap<phalanx_model::QueueName, u128> {
-        engine.past_use_by_now().map(|(queue, used)| (queue.clone(), used.device_ms)).collect()
+        engine.decayed_usage_now().map(|(queue, used)| (queue.clone(), used.device_ms)).collect()
     };
     let (one, other) = if one.now() == other.now() { (past(one), past(other)) } else { return true };
     let is_near = |(a, b): (&u128, &u128)| a.abs_diff(*b) <= 1_000 + a / 1_000;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
-use phalanx_model::{Amounts, PlaceReport, Queue, QueueReport, Resource, ResourceReport};
+use phalanx_model::{Amounts, Queue, QueueReport, Resource, ResourceReport, ShapeReport};
 
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
@@ -151,7 +151,7 @@ fn terms(page: &Page, report: &QueueReport) -> String {
 }
 
 /// Where places are that a queue is guaranteed.
-fn bound(place: &PlaceReport) -> String {
+fn bound(place: &ShapeReport) -> String {
     let (bound, all) = (place.domains.len(), place.shape.count as usize);
     let short = if bound < all { "; whole nodes are short for the others" } else { "" };
     let domains: Vec<String> = place.domains.iter().map(|domain| clean(domain)).collect();

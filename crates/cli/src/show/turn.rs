@@ -1,7 +1,9 @@
 //! What decides when a job goes, what is held for it, and for whom it made way.
 
 use phalanx_local::protocol::{ElasticView, GangView};
-use phalanx_model::{After, Boundary, EndOf, Eviction, Job, Phase, PreemptMode, Replicas, Reserved, Resize};
+use phalanx_model::{
+    After, Boundary, EndOf, Job, Phase, PreemptMode, Preemption, Replicas, Reserved, Resize,
+};
 use phalanx_spec::quantity::format_milli;
 
 use super::placed;
@@ -135,8 +137,8 @@ fn reservation(page: &Page, reserved: &Reserved, is_kept: bool) -> String {
 }
 
 /// For whom, by which rule, and what it cost.
-fn eviction(page: &Page, eviction: &Eviction, names: &Names) -> String {
-    let Eviction { by, rule, at, lost_device_ms, grace_max_ms } = eviction;
+fn eviction(page: &Page, eviction: &Preemption, names: &Names) -> String {
+    let Preemption { by, rule, at, lost_device_ms, grace_max_ms } = eviction;
     let grace = grace_max_ms.map(|ms| format!(", with {} to save its work", span(ms))).unwrap_or_default();
     clean(&format!(
         "{} for {}: {rule}; at most {} of GPU time were lost{grace}",

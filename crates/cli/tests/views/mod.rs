@@ -388,7 +388,7 @@ pub fn queues() -> Vec<QueueView> {
             decayed_usage: 12_345,
             places: shapes
                 .iter()
-                .map(|shape| PlaceReport { shape: shape.clone(), domains: vec!["main/l1".into()] })
+                .map(|shape| ShapeReport { shape: shape.clone(), domains: vec!["main/l1".into()] })
                 .collect(),
         };
         QueueView {
@@ -447,8 +447,8 @@ pub fn queue() -> QueueDetailView {
 
 /// A training job that made way for job 5 and has a place from which others go.
 pub fn preempted() -> JobView {
-    let rule = EvictionRule::Guarantee { queue: queue_name("vision"), borrower: queue_name("speech") };
-    let evicted = Eviction {
+    let rule = PreemptionRule::Guarantee { queue: queue_name("vision"), borrower: queue_name("speech") };
+    let evicted = Preemption {
         by: JobId(5).gang(0),
         rule,
         at: ago(120),

@@ -44,7 +44,7 @@ pub(crate) struct Stay<'a> {
 /// The windows that were reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
-    pub(crate) told: BTreeMap<(NodeName, Timestamp), Calendar>,
+    pub(crate) windows: BTreeMap<(NodeName, Timestamp), Calendar>,
     /// The same windows, by end.
     pub(crate) ends: BTreeSet<(Timestamp, NodeName, Timestamp)>,
     /// Queues that nodes are kept for.
@@ -58,20 +58,20 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// Records a reported window. Returns whether it changes anything.
-    pub(crate) fn tell(&mut self, window: &Calendar) -> bool {
+    pub(crate) fn insert(&mut self, window: &Calendar) -> bool {
         let key = (window.node.clone(), window.begins_at);
-        if self.told.get(&key) == Some(window) {
+        if self.windows.get(&key) == Some(window) {
             return false;
         }
         self.forget(&key);
         self.ends.insert((window.ends_at, key.0.clone(), key.1));
-        self.told.insert(key, window.clone());
+        self.windows.insert(key, window.clone());
         self.is_stale = true;
         true
     }
 
     pub(crate) fn forget(&mut self, key: &(NodeName, Timestamp)) -> Option<Calendar> {
-        let window = self.told.remove(key)?;
+        let window = self.windows.remove(key)?;
         self.ends.remove(&(window.ends_at, key.0.clone(), key.1));
         self.is_stale = true;
         Some(window)
@@ -79,15 +79,15 @@ impl Windows {
 
     /// Finds the nodes of windows in a rebuilt tree. Returns whether the queues that nodes are kept for changed.
     pub(crate) fn index(&mut self, tree: &Tree) -> bool {
-        let known = self.told.values().filter_map(|told| {
-            let node = u32::try_from(tree.index_of(&told.node)?).ok()?;
-            let Calendar { begins_at, ends_at, held_for, .. } = told;
+        let known = self.windows.values().filter_map(|window| {
+            let node = u32::try_from(tree.index_of(&window.node)?).ok()?;
+            let Calendar { begins_at, ends_at, held_for, .. } = window;
             Some(Window { begins_at: *begins_at, ends_at: *ends_at, node, kept_for: held_for.clone() })
         });
         self.known = known.collect();
         self.known.sort_unstable();
-        let told = self.told.values().filter_map(|told| told.held_for.clone());
-        let kept_for = told.chain(self.places.values().cloned()).collect();
+        let held_for = self.windows.values().filter_map(|window| window.held_for.clone());
+        let kept_for = held_for.chain(self.places.values().cloned()).collect();
         self.is_stale = false;
         std::mem::replace(&mut self.kept_for, kept_for) != self.kept_for
     }
@@ -168,23 +168,23 @@ impl Windows {
     }
 
     /// The reported windows, by node and begin.
-    pub(crate) fn told(&self) -> impl Iterator<Item = &Calendar> {
-        self.told.values()
+    pub(crate) fn configured(&self) -> impl Iterator<Item = &Calendar> {
+        self.windows.values()
     }
 
     /// Marks the indices as stale after the tree was rebuilt.
     pub(crate) fn mark_stale_if_any(&mut self) {
-        self.is_stale |= !self.told.is_empty() || !self.places.is_empty();
+        self.is_stale |= !self.windows.is_empty() || !self.places.is_empty();
     }
 
     pub(crate) fn facts(&self) -> impl Iterator<Item = Input> {
-        self.told().map(|window| Input::CalendarObserved { calendar: window.clone() })
+        self.configured().map(|window| Input::CalendarObserved { calendar: window.clone() })
     }
 
     /// The windows of a node.
     pub(crate) fn of(&self, node: &NodeName) -> impl Iterator<Item = &Calendar> {
         let all = (node.clone(), Timestamp(0))..=(node.clone(), Timestamp::MAX);
-        self.told.range(all).map(|(_, window)| window)
+        self.windows.range(all).map(|(_, window)| window)
     }
 }
 

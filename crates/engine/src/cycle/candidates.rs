@@ -10,7 +10,7 @@ use phalanx_model::{Gang, GangId, Phase, Placement, Timestamp};
 use super::elastic::chunks;
 use super::run::Cycle;
 use crate::preemption::Candidate;
-use crate::queueing::{Claim, Contender, PreemptionRule, ResourceList};
+use crate::queueing::{Claim, Contender, ResourceList, Rule};
 
 impl<'a> Cycle<'a> {
     /// All gangs that may be preempted, the cheapest first.
@@ -20,12 +20,12 @@ impl<'a> Cycle<'a> {
         for (id, contender, holder) in self.draft.queues.below(wants, claim) {
             if holder.stays_until > now {
                 // If a gang had more service, the ledger knows when the gang may be preempted.
-                if self.draft.queues.rule(wants, contender, claim) != Some(PreemptionRule::LessServed) {
+                if self.draft.queues.rule(wants, contender, claim) != Some(Rule::LessServed) {
                     self.again_at = self.again_at.min(holder.stays_until);
                 }
                 continue;
             }
-            if self.evicted.iter().any(|(victim, _)| *victim == id) {
+            if self.preempted.iter().any(|(victim, _)| *victim == id) {
                 continue;
             }
             let Some((gang, record)) = self.ledger.known(id) else { continue };
@@ -79,9 +79,9 @@ impl<'a> Cycle<'a> {
         }
         let contenders = self.draft.queues.contenders().filter(|(id, _)| shrinkable.contains(id));
         for (id, contender) in contenders.collect::<BTreeMap<_, _>>() {
-            let is_told = self.shrunk.iter().any(|(gang, _)| *gang == id)
-                || self.evicted.iter().any(|(gang, _)| *gang == id);
-            if is_told || !self.draft.queues.may_shrink(wants, contender) {
+            let is_chosen = self.shrunk.iter().any(|(gang, _)| *gang == id)
+                || self.preempted.iter().any(|(gang, _)| *gang == id);
+            if is_chosen || !self.draft.queues.may_shrink(wants, contender) {
                 continue;
             }
             let placement = self.ledger.record(id).and_then(|record| record.placement.as_ref());

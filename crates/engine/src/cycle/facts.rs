@@ -60,10 +60,10 @@ pub(crate) trait Facts {
     fn reserved_place_is_gone(&self, gang: GangId) -> bool;
 
     /// Gangs that are preempted or shrink for this gang, and still hold capacity.
-    fn making_way_for(&self, gang: GangId) -> Vec<GangId>;
+    fn victims_of(&self, gang: GangId) -> Vec<GangId>;
 
     /// Whether a gang was preempted, and no input from outside changed anything since.
-    fn just_made_way(&self, gang: GangId) -> bool;
+    fn was_just_preempted(&self, gang: GangId) -> bool;
 
     /// Whether a time is set at which preemption is tried again.
     fn looks_again(&self) -> bool;

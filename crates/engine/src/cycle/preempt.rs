@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Eviction, Gang, GangId, Placement, Resize, Timestamp};
+use phalanx_model::{Gang, GangId, Placement, Preemption, Resize, Timestamp};
 
 use super::draft::Draft;
 use super::reserve::ReservedPlacement;
@@ -14,9 +14,9 @@ use super::run::Cycle;
 use crate::preemption::{Candidate, Selected, select};
 use crate::queueing::{Contender, Holder, Next, QueueAt, RequestClassId};
 
-/// Gangs for which no victims are found (`UNHEARD_MAX`), and for which victims are found (`HEARD_MAX`), in one step.
-const UNHEARD_MAX: u32 = 8;
-const HEARD_MAX: u32 = 64;
+/// Gangs for which no victims are found (`FAILURES_MAX`), and for which victims are found (`SUCCESSES_MAX`), in one step.
+const FAILURES_MAX: u32 = 8;
+const SUCCESSES_MAX: u32 = 64;
 /// Candidates that are compared in one step, counted once for each gang that they are compared for. The first gang is
 /// always tried.
 const COMPARED_MAX: usize = 128;
@@ -26,15 +26,15 @@ const LOOKS_MAX: usize = 64;
 /// The cost of preemption so far in one step. The scheduling cycles of a step share its limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
-    heard: u32,
-    unheard: u32,
+    successes: u32,
+    failures: u32,
     compared: usize,
 }
 
 impl Spent {
     /// Whether the step may try no other gang; the next step goes on.
     const fn is_all(self) -> bool {
-        self.unheard >= UNHEARD_MAX || self.heard >= HEARD_MAX || self.compared >= COMPARED_MAX
+        self.failures >= FAILURES_MAX || self.successes >= SUCCESSES_MAX || self.compared >= COMPARED_MAX
     }
 }
 
@@ -42,14 +42,14 @@ impl Spent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Whole gangs, by a preemption rule, and now.
-    Evict,
+    Preempt,
     /// Surplus members, at the next boundary of their gangs.
     Shrink,
 }
 
 impl<'a> Cycle<'a> {
     /// Seeks victims for pending gangs whose request class fits nowhere, and for which no victims were sought yet.
-    pub(super) fn hear(&mut self) {
+    pub(super) fn preempt_for_closed(&mut self) {
         for _ in 0..LOOKS_MAX {
             let Draft { pending, queues, .. } = &mut self.draft;
             let Some(mut next) = pending.first_untried(queues) else { return };
@@ -63,7 +63,7 @@ impl<'a> Cycle<'a> {
             let gang = self.draft.pending.request(next.request).key.gang.clone();
             self.close_for(next.request);
             // As many gangs of this queue as find victims: the first that finds none ends this.
-            while self.evict_for(next, &gang) {
+            while self.preempt_for(next, &gang) {
                 let Draft { pending, queues, .. } = &self.draft;
                 let Some(behind) = pending.next_of(queues, next.request, next.queue) else { break };
                 next = behind;
@@ -74,12 +74,12 @@ impl<'a> Cycle<'a> {
 
     /// Preempts or shrinks other gangs for a gang that fits nowhere, if it may and that is enough. Returns whether it
     /// did.
-    pub(super) fn evict_for(&mut self, next: Next, gang: &Gang) -> bool {
+    pub(super) fn preempt_for(&mut self, next: Next, gang: &Gang) -> bool {
         if !self.draft.pending.is_untried(next.request, next.queue) {
             return false;
         }
         let is_worth_it = self.is_worth_a_try(next.request, next.queue, next.gang());
-        let ways = [(Way::Evict, is_worth_it), (Way::Shrink, self.may_shrink_somebody())];
+        let ways = [(Way::Preempt, is_worth_it), (Way::Shrink, self.may_shrink_somebody())];
         if ways.iter().all(|(_, is_worth_it)| !is_worth_it) {
             self.draft.pending.tried(next.request, next.queue);
             return false;
@@ -89,14 +89,14 @@ impl<'a> Cycle<'a> {
             return false;
         }
         self.book_against_future(next.request, next.queue);
-        let is_heard = ways.into_iter().any(|(way, may)| may && self.make_way(next, gang, way));
-        if is_heard {
-            self.spent.heard += 1;
+        let is_found = ways.into_iter().any(|(way, may)| may && self.free_place_for(next, gang, way));
+        if is_found {
+            self.spent.successes += 1;
         } else {
-            self.spent.unheard += 1;
+            self.spent.failures += 1;
             self.draft.pending.tried(next.request, next.queue);
         }
-        is_heard
+        is_found
     }
 
     /// Whether the gang may preempt at all, and a gang holds capacity that is entitled to less than this gang could be
@@ -112,7 +112,7 @@ impl<'a> Cycle<'a> {
         let from = queues.first_below(queue, (rank, level), &asked.least, self.ledger.now());
         let may_preempt =
             || self.ledger.job(gang.job).and_then(|job| queues.class_of(job)).is_some_and(|c| c.may_preempt);
-        let is_calm = || self.ledger.just_made_way(gang);
+        let is_calm = || self.ledger.was_just_preempted(gang);
         let Some(from) = from.filter(|_| may_preempt() && !is_calm()) else { return false };
         if from > self.ledger.now() {
             self.again_at = self.again_at.min(from);
@@ -124,7 +124,7 @@ impl<'a> Cycle<'a> {
         self.ledger.shrinkable().next().is_some()
     }
 
-    fn make_way(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
+    fn free_place_for(&mut self, next: Next, gang: &Gang, way: Way) -> bool {
         let id = next.gang();
         let Some(job) = self.ledger.job(id.job) else { return false };
         let queues = &mut self.draft.queues;
@@ -137,7 +137,7 @@ impl<'a> Cycle<'a> {
         let wants = Contender { queue: next.queue, entitlement };
         let claim = queues.claim_of(next.queue, &least.amounts);
         let candidates = match way {
-            Way::Evict => self.candidates(wants, &claim),
+            Way::Preempt => self.candidates(wants, &claim),
             Way::Shrink => self.spare_members(wants),
         };
         self.spent.compared += candidates.len();
@@ -157,7 +157,7 @@ impl<'a> Cycle<'a> {
             (Contender { entitlement, ..wants }, queues.claim_of(next.queue, &holder.amounts))
         };
         let has_rule = |victim: &Candidate<'_>| match way {
-            Way::Evict => queues.rule(wants, victim.contender, &claim).is_some(),
+            Way::Preempt => queues.rule(wants, victim.contender, &claim).is_some(),
             Way::Shrink => {
                 queues.may_shrink(wants, victim.contender)
                     && left.get(&victim.id).is_some_and(Option::is_some)
@@ -171,7 +171,7 @@ impl<'a> Cycle<'a> {
         }
         let latest = grace_max_ms.map_or(Timestamp::MAX, |most| self.ledger.now().plus(most));
         // The time of a boundary is not known.
-        let at = place.at.filter(|_| way == Way::Evict).map(|at| at.min(latest));
+        let at = place.at.filter(|_| way == Way::Preempt).map(|at| at.min(latest));
         self.claim(next, gang, ReservedPlacement { at, ..place }, holder);
         for victim in victims {
             if let Some(keeps) = left.get(&victim.id).cloned().flatten() {
@@ -183,14 +183,14 @@ impl<'a> Cycle<'a> {
             }
             // The preemption rule of the actual amounts may differ from the rule of the least that was judged at first.
             let Some(rule_kind) = self.draft.queues.rule(wants, victim.contender, &claim) else { continue };
-            let rule = self.draft.queues.eviction_rule(rule_kind, wants, victim.contender, &claim);
+            let rule = self.draft.queues.named_rule(rule_kind, wants, victim.contender, &claim);
             let shrinks = left.get(&victim.id).is_some_and(Option::is_some);
             if let Some(job) = self.ledger.job(victim.id.job).filter(|_| !shrinks) {
                 let holder_key = self.draft.queues.holder_key_of(job, victim.id);
                 self.draft.queues.stay(victim.contender.queue, holder_key, Timestamp::MAX, true);
             }
             let (at, lost_device_ms) = (self.ledger.now(), victim.lost_device_ms);
-            self.evicted.push((victim.id, Eviction { by: id, rule, at, lost_device_ms, grace_max_ms }));
+            self.preempted.push((victim.id, Preemption { by: id, rule, at, lost_device_ms, grace_max_ms }));
         }
         true
     }

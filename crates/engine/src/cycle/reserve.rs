@@ -27,7 +27,7 @@ impl Cycle<'_> {
                     || self.start_held(id, order.get(order_key + 1..).unwrap_or_default()));
             // Preempted gangs hold the placement until their last process is gone, however long that takes.
             let is_late =
-                at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.making_way_for(id).is_empty();
+                at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.victims_of(id).is_empty();
             if !started && self.draft.reservations.contains_key(&id) && (is_late || is_gone) {
                 self.release(id);
                 let why = if is_gone {

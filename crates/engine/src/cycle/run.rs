@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{Decision, Eviction, Gang, GangId, Plan, Reason, Reserved, Resize, Timestamp};
+use phalanx_model::{Decision, Gang, GangId, Plan, Preemption, Reason, Reserved, Resize, Timestamp};
 
 use super::Config;
 use super::calendar::Closed;
@@ -66,7 +66,7 @@ pub(crate) fn plan(
     cycle.reopen();
     cycle.reserve_heads();
     cycle.fill();
-    cycle.hear();
+    cycle.preempt_for_closed();
     cycle.open_all();
     cycle.grow(at_boundary);
     cycle.improve();
@@ -90,7 +90,7 @@ pub(super) struct Cycle<'a> {
     pub(super) dropped: Vec<(GangId, String)>,
     pub(super) heads: Heads,
     /// Gangs that are preempted, and why.
-    pub(super) evicted: Vec<(GangId, Eviction)>,
+    pub(super) preempted: Vec<(GangId, Preemption)>,
     /// Gangs whose size changes, and the gang that they shrink for, if any.
     pub(super) shrunk: Vec<(GangId, Resize)>,
     pub(super) grown: Vec<(GangId, u32)>,
@@ -120,7 +120,7 @@ impl<'a> Cycle<'a> {
             reserved: Vec::new(),
             dropped: Vec::new(),
             heads: Heads::default(),
-            evicted: Vec::new(),
+            preempted: Vec::new(),
             shrunk: Vec::new(),
             grown: Vec::new(),
             spent,
@@ -135,10 +135,10 @@ impl<'a> Cycle<'a> {
     /// The decisions in the order in which the ledger commits them.
     fn finish(self) -> (Planned, Draft) {
         let starts: Vec<Decision> = self.chosen.iter().filter_map(|choice| self.start_of(choice)).collect();
-        let Self { draft, bypassed, reserved, dropped, evicted, shrunk, grown, .. } = self;
+        let Self { draft, bypassed, reserved, dropped, preempted, shrunk, grown, .. } = self;
         let released = dropped.into_iter().map(|(gang, why)| Decision::Release { gang, why });
         let reserve = |(gang, reserved, reason)| Decision::Reserve { gang, reserved, reason };
-        let preempted = evicted.into_iter().map(|(gang, eviction)| Decision::Preempt { gang, eviction });
+        let preempted = preempted.into_iter().map(|(gang, preemption)| Decision::Preempt { gang, preemption });
         let resized = shrunk.into_iter().map(|(gang, resize)| Decision::Resize { gang, resize });
         let grown = grown.into_iter().map(|(gang, size)| Decision::Grow { gang, size });
         let bypassed = bypassed.into_iter().map(|gang| Decision::Bypass { gang });
@@ -193,7 +193,7 @@ impl<'a> Cycle<'a> {
         let (is_fixed, gang) = (request.key.is_fixed, request.key.gang.clone());
         if let Err(full) = self.draft.queues.room(next.queue, &request.least, is_fixed) {
             // Gangs that may be preempted may use the capacity that is kept for others.
-            if full.at != ROOT || !self.evict_for(next, &gang) {
+            if full.at != ROOT || !self.preempt_for(next, &gang) {
                 self.draft.pending.stick(next.request, next.queue, full);
             }
             return;
@@ -237,7 +237,7 @@ impl<'a> Cycle<'a> {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(next.gang());
         }
-        if self.evict_for(next, gang) {
+        if self.preempt_for(next, gang) {
             return;
         }
         // Counting the shortfall costs more than finding that there is one: in large clusters it is counted once, and

@@ -138,7 +138,7 @@ fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if queues.configured().is_empty() {
         return Ok(());
     }
-    let found = queues.find(&job.queue).filter(|at| queues.at(*at).is_told);
+    let found = queues.find(&job.queue).filter(|at| queues.at(*at).is_configured);
     let Some(at) = found else {
         let leaves = queues
             .configured()

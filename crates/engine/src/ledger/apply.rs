@@ -121,8 +121,8 @@ impl Ledger {
     }
 
     fn submit(&mut self, job: &Job, out: &mut Outcome) {
-        let told = with_members_told(job);
-        let job = &*told;
+        let observed = with_members(job);
+        let job = &*observed;
         if let Err(why) = admit::admit(self, job) {
             out.changes.push(Change::JobRejected { job: job.id, why });
             return;
@@ -138,7 +138,7 @@ impl Ledger {
         let mut taken = job.clone();
         self.cap_time_limit(&mut taken);
         self.price_waits(&mut taken);
-        self.evicted.clear();
+        self.preempted.clear();
         self.serving.begin(&taken, self.now);
         self.enter(taken, gangs);
         self.replan = true;
@@ -182,8 +182,8 @@ impl Ledger {
 
     fn observe_job(&mut self, job: &Job, gangs: &[GangRecord], out: &mut Outcome) {
         self.sync.saw_job(job.id);
-        let told = with_members_told(job);
-        let job = &*told;
+        let observed = with_members(job);
+        let job = &*observed;
         let known = |entry: &Entry| entry.job == *job && entry.gangs == gangs;
         if self.jobs.get(&job.id).is_some_and(known) {
             return;
@@ -230,7 +230,7 @@ impl Ledger {
             return refuse(out, format!("protection of gang {gang}"), "no such gang");
         };
         if std::mem::replace(&mut record.is_protected, is_protected) && !is_protected {
-            self.evicted.clear();
+            self.preempted.clear();
             self.pending.try_all();
             self.replan = true;
         }
@@ -332,15 +332,15 @@ impl Ledger {
 }
 
 /// The job with the settings of the whole job copied to each of its members.
-fn with_members_told(job: &Job) -> Cow<'_, Job> {
-    let mut told = Cow::Borrowed(job);
+fn with_members(job: &Job) -> Cow<'_, Job> {
+    let mut observed = Cow::Borrowed(job);
     if job.turn.takes_spot {
-        for gang in &mut told.to_mut().gangs {
+        for gang in &mut observed.to_mut().gangs {
             gang.needs.takes_spot = true;
             gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
         }
     }
-    told
+    observed
 }
 
 /// Facts that need no tree that is up to date: a thousand of these facts rebuild the tree once.

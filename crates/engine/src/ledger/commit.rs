@@ -77,7 +77,7 @@ impl Ledger {
         match decision.clone() {
             Decision::Release { gang, why } => self.forget_reservation(gang, why, out),
             Decision::Reserve { gang, reserved, reason } => self.reserve(gang, reserved, reason, out),
-            Decision::Preempt { gang, eviction } => self.evict(gang, eviction, out),
+            Decision::Preempt { gang, preemption } => self.preempt(gang, preemption, out),
             Decision::Resize { gang, resize } => self.ask_resize(gang, resize, out),
             Decision::Grow { gang, size } => self.grow(gang, size, out),
             Decision::Start { gang, placement } => self.start(gang, placement, out),

@@ -13,8 +13,8 @@ impl Ledger {
             Input::SettingsConfigured { settings: Box::new(self.queues.settings().clone()) },
             Input::SyncBegin { kind: SyncKind::Queues },
         ];
-        let told = self.queues.configured().values();
-        facts.extend(told.map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
+        let queues = self.queues.configured().values();
+        facts.extend(queues.map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
         facts.push(Input::SyncEnd { kind: SyncKind::Queues });
         facts.push(Input::SyncBegin { kind: SyncKind::Nodes });
         facts.extend(self.nodes.values().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));

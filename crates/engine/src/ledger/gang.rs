@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Change, Ending, Eviction, Exit, FailureClass, GangId, GangRecord, MemberRecord, MemberState, NodeName,
-    Order, Outcome, Phase, Placement, PreemptMode, StopCause, StopStage, Timestamp,
+    Change, Ending, Exit, FailureClass, GangId, GangRecord, MemberRecord, MemberState, NodeName, Order,
+    Outcome, Phase, Placement, PreemptMode, Preemption, StopCause, StopStage, Timestamp,
 };
 
 use super::Ledger;
@@ -232,7 +232,7 @@ impl Ledger {
                 let now = self.now;
                 self.wait_again(gang, now, out);
             }
-            StopCause::Preempted(eviction) => self.made_way(gang, eviction, out),
+            StopCause::Preempted(preemption) => self.left_for_another(gang, preemption, out),
             StopCause::Failure { class, rank, code, detail } => match self.backoff_ms(gang, class) {
                 Some(backoff_ms) => {
                     if let Some(record) = self.record_mut(gang) {
@@ -247,12 +247,12 @@ impl Ledger {
     }
 
     /// Requeues a preempted gang at its old position, or ends it, as its policy says.
-    fn made_way(&mut self, gang: GangId, eviction: Eviction, out: &mut Outcome) {
+    fn left_for_another(&mut self, gang: GangId, preemption: Preemption, out: &mut Outcome) {
         let Some(preempt) = self.job(gang.job).map(|job| job.policy.preempt) else { return };
-        let detail = eviction.rule.to_string();
+        let detail = preemption.rule.to_string();
         if let Some(record) = self.record_mut(gang) {
             record.evictions = record.evictions.saturating_add(1);
-            record.evicted = Some(eviction);
+            record.evicted = Some(preemption);
         }
         let now = self.now;
         match preempt.mode {
@@ -313,7 +313,7 @@ impl Ledger {
         out.changes.push(Change::GangFinished { gang, ending: ending.clone() });
         self.set_phase(gang, Phase::Finished { ending: ending.clone(), at });
         self.active.remove(&gang);
-        self.evicted.clear();
+        self.preempted.clear();
         self.reasons.remove(&gang);
         self.unavailable.remove(&gang);
         self.refresh.remove(&gang);
@@ -368,7 +368,7 @@ impl Ledger {
 /// The longest grace that a class allows gangs that are preempted for its gangs.
 pub(super) fn grace_max_ms(cause: &StopCause) -> u64 {
     match cause {
-        StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
+        StopCause::Preempted(preemption) => preemption.grace_max_ms.unwrap_or(u64::MAX),
         _ => u64::MAX,
     }
 }

@@ -128,10 +128,10 @@ pub(crate) struct Ledger {
     /// The time at which planning continues after it stopped at its budget.
     go_on_at: Option<Timestamp>,
     /// Gangs that were asked to leave, by the gang that they were preempted for.
-    making_way: BTreeMap<GangId, BTreeSet<GangId>>,
+    victims: BTreeMap<GangId, BTreeSet<GangId>>,
     /// Gangs that were preempted since the last change from outside: they preempt no gang until the next such change,
     /// so that no gangs preempt each other in turn, whatever devices are worth.
-    evicted: BTreeSet<GangId>,
+    preempted: BTreeSet<GangId>,
     /// Gangs that hold capacity, and whose end is not known.
     endless: BTreeSet<GangId>,
     /// Gangs that hold capacity and may change their size; and those that may change it now.
@@ -200,8 +200,8 @@ impl Ledger {
             again_at: None,
             looked_at: None,
             go_on_at: None,
-            making_way: BTreeMap::new(),
-            evicted: BTreeSet::new(),
+            victims: BTreeMap::new(),
+            preempted: BTreeSet::new(),
             endless: BTreeSet::new(),
             elastic: BTreeSet::new(),
             at_boundary: BTreeSet::new(),

@@ -30,12 +30,12 @@ impl Ledger {
         }
         self.sync.saw_node(&node.name);
         // A world that lists its nodes again need not know of notices.
-        let mut told = Cow::Borrowed(node);
+        let mut observed = Cow::Borrowed(node);
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
-            told.to_mut().admin = Admin::Draining;
+            observed.to_mut().admin = Admin::Draining;
         }
-        if self.nodes.get(&node.name) != Some(&*told) {
-            self.put_node(told.into_owned());
+        if self.nodes.get(&node.name) != Some(&*observed) {
+            self.put_node(observed.into_owned());
         }
     }
 
@@ -84,7 +84,7 @@ impl Ledger {
     /// Updates what is derived from the use, amounts or administration of a node, and nothing else.
     fn amend_node(&mut self, at: usize, before: &Node) {
         let Some((node, index)) = self.nodes.get(&before.name).zip(u32::try_from(at).ok()) else { return };
-        self.evicted.clear();
+        self.preempted.clear();
         self.hardware_version += 1;
         let is_reserved = self.reservations.values().any(|reservation| reservation.is_on(index));
         let was_free = *self.space.free(at);
@@ -201,7 +201,7 @@ impl Ledger {
     /// Marks the tree as stale: nodes came, went or moved, or levels or costs changed. The tree is rebuilt before it is
     /// needed, once for all changes.
     pub(super) fn redraw(&mut self) {
-        self.evicted.clear();
+        self.preempted.clear();
         self.stale = true;
         self.hardware_version += 1;
         self.replan = true;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{PlaceReport, QueueName, ShapeQuota};
+use phalanx_model::{QueueName, ShapeQuota, ShapeReport};
 
 use super::Ledger;
 use crate::cluster::LevelAt;
@@ -153,14 +153,14 @@ impl Ledger {
     }
 
     /// The state of the places that a queue is guaranteed.
-    pub(crate) fn places_of(&self, queue: &QueueName) -> Vec<PlaceReport> {
-        let mut places: Vec<PlaceReport> = Vec::new();
+    pub(crate) fn places_of(&self, queue: &QueueName) -> Vec<ShapeReport> {
+        let mut places: Vec<ShapeReport> = Vec::new();
         for cell in self.cells.all.iter().filter(|cell| cell.queue == *queue) {
             let bound = (!cell.nodes.is_empty()).then(|| cell.domain.clone());
             match places.iter_mut().find(|place| place.shape == cell.shape) {
                 Some(place) => place.domains.extend(bound),
                 None => places
-                    .push(PlaceReport { shape: cell.shape.clone(), domains: bound.into_iter().collect() }),
+                    .push(ShapeReport { shape: cell.shape.clone(), domains: bound.into_iter().collect() }),
             }
         }
         places

@@ -82,12 +82,12 @@ impl Facts for Ledger {
         Self::reserved_place_is_gone(self, gang)
     }
 
-    fn making_way_for(&self, gang: GangId) -> Vec<GangId> {
-        Self::making_way_for(self, gang)
+    fn victims_of(&self, gang: GangId) -> Vec<GangId> {
+        Self::victims_of(self, gang)
     }
 
-    fn just_made_way(&self, gang: GangId) -> bool {
-        self.evicted.contains(&gang)
+    fn was_just_preempted(&self, gang: GangId) -> bool {
+        self.preempted.contains(&gang)
     }
 
     fn looks_again(&self) -> bool {

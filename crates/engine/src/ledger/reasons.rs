@@ -12,7 +12,7 @@ impl Ledger {
             return Some(reason);
         }
         if record.reserved.as_ref().is_some_and(|reserved| reserved.evicts) {
-            let victims = self.making_way_for(id);
+            let victims = self.victims_of(id);
             if !victims.is_empty() {
                 return Some(Reason::Preempting { victims });
             }

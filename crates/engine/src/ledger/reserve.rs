@@ -1,7 +1,7 @@
 //! Reservations and reasons in the ledger.
 
 use phalanx_model::{
-    Change, DeviceMask, Eviction, Gang, GangId, Outcome, Phase, Placement, Reason, Reserved, StopCause,
+    Change, DeviceMask, Gang, GangId, Outcome, Phase, Placement, Preemption, Reason, Reserved, StopCause,
     Timestamp,
 };
 
@@ -64,10 +64,10 @@ impl Ledger {
     }
 
     /// Preempts a gang for another.
-    pub(crate) fn evict(&mut self, victim: GangId, eviction: Eviction, out: &mut Outcome) {
-        self.evicted.insert(victim);
+    pub(crate) fn preempt(&mut self, victim: GangId, preemption: Preemption, out: &mut Outcome) {
+        self.preempted.insert(victim);
         self.keep_size(victim);
-        self.begin_stop(victim, StopCause::Preempted(eviction), out);
+        self.begin_stop(victim, StopCause::Preempted(preemption), out);
     }
 
     /// Sets the time of the next evaluation of gangs that may preempt, for a gang that is not preemptible yet.
@@ -136,22 +136,22 @@ impl Ledger {
     }
 
     /// Gangs that were asked to leave for a gang, and still hold capacity; and those that are to shrink for it.
-    pub(crate) fn making_way_for(&self, gang: GangId) -> Vec<GangId> {
-        let told = self.making_way.get(&gang).into_iter().flatten().copied();
-        told.chain(self.shrinking_for(gang)).collect()
+    pub(crate) fn victims_of(&self, gang: GangId) -> Vec<GangId> {
+        let preempted = self.victims.get(&gang).into_iter().flatten().copied();
+        preempted.chain(self.shrinking_for(gang)).collect()
     }
 
     /// Records whether a gang is being preempted, by its present state.
     pub(super) fn note_making_way(&mut self, gang: GangId) {
         let by = self.record(gang).and_then(|record| match &record.phase {
-            Phase::Stopping { cause: StopCause::Preempted(eviction), .. } => Some(eviction.by),
+            Phase::Stopping { cause: StopCause::Preempted(preemption), .. } => Some(preemption.by),
             _ => None,
         });
         match by {
             Some(by) => {
-                self.making_way.entry(by).or_default().insert(gang);
+                self.victims.entry(by).or_default().insert(gang);
             }
-            None => self.making_way.retain(|_, victims| {
+            None => self.victims.retain(|_, victims| {
                 victims.remove(&gang);
                 !victims.is_empty()
             }),

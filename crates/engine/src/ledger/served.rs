@@ -80,7 +80,7 @@ impl Ledger {
         }
         if self.count_service(gang) {
             // A change for gangs that were preempted before, as a change from outside would be.
-            self.evicted.clear();
+            self.preempted.clear();
         }
         self.note_shield(gang);
         let known = self.queue_of(gang.job).zip(self.job(gang.job));

@@ -103,7 +103,7 @@ impl Ledger {
     /// The number of replicas of a job that are wanted; `None` if the job is no service.
     pub(crate) fn replicas_of(&self, job: &Job) -> Option<u32> {
         let service = job.turn.service.as_ref()?;
-        Some(self.serving.services.get(&job.id).map_or(service.min, |told| told.replicas))
+        Some(self.serving.services.get(&job.id).map_or(service.min, |observed| observed.replicas))
     }
 
     /// Whether as many replicas as may run come before this replica. Replicas that have ended do not count.
@@ -127,22 +127,24 @@ impl Ledger {
     }
 
     /// Applies an observed number of wanted replicas.
-    pub(super) fn observe_service(&mut self, told: &Service, out: &mut Outcome) {
-        let what = || format!("replicas of job {}", told.job);
-        let Some(job) = self.job(told.job) else { return refuse(out, what(), "no such job") };
+    pub(super) fn observe_service(&mut self, observed: &Service, out: &mut Outcome) {
+        let what = || format!("replicas of job {}", observed.job);
+        let Some(job) = self.job(observed.job) else { return refuse(out, what(), "no such job") };
         let gangs = job.gangs.len();
         match &job.turn.service {
             None => refuse(out, what(), "the job is not a service"),
-            Some(service) if !(service.min..=service.most(gangs)).contains(&told.replicas) => {
+            Some(service) if !(service.min..=service.most(gangs)).contains(&observed.replicas) => {
                 let (min, most) = (service.min, service.most(gangs));
-                let why =
-                    format!("the service has {min} to {most} replicas, and {} were requested", told.replicas);
+                let why = format!(
+                    "the service has {min} to {most} replicas, and {} were requested",
+                    observed.replicas
+                );
                 refuse(out, what(), &why);
             }
             Some(service) => {
-                let begun = || first_look(service, told.replicas, self.now);
-                let looks = if told.looks.is_empty() { begun() } else { told.looks.clone() };
-                self.scale(Service { looks, ..told.clone() }, None, out);
+                let begun = || first_look(service, observed.replicas, self.now);
+                let looks = if observed.looks.is_empty() { begun() } else { observed.looks.clone() };
+                self.scale(Service { looks, ..observed.clone() }, None, out);
             }
         }
     }
@@ -157,7 +159,7 @@ impl Ledger {
         // A service that is listed again is not reported as a change.
         let change = before.map(|before| Change::ServiceScaled { job, before, replicas, load_milli });
         out.changes.extend(change);
-        self.evicted.clear();
+        self.preempted.clear();
         self.rest_beyond(job, out);
     }
 
@@ -175,17 +177,17 @@ impl Ledger {
         let Some(job) = self.job(metric.gang.job) else { return };
         // A job that is listed again is reported later.
         let known = self.serving.services.get(&job.id).cloned();
-        let Some((service, mut told)) = job.turn.service.as_ref().zip(known) else { return };
+        let Some((service, mut observed)) = job.turn.service.as_ref().zip(known) else { return };
         let Some(target) = service.target.as_ref().filter(|target| target.metric == metric.name) else {
             return;
         };
-        let load = self.load(job.id, told.replicas, &target.metric);
+        let load = self.load(job.id, observed.replicas, &target.metric);
         let most = service.most(self.gangs_of(job.id).len()).max(service.min);
-        let needed = load.replicas(told.replicas, target).clamp(service.min, most);
-        look(&mut told.looks, needed, self.now, target.settle_ms);
-        told.replicas = told.looks.first().map_or(needed, |look| look.replicas);
+        let needed = load.replicas(observed.replicas, target).clamp(service.min, most);
+        look(&mut observed.looks, needed, self.now, target.settle_ms);
+        observed.replicas = observed.looks.first().map_or(needed, |look| look.replicas);
         let load_milli = u64::try_from(load.sum_milli).unwrap_or(u64::MAX);
-        self.scale(told, Some(load_milli), out);
+        self.scale(observed, Some(load_milli), out);
     }
 
     /// The last reports of replicas that are wanted and run, without reports that are too old.
@@ -223,13 +225,13 @@ impl Ledger {
 
 impl Ledger {
     /// Records that a session was used.
-    pub(super) fn observe_session(&mut self, told: &Session, out: &mut Outcome) {
-        if self.job(told.job).is_none_or(|job| job.policy.idle_limit_ms.is_none()) {
-            return refuse(out, format!("use of job {}", told.job), "no such session");
+    pub(super) fn observe_session(&mut self, observed: &Session, out: &mut Outcome) {
+        if self.job(observed.job).is_none_or(|job| job.policy.idle_limit_ms.is_none()) {
+            return refuse(out, format!("use of job {}", observed.job), "no such session");
         }
-        let used_at = self.serving.sessions.entry(told.job).or_default();
-        *used_at = told.used_at.min(self.now).max(*used_at);
-        for gang in self.gangs_of(told.job) {
+        let used_at = self.serving.sessions.entry(observed.job).or_default();
+        *used_at = observed.used_at.min(self.now).max(*used_at);
+        for gang in self.gangs_of(observed.job) {
             self.retime(gang);
         }
     }

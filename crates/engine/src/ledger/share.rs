@@ -50,15 +50,15 @@ impl Ledger {
             if has_moved {
                 self.limits_moved(&queue.name);
             }
-            self.evicted.clear();
+            self.preempted.clear();
             self.replan = true;
-        } else if self.queues.tell(queue) {
+        } else if self.queues.insert(queue) {
             self.redraw_queues();
         }
     }
 
     pub(super) fn remove_queue(&mut self, queue: &QueueName) {
-        if self.queues.untell(queue) {
+        if self.queues.remove(queue) {
             self.redraw_queues();
         }
     }
@@ -85,7 +85,7 @@ impl Ledger {
     }
 
     fn redraw_queues(&mut self) {
-        self.evicted.clear();
+        self.preempted.clear();
         self.stale_queues = true;
         self.replan = true;
     }
@@ -116,7 +116,7 @@ impl Ledger {
     }
 
     fn order_key_changed(&mut self, job: JobId, gives_up_hold: bool) {
-        self.evicted.clear();
+        self.preempted.clear();
         for gang in self.gangs_of(job) {
             if self.record(gang).is_some_and(|r| r.is_pending()) {
                 if gives_up_hold {

@@ -177,8 +177,8 @@ impl Ledger {
         self.endless.remove(&gang);
         self.elastic.remove(&gang);
         self.at_boundary.remove(&gang);
-        self.making_way.remove(&gang);
-        self.making_way.values_mut().for_each(|victims| {
+        self.victims.remove(&gang);
+        self.victims.values_mut().for_each(|victims| {
             victims.remove(&gang);
         });
     }
@@ -251,7 +251,7 @@ pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
         Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
         Phase::Stopping { stage: StopStage::Advised, next_at, cause } => {
             let most = match cause {
-                StopCause::Preempted(eviction) => eviction.grace_max_ms.unwrap_or(u64::MAX),
+                StopCause::Preempted(preemption) => preemption.grace_max_ms.unwrap_or(u64::MAX),
                 _ => u64::MAX,
             };
             Some(next_at.plus(grace.min(most)))

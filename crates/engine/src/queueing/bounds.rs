@@ -17,7 +17,7 @@ impl Queues {
     /// Checks that a gang of a queue may have so much more. A gang that cannot be preempted gets nothing that is
     /// guaranteed to other queues, so that every guarantee can be reached.
     pub(crate) fn room(&self, leaf: QueueAt, amounts: &[u128], is_fixed: bool) -> Result<(), Full> {
-        if !self.at(leaf).is_told && !self.configured().is_empty() {
+        if !self.at(leaf).is_configured && !self.configured().is_empty() {
             return Err(self.full(leaf, leaf, QueueBound::Gone, [0; 3]));
         }
         for at in self.path(leaf) {

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use phalanx_model::{GangId, Timestamp};
 
-use super::preemption_rules::{Claim, Contender, PreemptionRule};
+use super::preemption_rules::{Claim, Contender, Rule};
 use super::queues::{Holder, HolderKey, QueueAt, Queues, ROOT};
 use super::resources::{GPUS, add};
 
@@ -202,7 +202,7 @@ impl Queues {
         let outside =
             self.outside_below(best, &claim).filter_map(|all| all.iter().find(|(_, top)| *top != own));
         let inside = self.inside_below(best, &claim);
-        let inside = inside.filter(|(rule, from)| *rule != PreemptionRule::LessServed || *from <= now);
+        let inside = inside.filter(|(rule, from)| *rule != Rule::LessServed || *from <= now);
         outside.map(|(from, _)| *from).chain(inside.map(|(_, from)| from)).min()
     }
 
@@ -265,7 +265,7 @@ impl Queues {
         &'a self,
         wants: Contender,
         claim: &'a Claim,
-    ) -> impl Iterator<Item = (PreemptionRule, Timestamp)> {
+    ) -> impl Iterator<Item = (Rule, Timestamp)> {
         let top = self.entitlements.tops.get(&self.at(wants.queue).top);
         let ways = top.into_iter().flat_map(|top| &top.ways);
         ways.filter_map(move |(contender, from)| Some((self.rule(wants, *contender, claim)?, *from)))

@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use phalanx_model::{ClassName, EvictionRule, GangId, JobId, QueueName, Reclaim, Timestamp};
+use phalanx_model::{ClassName, GangId, JobId, PreemptionRule, QueueName, Reclaim, Timestamp};
 
 use super::entitlement::Entitlement;
 use super::queues::{HolderKey, QueueAt, Queues};
@@ -28,7 +28,7 @@ pub(crate) struct Claim {
 
 /// The rule, before it is given the names of queues and classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PreemptionRule {
+pub(crate) enum Rule {
     Guarantee,
     FairShare,
     Class,
@@ -94,7 +94,7 @@ impl Queues {
     /// The rule by which one gang may preempt another, which must have a smaller entitlement: first by the guarantee of
     /// a queue that the other gang is outside of, then by the fair share, then by class if both have equal
     /// entitlements.
-    pub(crate) fn rule(&self, wants: Contender, holds: Contender, claim: &Claim) -> Option<PreemptionRule> {
+    pub(crate) fn rule(&self, wants: Contender, holds: Contender, claim: &Claim) -> Option<Rule> {
         let is_fair = self.settings().reclaim == Reclaim::FairShare;
         if wants.queue == holds.queue {
             return self.rule_in_queue(wants.entitlement, holds.entitlement, is_fair);
@@ -111,27 +111,27 @@ impl Queues {
             return None;
         }
         if is_mine(mine.guaranteed) && is_mine(claim.guaranteed) {
-            return Some(PreemptionRule::Guarantee);
+            return Some(Rule::Guarantee);
         }
         if is_fair && mine.fair_share.min(common) < other.fair_share.min(common) {
             return None;
         }
         if is_fair && is_mine(mine.fair_share) && !is_mine(other.fair_share) && is_mine(claim.fair_share) {
-            return Some(PreemptionRule::FairShare);
+            return Some(Rule::FairShare);
         }
         let is_no_less_entitled = !is_fair || is_mine(mine.fair_share) || !is_mine(other.fair_share);
-        (is_no_less_entitled && mine.rank > other.rank).then_some(PreemptionRule::Class)
+        (is_no_less_entitled && mine.rank > other.rank).then_some(Rule::Class)
     }
 
     /// The same for two gangs of one queue with equal entitlements: by class, and then by less service.
-    fn rule_in_queue(&self, mine: Entitlement, other: Entitlement, is_fair: bool) -> Option<PreemptionRule> {
+    fn rule_in_queue(&self, mine: Entitlement, other: Entitlement, is_fair: bool) -> Option<Rule> {
         if mine.guaranteed < other.guaranteed || is_fair && mine.fair_share < other.fair_share {
             return None;
         }
         let had_less = mine.level > other.level;
         match mine.rank.cmp(&other.rank) {
-            Ordering::Greater => Some(PreemptionRule::Class),
-            Ordering::Equal => had_less.then_some(PreemptionRule::LessServed),
+            Ordering::Greater => Some(Rule::Class),
+            Ordering::Equal => had_less.then_some(Rule::LessServed),
             Ordering::Less => None,
         }
     }
@@ -156,19 +156,19 @@ impl Queues {
         mine.rank >= other.rank && (wants.queue == holds.queue || is_founded)
     }
 
-    pub(crate) fn eviction_rule(
+    pub(crate) fn named_rule(
         &self,
-        rule: PreemptionRule,
+        rule: Rule,
         wants: Contender,
         holds: Contender,
         claim: &Claim,
-    ) -> EvictionRule {
+    ) -> PreemptionRule {
         let named = |queue: QueueAt, depth: u32| {
             let at = self.path(queue).find(|at| self.at(*at).depth == depth).unwrap_or(queue);
             self.at(at).queue.as_ref().map_or_else(nobody, |queue| queue.name.clone())
         };
         // The queue whose own it is, and the queue that uses more than its own.
-        let depth = if rule == PreemptionRule::Guarantee { claim.guaranteed } else { claim.fair_share };
+        let depth = if rule == Rule::Guarantee { claim.guaranteed } else { claim.fair_share };
         let queue = named(wants.queue, depth);
         let borrower = named(holds.queue, self.common_depth(wants.queue, holds.queue) + 1);
         let class = |rank: i32| {
@@ -177,10 +177,10 @@ impl Queues {
         };
         let classes: (ClassName, ClassName) = (class(wants.entitlement.rank), class(holds.entitlement.rank));
         match rule {
-            PreemptionRule::Guarantee => EvictionRule::Guarantee { queue, borrower },
-            PreemptionRule::FairShare => EvictionRule::FairShare { queue, borrower },
-            PreemptionRule::Class => EvictionRule::Class { class: classes.0, over: classes.1 },
-            PreemptionRule::LessServed => EvictionRule::LessServed {
+            Rule::Guarantee => PreemptionRule::Guarantee { queue, borrower },
+            Rule::FairShare => PreemptionRule::FairShare { queue, borrower },
+            Rule::Class => PreemptionRule::Class { class: classes.0, over: classes.1 },
+            Rule::LessServed => PreemptionRule::LessServed {
                 queue: named(wants.queue, self.at(wants.queue).depth),
                 level: wants.entitlement.level.0,
                 over: holds.entitlement.level.0,

@@ -53,7 +53,7 @@ impl Holder {
 pub(crate) struct QueueNode {
     pub(crate) queue: Option<Queue>,
     /// The queue is configured; if not, jobs name it, or it is the root.
-    pub(crate) is_told: bool,
+    pub(crate) is_configured: bool,
     pub(crate) parent: QueueAt,
     /// The outermost queue above the queue; an outermost queue is its own top.
     pub(crate) top: QueueAt,
@@ -153,11 +153,11 @@ impl Queues {
 
     /// Adds a queue, or replaces the queue of its name. Returns whether anything changed; the tree shows it once it is
     /// rebuilt.
-    pub(crate) fn tell(&mut self, queue: &Queue) -> bool {
+    pub(crate) fn insert(&mut self, queue: &Queue) -> bool {
         self.configured.insert(queue)
     }
 
-    pub(crate) fn untell(&mut self, queue: &QueueName) -> bool {
+    pub(crate) fn remove(&mut self, queue: &QueueName) -> bool {
         self.configured.remove(queue)
     }
 
@@ -305,11 +305,11 @@ impl Queues {
         self.nodes[at as usize].guaranteed = sum;
     }
 
-    fn enter(&mut self, queue: Queue, parent: QueueAt, is_told: bool) -> QueueAt {
+    fn enter(&mut self, queue: Queue, parent: QueueAt, is_configured: bool) -> QueueAt {
         let at = self.nodes.len() as QueueAt;
         self.index.insert(queue.name.clone(), at);
         let top = if parent == ROOT { at } else { self.at(parent).top };
-        let node = QueueNode { is_told, top, ..self.blank(Some(queue), parent) };
+        let node = QueueNode { is_configured, top, ..self.blank(Some(queue), parent) };
         self.nodes[parent as usize].children.push(at);
         self.nodes.push(node);
         at

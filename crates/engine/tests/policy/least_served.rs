@@ -2,7 +2,7 @@
 //! needed.
 
 use phalanx_engine::{Config, Engine};
-use phalanx_model::{Epoch, EvictionRule, Input, Outcome, Reason, Timestamp};
+use phalanx_model::{Epoch, Input, Outcome, PreemptionRule, Reason, Timestamp};
 use phalanx_testkit::{JobBuilder, gang, job, queue};
 
 use crate::world::{HOUR, MINUTE, SECOND, World, octets};
@@ -32,7 +32,7 @@ fn who_had_more_makes_way_when_it_reaches_the_level_and_no_sooner() {
     world.advance(3 * SECOND);
     assert_eq!((world.evictions(1), world.is_running(2)), (1, true));
     let rule = world.watched.record(World::gang(1)).evicted.clone().map(|eviction| eviction.rule);
-    assert!(matches!(rule, Some(EvictionRule::LessServed { level: 0, over: 1, .. })), "{rule:?}");
+    assert!(matches!(rule, Some(PreemptionRule::LessServed { level: 0, over: 1, .. })), "{rule:?}");
     // On one level gangs go in the order in which they came, and do not alternate.
     world.advance(20 * HOUR);
     assert_eq!((world.evictions(1), world.evictions(2)), (1, 0));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Boost, Change, EvictionRule, GangId, Input, JobId, PreemptMode, Queue, QueueName, Reclaim, Resource,
+    Boost, Change, GangId, Input, JobId, PreemptMode, PreemptionRule, Queue, QueueName, Reclaim, Resource,
     Settings, Timestamp,
 };
 use phalanx_testkit::proptest::prelude::*;
@@ -266,7 +266,7 @@ impl Run {
     }
 
     /// Checks that a victim can be preempted, and that the preempting gang has a greater entitlement.
-    fn check_upward(&self, victim: GangId, by: GangId, rule: &EvictionRule) {
+    fn check_upward(&self, victim: GangId, by: GangId, rule: &PreemptionRule) {
         let engine = &self.world.watched.engine;
         let (Some(loser), Some(winner)) = (engine.job(victim.job), engine.job(by.job)) else { return };
         let class = |job: &phalanx_model::Job| self.settings.class(job.turn.class.as_ref()).unwrap().clone();
@@ -276,16 +276,16 @@ impl Run {
         );
         assert!(class(winner).may_preempt, "{by} evicts nobody");
         match rule {
-            EvictionRule::Class { .. } => {
+            PreemptionRule::Class { .. } => {
                 assert!(class(winner).rank > class(loser).rank, "{by} over {victim}")
             }
-            EvictionRule::Guarantee { queue, borrower } | EvictionRule::FairShare { queue, borrower } => {
+            PreemptionRule::Guarantee { queue, borrower } | PreemptionRule::FairShare { queue, borrower } => {
                 assert!(self.path(&winner.queue).iter().any(|above| above.name == *queue));
                 assert!(self.path(&loser.queue).iter().any(|above| above.name == *borrower));
                 let between = self.path(&winner.queue).iter().any(|above| above.name == *borrower);
                 assert!(!between, "{queue} takes from {borrower}, which is its own");
             }
-            EvictionRule::LessServed { queue, level, over } => {
+            PreemptionRule::LessServed { queue, level, over } => {
                 assert!(
                     winner.queue == *queue && loser.queue == *queue && level < over,
                     "{by} over {victim}"

@@ -85,11 +85,11 @@ pub(crate) fn facts() -> Vec<Input> {
 /// Every decision.
 fn plan() -> Plan {
     let gang = JobId(1).gang(0);
-    let rule = EvictionRule::Class {
+    let rule = PreemptionRule::Class {
         class: ClassName::new("serving").unwrap(),
         over: ClassName::new("training").unwrap(),
     };
-    let eviction = Eviction { by: gang, rule, at: NOW, lost_device_ms: 1, grace_max_ms: None };
+    let eviction = Preemption { by: gang, rule, at: NOW, lost_device_ms: 1, grace_max_ms: None };
     let reserved = Reserved { placement: placement(), at: Some(NOW), evicts: true, made_at: NOW };
     let reason = Reason::Resources { asked: 2, fits: 1, segments: Vec::new() };
     Plan {

@@ -307,7 +307,7 @@ impl QueueStatus {
         self.share = millionths(report.share);
         self.dominant = report.dominant.to_string();
         self.past = millionths(report.decayed_usage);
-        let place = |place: &phalanx_model::PlaceReport| PlaceStatus {
+        let place = |place: &phalanx_model::ShapeReport| PlaceStatus {
             level: place.shape.level.to_string(),
             nodes: i64::from(place.shape.nodes),
             domains: place.domains.clone(),

@@ -181,7 +181,8 @@ impl Desk {
         }
         (self.reported, self.is_new) = (Instant::now(), false);
         let look = |engine: &Engine| {
-            let past: BTreeMap<_, _> = engine.past_use().map(|(queue, past)| (queue.clone(), past)).collect();
+            let past: BTreeMap<_, _> =
+                engine.decayed_usage().map(|(queue, past)| (queue.clone(), past)).collect();
             let with = |report: QueueReport| {
                 let past = past.get(&report.queue.name).copied();
                 (report, past)

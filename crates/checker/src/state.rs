@@ -9,7 +9,7 @@ use phalanx_model::{
 
 use crate::Violation;
 use crate::attempt::Attempt;
-use crate::evictions::Evictions;
+use crate::preemptions::Preemptions;
 use crate::promises::Promises;
 use crate::queues::Queues;
 use crate::service::Service;
@@ -30,7 +30,7 @@ pub struct Checker {
     pub(crate) now: Timestamp,
     pub(crate) queues: Queues,
     pub(crate) turns: Turns,
-    pub(crate) evictions: Evictions,
+    pub(crate) preemptions: Preemptions,
     pub(crate) promises: Promises,
     pub(crate) waiting: Waiting,
     pub(crate) services: Services,
@@ -74,7 +74,7 @@ impl Checker {
         for input in inputs {
             self.queues.fact(input, &refused);
             self.turns.fact(input);
-            self.evictions.fact(input);
+            self.preemptions.fact(input);
             self.promises.fact(input);
             self.waiting.fact(input);
             self.services.fact(input, self.refuses_service(input));

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Change, Eviction, EvictionRule, GangId, GangRecord, Input, NodeName, Phase, Placement, Queue, QueueName,
-    Reserved, Resource, StopCause, Timestamp,
+    Change, GangId, GangRecord, Input, NodeName, Phase, Placement, Preemption, PreemptionRule, Queue,
+    QueueName, Reserved, Resource, StopCause, Timestamp,
 };
 
 use crate::start::Start;
 use crate::{Checker, Violation};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Evictions {
+pub(crate) struct Preemptions {
     /// The preempting gangs, with their reservations.
     reservations: BTreeMap<GangId, Placement>,
     running_since: BTreeMap<GangId, Timestamp>,
@@ -50,7 +50,7 @@ const fn is_from_outside(input: &Input) -> bool {
     )
 }
 
-impl Evictions {
+impl Preemptions {
     pub(crate) fn fact(&mut self, input: &Input) {
         if is_from_outside(input) {
             self.preemptions.clear();
@@ -144,7 +144,7 @@ impl Evictions {
 
 const fn preempting_gang(cause: &StopCause) -> Option<GangId> {
     match cause {
-        StopCause::Preempted(eviction) => Some(eviction.by),
+        StopCause::Preempted(preemption) => Some(preemption.by),
         _ => None,
     }
 }
@@ -170,14 +170,14 @@ impl Checker {
             _ => None,
         });
         let reservations: BTreeSet<GangId> =
-            self.evictions.reservations.keys().copied().chain(reserved).collect();
+            self.preemptions.reservations.keys().copied().chain(reserved).collect();
         let stopped = changes.iter().filter_map(|change| match change {
             Change::GangStopping { gang, .. } => Some(*gang),
             _ => None,
         });
         // Starts and stops of this step do not count against the queue that reclaims.
         let leaving: BTreeSet<GangId> =
-            self.evictions.stopping.keys().chain(started).copied().chain(stopped).collect();
+            self.preemptions.stopping.keys().chain(started).copied().chain(stopped).collect();
         // An end, a failure and a higher load of a service are changes from outside too.
         let is_end = |change: &Change| match change {
             Change::GangFinished { .. } | Change::ServiceScaled { .. } => true,
@@ -185,46 +185,47 @@ impl Checker {
             _ => false,
         };
         if changes.iter().any(is_end) {
-            self.evictions.preemptions.clear();
+            self.preemptions.preemptions.clear();
         }
         for change in changes {
-            if let Change::GangStopping { gang, cause: StopCause::Preempted(eviction), .. } = change {
-                let by = eviction.by;
+            if let Change::GangStopping { gang, cause: StopCause::Preempted(preemption), .. } = change {
+                let by = preemption.by;
                 let mut wrong = |why: String| found.push(Violation::WrongEviction { gang: *gang, by, why });
                 if !reservations.contains(&by) {
                     wrong("no capacity is reserved for it".to_owned());
                 }
-                if let Some(why) = self.is_wrong(*gang, eviction, &leaving) {
+                if let Some(why) = self.is_wrong(*gang, preemption, &leaving) {
                     wrong(why);
                 }
-                if self.evictions.preemptions.contains(&(*gang, by)) || self.evictions.reaches(by, *gang) {
+                if self.preemptions.preemptions.contains(&(*gang, by)) || self.preemptions.reaches(by, *gang)
+                {
                     found.push(Violation::EvictedInTurn { gang: *gang, by });
                 }
-                self.evictions.preemptions.insert((*gang, by));
+                self.preemptions.preemptions.insert((*gang, by));
             }
-            self.evictions.change(change, self.now);
+            self.preemptions.change(change, self.now);
         }
     }
 
     /// A preempted gang has ended. If its job is pinned, its checkpoint can be read only on its nodes.
     pub(crate) fn pin(&mut self, id: GangId) {
         let is_pinned = self.jobs.get(&id.job).is_some_and(|job| job.policy.preempt.is_pinned);
-        let has_saved = self.evictions.preempted.remove(&id) && self.evictions.checkpointed.contains(&id);
+        let has_saved = self.preemptions.preempted.remove(&id) && self.preemptions.checkpointed.contains(&id);
         if let Some((_, attempt)) = self.attempts.get(&id).filter(|_| is_pinned && has_saved) {
             let nodes = attempt.placement.slots.iter().map(|slot| slot.node.clone()).collect();
-            self.evictions.pinned.insert(id, nodes);
+            self.preemptions.pinned.insert(id, nodes);
         }
     }
 
     /// A gang must resume on nodes that can read its checkpoint.
     pub(crate) fn check_pinned(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
-        let Some(nodes) = self.evictions.pinned.get(&start.id) else { return };
+        let Some(nodes) = self.preemptions.pinned.get(&start.id) else { return };
         let elsewhere = start.nodes().into_iter().find(|node| !nodes.contains(*node));
         found.extend(elsewhere.map(|node| Violation::NotWhereItSaved { gang: start.id, node: node.clone() }));
     }
 
-    fn is_wrong(&self, gang: GangId, eviction: &Eviction, leaving: &BTreeSet<GangId>) -> Option<String> {
-        let by = eviction.by;
+    fn is_wrong(&self, gang: GangId, preemption: &Preemption, leaving: &BTreeSet<GangId>) -> Option<String> {
+        let by = preemption.by;
         let job = self.jobs.get(&gang.job)?;
         let Some(other) = self.jobs.get(&by.job) else { return Some("no such job was submitted".to_owned()) };
         if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
@@ -233,7 +234,7 @@ impl Checker {
         if let Some(why) = self.kept(gang, job) {
             return Some(why);
         }
-        if self.evictions.protected.contains(&gang) {
+        if self.preemptions.protected.contains(&gang) {
             return Some("it is protected from disruption".to_owned());
         }
         let (own, others) = (self.queues.class(job)?, self.queues.class(other)?);
@@ -241,24 +242,24 @@ impl Checker {
             return Some(format!("class {} may not preempt", others.name));
         }
         // A starting gang has no running time.
-        let since = self.evictions.running_since.get(&gang);
-        let ran_ms = since.map_or(0, |since| eviction.at.since(*since));
+        let since = self.preemptions.running_since.get(&gang);
+        let ran_ms = since.map_or(0, |since| preemption.at.since(*since));
         if ran_ms < own.min_run_ms {
             return Some(format!("it has run {ran_ms} ms, and its minimum is {} ms", own.min_run_ms));
         }
-        match &eviction.rule {
-            EvictionRule::Class { class, over } => {
+        match &preemption.rule {
+            PreemptionRule::Class { class, over } => {
                 let is_it = *class == others.name && *over == own.name && others.rank > own.rank;
                 (!is_it).then(|| format!("class {} is not above class {}", others.name, own.name))
             }
-            EvictionRule::Guarantee { queue, borrower } => self
+            PreemptionRule::Guarantee { queue, borrower } => self
                 .is_no_borrower(gang, by, queue, borrower)
                 .or_else(|| self.is_above_guarantee(gang, by, queue, leaving)),
-            EvictionRule::FairShare { queue, borrower } => self.is_no_borrower(gang, by, queue, borrower),
-            EvictionRule::LessServed { .. } if own.rank != others.rank => {
+            PreemptionRule::FairShare { queue, borrower } => self.is_no_borrower(gang, by, queue, borrower),
+            PreemptionRule::LessServed { .. } if own.rank != others.rank => {
                 Some(format!("class {} is not class {}", others.name, own.name))
             }
-            EvictionRule::LessServed { queue, level, over } => {
+            PreemptionRule::LessServed { queue, level, over } => {
                 self.is_served_less(gang, by, queue, (*level, *over))
             }
         }
@@ -279,7 +280,7 @@ impl Checker {
         }
         let others = |(_, whom): &(&GangId, &Option<GangId>)| **whom != Some(by);
         let leaving: BTreeSet<GangId> =
-            self.evictions.stopping.iter().filter(others).map(|(gang, _)| *gang).collect();
+            self.preemptions.stopping.iter().filter(others).map(|(gang, _)| *gang).collect();
         let mut resources = self.queues.guaranteed_resources().into_iter();
         let borrows = resources.any(|resource| {
             let used =
@@ -297,7 +298,7 @@ impl Checker {
 
     /// The capacity that preempting gangs of a queue and its descendants will use.
     fn claimed(&self, queue: &QueueName, resource: &Resource) -> u64 {
-        let held = self.evictions.reservations.iter().filter(|(id, _)| self.is_in(**id, queue));
+        let held = self.preemptions.reservations.iter().filter(|(id, _)| self.is_in(**id, queue));
         let held = held.filter_map(|(id, placement)| {
             Some(Start { id: *id, gang: self.gang(*id)?, placement, is_first: false })
         });
