@@ -112,17 +112,19 @@ usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|claims|a
     --into FILE    the tables as Markdown between two marks of a file, such as RESULTS.md
     --page FILE    the tables as one HTML page
 
-usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME] [--repeat N]
+usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME]
+                          [--repeat N]
 
   step    time of one step of the engine in a full cluster: after the end of a gang, a change of quota, a job that others
-          make way for, many jobs at once, and facts that change nothing
+          make way for, many jobs at once, facts that change nothing, changes of nodes, and the cancel of an array
     --json         one JSON object in one line in place of text
     --gpus N       on machines of 8; without it 102,400
     --queues N     teams, 20 in each organisation; without it 1,000
     --running N    gangs that fill the cluster; without it 10,000
     --pending N    gangs that wait; a fifth as many are submitted at once; without it 50,000
     --seed N       what is drawn; without it 42
-    --only NAME    one of completion, quota, preempt, burst, heartbeat: for a profiler
+    --only NAME    one of completion, quota, preempt, burst, heartbeat, mix, foreign_use, cordon, remove, drain, notice,
+                   array_cancel: for a profiler
     --repeat N     samples of each
 
 usage: phalanx-bench victims [--instances N]

@@ -28,7 +28,7 @@ impl Figures {
             Unit::Us => ("us", 1.0),
             Unit::Ms => ("ms", 1_000.0),
         };
-        let mut line = format!("  {name:<24}");
+        let mut line = format!("  {name:<30}");
         for (part, percent) in [("p50", 50), ("p99", 99), ("max", 100)] {
             // Thousandths of a microsecond are below what the clock can tell.
             let value = (percentile_us(ns, percent) / scale * 1_000.0).round() / 1_000.0;
@@ -42,7 +42,7 @@ impl Figures {
     /// One number.
     pub(super) fn count(&mut self, name: &str, value: u64) {
         self.all.insert(name.to_owned(), value.into());
-        self.lines.push(format!("  {name:<24} {value:>14}"));
+        self.lines.push(format!("  {name:<30} {value:>14}"));
     }
 
     /// A number told once more under a short name.

@@ -3,6 +3,7 @@
 mod figures;
 mod fill;
 mod load;
+mod nodes;
 mod trials;
 mod world;
 
@@ -33,13 +34,19 @@ const ROOM_MILLI: u64 = 900;
 const BURST_PART: usize = 5;
 
 /// What can be measured by itself, and how often each is.
-const SAMPLES: [(&str, usize); 6] = [
+const SAMPLES: [(&str, usize); 12] = [
     ("completion", 1_000),
     ("quota", 300),
     ("preempt", 300),
     ("burst", 5),
     ("heartbeat", 1_000),
     ("mix", 200),
+    ("foreign_use", 1_000),
+    ("cordon", 200),
+    ("remove", 5),
+    ("drain", 5),
+    ("notice", 5),
+    ("array_cancel", 5),
 ];
 
 struct Asked {
@@ -135,6 +142,7 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
     if let Some(often) = asked.samples("mix") {
         trial.mix(often)?;
     }
+    nodes::full(asked, &mut trial)?;
     let mut digest = trial.world.digest.0;
     let mut refused: Vec<String> = trial.world.refused.into_iter().collect();
     if let Some(often) = burst {
@@ -143,6 +151,15 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
         let (world, load, _) = fill::build(sizes, ROOM_MILLI, true, &mut random)?;
         let mut trial = Trial { world, load, random, figures };
         trial.burst("burst_free", sizes.pending / BURST_PART, often)?;
+        refused.extend(trial.world.refused);
+        digest ^= trial.world.digest.0;
+    }
+    if nodes::needs_idle(asked) {
+        let mut random = Random(sizes.seed);
+        let empty = Sizes { pending: 0, running: 0, ..sizes.clone() };
+        let (world, load, _) = fill::build(&empty, 0, false, &mut random)?;
+        let mut trial = Trial { world, load, random, figures };
+        nodes::idle(asked, &mut trial)?;
         refused.extend(trial.world.refused);
         digest ^= trial.world.digest.0;
     }

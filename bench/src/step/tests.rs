@@ -30,6 +30,28 @@ fn a_full_cluster_starts_what_waits_and_makes_way() {
 }
 
 #[test]
+fn nodes_change_and_arrays_are_cancelled_in_idle_and_full_clusters() {
+    let figures = measured(&SMALL);
+    let count = |name: &str| figures.get(name).unwrap_or_else(|| panic!("{name} was not measured"));
+    for name in ["cordon", "uncordon", "foreign_use_cpu", "foreign_use_device"] {
+        assert_eq!(count(&format!("{name}_samples")), REPEAT as f64);
+        assert_eq!(count(&format!("{name}_started")), 0.0, "{name} lets no gang start");
+    }
+    for name in ["remove_idle", "drain_idle", "notice_idle", "remove_full", "drain_full", "notice_full"] {
+        assert_eq!(
+            (count(&format!("{name}_samples")), count(&format!("{name}_nodes"))),
+            (REPEAT as f64, 15.0)
+        );
+    }
+    let tasks = (SMALL.pending / BURST_PART) as f64;
+    let each = REPEAT as f64;
+    assert_eq!(count("array_cancel_idle_started"), each * tasks);
+    assert_eq!(count("array_cancel_idle_half_started"), each * tasks / 2.0);
+    assert_eq!(count("array_cancel_idle_one_started"), each);
+    assert_eq!((count("array_cancel_full_started"), count("array_cancel_full_ended")), (0.0, each * tasks));
+}
+
+#[test]
 fn the_same_seed_does_the_same() {
     let counts = || -> Vec<(String, u64)> {
         let figures = measured(&SMALL);

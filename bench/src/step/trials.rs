@@ -233,7 +233,7 @@ impl Trial<'_> {
     }
 }
 
-fn add(sum: &mut Stepped, did: &Stepped) {
+pub(super) fn add(sum: &mut Stepped, did: &Stepped) {
     sum.started += did.started;
     sum.evicted += did.evicted;
     sum.ended += did.ended;

@@ -18,6 +18,7 @@ fn cpu_ns() -> u64 {
 }
 
 /// An engine, and what runs.
+#[derive(Clone)]
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
