@@ -9,7 +9,7 @@
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|pollux|fgd|philly|compare|claims|all [--json] [--data FOLDER]`
-//! `cargo run --release -p phalanx-bench -- step [--json] [--only NAME] [--repeat N]`
+//! `cargo run --release -p phalanx-bench -- step [--growth] [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
 mod cost;
@@ -112,12 +112,13 @@ usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|claims|a
     --into FILE    the tables as Markdown between two marks of a file, such as RESULTS.md
     --page FILE    the tables as one HTML page
 
-usage: phalanx-bench step [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME]
+usage: phalanx-bench step [--growth] [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME]
                           [--repeat N]
 
   step    time of one step of the engine in a full cluster: after the end of a gang, a change of quota, a job that others
           make way for, many jobs at once, facts that change nothing, changes of nodes, and the cancel of an array
-    --json         one JSON object in one line in place of text
+    --growth       clusters with 1/64, 1/8 and all of the GPUs, queues and gangs, and how p50 and p99 grow
+    --json         one JSON object in one line for each cluster
     --gpus N       on machines of 8; without it 102,400
     --queues N     teams, 20 in each organisation; without it 1,000
     --running N    gangs that fill the cluster; without it 10,000

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use phalanx_engine::{Found, Placer, Share};
 use phalanx_model::Gang;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use cluster::GPUS_PER_NODE;
 
 /// Nodes of the sizes of `--growth`: 1,600, 12,800 and 102,400 GPUs.
-const GROWTH: [u32; 3] = [200, 1_600, 12_800];
+pub(crate) const GROWTH: [u32; 3] = [200, 1_600, 12_800];
 const SEED: u64 = 42;
 /// Percent of the GPUs that are used when decisions are timed.
 const USED: u32 = 90;
@@ -69,7 +70,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     let all: Vec<Measured> = if growth {
-        GROWTH.iter().map(|nodes| in_own_process(*nodes, seconds)).collect::<Result<_, _>>()?
+        let arguments = |nodes: &u32| {
+            ["placement", "--json", "--nodes", &nodes.to_string(), "--seconds", &seconds.to_string()]
+                .map(str::to_owned)
+        };
+        GROWTH.iter().map(|nodes| in_own_process(&arguments(nodes))).collect::<Result<_, _>>()?
     } else {
         vec![measure(nodes, Duration::from_secs(seconds))?]
     };
@@ -91,11 +96,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// So that its memory is that of this size alone.
-fn in_own_process(nodes: u32, seconds: u64) -> Result<Measured, String> {
+/// Runs this program with `--json`, and reads what it prints: its memory is that of one size alone.
+pub(crate) fn in_own_process<T: DeserializeOwned>(arguments: &[String]) -> Result<T, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let (nodes, seconds) = (nodes.to_string(), seconds.to_string());
-    let arguments = ["placement", "--json", "--nodes", &nodes, "--seconds", &seconds];
     let output = Command::new(program).args(arguments).output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());

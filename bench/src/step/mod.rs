@@ -2,6 +2,7 @@
 
 mod figures;
 mod fill;
+mod growth;
 mod load;
 mod nodes;
 mod trials;
@@ -52,6 +53,7 @@ const SAMPLES: [(&str, usize); 12] = [
 struct Asked {
     sizes: Sizes,
     json: bool,
+    growth: bool,
     only: Option<String>,
     repeat: Option<usize>,
 }
@@ -67,6 +69,9 @@ impl Asked {
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let asked = read(arguments)?;
+    if asked.growth {
+        return growth::run(&asked);
+    }
     let mut figures = Figures::default();
     let refused = measure(&asked, &mut figures)?;
     if asked.json {
@@ -87,12 +92,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn read(arguments: &[String]) -> Result<Asked, String> {
-    let mut asked = Asked { sizes: FULL, json: false, only: None, repeat: None };
+    let mut asked = Asked { sizes: FULL, json: false, growth: false, only: None, repeat: None };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        if argument == "--json" {
-            asked.json = true;
-            continue;
+        match argument.as_str() {
+            "--json" => {
+                asked.json = true;
+                continue;
+            }
+            "--growth" => {
+                asked.growth = true;
+                continue;
+            }
+            _ => {}
         }
         let text = rest.next().ok_or_else(|| format!("{argument} wants a value"))?;
         let number = || text.parse::<u32>().map_err(|_| format!("{text} is no number"));

@@ -6,7 +6,7 @@ const SMALL: Sizes = Sizes { gpus: 1_600, queues: 20, pending: 200, running: 160
 const REPEAT: usize = 8;
 
 fn measured(sizes: &Sizes) -> Figures {
-    let asked = Asked { sizes: sizes.clone(), json: true, only: None, repeat: Some(REPEAT) };
+    let asked = Asked { sizes: sizes.clone(), json: true, growth: false, only: None, repeat: Some(REPEAT) };
     let mut figures = Figures::default();
     let refused = measure(&asked, &mut figures).expect("the cluster comes to rest");
     assert_eq!(refused, [""; 0]);
@@ -49,6 +49,42 @@ fn nodes_change_and_arrays_are_cancelled_in_idle_and_full_clusters() {
     assert_eq!(count("array_cancel_idle_half_started"), each * tasks / 2.0);
     assert_eq!(count("array_cancel_idle_one_started"), each);
     assert_eq!((count("array_cancel_full_started"), count("array_cancel_full_ended")), (0.0, each * tasks));
+}
+
+#[test]
+fn growth_measures_a_part_of_everything() {
+    let asked =
+        read(&["--growth", "--only", "cordon", "--repeat", "3"].map(str::to_owned)).expect("arguments");
+    let sizes = |nodes: u32| {
+        let arguments = growth::arguments(&asked, nodes);
+        let part = read(&arguments[1..]).expect("arguments of a part");
+        assert!(
+            part.json && !part.growth && part.samples("cordon") == Some(3) && part.samples("mix").is_none()
+        );
+        let Sizes { gpus, queues, pending, running, seed } = part.sizes;
+        (gpus, queues, pending, running, seed)
+    };
+    assert_eq!(sizes(200), (1_600, 15, 781, 156, 42));
+    assert_eq!(sizes(12_800), (102_400, 1_000, 50_000, 10_000, 42));
+}
+
+#[test]
+fn growth_compares_the_largest_cluster_with_the_smallest() {
+    let measured = |gpus: u64, p99: f64| {
+        let value =
+            serde_json::json!({ "gpus": gpus, "drain_p50_ms": 1.0, "drain_p99_ms": p99, "drain_samples": 5 });
+        value.as_object().cloned().expect("an object")
+    };
+    let lines = growth::lines(&[measured(1_600, 2.0), measured(12_800, 2.5), measured(102_400, 3.0)]);
+    let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        words,
+        [
+            vec!["GPUs", "1600", "12800", "102400", "growth"],
+            vec!["drain", "p50", "ms", "1.000", "1.000", "1.000", "1.000"],
+            vec!["drain", "p99", "ms", "2.000", "2.500", "3.000", "1.500"],
+        ]
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use phalanx_model::{
     EffectId, Epoch, GangId, Input, Job, JobId, Node, QueueName, Resource, Settings, Timestamp,
 };
 
+use super::BURST_PART;
 use super::figures::{Figures, Unit};
 use super::fill;
 use super::load::{Load, Team, below, gpus_of, guaranteed_gpus, job};
@@ -36,6 +37,12 @@ impl Trial<'_> {
         self.world.running.get(at).copied().ok_or_else(|| "nothing runs".to_owned())
     }
 
+    /// Samples of a trial in which each sample ends a gang: at most a part of the pending gangs, so that a small cluster
+    /// stays full.
+    fn endings(&self, repeat: usize) -> usize {
+        repeat.min(self.world.books().1 / BURST_PART)
+    }
+
     /// One gang in fifty ends before anything is timed: what starts in its place is the engine's own doing.
     pub(super) fn warm_up(&mut self) -> Result<(), String> {
         for _ in 0..self.world.running.len() / 50 {
@@ -52,7 +59,7 @@ impl Trial<'_> {
     pub(super) fn completion(&mut self, repeat: usize) -> Result<(), String> {
         let (mut times, mut quiet, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         let mut sum = Stepped::default();
-        for _ in 0..repeat {
+        for _ in 0..self.endings(repeat) {
             self.world.pass(BETWEEN_MS)?;
             let gang = self.some_running()?;
             let exits = self.world.exits(gang);
@@ -175,7 +182,7 @@ impl Trial<'_> {
     pub(super) fn mix(&mut self, repeat: usize) -> Result<(), String> {
         let nodes: Vec<Node> = self.world.engine.nodes().cloned().collect();
         let (mut inputs, mut ns) = (0_u64, 0_u64);
-        for seq in 0..repeat as u64 {
+        for seq in 0..self.endings(repeat) as u64 {
             self.world.pass(BETWEEN_MS)?;
             let (ends, at) = (self.some_running()?, self.world.now);
             let mut facts = self.world.exits(ends);
