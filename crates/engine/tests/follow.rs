@@ -64,16 +64,16 @@ fn a_decision_that_does_not_apply_is_refused_and_harms_no_other() {
         queue: QueueName::new("one").unwrap(),
         borrower: QueueName::new("other").unwrap(),
     };
-    let eviction =
+    let preemption =
         Preemption { by: first(1), rule, at: Timestamp(1_000), lost_device_ms: 0, grace_max_ms: None };
     let reserved = Reserved { placement: on("a", all), at: None, evicts: false, made_at: Timestamp(1_000) };
     let of = |gang: GangId| {
-        let (eviction, reserved) = (eviction.clone(), reserved.clone());
+        let (preemption, reserved) = (preemption.clone(), reserved.clone());
         let resize = Resize { size: 2, keeps: on("a", all), by: None };
         vec![
             Decision::Release { gang, why: String::new() },
             Decision::Reserve { gang, reserved, reason: Reason::None },
-            Decision::Preempt { gang, eviction },
+            Decision::Preempt { gang, preemption },
             Decision::Resize { gang, resize },
             Decision::Grow { gang, size: 2 },
             start(gang, on("a", all)),

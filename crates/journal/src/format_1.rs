@@ -42,8 +42,8 @@ fn decision_of(change: &Change, next: Option<&Change>) -> Option<Decision> {
         Change::GangReserved { gang, reserved } => {
             Decision::Reserve { gang, reserved, reason: phalanx_model::Reason::None }
         }
-        Change::GangStopping { gang, cause: StopCause::Preempted(eviction), .. } => {
-            Decision::Preempt { gang, eviction }
+        Change::GangStopping { gang, cause: StopCause::Preempted(preemption), .. } => {
+            Decision::Preempt { gang, preemption }
         }
         Change::GangStopping { gang, cause: StopCause::Displaced { .. }, .. } => Decision::Leave { gang },
         Change::ResizeAsked { gang, resize } if resize.by.is_some() => Decision::Resize { gang, resize },
@@ -104,7 +104,8 @@ mod tests {
             level: 0,
             over: 1,
         };
-        let eviction = Preemption { by: GANG, rule, at: Timestamp(7), lost_device_ms: 3, grace_max_ms: None };
+        let preemption =
+            Preemption { by: GANG, rule, at: Timestamp(7), lost_device_ms: 3, grace_max_ms: None };
         let shrinks = Resize { size: 2, keeps: placement(2), by: Some(GANG) };
         let why = "late".to_owned();
         let leaves = StopCause::Displaced { class: FailureClass::Node, detail: String::new(), until: None };
@@ -113,7 +114,7 @@ mod tests {
             Change::ReservationDropped { gang: GANG, why: why.clone() },
             Change::ReasonChanged { gang: GANG, reason: Reason::None },
             Change::GangReserved { gang: GANG, reserved: reserved() },
-            stopping(OTHER, StopCause::Preempted(eviction.clone())),
+            stopping(OTHER, StopCause::Preempted(preemption.clone())),
             Change::ResizeAsked { gang: OTHER, resize: shrinks.clone() },
             Change::GangPlaced { gang: GANG, attempt: 4, placement: placement(1) },
             stopping(OTHER, leaves),
@@ -121,7 +122,7 @@ mod tests {
         let expected = [
             Decision::Release { gang: GANG, why },
             Decision::Reserve { gang: GANG, reserved: reserved(), reason: Reason::None },
-            Decision::Preempt { gang: OTHER, eviction },
+            Decision::Preempt { gang: OTHER, preemption },
             Decision::Resize { gang: OTHER, resize: shrinks },
             Decision::Start { gang: GANG, placement: placement(1) },
             Decision::Leave { gang: OTHER },

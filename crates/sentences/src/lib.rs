@@ -214,7 +214,8 @@ mod tests {
         let queue = |name: &str| QueueName::new(name).expect("a constant name");
         let rule = PreemptionRule::Guarantee { queue: queue("vision"), borrower: queue("speech") };
         let by = JobId(2).gang(0);
-        let preemption = Preemption { by, rule, at: Timestamp(0), lost_device_ms: 16_000, grace_max_ms: None };
+        let preemption =
+            Preemption { by, rule, at: Timestamp(0), lost_device_ms: 16_000, grace_max_ms: None };
         let cause = StopCause::Preempted(preemption);
         let expected =
             "preempted by job 2: vision reclaimed its guarantee from speech; up to 16 GPU-seconds lost";

@@ -138,7 +138,8 @@ impl<'a> Cycle<'a> {
         let Self { draft, bypassed, reserved, dropped, preempted, shrunk, grown, .. } = self;
         let released = dropped.into_iter().map(|(gang, why)| Decision::Release { gang, why });
         let reserve = |(gang, reserved, reason)| Decision::Reserve { gang, reserved, reason };
-        let preempted = preempted.into_iter().map(|(gang, preemption)| Decision::Preempt { gang, preemption });
+        let preempted =
+            preempted.into_iter().map(|(gang, preemption)| Decision::Preempt { gang, preemption });
         let resized = shrunk.into_iter().map(|(gang, resize)| Decision::Resize { gang, resize });
         let grown = grown.into_iter().map(|(gang, size)| Decision::Grow { gang, size });
         let bypassed = bypassed.into_iter().map(|gang| Decision::Bypass { gang });

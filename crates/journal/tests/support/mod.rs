@@ -89,7 +89,7 @@ fn plan() -> Plan {
         class: ClassName::new("serving").unwrap(),
         over: ClassName::new("training").unwrap(),
     };
-    let eviction = Preemption { by: gang, rule, at: NOW, lost_device_ms: 1, grace_max_ms: None };
+    let preemption = Preemption { by: gang, rule, at: NOW, lost_device_ms: 1, grace_max_ms: None };
     let reserved = Reserved { placement: placement(), at: Some(NOW), evicts: true, made_at: NOW };
     let reason = Reason::Resources { asked: 2, fits: 1, segments: Vec::new() };
     Plan {
@@ -97,7 +97,7 @@ fn plan() -> Plan {
             Decision::Release { gang, why: "late".to_owned() },
             Decision::Reserve { gang, reserved: reserved.clone(), reason },
             Decision::Reserve { gang, reserved, reason: Reason::None },
-            Decision::Preempt { gang, eviction },
+            Decision::Preempt { gang, preemption },
             Decision::Resize { gang, resize: Resize { size: 1, keeps: placement(), by: Some(gang) } },
             Decision::Grow { gang, size: 4 },
             Decision::Start { gang, placement: placement() },
