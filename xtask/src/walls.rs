@@ -35,23 +35,8 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
 /// What tests of a crate may use beside: the binary is run against a real control plane.
 pub(crate) const IN_TESTS: &[(&str, &str)] = &[("cli", "controlplane")];
 
-const EVERYTHING_BELOW_CLI: &[&str] = &[
-    "model",
-    "spec",
-    "cost",
-    "engine",
-    "checker",
-    "journal",
-    "discover",
-    "scenario",
-    "sentences",
-    "sim",
-    "shell",
-    "kube",
-    "node",
-    "local",
-    "api",
-];
+/// All that is below the command line: [`EVERYTHING`] without its last three.
+const EVERYTHING_BELOW_CLI: &[&str] = EVERYTHING.split_at(EVERYTHING.len() - 3).0;
 
 /// What only people who test or measure may use: all of it.
 const EVERYTHING: &[&str] = &[

@@ -76,7 +76,7 @@ impl Preemptions {
         if let Phase::Running { since } = record.phase {
             self.running_since.insert(record.id, since);
         }
-        if !record.pinned.is_empty() {
+        if !record.pinned.is_empty() && record.checkpointed_at.is_some() {
             self.pinned.insert(record.id, record.pinned.iter().cloned().collect());
         }
     }

@@ -55,7 +55,8 @@ pub struct GangRecord {
     pub evicted: Option<Preemption>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub evictions: u32,
-    /// The nodes that can read its checkpoint, if other nodes cannot.
+    /// The nodes of its last attempt, if other nodes could not read a checkpoint from there: once there is one, the gang
+    /// resumes on these nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<NodeName>,
     /// When the gang last reported that its size may change.

@@ -77,10 +77,7 @@ impl Ledger {
             }
             Input::MemberObserved { member, state } => self.observe_member(*member, state, out),
             Input::DevicesObserved { members } => self.observe_devices(members, out),
-            Input::GangCheckpointed { gang, at } => match self.record_mut(*gang) {
-                Some(record) => record.checkpointed_at = record.checkpointed_at.max(Some(*at)),
-                None => refuse(out, format!("checkpoint of gang {gang}"), "no such gang"),
-            },
+            Input::GangCheckpointed { gang, at } => self.checkpointed(*gang, *at, out),
             Input::GangProtected { gang, is_protected } => self.protect(*gang, *is_protected, out),
             Input::BoundaryReached { gang, at } => self.boundary(*gang, *at, out),
             Input::EffectDone { effect } | Input::EffectUnknown { effect } => {

@@ -11,6 +11,7 @@ use phalanx_model::{
 };
 
 use super::Ledger;
+use super::apply::refuse;
 
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
@@ -281,7 +282,7 @@ impl Ledger {
         let mut failures = 0;
         let is_pinned = self.job(gang.job).is_some_and(|job| job.policy.preempt.is_pinned);
         if let Some(record) = self.record_mut(gang) {
-            if is_pinned && record.checkpointed_at.is_some() {
+            if is_pinned {
                 let slots = record.placement.iter().flat_map(|p| &p.slots);
                 let nodes: BTreeSet<NodeName> = slots.map(|slot| slot.node.clone()).collect();
                 record.pinned = nodes.into_iter().collect();
@@ -303,6 +304,26 @@ impl Ledger {
         self.task_left(gang, true);
         out.changes.push(Change::GangRetrying { gang, failures, not_before });
         self.has_left(gang, out);
+    }
+
+    /// Records that a gang saved a checkpoint. The report may come after the last process ended: from now on the gang
+    /// may resume only on nodes that can read the checkpoint.
+    pub(super) fn checkpointed(&mut self, gang: GangId, at: Timestamp, out: &mut Outcome) {
+        let Some(record) = self.record_mut(gang) else {
+            return refuse(out, format!("checkpoint of gang {gang}"), "no such gang");
+        };
+        let is_first = record.checkpointed_at.is_none();
+        record.checkpointed_at = record.checkpointed_at.max(Some(at));
+        if !is_first || !record.is_pending() || record.pinned.is_empty() {
+            return;
+        }
+        if record.reserved.is_some() {
+            self.drop_reservation(gang);
+            let why = "the gang resumes where its checkpoint can be read".to_owned();
+            out.changes.push(Change::ReservationDropped { gang, why });
+            self.retime(gang);
+        }
+        self.relist(gang);
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {

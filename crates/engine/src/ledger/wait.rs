@@ -52,7 +52,7 @@ impl Ledger {
         let gang =
             if gang.size > gang.min { Cow::Owned(gang.of_size(gang.min)) } else { Cow::Borrowed(gang) };
         let pinned = record.pinned.as_slice();
-        if pinned.is_empty() || !job.policy.preempt.is_pinned {
+        if pinned.is_empty() || record.checkpointed_at.is_none() || !job.policy.preempt.is_pinned {
             return Some(gang);
         }
         let mut wanted = gang.into_owned();

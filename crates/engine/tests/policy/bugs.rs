@@ -301,6 +301,30 @@ fn bug_17_constraint_forgotten_on_resume() {
     assert_eq!(world.on(2), ["b"]);
 }
 
+/// The report of a checkpoint comes after the last process ended: the gang resumes where the checkpoint can be read.
+#[test]
+fn bug_17_checkpoint_reported_after_the_last_exit() {
+    let mut world = World::new(&octets(2));
+    world.submit_for(job(1, gang(1).devices(8)).class("serving"), 90 * MINUTE);
+    world.submit(job(2, gang(1).devices(8)).pinned());
+    world.advance(HOUR);
+    assert_eq!(world.on(2), ["b"]);
+    world.submit(job(3, gang(1).devices(8)).class("serving"));
+    world.advance(10 * MINUTE);
+    assert_eq!((world.phase(2), world.on(3)), ("pending", vec!["b".to_owned()]));
+    let (gang_of_2, at) = (World::gang(2), world.now());
+    world.tell(&[Input::GangCheckpointed { gang: gang_of_2, at }]);
+    world.advance(HOUR);
+    assert_eq!(
+        (world.phase(1), world.phase(2)),
+        ("succeeded", "pending"),
+        "a is free, and cannot read the checkpoint"
+    );
+    world.cancel(3);
+    world.advance(MINUTE);
+    assert_eq!(world.on(2), ["b"]);
+}
+
 /// kueue #14451: two different requests have one key.
 #[test]
 fn bug_18_different_requests_taken_for_the_same() {
