@@ -116,7 +116,7 @@ usage: phalanx-bench step [--growth] [--json] [--gpus N] [--queues N] [--running
                           [--repeat N]
 
   step    time of one step of the engine in a full cluster: after the end of a gang, a change of quota, a job that others
-          make way for, many jobs at once, facts that change nothing, changes of nodes, and the cancel of an array
+          are preempted for, many jobs at once, facts that change nothing, changes of nodes, and the cancel of an array
     --growth       clusters with 1/64, 1/8 and all of the GPUs, queues and gangs, and how p50 and p99 grow
     --json         one JSON object in one line for each cluster
     --gpus N       on machines of 8; without it 102,400
