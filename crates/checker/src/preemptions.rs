@@ -23,8 +23,8 @@ pub(crate) struct Preemptions {
     preempted: BTreeSet<GangId>,
     /// The gangs that are protected from disruption.
     protected: BTreeSet<GangId>,
-    /// The preemptions since the last change from outside.
-    preemptions: BTreeSet<(GangId, GangId)>,
+    /// The preempted and the preempting gang of each preemption since the last change from outside.
+    pairs: BTreeSet<(GangId, GangId)>,
 }
 
 /// Counts the changes from outside, after which the engine may decide otherwise. The passing of time and the decay of
@@ -53,7 +53,7 @@ const fn is_from_outside(input: &Input) -> bool {
 impl Preemptions {
     pub(crate) fn fact(&mut self, input: &Input) {
         if is_from_outside(input) {
-            self.preemptions.clear();
+            self.pairs.clear();
         }
         match input {
             Input::GangCheckpointed { gang, .. } | Input::BoundaryReached { gang, .. } => {
@@ -106,14 +106,14 @@ impl Preemptions {
                 let is_preempted = matches!(cause, StopCause::Preempted(_));
                 set(&mut self.preempted, *gang, is_preempted);
                 if !is_preempted {
-                    self.preemptions.clear();
+                    self.pairs.clear();
                 }
             }
             Change::GangRetrying { gang, .. } => drop(self.stopping.remove(gang)),
             Change::GangFinished { gang, .. } => {
                 self.hold(*gang, None);
                 self.stopping.remove(gang);
-                self.preemptions.clear();
+                self.pairs.clear();
             }
             _ => {}
         }
@@ -121,7 +121,7 @@ impl Preemptions {
 
     /// A gang that was preempted before may preempt now.
     pub(crate) fn outside_changed(&mut self) {
-        self.preemptions.clear();
+        self.pairs.clear();
     }
 
     /// Whether `last` preempted `first`, directly or through other gangs.
@@ -129,7 +129,7 @@ impl Preemptions {
         let mut seen = BTreeSet::from([first]);
         let mut open = vec![first];
         while let Some(gang) = open.pop() {
-            for (_, next) in self.preemptions.iter().filter(|(from, _)| *from == gang) {
+            for (_, next) in self.pairs.iter().filter(|(from, _)| *from == gang) {
                 if *next == last {
                     return true;
                 }
@@ -185,7 +185,7 @@ impl Checker {
             _ => false,
         };
         if changes.iter().any(is_end) {
-            self.preemptions.preemptions.clear();
+            self.preemptions.pairs.clear();
         }
         for change in changes {
             if let Change::GangStopping { gang, cause: StopCause::Preempted(preemption), .. } = change {
@@ -197,11 +197,10 @@ impl Checker {
                 if let Some(why) = self.is_wrong(*gang, preemption, &leaving) {
                     wrong(why);
                 }
-                if self.preemptions.preemptions.contains(&(*gang, by)) || self.preemptions.reaches(by, *gang)
-                {
+                if self.preemptions.pairs.contains(&(*gang, by)) || self.preemptions.reaches(by, *gang) {
                     found.push(Violation::EvictedInTurn { gang: *gang, by });
                 }
-                self.preemptions.preemptions.insert((*gang, by));
+                self.preemptions.pairs.insert((*gang, by));
             }
             self.preemptions.change(change, self.now);
         }

@@ -185,7 +185,7 @@ impl Engine {
 
     /// Windows of the calendar that are not over, by node and begin.
     pub fn windows(&self) -> impl Iterator<Item = &Calendar> {
-        self.ledger.windows().configured()
+        self.ledger.windows().reported()
     }
 
     /// Nodes that will be reclaimed, in natural order of names.

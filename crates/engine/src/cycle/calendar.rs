@@ -44,7 +44,7 @@ pub(crate) struct Stay<'a> {
 /// The windows that were reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
-    pub(crate) windows: BTreeMap<(NodeName, Timestamp), Calendar>,
+    pub(crate) reported: BTreeMap<(NodeName, Timestamp), Calendar>,
     /// The same windows, by end.
     pub(crate) ends: BTreeSet<(Timestamp, NodeName, Timestamp)>,
     /// Queues that nodes are kept for.
@@ -60,18 +60,18 @@ impl Windows {
     /// Records a reported window. Returns whether it changes anything.
     pub(crate) fn insert(&mut self, window: &Calendar) -> bool {
         let key = (window.node.clone(), window.begins_at);
-        if self.windows.get(&key) == Some(window) {
+        if self.reported.get(&key) == Some(window) {
             return false;
         }
         self.forget(&key);
         self.ends.insert((window.ends_at, key.0.clone(), key.1));
-        self.windows.insert(key, window.clone());
+        self.reported.insert(key, window.clone());
         self.is_stale = true;
         true
     }
 
     pub(crate) fn forget(&mut self, key: &(NodeName, Timestamp)) -> Option<Calendar> {
-        let window = self.windows.remove(key)?;
+        let window = self.reported.remove(key)?;
         self.ends.remove(&(window.ends_at, key.0.clone(), key.1));
         self.is_stale = true;
         Some(window)
@@ -79,14 +79,14 @@ impl Windows {
 
     /// Finds the nodes of windows in a rebuilt tree. Returns whether the queues that nodes are kept for changed.
     pub(crate) fn index(&mut self, tree: &Tree) -> bool {
-        let known = self.windows.values().filter_map(|window| {
+        let known = self.reported.values().filter_map(|window| {
             let node = u32::try_from(tree.index_of(&window.node)?).ok()?;
             let Calendar { begins_at, ends_at, held_for, .. } = window;
             Some(Window { begins_at: *begins_at, ends_at: *ends_at, node, kept_for: held_for.clone() })
         });
         self.known = known.collect();
         self.known.sort_unstable();
-        let held_for = self.windows.values().filter_map(|window| window.held_for.clone());
+        let held_for = self.reported.values().filter_map(|window| window.held_for.clone());
         let kept_for = held_for.chain(self.places.values().cloned()).collect();
         self.is_stale = false;
         std::mem::replace(&mut self.kept_for, kept_for) != self.kept_for
@@ -168,23 +168,23 @@ impl Windows {
     }
 
     /// The reported windows, by node and begin.
-    pub(crate) fn configured(&self) -> impl Iterator<Item = &Calendar> {
-        self.windows.values()
+    pub(crate) fn reported(&self) -> impl Iterator<Item = &Calendar> {
+        self.reported.values()
     }
 
     /// Marks the indices as stale after the tree was rebuilt.
     pub(crate) fn mark_stale_if_any(&mut self) {
-        self.is_stale |= !self.windows.is_empty() || !self.places.is_empty();
+        self.is_stale |= !self.reported.is_empty() || !self.places.is_empty();
     }
 
     pub(crate) fn facts(&self) -> impl Iterator<Item = Input> {
-        self.configured().map(|window| Input::CalendarObserved { calendar: window.clone() })
+        self.reported().map(|window| Input::CalendarObserved { calendar: window.clone() })
     }
 
     /// The windows of a node.
     pub(crate) fn of(&self, node: &NodeName) -> impl Iterator<Item = &Calendar> {
         let all = (node.clone(), Timestamp(0))..=(node.clone(), Timestamp::MAX);
-        self.windows.range(all).map(|(_, window)| window)
+        self.reported.range(all).map(|(_, window)| window)
     }
 }
 

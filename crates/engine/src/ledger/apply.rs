@@ -118,8 +118,7 @@ impl Ledger {
     }
 
     fn submit(&mut self, job: &Job, out: &mut Outcome) {
-        let observed = with_members(job);
-        let job = &*observed;
+        let job = &*with_job_settings(job);
         if let Err(why) = admit::admit(self, job) {
             out.changes.push(Change::JobRejected { job: job.id, why });
             return;
@@ -179,8 +178,7 @@ impl Ledger {
 
     fn observe_job(&mut self, job: &Job, gangs: &[GangRecord], out: &mut Outcome) {
         self.sync.saw_job(job.id);
-        let observed = with_members(job);
-        let job = &*observed;
+        let job = &*with_job_settings(job);
         let known = |entry: &Entry| entry.job == *job && entry.gangs == gangs;
         if self.jobs.get(&job.id).is_some_and(known) {
             return;
@@ -329,15 +327,15 @@ impl Ledger {
 }
 
 /// The job with the settings of the whole job copied to each of its members.
-fn with_members(job: &Job) -> Cow<'_, Job> {
-    let mut observed = Cow::Borrowed(job);
+fn with_job_settings(job: &Job) -> Cow<'_, Job> {
+    let mut with_settings = Cow::Borrowed(job);
     if job.turn.takes_spot {
-        for gang in &mut observed.to_mut().gangs {
+        for gang in &mut with_settings.to_mut().gangs {
             gang.needs.takes_spot = true;
             gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
         }
     }
-    observed
+    with_settings
 }
 
 /// Facts that need no tree that is up to date: a thousand of these facts rebuild the tree once.

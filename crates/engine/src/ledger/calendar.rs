@@ -25,7 +25,8 @@ impl Ledger {
             return refuse(out, format!("a window of node {node}"), "ends before it begins");
         }
         let is_over = ends_at == begins_at || *ends_at <= self.now;
-        if !is_over && self.windows.windows.len() >= WINDOWS_MAX && !self.windows.windows.contains_key(&key) {
+        if !is_over && self.windows.reported.len() >= WINDOWS_MAX && !self.windows.reported.contains_key(&key)
+        {
             let why = format!("more than {WINDOWS_MAX} windows");
             return refuse(out, format!("a window of node {node}"), &why);
         }
@@ -77,7 +78,7 @@ impl Ledger {
     /// The first window that a gang collides with, and when the gang must be asked to leave, so that it is gone when
     /// the window begins.
     fn in_the_way(&self, gang: GangId) -> Option<(Timestamp, &Calendar)> {
-        if self.windows.windows.is_empty() {
+        if self.windows.reported.is_empty() {
             return None;
         }
         let (job, record) = (self.job(gang.job)?, self.record(gang)?);
