@@ -91,14 +91,12 @@ impl Cycle<'_> {
         }
         let most = self.most_around();
         let Draft { pending, .. } = &mut self.draft;
-        let is_used_up = |id: &RequestClassId| {
+        let is_used_up = |id: &mut RequestClassId| {
             let request = pending.request(*id);
             let is_known = !matches!(request.reason, Reason::None | Reason::Window { .. });
             is_known && !request.is_limited() && most < request.least_on_node()
         };
-        let (used_up, left) = std::mem::take(&mut self.reopened.requests).into_iter().partition(is_used_up);
-        self.reopened.requests = left;
-        let used_up: Vec<RequestClassId> = used_up;
+        let used_up: Vec<RequestClassId> = self.reopened.requests.extract_if(.., is_used_up).collect();
         used_up.iter().for_each(|id| pending.close_again(*id));
         if !used_up.is_empty() {
             self.reserve_heads();

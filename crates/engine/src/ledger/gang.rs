@@ -318,12 +318,11 @@ impl Ledger {
             return;
         }
         if record.reserved.is_some() {
-            self.drop_reservation(gang);
             let why = "the gang resumes where its checkpoint can be read".to_owned();
-            out.changes.push(Change::ReservationDropped { gang, why });
-            self.retime(gang);
+            self.release_reservation(gang, why, out);
+        } else {
+            self.relist(gang);
         }
-        self.relist(gang);
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {

@@ -46,12 +46,17 @@ impl Ledger {
             return;
         };
         for other in self.reservations.overlapping(&picks) {
-            self.drop_reservation(other);
             let why = format!("job {} keeps its placement while it is resized", gang.job);
-            out.changes.push(Change::ReservationDropped { gang: other, why });
-            self.retime(other);
-            self.relist(other);
+            self.release_reservation(other, why, out);
         }
+    }
+
+    /// Releases the reservation of a gang: the gang is pending without one again.
+    pub(super) fn release_reservation(&mut self, gang: GangId, why: String, out: &mut Outcome) {
+        self.drop_reservation(gang);
+        out.changes.push(Change::ReservationDropped { gang, why });
+        self.retime(gang);
+        self.relist(gang);
     }
 
     /// The free capacity, including what is reserved for pending gangs.

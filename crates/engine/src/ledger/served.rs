@@ -3,7 +3,7 @@
 //! Service is counted when a run ends, and when it reaches the next level of its queue: so a level follows from the
 //! record alone, and never falls while the thresholds of the queue do not change.
 
-use phalanx_model::{Change, GangId, Outcome, Phase, Served, Timestamp};
+use phalanx_model::{GangId, Outcome, Phase, Served, Timestamp};
 
 use super::Ledger;
 
@@ -91,11 +91,8 @@ impl Ledger {
                 (is_below && !hold.preempts).then_some(*id)
             };
             for waits in self.reservations.iter().filter_map(had_less).collect::<Vec<_>>() {
-                self.drop_reservation(waits);
                 let why = format!("job {} has attained more service and can be preempted", gang.job);
-                out.changes.push(Change::ReservationDropped { gang: waits, why });
-                self.retime(waits);
-                self.relist(waits);
+                self.release_reservation(waits, why, out);
             }
             self.pending.try_below(queue, rank, level);
             self.replan = true;

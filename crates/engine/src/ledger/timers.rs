@@ -1,7 +1,7 @@
 //! One timer per gang, derived from its phase: the record is the only state about time.
 
 use super::gang::grace_max_ms;
-use phalanx_model::{Ending, GangId, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
+use phalanx_model::{Ending, GangId, GangRecord, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
 
 use super::Ledger;
 
@@ -14,8 +14,8 @@ impl Ledger {
     /// A timer of a pending gang that is due in this step stays: a fact about the gang that comes in the same step must
     /// not take from it the evaluation that it waited for.
     pub(super) fn retime(&mut self, gang: GangId) {
-        let is_pending = self.record(gang).is_some_and(|record| record.is_pending());
-        let due = self.timer_at.get(&gang).copied().filter(|at| is_pending && *at <= self.now);
+        let is_pending = || self.record(gang).is_some_and(GangRecord::is_pending);
+        let due = self.timer_at.get(&gang).copied().filter(|at| *at <= self.now && is_pending());
         self.forget_timer(gang);
         if let Some(at) = due.or_else(|| self.timer_of(gang)) {
             self.timer_at.insert(gang, at);

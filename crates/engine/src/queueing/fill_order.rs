@@ -9,8 +9,7 @@ use std::collections::BinaryHeap;
 use super::order::{Next, Step};
 use super::pending::PendingQueue;
 use super::queues::{QueueAt, Queues};
-use super::request_class::{RequestClass, RequestClassId};
-use super::resources::ResourceList;
+use super::request_class::RequestClassId;
 
 /// The open request classes of one cycle, by outermost queue.
 pub(crate) struct FillOrder {
@@ -21,38 +20,23 @@ pub(crate) struct FillOrder {
     bounds: BinaryHeap<Reverse<Step>>,
 }
 
-/// The highest class and the least amounts among request classes: a gang with both goes before all of them.
-struct Least {
-    rank: i32,
-    amounts: ResourceList,
-}
-
-impl Least {
-    fn add(&mut self, asked: &RequestClass) {
-        self.rank = self.rank.max(asked.key.rank);
-        self.amounts.iter_mut().zip(&asked.least).for_each(|(least, amount)| *least = (*least).min(*amount));
-    }
-}
-
 impl FillOrder {
     pub(crate) fn new(pending: &PendingQueue, queues: &Queues) -> Self {
         let mut classes: Vec<Vec<RequestClassId>> = vec![Vec::new(); queues.nodes.len()];
-        let mut least: Vec<Option<Least>> = Vec::new();
-        least.resize_with(queues.nodes.len(), || None);
         for id in pending.ready() {
-            let asked = pending.request(id);
-            for top in asked.roomy_tops() {
-                classes[top as usize].push(id);
-                let of_top = &mut least[top as usize];
-                of_top
-                    .get_or_insert_with(|| Least { rank: asked.key.rank, amounts: asked.least.clone() })
-                    .add(asked);
-            }
+            pending.request(id).roomy_tops().for_each(|top| classes[top as usize].push(id));
         }
-        let bound = |(top, least): (QueueAt, Option<Least>)| {
-            least.map(|least| Reverse(queues.step(top, &least.amounts, least.rank)))
+        // A gang of the highest of these classes that needs the least of each resource goes before all of them.
+        let bound = |(top, of_top): (QueueAt, &Vec<RequestClassId>)| {
+            let asked = || of_top.iter().map(|id| pending.request(*id));
+            let rank = asked().map(|asked| asked.key.rank).max()?;
+            let mut least = asked().next()?.least.clone();
+            for asked in asked() {
+                least.iter_mut().zip(&asked.least).for_each(|(least, amount)| *least = (*least).min(*amount));
+            }
+            Some(Reverse(queues.step(top, &least, rank)))
         };
-        let bounds = (0..).zip(least).filter_map(bound).collect();
+        let bounds = (0..).zip(&classes).filter_map(bound).collect();
         Self { classes, bounds }
     }
 
