@@ -274,7 +274,13 @@ impl Checker {
         borrower: &QueueName,
     ) -> Option<String> {
         let is_of = |gang: GangId, queue: &QueueName| self.is_in(gang, queue);
-        if !is_of(by, queue) || is_of(gang, queue) || !is_of(gang, borrower) || is_of(by, borrower) {
+        let is_between = is_of(by, queue) && !is_of(gang, queue) && is_of(gang, borrower);
+        let is_left = self.jobs.get(&gang.job).is_some_and(|job| job.queue == *borrower);
+        if is_between && is_of(by, borrower) && is_left {
+            // Work that stayed in a queue that has children now. It is beside them, and has no guarantee of its own.
+            return None;
+        }
+        if !is_between || is_of(by, borrower) {
             return Some(format!("the preemption is not between queues {queue} and {borrower}"));
         }
         let others = |(_, whom): &(&GangId, &Option<GangId>)| **whom != Some(by);

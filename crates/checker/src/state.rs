@@ -199,6 +199,10 @@ impl Checker {
     /// The order had no effect: members before the start barrier were never started.
     fn start_failed(&mut self, effect: EffectId) {
         let Some((gang, number)) = self.starts.remove(&effect) else { return };
+        if self.last_effect.is_some_and(|last| last.epoch > effect.epoch) {
+            // A successor does not know the orders of the leader before it: it hears of the members themselves.
+            return;
+        }
         if let Some(attempt) = self.attempt(gang, number) {
             let ranks = attempt.placement.slots.iter().map(|s| s.rank);
             attempt.exited.extend(ranks.filter(|r| !attempt.ready.contains(r)));

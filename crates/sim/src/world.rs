@@ -84,7 +84,7 @@ pub struct World {
     events: Vec<(Timestamp, Event)>,
     keep_events: bool,
     keep_log: bool,
-    log: VecDeque<(Timestamp, Vec<Input>, Vec<Effect>)>,
+    log: VecDeque<(Timestamp, Vec<Input>, Outcome)>,
     steps: u64,
     fates: Fates,
 }
@@ -433,7 +433,7 @@ impl World {
         let violation =
             if self.is_watched { self.checker.observe(now, &facts, &out).into_iter().next() } else { None };
         if self.keep_log {
-            self.log.push_back((self.now, facts, out.effects.clone()));
+            self.log.push_back((self.now, facts, out.clone()));
             if self.log.len() > LOG_STEPS {
                 self.log.pop_front();
             }
@@ -512,10 +512,11 @@ impl World {
     }
 
     pub(crate) fn failure(&self, kind: FailureKind, what: String) -> Failure {
-        let step = |(at, facts, effects): &(Timestamp, Vec<Input>, Vec<Effect>)| {
+        let step = |(at, facts, out): &(Timestamp, Vec<Input>, Outcome)| {
             let facts: String = facts.iter().map(|i| format!("    {i:?}\n")).collect();
-            let effects: String = effects.iter().map(|e| format!("    => {e:?}\n")).collect();
-            format!("  at {} ms\n{facts}{effects}", at.0)
+            let changes: String = out.changes.iter().map(|c| format!("    -> {c:?}\n")).collect();
+            let effects: String = out.effects.iter().map(|e| format!("    => {e:?}\n")).collect();
+            format!("  at {} ms\n{facts}{changes}{effects}", at.0)
         };
         Failure { kind, what, log: self.log.iter().map(step).collect() }
     }

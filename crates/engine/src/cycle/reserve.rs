@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
-use phalanx_model::{Gang, GangId, Reason, Reserved, Timestamp};
+use phalanx_model::{Gang, GangId, GangRecord, Phase, Reason, Reserved, Timestamp};
 
 use super::draft::Draft;
 use super::elastic::ElasticPlacement;
+use super::facts::Facts;
 use super::joint_placement::Choice;
 use super::reservation::Reservation;
 use super::run::Cycle;
@@ -97,9 +98,12 @@ impl Cycle<'_> {
     /// the gang started.
     fn start_held(&mut self, id: GangId, behind: &[GangId]) -> bool {
         let Some((gang, job)) = self.ledger.wanted(id).zip(self.ledger.job(id.job)) else { return false };
+        if self.waits_for_victims(id) {
+            return false;
+        }
         let Some(mut own) = self.draft.reservations.lend(id) else { return false };
         own.unbook(self.tree(), &mut self.draft.space);
-        self.unbook_behind(&own, longest_ms(&job.policy), behind);
+        self.unbook_behind(id, &own, longest_ms(&job.policy), behind);
         let found = self.place_reserved(id, &gang, &own);
         let mut started = false;
         if let (Some(found), Some(queue)) = (found, self.draft.queues.find(&job.queue)) {
@@ -145,10 +149,19 @@ impl Cycle<'_> {
         started
     }
 
-    /// Unbooks the reservations that yield to a gang that goes before them.
-    fn unbook_behind(&mut self, own: &Reservation, span_ms: Option<u64>, behind: &[GangId]) {
+    /// Whether gangs still end on the nodes for whose capacity they are preempted. Their queues are not charged for them
+    /// any more, so the gang may go before more reservations by now than when it found its placement: it would start in
+    /// what these are promised, and the others would have been preempted for nothing.
+    fn waits_for_victims(&self, id: GangId) -> bool {
+        victims_in_place(self.ledger, id).any(|victim| matches!(victim.phase, Phase::Stopping { .. }))
+    }
+
+    /// Unbooks the reservations that yield to a gang that has a reservation of its own.
+    fn unbook_behind(&mut self, id: GangId, own: &Reservation, span_ms: Option<u64>, behind: &[GangId]) {
         let (tree, now) = (self.tree(), self.ledger.now());
         let ends_at = span_ms.map(|span| now.plus(span));
+        let ledger = self.ledger;
+        let is_cleared = own.preempts && victims_in_place(ledger, id).next().is_none();
         let Draft { reservations, space, .. } = &mut self.draft;
         for (id, other) in reservations.iter_mut() {
             // A placement for which gangs were preempted is kept, and so is one that is promised for a time.
@@ -158,9 +171,12 @@ impl Cycle<'_> {
             let yields = !other.preempts && (is_behind || was_first || other.begins_after(ends_at));
             // If the same capacity was promised to two gangs, because the cluster has lost capacity, the first of them
             // has it.
-            let is_disputed =
-                own.preempts && own.order_key() < other.order_key() && other.overlaps(&own.picks);
-            if yields || is_disputed {
+            let is_first = own.preempts && own.order_key() < other.order_key();
+            let is_disputed = is_first && other.overlaps(&own.picks);
+            // The placement was found beside what was promised before, and what was promised after was found beside it.
+            // So capacity that the other gang waits for is not counted against a placement that its victims have left.
+            let waits = !other.preempts || is_first || victims_in_place(ledger, *id).next().is_some();
+            if yields || is_disputed || is_cleared && waits {
                 other.unbook(tree, space);
             }
         }
@@ -304,4 +320,15 @@ pub(super) struct ReservedPlacement {
     pub(super) order: Vec<u32>,
     pub(super) at: Option<Timestamp>,
     pub(super) evicts: bool,
+}
+
+/// Gangs that make way for a gang on nodes of its reservation. Others do so for a reservation that it had before.
+fn victims_in_place(ledger: &dyn Facts, id: GangId) -> impl Iterator<Item = &GangRecord> {
+    let reserved = ledger.record(id).and_then(|record| record.reserved.as_ref());
+    let is_there = move |victim: &&GangRecord| {
+        let mut nodes = victim.placement.iter().flat_map(|placement| &placement.slots).map(|slot| &slot.node);
+        let own = reserved.iter().flat_map(|reserved| &reserved.placement.slots).map(|slot| &slot.node);
+        nodes.any(|node| own.clone().any(|own| own == node))
+    };
+    ledger.victims_of(id).into_iter().filter_map(|victim| ledger.record(victim)).filter(is_there)
 }

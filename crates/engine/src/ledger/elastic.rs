@@ -11,10 +11,11 @@ use super::apply::refuse;
 impl Ledger {
     /// A gang saved its work and may be stopped now: the ledger stops it if it is to have another size.
     pub(super) fn boundary(&mut self, gang: GangId, at: Timestamp, out: &mut Outcome) {
-        let Some(record) = self.record_mut(gang) else {
+        if self.record(gang).is_none() {
             return refuse(out, format!("boundary of gang {gang}"), "no such gang");
-        };
-        record.checkpointed_at = record.checkpointed_at.max(Some(at));
+        }
+        self.checkpointed(gang, at, out);
+        let Some(record) = self.record_mut(gang) else { return };
         let before = record.boundary.replace(Boundary { at, every_ms: None });
         if let (Some(before), Some(now)) = (before, record.boundary.as_mut()) {
             now.every_ms = Some(at.since(before.at)).filter(|every| *every > 0).or(before.every_ms);

@@ -47,6 +47,10 @@ impl Ledger {
             record.reserved = None;
             record.resize = None;
             record.boundary = None;
+            if record.checkpointed_at.is_none() {
+                // A checkpoint that is reported from now on is one of this attempt.
+                record.pinned.clear();
+            }
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }

@@ -325,6 +325,23 @@ fn bug_17_checkpoint_reported_after_the_last_exit() {
     assert_eq!(world.on(2), ["b"]);
 }
 
+/// A checkpoint is of the attempt that is under way when it is reported, although the attempt before ended elsewhere.
+#[test]
+fn bug_17_checkpoint_reported_after_the_next_start() {
+    let mut world = World::new(&octets(2));
+    world.submit_for(job(1, gang(1).devices(8)).class("serving"), 90 * MINUTE);
+    world.submit(job(2, gang(1).devices(8)).pinned());
+    world.advance(HOUR);
+    assert_eq!(world.on(2), ["b"]);
+    world.submit(job(3, gang(1).devices(8)).class("serving"));
+    world.advance(HOUR);
+    assert_eq!((world.on(3), world.on(2)), (vec!["b".to_owned()], vec!["a".to_owned()]));
+    let (gang_of_2, at) = (World::gang(2), world.now());
+    world.tell(&[Input::GangCheckpointed { gang: gang_of_2, at }]);
+    let record = world.successor().gang(gang_of_2).cloned().unwrap();
+    assert!(record.pinned.is_empty(), "its checkpoint is not on b");
+}
+
 /// kueue #14451: two different requests have one key.
 #[test]
 fn bug_18_different_requests_taken_for_the_same() {
