@@ -171,7 +171,8 @@ fn run(folder: &Path, world: &World, load_milli: u32) -> Result<(String, Vec<Fig
     let mut all = Vec::new();
     // Where all devices are alike, so are Gavel with and without an eye for what they are.
     for (policy, is_oracle) in NAMES.into_iter().filter(|(name, _)| *name != "gavel-las") {
-        let mut scheduler = named(policy, &machines, &Rules::default(), &cells)?;
+        let rules = Rules { starts_ms: SETTINGS.start_ms + SETTINGS.restore_ms, ..Rules::default() };
+        let mut scheduler = named(policy, &machines, &rules, &cells)?;
         let replay = Replay {
             cluster: &machines,
             jobs: &jobs,

@@ -65,6 +65,81 @@ fn fifo_waits_behind_the_first_that_does_not_fit() {
     assert_eq!(ends_under(ordered(Fifo, PASSING), 4, &of), [100, 150, 12]);
 }
 
+/// The world ends a job at its limit, whoever the policy is: whatever it did was in vain, and it has failed.
+#[test]
+fn time_limits_end_jobs_under_every_policy() {
+    let cluster = cluster(2, 4);
+    let mut of = jobs(&[(0, 4, 100), (0, 4, 100), (10, 4, 60), (20, 8, 30)]);
+    of[0].limit_ms = Some(50 * S);
+    of[1].limit_ms = Some(100 * S);
+    of[2].limit_ms = Some(1_000 * S);
+    let settings = Settings { start_ms: 2 * S, restore_ms: S, ..Settings::default() };
+    let rules = Rules { starts_ms: 3 * S, ..Rules::default() };
+    for (name, _) in NAMES {
+        let mut policy = named(name, &cluster, &rules, &BTreeMap::from([("a".to_owned(), 8)])).unwrap();
+        let outcome = replay(&cluster, &of, settings, policy.as_mut());
+        let killed: Vec<bool> = outcome.jobs.iter().map(|job| job.killed_ms.is_some()).collect();
+        assert_eq!(killed, [true, false, false, false], "{name}: {:?}", outcome.jobs);
+        let first = &outcome.jobs[0];
+        assert_eq!((first.end_ms, first.held_ms - first.starting_ms), (None, 50 * S), "{name}");
+        let metrics = Metrics::of(&outcome);
+        assert_eq!((metrics.jobs, metrics.ended, metrics.killed), (4, 3, 1), "{name}");
+        assert!((metrics.lost_gpu_hours - 200.0 / 3_600.0).abs() < 1e-9, "{name}: {metrics:?}");
+        let hours = metrics.gpu_hours;
+        assert!((hours.held - hours.useful - hours.starting - hours.limits).abs() < 1e-9, "{name}: {hours:?}");
+    }
+}
+
+/// Nobody is favoured by the world: where all jobs are alike in size and the engine is asked for nothing, it comes to what
+/// first come first served comes to, to the byte.
+#[test]
+fn engine_that_has_nothing_to_choose_equals_fifo() {
+    let cluster = cluster(3, 4);
+    let mut of = mix();
+    for (at, job) in of.iter_mut().enumerate() {
+        (job.gpus, job.gpus_min, job.gpus_max, job.queue) = (4, 4, 4, None);
+        // Some are ended by their limits, and some have none.
+        let limits = [None, Some(job.work as u64 / 2), Some(job.work as u64), Some(job.work as u64 * 3)];
+        job.limit_ms = limits[at % 4];
+    }
+    let settings = Settings { start_ms: S, restore_ms: S, ..Settings::default() };
+    let rules = Rules { starts_ms: 2 * S, ..Rules::default() };
+    let outcome = |name: &str| {
+        let mut policy = named(name, &cluster, &rules, &BTreeMap::new()).unwrap();
+        let outcome = replay(&cluster, &of, settings, policy.as_mut());
+        assert!(outcome.jobs.iter().any(|job| job.killed_ms.is_some()));
+        format!("{:#?}\n{:#?}\n{}", outcome.jobs, outcome.samples, outcome.makespan_ms)
+    };
+    assert!(outcome("phalanx") == outcome("fifo"), "the outcomes differ");
+}
+
+/// Turns of a minute, and starts that take as long: they are stretched, and who forces them is told.
+#[test]
+fn turns_are_longer_than_starts() {
+    let of = jobs(&[(0, 4, 600), (0, 4, 600)]);
+    let settings = Settings { start_ms: 30 * S, restore_ms: 30 * S, ..Settings::default() };
+    let rules = Rules { starts_ms: 60 * S, ..Rules::default() };
+    for name in ["gandiva", "las", "themis", "gavel"] {
+        let mut policy = named(name, &cluster(1, 4), &rules, &BTreeMap::new()).unwrap();
+        let outcome = replay(&cluster(1, 4), &of, settings, policy.as_mut());
+        assert!(outcome.jobs.iter().all(|job| job.end_ms.is_some()), "{name}");
+    }
+    let mut forced = ordered(Gandiva, Preemption::ByCount).every(30 * S);
+    let cluster = cluster(1, 4);
+    let replay = Replay { cluster: &cluster, jobs: &of, progress: &Recorded, settings, node_events: &[] };
+    let error = replay.run(&mut forced).unwrap_err().to_string();
+    assert!(error.contains("take turns for ever"), "{error}");
+}
+
+/// One job of no length among others had a mean finish-time fairness of thousands.
+#[test]
+fn jobs_of_no_length_have_no_fairness() {
+    let of = jobs(&[(0, 4, 3_600), (0, 4, 0), (0, 4, 3_600)]);
+    let outcome = replay(&cluster(1, 4), &of, Settings::default(), &mut ordered(Fifo, STRICT));
+    let fairness = Metrics::of(&outcome).fairness;
+    assert!(fairness.worst < 2.0, "{fairness:?}");
+}
+
 #[test]
 fn shortest_first_by_the_whole_and_by_the_rest() {
     let of = [(0, 1, 100), (10, 1, 95), (20, 1, 30)];

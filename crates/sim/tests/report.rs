@@ -112,6 +112,41 @@ fn golden(name: &str) -> (Memory, String) {
     }
 }
 
+/// Time limits are obeyed under all policies or under none; where other jobs end under some, times are of those that end
+/// under all.
+#[test]
+fn limits_are_for_all_policies_or_none() {
+    let trace = "\
+id,submit_ms,run_ms,limit_ms,gpus
+a,0,3600000,7200000,8
+b,0,3600000,3600000,16
+c,60000,600000,,8
+";
+    let files = BTreeMap::from([("t.csv".to_owned(), trace.into())]);
+    let mut memory = Memory { files, ..Memory::default() };
+    let line = "compare --trace t.csv --cluster 2x1x8 --policies fifo,easy,phalanx --checkpoint-cost 20s --json r.json";
+    memory.said(&format!("{line} --per-job j.csv")).unwrap();
+    let report: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
+    for policy in report["policies"].as_array().unwrap() {
+        // Checkpoints take of its hour, so b runs over it under every policy.
+        assert_eq!(policy["metrics"]["killed"], 1, "{policy:#}");
+        assert_eq!(policy["metrics"]["compared"], 2);
+        assert_eq!(policy["is_oracle"], policy["name"] == "easy", "c has no limit");
+    }
+    assert!(report["command"].as_str().unwrap().starts_with("phalanx sim compare --trace t.csv"));
+    let jobs = memory.text("j.csv");
+    assert_eq!(jobs.lines().count(), 10, "{jobs}");
+    assert!(jobs.contains("\nfifo,b,,16,killed,0,"), "{jobs}");
+    assert!(memory.printed.contains("obeyed under all policies: the time limits of 2 jobs"), "{}", memory.printed);
+    memory.said(&format!("{line} --limits none")).unwrap();
+    let report: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
+    assert!(report["policies"].as_array().unwrap().iter().all(|policy| policy["metrics"]["ended"] == 3));
+    let wrong = memory.said(&format!("{line} --limits some")).unwrap_err().to_string();
+    assert!(wrong.contains("none of obey, none"), "{wrong}");
+    let wrong = memory.said(&format!("{line} --per-job j.xls")).unwrap_err().to_string();
+    assert!(wrong.contains(".csv nor .jsonl"), "{wrong}");
+}
+
 #[test]
 fn reports_are_as_they_were() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports");

@@ -194,6 +194,28 @@ bad row 3: model_name: is empty
     );
 }
 
+/// Read as Tiresias's, its minutes were seconds, and it had no deadlines.
+#[test]
+fn chronus_counts_minutes_and_has_deadlines() {
+    check(
+        Format::Chronus,
+        "trace_job_Philly_MIX2.csv",
+        "\
+job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval,expect_time_list,expect_value_list,best_effort,job_type
+0,vc_1,8,100,7000,vgg16,60,5,90,10,0,strict
+1,vc_1,1,101,700,vgg16,6,5,9-15,10-4,0,soft
+2,vc_2,0,102,700,alexnet,6,5,102,10,1,best
+3,vc_2,1,102,700,alexnet,6,5,soon,10,0,strict
+",
+        r#"
+{"id":"0","user":"vc_1","queue":"vc_1","submit_ms":0,"run_ms":3600000,"deadline_ms":5400000,"gpus":8,"model":"vgg16","steps":7000}
+{"id":"1","user":"vc_1","queue":"vc_1","submit_ms":60000,"run_ms":360000,"deadline_ms":600000,"gpus":1,"model":"vgg16","steps":700}
+{"id":"2","user":"vc_2","queue":"vc_2","submit_ms":120000,"run_ms":360000,"gpus":0,"model":"alexnet","steps":700}
+bad row 5: expect_time_list: "soon" is no number of zero or more
+"#,
+    );
+}
+
 #[test]
 fn gavel_says_what_there_is_to_do_and_not_how_long_it_takes() {
     let seven = "ResNet-18 (batch size 32)\tpython3 a, \"b\" | c\t-n\t1\t5000\t7.500000\t2\nA3C\tx\t-n\t0\t10\t9.0\t1\nA3C\tx\t-n\t0\t10\n";
@@ -351,7 +373,7 @@ the header \"job_id,num_gpu\" is not that of philly: missing are timestamp, dura
 the file has no row of a job
 the file has no row of a job
 none of 1 rows can be read as pollux; the first is row 2: time: \"y\" is no number of zero or more
-no format begins with \"once upon a time\"; say which it is, one of philly, elasticflow, helios, acme, pai, openb, muri, tiresias, gavel, shockwave, pollux, sacct, swf, csv, jsonl
+no format begins with \"once upon a time\"; say which it is, one of philly, elasticflow, helios, acme, pai, openb, muri, tiresias, chronus, gavel, shockwave, pollux, sacct, swf, csv, jsonl
 the header \"JobID,Submit\" is not that of sacct: missing are Start, Elapsed|ElapsedRaw, State, AllocTRES|ReqTRES
 ";
     assert_eq!(shown, expected);

@@ -63,6 +63,26 @@ pub const NAMES: [(&str, bool); 22] = [
     ("slurm", false),
 ];
 
+/// Whether a policy asks how long jobs take: their time limits, or where they have none their run times, which makes an
+/// oracle of it.
+#[must_use]
+pub fn needs_estimates(name: &str) -> bool {
+    matches!(name, "easy" | "conservative" | "slurm")
+}
+
+/// The turns of a policy that has any: as its paper has them, and as they are where a start takes so long. In a turn a job
+/// gets on for at least as long as it starts; or jobs would take turns for ever and none would end.
+#[must_use]
+pub fn turn_ms(name: &str, starts_ms: u64) -> Option<(u64, u64)> {
+    let of_paper = match name {
+        "las" | "gavel" | "gavel-las" => LAS_MS,
+        "gandiva" => GANDIVA_MS,
+        "themis" => THEMIS_MS,
+        _ => return None,
+    };
+    Some((of_paper, of_paper.max(starts_ms.saturating_mul(2))))
+}
+
 /// A policy by its word, as it is compared with others: whoever preempts does it by count, and places are consolidated
 /// unless the word says otherwise. `cells` are the devices of each virtual cluster, for those that mind it.
 ///
@@ -76,6 +96,7 @@ pub fn named(
 ) -> Result<Box<dyn Scheduler>, String> {
     const PASSING: Preemption = Preemption::Never { is_strict: false };
     let near = Packing::Consolidated;
+    let turn_ms = turn_ms(name, rules.starts_ms).map_or(0, |(_, ms)| ms);
     fn made<O: Order + 'static>(order: O, preemption: Preemption, packing: Packing) -> Box<dyn Scheduler> {
         Box::new(Ordered::new(order, preemption, packing))
     }
@@ -90,12 +111,12 @@ pub fn named(
         "sjf" => made(Sjf, PASSING, near),
         "srtf" => made(Srtf, Preemption::ByCount, near),
         "srsf" => made(Srsf, Preemption::ByCount, near),
-        "las" => Box::new(Ordered::new(Las, Preemption::ByCount, near).every(LAS_MS)),
+        "las" => Box::new(Ordered::new(Las, Preemption::ByCount, near).every(turn_ms)),
         "tiresias" => made(Tiresias::default(), Preemption::ByCount, near),
-        "gandiva" => Box::new(Ordered::new(Gandiva, Preemption::ByCount, near).every(GANDIVA_MS)),
-        "themis" => Box::new(Ordered::new(Themis::default(), Preemption::ByCount, near).every(THEMIS_MS)),
-        "gavel" => Box::new(Gavel::new(Goal::MaxMin, LAS_MS)),
-        "gavel-las" => Box::new(Gavel::new(Goal::MaxMinUnaware, LAS_MS)),
+        "gandiva" => Box::new(Ordered::new(Gandiva, Preemption::ByCount, near).every(turn_ms)),
+        "themis" => Box::new(Ordered::new(Themis::default(), Preemption::ByCount, near).every(turn_ms)),
+        "gavel" => Box::new(Gavel::new(Goal::MaxMin, turn_ms)),
+        "gavel-las" => Box::new(Gavel::new(Goal::MaxMinUnaware, turn_ms)),
         "drf" => made(Drf::default(), PASSING, near),
         "hived" => made(Hived::new(cells.clone()), Preemption::ByCount, near),
         "easy" => Box::new(Backfill::new(Promise::First, near)),

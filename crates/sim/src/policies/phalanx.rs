@@ -20,6 +20,9 @@ use crate::replay::{Act, Job, Machines, Part, Place, Scheduler, View};
 /// Steps at one moment: an order, its answer and what follows need a handful.
 const STEPS_MAX: u32 = 10_000;
 
+/// From the word that a job has to go until it is told to end, and until it is killed.
+const LEAD_MS: u64 = 30_000;
+
 /// Where jobs wait that name no queue.
 const DEFAULT_QUEUE: &str = "default";
 
@@ -30,6 +33,8 @@ pub struct Rules {
     pub queues: Vec<Queue>,
     pub settings: Settings,
     pub config: Config,
+    /// What a start with work to restore takes at most: the engine counts it against time limits, and the world does not.
+    pub starts_ms: u64,
 }
 
 /// The engine, and what it has not been told yet.
@@ -45,6 +50,7 @@ pub struct Phalanx {
     facts: Vec<Input>,
     /// By job: the ranks of its present attempt, while it runs.
     attempts: BTreeMap<usize, (u32, u32)>,
+    starts_ms: u64,
     refused: Option<String>,
     steps: u64,
 }
@@ -75,6 +81,7 @@ impl Phalanx {
             out: Outcome::default(),
             facts,
             attempts: BTreeMap::new(),
+            starts_ms: rules.starts_ms,
             refused: None,
             steps: 0,
         };
@@ -185,7 +192,7 @@ impl Scheduler for Phalanx {
             priority: job.priority,
             submitted_at: Timestamp(now),
             gangs: vec![gang(job, job.gpus)],
-            policy: policy(job),
+            policy: policy(job, self.starts_ms),
             turn: Turn::default(),
         };
         self.facts.push(Input::JobSubmitted { job: Box::new(submission) });
@@ -193,6 +200,10 @@ impl Scheduler for Phalanx {
 
     fn ended(&mut self, _: u64, index: usize) {
         self.exit(index, &Exit::succeeded());
+    }
+
+    fn killed(&mut self, _: u64, index: usize) {
+        self.exit(index, &Exit::failed(FailureClass::UserCode, "it ran to its time limit"));
     }
 
     fn interrupted(&mut self, _: u64, index: usize) {
@@ -237,13 +248,13 @@ fn members(gang: GangId, attempt: u32, ranks: u32) -> impl Iterator<Item = Membe
     (0..ranks).map(move |rank| MemberId { gang, attempt, rank })
 }
 
-/// Lost nodes do not count against a job, and it makes way as often as it has to. A limit that its work could exceed is
-/// raised: recorded jobs ran longer than their limits where nobody ended them.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-fn policy(job: &Job) -> Policy {
+/// Lost nodes do not count against a job, and it makes way as often as it has to. The world ends it at its time limit, as
+/// under every policy: the engine's own limit is so much later that it does not even announce it before.
+fn policy(job: &Job, starts_ms: u64) -> Policy {
+    let later_ms = job.start_ms.unwrap_or(0).saturating_add(starts_ms) + LEAD_MS;
     Policy {
-        time_limit_ms: job.limit_ms.map(|limit_ms| limit_ms.max((job.work * 1.25) as u64 + 60_000)),
-        stop: Stop { advisory: Some(Advisory { signal: 10, lead_ms: 30_000 }), grace_ms: 30_000 },
+        time_limit_ms: job.limit_ms.map(|limit_ms| limit_ms.saturating_add(later_ms)),
+        stop: Stop { advisory: Some(Advisory { signal: 10, lead_ms: LEAD_MS }), grace_ms: LEAD_MS },
         retry: Retry { max: 1_000, on: vec![FailureClass::Node], backoff_ms: 1_000, backoff_max_ms: 1_000 },
         preempt: Preempt { mode: PreemptMode::Requeue, is_pinned: false },
         ..Policy::default()

@@ -6,13 +6,24 @@ use std::collections::{BTreeSet, BinaryHeap};
 use phalanx_model::DeviceMask;
 
 use super::crossings::Crossings;
-use super::losses::Speed;
+use super::losses::{InVain, Speed};
 use super::{
     Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
 };
 
 /// What is left of work at which it counts as done: rounding of rates.
 const NOTHING: f64 = 1e-6;
+
+/// What a run came to that is over for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Its rate changes.
+    Rate,
+    /// All work is done.
+    End,
+    /// Its time limit ended the job.
+    Limit,
+}
 
 pub(super) struct Books<'a> {
     replay: &'a Replay<'a>,
@@ -38,6 +49,7 @@ pub(super) struct Books<'a> {
     changed: BTreeSet<usize>,
     samples: Vec<Sample>,
     decisions: u64,
+    starts: u64,
 }
 
 impl<'a> Books<'a> {
@@ -76,7 +88,13 @@ impl<'a> Books<'a> {
             changed: BTreeSet::new(),
             samples: Vec::new(),
             decisions: 0,
+            starts: 0,
         }
+    }
+
+    /// Starts of all jobs until now.
+    pub(super) const fn starts(&self) -> u64 {
+        self.starts
     }
 
     pub(super) const fn now(&self) -> u64 {
@@ -151,25 +169,46 @@ impl<'a> Books<'a> {
         state.run == run && state.phase == Phase::Running
     }
 
-    /// The work until the end of a rate is done: whether that was all of it, and nothing where the run changed since.
-    pub(super) fn reached(&mut self, job: usize, run: u32) -> Option<bool> {
+    /// The work until the end of a rate is done, or the time until the limit is over; nothing where the run changed since.
+    pub(super) fn reached(&mut self, job: usize, run: u32) -> Option<Reached> {
         if !self.is_run(job, run) {
             return None;
         }
-        let reached = self.states[job].until;
+        let state = &self.states[job];
+        let (reached, is_cut) = (state.until, rate_ends_at(state).is_none_or(|at| at > self.now));
         self.count(job);
-        self.set_done(job, reached);
-        if reached + NOTHING < self.replay.jobs[job].work {
-            self.rate(job);
-            return Some(false);
+        if is_cut {
+            self.leave(job);
+            self.kill(job);
+            return Some(Reached::Limit);
         }
+        self.set_done(job, reached);
         let work = self.replay.jobs[job].work;
+        if reached + NOTHING < work {
+            self.rate(job);
+            return Some(Reached::Rate);
+        }
         self.set_done(job, work);
+        self.leave(job);
+        self.outcomes[job].end_ms = Some(self.now);
+        Some(Reached::End)
+    }
+
+    /// A job does not come back.
+    fn leave(&mut self, job: usize) {
         self.give_back(job);
         self.states[job].phase = Phase::Done;
         self.gpus_wanted -= u64::from(self.replay.jobs[job].gpus);
-        self.outcomes[job].end_ms = Some(self.now);
-        Some(true)
+    }
+
+    /// What a job did until its time limit was in vain.
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms")]
+    fn kill(&mut self, job: usize) {
+        let outcome = &mut self.outcomes[job];
+        let starting_gpu_ms = outcome.starting_ms as f64 * f64::from(outcome.gpus);
+        outcome.killed_ms = Some(self.now);
+        outcome.lost = outcome.done;
+        outcome.losses.lose_all(outcome.held_gpu_ms as f64 - starting_gpu_ms);
     }
 
     /// A node is gone, and with it the run of every job on it: those fall back to their last checkpoint.
@@ -265,6 +304,7 @@ impl<'a> Books<'a> {
             outcome.moves += 1;
         }
         outcome.starts += 1;
+        self.starts += 1;
         outcome.first_start_ms.get_or_insert(self.now);
         outcome.leaves = self.replay.cluster.leaves_of(&place);
         outcome.leaves_least = fewest(&self.free_in_leaf, gpus);
@@ -280,8 +320,11 @@ impl<'a> Books<'a> {
             StartCost::AtEveryEvent => 0,
         };
         let outcome = &mut self.outcomes[job];
+        let worked_ms = self.states[job].held_ms.saturating_sub(outcome.starting_ms);
         outcome.starting_ms += starts_ms;
+        let limit_ms = self.replay.jobs[job].limit_ms;
         let state = &mut self.states[job];
+        state.limit_at = limit_ms.map(|ms| (self.now + starts_ms).saturating_add(ms.saturating_sub(worked_ms)));
         state.phase = Phase::Running;
         state.place = place;
         state.since_ms = self.now;
@@ -319,7 +362,8 @@ impl<'a> Books<'a> {
             let State { rate, speed, .. } = self.states[job];
             let lost_gpu_ms = lost / rate * f64::from(gpus_of(&self.states[job].place));
             self.outcomes[job].lost += lost;
-            self.outcomes[job].losses.lose(lost_gpu_ms, speed, is_node_lost);
+            let why = if is_node_lost { InVain::NodeLost } else { InVain::Stopped };
+            self.outcomes[job].losses.lose(lost_gpu_ms, speed, why);
             self.states[job].done = self.states[job].saved;
         }
         self.outcomes[job].preemptions += 1;
@@ -423,8 +467,8 @@ impl<'a> Books<'a> {
         for job in std::mem::take(&mut self.changed) {
             let state = &mut self.states[job];
             state.run += 1;
-            if state.rate > 0.0 {
-                let at = state.counted_ms.saturating_add(time_until(state));
+            let at = rate_ends_at(state).into_iter().chain(state.limit_at).min();
+            if let Some(at) = at {
                 due.push(Reverse((at, Due::Reached { job, run: state.run })));
             }
         }
@@ -452,7 +496,7 @@ impl<'a> Books<'a> {
             self.give_back(job);
         }
         let first = self.replay.jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
-        let last = self.outcomes.iter().filter_map(|job| job.end_ms).max().unwrap_or(first);
+        let last = self.outcomes.iter().filter_map(|job| job.end_ms.max(job.killed_ms)).max().unwrap_or(first);
         Outcome {
             policy,
             jobs: self.outcomes,
@@ -461,6 +505,11 @@ impl<'a> Books<'a> {
             makespan_ms: last - first,
         }
     }
+}
+
+/// When the work until the end of the rate is done; nothing for a job that does not get on.
+fn rate_ends_at(state: &State) -> Option<u64> {
+    (state.rate > 0.0).then(|| state.counted_ms.saturating_add(time_until(state)))
 }
 
 /// Milliseconds of work until the end of the rate, rounded up.

@@ -20,7 +20,7 @@ pub struct Job {
     pub queue: Option<String>,
     /// Greater goes first.
     pub priority: i32,
-    /// What its user said it would take at most.
+    /// What its user said it would take at most, without starts. It is ended there, whoever the policy is.
     pub limit_ms: Option<u64>,
     /// How long each start takes until work goes on, where it differs from [`super::Settings::start_ms`].
     pub start_ms: Option<u64>,
@@ -36,7 +36,8 @@ impl Job {
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms, 285,000 years")]
     pub fn recorded(of: &TraceJob) -> Option<Self> {
         let run_ms = of.run_ms.filter(|_| of.gpus > 0)?;
-        Some(Self { work: run_ms as f64, ..Self::asking(of) })
+        let limit_ms = of.limit_ms.map(|limit_ms| raised(limit_ms, run_ms));
+        Some(Self { work: run_ms as f64, limit_ms, ..Self::asking(of) })
     }
 
     /// What a recorded job asks for, with no work yet.
@@ -65,4 +66,10 @@ impl Job {
     pub fn all_of(trace: &Trace) -> Vec<Self> {
         trace.jobs.iter().filter_map(Self::recorded).collect()
     }
+}
+
+/// The limit of a job that ran longer than that where it was recorded, for nobody ended it there: a quarter and a minute
+/// more than it ran.
+const fn raised(limit_ms: u64, run_ms: u64) -> u64 {
+    if run_ms <= limit_ms { limit_ms } else { run_ms.saturating_add(run_ms / 4).saturating_add(60_000) }
 }

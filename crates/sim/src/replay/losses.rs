@@ -13,6 +13,15 @@ pub struct Losses {
     pub lost_nodes: f64,
     /// The same, when the policy stopped it and did not wait for it to save.
     pub stops: f64,
+    /// All work of a job that its time limit ended.
+    pub limits: f64,
+}
+
+/// Why work was in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InVain {
+    NodeLost,
+    Stopped,
 }
 
 /// How fast a job gets on: the parts that are left of its speed at the best place, each of what the one before leaves.
@@ -38,15 +47,23 @@ impl Losses {
     }
 
     /// Work that so much device time came to was in vain. What slowed it down meanwhile is in that.
-    pub(super) fn lose(&mut self, gpu_ms: f64, speed: Speed, is_node_lost: bool) {
+    pub(super) fn lose(&mut self, gpu_ms: f64, speed: Speed, why: InVain) {
         self.count(-gpu_ms, speed);
-        let lost = if is_node_lost { &mut self.lost_nodes } else { &mut self.stops };
-        *lost += gpu_ms;
+        match why {
+            InVain::NodeLost => self.lost_nodes += gpu_ms,
+            InVain::Stopped => self.stops += gpu_ms,
+        }
+    }
+
+    /// A time limit ended the job, which held devices for so much device time after it had started: whatever became of
+    /// that, it was in vain.
+    pub(super) fn lose_all(&mut self, gpu_ms: f64) {
+        *self = Self { limits: gpu_ms, ..Self::default() };
     }
 
     /// Of work that was done and not kept.
     #[must_use]
     pub fn in_vain(&self) -> f64 {
-        self.lost_nodes + self.stops
+        self.lost_nodes + self.stops + self.limits
     }
 }

@@ -8,6 +8,8 @@ use super::{JobOutcome, Losses, Outcome, Sample};
 const MS_PER_HOUR: f64 = 3_600_000.0;
 /// Jobs whose finish-time fairness is above this count as treated unfairly (Shockwave, NSDI 2023, section 8.2).
 const UNFAIR: f64 = 1.05;
+/// Jobs that take less alone have no finish-time fairness.
+const FAIR_MS_MIN: f64 = 1_000.0;
 
 /// Of some times in s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -33,8 +35,13 @@ pub struct SizeClass {
 pub struct Metrics {
     pub policy: String,
     pub jobs: usize,
-    /// Those that did all their work; times below are theirs.
+    /// Those that did all their work.
     pub ended: usize,
+    /// Those that their time limits ended: they failed.
+    pub killed: usize,
+    /// Those whose times and fairness are below: all that ended, or where several policies are compared, all that ended
+    /// under each of them.
+    pub compared: usize,
     pub completion_s: Spread,
     pub waited_s: Spread,
     pub makespan_s: f64,
@@ -76,6 +83,8 @@ pub struct GpuHours {
     /// Work in vain, for a node was lost or the policy stopped it.
     pub lost_nodes: f64,
     pub stops: f64,
+    /// The time limit of the job ended it.
+    pub limits: f64,
     /// Jobs were slower for a slow node, and for places across which they communicate.
     pub slow_nodes: f64,
     pub places: f64,
@@ -94,12 +103,22 @@ pub struct Fairness {
 impl Metrics {
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
+        Self::among(outcome, |_| true)
+    }
+
+    /// With the times and the fairness of those jobs alone that are `compared`, by index. Policies under which other jobs
+    /// ended have no times in common but those of the jobs that ended under all of them.
+    #[must_use]
+    pub fn among(outcome: &Outcome, compared: impl Fn(usize) -> bool) -> Self {
+        let is_compared = |(index, job): &(usize, &JobOutcome)| job.end_ms.is_some() && compared(*index);
+        let both = outcome.jobs.iter().enumerate().filter(is_compared);
+        let compared: Vec<&JobOutcome> = both.map(|(_, job)| job).collect();
         let ended: Vec<&JobOutcome> = outcome.jobs.iter().filter(|job| job.end_ms.is_some()).collect();
         let sum = |of: fn(&JobOutcome) -> f64| outcome.jobs.iter().map(of).sum::<f64>();
         let held = sum(|job| job.held_gpu_ms as f64);
         let useful = sum(useful_gpu_ms);
         let places = sum(|job| job.losses.places);
-        let end_ms = ended.iter().filter_map(|job| job.end_ms).max().unwrap_or(0);
+        let end_ms = outcome.jobs.iter().filter_map(|job| job.end_ms.max(job.killed_ms)).max().unwrap_or(0);
         let up = integral(&outcome.samples, end_ms, |sample| f64::from(sample.gpus_up));
         let leaves = ended.iter().map(|job| f64::from(job.leaves)).sum::<f64>();
         let least = ended.iter().map(|job| f64::from(job.leaves_least)).sum::<f64>();
@@ -107,14 +126,16 @@ impl Metrics {
             policy: outcome.policy.clone(),
             jobs: outcome.jobs.len(),
             ended: ended.len(),
-            completion_s: Spread::of(ended.iter().filter_map(|job| job.completion_ms())),
-            waited_s: Spread::of(ended.iter().filter_map(|job| job.waited_ms())),
+            killed: outcome.jobs.iter().filter(|job| job.killed_ms.is_some()).count(),
+            compared: compared.len(),
+            completion_s: Spread::of(compared.iter().filter_map(|job| job.completion_ms())),
+            waited_s: Spread::of(compared.iter().filter_map(|job| job.waited_ms())),
             makespan_s: outcome.makespan_ms as f64 / 1_000.0,
-            by_size: by_size(&ended),
+            by_size: by_size(&compared),
             allocated_percent: percent(held, up),
             useful_percent: percent(useful, up),
             goodput_percent: percent(useful, held),
-            fairness: Fairness::of(outcome),
+            fairness: Fairness::of(outcome, &compared),
             preemptions: outcome.jobs.iter().map(|job| u64::from(job.preemptions)).sum(),
             moves: outcome.jobs.iter().map(|job| u64::from(job.moves)).sum(),
             lost_gpu_hours: sum(|job| job.losses.in_vain()) / MS_PER_HOUR,
@@ -128,6 +149,7 @@ impl Metrics {
                 saving: sum(|job| job.losses.saving) / MS_PER_HOUR,
                 lost_nodes: sum(|job| job.losses.lost_nodes) / MS_PER_HOUR,
                 stops: sum(|job| job.losses.stops) / MS_PER_HOUR,
+                limits: sum(|job| job.losses.limits) / MS_PER_HOUR,
                 slow_nodes: sum(|job| job.losses.slow_nodes) / MS_PER_HOUR,
                 places: places / MS_PER_HOUR,
             },
@@ -156,8 +178,8 @@ impl Spread {
 }
 
 impl Fairness {
-    fn of(outcome: &Outcome) -> Self {
-        let ratios = ratios(outcome);
+    fn of(outcome: &Outcome, compared: &[&JobOutcome]) -> Self {
+        let ratios = ratios(outcome, compared.iter().copied());
         let count = ratios.len().max(1) as f64;
         let unfair = ratios.iter().filter(|ratio| **ratio > UNFAIR).count();
         Self {
@@ -168,11 +190,11 @@ impl Fairness {
     }
 }
 
-/// Finish-time fairness of every job that ended.
+/// Finish-time fairness of those of these jobs that ended.
 #[must_use]
-pub fn ratios(outcome: &Outcome) -> Vec<f64> {
+pub fn ratios<'a>(outcome: &Outcome, jobs: impl Iterator<Item = &'a JobOutcome>) -> Vec<f64> {
     let demand = Contention::of(&outcome.samples);
-    outcome.jobs.iter().filter_map(|job| ratio(&demand, job)).collect()
+    jobs.filter_map(|job| ratio(&demand, job)).collect()
 }
 
 /// Device time that came to work that was kept: as at the best place, or where that is not known what a job held without
@@ -203,14 +225,18 @@ fn ettr_percent(ended: &[&JobOutcome]) -> f64 {
     percent(works, there)
 }
 
-/// Finish-time fairness of one job; nothing for one that has not ended. Where nothing is known of its best place, it would
+/// Finish-time fairness of one job; nothing for one that has not ended, or would take less than a second alone: whatever it
+/// waited, it would be thousands of times that. Where nothing is known of its best place, it would
 /// take as long alone as it held devices without what starts and work in vain took.
 fn ratio(demand: &Contention, job: &JobOutcome) -> Option<f64> {
     let completion_ms = job.completion_ms()?;
     let vain_ms = if job.gpus > 0 { job.losses.in_vain() / f64::from(job.gpus) } else { 0.0 };
     let alone_ms = job.alone_ms.unwrap_or(job.held_ms as f64 - job.starting_ms as f64 - vain_ms);
+    if alone_ms < FAIR_MS_MIN {
+        return None;
+    }
     let contention = demand.mean(job.submit_ms, job.end_ms?).max(1.0);
-    Some(completion_ms as f64 / (alone_ms * contention).max(1.0))
+    Some(completion_ms as f64 / (alone_ms * contention))
 }
 
 /// How many times over the cluster was asked for, integrated over time.

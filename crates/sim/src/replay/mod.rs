@@ -35,10 +35,14 @@ pub use progress::{Progress, Rate, Recorded};
 pub use state::{Phase, State, View};
 
 use crate::{Failure, FailureKind};
-use books::Books;
+use books::{Books, Reached};
 
 /// Decisions without anything happening before a policy is called stuck: one with rounds of a minute idles for two years.
 const IDLE_DECISIONS_MAX: u64 = 1_000_000;
+
+/// Starts of each job on the average before a policy is called stuck: more than a job of two months takes with turns of a
+/// minute.
+const STARTS_MAX: u64 = 100_000;
 
 /// What a policy orders. An order is carried out at once; what it costs is in [`Settings`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +62,11 @@ pub trait Scheduler {
 
     /// A job has done all its work, and its devices are free.
     fn ended(&mut self, _now: u64, _index: usize) {}
+
+    /// A job ran to its time limit, and its devices are free. It does not come back.
+    fn killed(&mut self, now: u64, index: usize) {
+        self.ended(now, index);
+    }
 
     /// A job lost its devices with a node; it waits.
     fn interrupted(&mut self, _now: u64, _index: usize) {}
@@ -136,7 +145,7 @@ pub struct Replay<'a> {
 /// What will happen, by time; at one time in the order of this list, then of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// The work until the end of a rate is done, unless the job's run changed since.
+    /// The work until the end of a rate is done, or the time until the limit is over, unless the job's run changed since.
     Reached {
         job: usize,
         run: u32,
@@ -194,6 +203,10 @@ impl Replay<'_> {
                     books.carry_out(act).map_err(|what| refused(scheduler, now, &what))?;
                 }
             }
+            if books.starts() > STARTS_MAX.saturating_mul(self.jobs.len() as u64) {
+                let what = "its jobs take turns for ever: give them longer turns than a start takes";
+                return Err(refused(scheduler, now, what));
+            }
             books.replan(&mut due);
             books.sample();
             if idle > IDLE_DECISIONS_MAX {
@@ -218,10 +231,12 @@ impl Replay<'_> {
             due.pop();
             match what {
                 Due::Reached { job, run } => {
-                    let Some(is_done) = books.reached(job, run) else { continue };
+                    let Some(reached) = books.reached(job, run) else { continue };
                     happened = true;
-                    if is_done {
-                        scheduler.ended(now, job);
+                    match reached {
+                        Reached::Rate => {}
+                        Reached::End => scheduler.ended(now, job),
+                        Reached::Limit => scheduler.killed(now, job),
                     }
                 }
                 Due::Submitted { job } => {

@@ -10,8 +10,10 @@ pub struct JobOutcome {
     pub queue: Option<String>,
     pub submit_ms: u64,
     pub first_start_ms: Option<u64>,
-    /// Nothing where it did not end.
+    /// When it had done all its work; nothing where it did not.
     pub end_ms: Option<u64>,
+    /// When its time limit ended it. All that it did was in vain.
+    pub killed_ms: Option<u64>,
     /// Time in which it held devices.
     pub held_ms: u64,
     /// The same, by device.

@@ -37,6 +37,8 @@ pub struct State {
     /// Work that would be kept if it lost its devices, and when it was saved.
     pub(super) saved: f64,
     pub(super) saved_ms: u64,
+    /// When its time limit ends its present run.
+    pub(super) limit_at: Option<u64>,
     /// Counts changes of its run.
     pub(super) run: u32,
     /// Time with devices before its present run, and the same by device.

@@ -5,6 +5,7 @@ mod bins;
 mod curves;
 mod json;
 mod page;
+mod per_job;
 mod table;
 mod watch;
 
@@ -12,18 +13,21 @@ use serde::Serialize;
 
 use crate::Failure;
 use crate::replay::metrics::{Metrics, ratios};
-use crate::replay::{Outcome, Replay, Scheduler};
+use crate::replay::{JobOutcome, Outcome, Replay, Scheduler};
 use crate::trace;
 use curves::{Axis, Grid};
 use watch::{Seen, Watch};
 
 pub use curves::POINTS_MAX;
+pub use per_job::PerJob;
 
 /// All that is shown. Times are ms where the name says so, and s otherwise.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Of Phalanx.
     pub version: &'static str,
+    /// What was typed, with which the same report comes out again.
+    pub command: String,
     pub seed: u64,
     /// Files that were read, in that order.
     pub inputs: Vec<Input>,
@@ -42,6 +46,9 @@ pub struct Report {
     /// Values at which the distributions are told.
     pub axes: Axes,
     pub policies: Vec<PolicyReport>,
+    /// By policy what became of every job, if that is asked for; it is a file of its own ([`PerJob`]).
+    #[serde(skip)]
+    pub jobs: Vec<(String, Vec<JobOutcome>)>,
 }
 
 /// A file, so that a result can be held against what it came from.
@@ -98,7 +105,7 @@ pub struct PolicyReport {
     pub metrics: Metrics,
     pub cost: Cost,
     pub over_time: OverTime,
-    /// Percent of the jobs that ended, by value of the axes.
+    /// Percent of the jobs that are compared, by value of the axes.
     pub distributions: Distributions,
 }
 
@@ -150,6 +157,7 @@ pub struct Progress<'a> {
 /// Facts that the replays do not know.
 #[derive(Clone, Debug)]
 pub struct About {
+    pub command: String,
     pub seed: u64,
     pub inputs: Vec<Input>,
     pub trace: TraceFacts,
@@ -157,6 +165,8 @@ pub struct About {
     pub world: Vec<String>,
     /// In the charts over time, at most.
     pub points_max: usize,
+    /// Whether to keep what became of every job.
+    pub keeps_jobs: bool,
     /// Of a GPU-hour, in thousandths.
     pub price_milli: u64,
 }
@@ -216,6 +226,7 @@ impl Report {
     }
 
     fn put_together(replay: &Replay<'_>, done: &[Done], about: About) -> Self {
+        let all = done;
         let machines = replay.cluster;
         let levels = machines.levels.above.iter().chain([&machines.levels.node]);
         let from_ms = replay.jobs.first().map_or(0, |job| job.submit_ms);
@@ -238,19 +249,22 @@ impl Report {
         let rho = Axis::of_fairness();
         let price = about.price_milli as f64 / 1_000.0;
         let report = |done: &Done| {
-            let metrics = Metrics::of(&done.outcome);
+            let metrics = Metrics::among(&done.outcome, |job| ended_everywhere(all, job));
             PolicyReport {
                 name: done.name.clone(),
                 is_oracle: done.is_oracle,
                 cost: Cost::of(&metrics, price),
                 metrics,
                 over_time: curves::over_time(&done.outcome, &done.seen, &grid, &leaf_gpus),
-                distributions: done.distributions(&seconds, &rho),
+                distributions: done.distributions(&seconds, &rho, |job| ended_everywhere(all, job)),
             }
         };
         let policies = done.iter().map(report).collect();
+        let kept = done.iter().filter(|_| about.keeps_jobs);
+        let jobs = kept.map(|done| (done.name.clone(), done.outcome.jobs.clone())).collect();
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            command: about.command,
             seed: about.seed,
             inputs: about.inputs,
             trace: about.trace,
@@ -269,6 +283,7 @@ impl Report {
             queues: watch::queues(replay.jobs).0,
             axes: Axes { seconds: seconds.0, rho: rho.0 },
             policies,
+            jobs,
         }
     }
 
@@ -291,6 +306,11 @@ impl Report {
     }
 }
 
+/// Whether a job did all its work under every policy.
+fn ended_everywhere(done: &[Done], job: usize) -> bool {
+    done.iter().all(|done| done.outcome.jobs.get(job).is_some_and(|job| job.end_ms.is_some()))
+}
+
 impl Cost {
     fn of(metrics: &Metrics, price: f64) -> Self {
         let cluster = metrics.gpu_hours.up * price;
@@ -300,9 +320,17 @@ impl Cost {
 }
 
 impl Done {
-    fn distributions(&self, seconds: &Axis, rho: &Axis) -> Distributions {
-        let ended = || self.outcome.jobs.iter().filter(|job| job.end_ms.is_some());
-        let beyond = |job: &crate::replay::JobOutcome| job.leaves.saturating_sub(job.leaves_least).min(4);
+    /// Of the jobs that are `compared`, by index.
+    fn distributions(
+        &self,
+        seconds: &Axis,
+        rho: &Axis,
+        compared: impl Fn(usize) -> bool,
+    ) -> Distributions {
+        let compared: Vec<&JobOutcome> =
+            self.outcome.jobs.iter().enumerate().filter(|(at, _)| compared(*at)).map(|(_, job)| job).collect();
+        let ended = || compared.iter().copied();
+        let beyond = |job: &JobOutcome| job.leaves.saturating_sub(job.leaves_least).min(4);
         let mut leaves_beyond = [0; 5];
         for job in ended() {
             if let Some(count) = leaves_beyond.get_mut(beyond(job) as usize) {
@@ -312,7 +340,7 @@ impl Done {
         Distributions {
             completion: seconds.shares(&curves::seconds(ended().filter_map(|job| job.completion_ms()))),
             waited: seconds.shares(&curves::seconds(ended().filter_map(|job| job.waited_ms()))),
-            fairness: rho.shares(&ratios(&self.outcome)),
+            fairness: rho.shares(&ratios(&self.outcome, ended())),
             leaves_beyond,
         }
     }

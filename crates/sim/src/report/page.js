@@ -33,8 +33,13 @@
       `(${cluster.models.join(", ")}) of ${number(cluster.nodes, 0)} nodes in ${number(cluster.leaves, 0)} leaves: ` +
       `${cluster.name}. Phalanx ${data.version}, seed ${data.seed}.`;
     for (const line of data.world) make("li", by("world"), line);
+    const fewer = policies.find((p) => p.metrics.compared < p.metrics.ended);
+    if (fewer) {
+      make("li", by("world"), "compared: not the same jobs ended under all policies; completion, waits and fairness are of " +
+        `the ${number(fewer.metrics.compared, 0)} that did`);
+    }
     const inputs = data.inputs.map((input) => `${input.name}, ${number(input.bytes, 0)} bytes, ${input.digest}`);
-    by("inputs").textContent = `Inputs: ${inputs.join("; ")}`;
+    by("inputs").textContent = `Inputs: ${inputs.join("; ")}. The same again: ${data.command}`;
   }
 
   const COLUMNS = [
@@ -43,7 +48,7 @@
     ["", "p99", "time", (m) => m.waited_s.p99], ["Makespan", "", "time", (m) => m.makespan_s],
     ["GPUs, %", "held", "more", (m) => m.allocated_percent], ["", "useful", "more", (m) => m.useful_percent],
     ["Fairness ρ", "mean", "less", (m) => m.fairness.mean], ["", "worst", "less", (m) => m.fairness.worst],
-    ["", "> 1.05, %", "share", (m) => m.fairness.unfair_percent], ["Stopped", "times", "count", (m) => m.preemptions],
+    ["", "> 1.05, %", "share", (m) => m.fairness.unfair_percent], ["Killed", "at limits", "rare", (m) => m.killed], ["Stopped", "times", "count", (m) => m.preemptions],
     ["Lost", "GPU-hours", "count", (m) => m.lost_gpu_hours], ["Leaves", "over least", "less", (m) => m.leaves_over_least],
     ["Ended", "of jobs, %", "ended", (m) => m.ended / Math.max(m.jobs, 1) * 100],
   ];
@@ -52,7 +57,7 @@
   const TIME_COLUMNS = [
     ["Of the GPU time held, %", "useful", "part", (m, p) => held(p, m.gpu_hours.useful)],
     ["", "starts", "part", (m, p) => held(p, m.gpu_hours.starting)], ["", "saving", "part", (m, p) => held(p, m.gpu_hours.saving)],
-    ["", "lost nodes", "part", (m, p) => held(p, m.gpu_hours.lost_nodes)], ["", "stops", "part", (m, p) => held(p, m.gpu_hours.stops)],
+    ["", "lost nodes", "part", (m, p) => held(p, m.gpu_hours.lost_nodes)], ["", "stops", "part", (m, p) => held(p, m.gpu_hours.stops)], ["", "killed", "rare", (m, p) => held(p, m.gpu_hours.limits)],
     ["", "slow nodes", "part", (m, p) => held(p, m.gpu_hours.slow_nodes)], ["", "far places", "part", (m, p) => held(p, m.gpu_hours.places)],
     ["ETTR", "%", "more", (m) => m.ettr_percent], ["Slower", "by place", "less", (m) => m.place_slowdown],
     ["Cost", "cluster", "count", (_, p) => p.cost.cluster], ["", "per useful GPU-hour", "less", (_, p) => p.cost.per_useful_gpu_hour],
@@ -64,14 +69,15 @@
     const [groups, names] = [make("tr", top), make("tr", top)];
     make("th", groups);
     make("th", names, "Policy");
-    const columns = all.map(([group, name, kind, of]) => {
+    const isShown = ([, , kind, of]) => kind !== "rare" || policies.some((p) => of(p.metrics, p) > 0);
+    const columns = all.filter(isShown).map(([group, name, kind, of]) => {
       const values = policies.map((policy) => of(policy.metrics, policy));
       const fair = policies.filter((p) => !hasBoth || !p.is_oracle).map((p) => of(p.metrics, p));
       const best = ["more", "ended"].includes(kind) ? Math.max(...fair) : Math.min(...fair);
       const [unit, size] = kind === "time" ? unitOf(Math.max(...values)) : ["", 1];
       make("th", groups, group);
       make("th", names, unit ? `${name}${name ? ", " : ""}${unit}` : name);
-      const digits = { time: 2, more: 1, less: 2, share: 1, part: 1, ended: 1, count: 0 }[kind];
+      const digits = { time: 2, more: 1, less: 2, share: 1, part: 1, ended: 1, count: 0, rare: 0 }[kind];
       return { kind, of, best, size, digits };
     });
     const body = make("tbody", table);
@@ -215,7 +221,7 @@
       key.append(name);
     });
     const parts = [["starts and restores", "starting", "#e69f00"], ["saving", "saving", "#56b4e9"], ["lost nodes", "lost_nodes", "#d55e00"],
-      ["stops", "stops", "#cc79a7"], ["slow nodes", "slow_nodes", "#8c6d31"], ["far places", "places", "#0072b2"]]
+      ["stops", "stops", "#cc79a7"], ["killed at limits", "limits", "#7f7f7f"], ["slow nodes", "slow_nodes", "#8c6d31"], ["far places", "places", "#0072b2"]]
       .map(([name, key, colour]) => [name, (m) => m.gpu_hours[key], colour]);
     const most = Math.max(...policies.map((p) => parts.reduce((sum, [, of]) => sum + of(p.metrics), 0)), 1e-9);
     bars(by("costs"), policies, (policy, track, value) => {

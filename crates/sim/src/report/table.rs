@@ -24,10 +24,13 @@ enum Kind {
     /// Less is better, and 0 is common, so there is no ratio to the best.
     Share,
     Count,
+    /// The same two, left out where all are 0.
+    RareShare,
+    RareCount,
 }
 
 /// When jobs end, and how evenly.
-const ENDS: [Column; 14] = [
+const ENDS: [Column; 15] = [
     column("completion", "mean", Kind::Time, |p| p.metrics.completion_s.mean),
     column("completion", "p50", Kind::Time, |p| p.metrics.completion_s.p50),
     column("completion", "p99", Kind::Time, |p| p.metrics.completion_s.p99),
@@ -39,18 +42,20 @@ const ENDS: [Column; 14] = [
     column("fairness rho", "mean", Kind::Ratio, |p| p.metrics.fairness.mean),
     column("fairness rho", "worst", Kind::Ratio, |p| p.metrics.fairness.worst),
     column("fairness rho", "% >1.05", Kind::Share, |p| p.metrics.fairness.unfair_percent),
+    column("killed", "jobs", Kind::RareCount, |p| p.metrics.killed as f64),
     column("stopped", "times", Kind::Count, |p| p.metrics.preemptions as f64),
     column("lost", "GPU-h", Kind::Count, |p| p.metrics.lost_gpu_hours),
     column("leaves", "/least", Kind::Ratio, |p| p.metrics.leaves_over_least),
 ];
 
 /// Where the device time that jobs held went, in percent of it, and what that came to.
-const TIME: [Column; 11] = [
+const TIME: [Column; 12] = [
     column("of the GPU time held, %", "useful", Kind::Share, |p| part(p, p.metrics.gpu_hours.useful)),
     column("of the GPU time held, %", "starts", Kind::Share, |p| part(p, p.metrics.gpu_hours.starting)),
     column("of the GPU time held, %", "saving", Kind::Share, |p| part(p, p.metrics.gpu_hours.saving)),
     column("of the GPU time held, %", "lost nodes", Kind::Share, |p| part(p, p.metrics.gpu_hours.lost_nodes)),
     column("of the GPU time held, %", "stops", Kind::Share, |p| part(p, p.metrics.gpu_hours.stops)),
+    column("of the GPU time held, %", "killed", Kind::RareShare, |p| part(p, p.metrics.gpu_hours.limits)),
     column("of the GPU time held, %", "slow nodes", Kind::Share, |p| part(p, p.metrics.gpu_hours.slow_nodes)),
     column("of the GPU time held, %", "far places", Kind::Share, |p| part(p, p.metrics.gpu_hours.places)),
     column("ETTR", "%", Kind::Percent, |p| p.metrics.ettr_percent),
@@ -88,6 +93,7 @@ pub(super) fn table(report: &Report) -> String {
         cluster.leaves,
         report.seed
     );
+    let _ = writeln!(out, "  {}", report.command);
     for line in &report.world {
         let _ = writeln!(out, "  {line}");
     }
@@ -100,7 +106,13 @@ pub(super) fn table(report: &Report) -> String {
     }
     out.push('\n');
     write_rows(&mut out, report, &TIME, figures);
-    let left = |policy: &PolicyReport| policy.metrics.jobs - policy.metrics.ended;
+    if let Some(compared) = fewer(report) {
+        let _ = writeln!(
+            out,
+            "note: not the same jobs ended under all policies; completion, waits and fairness are of the {compared} that did"
+        );
+    }
+    let left = |policy: &PolicyReport| policy.metrics.jobs - policy.metrics.ended - policy.metrics.killed;
     for alike in report.policies.chunk_by(|a, b| left(a) == left(b)) {
         let Some(count) = alike.first().map(left).filter(|count| *count > 0) else { continue };
         let names: Vec<&str> = alike.iter().map(|policy| policy.name.as_str()).collect();
@@ -111,6 +123,12 @@ pub(super) fn table(report: &Report) -> String {
         );
     }
     out
+}
+
+/// The jobs that ended under all policies, where other jobs ended under some.
+fn fewer(report: &Report) -> Option<usize> {
+    let is_fewer = |policy: &PolicyReport| policy.metrics.compared < policy.metrics.ended;
+    report.policies.iter().find(|policy| is_fewer(policy)).map(|policy| policy.metrics.compared)
 }
 
 fn has_both(report: &Report) -> bool {
@@ -126,11 +144,14 @@ fn figures(report: &Report, column: &Column) -> Vec<String> {
         Kind::Time => format!("{} {unit}", column.name).trim_start().to_owned(),
         _ => column.name.to_owned(),
     };
+    let is_rare = matches!(column.kind, Kind::RareShare | Kind::RareCount);
+    let is_left_out = is_rare && values().all(|value| value <= 0.0);
     let cell = |value: f64| match column.kind {
+        _ if is_left_out => String::new(),
         Kind::Time => format!("{:.2}", value / seconds),
-        Kind::Percent | Kind::Share => format!("{value:.1}"),
+        Kind::Percent | Kind::Share | Kind::RareShare => format!("{value:.1}"),
         Kind::Ratio => format!("{value:.2}"),
-        Kind::Count => format!("{value:.0}"),
+        Kind::Count | Kind::RareCount => format!("{value:.0}"),
     };
     [heading].into_iter().chain(values().map(cell)).collect()
 }
@@ -144,7 +165,7 @@ fn ratios(report: &Report, column: &Column) -> Vec<String> {
     let ratio = |policy| {
         let (above, below) = if is_more_better { (best, value(policy)) } else { (value(policy), best) };
         match column.kind {
-            Kind::Share | Kind::Count => String::new(),
+            Kind::Share | Kind::Count | Kind::RareShare | Kind::RareCount => String::new(),
             _ if below > 0.0 => format!("{:.2}", above / below),
             _ if above > 0.0 => "-".to_owned(),
             _ => "1.00".to_owned(),

@@ -122,6 +122,13 @@ impl Scheduler for Watch<'_> {
         self.policy.ended(now, index);
     }
 
+    fn killed(&mut self, now: u64, index: usize) {
+        self.release(now, index);
+        self.ended += 1;
+        (self.tell)(self.ended);
+        self.policy.killed(now, index);
+    }
+
     fn interrupted(&mut self, now: u64, index: usize) {
         self.release(now, index);
         self.policy.interrupted(now, index);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::number::shown;
 use super::{
-    BadRow, Trace, acme, elasticflow, gavel, helios, muri, openb, own, pai, philly, pollux, sacct, shockwave,
+    BadRow, Trace, acme, chronus, elasticflow, gavel, helios, muri, openb, own, pai, philly, pollux, sacct, shockwave,
     swf, tiresias,
 };
 
@@ -36,6 +36,8 @@ pub enum Format {
     Muri,
     /// Tiresias, `60_job.csv`.
     Tiresias,
+    /// Chronus, `trace_job_Philly_*.csv`.
+    Chronus,
     /// Gavel, `*.trace`.
     Gavel,
     /// Shockwave, `*.trace`.
@@ -80,7 +82,7 @@ fn names() -> String {
 }
 
 impl Format {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Philly,
         Self::ElasticFlow,
         Self::Helios,
@@ -89,6 +91,7 @@ impl Format {
         Self::Openb,
         Self::Muri,
         Self::Tiresias,
+        Self::Chronus,
         Self::Gavel,
         Self::Shockwave,
         Self::Pollux,
@@ -109,6 +112,7 @@ impl Format {
             Self::Openb => "openb",
             Self::Muri => "muri",
             Self::Tiresias => "tiresias",
+            Self::Chronus => "chronus",
             Self::Gavel => "gavel",
             Self::Shockwave => "shockwave",
             Self::Pollux => "pollux",
@@ -135,6 +139,7 @@ impl Format {
             Self::Openb => openb::COLUMNS,
             Self::Muri => muri::COLUMNS,
             Self::Tiresias => tiresias::COLUMNS,
+            Self::Chronus => chronus::COLUMNS,
             Self::Pollux => pollux::COLUMNS,
             Self::Sacct => sacct::COLUMNS,
             Self::Csv => own::NEEDED,
@@ -193,6 +198,7 @@ impl Format {
             Self::Openb => openb::read(text),
             Self::Muri => muri::read(text),
             Self::Tiresias => tiresias::read(text),
+            Self::Chronus => chronus::read(text),
             Self::Gavel => gavel::read(text),
             Self::Shockwave => shockwave::read(text),
             Self::Pollux => pollux::read(text),

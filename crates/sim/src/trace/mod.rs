@@ -1,6 +1,7 @@
 //! Jobs as somebody recorded them. A reader for each format makes a [`Trace`] of it; nothing here knows which it was.
 
 mod acme;
+mod chronus;
 pub(crate) mod draw;
 mod elasticflow;
 mod format;

@@ -22,6 +22,11 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
     in_time(text, milli(text)?)
 }
 
+/// Milliseconds of a number of minutes.
+pub(super) fn minutes(text: &str) -> Result<u64, String> {
+    in_time(text, milli(text)?.checked_mul(60).unwrap_or(u64::MAX))
+}
+
 /// Milliseconds.
 pub(super) fn millis(text: &str) -> Result<u64, String> {
     in_time(text, decimal(text, 0).ok_or_else(|| wrong(text, "is no number of zero or more"))?)

@@ -1,32 +1,22 @@
 //! `run`, `compare` and `policies`: a trace on a cluster under policies, and what came of it.
 
+mod world;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_spec::QueueFile;
-use phalanx_spec::quantity::parse_milli;
 
+use self::world::World;
 use super::hang::{self, Hung};
 use super::traces::{self, Selected};
 use super::words::Words;
 use super::{CommandError, Host};
-use crate::policies::{NAMES, Rules, named};
-use crate::replay::{Job, Machines, NodeEvent, NodeFaults, Placed, Progress, Recorded, Replay, Settings};
-use crate::report::{About, Entry, Input, POINTS_MAX, Report, TraceFacts};
-use crate::trace::Trace;
+use crate::policies::{NAMES, Rules, named, needs_estimates};
+use crate::replay::{Job, Machines, Placed, Progress, Recorded, Replay};
+use crate::report::{About, Entry, Input, PerJob, POINTS_MAX, Report, TraceFacts};
 
 /// What is compared where nothing is said.
 const COMPARED: &str = "fifo,srtf,las,drf,best-fit,phalanx";
-/// Declared costs, where nothing is said: as long as a container and a framework take to come up, and to read a checkpoint.
-const START_MS: u64 = 30_000;
-const RESTORE_MS: u64 = 30_000;
-const CHECKPOINT_MS: u64 = 1_800_000;
-/// How long a lost node is away, where nothing is said.
-const REPAIR_MS: u64 = 4 * 3_600_000;
-/// A slow node: for an hour, and 3 times as slow as others, as where a slow worker dominates a job (ByteDance, OSDI 2025).
-const SLOW_MS: u64 = 3_600_000;
-const SLOW_TIMES_MILLI: u32 = 3_000;
-/// Of a GPU-hour, in thousandths: what is reckoned with where nobody says.
-const PRICE_MILLI: u64 = 2_500;
 /// Points of charts over time, where nothing is said.
 const POINTS: u64 = 400;
 /// Of queue files.
@@ -82,6 +72,8 @@ The world:
   --checkpoint TIME how often running jobs save their work; without it 30m
   --traffic X       part of its time that a job of 2 GPUs or more communicates at the best place, as 0.3; farther places are
                     slower by the cost model; without it places do not matter
+  --limits WHAT     of jobs whose trace has time limits: `obey`, a job is ended at its limit whoever the policy is, and has
+                    failed; `none`, nobody knows of limits; without it obey
   --checkpoint-cost TIME  what of that time they stand still for it; without it 0s
   --share-links     jobs that send across the same uplinks at a time share them; without it uplinks are taken to be full
   --mtbf TIME       mean time until a node is lost, or whose: `llama3` (264 days), `rsc1` (154 days); without it none is
@@ -95,6 +87,7 @@ The trace:
 The result:
   -o FILE           the report as one HTML page
   --json FILE       the same figures as JSON; `-` is standard output
+  --per-job FILE    what became of every job under every policy, as .csv or .jsonl by the end of the name
   --points N        points of charts over time, at most {POINTS_MAX}; without it {POINTS}
   -q                no table
 ",
@@ -127,11 +120,13 @@ pub(super) fn compare(words: &[&str], host: &mut dyn Host) -> Result<(), Command
 /// What the report is asked to be.
 struct Wanted<'a> {
     html: Option<&'a str>,
+    jobs: Option<(&'a str, PerJob)>,
     json: Option<&'a str>,
     is_quiet: bool,
 }
 
 fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> Result<(), CommandError> {
+    let command = command_line(if which == "--policy" { "run" } else { "compare" }, words);
     let mut words = Words::read(words, &["-q", "--quiet", "--cpus-as-gpus", "--share-links"])?;
     let names = words.take(which).unwrap_or(otherwise);
     let names = policy_names(names, which)?;
@@ -146,6 +141,7 @@ fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> R
     let wanted = Wanted {
         html: words.take("-o").or_else(|| words.take("--output")),
         json: words.take("--json"),
+        jobs: words.take("--per-job").map(PerJob::of_file).transpose().map_err(CommandError::Usage)?,
         is_quiet: words.has("-q") | words.has("--quiet"),
     };
     let world = World::read(&mut words)?;
@@ -153,7 +149,7 @@ fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> R
     traces::tell_bad(&trace, host);
     let Hung { cluster, name, inputs: read } = hang::hang(cluster, &trace, host)?;
     inputs.extend(read);
-    let rules = rules(queues, &mut inputs, host)?;
+    let rules = Rules { starts_ms: world.starts_ms(), ..rules(queues, &mut inputs, host)? };
     let machines = Machines::from(cluster);
     let jobs = world.jobs(&trace)?;
     let node_events = world.node_events(&jobs, &machines, seed)?;
@@ -162,10 +158,12 @@ fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> R
     let about = About {
         seed,
         inputs,
-        world: world.told(&trace, jobs.len()),
+        command,
+        world: world.told(&trace, &jobs, &names),
         trace: TraceFacts { format: format.name().to_owned(), replayed: jobs.len(), summary },
         cluster: name,
         points_max,
+        keeps_jobs: wanted.jobs.is_some(),
         price_milli: world.price_milli,
     };
     let placed = if world.shares_links { Placed::among_others() } else { Placed::default() };
@@ -191,7 +189,21 @@ fn hand_out(report: &Report, wanted: &Wanted<'_>, host: &mut dyn Host) -> Result
         Some(file) => host.write(file, &report.json()).map_err(CommandError::Input)?,
         None => {}
     }
+    if let Some((file, format)) = wanted.jobs {
+        host.write(file, &format.text(report)).map_err(CommandError::Input)?;
+    }
     wanted.html.map_or(Ok(()), |file| host.write(file, &report.html()).map_err(CommandError::Input))
+}
+
+/// What was typed, as a shell takes it.
+fn command_line(verb: &str, words: &[&str]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=@%+".contains(c);
+    let quoted = |word: &&str| match word {
+        word if !word.is_empty() && word.chars().all(is_plain) => (*word).to_owned(),
+        word => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    let words: Vec<String> = words.iter().map(quoted).collect();
+    format!("phalanx sim {verb} {}", words.join(" "))
 }
 
 /// Names between commas, each known and said once.
@@ -227,7 +239,8 @@ fn entries(
     let cells = cells(jobs, machines.gpus());
     let entry = |name: &&str| {
         let policy = named(name, machines, rules, &cells).map_err(CommandError::Input)?;
-        let is_oracle = NAMES.iter().any(|(known, is_oracle)| known == name && *is_oracle);
+        let is_oracle = NAMES.iter().any(|(known, is_oracle)| known == name && *is_oracle)
+            || needs_estimates(name) && jobs.iter().any(|job| job.limit_ms.is_none());
         Ok(Entry { name: (*name).to_owned(), is_oracle, policy })
     };
     names.iter().map(entry).collect()
@@ -244,175 +257,6 @@ fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
     }
     let all: f64 = times.values().sum();
     times.into_iter().map(|(queue, time)| (queue, (time / all.max(1.0) * f64::from(gpus)) as u32)).collect()
-}
-
-/// What is modelled beside the cluster.
-struct World {
-    settings: Settings,
-    traffic_milli: u32,
-    shares_links: bool,
-    faults: NodeFaults,
-    price_milli: u64,
-}
-
-impl World {
-    fn read(words: &mut Words<'_>) -> Result<Self, CommandError> {
-        let every_ms = words.take_ms("--checkpoint")?.unwrap_or(CHECKPOINT_MS);
-        let settings = Settings {
-            start_ms: words.take_ms("--start")?.unwrap_or(START_MS),
-            restore_ms: words.take_ms("--restore")?.unwrap_or(RESTORE_MS),
-            checkpoint_every_ms: Some(every_ms),
-            checkpoint_ms: words.take_ms("--checkpoint-cost")?.unwrap_or(0),
-            ..Settings::default()
-        };
-        if settings.checkpoint_ms > 0 && settings.checkpoint_ms >= every_ms {
-            let error = "--checkpoint-cost: jobs would do nothing but save; --checkpoint has to be longer";
-            return Err(CommandError::Usage(error.to_owned()));
-        }
-        let milli = |text: &str| {
-            let milli = parse_milli(text).ok().and_then(|milli| u32::try_from(milli).ok());
-            milli.ok_or_else(|| "is no number".to_owned())
-        };
-        let part = |text: &str| {
-            let part = milli(text).ok().filter(|milli| *milli <= 1_000);
-            part.ok_or_else(|| "is no part from 0 to 1".to_owned())
-        };
-        let price_milli = words.parsed("--price", milli)?.map_or(PRICE_MILLI, u64::from);
-        let traffic_milli = words.parsed("--traffic", part)?.unwrap_or(0);
-        let shares_links = words.has("--share-links");
-        if shares_links && traffic_milli == 0 {
-            let error = "--share-links: jobs send nothing; say how much with --traffic";
-            return Err(CommandError::Usage(error.to_owned()));
-        }
-        Ok(Self { settings, traffic_milli, shares_links, faults: faults(words, milli)?, price_milli })
-    }
-
-    fn jobs(&self, trace: &Trace) -> Result<Vec<Job>, CommandError> {
-        let mut jobs = Job::all_of(trace);
-        if jobs.is_empty() {
-            let error = "no job of the trace has devices and a known run time, so none can be replayed";
-            return Err(CommandError::Input(error.to_owned()));
-        }
-        jobs.iter_mut().for_each(|job| job.traffic_milli = self.traffic_milli);
-        Ok(jobs)
-    }
-
-    /// Until twice the time that the trace covers and all devices need for its work; a run that is longer has none after
-    /// that.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    fn node_events(
-        &self,
-        jobs: &[Job],
-        machines: &Machines,
-        seed: u64,
-    ) -> Result<Vec<NodeEvent>, CommandError> {
-        let work: f64 = jobs.iter().map(|job| job.work * f64::from(job.gpus)).sum();
-        let longest = jobs.iter().map(|job| job.work).fold(0.0, f64::max);
-        let work_ms = (work / f64::from(machines.gpus().max(1)) + longest) as u64;
-        let last_ms = jobs.last().map_or(0, |job| job.submit_ms);
-        let end_ms = last_ms.saturating_add(work_ms).saturating_mul(2);
-        let events = self.faults.events(machines.nodes.len(), end_ms, seed);
-        events.map_err(|error| CommandError::Input(format!("--mtbf, --slow-every: {error}")))
-    }
-
-    /// A sentence for each thing that a reader of figures must know.
-    fn told(&self, trace: &Trace, replayed: usize) -> Vec<String> {
-        let Settings { start_ms, restore_ms, checkpoint_every_ms, checkpoint_ms, .. } = self.settings;
-        let mut told = vec![format!(
-            "declared: a start takes {}, and {} more with work to restore; work is saved every {}, which takes {}; a \
-             GPU-hour costs {}.{:02}",
-            span(start_ms),
-            span(restore_ms),
-            span(checkpoint_every_ms.unwrap_or(0)),
-            span(checkpoint_ms),
-            self.price_milli / 1_000,
-            self.price_milli % 1_000 / 10
-        )];
-        told.push(match self.traffic_milli {
-            0 => "modelled: jobs run as long as recorded, wherever they are".to_owned(),
-            milli => format!(
-                "modelled: {} % of the time of a job with 2 GPUs or more is communication at the best place (declared), \
-                 and slower elsewhere by the cost model; {}",
-                milli / 10,
-                if self.shares_links {
-                    "jobs that send across the same uplinks share them"
-                } else {
-                    "uplinks are taken to be full"
-                }
-            ),
-        });
-        let NodeFaults { mtbf_ms, repair_ms, slow_every_ms, slow_ms, slow_times_milli } = self.faults;
-        if let Some(mtbf_ms) = mtbf_ms {
-            let (mtbf, repair) = (span(mtbf_ms), span(repair_ms));
-            told.push(format!(
-                "drawn: each node is lost after {mtbf} on the average, and back after {repair}"
-            ));
-        }
-        if let Some(every_ms) = slow_every_ms {
-            let (every, lasts, times) = (span(every_ms), span(slow_ms), format_milli(slow_times_milli));
-            told.push(format!("drawn: each node is {times} times as slow for {lasts} after {every} on the average; no policy is told"));
-        }
-        let shared = trace.jobs.iter().filter(|job| job.gpu_milli < 1_000).count();
-        if shared > 0 {
-            told.push(format!("not modelled: {shared} jobs take parts of GPUs, and get whole ones"));
-        }
-        let left_out = trace.jobs.len().saturating_sub(replayed);
-        if left_out > 0 {
-            told.push(format!("left out: {left_out} jobs without GPUs or without a known run time"));
-        }
-        if !trace.generated.is_empty() {
-            told.push(format!("not measured: {} (drawn by the publisher)", trace.generated.join(", ")));
-        }
-        told
-    }
-}
-
-/// What befalls nodes.
-fn faults(
-    words: &mut Words<'_>,
-    milli: impl Fn(&str) -> Result<u32, String>,
-) -> Result<NodeFaults, CommandError> {
-    let every = |words: &mut Words<'_>, name: &str| {
-        let ms = words.take_ms(name)?;
-        if ms == Some(0) {
-            return Err(CommandError::Usage(format!("{name}: nodes that always fail run nothing")));
-        }
-        Ok(ms)
-    };
-    let mtbf_ms = match words.peek("--mtbf") {
-        Some("llama3") => words.take("--mtbf").map(|_| NodeFaults::LLAMA_3_MTBF_MS),
-        Some("rsc1") => words.take("--mtbf").map(|_| NodeFaults::RSC_1_MTBF_MS),
-        _ => every(words, "--mtbf")?,
-    };
-    let slow_times_milli = words.parsed("--slow-by", milli)?.unwrap_or(SLOW_TIMES_MILLI);
-    if slow_times_milli < 1_000 {
-        return Err(CommandError::Usage("--slow-by: a slow node takes at least once the time".to_owned()));
-    }
-    Ok(NodeFaults {
-        mtbf_ms,
-        repair_ms: words.take_ms("--repair")?.unwrap_or(REPAIR_MS),
-        slow_every_ms: every(words, "--slow-every")?,
-        slow_ms: words.take_ms("--slow-for")?.unwrap_or(SLOW_MS),
-        slow_times_milli,
-    })
-}
-
-/// Thousandths as a number.
-fn format_milli(milli: u32) -> String {
-    let text = format!("{}.{:03}", milli / 1_000, milli % 1_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// As it would be typed.
-fn span(ms: u64) -> String {
-    match ms {
-        0 => "0s".to_owned(),
-        ms if ms % 86_400_000 == 0 => format!("{}d", ms / 86_400_000),
-        ms if ms % 3_600_000 == 0 => format!("{}h", ms / 3_600_000),
-        ms if ms % 60_000 == 0 => format!("{}m", ms / 60_000),
-        ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
-        ms => format!("{ms}ms"),
-    }
 }
 
 #[cfg(test)]
