@@ -86,7 +86,10 @@ fn time_limits_end_jobs_under_every_policy() {
         assert_eq!((metrics.jobs, metrics.ended, metrics.killed), (4, 3, 1), "{name}");
         assert!((metrics.lost_gpu_hours - 200.0 / 3_600.0).abs() < 1e-9, "{name}: {metrics:?}");
         let hours = metrics.gpu_hours;
-        assert!((hours.held - hours.useful - hours.starting - hours.limits).abs() < 1e-9, "{name}: {hours:?}");
+        assert!(
+            (hours.held - hours.useful - hours.starting - hours.limits).abs() < 1e-9,
+            "{name}: {hours:?}"
+        );
     }
 }
 

@@ -137,7 +137,11 @@ c,60000,600000,,8
     let jobs = memory.text("j.csv");
     assert_eq!(jobs.lines().count(), 10, "{jobs}");
     assert!(jobs.contains("\nfifo,b,,16,killed,0,"), "{jobs}");
-    assert!(memory.printed.contains("obeyed under all policies: the time limits of 2 jobs"), "{}", memory.printed);
+    assert!(
+        memory.printed.contains("obeyed under all policies: the time limits of 2 jobs"),
+        "{}",
+        memory.printed
+    );
     memory.said(&format!("{line} --limits none")).unwrap();
     let report: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
     assert!(report["policies"].as_array().unwrap().iter().all(|policy| policy["metrics"]["ended"] == 3));

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Gang, GangId, Placement, Preemption, Resize, Timestamp};
+use phalanx_model::{Gang, GangId, Phase, Placement, Preemption, Resize, Timestamp};
 
 use super::draft::Draft;
 use super::reserve::ReservedPlacement;
 use super::run::Cycle;
+use crate::cluster::Pick;
 use crate::preemption::{Candidate, Selected, select};
-use crate::queueing::{Contender, Holder, Next, QueueAt, RequestClassId};
+use crate::queueing::{Contender, Full, Holder, HolderKey, Next, QueueAt, RequestClassId, ResourceList};
 
 /// Gangs for which no victims are found (`FAILURES_MAX`), and for which victims are found (`SUCCESSES_MAX`), in one step.
 const FAILURES_MAX: u32 = 8;
@@ -204,8 +205,10 @@ impl<'a> Cycle<'a> {
         holder: &Holder,
     ) -> bool {
         let (tree, now) = (self.tree(), self.ledger.now());
+        let as_counted = self.draft.queues.as_counted();
+        // As when the gang starts ([`Self::admit_cleared`]).
+        let leaving = self.uncount_leaving();
         let queues = &mut self.draft.queues;
-        let as_counted = queues.as_counted();
         let mut gone = Vec::new();
         for victim in victims {
             let Some((job, gang)) = self.ledger.job(victim.id.job).zip(self.ledger.gang(victim.id)) else {
@@ -225,8 +228,60 @@ impl<'a> Cycle<'a> {
             queues.discharge(at, holder_key, now);
             queues.charge(at, holder_key, had, now);
         }
-        queues.counts_as(as_counted);
+        self.count_again(leaving);
+        self.draft.queues.counts_as(as_counted);
         has_room
+    }
+
+    /// Checks that the queue has room for a gang in the placement that others made way for. Gangs that still make way for
+    /// other gangs do not count: their capacity is charged for those already, and would be counted twice. Nothing while
+    /// the queue would exceed a limit with them: the gang waits until they are gone.
+    pub(super) fn admit_cleared(
+        &mut self,
+        queue: QueueAt,
+        gang: &Gang,
+        picks: &[Pick],
+        is_fixed: bool,
+    ) -> Result<Option<ResourceList>, Full> {
+        let as_counted = self.draft.queues.as_counted();
+        let gone = self.uncount_leaving();
+        let admitted = self.admit(queue, gang, picks, is_fixed);
+        self.count_again(gone);
+        self.draft.queues.counts_as(as_counted);
+        admitted.map(|amounts| {
+            let is_within = self.draft.queues.within_limits(queue, &amounts).is_ok();
+            is_within.then_some(amounts)
+        })
+    }
+
+    /// Discharges the queues of all gangs that make way for gangs that are charged already.
+    fn uncount_leaving(&mut self) -> Vec<(QueueAt, HolderKey, Holder)> {
+        let (ledger, now) = (self.ledger, self.ledger.now());
+        let preempting = self.draft.reservations.iter().filter(|(_, reservation)| reservation.preempts);
+        let is_stopping = |victim: &GangId| {
+            ledger.record(*victim).is_some_and(|record| matches!(record.phase, Phase::Stopping { .. }))
+        };
+        let stopping = preempting.flat_map(|(id, _)| ledger.victims_of(*id)).filter(is_stopping);
+        let is_whole = |id: &GangId| self.shrunk.iter().all(|(shrunk, _)| shrunk != id);
+        let preempted = self.preempted.iter().map(|(id, _)| *id).filter(is_whole);
+        let leaving: BTreeSet<GangId> = stopping.chain(preempted).collect();
+        let queues = &mut self.draft.queues;
+        let mut gone = Vec::new();
+        for id in leaving {
+            let Some(job) = ledger.job(id.job) else { continue };
+            let (Some(at), holder_key) = (queues.find(&job.queue), queues.holder_key_of(job, id)) else {
+                continue;
+            };
+            gone.extend(queues.discharge(at, holder_key, now).map(|had| (at, holder_key, had)));
+        }
+        gone
+    }
+
+    fn count_again(&mut self, gone: Vec<(QueueAt, HolderKey, Holder)>) {
+        let now = self.ledger.now();
+        for (at, holder_key, had) in gone {
+            self.draft.queues.charge(at, holder_key, had, now);
+        }
     }
 
     /// The placement whose victims lose least, and these victims.

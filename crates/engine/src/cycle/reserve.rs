@@ -14,6 +14,15 @@ use crate::cluster::space::Pick;
 use crate::placement::{Ceiling, placement};
 use crate::queueing::{Holder, OrderKey, QueueAt, RequestClassId, ResourceList, longest_ms};
 
+/// What came of the start of a gang that has a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Started,
+    /// Gangs that make way are still there.
+    Waits,
+    Failed,
+}
+
 impl Cycle<'_> {
     /// Starts each gang that has a reservation and can start, before any other gang.
     pub(super) fn start_reserved(&mut self) {
@@ -23,13 +32,15 @@ impl Cycle<'_> {
                 continue;
             };
             let is_gone = self.reserved_place_is_gone(id) || self.close_for_reserved(id);
-            let started = !is_gone
-                && (self.start_held(id, &[])
-                    || self.start_held(id, order.get(order_key + 1..).unwrap_or_default()));
+            let mut tried = if is_gone { Tried::Failed } else { self.start_held(id, &[]) };
+            if !is_gone && tried == Tried::Failed {
+                tried = self.start_held(id, order.get(order_key + 1..).unwrap_or_default());
+            }
             // Preempted gangs hold the placement until their last process is gone, however long that takes.
             let is_late =
                 at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.victims_of(id).is_empty();
-            if !started && self.draft.reservations.contains_key(&id) && (is_late || is_gone) {
+            let has_failed = tried == Tried::Failed && self.draft.reservations.contains_key(&id);
+            if has_failed && (is_late || is_gone) {
                 self.release(id);
                 let why = if is_gone {
                     "a reserved node is not schedulable"
@@ -82,37 +93,35 @@ impl Cycle<'_> {
         }
     }
 
-    /// Discharges the capacity that was counted as used for a gang.
-    fn unclaim(&mut self, id: GangId) {
-        let Some(job) = self.ledger.job(id.job) else { return };
+    /// Discharges the capacity that was counted as used for a gang, and returns it.
+    fn unclaim(&mut self, id: GangId) -> Option<Holder> {
+        let job = self.ledger.job(id.job)?;
         let queues = &mut self.draft.queues;
-        if let Some(queue) = queues.find(&job.queue) {
-            queues.discharge(queue, queues.holder_key_of(job, id), self.ledger.now());
-            let path = self.draft.queues.path_to_root(queue);
-            self.draft.pending.room_again(path.into_iter());
-        }
+        let queue = queues.find(&job.queue)?;
+        let claimed = queues.discharge(queue, queues.holder_key_of(job, id), self.ledger.now());
+        let path = self.draft.queues.path_to_root(queue);
+        self.draft.pending.room_again(path.into_iter());
+        claimed
     }
 
     /// Starts a gang that has a reservation: anywhere, if that is sooner; in its reserved placement, if gangs are
-    /// preempted for it. Reservations of gangs behind it that are promised for no time do not block it. Returns whether
-    /// the gang started.
-    fn start_held(&mut self, id: GangId, behind: &[GangId]) -> bool {
-        let Some((gang, job)) = self.ledger.wanted(id).zip(self.ledger.job(id.job)) else { return false };
+    /// preempted for it. Reservations of gangs behind it that are promised for no time do not block it.
+    fn start_held(&mut self, id: GangId, behind: &[GangId]) -> Tried {
+        let wanted = self.ledger.wanted(id).zip(self.ledger.job(id.job));
+        let Some((gang, job)) = wanted else { return Tried::Failed };
         if self.waits_for_victims(id) {
-            return false;
+            return Tried::Waits;
         }
-        let Some(mut own) = self.draft.reservations.lend(id) else { return false };
+        let Some(mut own) = self.draft.reservations.lend(id) else { return Tried::Failed };
         own.unbook(self.tree(), &mut self.draft.space);
         self.unbook_behind(id, &own, longest_ms(&job.policy), behind);
         let found = self.place_reserved(id, &gang, &own);
-        let mut started = false;
+        let mut tried = Tried::Failed;
         if let (Some(found), Some(queue)) = (found, self.draft.queues.find(&job.queue)) {
             let preempts = self.ledger.cleared_place(id).is_some();
             let is_fixed = self.draft.queues.is_fixed(job, id);
-            if preempts {
-                // The placement was counted as used when the other gangs were preempted.
-                self.unclaim(id);
-            }
+            // The placement was counted as used when the other gangs were preempted.
+            let claimed = if preempts { self.unclaim(id) } else { None };
             // A gang that changes its size does not grow into capacity that other gangs have come to want meanwhile.
             let most = match self.ledger.resized_to(id).filter(|_| preempts) {
                 Some(_) if self.is_anything_wanted() => Some(own.member_count()),
@@ -122,15 +131,27 @@ impl Cycle<'_> {
             };
             let ElasticPlacement { gang, ceiling, picks, order, time_ns } =
                 self.enlarged(id, queue, found, most.unwrap_or(0));
-            match self.admit(queue, &gang, &picks, is_fixed) {
+            let admitted = if preempts {
+                self.admit_cleared(queue, &gang, &picks, is_fixed)
+            } else {
+                self.admit(queue, &gang, &picks, is_fixed).map(Some)
+            };
+            match admitted {
                 // The queue may be allowed less than when the placement was reserved.
                 Err(full) => self.dropped.push((id, full.limit.to_string())),
-                Ok(amounts) => {
+                Ok(None) => {
+                    let holder_key = self.draft.queues.holder_key_of(job, id);
+                    if let Some(claimed) = claimed {
+                        self.charge(queue, holder_key, claimed);
+                    }
+                    tried = Tried::Waits;
+                }
+                Ok(Some(amounts)) => {
                     let choice = Choice { gang: id, size: gang.size, ceiling, picks, order, time_ns };
                     // The gang may start elsewhere than in its reserved placement.
                     self.draft.freed.add(own.nodes());
                     self.choose(choice, &gang, queue, Holder::new(amounts, is_fixed));
-                    started = true;
+                    tried = Tried::Started;
                 }
             }
         }
@@ -139,14 +160,14 @@ impl Cycle<'_> {
         if is_dropped {
             freed.add(own.nodes());
         }
-        if is_dropped || started {
+        if is_dropped || tried == Tried::Started {
             queues.want(own.waits.0, &own.waits.1, false);
             reservations.forget_lent();
         } else {
             reservations.take_back(id, own);
         }
         self.book_all();
-        started
+        tried
     }
 
     /// Whether gangs still end on the nodes for whose capacity they are preempted. Their queues are not charged for them

@@ -17,6 +17,12 @@ impl Queues {
     /// Checks that a gang of a queue may have so much more. A gang that cannot be preempted gets nothing that is
     /// guaranteed to other queues, so that every guarantee can be reached.
     pub(crate) fn room(&self, leaf: QueueAt, amounts: &[u128], is_fixed: bool) -> Result<(), Full> {
+        self.within_limits(leaf, amounts)?;
+        self.room_beside(leaf, amounts, is_fixed)
+    }
+
+    /// Checks that these amounts stay within the limits of a queue and of those that it is in.
+    pub(crate) fn within_limits(&self, leaf: QueueAt, amounts: &[u128]) -> Result<(), Full> {
         if !self.at(leaf).is_configured && !self.configured().is_empty() {
             return Err(self.full(leaf, leaf, QueueBound::Gone, [0; 3]));
         }
@@ -41,7 +47,7 @@ impl Queues {
                 ));
             }
         }
-        self.room_beside(leaf, amounts, is_fixed)
+        Ok(())
     }
 
     /// Checks that these amounts leave what other queues keep.

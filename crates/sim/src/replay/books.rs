@@ -324,7 +324,8 @@ impl<'a> Books<'a> {
         outcome.starting_ms += starts_ms;
         let limit_ms = self.replay.jobs[job].limit_ms;
         let state = &mut self.states[job];
-        state.limit_at = limit_ms.map(|ms| (self.now + starts_ms).saturating_add(ms.saturating_sub(worked_ms)));
+        state.limit_at =
+            limit_ms.map(|ms| (self.now + starts_ms).saturating_add(ms.saturating_sub(worked_ms)));
         state.phase = Phase::Running;
         state.place = place;
         state.since_ms = self.now;
@@ -496,7 +497,8 @@ impl<'a> Books<'a> {
             self.give_back(job);
         }
         let first = self.replay.jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
-        let last = self.outcomes.iter().filter_map(|job| job.end_ms.max(job.killed_ms)).max().unwrap_or(first);
+        let last =
+            self.outcomes.iter().filter_map(|job| job.end_ms.max(job.killed_ms)).max().unwrap_or(first);
         Outcome {
             policy,
             jobs: self.outcomes,

@@ -321,14 +321,15 @@ impl Cost {
 
 impl Done {
     /// Of the jobs that are `compared`, by index.
-    fn distributions(
-        &self,
-        seconds: &Axis,
-        rho: &Axis,
-        compared: impl Fn(usize) -> bool,
-    ) -> Distributions {
-        let compared: Vec<&JobOutcome> =
-            self.outcome.jobs.iter().enumerate().filter(|(at, _)| compared(*at)).map(|(_, job)| job).collect();
+    fn distributions(&self, seconds: &Axis, rho: &Axis, compared: impl Fn(usize) -> bool) -> Distributions {
+        let compared: Vec<&JobOutcome> = self
+            .outcome
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| compared(*at))
+            .map(|(_, job)| job)
+            .collect();
         let ended = || compared.iter().copied();
         let beyond = |job: &JobOutcome| job.leaves.saturating_sub(job.leaves_least).min(4);
         let mut leaves_beyond = [0; 5];

@@ -85,7 +85,9 @@ impl PerJob {
     pub fn text(self, report: &Report) -> String {
         let rows = report.jobs.iter().flat_map(|(policy, jobs)| jobs.iter().map(|job| Row::of(policy, job)));
         match self {
-            Self::Jsonl => rows.filter_map(|row| serde_json::to_string(&row).ok()).fold(String::new(), |text, row| text + &row + "\n"),
+            Self::Jsonl => rows
+                .filter_map(|row| serde_json::to_string(&row).ok())
+                .fold(String::new(), |text, row| text + &row + "\n"),
             Self::Csv => {
                 let mut writer = csv::Writer::from_writer(Vec::new());
                 // Writing to memory does not fail.

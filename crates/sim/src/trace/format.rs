@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::number::shown;
 use super::{
-    BadRow, Trace, acme, chronus, elasticflow, gavel, helios, muri, openb, own, pai, philly, pollux, sacct, shockwave,
-    swf, tiresias,
+    BadRow, Trace, acme, chronus, elasticflow, gavel, helios, muri, openb, own, pai, philly, pollux, sacct,
+    shockwave, swf, tiresias,
 };
 
 /// The largest file that is read.

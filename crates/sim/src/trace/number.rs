@@ -24,7 +24,7 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
 
 /// Milliseconds of a number of minutes.
 pub(super) fn minutes(text: &str) -> Result<u64, String> {
-    in_time(text, milli(text)?.checked_mul(60).unwrap_or(u64::MAX))
+    in_time(text, milli(text)?.saturating_mul(60))
 }
 
 /// Milliseconds.

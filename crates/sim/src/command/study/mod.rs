@@ -13,7 +13,7 @@ use super::words::Words;
 use super::{CommandError, Host};
 use crate::policies::{NAMES, Rules, named, needs_estimates};
 use crate::replay::{Job, Machines, Placed, Progress, Recorded, Replay};
-use crate::report::{About, Entry, Input, PerJob, POINTS_MAX, Report, TraceFacts};
+use crate::report::{About, Entry, Input, POINTS_MAX, PerJob, Report, TraceFacts};
 
 /// What is compared where nothing is said.
 const COMPARED: &str = "fifo,srtf,las,drf,best-fit,phalanx";

@@ -68,7 +68,14 @@ impl World {
                 return Err(CommandError::Usage(error));
             }
         };
-        Ok(Self { settings, traffic_milli, shares_links, obeys_limits, faults: faults(words, milli)?, price_milli })
+        Ok(Self {
+            settings,
+            traffic_milli,
+            shares_links,
+            obeys_limits,
+            faults: faults(words, milli)?,
+            price_milli,
+        })
     }
 
     /// What a start takes at most.
@@ -177,7 +184,8 @@ impl World {
             ));
         }
         for name in policies {
-            let Some((of_paper, here)) = turn_ms(name, self.starts_ms()).filter(|(one, other)| one != other) else {
+            let Some((of_paper, here)) = turn_ms(name, self.starts_ms()).filter(|(one, other)| one != other)
+            else {
                 continue;
             };
             told.push(format!(
