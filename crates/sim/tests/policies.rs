@@ -102,8 +102,10 @@ fn engine_that_has_nothing_to_choose_equals_fifo() {
     for (at, job) in of.iter_mut().enumerate() {
         (job.gpus, job.gpus_min, job.gpus_max, job.queue) = (4, 4, 4, None);
         // Some are ended by their limits, and some have none.
-        let limits = [None, Some(job.work as u64 / 2), Some(job.work as u64), Some(job.work as u64 * 3)];
-        job.limit_ms = limits[at % 4];
+        let work_ms = 1_000 + u32::try_from(at).unwrap() * 7_919 % 400_000;
+        job.work = f64::from(work_ms);
+        let work_ms = u64::from(work_ms);
+        job.limit_ms = [None, Some(work_ms / 2), Some(work_ms), Some(work_ms * 3)][at % 4];
     }
     let settings = Settings { start_ms: S, restore_ms: S, ..Settings::default() };
     let rules = Rules { starts_ms: 2 * S, ..Rules::default() };
