@@ -57,7 +57,7 @@
   const TIME_COLUMNS = [
     ["Of the GPU time held, %", "useful", "part", (m, p) => held(p, m.gpu_hours.useful)],
     ["", "starts", "part", (m, p) => held(p, m.gpu_hours.starting)], ["", "saving", "part", (m, p) => held(p, m.gpu_hours.saving)],
-    ["", "lost nodes", "part", (m, p) => held(p, m.gpu_hours.lost_nodes)], ["", "stops", "part", (m, p) => held(p, m.gpu_hours.stops)], ["", "killed", "rare", (m, p) => held(p, m.gpu_hours.limits)],
+    ["", "lost nodes", "part", (m, p) => held(p, m.gpu_hours.lost_nodes)], ["", "stops", "part", (m, p) => held(p, m.gpu_hours.stops)], ["", "killed", "rarePart", (m, p) => held(p, m.gpu_hours.limits)],
     ["", "slow nodes", "part", (m, p) => held(p, m.gpu_hours.slow_nodes)], ["", "far places", "part", (m, p) => held(p, m.gpu_hours.places)],
     ["ETTR", "%", "more", (m) => m.ettr_percent], ["Slower", "by place", "less", (m) => m.place_slowdown],
     ["Cost", "cluster", "count", (_, p) => p.cost.cluster], ["", "per useful GPU-hour", "less", (_, p) => p.cost.per_useful_gpu_hour],
@@ -69,7 +69,7 @@
     const [groups, names] = [make("tr", top), make("tr", top)];
     make("th", groups);
     make("th", names, "Policy");
-    const isShown = ([, , kind, of]) => kind !== "rare" || policies.some((p) => of(p.metrics, p) > 0);
+    const isShown = ([, , kind, of]) => !kind.startsWith("rare") || policies.some((p) => of(p.metrics, p) > 0);
     const columns = all.filter(isShown).map(([group, name, kind, of]) => {
       const values = policies.map((policy) => of(policy.metrics, policy));
       const fair = policies.filter((p) => !hasBoth || !p.is_oracle).map((p) => of(p.metrics, p));
@@ -77,7 +77,7 @@
       const [unit, size] = kind === "time" ? unitOf(Math.max(...values)) : ["", 1];
       make("th", groups, group);
       make("th", names, unit ? `${name}${name ? ", " : ""}${unit}` : name);
-      const digits = { time: 2, more: 1, less: 2, share: 1, part: 1, ended: 1, count: 0, rare: 0 }[kind];
+      const digits = { time: 2, more: 1, less: 2, share: 1, part: 1, ended: 1, count: 0, rare: 0, rarePart: 1 }[kind];
       return { kind, of, best, size, digits };
     });
     const body = make("tbody", table);
@@ -90,7 +90,7 @@
       for (const { kind, of, best, size, digits } of columns) {
         const value = of(policy.metrics, policy);
         const cell = make("td", row, number(value / size, digits));
-        if (value === best && kind !== "part" && policies.length > 1 && !(hasBoth && policy.is_oracle)) cell.className = "best";
+        if (value === best && !["part", "rarePart"].includes(kind) && policies.length > 1 && !(hasBoth && policy.is_oracle)) cell.className = "best";
         const ratio = kind === "more" ? best / value : value / best;
         if (policies.length > 1 && ["time", "more", "less"].includes(kind)) {
           make("small", cell, Number.isFinite(ratio) ? `× ${number(ratio, 2)}` : "\u00a0");
