@@ -226,7 +226,6 @@ impl Report {
     }
 
     fn put_together(replay: &Replay<'_>, done: &[Done], about: About) -> Self {
-        let all = done;
         let machines = replay.cluster;
         let levels = machines.levels.above.iter().chain([&machines.levels.node]);
         let from_ms = replay.jobs.first().map_or(0, |job| job.submit_ms);
@@ -248,15 +247,19 @@ impl Report {
         let seconds = Axis::of_times(done.iter().map(|done| &done.outcome));
         let rho = Axis::of_fairness();
         let price = about.price_milli as f64 / 1_000.0;
+        // Jobs that did all their work under every policy.
+        let ended_in = |done: &Done, job: usize| done.outcome.jobs[job].end_ms.is_some();
+        let ended_in_all = |job: usize| done.iter().all(|done| ended_in(done, job));
+        let compared: Vec<bool> = (0..replay.jobs.len()).map(ended_in_all).collect();
         let report = |done: &Done| {
-            let metrics = Metrics::among(&done.outcome, |job| ended_everywhere(all, job));
+            let metrics = Metrics::among(&done.outcome, |job| compared[job]);
             PolicyReport {
                 name: done.name.clone(),
                 is_oracle: done.is_oracle,
                 cost: Cost::of(&metrics, price),
                 metrics,
                 over_time: curves::over_time(&done.outcome, &done.seen, &grid, &leaf_gpus),
-                distributions: done.distributions(&seconds, &rho, |job| ended_everywhere(all, job)),
+                distributions: done.distributions(&seconds, &rho, |job| compared[job]),
             }
         };
         let policies = done.iter().map(report).collect();
@@ -304,11 +307,6 @@ impl Report {
     pub fn html(&self) -> String {
         page::page(self)
     }
-}
-
-/// Whether a job did all its work under every policy.
-fn ended_everywhere(done: &[Done], job: usize) -> bool {
-    done.iter().all(|done| done.outcome.jobs.get(job).is_some_and(|job| job.end_ms.is_some()))
 }
 
 impl Cost {
