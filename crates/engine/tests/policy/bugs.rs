@@ -301,15 +301,21 @@ fn bug_17_constraint_forgotten_on_resume() {
     assert_eq!(world.on(2), ["b"]);
 }
 
-/// The report of a checkpoint comes after the last process ended: the gang resumes where the checkpoint can be read.
-#[test]
-fn bug_17_checkpoint_reported_after_the_last_exit() {
+/// Job 2, whose checkpoints only its own nodes can read, runs on b and saved nothing; job 3 preempts it there.
+fn pinned_gang_makes_way() -> World {
     let mut world = World::new(&octets(2));
     world.submit_for(job(1, gang(1).devices(8)).class("serving"), 90 * MINUTE);
     world.submit(job(2, gang(1).devices(8)).pinned());
     world.advance(HOUR);
     assert_eq!(world.on(2), ["b"]);
     world.submit(job(3, gang(1).devices(8)).class("serving"));
+    world
+}
+
+/// The report of a checkpoint comes after the last process ended: the gang resumes where the checkpoint can be read.
+#[test]
+fn bug_17_checkpoint_reported_after_the_last_exit() {
+    let mut world = pinned_gang_makes_way();
     world.advance(10 * MINUTE);
     assert_eq!((world.phase(2), world.on(3)), ("pending", vec!["b".to_owned()]));
     let (gang_of_2, at) = (World::gang(2), world.now());
@@ -328,12 +334,7 @@ fn bug_17_checkpoint_reported_after_the_last_exit() {
 /// A checkpoint is of the attempt that is under way when it is reported, although the attempt before ended elsewhere.
 #[test]
 fn bug_17_checkpoint_reported_after_the_next_start() {
-    let mut world = World::new(&octets(2));
-    world.submit_for(job(1, gang(1).devices(8)).class("serving"), 90 * MINUTE);
-    world.submit(job(2, gang(1).devices(8)).pinned());
-    world.advance(HOUR);
-    assert_eq!(world.on(2), ["b"]);
-    world.submit(job(3, gang(1).devices(8)).class("serving"));
+    let mut world = pinned_gang_makes_way();
     world.advance(HOUR);
     assert_eq!((world.on(3), world.on(2)), (vec!["b".to_owned()], vec!["a".to_owned()]));
     let (gang_of_2, at) = (World::gang(2), world.now());
