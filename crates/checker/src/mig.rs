@@ -134,9 +134,9 @@ impl Board {
         self.compute_milli(of) >= compute_milli && bytes(of) / 100 * 88 >= memory_bytes
     }
 
-    /// The least part of the board that an instance can count as: of its compute or of its memory slices.
-    pub(crate) fn least_milli(&self, of: &Instance) -> u32 {
-        self.compute_milli(of).min(u32::from(of.length) * 1_000 / u32::from(self.memory_slices))
+    /// What an instance counts as in a queue: its part of the compute or of the memory slices, whichever is larger.
+    pub(crate) fn counted_milli(&self, of: &Instance) -> u32 {
+        self.compute_milli(of).max(u32::from(of.length) * 1_000 / u32::from(self.memory_slices))
     }
 
     /// A compute slice is 142.86 thousandths, which people round up.

@@ -179,7 +179,7 @@ impl Checker {
             let part_milli = match (&member.slot.part, &member.needs().part) {
                 (None, _) => 1_000,
                 (Some(DevicePart::Slice { profile, .. }), _) => {
-                    let milli = |board: Board| Some(board.least_milli(&board.instance(profile)?));
+                    let milli = |board: Board| Some(board.counted_milli(&board.instance(profile)?));
                     Board::of(device).and_then(milli).unwrap_or(0)
                 }
                 (Some(DevicePart::Share), Some(PartNeed::Share { compute_milli, memory_bytes, .. })) => {

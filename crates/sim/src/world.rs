@@ -27,6 +27,8 @@ use fates::Fates;
 const LOG_STEPS: usize = 80;
 /// Steps without time passing before a run is called stuck: a real one needs a handful.
 const STEPS_AT_ONCE_MAX: usize = 100_000;
+/// The most times that all is planned anew before an engine is compared with its successor.
+const PLANS_MAX: usize = 16;
 
 /// Something that will happen.
 #[derive(Clone, Debug)]
@@ -365,11 +367,21 @@ impl World {
         self.settle()
     }
 
-    /// A node is closed and opened again: nothing changes, and all is planned anew.
+    /// A node is closed and opened again, so that all is planned anew, until the plan is that nothing changes: an
+    /// eviction may leave room to others that were looked at before it, and a gang that starts may fail at once.
     fn plan_anew(&mut self) -> Result<(), Failure> {
         let open = self.engine.nodes().find(|node| node.admin == Admin::Open).map(|node| node.name.clone());
         let Some(node) = open else { return Ok(()) };
-        self.tell([Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node }])
+        let mut was = None;
+        for _ in 0..PLANS_MAX {
+            let facts = Some(self.engine.facts());
+            if was == facts {
+                break;
+            }
+            was = facts;
+            self.tell([Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node: node.clone() }])?;
+        }
+        Ok(())
     }
 
     /// The engine dies. Its successor is built from its facts, must know the same, and goes on from what the
@@ -381,9 +393,7 @@ impl World {
         self.make_room();
         // What is due is done before it is compared.
         self.settle()?;
-        // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both. Then once
-        // more, as the successor does: an eviction may leave room to others that were looked at before it.
-        self.plan_anew()?;
+        // Whom to evict shifts with what others ask for, and is looked at anew now and then only: here for both.
         self.plan_anew()?;
         let facts = self.engine.facts();
         let rival = self.depose()?;
