@@ -31,7 +31,10 @@ impl Ledger {
         let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return };
         let picks =
             self.picks.get(&id).map_or_else(|| Cow::Owned(self.tree.picks_of(placement, gang)), Cow::from);
-        let amounts = self.queues.resources.held(&self.tree, self.queues.settings(), &picks, gang);
+        let mut amounts = self.queues.resources.held(&self.tree, self.queues.settings(), &picks, gang);
+        if picks.iter().map(|pick| pick.members as usize).sum::<usize>() < placement.slots.len() {
+            self.queues.resources.add_lost(&mut amounts, &self.tree, placement, gang);
+        }
         let (holder_key, is_fixed) = (self.queues.holder_key_of(job, id), self.queues.is_fixed(job, id));
         let name = job.queue.clone();
         let queue = self.queues.ensure(&name);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{Amounts, Gang, Needs, PartNeed, Queue, Resource, ResourceName, Settings};
+use phalanx_model::{Amounts, Gang, Needs, PartNeed, Placement, Queue, Resource, ResourceName, Settings};
 
 use crate::cluster::{Pick, Piece, Tree, milli_of_slice};
 
@@ -67,6 +67,20 @@ impl ResourceKinds {
             }
         }
         amounts
+    }
+
+    /// Adds what members hold on nodes that are gone: they may still be there, and what they need of CPUs, memory and
+    /// named resources is theirs until they are known to have ended. Of the devices nothing is known.
+    pub(crate) fn add_lost(
+        &self,
+        amounts: &mut ResourceList,
+        tree: &Tree,
+        placement: &Placement,
+        gang: &Gang,
+    ) {
+        for slot in placement.slots.iter().filter(|slot| tree.index_of(&slot.node).is_none()) {
+            self.add_hosted(amounts, gang.needs_of(gang.role_of(slot.rank)), 1);
+        }
     }
 
     /// The least amounts that a gang will hold, wherever it is placed.
