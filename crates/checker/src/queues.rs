@@ -89,9 +89,10 @@ impl Queues {
         said.chain([&Resource::Gpus]).collect()
     }
 
-    /// The order of a queue, if the queue was observed.
-    pub(crate) fn order(&self, name: &QueueName) -> Option<&QueueOrder> {
-        self.queues.get(name).map(|queue| &queue.order)
+    /// The order of a queue, as far as it concerns a job.
+    pub(crate) fn order(&self, job: &Job) -> Option<&QueueOrder> {
+        let said = self.queues.get(&job.queue).and_then(|queue| queue.order.as_ref());
+        said.or_else(|| job.saves_work().then_some(&self.settings.order))
     }
 
     /// Whether a queue does not exist although other queues do.

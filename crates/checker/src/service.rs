@@ -113,7 +113,7 @@ impl Checker {
     }
 
     fn level(&self, gang: GangId, had: &Had) -> Option<u32> {
-        let order = self.queues.order(&self.jobs.get(&gang.job)?.queue)?;
+        let order = self.queues.order(self.jobs.get(&gang.job)?)?;
         Some(order.level_of(Served { device_us: had.by(self.now), until: self.now }))
     }
 
@@ -133,17 +133,20 @@ impl Checker {
         (level, over): (u32, u32),
     ) -> Option<String> {
         let is_of = |id: GangId| self.jobs.get(&id.job).is_some_and(|job| job.queue == *queue);
-        let order = self.queues.order(queue).filter(|order| matches!(order, QueueOrder::LeastServed { .. }));
-        let Some(order) = order.filter(|_| is_of(gang) && is_of(by)) else {
+        let order = self.jobs.get(&gang.job).and_then(|job| self.queues.order(job));
+        let is_by_service = order.is_some_and(|order| matches!(order, QueueOrder::LeastServed { .. }));
+        if !is_by_service || !is_of(gang) || !is_of(by) {
             return Some(format!(
                 "both must belong to queue {queue}, and the queue must order by attained service"
             ));
-        };
+        }
         if level >= over {
             return Some(format!("level {level} is not below level {over}"));
         }
         let is_other = |id: GangId, said: u32| {
-            let seen = order.level_of(self.service.by(id, self.now)?);
+            let served = self.service.by(id, self.now)?;
+            let order = self.jobs.get(&id.job).and_then(|job| self.queues.order(job));
+            let seen = order.map_or(0, |order| order.level_of(served));
             (seen != said).then(|| format!("gang {id} is on level {seen}, and the rule says {said}"))
         };
         is_other(by, level).or_else(|| is_other(gang, over))

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, Caps, DeviceMask, DomainName, Gang, GangId, Input, Job, Node, NodeName, QueueOrder, Topology,
+    Admin, Caps, DeviceMask, DomainName, Gang, GangId, Input, Job, Node, NodeName, Topology,
 };
 
 use crate::start::Member;
@@ -46,6 +46,13 @@ impl Waiting {
             | Input::QueueObserved { .. }
             | Input::QueueRemoved { .. } => self.restart(None),
             _ => {}
+        }
+    }
+
+    /// A reservation was given up: how often its gang is bypassed counts from the beginning.
+    pub(crate) fn dropped(&mut self, gang: GangId) {
+        if self.first == Some(gang) {
+            self.restart(Some(gang));
         }
     }
 
@@ -151,8 +158,10 @@ impl Checker {
                     || !queue.lend_max.is_empty()
                     || !queue.shapes.is_empty()
                     || queue.caps != Caps::default()
-                    || queue.order != QueueOrder::Priority
+                    || queue.order.as_ref().is_some_and(|order| !order.is_priority())
             })
+            || !self.queues.settings.order.is_priority()
+            || !self.queues.settings.wait.is_none()
     }
 
     /// Whether a gang goes after another gang by every term of the order.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Confidence, Estimate, Gang, GangId, LevelCount, LikelyStart, Phase, Placement, Reason, Report, Timestamp,
-    Unblock,
+    Confidence, Estimate, Gang, GangId, LevelCount, LevelName, LikelyStart, Phase, Placement, Reason, Report,
+    Timestamp, Topology, Unblock,
 };
 
 mod ways;
@@ -95,7 +95,9 @@ fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
     let space = ledger.space_for(id);
     match (verdict(ledger.hardware(), &mut search, &space, &wanted, patience), told) {
         // The gang fits, and the last cycle kept it back for another gang.
-        (Verdict::Go(..), Some(reason @ Reason::Priority { .. })) => (reason, None),
+        (Verdict::Go(..), Some(reason @ (Reason::Priority { .. } | Reason::NearerWait { .. }))) => {
+            (reason, None)
+        }
         (Verdict::Go(..), _) if ledger.is_held_from(id, &wanted) => {
             let ahead = ledger.holds_before(id);
             (ahead.map_or(Reason::None, |(ahead, at)| Reason::Priority { ahead, at }), None)
@@ -160,6 +162,10 @@ impl Outlook<'_> {
             return report;
         }
         self.unblock(id, gang, &mut report);
+        if let Reason::NearerWait { level, until, .. } = report.reason.clone() {
+            self.estimate_nearer(gang, &level, until, &mut report);
+            return report;
+        }
         // It is not known when a user's hold or other jobs let the gang go.
         if !matches!(
             report.reason,
@@ -178,6 +184,17 @@ impl Outlook<'_> {
             report.estimated_start = at.map(|at| Estimate { at, confidence: Confidence::AtLatest });
         }
         report
+    }
+
+    /// When a gang that waits for a nearer place starts: there, or in a farther one once it has waited so long.
+    fn estimate_nearer(&self, gang: &Gang, level: &LevelName, until: Timestamp, report: &mut Report) {
+        let topology = Topology { required: Some(level.clone()), ..gang.topology.clone() };
+        self.estimate(&Gang { topology, ..gang.clone() }, report);
+        let is_sooner = report.estimated_start.is_some_and(|start| start.at <= until);
+        if !is_sooner && until < Timestamp::MAX {
+            report.nearest = None;
+            report.estimated_start = Some(Estimate { at: until, confidence: Confidence::AtLatest });
+        }
     }
 
     /// The capacity of the best domain of each level now, outermost first, down to the required level.
@@ -239,6 +256,8 @@ impl Outlook<'_> {
                     report.unblock.push(Unblock::Uncordon { nodes: known });
                 }
             }
+            Reason::NearerWait { until: Timestamp::MAX, .. } => {}
+            Reason::NearerWait { until, .. } => report.unblock.push(Unblock::At { at: *until }),
             Reason::PreferredWait { until, level } => {
                 let preferred = self.ledger.tree().level_at(level);
                 report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));

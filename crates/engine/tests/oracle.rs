@@ -68,7 +68,7 @@ proptest! {
     fn placed_exactly_when_feasible_and_as_narrow_as_any((levels, nodes, gangs) in cluster_and_gangs()) {
         let mut watched = Watched::with_nodes(&levels, &nodes);
         for (id, mut gang) in (1..).zip(gangs) {
-            gang.topology.preferred = None;
+            (gang.topology.preferred, gang.topology.wait_ms) = (None, 0);
             let free = free_now(&watched);
             let cluster = Cluster { levels: &levels, nodes: &nodes, free: &free };
             let (possible, narrowest) = (cluster.fits(&gang), cluster.narrowest(&gang));
@@ -104,7 +104,7 @@ proptest! {
         let mut without = Watched::with_nodes(&levels, &nodes[1..]);
         let mut with = Watched::with_nodes(&levels, &nodes);
         let mut gang = gangs[0].clone();
-        gang.topology.preferred = None;
+        (gang.topology.preferred, gang.topology.wait_ms) = (None, 0);
         let fits = |watched: &mut Watched| placed(&submit(watched, 1, gang.clone()), 1).is_some();
         prop_assert!(!fits(&mut without) || fits(&mut with), "{:?}", &gang);
     }

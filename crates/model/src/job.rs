@@ -256,6 +256,11 @@ impl Gang {
     }
 }
 
+impl Topology {
+    /// The price of a gang that does not wait for a nearer placement.
+    pub const ANYWHERE: u32 = u32::MAX;
+}
+
 /// The topology rules of a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Topology {
@@ -263,9 +268,10 @@ pub struct Topology {
     pub required: Option<LevelName>,
     /// Preferred: the gang waits up to `wait_ms` for a placement inside one domain of this level.
     pub preferred: Option<LevelName>,
+    /// Without a preferred level, the time for which the gang waits for a nearer placement than one that is free.
     pub wait_ms: u64,
-    /// The worth of an hour of waiting for `preferred`, in thousandths of an hour of running. If it is given and a
-    /// price can be computed, `wait_ms` bounds the wait.
+    /// The worth of an hour of waiting for a nearer placement than one that is free, in thousandths of an hour of
+    /// running; [`Self::ANYWHERE`]: no wait is worth anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_milli: Option<u32>,
     /// Parts of the gang that must share a lower domain, widest first: each size divides the one before it.
@@ -381,6 +387,17 @@ pub struct Policy {
     /// The job is a session, and ends when no use is reported for this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit_ms: Option<u64>,
+}
+
+impl Job {
+    /// Whether the job saves its work when it is told to stop, and goes on from there: it asks for a signal ahead, or has
+    /// a directory for checkpoints.
+    #[must_use]
+    pub fn saves_work(&self) -> bool {
+        let saves = self.policy.stop.advisory.is_some()
+            || self.gangs.iter().any(|gang| gang.program.checkpoint_dir.is_some());
+        saves && self.policy.preempt.mode == PreemptMode::Requeue
+    }
 }
 
 /// What happens to a gang that is preempted.

@@ -110,9 +110,9 @@ pub struct Queue {
     pub shapes: Vec<ShapeQuota>,
     #[serde(default)]
     pub caps: Caps,
-    /// The order of gangs of one class in a queue.
-    #[serde(default, skip_serializing_if = "QueueOrder::is_priority")]
-    pub order: QueueOrder,
+    /// The order of gangs of one class in a queue; that of [`Settings::order`] if it says none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<QueueOrder>,
 }
 
 const fn weight_of_one() -> u64 {
@@ -132,7 +132,7 @@ impl Queue {
             weight_milli: weight_of_one(),
             shapes: Vec::new(),
             caps: Caps::default(),
-            order: QueueOrder::default(),
+            order: None,
         }
     }
 }
@@ -153,10 +153,10 @@ pub enum QueueOrder {
     },
 }
 
-/// The thresholds of a queue that orders by attained service and names none, in milliseconds of one device: from a
-/// quarter of an hour to 4,096 hours, each double the threshold before it.
-pub const SERVICE_LEVELS_DEFAULT_MS: [u64; 15] = {
-    let (mut levels, mut at) = ([HOUR_MS / 4; 15], 1);
+/// The thresholds of a queue that orders by attained service and names none, in milliseconds of one device: from 8 to
+/// 4,096 hours, each double the threshold before it.
+pub const SERVICE_LEVELS_DEFAULT_MS: [u64; 10] = {
+    let (mut levels, mut at) = ([8 * HOUR_MS; 10], 1);
     while at < levels.len() {
         levels[at] = levels[at - 1] * 2;
         at += 1;
@@ -213,7 +213,7 @@ pub struct Caps {
     /// The longest time limit. Jobs without a time limit get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_max_ms: Option<u64>,
-    /// The delay of its jobs for a preferred level, if they set none themselves.
+    /// The delay of its jobs for a closer placement, if they set none themselves.
     #[serde(rename = "hold_out", default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
 }
@@ -227,6 +227,22 @@ pub enum Delay {
     /// Until the delay has cost as much as the farther placement would: the worth of an hour of waiting, in
     /// thousandths of an hour of running.
     Priced(u32),
+}
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self::For(0)
+    }
+}
+
+impl Delay {
+    /// The price of an hour of waiting that equals an hour of running.
+    pub const PAR: Self = Self::Priced(1_000);
+
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::For(0))
+    }
 }
 
 /// A priority class.
@@ -271,11 +287,19 @@ pub struct Settings {
     /// The number of gangs at the head of the queue that hold a reservation: 1 is EASY backfill, `u32::MAX` is
     /// conservative backfill.
     pub reservation_depth: u32,
-    /// The devices that reservations without a known start may keep idle, in thousandths of the cluster's devices.
+    /// How long devices may stay idle for a reservation without a known start: until their idle time is this part of the
+    /// waiting time of the gang, both in device time; in thousandths. 0: nothing is reserved without a known start.
     pub hold_idle_max_milli: u32,
     pub reclaim: Reclaim,
     /// The weight of devices whose model contains the text, ignoring case, in thousandths. Other devices weigh 1,000.
     pub worth: BTreeMap<String, u64>,
+    /// The order of queues that say none. Only jobs that save their work when they are stopped ([`crate::Job::saves_work`])
+    /// make way by it.
+    #[serde(skip_serializing_if = "QueueOrder::is_priority")]
+    pub order: QueueOrder,
+    /// How long gangs delay their start for a closer placement if neither they nor their queues say.
+    #[serde(skip_serializing_if = "Delay::is_none")]
+    pub wait: Delay,
     /// The longest boost that an operator may give; `boost_max` is the highest.
     pub boost_max_ms: u64,
     pub boost_max: i32,
@@ -307,9 +331,11 @@ impl Default for Settings {
             half_life_ms: 7 * DAY_MS,
             ageing_ms: HOUR_MS,
             reservation_depth: 1,
-            hold_idle_max_milli: 500,
+            hold_idle_max_milli: 100,
             reclaim: Reclaim::default(),
             worth: BTreeMap::new(),
+            order: QueueOrder::default(),
+            wait: Delay::default(),
             boost_max_ms: 7 * DAY_MS,
             boost_max: 1_000,
         }

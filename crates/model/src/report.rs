@@ -163,6 +163,9 @@ pub enum Reason {
     },
     /// The gang could start now, and waits until then for its preferred placement.
     PreferredWait { level: LevelName, until: Timestamp },
+    /// The gang could start now across so many nodes, and waits for a nearer place inside one `level`, until then at the
+    /// latest. Now its steps would take so much longer, in thousandths of those at the nearer place.
+    NearerWait { level: LevelName, nodes: u32, slower_milli: u64, until: Timestamp },
     /// Capacity is reserved for an earlier gang, which starts by `at` if that time is known.
     Priority {
         ahead: GangId,
@@ -212,6 +215,7 @@ impl Reason {
             Self::Resources { .. } => "Resources",
             Self::Topology { .. } | Self::Nodes { .. } | Self::Shape { .. } => "Topology",
             Self::PreferredWait { .. } => "PreferredWait",
+            Self::NearerWait { .. } => "NearerWait",
             Self::Priority { .. } => "Priority",
             Self::Window { .. } => "Maintenance",
             Self::Preempting { .. } => "Preempting",
@@ -269,6 +273,16 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "could start now farther apart; waiting for its preferred placement inside one {level}"
+                )
+            }
+            Self::NearerWait { level, nodes, slower_milli, .. } => {
+                let hundredths = slower_milli.div_ceil(10);
+                let (whole, part) = (hundredths / 100, hundredths % 100);
+                let nodes = if *nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
+                write!(
+                    f,
+                    "waits for a place inside one {level}: its steps would take {whole}.{part:02} times as long across \
+                     {nodes}, where it starts now with `topology: anywhere`"
                 )
             }
             Self::Priority { ahead, at: None } => {

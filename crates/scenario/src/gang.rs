@@ -75,8 +75,14 @@ fn part(options: &mut Options<'_>, words: &Words<'_>) -> Result<Option<PartNeed>
 
 fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, ScenarioError> {
     let required = options.take("required").map(|w| words.name::<LevelName>(w)).transpose()?;
+    let nearest = options.take("nearest");
     let (preferred, wait_ms, price_milli) = match options.take("preferred") {
-        None => (None, 0, None),
+        None => match nearest {
+            None => (None, 0, None),
+            Some(Word { text: "priced", .. }) => (None, 0, Some(1_000)),
+            Some(Word { text: "required", .. }) => (None, u64::MAX, None),
+            Some(wait) => (None, words.duration_ms(wait)?, None),
+        },
         Some(word) => {
             let (level, wait) = word.text.split_once('@').unwrap_or((word.text, "10m"));
             let wait = Word { text: wait, column: word.column + level.chars().count() + 1 };

@@ -48,7 +48,7 @@
 //!
 //! Of `submit`, the needs of each rank: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB
 //! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… within=SET prefer=NODE,… exclusive`; the gang: `ranks elastic=MIN-MAX
-//! per-node required=LEVEL preferred=LEVEL@WAIT|priced segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
+//! per-node required=LEVEL preferred=LEVEL@WAIT|priced nearest=WAIT|priced|required segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
 //! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
 //! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned`; the order:
 //! `queue class hold after=JOB:success|failure|any,… begin=TIME deadline=TIME array=TASKS%AT-ONCE

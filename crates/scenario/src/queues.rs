@@ -57,7 +57,7 @@ impl Parser {
             caps.time_limit_max_ms = bound(word, |w| words.duration_ms(w))?;
         }
         if let Some(word) = options.take("least-served") {
-            queue.order = order(word, words)?;
+            queue.order = Some(order(word, words)?);
         }
         options.end(words)?;
         self.queues.insert(name, queue.clone());

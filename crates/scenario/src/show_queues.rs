@@ -22,7 +22,7 @@ pub(crate) fn queues(reports: &[QueueReport]) -> String {
             "  {pending} pending, {running} running; share {share} of {dominant}, decayed usage {past}"
         )
         .unwrap_or_default();
-        if !report.queue.order.is_priority() {
+        if report.queue.order.as_ref().is_some_and(|order| !order.is_priority()) {
             write!(text, "; ordered by attained service").unwrap_or_default();
         }
         let place = |place: &ShapeReport| format!("; {}", places(place));

@@ -379,7 +379,10 @@ impl World {
                 break;
             }
             was = facts;
-            self.tell([Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node: node.clone() }])?;
+            self.tell([
+                Input::NodeCordoned { node: node.clone() },
+                Input::NodeUncordoned { node: node.clone() },
+            ])?;
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ pub use flags::SubmitFlags;
 pub use job::JobFile;
 pub use place::{At, Scalar};
 pub use program::RANKS_PER_NODE_ENV;
-pub use queues::{QueueFile, SharePolicy};
+pub use queues::{Preset, QueueFile, SharePolicy};
 pub use schema::{cluster_schema, job_schema, queues_schema};
 pub use submit::SubmitContext;
 pub use yaml::FILE_BYTES_MAX;

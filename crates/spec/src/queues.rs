@@ -2,6 +2,7 @@
 
 mod amounts;
 mod order;
+mod preset;
 mod scalar;
 mod tree;
 mod written;
@@ -20,6 +21,7 @@ use crate::yaml;
 
 pub use amounts::AmountsFile;
 pub use order::{GpuHours, OrderWord};
+pub use preset::Preset;
 pub use scalar::{Depth, Percent, SpanFromZero, Weight, Worth};
 
 /// Most queues in one file.
@@ -44,6 +46,9 @@ pub struct QueueFile {
     /// The queues, children inside their parents or beside them with `parent`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueEntry>,
+    /// What the cluster goes by when it is full: `throughput`, `fair` or `first-come`. Default: throughput.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<At<Preset>>,
     /// Classes of priority; they stand for those that are built in: serving, training, research and opportunistic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<ClassFile>>,
@@ -60,9 +65,14 @@ pub struct QueueFile {
     /// back-fill, `all` conservative back-fill. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<At<Depth>>,
-    /// Part of the cluster's GPUs that reservations without a known start may keep idle. Default: 50%.
+    /// How long GPUs may stay idle for a job whose start is not known: until their idle time is this part of its waiting
+    /// time, both in GPU time. 0%: never. Default: 50%.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_idle: Option<At<Percent>>,
+    /// How long jobs hold out for a nearer place than one that is free, where neither they nor their queues say: `10m`, or
+    /// `priced` for as long as that is worth. Default: priced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<At<Wait>>,
     /// Up to where capacity is taken back from queues that use more than is theirs: `fair_share`, their due share, or
     /// `guarantee`, what they are guaranteed. Default: fair_share.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +126,7 @@ pub struct QueueEntry {
     /// Longest time limit, which jobs without one are given. A plain number is minutes, as in Slurm. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_time: Option<At<TimeLimit>>,
-    /// How long its jobs hold out for a level that they prefer, where they say nothing: `10m`, or `priced` for as long as
+    /// How long its jobs hold out for a nearer place, where they say nothing: `10m`, or `priced` for as long as
     /// that is worth. Default: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<At<Wait>>,
@@ -181,11 +191,18 @@ pub struct BoostFile {
 }
 
 /// What a queue file says, checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharePolicy {
     pub settings: Settings,
     /// Parents before their children, then by name.
     pub queues: Vec<Queue>,
+}
+
+impl Default for SharePolicy {
+    /// That of a cluster of which nothing is said.
+    fn default() -> Self {
+        Self { settings: Preset::default().settings(), queues: Vec::new() }
+    }
 }
 
 yaml::define_file!(QueueFile);
@@ -201,7 +218,7 @@ impl QueueFile {
     }
 
     fn settings(&self) -> Result<Settings, SpecError> {
-        let mut settings = Settings::default();
+        let mut settings = self.preset.map_or_else(Preset::default, |preset| preset.value).settings();
         if let Some(classes) = &self.classes {
             settings.classes = self.classes(classes)?;
         }
@@ -220,6 +237,9 @@ impl QueueFile {
         }
         if let Some(part) = self.hold_idle {
             settings.hold_idle_max_milli = part.value.0;
+        }
+        if let Some(wait) = self.wait {
+            settings.wait = wait.value.into();
         }
         if let Some(reclaim) = self.reclaim {
             settings.reclaim = reclaim.value;

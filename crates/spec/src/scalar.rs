@@ -1,8 +1,8 @@
 //! The kinds of values that files and flags hold, and how each is read.
 
 use phalanx_model::{
-    AxisKind, ClassName, Collective, DomainName, EndOf, JobId, JobName, LaunchKind, LevelName, NodeName,
-    Pattern, PreemptMode, QueueName, Reclaim, ResourceName, RoleName,
+    AxisKind, ClassName, Collective, Delay, DomainName, EndOf, JobId, JobName, LaunchKind, LevelName,
+    NodeName, Pattern, PreemptMode, QueueName, Reclaim, ResourceName, RoleName,
 };
 use schemars::{Schema, json_schema};
 
@@ -109,6 +109,24 @@ impl Scalar for Wait {
     }
 }
 
+impl From<Wait> for Delay {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::For(span) => Self::For(span.millis()),
+            Wait::Priced(milli) => Self::Priced(milli),
+        }
+    }
+}
+
+impl From<Delay> for Wait {
+    fn from(delay: Delay) -> Self {
+        match delay {
+            Delay::For(ms) => Self::For(Span(ms.saturating_mul(1_000_000))),
+            Delay::Priced(milli) => Self::Priced(milli),
+        }
+    }
+}
+
 /// Nanoseconds, also in Slurm's spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeLimit(pub u64);
@@ -126,6 +144,10 @@ pub struct VariableName(pub String);
 pub enum Mode {
     Required,
     Preferred,
+    /// No level; the nearest place there is.
+    Nearest,
+    /// No level; any place that is free.
+    Anywhere,
 }
 
 /// Failures that restart a job, as users name them.
@@ -201,7 +223,8 @@ define_words!(AxisKind, "one of tensor (or tp), expert (or ep), data (or dp), pi
 define_words!(Collective, "one of all_reduce, all_gather, all_to_all, point_to_point",
     "all_reduce" => Self::AllReduce, "all_gather" => Self::AllGather, "all_to_all" => Self::AllToAll,
     "point_to_point" => Self::PointToPoint);
-define_words!(Mode, "one of required, preferred", "required" => Self::Required, "preferred" => Self::Preferred);
+define_words!(Mode, "one of required, preferred, nearest, anywhere", "required" => Self::Required,
+    "preferred" => Self::Preferred, "nearest" => Self::Nearest, "anywhere" => Self::Anywhere);
 define_words!(RetryCause, "one of user_code (or error), start_up, node (or node_failure), preemption, infrastructure",
     "user_code" => Self::UserCode, "error" => Self::UserCode, "start_up" => Self::StartUp, "node" => Self::Node,
     "node_failure" => Self::Node, "preemption" => Self::Preemption, "infrastructure" => Self::Infrastructure);

@@ -46,9 +46,9 @@ pub struct SegmentFile {
 }
 
 impl TopologyFile {
-    pub(crate) const SHORT: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m";
+    pub(crate) const SHORT: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m, or nearest, nearest@10m, anywhere";
 
-    /// Reads the short form `LEVEL[:required|preferred][@wait]`.
+    /// Reads the short form `LEVEL[:required|preferred][@wait]`, `nearest[@wait]` or `anywhere`.
     ///
     /// # Errors
     /// What is wrong, and on the second line what is accepted.
@@ -57,6 +57,9 @@ impl TopologyFile {
             Some((rest, wait)) => (rest, Some(Wait::read_at(wait, place)?)),
             None => (text, None),
         };
+        if let Ok(mode @ (Mode::Nearest | Mode::Anywhere)) = Mode::read(rest) {
+            return Ok(Self { mode: Some(At::new(mode, place)), wait, ..Self::default() });
+        }
         let (level, mode) = match rest.rsplit_once(':') {
             Some((level, mode)) => (level, Some(Mode::read_at(mode, place)?)),
             None => (rest, None),
@@ -106,15 +109,29 @@ impl SpreadFile {
 }
 
 impl JobFile {
+    /// `nearest` and `anywhere` are about no level, and who goes anywhere does not wait.
+    fn check_mode(&self, topology: &TopologyFile, mode: Mode) -> Result<(), SpecError> {
+        let (level, wait) = (topology.level.as_ref(), topology.wait.as_ref());
+        let level = level.filter(|_| matches!(mode, Mode::Nearest | Mode::Anywhere)).map(|level| level.place);
+        let wait = wait.filter(|_| mode == Mode::Anywhere).map(|wait| wait.place);
+        let wrong = level.map(|place| (place, "names a level")).or(wait.map(|place| (place, "has a wait")));
+        let Some((place, what)) = wrong else { return Ok(()) };
+        let what = format!("topology: {} {what}", Scalar::write(&mode));
+        Err(self.source.error(place, what, "leave it out, or say another mode"))
+    }
+
     /// A level that is held out for is preferred for that long, also when it is called required: the model's
     /// required level is never given up.
     pub(crate) fn topology(&self, shape: &Shape) -> Result<Topology, SpecError> {
         let Some(topology) = &self.topology else { return Ok(Topology::default()) };
         let level = topology.level.as_ref().map(|level| level.value.clone());
         let mode = topology.mode.map_or(Mode::Preferred, |mode| mode.value);
+        self.check_mode(topology, mode)?;
         let whole = match (mode, topology.wait) {
+            (Mode::Anywhere, _) => Topology { price_milli: Some(Topology::ANYWHERE), ..Topology::default() },
+            (Mode::Nearest, None) => Topology { wait_ms: u64::MAX, ..Topology::default() },
             (Mode::Required, None) => Topology { required: level, ..Topology::default() },
-            (Mode::Required | Mode::Preferred, wait) => {
+            (Mode::Required | Mode::Preferred | Mode::Nearest, wait) => {
                 let (wait_ms, price_milli) = match wait.map(|wait| wait.value) {
                     None => (0, None),
                     Some(Wait::For(span)) => (span.millis(), None),

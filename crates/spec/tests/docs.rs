@@ -7,8 +7,7 @@ mod common;
 use std::path::Path;
 
 use common::context;
-use phalanx_model::Settings;
-use phalanx_spec::{ClusterFile, JobFile, QueueFile};
+use phalanx_spec::{ClusterFile, JobFile, Preset, QueueFile};
 
 /// The YAML blocks of a page.
 fn blocks(page: &str) -> Vec<String> {
@@ -98,7 +97,7 @@ fn tells_the_defaults(page: &str) {
         told.push(row[0].clone());
     }
     let file = QueueFile::from_yaml(&yaml, page).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(file.into_policy().unwrap().settings, Settings::default(), "{yaml}");
+    assert_eq!(file.into_policy().unwrap().settings, Preset::default().settings(), "{yaml}");
     let schema = phalanx_spec::queues_schema();
     let mut known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     known.retain(|field| *field != "queues");

@@ -71,7 +71,7 @@ impl QueueBuilder {
     /// The queue orders by attained service, with thresholds in milliseconds of one device.
     #[must_use]
     pub fn least_served(mut self, levels: &[u64]) -> Self {
-        self.0.order = QueueOrder::LeastServed { levels: levels.to_vec() };
+        self.0.order = Some(QueueOrder::LeastServed { levels: levels.to_vec() });
         self
     }
 

@@ -285,9 +285,11 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
         field(text, page, "topology", &format!("all inside one {level}"));
     }
     if let Some(level) = &gang.topology.preferred {
-        let wait = span(gang.topology.wait_ms);
-        let worth = if gang.topology.price_milli.is_some() { ", as long as that is worth" } else { "" };
-        field(text, page, "topology", &format!("inside one {level} if that comes free within {wait}{worth}"));
+        let within = match (gang.topology.price_milli, gang.topology.wait_ms) {
+            (Some(_), _) => ", as long as that is worth a wait".to_owned(),
+            (None, ms) => format!(" if that comes free within {}", span(ms)),
+        };
+        field(text, page, "topology", &format!("inside one {level}{within}"));
     }
     if !gang.topology.segments.is_empty() {
         field(text, page, "segments", &asked::segments(gang));

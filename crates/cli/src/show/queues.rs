@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
-use phalanx_model::{Amounts, Queue, QueueReport, Resource, ResourceReport, ShapeReport};
+use phalanx_model::{Amounts, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport};
 
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
@@ -175,7 +175,7 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
         };
         all.push(("places", queue.shapes.iter().map(shape).collect::<Vec<_>>().join(", ")));
     }
-    let levels = queue.order.levels();
+    let levels = queue.order.as_ref().map_or(&[][..], QueueOrder::levels);
     if !levels.is_empty() {
         let hours = |ms: &u64| phalanx_model::show::milli(ms / 3_600);
         let levels: Vec<String> = levels.iter().map(hours).collect();

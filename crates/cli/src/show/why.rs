@@ -107,7 +107,9 @@ fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
             format!("{reason}; nobody said when that is over")
         }
         Reason::Window { ends_at, .. } => format!("{reason}; the first is over {}", page.clock(*ends_at)),
-        Reason::PreferredWait { until, .. } => format!("{reason}, until {}", page.clock(*until)),
+        Reason::PreferredWait { until, .. } | Reason::NearerWait { until, .. } => {
+            format!("{reason}, until {}", page.clock(*until))
+        }
         Reason::None => "was not considered yet".to_owned(),
         _ => reason.to_string(),
     }

@@ -25,6 +25,11 @@ impl Default for Freed {
 }
 
 impl Freed {
+    /// Whether no capacity became free.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nodes(nodes) if nodes.is_empty())
+    }
+
     pub(crate) fn add(&mut self, more: impl Iterator<Item = u32>) {
         if let Self::Nodes(nodes) = self {
             nodes.extend(more);

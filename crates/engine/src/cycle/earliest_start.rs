@@ -25,18 +25,39 @@ pub(super) struct Soonest {
     pub(super) at: Option<Timestamp>,
     /// The gangs that have to end before this gang fits.
     pub(super) ends: Vec<GangId>,
+    /// Of a step of communication there.
+    pub(super) time_ns: u64,
+    /// It is inside one domain of the level of the nearest place.
+    pub(super) is_near: bool,
 }
 
 impl Soonest {
+    /// Nobody knows when and where.
+    pub(super) const UNKNOWN: Self =
+        Self { picks: Vec::new(), order: Vec::new(), at: None, ends: Vec::new(), time_ns: 0, is_near: false };
+
     pub(super) fn into_place(self) -> ReservedPlacement {
         ReservedPlacement { picks: self.picks, order: self.order, at: self.at, evicts: false }
     }
 }
 
 impl Cycle<'_> {
-    /// The first placement that becomes free for gangs of a request class, beside the reservations that are booked now.
-    pub(super) fn soonest(&mut self, request: RequestClassId) -> Option<Soonest> {
+    /// The first placement that becomes free for a gang of a request class, beside the reservations that are booked now: the
+    /// nearest, if that is worth a wait.
+    pub(super) fn soonest(&mut self, id: GangId, request: RequestClassId) -> Option<Soonest> {
         let key = self.draft.pending.request(request).key.clone();
+        let far = self.soonest_for(&key);
+        let Some(narrow) = far.as_ref().and_then(|_| self.nearest_of(request, &key.gang)) else { return far };
+        let near = self.soonest_for(&RequestKey { gang: narrow, ..key });
+        match (near, far) {
+            (Some(near), Some(far)) if self.prefers_near(id, request, &near, &far) => {
+                Some(Soonest { is_near: true, ..near })
+            }
+            (_, far) => far,
+        }
+    }
+
+    fn soonest_for(&mut self, key: &RequestKey) -> Option<Soonest> {
         let ledger = self.ledger;
         // Gangs that start in this cycle end too, and nodes become available again when their windows end.
         let mut new: Vec<(Option<Timestamp>, GangId)> = self.chosen_ends().collect();
@@ -45,11 +66,12 @@ impl Cycle<'_> {
         let source = in_order(ledger.ends(), &new).chain(ledger.endless().map(|gang| (None, gang)));
         let mut future = Future {
             cycle: self,
-            key: &key,
+            key,
             source: Box::new(source),
             ends: Vec::new(),
             marks: vec![Mark::START],
             trial: Trial::new(),
+            time_ns: 0,
         };
         let enough = future.enough();
         let found = enough.map(|enough| future.found(enough));
@@ -62,9 +84,14 @@ impl Cycle<'_> {
     pub(super) fn fits_after(
         &mut self,
         request: RequestClassId,
-        ends: &[GangId],
+        soonest: &Soonest,
     ) -> Option<(Vec<Pick>, Vec<u32>)> {
-        let key = self.draft.pending.request(request).key.clone();
+        let (mut key, ends) = (self.draft.pending.request(request).key.clone(), &soonest.ends);
+        if soonest.is_near
+            && let Some(narrow) = self.nearest_of(request, &key.gang)
+        {
+            key.gang = narrow;
+        }
         let known = ends.iter().map(|gang| (None, *gang));
         let mut future = Future {
             cycle: self,
@@ -73,6 +100,7 @@ impl Cycle<'_> {
             ends: Vec::new(),
             marks: vec![Mark::START],
             trial: Trial::new(),
+            time_ns: 0,
         };
         let fits = future.fits_at(ends.len());
         let found = fits.then(|| future.found(ends.len()));
@@ -91,6 +119,8 @@ struct Future<'p, 'a, 's> {
     /// The mark of the trial after each end.
     marks: Vec<Mark>,
     trial: Trial<'a>,
+    /// Of a step of communication at the last place that was found.
+    time_ns: u64,
 }
 
 impl Future<'_, '_, '_> {
@@ -142,7 +172,7 @@ impl Future<'_, '_, '_> {
         let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
         let at = self.ends.get(count.saturating_sub(1)).and_then(|(at, _)| *at);
         let ends = self.ends.iter().take(count).map(|(_, gang)| *gang).collect();
-        Soonest { picks, order, at, ends }
+        Soonest { picks, order, at, ends, time_ns: self.time_ns, is_near: false }
     }
 
     fn move_to(&mut self, wanted: usize) {
@@ -179,7 +209,9 @@ impl Future<'_, '_, '_> {
         let tree = self.cycle.tree();
         let draft = &mut self.cycle.draft;
         let gang = &self.key.gang;
-        draft.search.place(tree, &draft.space, gang, Ceiling(tree.level_of_required(gang))).is_some()
+        let found = draft.search.place(tree, &draft.space, gang, Ceiling(tree.level_of_required(gang)));
+        self.time_ns = found.as_ref().map_or(self.time_ns, |found| found.cost.time_ns);
+        found.is_some()
     }
 
     fn close(self) {

@@ -87,7 +87,10 @@ impl Cycle<'_> {
     /// Whether capacity is reserved for a gang, or a pending gang would use it.
     pub(super) fn somebody_waits(&self) -> bool {
         let waits = |(_, request): (_, &RequestClass)| {
-            let by_time = matches!(request.reason, Reason::Priority { .. } | Reason::PreferredWait { .. });
+            let by_time = matches!(
+                request.reason,
+                Reason::Priority { .. } | Reason::PreferredWait { .. } | Reason::NearerWait { .. }
+            );
             request.has_room() && (waits_for_capacity(&request.reason) || by_time)
         };
         !self.draft.reservations.is_empty() || self.draft.pending.closed().any(waits)

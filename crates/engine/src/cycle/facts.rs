@@ -53,6 +53,9 @@ pub(crate) trait Facts {
     /// The time until which a gang waits for its preferred level.
     fn preferred_until(&self, gang: GangId) -> Option<Timestamp>;
 
+    /// How long a gang is expected to run from its next start on.
+    fn expected_ms(&self, gang: GangId) -> u64;
+
     /// The placement that other gangs are preempted for.
     fn cleared_place(&self, gang: GangId) -> Option<&Placement>;
 

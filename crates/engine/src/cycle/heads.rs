@@ -5,7 +5,7 @@
 //! A head is eligible if it fits the empty, open cluster. A head that does not fit there, or that no end of a running
 //! gang would help, keeps its reason and shields no other gang.
 
-use phalanx_model::{Gang, GangId};
+use phalanx_model::{Gang, GangId, Timestamp};
 
 use super::earliest_start::Soonest;
 use super::reservation::Reservation;
@@ -16,6 +16,11 @@ use crate::queueing::{QueueAt, RequestClassId, SetAside, Versions};
 
 /// Searches of one cycle for placements of heads that do not start; the next step goes on.
 const LOOKS_MAX: u32 = 64;
+
+/// The most known ends that are looked at together before they are looked at one by one.
+const KNOWN_ENDS_MAX: usize = 8;
+/// The least time for which a placement without a known start is reserved.
+const HELD_LEAST_MS: u64 = 60_000;
 
 /// A head without a reservation.
 #[derive(Debug)]
@@ -87,9 +92,10 @@ impl Cycle<'_> {
         if !is_within && !is_due {
             return self.heads.waiting.push(head);
         }
-        let Some(soonest) = self.foresee(&head) else { return };
+        let soonest = if is_due { self.foresee_place(&head) } else { self.foresee(&head) };
+        let Some(soonest) = soonest else { return };
         let has_time = soonest.at.is_some() && is_within;
-        if has_time || is_due && self.may_idle(&soonest.picks) {
+        if has_time || is_due && self.idle_share_milli() > 0 {
             self.hold_for(gang, request, soonest);
         } else {
             head.soonest = Some(soonest);
@@ -97,15 +103,39 @@ impl Cycle<'_> {
         }
     }
 
-    /// When and where a head would start if no other gang did. A gang that no end of a running gang would help is no
-    /// head.
+    /// When a head would start if no other gang did, and where if that is known. A gang that no end of a running gang would
+    /// help is no head; if no time is known, that is found once a place is to be reserved.
     fn foresee(&mut self, head: &Head) -> Option<Soonest> {
         self.book_against_future(head.request, head.queue);
-        let soonest = self.soonest(head.request);
+        if let Some(ends) = self.few_known_ends(head.request)
+            && self.fits_after(head.request, &Soonest { ends, ..Soonest::UNKNOWN }).is_none()
+        {
+            return Some(Soonest::UNKNOWN);
+        }
+        self.foresee_place(head)
+    }
+
+    /// When and where a head would start if no other gang did.
+    fn foresee_place(&mut self, head: &Head) -> Option<Soonest> {
+        self.book_against_future(head.request, head.queue);
+        let soonest = self.soonest(head.gang, head.request);
         if soonest.is_none() {
             self.draft.pending.set_aside(head.request, SetAside::BesideReservations);
         }
         soonest
+    }
+
+    /// The gangs whose ends are known, if they are so few that it is sooner found whether their ends are enough than which
+    /// are. `None` also for a gang whose place is looked at in any case, because it needs what domains count, and if windows
+    /// close nodes.
+    fn few_known_ends(&self, request: RequestClassId) -> Option<Vec<GangId>> {
+        let gang = &self.draft.pending.request(request).key.gang;
+        let is_plain = gang.all_needs().all(|needs| needs.named.is_empty());
+        let starting = self.chosen_ends().filter(|(at, _)| at.is_some()).map(|(_, gang)| gang);
+        let known: Vec<GangId> =
+            self.ledger.ends().map(|(_, gang)| gang).chain(starting).take(KNOWN_ENDS_MAX + 1).collect();
+        let is_few = known.len() <= KNOWN_ENDS_MAX;
+        (is_plain && is_few && self.ledger.windows().is_clear(None)).then_some(known)
     }
 
     /// Foresees the start of every head, before a start is booked that may delay it.
@@ -136,7 +166,7 @@ impl Cycle<'_> {
             let is_due = head.bypassed > 0 && self.is_due(head.gang);
             let soonest = if is_due {
                 self.book_against_future(head.request, head.queue);
-                self.soonest(head.request).filter(|soonest| self.may_idle(&soonest.picks))
+                self.soonest(head.gang, head.request).filter(|_| self.idle_share_milli() > 0)
             } else {
                 None
             };
@@ -190,7 +220,7 @@ impl Cycle<'_> {
             return false;
         }
         self.book_against_future(head.request, head.queue);
-        let found = self.fits_after(head.request, &soonest.ends);
+        let found = self.fits_after(head.request, soonest);
         let is_delayed = found.is_none();
         if let Some(((picks, order), soonest)) = found.zip(head.soonest.as_mut()) {
             // The head finds another placement as soon.
@@ -226,16 +256,44 @@ impl Cycle<'_> {
         before.saturating_add(u32::try_from(now).unwrap_or(u32::MAX)) >= self.config.bypass_max
     }
 
-    /// Whether the devices of these picks may stay idle too, for a head whose start time is not known.
-    fn may_idle(&self, picks: &[Pick]) -> bool {
-        let (tree, space) = (self.tree(), &self.draft.space);
-        let promised_no_time =
-            self.draft.reservations.values().filter(|reservation| reservation.at.is_none());
-        let held = promised_no_time.map(|reservation: &Reservation| reservation.idle_devices(tree, space));
-        let more = picks.iter().map(|pick| pick.devices.and(space.free(pick.node as usize).devices).count());
-        let idle: u32 = held.chain(more).sum();
-        let all: u32 = tree.roots().map(|root| tree.domains[0][root].devices).sum();
-        let most_milli = self.draft.queues.settings().hold_idle_max_milli;
-        u64::from(idle) * 1_000 <= u64::from(all) * u64::from(most_milli)
+    /// Releases the reservations without a known start that have kept devices idle for as long as the wait of their gangs is
+    /// worth.
+    pub(super) fn release_costly(&mut self) {
+        let (now, share_milli) = (self.ledger.now(), self.idle_share_milli());
+        let timeless = self.draft.reservations.iter().filter(|(_, held)| held.at.is_none() && !held.preempts);
+        let until = |(id, held): (&GangId, &Reservation)| {
+            let since = self.ledger.record(*id)?.pending_since;
+            let idle = held.idle_devices(self.tree(), &self.draft.space);
+            let devices = held.picks.iter().map(|pick| pick.devices.count()).sum();
+            Some((*id, idle_until(held.made_at, since, (idle, devices), share_milli)?))
+        };
+        for (id, until) in timeless.filter_map(until).collect::<Vec<_>>() {
+            if until > now {
+                self.again_at = self.again_at.min(until);
+            } else {
+                self.release(id);
+                let why = "GPUs stayed idle for it as long as its wait is worth";
+                self.dropped.push((id, why.to_owned()));
+            }
+        }
     }
+
+    fn idle_share_milli(&self) -> u64 {
+        u64::from(self.draft.queues.settings().hold_idle_max_milli)
+    }
+}
+
+/// The time until which `idle` of the `devices` of a placement may stay idle for a gang that has been pending since a time:
+/// until their idle time is the given share of the gang's waiting time, both in device time. `None` if it never is.
+fn idle_until(
+    made_at: Timestamp,
+    pending_since: Timestamp,
+    (idle, devices): (u32, u32),
+    share_milli: u64,
+) -> Option<Timestamp> {
+    let worth_milli = u128::from(share_milli) * u128::from(devices);
+    let cost_milli = u128::from(idle) * 1_000;
+    let more_milli = cost_milli.checked_sub(worth_milli).filter(|more| *more > 0)?;
+    let held_ms = worth_milli * u128::from(made_at.since(pending_since)) / more_milli;
+    Some(made_at.plus(u64::try_from(held_ms).unwrap_or(u64::MAX).max(HELD_LEAST_MS)))
 }

@@ -13,6 +13,7 @@ mod draft;
 mod earliest_start;
 mod elastic;
 mod facts;
+mod far;
 mod heads;
 mod joint_placement;
 mod preempt;

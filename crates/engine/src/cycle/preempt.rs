@@ -142,7 +142,7 @@ impl<'a> Cycle<'a> {
             Way::Shrink => self.spare_members(wants),
         };
         self.spent.compared += candidates.len();
-        let found = self.select_for(gang, candidates);
+        let found = self.select_near(next.request, id, gang, candidates);
         let found = found.filter(|(place, _)| !self.is_barred(next.request, place));
         let Some((place, mut victims)) = found else { return false };
         let left = self.left_of(&victims);
@@ -284,23 +284,44 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// The placement whose victims lose least, and these victims.
+    /// The placement whose victims lose least, and these victims: as near as the gang could be, or else in a placement
+    /// that is worth more to it than a wait.
+    fn select_near(
+        &mut self,
+        request: RequestClassId,
+        id: GangId,
+        gang: &Gang,
+        candidates: Vec<Candidate<'a>>,
+    ) -> Option<(ReservedPlacement, Vec<Candidate<'a>>)> {
+        let Some(near) = self.nearest_of(request, gang) else {
+            return self.select_for(gang, candidates).map(|(place, victims, _)| (place, victims));
+        };
+        if let Some((place, victims, time_ns)) = self.select_for(&near, candidates.clone())
+            && self.waits_for_nearer(request, id, &place.picks, time_ns).is_none()
+        {
+            return Some((place, victims));
+        }
+        let (place, victims, time_ns) = self.select_for(gang, candidates)?;
+        self.waits_for_nearer(request, id, &place.picks, time_ns).is_none().then_some((place, victims))
+    }
+
+    /// The placement whose victims lose least, these victims, and the time of a step of communication there.
     fn select_for(
         &mut self,
         gang: &Gang,
         mut candidates: Vec<Candidate<'a>>,
-    ) -> Option<(ReservedPlacement, Vec<Candidate<'a>>)> {
+    ) -> Option<(ReservedPlacement, Vec<Candidate<'a>>, u64)> {
         if candidates.is_empty() {
             return None;
         }
         let tree = self.tree();
         let Draft { search, space, .. } = &mut self.draft;
-        let Selected { picks, order, victims } = select(tree, space, search, gang, &candidates)?;
+        let Selected { picks, order, victims, time_ns } = select(tree, space, search, gang, &candidates)?;
         let mut at = 0..;
         candidates.retain(|_| at.next().is_some_and(|at| victims.binary_search(&at).is_ok()));
         let grace_ms = candidates.iter().map(|victim| self.grace_ms(victim.id)).max()?;
         let at = Some(self.ledger.now().plus(grace_ms));
-        Some((ReservedPlacement { picks, order, at, evicts: true }, candidates))
+        Some((ReservedPlacement { picks, order, at, evicts: true }, candidates, time_ns))
     }
 
     /// The longest time from the order to stop until the last process is gone.

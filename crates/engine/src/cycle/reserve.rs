@@ -31,6 +31,9 @@ impl Cycle<'_> {
             let Some(at) = self.draft.reservations.get(&id).map(|reservation| reservation.at) else {
                 continue;
             };
+            if self.is_as_before(id) {
+                continue;
+            }
             let is_gone = self.reserved_place_is_gone(id) || self.close_for_reserved(id);
             let mut tried = if is_gone { Tried::Failed } else { self.start_held(id, &[]) };
             if !is_gone && tried == Tried::Failed {
@@ -50,6 +53,19 @@ impl Cycle<'_> {
                 self.dropped.push((id, why.to_owned()));
             }
         }
+    }
+
+    /// Whether nothing came free since a gang was found not to start: it has a placement reserved for which nobody makes way,
+    /// and for no time that is over.
+    fn is_as_before(&self, id: GangId) -> bool {
+        let Some(reservation) = self.draft.reservations.get(&id) else { return true };
+        let is_checked = reservation.checked_at == Some(self.ledger.hardware_version());
+        let is_early = reservation.at.is_none_or(|at| at > self.ledger.now());
+        is_checked
+            && is_early
+            && !reservation.preempts
+            && self.draft.freed.is_nothing()
+            && self.ledger.windows().is_clear(None)
     }
 
     /// Whether a node of a reservation takes no work any more. The nodes are checked again only if the hardware
@@ -80,7 +96,7 @@ impl Cycle<'_> {
     }
 
     /// Releases a reservation.
-    fn release(&mut self, id: GangId) {
+    pub(super) fn release(&mut self, id: GangId) {
         let tree = self.tree();
         self.reopened.most = None;
         if let Some(mut reservation) = self.draft.reservations.remove(id) {
@@ -211,6 +227,9 @@ impl Cycle<'_> {
         if self.ledger.cleared_place(id).is_none() {
             let found = search.place(tree, space, gang, ceiling)?;
             let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
+            if self.waits_for_reserved(id, gang, &own.picks, found.cost.time_ns) {
+                return None;
+            }
             return Some(ElasticPlacement {
                 gang: gang.clone(),
                 ceiling,

@@ -62,6 +62,7 @@ pub(crate) fn plan(
     let mut cycle = Cycle::new(facts, draft, config, spent);
     cycle.judge_reservations();
     cycle.start_reserved();
+    cycle.release_costly();
     cycle.open_all();
     cycle.reopen();
     cycle.reserve_heads();
@@ -209,6 +210,9 @@ impl<'a> Cycle<'a> {
                     self.draft.pending.request(next.request)
                 );
                 let (picks, order) = (self.draft.search.picks().to_vec(), self.draft.search.order().to_vec());
+                if let Some(reason) = self.waits_for_nearer(next.request, id, &picks, cost.time_ns) {
+                    return self.draft.pending.close(next.request, reason);
+                }
                 let reserved = self.draft.reservations.version();
                 self.foresee_heads();
                 if self.draft.reservations.version() != reserved {
@@ -361,6 +365,7 @@ impl<'a> Cycle<'a> {
             let request = self.draft.pending.request(place.request);
             self.draft.queues.room(place.queue, &request.least, request.key.is_fixed).is_ok()
                 && !request.key.is_fixed
+                && !super::far::waits(&request.key.gang)
         });
         still.truncate(1);
         // A moved gang could end up on nodes where a window does not let it stay.

@@ -1,5 +1,5 @@
-//! How long past jobs of one user and name took. This improves the displayed estimate of when running gangs end, and
-//! decides nothing: reservations and backfill depend on limits alone.
+//! How long past jobs of one user and name took. This improves the displayed estimate of when running gangs end, and says
+//! what a far place costs (`cycle/far.rs`). Reservations and backfill depend on limits alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,6 +13,9 @@ use super::apply::refuse;
 const KEYS_MAX: usize = 1_024;
 /// The fewest runs that give an estimate.
 const RUNS_MIN: usize = 3;
+
+/// What a gang is expected to run if nothing is known of it.
+const UNKNOWN_RUN_MS: u64 = 3_600_000;
 
 /// A user, and the name of jobs without its trailing digits.
 type Key = (u32, String);
@@ -114,6 +117,18 @@ impl Ledger {
         let (milli, runs) = self.history.likely(job)?;
         let ms = u128::from(job.policy.time_limit_ms?) * u128::from(milli) / 1_000;
         Some((u64::try_from(ms).unwrap_or(u64::MAX), runs))
+    }
+
+    /// How long a gang is expected to run from its next start on: as long as past runs of such jobs, or its limit.
+    /// Without a limit, as long again as it has run, for of jobs that have run for long most run for longer still; at
+    /// least [`UNKNOWN_RUN_MS`].
+    pub(crate) fn expected_ms(&self, id: GangId) -> u64 {
+        let Some((job, gang)) = self.job(id.job).zip(self.gang(id)) else { return 0 };
+        let likely_ms = self.likely_ms(job).map(|(ms, _)| ms).or(job.policy.time_limit_ms);
+        likely_ms.unwrap_or_else(|| {
+            let devices = u64::from(gang.device_count()).max(1);
+            (self.served(id).device_us / 1_000 / devices).max(UNKNOWN_RUN_MS)
+        })
     }
 
     /// When a running gang is likely to end: never before now, and never after its latest end.

@@ -305,7 +305,13 @@ impl Ledger {
     pub(crate) fn wake(&self) -> Wake {
         let timer = self.timers.first().map(|(at, _)| *at);
         Wake(
-            timer.into_iter().chain(self.again_at).chain(self.go_on_at).chain(self.windows.first_end()).min(),
+            timer
+                .into_iter()
+                .chain(self.again_at)
+                .chain(self.pending.next_look())
+                .chain(self.go_on_at)
+                .chain(self.windows.first_end())
+                .min(),
         )
     }
 

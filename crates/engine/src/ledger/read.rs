@@ -74,6 +74,10 @@ impl Facts for Ledger {
         Self::preferred_until(self, gang)
     }
 
+    fn expected_ms(&self, gang: GangId) -> u64 {
+        Self::expected_ms(self, gang)
+    }
+
     fn cleared_place(&self, gang: GangId) -> Option<&Placement> {
         Self::cleared_place(self, gang)
     }

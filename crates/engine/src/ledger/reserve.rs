@@ -21,6 +21,10 @@ impl Ledger {
         }
         out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
         if let Some(record) = self.record_mut(gang) {
+            if reserved.at.is_none() && !reserved.evicts {
+                // It was reserved for as often as the gang was bypassed: if it is given up, that counts from the beginning.
+                record.bypassed = 0;
+            }
             record.reserved = Some(reserved);
         }
         self.refresh.insert(gang);
@@ -98,6 +102,7 @@ impl Ledger {
             self.go_on_at = None;
             self.replan = true;
         }
+        self.replan |= self.pending.look_now(self.now);
         if self.again_at.is_some_and(|at| at <= self.now) {
             self.again_at = None;
             self.looked_at = Some(self.now);

@@ -18,6 +18,8 @@ pub(crate) use grids::{check as check_grid, gain as grid_gain};
 pub use parts::{Instance, Reshape};
 pub(crate) use parts::{refused as refused_part, reshapes};
 pub(crate) use request::Request;
-pub(crate) use search::{Ceiling, LEVELS_MAX, Search, Sort, best_fit, domain_of_picks, place, placement};
+pub(crate) use search::{
+    Ceiling, LEVELS_MAX, Search, Sort, best_fit, domain_of_picks, level_of, place, placement,
+};
 pub(crate) use slices::refused as refused_slice;
 pub(crate) use verdict::{Verdict, shortfall, verdict, waits_for_capacity};

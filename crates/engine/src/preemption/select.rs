@@ -43,6 +43,8 @@ pub(crate) struct Selected {
     pub(crate) order: Vec<u32>,
     /// Indices of candidates, in their order.
     pub(crate) victims: Vec<usize>,
+    /// Of a step of communication there.
+    pub(crate) time_ns: u64,
 }
 
 /// Selects a placement for a gang that fits nowhere now, and its victims among the candidates, which are sorted
@@ -56,7 +58,7 @@ pub(crate) fn select(
 ) -> Option<Selected> {
     let request = Request::of(tree, gang, tree.level_of_required(gang));
     let useful = Useful::of(tree, space, &request, gang, candidates);
-    let mut overlay = Overlay { tree, space, search, gang, candidates };
+    let mut overlay = Overlay { tree, space, search, gang, candidates, time_ns: 0 };
     let mut budget = Budget(BUDGET);
     if weigh::can_weigh(&request, gang) {
         let rooms = match request.ceiling {
@@ -83,6 +85,8 @@ pub(super) struct Overlay<'a, 'c> {
     search: &'a mut Search,
     pub(super) gang: &'a Gang,
     pub(super) candidates: &'a [Candidate<'c>],
+    /// Of the last search that found a placement.
+    time_ns: u64,
 }
 
 impl Overlay<'_, '_> {
@@ -104,7 +108,9 @@ impl Overlay<'_, '_> {
     pub(super) fn fits(&mut self, budget: &mut Budget) -> bool {
         budget.spend(SEARCH_COST);
         let ceiling = Ceiling(self.tree.level_of_required(self.gang));
-        self.search.place(self.tree, self.space, self.gang, ceiling).is_some()
+        let found = self.search.place(self.tree, self.space, self.gang, ceiling);
+        self.time_ns = found.as_ref().map_or(self.time_ns, |found| found.cost.time_ns);
+        found.is_some()
     }
 
     /// The placement of the gang without these candidates, and those of them that must be gone for it.
@@ -133,6 +139,6 @@ impl Overlay<'_, '_> {
         }
         victims.iter().for_each(|at| self.book(*at));
         victims.reverse();
-        Selected { picks, order, victims }
+        Selected { picks, order, victims, time_ns: self.time_ns }
     }
 }

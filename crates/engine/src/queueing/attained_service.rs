@@ -1,13 +1,21 @@
 //! The service that gangs had, by levels: in queues that order by service, a gang on a lower level goes first.
 
-use phalanx_model::{GangId, Job, QueueOrder, Served};
+use phalanx_model::{GangId, Job, Queue, QueueOrder, Served};
 
 use super::queues::{HolderKey, QueueAt, Queues};
 
 impl Queues {
-    /// The order of the queue of a job; `None` if the queue is not configured.
+    /// The order of the queue of a job, as far as it concerns the job: by the order of queues that say none, only jobs that
+    /// save their work make way.
     pub(crate) fn order_of(&self, job: &Job) -> Option<&QueueOrder> {
-        Some(&self.at(self.find(&job.queue)?).queue.as_ref()?.order)
+        let queue = self.find(&job.queue).and_then(|at| self.at(at).queue.as_ref());
+        let said = queue.and_then(|queue| queue.order.as_ref());
+        said.or_else(|| job.saves_work().then_some(&self.settings().order))
+    }
+
+    /// The order of a queue.
+    pub(super) fn order_in<'a>(&'a self, queue: &'a Queue) -> &'a QueueOrder {
+        queue.order.as_ref().unwrap_or(&self.settings().order)
     }
 
     /// The recorded level of a gang: 0 in queues that do not order by service.

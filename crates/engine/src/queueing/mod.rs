@@ -24,5 +24,5 @@ pub(crate) use order::Next;
 pub(crate) use pending::{OrderKey, PendingQueue};
 pub(crate) use preemption_rules::{Claim, Contender, Rule};
 pub(crate) use queues::{Holder, HolderKey, QueueAt, Queues, ROOT};
-pub(crate) use request_class::{RequestClass, RequestClassId, RequestKey, Versions, longest_ms};
+pub(crate) use request_class::{Near, RequestClass, RequestClassId, RequestKey, Versions, longest_ms};
 pub(crate) use resources::ResourceList;

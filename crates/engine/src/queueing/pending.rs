@@ -65,11 +65,27 @@ pub(crate) struct PendingQueue {
     unranked: Vec<(QueueAt, RequestClassId)>,
     /// The first gangs of the request classes that may have a reservation.
     pub(super) fronts: Fronts,
+    /// Request classes that are to be looked at again, by time.
+    looks: BTreeSet<(Timestamp, RequestClassId)>,
     /// Queues may be within guarantees that they were not within, or have their first pending gang of a request class.
     regained: bool,
 }
 
+/// Whether a gang could start, and waits for a closer placement.
+const fn is_for_nearness(reason: &Reason) -> bool {
+    matches!(reason, Reason::PreferredWait { .. } | Reason::NearerWait { .. })
+}
+
 impl PendingQueue {
+    /// The number of pending gangs.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn request_mut(&mut self, id: RequestClassId) -> &mut RequestClass {
+        &mut self.requests[id as usize]
+    }
+
     pub(crate) fn request(&self, id: RequestClassId) -> &RequestClass {
         &self.requests[id as usize]
     }
@@ -191,6 +207,7 @@ impl PendingQueue {
                 }
             }
             self.index.remove(&asked.key);
+            self.forget_look(request);
             self.fronts.restore(request, None);
             self.spare.push(request);
         }
@@ -199,7 +216,7 @@ impl PendingQueue {
 
     /// Records that a request class fits nowhere now.
     pub(crate) fn close(&mut self, request: RequestClassId, reason: Reason) {
-        if matches!(reason, Reason::PreferredWait { .. }) {
+        if is_for_nearness(&reason) {
             self.set_aside(request, SetAside::Delayed);
         }
         let asked = &mut self.requests[request as usize];
@@ -212,6 +229,46 @@ impl PendingQueue {
         let asked = self.request(request);
         if asked.is_open && !asked.is_empty() {
             self.close(request, asked.reason.clone());
+        }
+    }
+
+    /// Looks at a request class again at that time, or before: a gang of it may then start farther apart.
+    pub(crate) fn look_again(&mut self, request: RequestClassId, at: Timestamp) {
+        let asked = &mut self.requests[request as usize];
+        if asked.look_at.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(later) = asked.look_at.replace(at) {
+            self.looks.remove(&(later, request));
+        }
+        self.looks.insert((at, request));
+    }
+
+    /// The next time at which a request class is to be looked at again.
+    pub(crate) fn next_look(&self) -> Option<Timestamp> {
+        self.looks.first().map(|(at, _)| *at)
+    }
+
+    /// Reopens the request classes that are to be looked at again now. Returns whether there are any.
+    pub(crate) fn look_now(&mut self, now: Timestamp) -> bool {
+        let mut is_any = false;
+        while let Some((_, request)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
+            is_any = true;
+            self.forget_look(request);
+            let queues: Vec<QueueAt> = self.request(request).queues().collect();
+            for queue in queues {
+                if self.untried.insert((queue, request)) {
+                    self.unranked.push((queue, request));
+                }
+            }
+            self.reopen(request);
+        }
+        is_any
+    }
+
+    fn forget_look(&mut self, request: RequestClassId) {
+        if let Some(at) = self.requests[request as usize].look_at.take() {
+            self.looks.remove(&(at, request));
         }
     }
 
@@ -285,7 +342,7 @@ impl PendingQueue {
             let (request, queue) = (next.request, next.queue);
             // No gang is preempted for a gang that may fit, or could start farther apart.
             let asked = self.request(request);
-            let is_full = !asked.is_open && !matches!(asked.reason, Reason::PreferredWait { .. });
+            let is_full = !asked.is_open && !is_for_nearness(&asked.reason);
             let waits = self.is_untried(request, queue);
             if waits && !is_full {
                 self.unranked.push((queue, request));

@@ -1,6 +1,6 @@
 //! Reports of queues for people: every amount, and every term of the order.
 
-use phalanx_model::{QueueReport, ResourceReport, Timestamp};
+use phalanx_model::{Queue, QueueReport, ResourceReport, Timestamp};
 
 use super::queues::{QueueAt, Queues, ROOT};
 use super::resources::{GPUS, UNBOUNDED};
@@ -40,7 +40,7 @@ impl Queues {
         };
         let (share, dominant) = self.share(at);
         Some(QueueReport {
-            queue: node.queue.clone()?,
+            queue: Queue { order: Some(self.order_in(node.queue.as_ref()?).clone()), ..node.queue.clone()? },
             depth: node.depth - 1,
             pending: node.pending,
             running: node.running,

@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Gang, Policy, Program, QueueName, Reason};
+use phalanx_model::{Gang, Policy, Program, QueueName, Reason, Timestamp};
 
 use super::bounds::Full;
 use super::fronts::InFront;
 use super::pending::OrderKey;
 use super::queues::QueueAt;
 use super::resources::ResourceList;
+use crate::cluster::LevelAt;
 
 pub(crate) type RequestClassId = u32;
 
@@ -49,9 +50,21 @@ pub(crate) struct RequestClass {
     pub(crate) is_open: bool,
     /// Why the class fits nowhere, as of the last evaluation.
     pub(crate) reason: Reason,
+    /// The nearest place for the class, as of a version of the hardware.
+    pub(crate) near: Option<(u64, Option<Near>)>,
+    /// See [`super::PendingQueue::look_again`].
+    pub(super) look_at: Option<Timestamp>,
     lanes: BTreeMap<QueueAt, Lane>,
     /// Queues that have room for the class, as far as is known, by their outermost queue.
     roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
+}
+
+/// The best placement for a gang in the empty cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Near {
+    pub(crate) time_ns: u64,
+    /// The level of the domain that holds all of it.
+    pub(crate) level: LevelAt,
 }
 
 /// The gangs of a request class in one queue.
@@ -79,6 +92,8 @@ impl RequestClass {
             each: gang.all_needs().map(|needs| needs.devices).min().unwrap_or(0),
             is_open: true,
             reason: Reason::None,
+            near: None,
+            look_at: None,
             lanes: BTreeMap::new(),
             roomy: BTreeMap::new(),
             key,

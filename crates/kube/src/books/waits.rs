@@ -55,6 +55,7 @@ impl WaitsFor {
             // It has a share, a time or a place that is to become free, or others decide; nodes do not change that.
             Reason::None
             | Reason::PreferredWait { .. }
+            | Reason::NearerWait { .. }
             | Reason::Preempting { .. }
             | Reason::QueueLimit(_)
             | Reason::Held { .. }

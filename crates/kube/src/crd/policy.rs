@@ -222,6 +222,8 @@ fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     let boost =
         spec.boost.as_ref().map(|boost| without_nulls(json!({"max": boost.max, "longest": boost.longest})));
     let file = without_nulls(json!({
+        "preset": spec.preset,
+        "wait": spec.wait,
         "classes": classes,
         "default_class": spec.default_class,
         "half_life": spec.half_life,

@@ -102,8 +102,8 @@ pub struct QueueSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub max_time: Option<String>,
-    /// How long its gangs hold out for a level that they prefer, where they say nothing: 10m, or "priced" for as long as
-    /// that is worth. Default: not at all.
+    /// How long its gangs hold out for a nearer place, where they say nothing: 10m, or "priced" for as long as
+    /// that is worth. Default: as the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub wait: Option<String>,

@@ -43,6 +43,10 @@ pub struct SharePolicySpec {
         validation = Rule::new("self.all(a, self.exists_one(b, a.rank == b.rank))").message("two classes have one rank")
     )]
     pub classes: Option<Vec<ClassSpec>>,
+    /// What the cluster goes by when it is full: throughput, fair or first-come. Default: throughput.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^(throughput|fair|first-come)$"))]
+    pub preset: Option<String>,
     /// Class of jobs that name none. Default: training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
@@ -62,10 +66,16 @@ pub struct SharePolicySpec {
         validation = Rule::new("type(self) == int ? self >= 0 : self == 'all'").message("reservations are a number, or \"all\"")
     )]
     pub reservations: Option<Amount>,
-    /// Part of the cluster's GPUs that reservations without a known start may keep idle. Default: 50%.
+    /// How long GPUs may stay idle for a gang whose start is not known: until their idle time is this part of its waiting
+    /// time, both in GPU time. 0%: never. Default: 50%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9]{1,3}([.][0-9])?%$"))]
     pub hold_idle: Option<String>,
+    /// How long gangs hold out for a nearer place than one that is free, where neither they nor their queues say: 10m, or
+    /// "priced" for as long as that is worth. Default: priced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub wait: Option<String>,
     /// Up to where capacity is taken back from queues that use more than is theirs: fair_share, their due share, or
     /// guarantee, what they are guaranteed. Default: fair_share.
     #[serde(default, skip_serializing_if = "Option::is_none")]

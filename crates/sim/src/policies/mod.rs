@@ -26,6 +26,8 @@ pub use tiresias::Tiresias;
 
 use std::collections::BTreeMap;
 
+use phalanx_spec::Preset;
+
 use crate::replay::{Machines, Scheduler};
 
 /// Turns of Gandiva: its time slice of a minute (OSDI 2018, section 3.1).
@@ -38,9 +40,10 @@ const LAS_MS: u64 = 360_000;
 const PROMISES_MAX: usize = 500;
 
 /// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
-pub const NAMES: [(&str, bool); 22] = [
+pub const NAMES: [(&str, bool); 23] = [
     ("phalanx", false),
-    ("phalanx-least-served", false),
+    ("phalanx-fair", false),
+    ("phalanx-first-come", false),
     ("fifo", false),
     ("first-fit", false),
     ("best-fit", false),
@@ -102,7 +105,10 @@ pub fn named(
     }
     Ok(match name {
         "phalanx" => Box::new(Phalanx::new(cluster, rules)?),
-        "phalanx-least-served" => Box::new(Phalanx::least_served(cluster, rules)?),
+        "phalanx-fair" => Box::new(Phalanx::of_preset("phalanx-fair", Preset::Fair, cluster, rules)?),
+        "phalanx-first-come" => {
+            Box::new(Phalanx::of_preset("phalanx-first-come", Preset::FirstCome, cluster, rules)?)
+        }
         "fifo" => made(Fifo, Preemption::Never { is_strict: true }, near),
         "first-fit" => made(Named("first-fit"), PASSING, Packing::FirstFit),
         "best-fit" => made(Named("best-fit"), PASSING, near),

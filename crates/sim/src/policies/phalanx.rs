@@ -6,12 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_engine::{Config, Engine};
+use phalanx_engine::{Config, Engine, Placer};
 use phalanx_model::{
-    Advisory, Change, Epoch, Exit, FailureClass, GangId, Input, Job as Submission, JobId, JobName, MemberId,
-    Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, QueueOrder,
-    Retry, SERVICE_LEVELS_DEFAULT_MS, Settings, Stop, Timestamp, Turn,
+    Advisory, Change, Epoch, Exit, FailureClass, Gang, GangId, Input, Job as Submission, JobId, JobName,
+    MemberId, Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry,
+    Settings, Stop, Timestamp, Traffic, Turn,
 };
+
+use phalanx_spec::Preset;
 
 use super::gangs::gang;
 use crate::members::ended_by;
@@ -27,7 +29,7 @@ const LEAD_MS: u64 = 30_000;
 const DEFAULT_QUEUE: &str = "default";
 
 /// How the cluster is shared, and what becomes of jobs that make way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     /// Queues beside `default`; a job of another queue goes there.
     pub queues: Vec<Queue>,
@@ -35,6 +37,14 @@ pub struct Rules {
     pub config: Config,
     /// What a start with work to restore takes at most: the engine counts it against time limits, and the world does not.
     pub starts_ms: u64,
+}
+
+impl Default for Rules {
+    /// What the product goes by where nobody says anything.
+    fn default() -> Self {
+        let settings = Preset::default().settings();
+        Self { queues: Vec::new(), settings, config: Config::default(), starts_ms: 0 }
+    }
 }
 
 /// The engine, and what it has not been told yet.
@@ -51,8 +61,37 @@ pub struct Phalanx {
     /// By job: the ranks of its present attempt, while it runs.
     attempts: BTreeMap<usize, (u32, u32)>,
     starts_ms: u64,
+    communication: Communication,
     refused: Option<String>,
     steps: u64,
+}
+
+/// What a step of communication takes in the empty cluster, by number of devices.
+#[derive(Debug)]
+struct Communication {
+    placer: Placer,
+    known: BTreeMap<u32, u64>,
+}
+
+impl Communication {
+    fn new(cluster: &Machines) -> Self {
+        let placer = Placer::new(&cluster.levels, cluster.nodes.iter().cloned(), &cluster.costs);
+        Self { placer, known: BTreeMap::new() }
+    }
+
+    /// The time that a step of a job computes, if it communicates for that part of its time at the best place: what its
+    /// user knows from a profile, and writes down.
+    fn compute_ns(&mut self, job: &Job, gang: &Gang) -> u64 {
+        let placer = &mut self.placer;
+        let best_ns = *self
+            .known
+            .entry(job.gpus)
+            .or_insert_with(|| placer.place(gang).map_or(0, |found| found.time_ns));
+        let part_milli = u64::from(job.traffic_milli).min(1_000);
+        let compute_ns = best_ns.saturating_mul(1_000 - part_milli).checked_div(part_milli);
+        // Where places do not matter, communication takes next to nothing of a step.
+        compute_ns.unwrap_or(u64::MAX >> 16).max(1)
+    }
 }
 
 impl Phalanx {
@@ -82,6 +121,7 @@ impl Phalanx {
             facts,
             attempts: BTreeMap::new(),
             starts_ms: rules.starts_ms,
+            communication: Communication::new(cluster),
             refused: None,
             steps: 0,
         };
@@ -89,24 +129,18 @@ impl Phalanx {
         new.refused.take().map_or(Ok(new), Err)
     }
 
-    /// The same where every queue goes by service, with the thresholds that are the default where it names none; jobs of no
-    /// queue wait in one that does too.
+    /// The same where queues that say no order have that of a preset.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn least_served(cluster: &Machines, rules: &Rules) -> Result<Self, String> {
-        let by_service = QueueOrder::LeastServed { levels: SERVICE_LEVELS_DEFAULT_MS.to_vec() };
-        let of = |queue: &Queue| Queue {
-            order: if queue.order.is_priority() { by_service.clone() } else { queue.order.clone() },
-            ..queue.clone()
-        };
-        let default = QueueName::new(DEFAULT_QUEUE).map_err(|e| e.to_string())?;
-        let mut queues: Vec<Queue> = rules.queues.iter().map(of).collect();
-        if !queues.iter().any(|queue| queue.name == default) {
-            queues.push(of(&Queue::named(default)));
-        }
-        let rules = Rules { queues, ..rules.clone() };
-        Ok(Self { word: "phalanx-least-served", ..Self::new(cluster, &rules)? })
+    pub fn of_preset(
+        word: &'static str,
+        preset: Preset,
+        cluster: &Machines,
+        rules: &Rules,
+    ) -> Result<Self, String> {
+        let settings = Settings { order: preset.order(), ..rules.settings.clone() };
+        Ok(Self { word, ..Self::new(cluster, &Rules { settings, ..rules.clone() })? })
     }
 
     /// Steps of the engine so far.
@@ -183,6 +217,9 @@ impl Scheduler for Phalanx {
         let queue =
             job.queue.as_ref().and_then(|queue| self.queues.get(queue)).unwrap_or(&self.default_queue);
         let owner = Owner { uid: 1_000, gid: 1_000, name: job.user.clone().unwrap_or_default() };
+        let mut gang = gang(job, job.gpus);
+        let compute_ns = self.communication.compute_ns(job, &gang);
+        gang.traffic = gang.traffic.map(|traffic| Traffic { compute_ns, ..traffic });
         let submission = Submission {
             id: id_of(index),
             name: self.name.clone(),
@@ -191,7 +228,7 @@ impl Scheduler for Phalanx {
             queue: queue.clone(),
             priority: job.priority,
             submitted_at: Timestamp(now),
-            gangs: vec![gang(job, job.gpus)],
+            gangs: vec![gang],
             policy: policy(job, self.starts_ms),
             turn: Turn::default(),
         };

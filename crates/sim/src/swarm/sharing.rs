@@ -1,7 +1,7 @@
 //! Sharing in simulation testing: queues, classes and settings, the order of jobs, and the actions of operators.
 
 use phalanx_model::{
-    Advisory, After, Amounts, Array, Boost, Caps, ClassName, EndOf, Gang, Input, Job, JobId, Needs,
+    Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId, Needs,
     PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Timestamp, Topology,
 };
 use phalanx_scenario::Script;
@@ -72,6 +72,7 @@ impl Sharing {
         if rng.chance(30) {
             settings.worth = [("H100".to_owned(), 1_000), ("V100".to_owned(), 400)].into();
         }
+        self.draw_presets(&mut settings);
         settings
     }
 
@@ -89,6 +90,21 @@ impl Sharing {
         siblings.fold(all, |left, sibling| left.saturating_sub(devices(sibling)))
     }
 
+    /// What holds where queues and jobs say nothing: an order, and how long jobs wait for a nearer place.
+    fn draw_presets(&mut self, settings: &mut Settings) {
+        let rng = &mut self.orders;
+        if rng.chance(40) {
+            settings.order =
+                QueueOrder::LeastServed { levels: vec![rng.between(1, 5 * MINUTE_MS), 20 * MINUTE_MS] };
+        }
+        settings.wait = match rng.below(4) {
+            0 => Delay::PAR,
+            1 => Delay::Priced(u32::try_from(rng.between(1, 100_000)).unwrap_or(1)),
+            2 => Delay::For(rng.below(2 * MINUTE_MS)),
+            _ => Delay::default(),
+        };
+    }
+
     /// Half of the queues order by service, with up to four thresholds that work of these lengths reaches; seldom a
     /// queue changes its order.
     fn draw_order(&mut self, queue: &mut Queue, percent: u64) {
@@ -101,12 +117,12 @@ impl Sharing {
             at += rng.between(1, 5 * MINUTE_MS);
             at
         };
-        queue.order = if rng.chance(50) {
+        queue.order = Some(if rng.chance(50) {
             let count = rng.between(1, 4);
             QueueOrder::LeastServed { levels: (0..count).map(|_| next(rng)).collect() }
         } else {
             QueueOrder::Priority
-        };
+        });
     }
 
     /// Draws the amounts of a queue. Its children keep the amounts that they were given.

@@ -67,20 +67,20 @@ impl Scalar for GpuHours {
 }
 
 impl QueueFile {
-    /// What a queue goes by; `is_leaf`: jobs wait in it.
-    pub(super) fn order(&self, entry: &QueueEntry, is_leaf: bool) -> Result<QueueOrder, SpecError> {
+    /// What a queue goes by, if it says; `is_leaf`: jobs wait in it.
+    pub(super) fn order(&self, entry: &QueueEntry, is_leaf: bool) -> Result<Option<QueueOrder>, SpecError> {
         let is_least_served = entry.order.is_some_and(|order| order.value == OrderWord::LeastServed);
         if let Some(order) = entry.order.filter(|_| !is_leaf) {
             let what = format!("no jobs wait in {}: it has queues below it", entry.name.value);
             return Err(self.source.error(order.place, what, "say it in those"));
         }
         let Some(levels) = &entry.levels else {
-            let levels = || SERVICE_LEVELS_DEFAULT_MS.to_vec();
-            return Ok(if is_least_served {
-                QueueOrder::LeastServed { levels: levels() }
-            } else {
-                QueueOrder::Priority
-            });
+            return Ok(entry.order.map(|order| match order.value {
+                OrderWord::LeastServed => {
+                    QueueOrder::LeastServed { levels: SERVICE_LEVELS_DEFAULT_MS.to_vec() }
+                }
+                OrderWord::Priority => QueueOrder::Priority,
+            }));
         };
         let place = levels.first().map_or(entry.name.place, |level| level.place);
         if !is_least_served {
@@ -88,7 +88,8 @@ impl QueueFile {
             return Err(self.source.error(place, what, "add `order: least_served`, or leave `levels` out"));
         }
         self.check_levels(entry, levels, place)?;
-        Ok(QueueOrder::LeastServed { levels: levels.iter().map(|level| level.value.device_ms()).collect() })
+        let levels = levels.iter().map(|level| level.value.device_ms()).collect();
+        Ok(Some(QueueOrder::LeastServed { levels }))
     }
 
     fn check_levels(

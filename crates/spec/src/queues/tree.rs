@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Amounts, Caps, Delay, Queue, QueueName, Resource, ShapeQuota};
+use phalanx_model::{Amounts, Caps, Queue, QueueName, Resource, ShapeQuota};
 
 use super::amounts::shown;
 use super::{AmountsFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile};
 use crate::error::{Place, SpecError, listed, nearest};
 use crate::place::At;
-use crate::scalar::Wait;
 
 /// A queue of the file, and the queue that it stands below.
 #[derive(Clone, Copy)]
@@ -169,10 +168,7 @@ impl QueueFile {
                 running_max: entry.max_running.map(|max| max.value),
                 gang_devices_max: entry.max_gang_gpus.map(|max| max.value.0),
                 time_limit_max_ms: entry.max_time.map(|max| max.value.0.div_ceil(1_000_000)),
-                delay: entry.wait.map(|wait| match wait.value {
-                    Wait::For(span) => Delay::For(span.millis()),
-                    Wait::Priced(milli) => Delay::Priced(milli),
-                }),
+                delay: entry.wait.map(|wait| wait.value.into()),
             },
             order: self.order(entry, is_leaf)?,
         })

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Class, Delay, Queue, QueueName, Settings, ShapeQuota};
+use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, QueueEntry, QueueFile, ShapeFile,
-    SharePolicy, SpanFromZero, Weight, Worth,
+    AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, Preset, QueueEntry, QueueFile,
+    ShapeFile, SharePolicy, SpanFromZero, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -20,12 +20,14 @@ impl QueueFile {
         let worth = |(model, worth): (&String, &u64)| (ModelName(model.clone()).into(), Worth(*worth).into());
         Self {
             queues: entries(queues),
+            preset: Preset::of(settings).map(At::from),
             classes: Some(settings.classes.iter().map(class).collect()),
             default_class: Some(settings.default_class.clone().into()),
             half_life: Some(Span(ns(settings.half_life_ms)).into()),
             ageing: Some(SpanFromZero(ns(settings.ageing_ms)).into()),
             reservations: Some(Depth(settings.reservation_depth).into()),
             hold_idle: Some(Percent(settings.hold_idle_max_milli).into()),
+            wait: Some(Wait::from(settings.wait).into()),
             reclaim: Some(settings.reclaim.into()),
             worth: settings.worth.iter().map(worth).collect(),
             boost: Some(boost(settings)),
@@ -87,14 +89,13 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
         max_running: caps.running_max.map(At::from),
         max_gang_gpus: caps.gang_devices_max.map(|max| Count(max).into()),
         max_time: caps.time_limit_max_ms.map(|ms| TimeLimit(ns(ms)).into()),
-        wait: caps.delay.map(|delay| match delay {
-            Delay::For(ms) => Wait::For(Span(ns(ms))).into(),
-            Delay::Priced(milli) => Wait::Priced(milli).into(),
+        wait: caps.delay.map(|delay| Wait::from(delay).into()),
+        order: queue.order.as_ref().map(|order| {
+            if order.is_priority() { OrderWord::Priority.into() } else { OrderWord::LeastServed.into() }
         }),
-        order: (!queue.order.is_priority()).then(|| OrderWord::LeastServed.into()),
-        levels: (!queue.order.is_priority()).then(|| {
+        levels: queue.order.as_ref().filter(|order| !order.is_priority()).map(|order| {
             let hours = |ms: &u64| GpuHours::of_device_ms(*ms).into();
-            queue.order.levels().iter().map(hours).collect()
+            order.levels().iter().map(hours).collect()
         }),
         queues: below.map(|queue| entry(queue, children)).collect(),
     }

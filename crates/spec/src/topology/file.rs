@@ -18,14 +18,15 @@ use crate::yaml;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("anyOf" = [
-    { "required": ["level"] }, { "required": ["segments"] }, { "required": ["spread"] }, { "required": ["slice"] }
+    { "required": ["level"] }, { "required": ["mode"] }, { "required": ["segments"] }, { "required": ["spread"] },
+    { "required": ["slice"] }
 ]))]
-#[schemars(extend("dependentRequired" = { "mode": ["level"], "wait": ["level"] }))]
 pub(crate) struct TopologyFields {
     /// All of the job inside one domain of this level, e.g. `leaf`.
     level: Option<At<LevelName>>,
     /// `preferred` (the default): inside one domain if possible, otherwise anywhere. `required`: inside one
-    /// domain, or it does not start.
+    /// domain, or it does not start. Without a level, `nearest`: where its steps take the least time, or it does not start;
+    /// `anywhere`: in any place that is free.
     mode: Option<At<Mode>>,
     /// How long to hold out for such a domain before any other place is taken, whatever the `mode`. Default:
     /// `required` holds out for ever, and `preferred` as long as its queue says, or not at all. `priced`: until that
@@ -51,7 +52,9 @@ impl TryFrom<TopologyFields> for TopologyFile {
     ) -> Result<Self, &'static str> {
         let SpreadsFile(spread) = spread;
         let says_parts = !segments.is_empty() || !spread.is_empty() || slice.is_some();
-        if level.is_none() && (!says_parts || mode.is_some() || wait.is_some()) {
+        let is_about_none =
+            mode.as_ref().is_some_and(|mode| matches!(mode.value, Mode::Nearest | Mode::Anywhere));
+        if level.is_none() && !is_about_none && (!says_parts || mode.is_some() || wait.is_some()) {
             return Err("level");
         }
         Ok(Self { level, mode, wait, segments, spread, slice })
@@ -60,7 +63,7 @@ impl TryFrom<TopologyFields> for TopologyFile {
 
 impl ShortOrLong for TopologyFile {
     type Fields = TopologyFields;
-    const EXPECTED: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m, or {level, mode, wait, segments, spread, slice}";
+    const EXPECTED: &'static str = "LEVEL, LEVEL:required, LEVEL:preferred, each with @WAIT or without, such as leaf:required or leaf:preferred@10m, nearest, nearest@10m, anywhere, or {level, mode, wait, segments, spread, slice}";
 
     fn short(text: &str) -> Result<Self, String> {
         Self::from_short(text, Place::Nowhere)
@@ -89,9 +92,9 @@ impl JsonSchema for TopologyFile {
         json_schema!({ "anyOf": [
             {
                 "type": "string",
-                "description": "LEVEL[:required|preferred][@WAIT]",
+                "description": "LEVEL[:required|preferred][@WAIT], nearest[@WAIT] or anywhere",
                 "pattern": "^[^@]+(:(required|preferred))?(@.+)?$",
-                "examples": ["leaf", "leaf:required", "leaf:preferred@10m"],
+                "examples": ["leaf", "leaf:required", "leaf:preferred@10m", "anywhere"],
             },
             fields,
         ]})

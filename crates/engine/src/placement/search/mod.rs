@@ -33,7 +33,7 @@ use measure::Measure;
 
 pub(crate) use fill::{DOMAINS_MAX, LEVELS_MAX};
 pub(crate) use fit::{Fit, best_fit, fit_own};
-pub(crate) use slots::{domain_of_picks, placement};
+pub(crate) use slots::{domain_of_picks, level_of, placement};
 
 /// The outermost level at which the gang may be spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

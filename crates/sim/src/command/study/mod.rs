@@ -23,12 +23,10 @@ const POINTS: u64 = 400;
 const QUEUES_BYTES_MAX: u64 = 16 << 20;
 
 /// A line for each policy of [`NAMES`].
-const ABOUT: [(&str, &str); 22] = [
-    ("phalanx", "the production engine"),
-    (
-        "phalanx-least-served",
-        "the same; in every queue whoever had less GPU time goes first, and may preempt",
-    ),
+const ABOUT: [(&str, &str); 23] = [
+    ("phalanx", "the production engine, as it is where nobody says anything, or by --queues"),
+    ("phalanx-fair", "the same with the preset `fair`: by GPU time in smaller steps"),
+    ("phalanx-first-come", "the same with the preset `first-come`: by priority and age"),
     ("fifo", "in the order of submission; nobody passes"),
     ("first-fit", "in the order of submission, whoever fits; the first free devices"),
     ("best-fit", "the same; the fullest node that fits, or the fewest whole ones"),

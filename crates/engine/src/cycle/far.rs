@@ -1,0 +1,165 @@
+//! The price of a far place: whether a gang starts at the best place that is free now, or waits for a nearer one.
+//!
+//! A gang that waits for a closer placement pays with its time, and one that starts farther apart pays with slower steps,
+//! which keeps its devices from others for longer. It waits until both have cost the same: that costs at most twice what
+//! the better of the two would have cost (rent or buy: Karlin, Manasse, Rudolph and Sleator, Algorithmica 3, 1988).
+
+use std::collections::BTreeSet;
+
+use phalanx_model::{Gang, GangId, Reason, Timestamp, Topology};
+
+use super::earliest_start::Soonest;
+use super::run::Cycle;
+use crate::cluster::{LevelAt, Pick};
+use crate::placement::{Ceiling, level_of};
+use crate::queueing::{Near, RequestClassId};
+
+/// The longest wait, however slow the farther placement is.
+const WAIT_MAX_MS: u128 = 7 * 24 * 3_600_000;
+/// Steps that take so much longer are as good as at the nearest place, in thousandths.
+const AS_NEAR_MILLI: u64 = 1_010;
+/// How many times as long as it communicates at the nearest place a step computes, where a job does not say: then
+/// communication is a fifth of a step.
+const COMPUTE_PER_COMMUNICATION: u64 = 4;
+
+impl Cycle<'_> {
+    /// Why a gang waits for a nearer place than these picks, where a step of communication takes so long; `None` if it
+    /// starts there.
+    pub(super) fn waits_for_nearer(
+        &mut self,
+        request: RequestClassId,
+        id: GangId,
+        picks: &[Pick],
+        time_ns: u64,
+    ) -> Option<Reason> {
+        if time_ns == 0 || !waits(&self.draft.pending.request(request).key.gang) {
+            return None;
+        }
+        let near = self.near(request)?;
+        let gang = &self.draft.pending.request(request).key.gang;
+        let (slower_milli, until) = self.waits_until(id, gang, near, time_ns)?;
+        if until < Timestamp::MAX {
+            self.draft.pending.look_again(request, until);
+        }
+        let level = self.tree().level_name(near.level);
+        let nodes = picks.iter().map(|pick| pick.node).collect::<BTreeSet<_>>().len();
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+        Some(Reason::NearerWait { level, nodes, slower_milli, until })
+    }
+
+    /// Whether a gang that has a placement reserved waits for it, because it is nearer than one where a step of
+    /// communication takes so long.
+    pub(super) fn waits_for_reserved(
+        &mut self,
+        id: GangId,
+        gang: &Gang,
+        reserved: &[Pick],
+        time_ns: u64,
+    ) -> bool {
+        if time_ns == 0 || !waits(gang) {
+            return false;
+        }
+        let level = level_of(self.tree(), reserved);
+        let near = self.in_empty(gang).filter(|near| level.is_some_and(|level| level >= near.level));
+        let until = near.and_then(|near| self.waits_until(id, gang, near, time_ns));
+        let Some((_, until)) = until else { return false };
+        self.again_at = self.again_at.min(until);
+        true
+    }
+
+    /// How much longer a step takes, and until when the gang waits for the nearest place instead; `None` if it does not.
+    fn waits_until(&self, id: GangId, gang: &Gang, near: Near, time_ns: u64) -> Option<(u64, Timestamp)> {
+        let slower_milli = slower_milli(gang, near.time_ns, time_ns);
+        if slower_milli <= AS_NEAR_MILLI {
+            return None;
+        }
+        let since = self.ledger.record(id)?.pending_since;
+        let until = since.plus(self.worth_ms(id, gang, slower_milli));
+        (until > self.ledger.now()).then_some((slower_milli, until))
+    }
+
+    /// How long a wait for the nearest place is worth it to a gang whose steps take so much longer elsewhere.
+    fn worth_ms(&self, id: GangId, gang: &Gang, slower_milli: u64) -> u64 {
+        let Some(price_milli) = gang.topology.price_milli else { return gang.topology.wait_ms };
+        let lost_ms = u128::from(self.ledger.expected_ms(id)) * u128::from(slower_milli - 1_000) / 1_000;
+        // Everybody who waits, waits longer by the part of the cluster that is lost meanwhile.
+        let others = self.draft.pending.len().saturating_sub(1) as u128;
+        let crowd_milli =
+            1_000 * others * u128::from(gang.device_count()) / u128::from(self.devices().max(1));
+        let worth_ms = lost_ms * (1_000 + crowd_milli) / u128::from(price_milli.max(1));
+        u64::try_from(worth_ms.min(WAIT_MAX_MS)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a gang waits for a start at the nearest place rather than to start sooner at a farther one.
+    pub(super) fn prefers_near(
+        &mut self,
+        id: GangId,
+        request: RequestClassId,
+        near: &Soonest,
+        far: &Soonest,
+    ) -> bool {
+        // Nobody knows which of the two comes sooner.
+        let (Some(near_at), Some(far_at)) = (near.at, far.at) else {
+            return near.at.is_some() || far.at.is_none();
+        };
+        let Some(nearest) = self.near(request) else { return false };
+        let gang = &self.draft.pending.request(request).key.gang;
+        let slower_milli = slower_milli(gang, nearest.time_ns, far.time_ns).max(1_000);
+        near_at <= far_at.plus(self.worth_ms(id, gang, slower_milli))
+    }
+
+    /// The gang if it has to be inside one domain of the level that the nearest place for it is inside of; `None` if it has
+    /// to be anyway, or does not wait for nearer places.
+    pub(super) fn nearest_of(&mut self, request: RequestClassId, gang: &Gang) -> Option<Gang> {
+        let near = if waits(gang) { self.near(request)? } else { return None };
+        let level = near.level.min(LevelAt::Node);
+        let tree = self.tree();
+        (level > tree.level_of_required(gang)).then(|| Gang {
+            topology: Topology { required: Some(tree.level_name(level)), ..gang.topology.clone() },
+            ..gang.clone()
+        })
+    }
+
+    /// The best place for gangs of a request class in the empty cluster.
+    fn near(&mut self, request: RequestClassId) -> Option<Near> {
+        let version = self.ledger.hardware_version();
+        if let Some((_, near)) = self.draft.pending.request(request).near.filter(|(of, _)| *of == version) {
+            return near;
+        }
+        let gang = self.draft.pending.request(request).key.gang.clone();
+        let near = self.in_empty(&gang);
+        self.draft.pending.request_mut(request).near = Some((version, near));
+        near
+    }
+
+    /// The best place for a gang in the empty cluster.
+    fn in_empty(&mut self, gang: &Gang) -> Option<Near> {
+        let hardware = self.ledger.hardware();
+        let ceiling = Ceiling(hardware.tree.level_of_required(gang));
+        let search = &mut self.draft.search;
+        let found = search.place(hardware.tree, hardware.empty_opened, gang, ceiling)?;
+        Some(Near { time_ns: found.cost.time_ns, level: level_of(hardware.tree, search.picks())? })
+    }
+
+    /// All devices of the cluster.
+    pub(super) fn devices(&self) -> u32 {
+        let tree = self.tree();
+        tree.roots().map(|root| tree.domains[0][root].devices).sum()
+    }
+}
+
+/// Whether a gang waits for a nearer place than one that is free. (Until when it waits for a level that it prefers is
+/// known without one.)
+pub(super) const fn waits(gang: &Gang) -> bool {
+    let Topology { preferred, wait_ms, price_milli, .. } = &gang.topology;
+    matches!(price_milli, Some(price) if *price < Topology::ANYWHERE)
+        || price_milli.is_none() && preferred.is_none() && *wait_ms > 0
+}
+
+/// How long a step takes with communication that takes so long, in thousandths of one at the nearest place.
+fn slower_milli(gang: &Gang, near_ns: u64, far_ns: u64) -> u64 {
+    let said_ns = gang.traffic.map(|traffic| traffic.compute_ns).filter(|ns| *ns > 0);
+    let compute_ns = said_ns.unwrap_or_else(|| near_ns.saturating_mul(COMPUTE_PER_COMMUNICATION));
+    let step_ns = |communication_ns: u64| u128::from(compute_ns) + u128::from(communication_ns);
+    u64::try_from(step_ns(far_ns) * 1_000 / step_ns(near_ns).max(1)).unwrap_or(u64::MAX)
+}
