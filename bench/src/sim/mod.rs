@@ -5,6 +5,7 @@ mod compare;
 mod fgd;
 mod gavel;
 mod muri;
+mod overload;
 mod philly;
 mod pollux;
 mod python;
@@ -63,7 +64,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let words = || SOURCES.map(|(word, ..)| word).join(", ");
     let (what, rest) = arguments
         .split_first()
-        .ok_or_else(|| format!("say which: {}, compare, claims, philly, speed, all", words()))?;
+        .ok_or_else(|| format!("say which: {}, compare, overload, claims, philly, speed, all", words()))?;
     let arguments = parse(rest)?;
     let Arguments { folder, only, load_milli, is_json, .. } = &arguments;
     let mut tables = Vec::new();
@@ -75,6 +76,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     };
     match what.as_str() {
         "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
+        "overload" => overload::measure(folder, only, *is_json, &mut show)?,
         "claims" => return claims::measure(folder, only, arguments.into.as_deref()),
         "philly" => return philly::measure(folder, only, *is_json),
         "speed" => return speed::measure(only, *is_json),
@@ -83,11 +85,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
                 show(published(source, folder, *is_json)?);
             }
             compare::measure(folder, only, *load_milli, *is_json, &mut show)?;
+            overload::measure(folder, only, *is_json, &mut show)?;
         }
         word => {
             let source = SOURCES.iter().find(|(known, ..)| *known == word);
             let source = source.ok_or_else(|| {
-                format!("{word} is none of {}, compare, claims, philly, speed, all", words())
+                format!("{word} is none of {}, compare, overload, claims, philly, speed, all", words())
             })?;
             show(published(source, folder, *is_json)?);
         }

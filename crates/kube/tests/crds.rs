@@ -152,7 +152,7 @@ fn queues_become_the_tree_of_the_engine() {
         "apiVersion": "phalanx.dev/v1alpha1", "kind": "SharePolicy", "metadata": {"name": "default"},
         "spec": {
             "classes": [{"name": "gold", "rank": 2, "preemptible": false}, {"name": "lead", "rank": 1, "minRun": "5m"}],
-            "defaultClass": "lead", "halfLife": "1d", "ageing": "30m", "reservations": "all", "holdIdle": "25%",
+            "preset": "throughput", "wait": "priced", "defaultClass": "lead", "halfLife": "1d", "ageing": "30m", "reservations": "all", "holdIdle": "25%",
             "reclaim": "guarantee", "worth": {"A100": "0.4"}, "boost": {"max": 5, "longest": "2h"},
         },
     }))

@@ -112,7 +112,7 @@ fn what_is_typed_wrong_is_told_with_what_there_is() {
         ("now.json --set queues.vision.wait.x=2", "--set queues.vision.wait.x=2:"),
         ("now.json --set queues.vision.wieght=2", "did you mean \"weight\"?"),
         ("now.json --set queues.vision.weight=x", "expected a weight from 0 to 1000000"),
-        ("now.json --set name.x.y=2", "known fields here: queues, classes"),
+        ("now.json --set name.x.y=2", "known fields here: queues, preset, classes"),
         ("now.json --add-nodes 2", "it is N:DOMAIN, as in 16:leaf-9"),
         ("now.json --add-nodes 0:leaf-1", "from 1 to 100000 nodes can be added"),
         (

@@ -9,7 +9,7 @@ mod written;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Class, ClassName, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
+use phalanx_model::{Class, ClassName, Delay, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub struct QueueFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_idle: Option<At<Percent>>,
     /// How long jobs hold out for a nearer place than one that is free, where neither they nor their queues say: `10m`, or
-    /// `priced` for as long as that is worth. Default: priced.
+    /// `priced` for as long as that is worth. Default: priced where a preset is named, else not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<At<Wait>>,
     /// Up to where capacity is taken back from queues that use more than is theirs: `fair_share`, their due share, or
@@ -201,7 +201,8 @@ pub struct SharePolicy {
 impl Default for SharePolicy {
     /// That of a cluster of which nothing is said.
     fn default() -> Self {
-        Self { settings: Preset::default().settings(), queues: Vec::new() }
+        let settings = Settings { wait: Delay::default(), ..Preset::default().settings() };
+        Self { settings, queues: Vec::new() }
     }
 }
 
@@ -237,6 +238,10 @@ impl QueueFile {
         }
         if let Some(part) = self.hold_idle {
             settings.hold_idle_max_milli = part.value.0;
+        }
+        // Who names no preset has not asked that jobs wait for near places.
+        if self.preset.is_none() {
+            settings.wait = Delay::default();
         }
         if let Some(wait) = self.wait {
             settings.wait = wait.value.into();

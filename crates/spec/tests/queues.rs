@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use phalanx_model::{Caps, ClassName, Queue, QueueName, Reclaim, Resource, Settings, ShapeQuota};
 use phalanx_spec::queues::{DEPTH_MAX, QUEUES_MAX};
-use phalanx_spec::{Preset, QueueFile, SharePolicy, SpecError};
+use phalanx_spec::{QueueFile, SharePolicy, SpecError};
 use proptest::prelude::*;
 
 fn read(yaml: &str) -> Result<SharePolicy, SpecError> {
@@ -108,7 +108,7 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(policy(""), SharePolicy::default());
     let one = policy("queues: [{name: a}]");
     assert_eq!(one.queues, [Queue::named(QueueName::new("a").unwrap())]);
-    assert_eq!(one.settings, Preset::default().settings());
+    assert_eq!(one.settings, SharePolicy::default().settings);
     // A class that says nothing is left alone as long as those that are built in.
     let class = policy("classes: [{name: training, rank: 1}]").settings.classes.remove(0);
     let training = Settings::default().class(None).unwrap().clone();

@@ -132,12 +132,13 @@ impl Cycle<'_> {
         near
     }
 
-    /// The best place for a gang in the empty cluster.
+    /// The best place for a gang in the empty cluster, on nodes that are open and on devices that nobody else holds: nobody
+    /// knows when those come free.
     fn in_empty(&mut self, gang: &Gang) -> Option<Near> {
         let hardware = self.ledger.hardware();
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
         let search = &mut self.draft.search;
-        let found = search.place(hardware.tree, hardware.empty_opened, gang, ceiling)?;
+        let found = search.place(hardware.tree, hardware.empty, gang, ceiling)?;
         Some(Near { time_ns: found.cost.time_ns, level: level_of(hardware.tree, search.picks())? })
     }
 

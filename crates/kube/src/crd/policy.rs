@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::QueueName;
+use phalanx_model::{Delay, QueueName};
 use phalanx_spec::queues::SharePolicy as Policy;
-use phalanx_spec::{QueueFile, SpecError};
+use phalanx_spec::{Preset, QueueFile, SpecError};
 use serde_json::{Map, Value, json};
 
 use super::queue::{Queue, QueueSpec};
@@ -41,15 +41,27 @@ pub fn put_together(queues: &[Queue], policy: Option<&SharePolicy>) -> Outcome {
     let mut entries: Vec<(&Queue, Value)> = queues.iter().map(|queue| (queue, queue_file(queue))).collect();
     entries.sort_by_key(|(queue, _)| (queue.metadata.creation_timestamp.clone(), name_of(*queue)));
     let all: Vec<&Value> = entries.iter().map(|(_, entry)| entry).collect();
+    let spec = policy.map(|policy| &policy.spec);
     if let Ok(policy) = read(&settings, &all) {
-        outcome.policy = policy;
+        outcome.policy = unless_said(policy, spec);
         return outcome;
     }
     outcome.refused.extend(refuse_newer(&mut entries, &settings));
     let kept: Vec<&Value> = entries.iter().map(|(_, entry)| entry).collect();
     // All of them were read together just now.
-    outcome.policy = read(&settings, &kept).unwrap_or_default();
+    outcome.policy = unless_said(read(&settings, &kept).unwrap_or_default(), spec);
     outcome
+}
+
+/// The policy, in which pods are not stopped for less service, nor wait for nearer places, unless it says so.
+fn unless_said(mut policy: Policy, spec: Option<&SharePolicySpec>) -> Policy {
+    if spec.is_none_or(|spec| spec.preset.is_none()) {
+        policy.settings.order = Preset::FirstCome.order();
+    }
+    if spec.is_none_or(|spec| spec.wait.is_none()) {
+        policy.settings.wait = Delay::default();
+    }
+    policy
 }
 
 /// Takes out the first queue with which those before it cannot be kept, and what stands below it, until all others can.
