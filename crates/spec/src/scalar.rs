@@ -81,6 +81,10 @@ impl Scalar for Wait {
         "a duration such as 10m, `priced`, or `priced:2` where an hour of waiting is worth two of running";
 
     fn read(text: &str) -> Result<Self, String> {
+        // No wait at all.
+        if text == "0s" {
+            return Ok(Self::For(Span(0)));
+        }
         let Some(price) = text.strip_prefix("priced") else { return Span::read(text).map(Self::For) };
         let milli = match price.strip_prefix(':') {
             None if price.is_empty() => return Ok(Self::Priced(Self::PAR)),
