@@ -15,7 +15,7 @@ use phalanx_sim::cluster::{Clos, Cluster, NodeShape};
 use phalanx_sim::policies::{NAMES, Rules, named};
 use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{Job, Machines, Part, Placed, Progress, Replay, Settings};
-use phalanx_sim::trace::{Format, Selection};
+use phalanx_sim::trace::Format;
 use serde::Serialize;
 
 use crate::tables::{Table, number};
@@ -30,7 +30,6 @@ const SETTINGS: Settings = Settings {
 };
 /// Times the run at the worst place, less one, that an estimate is at most too long.
 const ESTIMATE_F: u64 = 4;
-const DAY_MS: u64 = 86_400_000;
 
 /// A trace on a fabric.
 struct World {
@@ -147,17 +146,9 @@ fn machines(folder: &Path, fabric: &str) -> Result<Machines, String> {
 fn run(folder: &Path, world: &World, load_milli: u32) -> Result<(String, Vec<Figures>), String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", world.name);
     let machines = machines(folder, world.fabric)?;
-    let trace = super::trace(&folder.join(world.file), world.format)?;
-    let selection = Selection {
-        from_ms: world.days.start * DAY_MS,
-        until_ms: world.days.end.checked_mul(DAY_MS),
-        gpus_min: 1,
-        load_milli,
-        ..Selection::default()
-    };
-    let trace = selection.apply(trace).map_err(|e| wrong(&e))?;
     let progress = Placed::default();
-    let mut jobs = Job::all_of(&trace);
+    let file = folder.join(world.file);
+    let mut jobs = super::jobs_of_days(&file, world.format, &world.days, load_milli)?;
     let mut rng = Rng::new(1);
     for job in &mut jobs {
         job.traffic_milli = if job.gpus > 1 { TRAFFIC_MILLI } else { 0 };
@@ -180,10 +171,8 @@ fn run(folder: &Path, world: &World, load_milli: u32) -> Result<(String, Vec<Fig
             settings: SETTINGS,
             node_events: &[],
         };
-        let begin = std::time::Instant::now();
-        let outcome = replay.run(scheduler.as_mut()).map_err(|e| wrong(&e))?;
-        let seconds = begin.elapsed().as_secs_f64();
-        all.push(Figures::of(world.name, policy, is_oracle, &Metrics::of(&outcome), seconds));
+        let (metrics, seconds) = super::replayed(scheduler.as_mut(), &replay).map_err(|e| wrong(&e))?;
+        all.push(Figures::of(world.name, policy, is_oracle, &metrics, seconds));
     }
     Ok((title, all))
 }

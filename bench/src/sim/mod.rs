@@ -12,13 +12,18 @@ mod python;
 mod shockwave;
 mod speed;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use phalanx_sim::trace::{Format, Trace};
+use phalanx_sim::replay::metrics::Metrics;
+use phalanx_sim::replay::{Job, Replay, Scheduler};
+use phalanx_sim::trace::{Format, Selection, Trace};
 use serde::Serialize;
 
 use crate::tables::{self, Marks, Table, number};
 
+const DAY_MS: u64 = 86_400_000;
 const MARKS: Marks = Marks { begin: "<!-- `make bench-sim` writes from here -->", end: "<!-- to here -->" };
 
 /// One published figure, and ours.
@@ -161,6 +166,27 @@ fn read(file: &Path) -> Result<String, String> {
 
 fn write(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// The jobs with devices that were submitted on these days of a trace, at a load in thousandths of the recorded one.
+fn jobs_of_days(file: &Path, format: Format, days: &Range<u64>, load_milli: u32) -> Result<Vec<Job>, String> {
+    let selection = Selection {
+        from_ms: days.start * DAY_MS,
+        until_ms: days.end.checked_mul(DAY_MS),
+        gpus_min: 1,
+        load_milli,
+        ..Selection::default()
+    };
+    let trace = selection.apply(trace(file, format)?).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(Job::all_of(&trace))
+}
+
+/// What comes of jobs under a policy, and how many seconds the replay takes.
+fn replayed(policy: &mut dyn Scheduler, replay: &Replay<'_>) -> Result<(Metrics, f64), String> {
+    let begin = Instant::now();
+    let outcome = replay.run(policy).map_err(|e| e.to_string())?;
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok((Metrics::of(&outcome), seconds))
 }
 
 fn trace(file: &Path, format: Format) -> Result<Trace, String> {

@@ -7,12 +7,11 @@
 
 use std::path::Path;
 
-use phalanx_model::{Delay, Settings as Policy};
+use phalanx_model::{Delay, Settings as Policy, Topology};
 use phalanx_sim::cluster::{Clos, Cluster};
 use phalanx_sim::policies::{Rules, named};
-use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{Job, Machines, Placed, Replay, Settings, StartCost};
-use phalanx_sim::trace::{Format, Selection, Trace};
+use phalanx_sim::trace::Format;
 use serde::Serialize;
 
 use crate::tables::{Table, number};
@@ -24,7 +23,8 @@ const SETTINGS: Settings = Settings {
     checkpoint_every_ms: Some(1_800_000),
     checkpoint_ms: 0,
 };
-const DAY_MS: u64 = 86_400_000;
+/// The load as recorded.
+const RECORDED_MILLI: u32 = 1_000;
 /// What jobs communicate of their time.
 const TRAFFIC_MILLI: u32 = 50;
 const TRAFFICS_MILLI: [u32; 4] = [20, 50, 150, 300];
@@ -147,7 +147,7 @@ fn waits(scene: &Scene) -> Result<Vec<Figures>, String> {
         let settings = Policy { wait, ..Rules::default().settings };
         scene.run(word, "phalanx", &Rules { settings, ..Rules::default() })
     };
-    [("priced", Delay::PAR), ("nearest", Delay::For(u64::MAX)), ("anywhere", Delay::For(0))]
+    [("priced", Delay::PAR), ("nearest", Delay::For(Topology::FOREVER_MS)), ("anywhere", Delay::For(0))]
         .into_iter()
         .map(of)
         .collect()
@@ -156,19 +156,12 @@ fn waits(scene: &Scene) -> Result<Vec<Figures>, String> {
 impl Scene {
     fn of(folder: &Path, world: &World, traffic_milli: u32) -> Result<Self, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", world.name);
-        let trace = super::trace(&folder.join(world.file), world.format)?;
-        let selection = Selection {
-            from_ms: world.days.start * DAY_MS,
-            until_ms: world.days.end.checked_mul(DAY_MS),
-            gpus_min: 1,
-            ..Selection::default()
-        };
-        let trace = selection.apply(trace).map_err(|e| wrong(&e))?;
-        let nodes = nodes(&trace, world.load_milli);
+        let file = folder.join(world.file);
+        let mut jobs = super::jobs_of_days(&file, world.format, &world.days, RECORDED_MILLI)?;
+        let nodes = nodes(&jobs, world.load_milli);
         let leaf = (nodes / 4).clamp(2, LEAF_MAX);
         let fabric = format!("{}x{leaf}x{GPUS}", nodes.div_ceil(leaf));
         let cluster = Clos::read(&fabric).and_then(|clos| Cluster::of_clos(&clos)).map_err(|e| wrong(&e))?;
-        let mut jobs = Job::all_of(&trace);
         for job in &mut jobs {
             job.traffic_milli = if job.gpus > 1 { traffic_milli } else { 0 };
         }
@@ -188,10 +181,8 @@ impl Scene {
             settings: SETTINGS,
             node_events: &[],
         };
-        let begin = std::time::Instant::now();
-        let outcome = replay.run(scheduler.as_mut()).map_err(|e| format!("{}: {e}", self.name))?;
-        let seconds = begin.elapsed().as_secs_f64();
-        let of = Metrics::of(&outcome);
+        let (of, seconds) =
+            super::replayed(scheduler.as_mut(), &replay).map_err(|e| format!("{}: {e}", self.name))?;
         let run_h = (of.completion_s.mean - of.waited_s.mean).max(1.0) * of.ended as f64 / 3_600.0;
         let part_of_held = |gpu_hours: f64| 100.0 * gpu_hours / of.gpu_hours.held.max(1e-9);
         Ok(Figures {
@@ -212,8 +203,7 @@ impl Scene {
 }
 
 /// As many nodes as make a trace ask for a share of them until its last submission; no fewer than its largest job needs.
-fn nodes(trace: &Trace, load_milli: u64) -> u64 {
-    let jobs = Job::all_of(trace);
+fn nodes(jobs: &[Job], load_milli: u64) -> u64 {
     let asked_ms: f64 = jobs.iter().map(|job| job.work * f64::from(job.gpus)).sum();
     let first = jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
     let span_ms = jobs.iter().map(|job| job.submit_ms).max().unwrap_or(0).saturating_sub(first).max(1);

@@ -35,12 +35,6 @@ impl Had {
 }
 
 impl Service {
-    /// The attained service of a gang at a time, if it is known for sure.
-    fn by(&self, gang: GangId, at: Timestamp) -> Option<Served> {
-        let had = self.0.get(&gang).copied().unwrap_or_default();
-        (!had.is_unsure).then(|| Served { device_us: had.by(at), until: at })
-    }
-
     fn begins(&mut self, gang: GangId, at: Timestamp, milli: u64, is_unsure: bool) {
         let had = self.0.entry(gang).or_default();
         had.runs = Some((at, milli));
@@ -144,10 +138,10 @@ impl Checker {
             return Some(format!("level {level} is not below level {over}"));
         }
         let is_other = |id: GangId, said: u32| {
-            let served = self.service.by(id, self.now)?;
-            let order = self.jobs.get(&id.job).and_then(|job| self.queues.order(job));
-            let seen = order.map_or(0, |order| order.level_of(served));
-            (seen != said).then(|| format!("gang {id} is on level {seen}, and the rule says {said}"))
+            let had = self.service.0.get(&id).copied().unwrap_or_default();
+            let seen = self.level(id, &had).unwrap_or(0);
+            (!had.is_unsure && seen != said)
+                .then(|| format!("gang {id} is on level {seen}, and the rule says {said}"))
         };
         is_other(by, level).or_else(|| is_other(gang, over))
     }

@@ -107,11 +107,7 @@ impl Checker {
         self.check_preemptions(&out.changes, &started, &mut found);
         out.changes.iter().for_each(|change| self.promises.change(change));
         self.check_promises(&mut found);
-        for change in &out.changes {
-            if let Change::ReservationDropped { gang, .. } = change {
-                self.waiting.dropped(*gang);
-            }
-        }
+        out.changes.iter().for_each(|change| self.waiting.change(change));
         self.check_waiting(&started, &mut found);
         found
     }

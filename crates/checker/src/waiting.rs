@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, Caps, DeviceMask, DomainName, Gang, GangId, Input, Job, Node, NodeName, Topology,
+    Admin, Caps, Change, DeviceMask, DomainName, Gang, GangId, Input, Job, Node, NodeName, Topology,
 };
 
 use crate::start::Member;
@@ -49,10 +49,11 @@ impl Waiting {
         }
     }
 
-    /// A reservation was given up: how often its gang is bypassed counts from the beginning.
-    pub(crate) fn dropped(&mut self, gang: GangId) {
-        if self.first == Some(gang) {
-            self.restart(Some(gang));
+    /// When a reservation is given up, the bypasses of its gang are counted from zero again.
+    pub(crate) fn change(&mut self, change: &Change) {
+        match change {
+            Change::ReservationDropped { gang, .. } if self.first == Some(*gang) => self.restart(self.first),
+            _ => {}
         }
     }
 

@@ -256,11 +256,6 @@ impl Gang {
     }
 }
 
-impl Topology {
-    /// The price of a gang that does not wait for a nearer placement.
-    pub const ANYWHERE: u32 = u32::MAX;
-}
-
 /// The topology rules of a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Topology {
@@ -291,6 +286,13 @@ pub struct Topology {
     /// otherwise inside the innermost domains around these nodes that hold the gang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<NodeName>,
+}
+
+impl Topology {
+    /// The `price_milli` of a gang that does not wait for a nearer placement.
+    pub const ANYWHERE: u32 = u32::MAX;
+    /// The `wait_ms` of a gang that starts at the nearest placement or not at all.
+    pub const FOREVER_MS: u64 = u64::MAX;
 }
 
 /// Spreads members, so that the failure of one domain stops at most `max` of them.

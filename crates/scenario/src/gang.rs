@@ -73,24 +73,24 @@ fn part(options: &mut Options<'_>, words: &Words<'_>) -> Result<Option<PartNeed>
     Ok(Some(PartNeed::Slice { compute_milli, memory_bytes }))
 }
 
+/// `10m` or `priced`: how long a gang waits for a nearer placement, and at which price.
+fn wait(word: Word<'_>, words: &Words<'_>) -> Result<(u64, Option<u32>), ScenarioError> {
+    if word.text == "priced" { Ok((0, Some(1_000))) } else { Ok((words.duration_ms(word)?, None)) }
+}
+
 fn topology(options: &mut Options<'_>, words: &Words<'_>) -> Result<Topology, ScenarioError> {
     let required = options.take("required").map(|w| words.name::<LevelName>(w)).transpose()?;
-    let nearest = options.take("nearest");
-    let (preferred, wait_ms, price_milli) = match options.take("preferred") {
-        None => match nearest {
-            None => (None, 0, None),
-            Some(Word { text: "priced", .. }) => (None, 0, Some(1_000)),
-            Some(Word { text: "required", .. }) => (None, u64::MAX, None),
-            Some(wait) => (None, words.duration_ms(wait)?, None),
+    let (preferred, (wait_ms, price_milli)) = match options.take("preferred") {
+        None => match options.take("nearest") {
+            None => (None, (0, None)),
+            Some(Word { text: "required", .. }) => (None, (Topology::FOREVER_MS, None)),
+            Some(word) => (None, wait(word, words)?),
         },
         Some(word) => {
-            let (level, wait) = word.text.split_once('@').unwrap_or((word.text, "10m"));
-            let wait = Word { text: wait, column: word.column + level.chars().count() + 1 };
-            let level = Some(words.name(Word { text: level, ..word })?);
-            match wait.text {
-                "priced" => (level, 0, Some(1_000)),
-                _ => (level, words.duration_ms(wait)?, None),
-            }
+            let (level, after) = word.text.split_once('@').unwrap_or((word.text, "10m"));
+            let after = Word { text: after, column: word.column + level.chars().count() + 1 };
+            let level = words.name(Word { text: level, ..word })?;
+            (Some(level), wait(after, words)?)
         }
     };
     let segment = |(size, level)| Segment { size, level };

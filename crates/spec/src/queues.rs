@@ -9,7 +9,7 @@ mod written;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Class, ClassName, Delay, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
+use phalanx_model::{Class, ClassName, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ pub struct QueueFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<At<Depth>>,
     /// How long GPUs may stay idle for a job whose start is not known: until their idle time is this part of its waiting
-    /// time, both in GPU time. 0%: never. Default: 50%.
+    /// time, both in GPU time. 0%: never. Default: 10%.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_idle: Option<At<Percent>>,
     /// How long jobs hold out for a nearer place than one that is free, where neither they nor their queues say: `10m`, or
@@ -127,7 +127,7 @@ pub struct QueueEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_time: Option<At<TimeLimit>>,
     /// How long its jobs hold out for a nearer place, where they say nothing: `10m`, or `priced` for as long as
-    /// that is worth. Default: not at all.
+    /// that is worth. Default: as the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<At<Wait>>,
     /// Who of one class goes first in it: `priority`, by priority and age, or `least_served`, whoever had less GPU time so
@@ -201,8 +201,7 @@ pub struct SharePolicy {
 impl Default for SharePolicy {
     /// That of a cluster of which nothing is said.
     fn default() -> Self {
-        let settings = Settings { wait: Delay::default(), ..Preset::default().settings() };
-        Self { settings, queues: Vec::new() }
+        Self { settings: Preset::settings_unsaid(), queues: Vec::new() }
     }
 }
 
@@ -219,7 +218,7 @@ impl QueueFile {
     }
 
     fn settings(&self) -> Result<Settings, SpecError> {
-        let mut settings = self.preset.map_or_else(Preset::default, |preset| preset.value).settings();
+        let mut settings = self.preset.map_or_else(Preset::settings_unsaid, |preset| preset.value.settings());
         if let Some(classes) = &self.classes {
             settings.classes = self.classes(classes)?;
         }
@@ -238,10 +237,6 @@ impl QueueFile {
         }
         if let Some(part) = self.hold_idle {
             settings.hold_idle_max_milli = part.value.0;
-        }
-        // Who names no preset has not asked that jobs wait for near places.
-        if self.preset.is_none() {
-            settings.wait = Delay::default();
         }
         if let Some(wait) = self.wait {
             settings.wait = wait.value.into();

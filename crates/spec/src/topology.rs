@@ -129,7 +129,7 @@ impl JobFile {
         self.check_mode(topology, mode)?;
         let whole = match (mode, topology.wait) {
             (Mode::Anywhere, _) => Topology { price_milli: Some(Topology::ANYWHERE), ..Topology::default() },
-            (Mode::Nearest, None) => Topology { wait_ms: u64::MAX, ..Topology::default() },
+            (Mode::Nearest, None) => Topology { wait_ms: Topology::FOREVER_MS, ..Topology::default() },
             (Mode::Required, None) => Topology { required: level, ..Topology::default() },
             (Mode::Required | Mode::Preferred | Mode::Nearest, wait) => {
                 let (wait_ms, price_milli) = match wait.map(|wait| wait.value) {

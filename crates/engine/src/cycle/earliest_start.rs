@@ -84,12 +84,11 @@ impl Cycle<'_> {
     pub(super) fn fits_after(
         &mut self,
         request: RequestClassId,
-        soonest: &Soonest,
+        ends: &[GangId],
+        is_near: bool,
     ) -> Option<(Vec<Pick>, Vec<u32>)> {
-        let (mut key, ends) = (self.draft.pending.request(request).key.clone(), &soonest.ends);
-        if soonest.is_near
-            && let Some(narrow) = self.nearest_of(request, &key.gang)
-        {
+        let mut key = self.draft.pending.request(request).key.clone();
+        if is_near && let Some(narrow) = self.nearest_of(request, &key.gang) {
             key.gang = narrow;
         }
         let known = ends.iter().map(|gang| (None, *gang));

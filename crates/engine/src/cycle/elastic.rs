@@ -11,7 +11,7 @@ use crate::cycle::draft::Draft;
 use crate::placement::{Ceiling, placement};
 use crate::placement::{Verdict, verdict, waits_for_capacity};
 use crate::preemption::Candidate;
-use crate::queueing::{QueueAt, RequestClass};
+use crate::queueing::{QueueAt, RequestClass, is_for_nearness};
 
 /// A placement of a gang with a number of members, the level that it is inside of, and its predicted time.
 pub(super) struct ElasticPlacement {
@@ -87,10 +87,8 @@ impl Cycle<'_> {
     /// Whether capacity is reserved for a gang, or a pending gang would use it.
     pub(super) fn somebody_waits(&self) -> bool {
         let waits = |(_, request): (_, &RequestClass)| {
-            let by_time = matches!(
-                request.reason,
-                Reason::Priority { .. } | Reason::PreferredWait { .. } | Reason::NearerWait { .. }
-            );
+            let by_time =
+                matches!(request.reason, Reason::Priority { .. }) || is_for_nearness(&request.reason);
             request.has_room() && (waits_for_capacity(&request.reason) || by_time)
         };
         !self.draft.reservations.is_empty() || self.draft.pending.closed().any(waits)

@@ -120,8 +120,8 @@ impl Cycle<'_> {
         })
     }
 
-    /// The best place for gangs of a request class in the empty cluster.
-    fn near(&mut self, request: RequestClassId) -> Option<Near> {
+    /// The best place for gangs of a request class in the empty cluster; `None` if it does not hold one.
+    pub(super) fn near(&mut self, request: RequestClassId) -> Option<Near> {
         let version = self.ledger.hardware_version();
         if let Some((_, near)) = self.draft.pending.request(request).near.filter(|(of, _)| *of == version) {
             return near;
@@ -132,8 +132,7 @@ impl Cycle<'_> {
         near
     }
 
-    /// The best place for a gang in the empty cluster, on nodes that are open and on devices that nobody else holds: nobody
-    /// knows when those come free.
+    /// The best place for a gang in the empty cluster of open nodes. (Devices that other users of a node hold count as free.)
     fn in_empty(&mut self, gang: &Gang) -> Option<Near> {
         let hardware = self.ledger.hardware();
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
@@ -143,7 +142,7 @@ impl Cycle<'_> {
     }
 
     /// All devices of the cluster.
-    pub(super) fn devices(&self) -> u32 {
+    fn devices(&self) -> u32 {
         let tree = self.tree();
         tree.roots().map(|root| tree.domains[0][root].devices).sum()
     }

@@ -11,7 +11,6 @@ use super::earliest_start::Soonest;
 use super::reservation::Reservation;
 use super::run::Cycle;
 use crate::cluster::Pick;
-use crate::placement::Ceiling;
 use crate::queueing::{QueueAt, RequestClassId, SetAside, Versions};
 
 /// Searches of one cycle for placements of heads that do not start; the next step goes on.
@@ -82,7 +81,7 @@ impl Cycle<'_> {
     }
 
     fn reserve_head(&mut self, gang: GangId, request: RequestClassId, queue: QueueAt) {
-        if !self.fits_empty(request) {
+        if self.near(request).is_none() {
             return self.draft.pending.set_aside(request, SetAside::OnHardware);
         }
         let reserved = self.draft.reservations.keys().filter(|id| !self.evicts(**id)).count();
@@ -103,19 +102,19 @@ impl Cycle<'_> {
         }
     }
 
-    /// When a head would start if no other gang did, and where if that is known. A gang that no end of a running gang would
-    /// help is no head; if no time is known, that is found once a place is to be reserved.
+    /// When a head would start if no other gang did, and where if that is known. If no time is known, the places are not
+    /// searched: whether the ends of running gangs help the head at all is found when its place is to be reserved.
     fn foresee(&mut self, head: &Head) -> Option<Soonest> {
         self.book_against_future(head.request, head.queue);
         if let Some(ends) = self.few_known_ends(head.request)
-            && self.fits_after(head.request, &Soonest { ends, ..Soonest::UNKNOWN }).is_none()
+            && self.fits_after(head.request, &ends, false).is_none()
         {
             return Some(Soonest::UNKNOWN);
         }
         self.foresee_place(head)
     }
 
-    /// When and where a head would start if no other gang did.
+    /// When and where a head would start if no other gang did. A gang that no end of a running gang would help is no head.
     fn foresee_place(&mut self, head: &Head) -> Option<Soonest> {
         self.book_against_future(head.request, head.queue);
         let soonest = self.soonest(head.gang, head.request);
@@ -125,9 +124,9 @@ impl Cycle<'_> {
         soonest
     }
 
-    /// The gangs whose ends are known, if they are so few that it is sooner found whether their ends are enough than which
-    /// are. `None` also for a gang whose place is looked at in any case, because it needs what domains count, and if windows
-    /// close nodes.
+    /// The gangs whose ends are known, if they are at most [`KNOWN_ENDS_MAX`]: then one search finds whether all of these ends
+    /// make room for the head. `None` if there are more, if windows close nodes, and for a gang that needs named resources,
+    /// which domains may limit.
     fn few_known_ends(&self, request: RequestClassId) -> Option<Vec<GangId>> {
         let gang = &self.draft.pending.request(request).key.gang;
         let is_plain = gang.all_needs().all(|needs| needs.named.is_empty());
@@ -163,10 +162,10 @@ impl Cycle<'_> {
         }
         // If two heads are bypassed by one start, the first in order has its placement reserved first.
         for head in std::mem::take(&mut self.heads.waiting) {
-            let is_due = head.bypassed > 0 && self.is_due(head.gang);
+            let is_due = head.bypassed > 0 && self.is_due(head.gang) && self.idle_share_milli() > 0;
             let soonest = if is_due {
                 self.book_against_future(head.request, head.queue);
-                self.soonest(head.gang, head.request).filter(|_| self.idle_share_milli() > 0)
+                self.soonest(head.gang, head.request)
             } else {
                 None
             };
@@ -185,14 +184,6 @@ impl Cycle<'_> {
         let key = &self.draft.pending.request(request).key;
         let (asked, rank) = (key.gang.clone(), key.rank);
         self.hold(gang, &asked, rank, soonest.into_place());
-    }
-
-    /// Whether a gang of this request class fits the empty cluster of open nodes.
-    fn fits_empty(&mut self, request: RequestClassId) -> bool {
-        let hardware = self.ledger.hardware();
-        let gang = &self.draft.pending.request(request).key.gang;
-        let ceiling = Ceiling(hardware.tree.level_of_required(gang));
-        self.draft.search.place(hardware.tree, hardware.empty, gang, ceiling).is_some()
     }
 
     /// Counts a bypass for each head that could start sooner without a start that was booked.
@@ -220,7 +211,7 @@ impl Cycle<'_> {
             return false;
         }
         self.book_against_future(head.request, head.queue);
-        let found = self.fits_after(head.request, soonest);
+        let found = self.fits_after(head.request, &soonest.ends, soonest.is_near);
         let is_delayed = found.is_none();
         if let Some(((picks, order), soonest)) = found.zip(head.soonest.as_mut()) {
             // The head finds another placement as soon.

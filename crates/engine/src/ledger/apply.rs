@@ -133,7 +133,7 @@ impl Ledger {
         let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
         let mut taken = job.clone();
         self.cap_time_limit(&mut taken);
-        self.price_waits(&mut taken);
+        self.set_delays(&mut taken);
         self.preempted.clear();
         self.serving.begin(&taken, self.now);
         self.enter(taken, gangs);

@@ -5,7 +5,7 @@ mod apply;
 mod array;
 mod calendar;
 mod commit;
-mod delay_price;
+mod delay;
 mod elastic;
 mod facts;
 mod gang;

@@ -22,7 +22,7 @@ impl Ledger {
         out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
         if let Some(record) = self.record_mut(gang) {
             if reserved.at.is_none() && !reserved.evicts {
-                // It was reserved for as often as the gang was bypassed: if it is given up, that counts from the beginning.
+                // If this reservation is given up, the bypasses of the gang are counted from zero again.
                 record.bypassed = 0;
             }
             record.reserved = Some(reserved);

@@ -21,7 +21,7 @@ pub(crate) use bounds::Full;
 pub(crate) use fill_order::FillOrder;
 pub(crate) use fronts::SetAside;
 pub(crate) use order::Next;
-pub(crate) use pending::{OrderKey, PendingQueue};
+pub(crate) use pending::{OrderKey, PendingQueue, is_for_nearness};
 pub(crate) use preemption_rules::{Claim, Contender, Rule};
 pub(crate) use queues::{Holder, HolderKey, QueueAt, Queues, ROOT};
 pub(crate) use request_class::{Near, RequestClass, RequestClassId, RequestKey, Versions, longest_ms};

@@ -72,7 +72,7 @@ pub(crate) struct PendingQueue {
 }
 
 /// Whether a gang could start, and waits for a closer placement.
-const fn is_for_nearness(reason: &Reason) -> bool {
+pub(crate) const fn is_for_nearness(reason: &Reason) -> bool {
     matches!(reason, Reason::PreferredWait { .. } | Reason::NearerWait { .. })
 }
 
@@ -256,11 +256,7 @@ impl PendingQueue {
             is_any = true;
             self.forget_look(request);
             let queues: Vec<QueueAt> = self.request(request).queues().collect();
-            for queue in queues {
-                if self.untried.insert((queue, request)) {
-                    self.unranked.push((queue, request));
-                }
-            }
+            queues.into_iter().for_each(|queue| self.try_anew(request, queue));
             self.reopen(request);
         }
         is_any
@@ -372,10 +368,13 @@ impl PendingQueue {
         let of_rank = pending.skip_while(|((of, _), _)| of.0 > rank).take_while(|((of, _), _)| of.0 == rank);
         let below = of_rank.take_while(|((_, order_key), _)| order_key.level < level);
         let requests: BTreeSet<RequestClassId> = below.map(|(_, request)| *request).collect();
-        for request in requests {
-            if self.untried.insert((queue, request)) {
-                self.unranked.push((queue, request));
-            }
+        requests.into_iter().for_each(|request| self.try_anew(request, queue));
+    }
+
+    /// Victims are sought again for a request class in a queue.
+    fn try_anew(&mut self, request: RequestClassId, queue: QueueAt) {
+        if self.untried.insert((queue, request)) {
+            self.unranked.push((queue, request));
         }
     }
 

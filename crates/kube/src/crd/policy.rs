@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Delay, QueueName};
+use phalanx_model::QueueName;
 use phalanx_spec::queues::SharePolicy as Policy;
-use phalanx_spec::{Preset, QueueFile, SpecError};
+use phalanx_spec::{QueueFile, SpecError};
 use serde_json::{Map, Value, json};
 
 use super::queue::{Queue, QueueSpec};
@@ -28,7 +28,7 @@ pub struct Outcome {
 #[must_use]
 pub fn put_together(queues: &[Queue], policy: Option<&SharePolicy>) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut settings = Map::new();
+    let mut settings = settings_file(&SharePolicySpec::default());
     if let Some(policy) = policy {
         let written = settings_file(&policy.spec);
         match read(&written, &[]) {
@@ -41,27 +41,15 @@ pub fn put_together(queues: &[Queue], policy: Option<&SharePolicy>) -> Outcome {
     let mut entries: Vec<(&Queue, Value)> = queues.iter().map(|queue| (queue, queue_file(queue))).collect();
     entries.sort_by_key(|(queue, _)| (queue.metadata.creation_timestamp.clone(), name_of(*queue)));
     let all: Vec<&Value> = entries.iter().map(|(_, entry)| entry).collect();
-    let spec = policy.map(|policy| &policy.spec);
     if let Ok(policy) = read(&settings, &all) {
-        outcome.policy = unless_said(policy, spec);
+        outcome.policy = policy;
         return outcome;
     }
     outcome.refused.extend(refuse_newer(&mut entries, &settings));
     let kept: Vec<&Value> = entries.iter().map(|(_, entry)| entry).collect();
     // All of them were read together just now.
-    outcome.policy = unless_said(read(&settings, &kept).unwrap_or_default(), spec);
+    outcome.policy = read(&settings, &kept).unwrap_or_default();
     outcome
-}
-
-/// The policy, in which pods are not stopped for less service, nor wait for nearer places, unless it says so.
-fn unless_said(mut policy: Policy, spec: Option<&SharePolicySpec>) -> Policy {
-    if spec.is_none_or(|spec| spec.preset.is_none()) {
-        policy.settings.order = Preset::FirstCome.order();
-    }
-    if spec.is_none_or(|spec| spec.wait.is_none()) {
-        policy.settings.wait = Delay::default();
-    }
-    policy
 }
 
 /// Takes out the first queue with which those before it cannot be kept, and what stands below it, until all others can.
@@ -216,7 +204,8 @@ fn queue_file(queue: &Queue) -> Value {
     }))
 }
 
-/// The policy as the rest of a queue file.
+/// The policy as the rest of a queue file. Without a preset pods are not stopped for less service, nor wait for nearer
+/// places.
 fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     let classes = spec.classes.as_ref().map(|classes| {
         let class = |class: &super::ClassSpec| {
@@ -234,8 +223,8 @@ fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     let boost =
         spec.boost.as_ref().map(|boost| without_nulls(json!({"max": boost.max, "longest": boost.longest})));
     let file = without_nulls(json!({
-        "preset": spec.preset,
-        "wait": spec.wait,
+        "preset": spec.preset.as_deref().unwrap_or("first-come"),
+        "wait": spec.wait.as_deref().or(spec.preset.is_none().then_some("0s")),
         "classes": classes,
         "default_class": spec.default_class,
         "half_life": spec.half_life,

@@ -67,7 +67,7 @@ pub struct SharePolicySpec {
     )]
     pub reservations: Option<Amount>,
     /// How long GPUs may stay idle for a gang whose start is not known: until their idle time is this part of its waiting
-    /// time, both in GPU time. 0%: never. Default: 50%.
+    /// time, both in GPU time. 0%: never. Default: 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9]{1,3}([.][0-9])?%$"))]
     pub hold_idle: Option<String>,

@@ -12,7 +12,6 @@ use phalanx_model::{
     MemberId, Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry,
     Settings, Stop, Timestamp, Traffic, Turn,
 };
-
 use phalanx_spec::Preset;
 
 use super::gangs::gang;
@@ -82,15 +81,17 @@ impl Communication {
     /// The time that a step of a job computes, if it communicates for that part of its time at the best place: what its
     /// user knows from a profile, and writes down.
     fn compute_ns(&mut self, job: &Job, gang: &Gang) -> u64 {
+        let part_milli = u64::from(job.traffic_milli).min(1_000);
+        if part_milli == 0 {
+            // Places do not matter: communication takes next to nothing of a step.
+            return u64::MAX >> 16;
+        }
         let placer = &mut self.placer;
         let best_ns = *self
             .known
             .entry(job.gpus)
             .or_insert_with(|| placer.place(gang).map_or(0, |found| found.time_ns));
-        let part_milli = u64::from(job.traffic_milli).min(1_000);
-        let compute_ns = best_ns.saturating_mul(1_000 - part_milli).checked_div(part_milli);
-        // Where places do not matter, communication takes next to nothing of a step.
-        compute_ns.unwrap_or(u64::MAX >> 16).max(1)
+        (best_ns.saturating_mul(1_000 - part_milli) / part_milli).max(1)
     }
 }
 
