@@ -152,7 +152,7 @@ fn queues_become_the_tree_of_the_engine() {
         "apiVersion": "phalanx.dev/v1alpha1", "kind": "SharePolicy", "metadata": {"name": "default"},
         "spec": {
             "classes": [{"name": "gold", "rank": 2, "preemptible": false}, {"name": "lead", "rank": 1, "minRun": "5m"}],
-            "preset": "throughput", "defaultClass": "lead", "halfLife": "1d", "ageing": "30m", "reservations": "all", "holdIdle": "25%",
+            "defaultClass": "lead", "halfLife": "1d", "ageing": "30m", "reservations": "all", "holdIdle": "25%",
             "reclaim": "guarantee", "worth": {"A100": "0.4"}, "boost": {"max": 5, "longest": "2h"},
         },
     }))
@@ -172,7 +172,6 @@ queues:
     wait: 10m
     queues: [{name: child, guaranteed: {gpus: 6}, max_time: 4h, weight: 0.5}]
 classes: [{name: gold, rank: 2, preemptible: false}, {name: lead, rank: 1, min_run: 5m}]
-preset: throughput
 default_class: lead
 half_life: 1d
 ageing: 30m

@@ -20,7 +20,7 @@ use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
     unix_now,
 };
-use phalanx_spec::SharePolicy;
+use phalanx_spec::{Preset, SharePolicy};
 
 use crate::Paths;
 use crate::checkpoints;
@@ -409,6 +409,9 @@ fn compose(
     match given {
         Some(SharePolicy { settings, queues }) => facts.extend(queues::facts(settings, queues)),
         None => {
+            if of_kind(Kind::Settings).next().is_none() {
+                facts.push(Input::SettingsConfigured { settings: Box::new(Preset::default().settings()) });
+            }
             facts.extend(of_kind(Kind::Settings));
             facts.push(begin(SyncKind::Queues));
             facts.extend(of_kind(Kind::Queue));

@@ -70,7 +70,7 @@ pub struct QueueFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_idle: Option<At<Percent>>,
     /// How long jobs hold out for a nearer place than one that is free, where neither they nor their queues say: `10m`, or
-    /// `priced` for as long as that is worth. Default: priced where a preset is named, else not at all.
+    /// `priced` for as long as that is worth. Default: priced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<At<Wait>>,
     /// Up to where capacity is taken back from queues that use more than is theirs: `fair_share`, their due share, or
@@ -201,7 +201,7 @@ pub struct SharePolicy {
 impl Default for SharePolicy {
     /// That of a cluster of which nothing is said.
     fn default() -> Self {
-        Self { settings: Preset::settings_unsaid(), queues: Vec::new() }
+        Self { settings: Preset::default().settings(), queues: Vec::new() }
     }
 }
 
@@ -218,7 +218,7 @@ impl QueueFile {
     }
 
     fn settings(&self) -> Result<Settings, SpecError> {
-        let mut settings = self.preset.map_or_else(Preset::settings_unsaid, |preset| preset.value.settings());
+        let mut settings = self.preset.map_or_else(Preset::default, |preset| preset.value).settings();
         if let Some(classes) = &self.classes {
             settings.classes = self.classes(classes)?;
         }

@@ -33,6 +33,8 @@ pub(crate) struct Hardware<'a> {
     pub(crate) empty: &'a Space,
     /// The same if no node were cordoned.
     pub(crate) empty_opened: &'a Space,
+    /// All capacity that others do not use: what is free if no gang of ours runs.
+    pub(crate) usable: &'a Space,
 }
 
 pub(crate) use tree::{LevelAt, Tree};

@@ -60,7 +60,7 @@ impl Cycle<'_> {
             return false;
         }
         let level = level_of(self.tree(), reserved);
-        let near = self.in_empty(gang).filter(|near| level.is_some_and(|level| level >= near.level));
+        let near = self.nearest(gang).filter(|near| level.is_some_and(|level| level >= near.level));
         let until = near.and_then(|near| self.waits_until(id, gang, near, time_ns));
         let Some((_, until)) = until else { return false };
         self.again_at = self.again_at.min(until);
@@ -120,24 +120,24 @@ impl Cycle<'_> {
         })
     }
 
-    /// The best place for gangs of a request class in the empty cluster; `None` if it does not hold one.
+    /// The best place for gangs of a request class if no gang ran; `None` if there is none.
     pub(super) fn near(&mut self, request: RequestClassId) -> Option<Near> {
         let version = self.ledger.hardware_version();
         if let Some((_, near)) = self.draft.pending.request(request).near.filter(|(of, _)| *of == version) {
             return near;
         }
         let gang = self.draft.pending.request(request).key.gang.clone();
-        let near = self.in_empty(&gang);
+        let near = self.nearest(&gang);
         self.draft.pending.request_mut(request).near = Some((version, near));
         near
     }
 
-    /// The best place for a gang in the empty cluster of open nodes. (Devices that other users of a node hold count as free.)
-    fn in_empty(&mut self, gang: &Gang) -> Option<Near> {
+    /// The best place for a gang on open nodes if no gang ran. Devices that others use are theirs: nobody knows for how long.
+    fn nearest(&mut self, gang: &Gang) -> Option<Near> {
         let hardware = self.ledger.hardware();
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
         let search = &mut self.draft.search;
-        let found = search.place(hardware.tree, hardware.empty, gang, ceiling)?;
+        let found = search.place(hardware.tree, hardware.usable, gang, ceiling)?;
         Some(Near { time_ns: found.cost.time_ns, level: level_of(hardware.tree, search.picks())? })
     }
 

@@ -109,6 +109,8 @@ pub(crate) struct Ledger {
     /// The capacity of the hardware, devices of others included; and the same if no node were cordoned.
     empty: Space,
     empty_opened: Space,
+    /// The capacity that others do not use.
+    usable: Space,
     search: Search,
     pending: PendingQueue,
     reservations: Reservations,
@@ -166,6 +168,7 @@ impl Ledger {
             space: Space::free_of(&tree),
             empty: Space::empty_of(&tree),
             empty_opened: Space::empty_of(&tree),
+            usable: Space::free_of(&tree),
             search: Search::default(),
             tree,
             levels,
@@ -235,7 +238,12 @@ impl Ledger {
     }
 
     pub(crate) const fn hardware(&self) -> Hardware<'_> {
-        Hardware { tree: &self.tree, empty: &self.empty, empty_opened: &self.empty_opened }
+        Hardware {
+            tree: &self.tree,
+            empty: &self.empty,
+            empty_opened: &self.empty_opened,
+            usable: &self.usable,
+        }
     }
 
     pub(crate) const fn windows(&self) -> &Windows {

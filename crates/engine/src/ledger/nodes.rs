@@ -92,6 +92,7 @@ impl Ledger {
         let change = self.tree.amend(at, node);
         let has = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
         self.space.amend(&self.tree, at, &change, false);
+        self.usable.amend(&self.tree, at, &change, false);
         if change.is_of_total() {
             self.fitting.clear();
             self.empty.amend(&self.tree, at, &change, true);
@@ -215,6 +216,7 @@ impl Ledger {
         self.stale_queues |= !self.tree.has_kinds_of(&before);
         self.empty = Space::empty_of(&self.tree);
         self.empty_opened = self.empty.opened(&self.tree);
+        self.usable = Space::free_of(&self.tree);
         self.fitting.clear();
         self.cells.is_stale = true;
         self.windows.mark_stale_if_any();

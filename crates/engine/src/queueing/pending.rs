@@ -364,11 +364,12 @@ impl PendingQueue {
     /// A gang of this class had more service than a gang on a lower level: pending gangs of its queue on lower levels
     /// are tried again.
     pub(crate) fn try_below(&mut self, queue: QueueAt, rank: i32, level: u32) {
-        let pending = self.queues.get(&queue).into_iter().flatten();
-        let of_rank = pending.skip_while(|((of, _), _)| of.0 > rank).take_while(|((of, _), _)| of.0 == rank);
-        let below = of_rank.take_while(|((_, order_key), _)| order_key.level < level);
-        let requests: BTreeSet<RequestClassId> = below.map(|(_, request)| *request).collect();
-        requests.into_iter().for_each(|request| self.try_anew(request, queue));
+        let is_below = |id: &RequestClassId| {
+            let asked = self.request(*id);
+            asked.key.rank == rank && asked.key.level < level && asked.waits_in(queue)
+        };
+        let below: Vec<RequestClassId> = self.all().filter(is_below).collect();
+        below.into_iter().for_each(|request| self.try_anew(request, queue));
     }
 
     /// Victims are sought again for a request class in a queue.

@@ -128,6 +128,11 @@ impl RequestClass {
         self.lanes.keys().copied()
     }
 
+    /// Whether gangs of the class are pending in a queue.
+    pub(super) fn waits_in(&self, queue: QueueAt) -> bool {
+        self.lanes.contains_key(&queue)
+    }
+
     /// Whether any queue has room for the class, as far as is known.
     pub(crate) fn has_room(&self) -> bool {
         !self.roomy.is_empty()

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{Class, ClassName, Input, Settings};
+use phalanx_spec::Preset;
 
 use super::pods::Priority;
 
@@ -63,7 +64,7 @@ impl Classes {
         let of_pods = self.seen.iter().filter_map(class);
         let (base, own) = match settings {
             Some(settings) => (settings.clone(), settings.classes.clone()),
-            None => (Settings::default(), Vec::new()),
+            None => (Preset::default().settings(), Vec::new()),
         };
         let classes: Vec<Class> = own.into_iter().chain(of_pods).collect();
         if let Some(default_class) = name(Priority::default()) {

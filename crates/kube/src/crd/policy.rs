@@ -28,7 +28,7 @@ pub struct Outcome {
 #[must_use]
 pub fn put_together(queues: &[Queue], policy: Option<&SharePolicy>) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut settings = settings_file(&SharePolicySpec::default());
+    let mut settings = Map::new();
     if let Some(policy) = policy {
         let written = settings_file(&policy.spec);
         match read(&written, &[]) {
@@ -204,8 +204,7 @@ fn queue_file(queue: &Queue) -> Value {
     }))
 }
 
-/// The policy as the rest of a queue file. Without a preset pods are not stopped for less service, nor wait for nearer
-/// places.
+/// The policy as the rest of a queue file.
 fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     let classes = spec.classes.as_ref().map(|classes| {
         let class = |class: &super::ClassSpec| {
@@ -223,8 +222,8 @@ fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     let boost =
         spec.boost.as_ref().map(|boost| without_nulls(json!({"max": boost.max, "longest": boost.longest})));
     let file = without_nulls(json!({
-        "preset": spec.preset.as_deref().unwrap_or("first-come"),
-        "wait": spec.wait.as_deref().or(spec.preset.is_none().then_some("0s")),
+        "preset": spec.preset,
+        "wait": spec.wait,
         "classes": classes,
         "default_class": spec.default_class,
         "half_life": spec.half_life,

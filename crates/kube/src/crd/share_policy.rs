@@ -43,7 +43,7 @@ pub struct SharePolicySpec {
         validation = Rule::new("self.all(a, self.exists_one(b, a.rank == b.rank))").message("two classes have one rank")
     )]
     pub classes: Option<Vec<ClassSpec>>,
-    /// What the cluster goes by when it is full: throughput, fair or first-come. Default: first-come.
+    /// What the cluster goes by when it is full: throughput, fair or first-come. Default: throughput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^(throughput|fair|first-come)$"))]
     pub preset: Option<String>,
@@ -72,7 +72,7 @@ pub struct SharePolicySpec {
     #[schemars(regex(pattern = "^[0-9]{1,3}([.][0-9])?%$"))]
     pub hold_idle: Option<String>,
     /// How long gangs hold out for a nearer place than one that is free, where neither they nor their queues say: 10m, or
-    /// "priced" for as long as that is worth. Default: not at all.
+    /// "priced" for as long as that is worth. Default: priced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub wait: Option<String>,

@@ -41,11 +41,6 @@ impl Preset {
         }
     }
 
-    /// The settings where no preset is named: those of the default, without a wait for nearer places.
-    pub(super) fn settings_unsaid() -> Settings {
-        Settings { wait: Delay::default(), ..Self::default().settings() }
-    }
-
     /// The settings of a cluster of which nothing else is said.
     #[must_use]
     pub fn settings(self) -> Settings {
