@@ -1,8 +1,9 @@
 //! What a gang asked for, in words.
 
-use phalanx_model::{Gang, Needs, PartNeed, Segment};
+use phalanx_model::{Gang, Needs, PartNeed, Segment, Topology};
 use phalanx_spec::quantity::{format_memory, format_milli};
 
+use super::time::span;
 use super::{clean, count};
 
 /// What all members have of GPUs: `16 GPUs`, `0.25 of a GPU each`.
@@ -54,6 +55,22 @@ pub(super) fn segments(gang: &Gang) -> String {
         size => format!("every {size} members inside one {level}"),
     };
     gang.topology.segments.iter().map(together).collect::<Vec<_>>().join(", ")
+}
+
+/// How near its members are to be, and for how long the gang waits for that: `the nearest placement, if that comes free within
+/// 10m`. `None` where it has no wish, or one GPU.
+pub(super) fn nearness(gang: &Gang) -> Option<String> {
+    let Topology { preferred, wait_ms, price_milli, .. } = &gang.topology;
+    let place =
+        preferred.as_ref().map_or("the nearest placement".to_owned(), |level| format!("inside one {level}"));
+    match (price_milli, *wait_ms) {
+        _ if gang.device_count() < 2 && gang.size < 2 => None,
+        (Some(Topology::ANYWHERE), _) => Some("any placement that is free".to_owned()),
+        (Some(_), _) => Some(format!("{place}, as long as that is worth a wait")),
+        (None, Topology::FOREVER_MS) => Some(format!("{place}, and no other")),
+        (None, 0) if preferred.is_none() => None,
+        (None, wait_ms) => Some(format!("{place}, if that comes free within {}", span(wait_ms))),
+    }
 }
 
 /// Everything else that decides the place, each under a word of its own.
@@ -133,5 +150,21 @@ mod tests {
             "8 GPUs, 2 ps without GPUs, 1 web with 0.5 of a GPU each; spread: at most 4 members inside any one rack; grid: tensor 4 x data 2"
         );
         assert_eq!(words("topology: {slice: 4x4}"), "16 GPUs; slice: 4x4x1 chips of one torus");
+    }
+
+    #[test]
+    fn it_is_told_how_long_a_gang_waits_for_a_nearer_placement() {
+        let words = |topology: &str| nearness(&gang(&format!("ranks: 2\ntopology: {topology}")));
+        assert_eq!(words("{spread: 4@rack}"), None);
+        assert_eq!(words("anywhere").as_deref(), Some("any placement that is free"));
+        assert_eq!(words("nearest").as_deref(), Some("the nearest placement, and no other"));
+        assert_eq!(
+            words("nearest@10m").as_deref(),
+            Some("the nearest placement, if that comes free within 10m")
+        );
+        assert_eq!(
+            words("{level: leaf, mode: preferred, wait: priced}").as_deref(),
+            Some("inside one leaf, as long as that is worth a wait")
+        );
     }
 }

@@ -284,12 +284,8 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
     if let Some(level) = &gang.topology.required {
         field(text, page, "topology", &format!("all inside one {level}"));
     }
-    if let Some(level) = &gang.topology.preferred {
-        let within = match (gang.topology.price_milli, gang.topology.wait_ms) {
-            (Some(_), _) => ", as long as that is worth a wait".to_owned(),
-            (None, ms) => format!(" if that comes free within {}", span(ms)),
-        };
-        field(text, page, "topology", &format!("inside one {level}{within}"));
+    if let Some(near) = asked::nearness(gang) {
+        field(text, page, "topology", &near);
     }
     if !gang.topology.segments.is_empty() {
         field(text, page, "segments", &asked::segments(gang));

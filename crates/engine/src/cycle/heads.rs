@@ -11,6 +11,7 @@ use super::earliest_start::Soonest;
 use super::reservation::Reservation;
 use super::run::Cycle;
 use crate::cluster::Pick;
+use crate::placement::waits_for_capacity;
 use crate::queueing::{QueueAt, RequestClassId, SetAside, Versions};
 
 /// Searches of one cycle for placements of heads that do not start; the next step goes on.
@@ -106,10 +107,13 @@ impl Cycle<'_> {
     /// searched: whether the ends of running gangs help the head at all is found when its place is to be reserved.
     fn foresee(&mut self, head: &Head) -> Option<Soonest> {
         self.book_against_future(head.request, head.queue);
-        if let Some(ends) = self.few_known_ends(head.request)
-            && self.fits_after(head.request, &ends, false).is_none()
-        {
-            return Some(Soonest::UNKNOWN);
+        if let Some(ends) = self.few_known_ends(head.request) {
+            // A head that fits nowhere now does not fit after no end either.
+            let reason = &self.draft.pending.request(head.request).reason;
+            let is_full = ends.is_empty() && waits_for_capacity(reason);
+            if is_full || self.fits_after(head.request, &ends, false).is_none() {
+                return Some(Soonest::UNKNOWN);
+            }
         }
         self.foresee_place(head)
     }

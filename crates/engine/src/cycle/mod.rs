@@ -16,6 +16,7 @@ mod facts;
 mod far;
 mod heads;
 mod joint_placement;
+mod no_room;
 mod preempt;
 mod reservation;
 mod reserve;

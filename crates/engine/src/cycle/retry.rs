@@ -187,7 +187,7 @@ impl Room<'_> {
         let held: u32 = self.holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
         nodes.iter().any(|node| {
             let domain = self.tree.domain_of(*node as usize, level);
-            self.space.free(*node as usize).devices.count() + held >= request.each
+            self.devices(*node, true).count() >= request.each
                 && self.space.free_devices(level, domain) + held >= request.devices
         })
     }

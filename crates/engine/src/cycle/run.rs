@@ -14,6 +14,7 @@ use super::elastic::ElasticPlacement;
 use super::facts::Facts;
 use super::heads::Heads;
 use super::joint_placement::{self, Choice};
+use super::no_room::NoRoom;
 use super::preempt::Spent;
 use super::retry::{COUNTED_MAX, Reopened};
 use crate::cluster::space::Pick;
@@ -82,9 +83,10 @@ pub(super) struct Cycle<'a> {
     /// Nodes that windows close to the gang that was considered last.
     pub(super) closed: Closed,
     pub(super) config: Config,
-    chosen: Vec<Choice>,
+    pub(super) chosen: Vec<Choice>,
     /// Gangs that did not fit, in the order in which they were considered.
     waiting: Vec<GangId>,
+    pub(super) no_room: NoRoom,
     /// Heads, each once for every start that delayed it.
     pub(super) bypassed: Vec<GangId>,
     pub(super) reserved: Vec<(GangId, Reserved, Reason)>,
@@ -117,6 +119,7 @@ impl<'a> Cycle<'a> {
             config,
             chosen: Vec::new(),
             waiting: Vec::new(),
+            no_room: NoRoom::default(),
             bypassed: Vec::new(),
             reserved: Vec::new(),
             dropped: Vec::new(),
@@ -202,6 +205,10 @@ impl<'a> Cycle<'a> {
         }
         self.book_against(next.request, next.queue);
         self.close_for(next.request);
+        if let Some(reason) = self.known_no_room(next.request) {
+            debug_assert!(matches!(self.verdict_on(id, &gang), Verdict::Full), "nothing moved for {id}");
+            return self.found_no_room(next, &gang, Some(reason));
+        }
         match self.verdict_on(id, &gang) {
             Verdict::Go(ceiling, cost) => {
                 debug_assert!(
@@ -232,30 +239,41 @@ impl<'a> Cycle<'a> {
                     }
                 }
             }
-            Verdict::Full => self.found_no_room(next, &gang),
+            Verdict::Full => self.found_no_room(next, &gang, None),
             Verdict::Wait(reason) => self.draft.pending.close(next.request, reason),
         }
     }
 
-    /// Preempts other gangs for a gang that fits nowhere, or closes its request class until capacity becomes free.
-    fn found_no_room(&mut self, next: Next, gang: &Gang) {
+    /// Preempts other gangs for a gang that fits nowhere, or closes its request class until capacity becomes free; for a
+    /// reason that is known, or is found.
+    fn found_no_room(&mut self, next: Next, gang: &Gang, known: Option<Reason>) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(next.gang());
         }
+        let seen = self.seen();
         if self.preempt_for(next, gang) {
             return;
         }
-        // Counting the shortfall costs more than finding that there is one: in large clusters it is counted once, and
-        // again when a user asks.
-        let known = self.draft.pending.request(next.request).reason.clone();
-        let is_known =
-            !matches!(known, Reason::None | Reason::Window { .. }) && self.tree().nodes.len() > COUNTED_MAX;
-        let kept = self.held_for(gang).or_else(|| self.kept_by_windows(next.request, gang));
-        let reason = kept.unwrap_or_else(|| {
-            if is_known { known } else { shortfall(self.ledger.hardware(), &self.draft.space, gang) }
+        let reason = known.unwrap_or_else(|| {
+            let reason = self.missing(next.request, gang);
+            self.note_no_room(seen, next.request, &reason);
+            reason
         });
         self.draft.pending.close(next.request, reason);
         self.reserve_heads();
+    }
+
+    /// What a gang lacks that fits nowhere.
+    fn missing(&mut self, request: RequestClassId, gang: &Gang) -> Reason {
+        // Counting the shortfall costs more than finding that there is one: in large clusters it is counted once, and
+        // again when a user asks.
+        let known = self.draft.pending.request(request).reason.clone();
+        let is_known =
+            !matches!(known, Reason::None | Reason::Window { .. }) && self.tree().nodes.len() > COUNTED_MAX;
+        let kept = self.held_for(gang).or_else(|| self.kept_by_windows(request, gang));
+        kept.unwrap_or_else(|| {
+            if is_known { known } else { shortfall(self.ledger.hardware(), &self.draft.space, gang) }
+        })
     }
 
     /// Checks that the queue has room for these picks, and returns their amounts.

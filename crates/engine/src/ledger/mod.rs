@@ -367,7 +367,7 @@ impl Ledger {
         Draft {
             search: std::mem::take(&mut self.search),
             space: std::mem::take(&mut self.space),
-            queues: std::mem::replace(&mut self.queues, Queues::new()),
+            queues: std::mem::replace(&mut self.queues, Queues::lent()),
             pending: std::mem::take(&mut self.pending),
             reservations: std::mem::take(&mut self.reservations),
             freed: std::mem::take(&mut self.freed),

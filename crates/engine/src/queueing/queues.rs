@@ -111,7 +111,14 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn new() -> Self {
-        let mut queues = Self {
+        let mut queues = Self::lent();
+        queues.draw();
+        queues
+    }
+
+    /// Queues without a tree: they stand in the ledger while a cycle works on those that it has.
+    pub(crate) fn lent() -> Self {
+        Self {
             settings: Settings::default(),
             configured: Configured::default(),
             resources: ResourceKinds::default(),
@@ -125,9 +132,7 @@ impl Queues {
             is_new: true,
             fair_shares: FairShares::default(),
             entitlements: Entitlements::default(),
-        };
-        queues.draw();
-        queues
+        }
     }
 
     pub(crate) const fn settings(&self) -> &Settings {
