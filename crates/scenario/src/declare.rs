@@ -276,6 +276,7 @@ fn script(options: &mut Options<'_>, words: &Words<'_>) -> Result<Script, Scenar
         save_takes_ms: options
             .take("save-takes")
             .map_or(Ok(default.save_takes_ms), |w| words.duration_ms(w))?,
+        speeds_milli: default.speeds_milli,
     })
 }
 

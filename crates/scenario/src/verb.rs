@@ -114,6 +114,19 @@ pub struct Script {
     pub saves_ms: Option<u64>,
     /// The time from an advisory signal to its exit, if it saves checkpoints: it saves all work until the signal.
     pub save_takes_ms: u64,
+    /// How fast it works with 1, 2, … ranks, in thousandths: `runs_ms` is its running time at 1000. With more ranks than are
+    /// listed it works at 1000.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub speeds_milli: Vec<u32>,
+}
+
+impl Script {
+    /// How fast it works with this number of ranks, in thousandths and at least 1.
+    #[must_use]
+    pub fn speed_milli(&self, ranks: usize) -> u64 {
+        let speed = ranks.checked_sub(1).and_then(|at| self.speeds_milli.get(at));
+        speed.map_or(1_000, |speed| u64::from(*speed).max(1))
+    }
 }
 
 impl Default for Script {
@@ -126,6 +139,7 @@ impl Default for Script {
             fail_start: None,
             saves_ms: None,
             save_takes_ms: 1_000,
+            speeds_milli: Vec::new(),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Member {
     pub(crate) script: Script,
     /// Work that it began with, saved by an earlier attempt: in milliseconds.
     pub(crate) done_ms: u64,
+    /// How fast it works, in thousandths.
+    pub(crate) speed_milli: u64,
     pub(crate) runs_since: Option<Timestamp>,
     pub(crate) state: MemberState,
     /// Counts changes, so that an end which was planned before them does not come.
@@ -26,6 +28,18 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) const fn lives(&self) -> bool {
         !matches!(self.state, MemberState::Exited(_))
+    }
+
+    /// Work that is done by then, in milliseconds; none while it does not run.
+    pub(crate) fn done_by(&self, until: Timestamp) -> Option<u64> {
+        let ran_ms = until.since(self.runs_since?);
+        Some(self.done_ms.saturating_add(ran_ms.saturating_mul(self.speed_milli) / 1_000))
+    }
+
+    /// How long it takes to do all of its work from now on; none if it runs without end.
+    pub(crate) fn rest_ms(&self) -> Option<u64> {
+        let work_ms = self.script.runs_ms?.saturating_sub(self.done_ms);
+        Some(work_ms.saturating_mul(1_000).div_ceil(self.speed_milli))
     }
 
     pub(crate) fn enter(&mut self, state: MemberState) {

@@ -3,7 +3,7 @@
 
 use phalanx_model::{Amounts, Needs, PartNeed, Queue, QueueName, Resource, Settings, Spot};
 use phalanx_sim::cluster::{Clos, Cluster};
-use phalanx_sim::fleet::{Fleet, Load, Reclaims, Service, Training};
+use phalanx_sim::fleet::{Elastic, Fleet, Load, Reclaims, Service, Training};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -30,7 +30,17 @@ fn fleet(clos: &str) -> Fleet {
 fn training(submit_ms: u64, gpus: u32, run_ms: u64) -> Training {
     let (starts_ms, checkpoint_ms, save_ms) = (60_000, 900_000, 20_000);
     let queue = QueueName::new("lab").unwrap();
-    Training { queue, submit_ms, gpus, run_ms, starts_ms, checkpoint_ms, save_ms, takes_spot: false }
+    Training {
+        queue,
+        submit_ms,
+        gpus,
+        elastic: None,
+        run_ms,
+        starts_ms,
+        checkpoint_ms,
+        save_ms,
+        takes_spot: false,
+    }
 }
 
 /// One that needs 7 slices of an H100 at its peak, and two at night.
@@ -105,4 +115,25 @@ fn a_node_that_is_taken_back_costs_no_more_than_its_notice_leaves() {
     let report = Fleet { reclaims: Some(sudden), ..fleet }.run().unwrap();
     let each_min = report.lost_gpu_ms / 8.0 / 60_000.0 / f64::from(report.restarts);
     assert!((4.0..=11.0).contains(&each_min), "{each_min} {report:?}");
+}
+
+#[test]
+fn an_elastic_job_shrinks_for_others_and_grows_at_a_checkpoint() {
+    let elastic = Some(Elastic { min: 1, max: 4, efficiency_milli: 900 });
+    let alone =
+        Fleet { training: vec![Training { elastic, ..training(0, 2, 9 * HOUR_MS) }], ..fleet("1x1x4:1") };
+    // It grows to four devices at its first checkpoint, and does 1.8 times as much there.
+    let report = alone.run().unwrap();
+    let ended_ms = report.completions_ms[0].unwrap();
+    let fast_ms = (9 * HOUR_MS - 900_000) * 10 / 18;
+    assert!(ended_ms.abs_diff(900_000 + fast_ms + 120_000) < 60_000, "{ended_ms}");
+    assert!((report.trained_gpu_ms / 3.6e6 - 18.0).abs() < 1e-9 && report.lost_gpu_ms < 3.6e5, "{report:?}");
+    // Another that asks for two has them before the first ends.
+    let both = Fleet {
+        training: vec![alone.training[0].clone(), training(2 * HOUR_MS, 2, HOUR_MS)],
+        ..alone.clone()
+    };
+    let report = both.run().unwrap();
+    assert!(report.completions_ms[1].unwrap() < 2 * HOUR_MS, "{report:?}");
+    assert!(report.completions_ms[0].unwrap() > ended_ms && report.restarts >= 2, "{report:?}");
 }

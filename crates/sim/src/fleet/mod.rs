@@ -54,14 +54,26 @@ pub struct Service {
 pub struct Training {
     pub queue: QueueName,
     pub submit_ms: u64,
+    /// What it asks for, and has unless it is elastic.
     pub gpus: u32,
-    /// Work, on its devices.
+    pub elastic: Option<Elastic>,
+    /// Work, on as many devices as it asks for.
     pub run_ms: u64,
     pub starts_ms: u64,
     /// It saves its work every so often, and when it is told in time that it has to go, which takes `save_ms`.
     pub checkpoint_ms: u64,
     pub save_ms: u64,
     pub takes_spot: bool,
+}
+
+/// A job that runs on fewer devices than it asks for, and on more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elastic {
+    pub min: u32,
+    pub max: u32,
+    /// On twice the devices it does twice this part of the work, in thousandths, and so on with each doubling. On fewer
+    /// devices than it asks for it does as much less work.
+    pub efficiency_milli: u32,
 }
 
 /// How often spot nodes are taken back.

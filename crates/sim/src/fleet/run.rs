@@ -10,7 +10,7 @@ use phalanx_model::{
 };
 use phalanx_scenario::{Event, Script};
 
-use super::{Fleet, FleetReport, Served, Service, Training};
+use super::{Elastic, Fleet, FleetReport, Served, Service, Training};
 use crate::trace::draw::Draw;
 use crate::{Failure, FailureKind, Faults, World};
 
@@ -31,8 +31,10 @@ enum Reclaim {
 #[derive(Default)]
 struct Attempts {
     runs_since: Option<u64>,
-    /// In all attempts.
-    ran_ms: u64,
+    /// How fast the present attempt works, in thousandths.
+    speed_milli: u64,
+    /// Work of all attempts, in ms on as many devices as it asks for.
+    done_ms: u64,
     count: u32,
     ended_ms: Option<u64>,
 }
@@ -129,14 +131,7 @@ impl<'a> Run<'a> {
     }
 
     fn submit(&mut self, index: usize, job: &Training) -> Result<(), Failure> {
-        let script = Script {
-            starts_ms: Some(job.starts_ms),
-            runs_ms: Some(job.run_ms),
-            saves_ms: Some(job.checkpoint_ms),
-            save_takes_ms: job.save_ms,
-            ..Script::default()
-        };
-        let id = self.world.submit(&job.job(), &script)?;
+        let id = self.world.submit(&job.job(), &job.script())?;
         self.training.insert(id, index);
         Ok(())
     }
@@ -166,6 +161,7 @@ impl<'a> Run<'a> {
             match change {
                 Change::JobRejected { job, why } => return Err(self.refused(&format!("job {job}: {why}"))),
                 Change::InputRejected { what, why } => return Err(self.refused(&format!("{what}: {why}"))),
+                Change::GangPlaced { gang, placement, .. } => self.placed(gang, placement.slots.len()),
                 Change::GangRunning { gang, .. } => self.began(gang, at.0),
                 Change::GangStopping { gang, .. } => self.stopped(gang, at.0),
                 Change::GangFinished { gang, .. } => {
@@ -184,6 +180,11 @@ impl<'a> Run<'a> {
         self.world.failure(FailureKind::Correctness, format!("the engine refused {what}"))
     }
 
+    fn placed(&mut self, gang: GangId, gpus: usize) {
+        let Some(index) = self.training.get(&gang.job) else { return };
+        self.attempts[*index].speed_milli = self.fleet.training[*index].script().speed_milli(gpus);
+    }
+
     fn began(&mut self, gang: GangId, at_ms: u64) {
         if let Some(index) = self.training.get(&gang.job) {
             let of = &mut self.attempts[*index];
@@ -197,7 +198,7 @@ impl<'a> Run<'a> {
     fn stopped(&mut self, gang: GangId, at_ms: u64) {
         if let Some(index) = self.training.get(&gang.job) {
             let of = &mut self.attempts[*index];
-            of.ran_ms += of.runs_since.take().map_or(0, |since_ms| at_ms - since_ms);
+            of.stop(at_ms);
         }
     }
 
@@ -248,15 +249,15 @@ impl<'a> Run<'a> {
         };
         for (id, index) in &self.training {
             let (job, of) = (&fleet.training[*index], &mut self.attempts[*index]);
-            of.ran_ms += of.runs_since.take().map_or(0, |since_ms| fleet.end_ms - since_ms);
+            of.stop(fleet.end_ms);
             report.completions_ms[*index] = of.ended_ms.map(|ms| ms - job.submit_ms);
             report.restarts += of.count.saturating_sub(1);
             let saved_ms = self.world.saved_ms(id.gang(0)).unwrap_or(0);
-            let kept_ms = if of.ended_ms.is_some() { job.run_ms } else { saved_ms.min(of.ran_ms) };
+            let kept_ms = if of.ended_ms.is_some() { job.run_ms } else { saved_ms.min(of.done_ms) };
             report.trained_gpu_ms += kept_ms as f64 * f64::from(job.gpus);
             // Of a job that still runs, what it did since it saved is neither.
             if of.ended_ms.is_some() {
-                report.lost_gpu_ms += of.ran_ms.saturating_sub(kept_ms) as f64 * f64::from(job.gpus);
+                report.lost_gpu_ms += of.done_ms.saturating_sub(kept_ms) as f64 * f64::from(job.gpus);
             }
         }
         report.serving = self.serving;
@@ -288,7 +289,49 @@ impl Training {
         let turn =
             Turn { class: ClassName::new("training").ok(), takes_spot: self.takes_spot, ..Turn::default() };
         let retry = vec![FailureClass::Node, FailureClass::Preemption];
-        Job { gangs: vec![gang(self.gpus, needs)], turn, ..job("training", &self.queue, retry) }
+        let Elastic { min, max, .. } = self.sizes();
+        let gang = Gang { min, max, ..gang(self.gpus, needs) };
+        Job { gangs: vec![gang], turn, ..job("training", &self.queue, retry) }
+    }
+
+    fn sizes(&self) -> Elastic {
+        self.elastic.unwrap_or(Elastic { min: self.gpus, max: self.gpus, efficiency_milli: 1_000 })
+    }
+
+    fn script(&self) -> Script {
+        Script {
+            starts_ms: Some(self.starts_ms),
+            runs_ms: Some(self.run_ms),
+            saves_ms: Some(self.checkpoint_ms),
+            save_takes_ms: self.save_ms,
+            speeds_milli: self.elastic.map_or_else(Vec::new, |elastic| elastic.speeds_milli(self.gpus)),
+            ..Script::default()
+        }
+    }
+}
+
+impl Elastic {
+    /// How fast a job that asks for so many devices works on 1, 2, … of them, in thousandths.
+    fn speeds_milli(&self, gpus: u32) -> Vec<u32> {
+        let (mut from, mut speed) = (gpus.max(1), 1_000_u64);
+        let mut speeds: Vec<u32> = (1..=from).map(|n| n.saturating_mul(1_000) / from).collect();
+        // Between two doublings in proportion.
+        while from < self.max {
+            let doubled = speed * 2 * u64::from(self.efficiency_milli) / 1_000;
+            let part =
+                |n: u32| speed + (doubled.saturating_sub(speed)) * u64::from(n - from) / u64::from(from);
+            let to = from.saturating_mul(2);
+            speeds.extend((from + 1..=to.min(self.max)).map(|n| u32::try_from(part(n)).unwrap_or(u32::MAX)));
+            (from, speed) = (to, doubled);
+        }
+        speeds
+    }
+}
+
+impl Attempts {
+    fn stop(&mut self, at_ms: u64) {
+        let ran_ms = self.runs_since.take().map_or(0, |since_ms| at_ms - since_ms);
+        self.done_ms += ran_ms * self.speed_milli / 1_000;
     }
 }
 

@@ -79,6 +79,7 @@ impl World {
                 is_part: slot.part.is_some(),
                 script: script.clone(),
                 done_ms: self.saved.get(&gang).copied().unwrap_or(0),
+                speed_milli: script.speed_milli(placement.slots.len()),
                 runs_since: None,
                 state: MemberState::Requested,
                 version: 0,
@@ -153,7 +154,7 @@ impl World {
             MemberState::Exited(exit) => Input::MemberExited { member: id, exit },
         };
         // What was saved need not run again.
-        let rest_ms = member.script.runs_ms.map(|ms| ms.saturating_sub(member.done_ms));
+        let rest_ms = member.rest_ms();
         let (code, saves_ms) = (member.script.code, member.script.saves_ms);
         let released = matches!(fact, Input::MemberReleased { .. });
         self.report(fact);

@@ -70,6 +70,7 @@ impl World {
                 is_part: slot.part.is_some(),
                 script: script.clone(),
                 done_ms: 0,
+                speed_milli: script.speed_milli(placement.slots.len()),
                 runs_since,
                 state: known.state.clone(),
                 version: 0,

@@ -62,7 +62,7 @@ impl World {
         let ids = self.members.of_attempt(gang, attempt);
         let done = ids.iter().map(|id| {
             let member = self.members.0.get(id).filter(|member| member.lives())?;
-            Some(member.done_ms + until.since(member.runs_since?))
+            member.done_by(until)
         });
         let whole: Option<Vec<u64>> = done.collect();
         let Some(done_ms) = whole.and_then(|all| all.into_iter().min()) else { return };
