@@ -31,11 +31,13 @@ pub(crate) fn answer() {
 
 /// The command line with the commands of `sim` and their options, which are read by the simulator itself.
 fn offered() -> Command {
-    let commands = offers().into_iter().map(|Offer { verb, about, takes_file, options }| {
+    let commands = offers().into_iter().map(|Offer { verb, about, takes_file, names, options }| {
         let file = takes_file.then(|| Arg::new("sim-file").value_hint(ValueHint::AnyPath));
+        let name =
+            (!names.is_empty()).then(|| Arg::new("sim-name").value_parser(PossibleValuesParser::new(names)));
         // Options for everywhere are known.
         let own = options.into_iter().filter(|choice| choice.name != "-o");
-        Command::new(verb).about(about).args(file).args(own.map(sim_option))
+        Command::new(verb).about(about).args(file).args(name).args(own.map(sim_option))
     });
     Cli::command().mut_subcommand("sim", |_| Command::new("sim").subcommands(commands))
 }

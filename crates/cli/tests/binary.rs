@@ -491,6 +491,7 @@ fn completion_knows_jobs_and_nodes() {
     assert_eq!(fake.complete(&["calendar", "a"]), "add\n");
     assert_eq!(fake.complete(&["calendar", "remove", "leaf"]), "leaf=leaf-1\nleaf=leaf-2\n");
     assert_eq!(fake.complete(&["sim", "wh"]), "whatif\n");
+    assert_eq!(fake.complete(&["sim", "study", "s"]), "spot\nsharing\nstrict\n");
     assert_eq!(fake.complete(&["sim", "run", "--tra"]), "--traffic\n--trace\n");
     assert_eq!(fake.complete(&["sim", "compare", "--policies", "fifo,the"]), "fifo,themis\n");
     assert_eq!(fake.complete(&["sim", "whatif", "--drain", "gpu"]), "gpu-1\ngpu-2\n");

@@ -38,6 +38,12 @@ pub mod replay;
 pub mod report;
 mod rng;
 mod scene;
+#[allow(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "figures for people; + - x / alone, so that every platform agrees"
+)]
+pub mod studies;
 mod swarm;
 pub mod trace;
 mod world;

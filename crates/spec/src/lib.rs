@@ -45,4 +45,4 @@ pub use program::RANKS_PER_NODE_ENV;
 pub use queues::{Preset, QueueFile, SharePolicy};
 pub use schema::{cluster_schema, job_schema, queues_schema};
 pub use submit::SubmitContext;
-pub use yaml::FILE_BYTES_MAX;
+pub use yaml::{FILE_BYTES_MAX, from_yaml};

@@ -86,6 +86,16 @@ macro_rules! define_file {
 }
 pub(crate) use define_file;
 
+/// Reads one YAML document into a type of the caller, within the limits of all files that users write. `source_name` is
+/// shown in errors.
+///
+/// # Errors
+/// When the text is no YAML, has an unknown field, or a value that its field does not take. A reader of a field gives two
+/// lines: what is wrong, and what is accepted.
+pub fn from_yaml<T: DeserializeOwned>(text: &str, source_name: &str) -> Result<T, SpecError> {
+    read(&Source::new(source_name, text), text)
+}
+
 /// Parses one document.
 pub(crate) fn read<T: DeserializeOwned>(source: &Source, text: &str) -> Result<T, SpecError> {
     if text.len() > FILE_BYTES_MAX {

@@ -1,7 +1,7 @@
 //! The cluster that a trace is hung on, by what was typed behind `--cluster`.
 
 use super::{CommandError, Host};
-use crate::cluster::{Beside, Clos, Cluster, NodeShape};
+use crate::cluster::{Beside, Clos, Cluster, ClusterError, NodeShape};
 use crate::report::Input;
 use crate::trace::Trace;
 
@@ -26,19 +26,26 @@ pub(super) struct Hung {
 }
 
 pub(super) fn hang(what: Option<&str>, trace: &Trace, host: &mut dyn Host) -> Result<Hung, CommandError> {
-    let wrong = |error: crate::cluster::ClusterError| CommandError::Input(format!("--cluster: {error}"));
     let Some(what) = what else {
         let clos = for_load(trace);
         let name = format!("{}x{}x{}", clos.leaves, clos.nodes, clos.node.gpus);
         host.note(&format!("no --cluster is given; {name} is drawn up for {LOAD_PERCENT} % of mean load"));
-        return Ok(Hung { cluster: Cluster::of_clos(&clos).map_err(wrong)?, name, inputs: Vec::new() });
+        let cluster = Cluster::of_clos(&clos);
+        let cluster = cluster.map_err(|error| CommandError::Input(format!("--cluster: {error}")))?;
+        return Ok(Hung { cluster, name, inputs: Vec::new() });
     };
+    named(what, "--cluster", host)
+}
+
+/// The cluster of one of the forms of `--cluster`, which is the value of this field.
+pub(super) fn named(what: &str, field: &str, host: &mut dyn Host) -> Result<Hung, CommandError> {
+    let wrong = |error: ClusterError| CommandError::Input(format!("{field}: {error}"));
     let name = what.to_owned();
     if let Some(table) = what.strip_prefix("lingjun:") {
         let (file, ratio) = table.rsplit_once(':').unwrap_or((table, "1"));
         let ratio =
             phalanx_spec::quantity::parse_milli(ratio).ok().and_then(|ratio| u32::try_from(ratio).ok());
-        let no_ratio = || CommandError::Usage(format!("--cluster: {what:?} ends in no ratio such as 2"));
+        let no_ratio = || CommandError::Usage(format!("{field}: {what:?} ends in no ratio such as 2"));
         let ratio = ratio.filter(|ratio| *ratio > 0).ok_or_else(no_ratio)?;
         let (text, input) = read(file, host)?;
         let cluster = Cluster::of_table(&text, &NodeShape::default(), ratio);

@@ -1,13 +1,14 @@
 //! What a user types after `phalanx sim`, and after `phalanx-sim`: one reading and one doing of both. The terminal and the
 //! clock are the [`Host`]'s, and files where it has others than those that there are.
 
+mod compare;
 mod files;
 mod hang;
 mod offer;
 mod paper;
 #[cfg(not(target_arch = "wasm32"))]
 mod past;
-mod study;
+mod studies;
 mod swarms;
 mod traces;
 mod whatif;
@@ -141,6 +142,7 @@ pub const COMMANDS: &str =
     "  run --trace FILE --policy NAME     jobs of a trace on a modelled cluster; a table, a page and JSON
   compare --trace FILE               the same under several policies, side by side
   policies                           what they can be compared under
+  study NAME                         a question about schedulers, answered on declared inputs
   trace FILE                         what a trace of jobs holds, and parts of it
   generate                           jobs drawn from distributions
   swarm, rerun FILE                  random work, clusters and faults; a failing run, made short, again
@@ -149,16 +151,18 @@ pub const COMMANDS: &str =
 
 /// The same, one by one.
 #[cfg(not(target_arch = "wasm32"))]
-const VERBS: [&str; 9] =
-    ["run", "compare", "policies", "trace", "generate", "swarm", "rerun", "whatif", "replay"];
+const VERBS: [&str; 10] =
+    ["run", "compare", "policies", "study", "trace", "generate", "swarm", "rerun", "whatif", "replay"];
 #[cfg(target_arch = "wasm32")]
-const VERBS: [&str; 8] = ["run", "compare", "policies", "trace", "generate", "swarm", "rerun", "whatif"];
+const VERBS: [&str; 9] =
+    ["run", "compare", "policies", "study", "trace", "generate", "swarm", "rerun", "whatif"];
 
 fn help_of(verb: &str) -> Option<String> {
     Some(match verb {
-        "run" => study::help("run", "--policy NAME     the policy; without it phalanx"),
-        "compare" => study::help("compare", &study::policies_line()),
+        "run" => compare::help("run", "--policy NAME     the policy; without it phalanx"),
+        "compare" => compare::help("compare", &compare::policies_line()),
         "policies" => "usage: policies\n\nA line for each policy.\n".to_owned(),
+        "study" => studies::help(),
         "trace" => traces::trace_help(),
         "generate" => traces::generate_help(),
         "swarm" => swarms::SWARM_HELP.to_owned(),
@@ -180,9 +184,10 @@ pub fn run(words: &[&str], host: &mut dyn Host) -> Option<Result<(), CommandErro
         return help_of(verb).map(|text| host.print(text.as_bytes()).map_err(CommandError::Input));
     }
     Some(match *verb {
-        "run" => study::run(options, host),
-        "compare" => study::compare(options, host),
-        "policies" => study::policies(options, host),
+        "run" => compare::run(options, host),
+        "compare" => compare::compare(options, host),
+        "policies" => compare::policies(options, host),
+        "study" => studies::study(options, host),
         "trace" => traces::trace(options, host),
         "generate" => traces::generate(options, host),
         "whatif" => whatif::whatif(options, host),

@@ -7,6 +7,8 @@ pub struct Offer {
     pub about: String,
     /// It takes a file, or a folder, that no option leads to.
     pub takes_file: bool,
+    /// The words of which it takes one.
+    pub names: Vec<&'static str>,
     pub options: Vec<Choice>,
 }
 
@@ -26,7 +28,8 @@ pub fn offers() -> Vec<Offer> {
     let offer = |verb| {
         let help = super::help_of(verb)?;
         let usage = help.lines().find_map(|line| line.strip_prefix("usage: ")?.strip_prefix(verb));
-        let file = usage.and_then(|rest| rest.split_whitespace().next());
+        let first = usage.and_then(|rest| rest.split_whitespace().next());
+        let names = if verb == "study" { super::studies::names() } else { Vec::new() };
         let about = super::COMMANDS.lines().find_map(|line| {
             let (head, about) = line.trim_start().split_once("  ")?;
             head.split([' ', ',']).any(|word| word == verb).then(|| about.trim().to_owned())
@@ -34,7 +37,9 @@ pub fn offers() -> Vec<Offer> {
         Some(Offer {
             verb,
             about: about.unwrap_or_default(),
-            takes_file: file.is_some_and(|word| word.starts_with(|c: char| c.is_ascii_uppercase())),
+            takes_file: names.is_empty()
+                && first.is_some_and(|word| word.starts_with(|c: char| c.is_ascii_uppercase())),
+            names,
             options: help.lines().flat_map(choices).collect(),
         })
     };
@@ -87,6 +92,8 @@ mod tests {
         let takes_file: Vec<&str> =
             offers.iter().filter(|offer| offer.takes_file).map(|offer| offer.verb).collect();
         assert_eq!(takes_file, ["trace", "rerun", "whatif", "replay"]);
+        let study = offers.iter().find(|offer| offer.verb == "study").unwrap();
+        assert_eq!(study.names, ["topology", "consolidation", "spot", "sharing", "strict", "all"]);
         assert!(offers.iter().all(|offer| !offer.about.is_empty()), "{offers:#?}");
     }
 }

@@ -40,7 +40,7 @@ const LAS_MS: u64 = 360_000;
 const PROMISES_MAX: usize = 500;
 
 /// The policies by the words of the command line. `oracle` is whether it knows how long jobs take.
-pub const NAMES: [(&str, bool); 23] = [
+pub const NAMES: [(&str, bool); 24] = [
     ("phalanx", false),
     ("phalanx-fair", false),
     ("phalanx-first-come", false),
@@ -48,6 +48,7 @@ pub const NAMES: [(&str, bool); 23] = [
     ("first-fit", false),
     ("best-fit", false),
     ("spread", false),
+    ("random", false),
     ("topology", false),
     ("sjf", true),
     ("srtf", true),
@@ -113,6 +114,7 @@ pub fn named(
         "first-fit" => made(Named("first-fit"), PASSING, Packing::FirstFit),
         "best-fit" => made(Named("best-fit"), PASSING, near),
         "spread" => made(Named("spread"), PASSING, Packing::Spread),
+        "random" => made(Named("random"), PASSING, Packing::Random),
         "topology" => made(Named("topology"), PASSING, Packing::Topology),
         "sjf" => made(Sjf, PASSING, near),
         "srtf" => made(Srtf, Preemption::ByCount, near),

@@ -7,6 +7,7 @@ use phalanx_model::DeviceMask;
 
 use super::gangs::gang;
 use super::peers::{self, Ask, Ground, Placed};
+use crate::Rng;
 use crate::replay::{Job, Machines, Part, Place, View, gpus_of};
 
 /// A way to choose places.
@@ -22,6 +23,9 @@ pub enum Packing {
     Consolidated,
     /// The emptiest nodes, one device at a time: what balances load.
     Spread,
+    /// As [`Self::WholeFirst`], with the nodes in a random order: what a scheduler does that knows no topology and whose list
+    /// of nodes has no order that tells of it.
+    Random,
     /// As much as it has of the emptiest node, and so on. (The simulator of Pollux for Tiresias and Optimus.)
     Emptiest,
     /// As Kueue places pods of one device that would like to be below one leaf.
@@ -42,6 +46,7 @@ impl Packing {
             Self::FirstFit => "first-fit",
             Self::Consolidated => "consolidated",
             Self::Spread => "spread",
+            Self::Random => "random",
             Self::Emptiest => "emptiest",
             Self::Kueue => "kueue",
             Self::SlurmTree => "slurm-tree",
@@ -57,6 +62,8 @@ pub struct Room {
     packing: Packing,
     free: Vec<DeviceMask>,
     gpus: u32,
+    /// For [`Packing::Random`].
+    rng: Rng,
     /// For [`Packing::Topology`]: the same.
     search: Option<Box<Search>>,
 }
@@ -73,7 +80,7 @@ struct Search {
 impl Room {
     #[must_use]
     pub fn new(packing: Packing) -> Self {
-        Self { packing, free: Vec::new(), gpus: 0, search: None }
+        Self { packing, free: Vec::new(), gpus: 0, rng: Rng::new(1), search: None }
     }
 
     /// Made equal to a cluster in which so much is free by node. What changed since the last time is all that is looked
@@ -149,16 +156,27 @@ impl Room {
         let will_do = |node: &usize| {
             job.models.is_empty() || job.models.contains(&cluster.models[cluster.model_of[*node]])
         };
-        let nodes: Vec<usize> = (0..self.free.len()).filter(will_do).collect();
+        let mut nodes: Vec<usize> = (0..self.free.len()).filter(will_do).collect();
         match self.packing {
             Packing::Kueue => self.as_peer(cluster, &nodes, gpus, peers::kueue),
             Packing::SlurmTree => self.as_peer(cluster, &nodes, gpus, peers::slurm_tree),
             Packing::SlurmBlock => self.as_peer(cluster, &nodes, gpus, peers::slurm_block),
             Packing::WholeFirst => self.whole_first(cluster, nodes, gpus),
+            Packing::Random => {
+                self.shuffle(&mut nodes);
+                self.whole_first(cluster, nodes, gpus)
+            }
             Packing::Consolidated => self.consolidated(nodes, gpus),
             Packing::Spread => self.spread(&nodes, gpus),
             Packing::Emptiest => self.emptiest(nodes, gpus),
             Packing::FirstFit | Packing::Topology => self.fill(nodes, gpus),
+        }
+    }
+
+    fn shuffle(&mut self, nodes: &mut [usize]) {
+        for at in (1..nodes.len()).rev() {
+            let other = self.rng.below(at as u64 + 1);
+            nodes.swap(at, usize::try_from(other).unwrap_or(at));
         }
     }
 

@@ -66,7 +66,7 @@ impl Draw {
     }
 
     /// Log-uniform from `least` to `most`, both above 0: least · (most / least)^U.
-    pub(super) fn log_uniform(&mut self, least: u64, most: u64) -> u64 {
+    pub(crate) fn log_uniform(&mut self, least: u64, most: u64) -> u64 {
         let width = log2(most.max(least).max(1)) - log2(least.max(1));
         let power = (u128::from(width) * u128::from(self.rng.bits() >> 32)) >> 32;
         self.times_power(least.max(1), i128::try_from(power).unwrap_or(0))

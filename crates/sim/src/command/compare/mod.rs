@@ -23,7 +23,7 @@ const POINTS: u64 = 400;
 const QUEUES_BYTES_MAX: u64 = 16 << 20;
 
 /// A line for each policy of [`NAMES`].
-const ABOUT: [(&str, &str); 23] = [
+const ABOUT: [(&str, &str); 24] = [
     ("phalanx", "the production engine, as it is where nobody says anything, or by --queues"),
     ("phalanx-fair", "the same with the preset `fair`: by GPU time in smaller steps"),
     ("phalanx-first-come", "the same with the preset `first-come`: by priority and age"),
@@ -31,6 +31,7 @@ const ABOUT: [(&str, &str); 23] = [
     ("first-fit", "in the order of submission, whoever fits; the first free devices"),
     ("best-fit", "the same; the fullest node that fits, or the fewest whole ones"),
     ("spread", "the same; the emptiest nodes"),
+    ("random", "the same; whole nodes in a random order"),
     ("topology", "the same; the place that the engine's search finds"),
     ("sjf", "the shortest job first; nothing is stopped"),
     ("srtf", "the shortest remaining time first, stopping others"),
