@@ -1,6 +1,5 @@
 //! Results that other schedulers published from their simulators, and what comes out of our world under their settings.
 
-mod claims;
 mod compare;
 mod fgd;
 mod gavel;
@@ -69,7 +68,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let words = || SOURCES.map(|(word, ..)| word).join(", ");
     let (what, rest) = arguments
         .split_first()
-        .ok_or_else(|| format!("say which: {}, compare, overload, claims, philly, speed, all", words()))?;
+        .ok_or_else(|| format!("say which: {}, compare, overload, philly, speed, all", words()))?;
     let arguments = parse(rest)?;
     let Arguments { folder, only, load_milli, is_json, .. } = &arguments;
     let mut tables = Vec::new();
@@ -82,7 +81,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     match what.as_str() {
         "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
         "overload" => overload::measure(folder, only, *is_json, &mut show)?,
-        "claims" => return claims::measure(folder, only, arguments.into.as_deref()),
         "philly" => return philly::measure(folder, only, *is_json),
         "speed" => return speed::measure(only, *is_json),
         "all" => {
@@ -95,7 +93,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         word => {
             let source = SOURCES.iter().find(|(known, ..)| *known == word);
             let source = source.ok_or_else(|| {
-                format!("{word} is none of {}, compare, overload, claims, philly, speed, all", words())
+                format!("{word} is none of {}, compare, overload, philly, speed, all", words())
             })?;
             show(published(source, folder, *is_json)?);
         }

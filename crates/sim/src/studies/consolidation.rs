@@ -1,8 +1,7 @@
 //! A training cluster and an inference fleet, put together on fewer GPUs.
 
 mod before;
-
-use std::collections::BTreeSet;
+mod findings;
 
 use phalanx_model::{Amounts, Needs, PartNeed, Queue, QueueName, Resource, Settings};
 use serde::Deserialize;
@@ -29,12 +28,11 @@ struct Consolidation {
     lasts: Time<HOUR, LONG>,
     training: Trained,
     inference: Inference,
-    /// Where the peaks of the services are: at the same hour, and what the study lifts this assumption to.
-    zones: Zones,
+    /// How much later the day of each service begins, in turn, where not all have their peak at the same hour.
+    zones: List<Time<0, DAY>, 24>,
     target_loads: List<Milli<100, 990>, 8>,
     nodes: List<Count<1, 1_000>, 16>,
-    /// The training time over that before at which a cluster is too small.
-    accepted: Milli<1_000, 10_000>,
+    claim: Claim,
     price: Milli<0, 1_000_000>,
     seed: Count<0, { u32::MAX }>,
 }
@@ -71,17 +69,19 @@ struct Inference {
     noise: Milli<0, 500>,
 }
 
+/// What is to be reached.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Zones {
-    same: List<Time<0, DAY>, 24>,
-    lifted: List<Time<0, DAY>, 24>,
+struct Claim {
+    used: Part,
+    /// At most, over that before.
+    training_time: Milli<1_000, 10_000>,
 }
 
 /// One way to run both together.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
-    is_lifted: bool,
+    are_peaks_spread: bool,
     is_elastic: bool,
 }
 
@@ -95,10 +95,10 @@ struct Outcome {
 
 impl Way {
     const ALL: [Self; 4] = [
-        Self { is_lifted: false, is_elastic: false },
-        Self { is_lifted: false, is_elastic: true },
-        Self { is_lifted: true, is_elastic: false },
-        Self { is_lifted: true, is_elastic: true },
+        Self { are_peaks_spread: false, is_elastic: false },
+        Self { are_peaks_spread: false, is_elastic: true },
+        Self { are_peaks_spread: true, is_elastic: false },
+        Self { are_peaks_spread: true, is_elastic: true },
     ];
 
     const fn jobs(self) -> &'static str {
@@ -106,7 +106,7 @@ impl Way {
     }
 
     const fn peaks(self) -> &'static str {
-        if self.is_lifted { "spread" } else { "same hour" }
+        if self.are_peaks_spread { "spread over the day" } else { "at the same hour" }
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn page(source: &Source<'_>, around: &mut dyn Around) -> Result<Page,
                 run += 1;
                 around.begin(way.jobs(), run, runs);
                 let fleet = Fleet {
-                    services: input.services(target.0, way.is_lifted, &queues[0]),
+                    services: input.services(target.0, way.are_peaks_spread, &queues[0]),
                     training: input.jobs(&drawn, &queues[1], way.is_elastic.then_some(nodes.0 * 8)),
                     ..input.fleet(nodes.0, &queues)?
                 };
@@ -241,7 +241,7 @@ impl Consolidation {
         clippy::cast_sign_loss,
         reason = "requests a second and replicas"
     )]
-    fn services(&self, target_milli: u32, is_lifted: bool, queue: &QueueName) -> Vec<Service> {
+    fn services(&self, target_milli: u32, are_peaks_spread: bool, queue: &QueueName) -> Vec<Service> {
         const LEAST: u64 = 1_000;
         let of = &self.inference;
         let mut draw = Draw::new(u64::from(self.seed.0) + 1);
@@ -252,8 +252,8 @@ impl Consolidation {
         let workers = f64::from(of.gpus.0) * of.used.real() * f64::from(SLICES);
         let sum: f64 = peaks.iter().map(|peak| *peak as f64).sum();
         let scale = workers * rate_milli as f64 / (f64::from(day) / 24_000.0) / sum;
-        let zones = if is_lifted { &self.zones.lifted.0 } else { &self.zones.same.0 };
-        let service = |(at, (peak, zone)): (u64, (&u64, &Time<0, DAY>))| {
+        let later = self.zones.0.iter().map(|zone| if are_peaks_spread { zone.0 } else { 0 }).cycle();
+        let service = |(at, (peak, later_ms)): (u64, (&u64, u64))| {
             let peak_milli = (*peak as f64 * scale) as u64;
             let most = peak_milli as f64 / rate_milli as f64 * 1_000.0 / f64::from(target_milli);
             Service {
@@ -266,10 +266,10 @@ impl Consolidation {
                 gpu_milli: 1_000 / SLICES,
                 target_milli,
                 starts_ms: of.load_model.0,
-                load: Load { peak_milli, later_ms: zone.0, noise_milli: of.noise.0, seed: at },
+                load: Load { peak_milli, later_ms, noise_milli: of.noise.0, seed: at },
             }
         };
-        (0..).zip(peaks.iter().zip(zones.iter().cycle())).map(service).collect()
+        (0..).zip(peaks.iter().zip(later)).map(service).collect()
     }
 
     fn row(&self, outcome: &Outcome, target_percent: f64, after: &FleetReport) -> Vec<Cell> {
@@ -309,43 +309,5 @@ impl Consolidation {
              training held and did not keep.",
             self.inference.services.0
         )
-    }
-
-    /// By way the smallest cluster on which training takes no longer than is accepted, and which assumption binds.
-    fn findings(&self, all: &[Outcome]) -> Vec<String> {
-        let accepted = self.accepted.real();
-        let best = |way: &Way| {
-            let of =
-                all.iter().filter(|o| o.way.is_lifted == way.is_lifted && o.way.is_elastic == way.is_elastic);
-            of.filter(|o| o.longer <= accepted).max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
-        };
-        let sentence = |way: &Way| {
-            let (peaks, jobs) = (way.peaks(), way.jobs());
-            match best(way) {
-                Some(o) => format!(
-                    "{peaks}, {jobs}: {} GPUs are enough, used to {:.1} % ({:.2} of the training time).",
-                    o.gpus, o.used_percent, o.longer
-                ),
-                None => format!("{peaks}, {jobs}: none of these clusters is large enough."),
-            }
-        };
-        let used = |is_lifted: bool| {
-            let ways = Way::ALL.iter().filter(|way| way.is_lifted == is_lifted);
-            ways.filter_map(best).map(|o| o.used_percent).fold(0.0, f64::max)
-        };
-        let (same, lifted) = (used(false), used(true));
-        let hours: BTreeSet<u64> = self.zones.lifted.0.iter().map(|zone| zone.0 / HOUR).collect();
-        let hours: Vec<String> = hours.iter().map(|hours| format!("{hours} h")).collect();
-        let binds = format!(
-            "With at most {accepted:.2} of the training time before, GPUs are used to {same:.1} % at best if all services have \
-             their peak at the same hour, and to {lifted:.1} % if the peaks are spread by {}: {}",
-            hours.join(", "),
-            if lifted > same + 1.0 {
-                "the hour of the peaks is the assumption that binds."
-            } else {
-                "the hour of the peaks does not bind."
-            }
-        );
-        Way::ALL.iter().map(sentence).chain([binds]).collect()
     }
 }

@@ -162,7 +162,7 @@ fn findings(all: &[Outcome]) -> Vec<String> {
         let of = all.iter().filter(|one| one.can_save == can_save);
         let (least, most) = span(&mut of.map(|one| one.lost_percent));
         (least <= most)
-            .then(|| format!("If the notice is {notice}, {least:.2} to {most:.2} % of the work is lost."))
+            .then(|| format!("If the notice is {notice}, at most {most:.2} % of the work is lost."))
     });
     [Some(saved)].into_iter().chain(lost).flatten().collect()
 }
