@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Delay, Settings as Policy};
+use phalanx_model::{Delay, Settings as Policy, Topology};
 use serde::Deserialize;
 
 use super::input::{Count, DAY, HOUR, List, MINUTE, Part, SECOND, Time};
@@ -43,7 +43,7 @@ struct Mixed {
 
 /// What a gang does that could start farther apart than it might be.
 const WAITS: [(&str, Delay); 3] =
-    [("priced", Delay::PAR), ("nearest", Delay::For(u64::MAX)), ("anywhere", Delay::For(0))];
+    [("priced", Delay::PAR), ("nearest", Delay::For(Topology::FOREVER_MS)), ("anywhere", Delay::For(0))];
 
 /// A cluster with two leaves of two nodes; each node is half taken.
 const CLUSTER: &str = "2x2x8";
