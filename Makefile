@@ -37,8 +37,8 @@ swarm-nightly: ## The same on seeds that begin with today's date
 	$(MAKE) --no-print-directory swarm SWARM_SEED=$$(date +%Y%m%d)00000000 SWARM_STEPS=20000000
 
 bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and a page (half an hour)
-	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/RESULTS.md --page $(TARGET_DIR)/bench-sim.html
-	@echo "bench/RESULTS.md and $(TARGET_DIR)/bench-sim.html are written"
+	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/RESULTS.md --page $(TARGET_DIR)/bench-sim.html --picture docs/overload.svg
+	@echo "bench/RESULTS.md, docs/overload.svg and $(TARGET_DIR)/bench-sim.html are written"
 
 NODES ?= 16
 kube-up: check-tools ## A real Kubernetes control plane with NODES (16) fake GPU nodes, until Ctrl-C (needs Go)

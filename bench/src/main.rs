@@ -8,7 +8,7 @@
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
-//! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|pollux|fgd|philly|compare|all [--json] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|pollux|fgd|philly|compare|overload|all [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- step [--growth] [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
@@ -92,7 +92,7 @@ usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--da
     --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
 
-usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|all [--json] [--data FOLDER]
+usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|overload|all [--json] [--data FOLDER]
 
   sim     published results of other schedulers' simulations, and what comes out of our world under their settings
     muri           SRTF and SRSF on Muri's four traces
@@ -102,6 +102,7 @@ usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|all [--j
     fgd            FGD and others on openb
     philly         time to replay Philly's 82,247 jobs under each policy
     compare        all policies on real arrivals under a Clos
+    overload       the presets on clusters that are full, and what a wait for near places is worth; five minutes
     all            all of them but philly; half an hour
     --only NAME    of compare, one trace: elasticflow-04, philly, lingjun, muri-1 to muri-4; again for more
     --load X       of compare, another load than its own: 2 divides the time between submissions by two
@@ -109,6 +110,7 @@ usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|all [--j
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
     --into FILE    the tables as Markdown between two marks of a file, such as RESULTS.md
     --page FILE    the tables as one HTML page
+    --picture FILE of overload: mean completions as an SVG
 
 usage: phalanx-bench step [--growth] [--json] [--gpus N] [--queues N] [--running N] [--pending N] [--seed N] [--only NAME]
                           [--repeat N]

@@ -62,6 +62,7 @@ struct Arguments {
     /// A file with marks between which tables go, and a page.
     into: Option<PathBuf>,
     page: Option<PathBuf>,
+    picture: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         .ok_or_else(|| format!("say which: {}, compare, overload, philly, speed, all", words()))?;
     let arguments = parse(rest)?;
     let Arguments { folder, only, load_milli, is_json, .. } = &arguments;
-    let mut tables = Vec::new();
+    let (mut tables, mut picture) = (Vec::new(), None);
     let mut show = |table: Table| {
         if !is_json {
             println!("{}", table.text());
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     };
     match what.as_str() {
         "compare" => compare::measure(folder, only, *load_milli, *is_json, &mut show)?,
-        "overload" => overload::measure(folder, only, *is_json, &mut show)?,
+        "overload" => picture = Some(overload::measure(folder, only, *is_json, &mut show)?),
         "philly" => return philly::measure(folder, only, *is_json),
         "speed" => return speed::measure(only, *is_json),
         "all" => {
@@ -88,7 +89,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
                 show(published(source, folder, *is_json)?);
             }
             compare::measure(folder, only, *load_milli, *is_json, &mut show)?;
-            overload::measure(folder, only, *is_json, &mut show)?;
+            picture = Some(overload::measure(folder, only, *is_json, &mut show)?);
         }
         word => {
             let source = SOURCES.iter().find(|(known, ..)| *known == word);
@@ -101,13 +102,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if let Some(file) = &arguments.into {
         MARKS.splice(file, &tables::markdown(&tables))?;
     }
+    if let Some((file, picture)) = arguments.picture.as_ref().zip(picture) {
+        write(file, &picture)?;
+    }
     arguments.page.as_ref().map_or(Ok(()), |file| write(file, &tables::page(&tables)))
 }
 
 fn parse(arguments: &[String]) -> Result<Arguments, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let mut of =
-        Arguments { is_json: false, folder, only: Vec::new(), load_milli: None, into: None, page: None };
+    let mut of = Arguments {
+        is_json: false,
+        folder,
+        only: Vec::new(),
+        load_milli: None,
+        into: None,
+        page: None,
+        picture: None,
+    };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut after =
@@ -119,8 +130,9 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             "--load" => of.load_milli = Some(load(&after("a number")?)?),
             "--into" => of.into = Some(PathBuf::from(after("a file")?)),
             "--page" => of.page = Some(PathBuf::from(after("a file")?)),
+            "--picture" => of.picture = Some(PathBuf::from(after("a file")?)),
             other => {
-                let known = "--json, --data, --only, --load, --into, --page";
+                let known = "--json, --data, --only, --load, --into, --page, --picture";
                 return Err(format!("unknown argument {other}; known are {known}"));
             }
         }

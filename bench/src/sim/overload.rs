@@ -5,6 +5,8 @@
 //! jobs save their work every half hour. What the presets say was chosen on the traces marked `chosen`; the others were kept
 //! back.
 
+mod picture;
+
 use std::path::Path;
 
 use phalanx_model::{Delay, Settings as Policy, Topology};
@@ -97,13 +99,13 @@ struct Scene {
     jobs: Vec<Job>,
 }
 
-/// All worlds, or those that are named. Each table is handed on as soon as it is there.
+/// All worlds, or those that are named. Each table is handed on as soon as it is there; a picture is returned.
 pub(super) fn measure(
     folder: &Path,
     only: &[String],
     is_json: bool,
     mut show: impl FnMut(Table),
-) -> Result<(), String> {
+) -> Result<String, String> {
     let is_wanted = |world: &&World| only.is_empty() || only.iter().any(|wanted| wanted == world.name);
     let mut all: Vec<Vec<Figures>> = Vec::new();
     for world in WORLDS.iter().filter(is_wanted) {
@@ -131,7 +133,7 @@ pub(super) fn measure(
         }
     }
     show(far_places(&far));
-    Ok(())
+    Ok(picture::draw(&all))
 }
 
 fn tell(figures: &[Figures], is_json: bool) -> Result<(), String> {

@@ -58,7 +58,7 @@ pub(super) fn segments(gang: &Gang) -> String {
 }
 
 /// How near its members are to be, and for how long the gang waits for that: `the nearest placement, if that comes free within
-/// 10m`. `None` where it has no wish, or one GPU.
+/// 10m 00s`. `None` where it has no wish, or one GPU.
 pub(super) fn nearness(gang: &Gang) -> Option<String> {
     let Topology { preferred, wait_ms, price_milli, .. } = &gang.topology;
     let place =
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(words("nearest").as_deref(), Some("the nearest placement, and no other"));
         assert_eq!(
             words("nearest@10m").as_deref(),
-            Some("the nearest placement, if that comes free within 10m")
+            Some("the nearest placement, if that comes free within 10m 00s")
         );
         assert_eq!(
             words("{level: leaf, mode: preferred, wait: priced}").as_deref(),
