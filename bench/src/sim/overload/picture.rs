@@ -1,4 +1,4 @@
-//! Mean completion over best-fit as a picture: a row for each policy, a dot for each trace, a bar at their geometric mean.
+//! Mean completion over best-fit as a picture: a row for each policy, a dot for each setting, a bar at their geometric mean.
 
 use std::fmt::Write;
 
@@ -11,9 +11,9 @@ const TOP: f64 = 56.0;
 const PLOT: f64 = 560.0;
 const ROW: f64 = 34.0;
 /// The axis is logarithmic and ends here; what lies beyond is drawn at its end.
-const FROM: f64 = 0.25;
+const FROM: f64 = 0.125;
 const TO: f64 = 8.0;
-const TICKS: [f64; 6] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+const TICKS: [f64; 7] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 
 /// All worlds, each with the same policies in the same order.
 pub(super) fn draw(all: &[Vec<Figures>]) -> String {
@@ -26,7 +26,7 @@ pub(super) fn draw(all: &[Vec<Figures>]) -> String {
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">
 <title>Mean completion over best-fit when the cluster is full</title>
 <rect width="{WIDTH}" height="{height}" fill="#ffffff"/>
-<text x="16" y="22" font-size="15">Mean completion over best-fit, {} traces, no time limits (simulated)</text>
+<text x="16" y="22" font-size="15">Mean completion over best-fit, {} settings, no time limits (simulated)</text>
 <text x="16" y="40" fill="#555555">filled: presets were chosen on these; open: kept back; bar: geometric mean</text>
 "##,
         all.len()
