@@ -12,7 +12,7 @@ use std::path::Path;
 use phalanx_model::DeviceMask;
 use phalanx_sim::Rng;
 use phalanx_sim::cluster::{Clos, Cluster, NodeShape};
-use phalanx_sim::policies::{NAMES, Rules, named};
+use phalanx_sim::policies::{NAMES, Rules, cells, named};
 use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{Job, Machines, Part, Placed, Progress, Replay, Settings};
 use phalanx_sim::trace::Format;
@@ -195,19 +195,6 @@ fn estimate_ms(job: &Job, machines: &Machines, progress: &Placed, rng: &mut Rng)
     let starts_ms = 2 * (SETTINGS.start_ms + SETTINGS.restore_ms);
     let extra = rng.below(ESTIMATE_F * 1_000);
     worst_ms.saturating_add(starts_ms).saturating_mul(1_000 + extra) / 1_000
-}
-
-/// Devices of each virtual cluster by the device time that it asks for, where the trace names them.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the devices there are")]
-fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
-    let mut asked: BTreeMap<String, f64> = BTreeMap::new();
-    for job in jobs {
-        if let Some(queue) = &job.queue {
-            *asked.entry(queue.clone()).or_default() += job.work * f64::from(job.gpus);
-        }
-    }
-    let sum: f64 = asked.values().sum();
-    asked.into_iter().map(|(queue, work)| (queue, (work / sum * f64::from(gpus)) as u32)).collect()
 }
 
 impl Figures {

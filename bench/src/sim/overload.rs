@@ -9,10 +9,11 @@ mod picture;
 
 use std::path::Path;
 
-use phalanx_model::{Delay, Settings as Policy, Topology};
+use phalanx_model::Settings as Policy;
 use phalanx_sim::cluster::{Clos, Cluster};
 use phalanx_sim::policies::{Rules, named};
 use phalanx_sim::replay::{Job, Machines, Placed, Replay, Settings, StartCost};
+use phalanx_sim::studies::WAITS;
 use phalanx_sim::trace::Format;
 use serde::Serialize;
 
@@ -145,14 +146,11 @@ fn tell(figures: &[Figures], is_json: bool) -> Result<(), String> {
 
 /// The default with a wait for near places that is priced, endless, and none.
 fn waits(scene: &Scene) -> Result<Vec<Figures>, String> {
-    let of = |(word, wait): (&str, Delay)| {
+    let of = |(word, wait)| {
         let settings = Policy { wait, ..Rules::default().settings };
         scene.run(word, "phalanx", &Rules { settings, ..Rules::default() })
     };
-    [("priced", Delay::PAR), ("nearest", Delay::For(Topology::FOREVER_MS)), ("anywhere", Delay::For(0))]
-        .into_iter()
-        .map(of)
-        .collect()
+    WAITS.into_iter().map(of).collect()
 }
 
 impl Scene {

@@ -2,7 +2,7 @@
 //! a time can be promised. As many again are protected by counting how often they are bypassed: a head that reached its
 //! bypass limit has a placement reserved without a time.
 //!
-//! A head is eligible if it fits the empty, open cluster. A head that does not fit there, or that no end of a running
+//! A head is eligible if it would fit if no other gang ran. A head that would not, or that no end of a running
 //! gang would help, keeps its reason and shields no other gang.
 
 use phalanx_model::{Gang, GangId, Timestamp};
@@ -108,7 +108,7 @@ impl Cycle<'_> {
     fn foresee(&mut self, head: &Head) -> Option<Soonest> {
         self.book_against_future(head.request, head.queue);
         if let Some(ends) = self.few_known_ends(head.request) {
-            // A head that fits nowhere now does not fit after no end either.
+            // If no end is known and the head fits nowhere now, there is nothing to search.
             let reason = &self.draft.pending.request(head.request).reason;
             let is_full = ends.is_empty() && waits_for_capacity(reason);
             if is_full || self.fits_after(head.request, &ends, false).is_none() {

@@ -31,7 +31,7 @@ pub(super) struct InFront {
 /// How long no placement can be reserved for a request class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetAside {
-    /// The empty cluster of open nodes does not hold such a gang. This lasts until the hardware changes.
+    /// Such a gang would not fit even if no other gang ran. This lasts until the hardware changes.
     OnHardware,
     /// Such a gang fits nowhere beside the reservations. This lasts until the reservations or the hardware change.
     BesideReservations,

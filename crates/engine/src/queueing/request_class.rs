@@ -59,7 +59,7 @@ pub(crate) struct RequestClass {
     roomy: BTreeMap<QueueAt, BTreeSet<QueueAt>>,
 }
 
-/// The best placement for a gang in the empty cluster.
+/// The best placement for a gang if no other gang ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Near {
     pub(crate) time_ns: u64,

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 
 use phalanx_spec::Preset;
 
-use crate::replay::{Machines, Scheduler};
+use crate::replay::{Job, Machines, Scheduler};
 
 /// Turns of Gandiva: its time slice of a minute (OSDI 2018, section 3.1).
 const GANDIVA_MS: u64 = 60_000;
@@ -85,6 +85,20 @@ pub fn turn_ms(name: &str, starts_ms: u64) -> Option<(u64, u64)> {
         _ => return None,
     };
     Some((of_paper, of_paper.max(starts_ms.saturating_mul(2))))
+}
+
+/// Devices of the virtual cluster of each queue that jobs name: its share of all device time, rounded down.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the devices")]
+#[must_use]
+pub fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
+    let mut times: BTreeMap<String, f64> = BTreeMap::new();
+    for job in jobs {
+        if let Some(queue) = &job.queue {
+            *times.entry(queue.clone()).or_default() += job.work * f64::from(job.gpus);
+        }
+    }
+    let all: f64 = times.values().sum();
+    times.into_iter().map(|(queue, time)| (queue, (time / all.max(1.0) * f64::from(gpus)) as u32)).collect()
 }
 
 /// A policy by its word, as it is compared with others: whoever preempts does it by count, and places are consolidated

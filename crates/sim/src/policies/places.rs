@@ -23,8 +23,7 @@ pub enum Packing {
     Consolidated,
     /// The emptiest nodes, one device at a time: what balances load.
     Spread,
-    /// As [`Self::WholeFirst`], with the nodes in a random order: what a scheduler does that knows no topology and whose list
-    /// of nodes has no order that tells of it.
+    /// As [`Self::WholeFirst`], with the nodes in a random order: what a scheduler does that does not know the topology.
     Random,
     /// As much as it has of the emptiest node, and so on. (The simulator of Pollux for Tiresias and Optimus.)
     Emptiest,
@@ -163,20 +162,13 @@ impl Room {
             Packing::SlurmBlock => self.as_peer(cluster, &nodes, gpus, peers::slurm_block),
             Packing::WholeFirst => self.whole_first(cluster, nodes, gpus),
             Packing::Random => {
-                self.shuffle(&mut nodes);
+                self.rng.shuffle(&mut nodes);
                 self.whole_first(cluster, nodes, gpus)
             }
             Packing::Consolidated => self.consolidated(nodes, gpus),
             Packing::Spread => self.spread(&nodes, gpus),
             Packing::Emptiest => self.emptiest(nodes, gpus),
             Packing::FirstFit | Packing::Topology => self.fill(nodes, gpus),
-        }
-    }
-
-    fn shuffle(&mut self, nodes: &mut [usize]) {
-        for at in (1..nodes.len()).rev() {
-            let other = self.rng.below(at as u64 + 1);
-            nodes.swap(at, usize::try_from(other).unwrap_or(at));
         }
     }
 

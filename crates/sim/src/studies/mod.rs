@@ -14,6 +14,7 @@ use phalanx_spec::from_yaml;
 use serde::de::DeserializeOwned;
 
 pub use page::{Cell, Page, Table};
+pub use strict::WAITS;
 
 use crate::Failure;
 use crate::cluster::{Clos, Cluster};

@@ -41,8 +41,8 @@ struct Mixed {
     seeds: List<Count<0, { u32::MAX }>, 16>,
 }
 
-/// What a gang does that could start farther apart than it might be.
-const WAITS: [(&str, Delay); 3] =
+/// How long a gang waits for the nearest place, by its word: as long as that is worth, without end, or not at all.
+pub const WAITS: [(&str, Delay); 3] =
     [("priced", Delay::PAR), ("nearest", Delay::For(Topology::FOREVER_MS)), ("anywhere", Delay::For(0))];
 
 /// A cluster with two leaves of two nodes; each node is half taken.

@@ -2,7 +2,7 @@
 
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use phalanx_spec::QueueFile;
 
@@ -11,7 +11,7 @@ use super::hang::{self, Hung};
 use super::traces::{self, Selected};
 use super::words::Words;
 use super::{CommandError, Host};
-use crate::policies::{NAMES, Rules, named, needs_estimates};
+use crate::policies::{NAMES, Rules, cells, named, needs_estimates};
 use crate::replay::{Job, Machines, Placed, Progress, Recorded, Replay};
 use crate::report::{About, Entry, Input, POINTS_MAX, PerJob, Report, TraceFacts};
 
@@ -243,19 +243,6 @@ fn entries(
         Ok(Entry { name: (*name).to_owned(), is_oracle, policy })
     };
     names.iter().map(entry).collect()
-}
-
-/// Devices of each queue by its share of all device time, rounded down.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the devices")]
-fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
-    let mut times: BTreeMap<String, f64> = BTreeMap::new();
-    for job in jobs {
-        if let Some(queue) = &job.queue {
-            *times.entry(queue.clone()).or_default() += job.work * f64::from(job.gpus);
-        }
-    }
-    let all: f64 = times.values().sum();
-    times.into_iter().map(|(queue, time)| (queue, (time / all.max(1.0) * f64::from(gpus)) as u32)).collect()
 }
 
 #[cfg(test)]
