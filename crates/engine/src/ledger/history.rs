@@ -14,8 +14,9 @@ const KEYS_MAX: usize = 1_024;
 /// The fewest runs that give an estimate.
 const RUNS_MIN: usize = 3;
 
-/// What a gang is expected to run if nothing is known of it.
-const UNKNOWN_RUN_MS: u64 = 3_600_000;
+/// What a gang is expected to run if nothing is known of it. With one, two and four hours the mean completion of seven traces
+/// at four parts of communication is at most 5.6, 2.3 and 6.9 % above the better of an endless wait and none (`sim overload`).
+const UNKNOWN_RUN_MS: u64 = 7_200_000;
 
 /// A user, and the name of jobs without its trailing digits.
 type Key = (u32, String);
