@@ -7,7 +7,7 @@ use phalanx_sim::Rng;
 use phalanx_sim::policies::{Rules, named};
 use phalanx_sim::replay::{Job, JobOutcome, Machines, Outcome, Rack, Recorded, Replay, Settings};
 
-const NODES: usize = 8;
+const RACK: Rack = Rack { model: "gpu", nodes: 8, gpus_per_node: 8 };
 const GPUS: u32 = 64;
 const MINUTE: u64 = 60_000;
 /// The part of what a wait costs that GPUs may stay idle for, both in GPU time: `hold_idle` of the presets.
@@ -37,8 +37,7 @@ fn overload(seed: u64) -> Vec<Job> {
 }
 
 fn run(preset: &str, of: &[Job]) -> Outcome {
-    let rack = Rack { model: "gpu", nodes: NODES, gpus_per_node: GPUS / NODES as u32 };
-    let cluster = Machines::plain(&[rack]).unwrap();
+    let cluster = Machines::plain(&[RACK]).unwrap();
     let mut policy = named(preset, &cluster, &Rules::default(), &BTreeMap::new()).unwrap();
     let settings = Settings { start_ms: 1_000, restore_ms: 1_000, ..Settings::default() };
     let replay = Replay { cluster: &cluster, jobs: of, progress: &Recorded, settings, node_events: &[] };
