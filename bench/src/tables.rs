@@ -92,6 +92,17 @@ impl Marks {
         std::fs::write(file, new).map_err(|e| format!("{}: {e}", file.display()))
     }
 
+    /// Puts tables in place of those with their titles between the marks in a file, and new ones behind the others.
+    ///
+    /// # Errors
+    /// As [`Self::splice`].
+    pub(crate) fn merge(&self, file: &Path, tables: &[Table]) -> Result<(), String> {
+        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+        let old = std::fs::read_to_string(file).map_err(|e| wrong(&e))?;
+        let (_, old, _) = self.parts(&old).map_err(|e| wrong(&e))?;
+        self.splice(file, &merged(old, tables))
+    }
+
     /// Whether [`Self::splice`] would work, to be asked before hours are spent on what it is to write.
     ///
     /// # Errors
@@ -108,12 +119,37 @@ impl Marks {
 
     fn spliced(&self, text: &str, body: &str) -> Result<String, String> {
         let Self { begin, end } = self;
-        let parts = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
-        let (before, after) = parts.ok_or_else(|| {
-            format!("the lines {begin:?} and {end:?} are not there, between which tables belong")
-        })?;
+        let (before, _, after) = self.parts(text)?;
         Ok(format!("{before}{begin}\n\n{body}\n{end}{after}"))
     }
+
+    /// What stands before, between and after the marks.
+    fn parts<'a>(&self, text: &'a str) -> Result<(&'a str, &'a str, &'a str), String> {
+        let Self { begin, end } = self;
+        let parts = text.split_once(begin).and_then(|(before, rest)| {
+            let (between, after) = rest.split_once(end)?;
+            Some((before, between, after))
+        });
+        parts.ok_or_else(|| {
+            format!("the lines {begin:?} and {end:?} are not there, between which tables belong")
+        })
+    }
+}
+
+/// Markdown tables under their titles, where these tables replace those with the same titles and follow the others.
+fn merged(old: &str, tables: &[Table]) -> String {
+    let mut all: Vec<(&str, String)> = Vec::new();
+    for part in old.trim().split("### ").filter(|part| !part.is_empty()) {
+        let title = part.lines().next().unwrap_or_default();
+        all.push((title, format!("### {}\n", part.trim_end())));
+    }
+    for table in tables {
+        match all.iter_mut().find(|(title, _)| *title == table.title) {
+            Some((_, text)) => *text = table.markdown(),
+            None => all.push((&table.title, table.markdown())),
+        }
+    }
+    all.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n")
 }
 
 /// All tables, one after the other.
@@ -166,5 +202,18 @@ mod tests {
         assert!(page(&[table]).contains("<h2>A &lt; B</h2>"));
         assert_eq!(number(-0.001, 2), "0.00");
         assert!(marks.spliced("no marks", &body).unwrap_err().contains("are not there"));
+    }
+
+    #[test]
+    fn a_part_of_the_tables_replaces_no_others() {
+        let table = |title: &str, cell: &str| Table {
+            title: title.to_owned(),
+            columns: vec!["a"],
+            rows: vec![vec![cell.to_owned()]],
+        };
+        let old = markdown(&[table("one", "1"), table("two", "2")]);
+        let found = merged(&old, &[table("two", "3"), table("three", "4")]);
+        assert_eq!(found, markdown(&[table("one", "1"), table("two", "3"), table("three", "4")]));
+        assert_eq!(merged("", &[table("one", "1")]), markdown(&[table("one", "1")]));
     }
 }

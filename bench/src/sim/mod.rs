@@ -100,7 +100,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     if let Some(file) = &arguments.into {
-        MARKS.splice(file, &tables::markdown(&tables))?;
+        match what.as_str() {
+            "all" => MARKS.splice(file, &tables::markdown(&tables))?,
+            _ => MARKS.merge(file, &tables)?,
+        }
     }
     if let Some((file, picture)) = arguments.picture.as_ref().zip(picture) {
         write(file, &picture)?;
