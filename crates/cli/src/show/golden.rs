@@ -111,6 +111,22 @@ fn why() {
     same("why-running", &why::page(&page(), &running, &names(), &fleet()));
 }
 
+#[test]
+fn a_wait_for_a_near_place_may_have_no_end() {
+    let mut waits = views::why();
+    let level = phalanx_model::LevelName::new("node").unwrap();
+    for report in &mut waits.reports {
+        report.reason = phalanx_model::Reason::NearerWait {
+            level: level.clone(),
+            nodes: 2,
+            slower_milli: 7_400,
+            until: phalanx_model::Timestamp::MAX,
+        };
+    }
+    let shown = why::page(&Page { width: None, ..page() }, &waits, &names(), &fleet());
+    assert!(shown.contains(", however long that takes"), "{shown}");
+}
+
 /// One that made way, and for which a place is held.
 #[test]
 fn service() {

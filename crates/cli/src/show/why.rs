@@ -107,6 +107,8 @@ fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
             format!("{reason}; nobody said when that is over")
         }
         Reason::Window { ends_at, .. } => format!("{reason}; the first is over {}", page.clock(*ends_at)),
+        Reason::PreferredWait { until: Timestamp::MAX, .. }
+        | Reason::NearerWait { until: Timestamp::MAX, .. } => format!("{reason}, however long that takes"),
         Reason::PreferredWait { until, .. } | Reason::NearerWait { until, .. } => {
             format!("{reason}, until {}", page.clock(*until))
         }
