@@ -33,7 +33,7 @@ pub use calibrate::calibrate;
 pub use collective::{Algorithm, Collective, Limit, Protocol, Time};
 pub use compiled::{Compiled, Estimate, Rank, Scratch};
 pub use constants::{Constants, Network, NetworkClass, Networks, PerProtocol};
-pub use link::NIC_MB_PER_S;
+pub use link::{NIC_MB_PER_S, SOCKET_MB_PER_S};
 pub use path::{Path, PathClass, path};
 pub use predict::{Bottleneck, CostError, Crossings, Input, Prediction, predict};
 pub use ring::{Fabric, Ring, best_ring};

@@ -58,10 +58,6 @@ impl CollectiveCost {
     }
 }
 
-/// What leaves a machine without a known NIC, at most, in MB/s: sockets over 10 Gbit/s. Public measurements of two nodes over
-/// TCP lie at 0.4 to 0.95 GB/s.
-pub const SOCKET_MB_PER_S: u32 = 1_250;
-
 /// The uplink of one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainCost {
@@ -107,15 +103,6 @@ pub struct NicCost {
 }
 
 impl ShapeCost {
-    /// Whether the bandwidth out of the machine is known.
-    #[must_use]
-    pub fn knows_nics(&self) -> bool {
-        match self.nics.as_slice() {
-            [] => self.nic_mb_per_s > 0,
-            nics => nics.iter().any(|nic| nic.mb_per_s > 0),
-        }
-    }
-
     /// The total bandwidth of the NICs near these devices, one way. 0 if it is unknown. Devices without a near NIC
     /// use the slowest NIC.
     #[must_use]

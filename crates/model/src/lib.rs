@@ -32,7 +32,7 @@ mod snapshot;
 pub mod time;
 mod torus;
 
-pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, SOCKET_MB_PER_S, ShapeCost};
+pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
     Boundary, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement, Preemption,

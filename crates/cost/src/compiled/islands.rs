@@ -1,9 +1,9 @@
 //! What lies between some ranks: the way inside each island, its NICs, and the uplinks that the ring leaves by.
 
-use phalanx_model::{DeviceMask, SOCKET_MB_PER_S};
+use phalanx_model::DeviceMask;
 
 use super::{At, Compiled, Rank};
-use crate::link::{HOST_MEMORY_MB_PER_S, INSIDE_SHARE};
+use crate::link::{HOST_MEMORY_MB_PER_S, INSIDE_SHARE, SOCKET_MB_PER_S};
 use crate::shape::{Shape, Within};
 use crate::{Fabric, Inner, Network, Span};
 

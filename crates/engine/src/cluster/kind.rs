@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{
-    DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, SOCKET_MB_PER_S, ShapeName,
-};
+use phalanx_model::{DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeName};
 
 use super::fractions::hardware::{can_have, hardware_of};
 use super::shape::{NO_LIMIT, Offer, ShapeTable};
@@ -65,7 +63,6 @@ pub(crate) struct Kind {
     kept: Kept,
     /// Its model among those of the tree, below 64.
     pub(crate) model_bit: u8,
-    /// What is declared of the way out of the node; of a node without a known NIC and without that, what sockets carry.
     uplink_mb_per_s: u32,
     /// Twice the latency of its cables.
     pub(crate) crossing_ns: u64,
@@ -92,12 +89,7 @@ impl Kind {
         groups.sort_unstable();
         let known = table.class_of(all).is_some();
         let by_count = if known { Vec::new() } else { (0..=all.count()).map(Offer::unlimited).collect() };
-        let uplink_mb_per_s = match key.uplink.0 {
-            // Of a machine of which nothing is known, no part is slower than the others.
-            0 if !known || table.cost().knows_nics() => NO_LIMIT,
-            0 => SOCKET_MB_PER_S,
-            declared => declared,
-        };
+        let (uplink_mb_per_s, latency_ns) = key.uplink;
         let devices = key.models.iter().zip(key.memory_bytes.iter().copied());
         let mut kind = Self {
             table,
@@ -109,8 +101,8 @@ impl Kind {
             all,
             groups,
             models: models.into_iter().collect(),
-            uplink_mb_per_s,
-            crossing_ns: 2 * u64::from(key.uplink.1),
+            uplink_mb_per_s: if uplink_mb_per_s == 0 { NO_LIMIT } else { uplink_mb_per_s },
+            crossing_ns: 2 * u64::from(latency_ns),
             by_count,
             rings: Vec::new(),
             beyonds: Vec::new(),

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{DeviceMask, Gang, GangId, Reason, Timestamp, Topology};
+use phalanx_model::{Gang, GangId, Reason, Timestamp, Topology};
 
 use super::earliest_start::Soonest;
 use super::run::Cycle;
-use crate::cluster::{LevelAt, Pick, Tree};
+use crate::cluster::{LevelAt, Pick};
 use crate::placement::{Ceiling, level_of};
 use crate::queueing::{Near, RequestClassId};
 
@@ -138,7 +138,7 @@ impl Cycle<'_> {
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
         let search = &mut self.draft.search;
         let found = search.place(hardware.tree, hardware.usable, gang, ceiling)?;
-        Some(Near { time_ns: found.cost.time_ns, level: widest_as_near(hardware.tree, search.picks())? })
+        Some(Near { time_ns: found.cost.time_ns, level: level_of(hardware.tree, search.picks())? })
     }
 
     /// All devices of the cluster.
@@ -146,15 +146,6 @@ impl Cycle<'_> {
         let tree = self.tree();
         tree.roots().map(|root| tree.domains[0][root].devices).sum()
     }
-}
-
-/// The level that a place is inside of: the node if its devices are as fast all together as these alone.
-fn widest_as_near(tree: &Tree, picks: &[Pick]) -> Option<LevelAt> {
-    let level = level_of(tree, picks)?;
-    let (LevelAt::Group(_), Some(first)) = (level, picks.first()) else { return Some(level) };
-    let kind = tree.kind(&tree.nodes[first.node as usize]);
-    let used = picks.iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
-    Some(if kind.ring(kind.all()) >= kind.ring(used) { LevelAt::Node } else { level })
 }
 
 /// Whether a gang waits for a nearer place than one that is free. (Until when it waits for a level that it prefers is

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_engine::Share;
 use phalanx_model::{
-    Admin, DeviceMask, DomainName, Gang, Pattern, Placement, ResourceName, SOCKET_MB_PER_S, ShapeCost, Spread,
+    Admin, DeviceMask, DomainName, Gang, Pattern, Placement, ResourceName, ShapeCost, Spread,
 };
 
 use crate::draw::{Cluster, whole_path};
@@ -156,10 +156,7 @@ impl Books {
         let inside = inside.collect();
         let cables = cluster.nodes.iter().map(|node| {
             let cost = cluster.table.uplink(&cluster.levels.node, &whole_path(node)).unwrap_or_default();
-            let knows_nics = cluster.table.shapes.get(&node.machine.shape).is_none_or(ShapeCost::knows_nics);
-            let sockets = if knows_nics { NO_LIMIT } else { SOCKET_MB_PER_S.into() };
-            let declared = u64::from(cost.uplink_mb_per_s);
-            (cost.latency_ns.into(), if declared > 0 { declared } else { sockets })
+            (cost.latency_ns.into(), limit(cost.uplink_mb_per_s))
         });
         let cables = cables.collect();
         let names: Vec<_> = cluster.table.shapes.keys().collect();
