@@ -88,19 +88,15 @@ impl Marks {
     /// # Errors
     /// When the file cannot be read or written, or the marks are not there.
     pub(crate) fn splice(&self, file: &Path, body: &str) -> Result<(), String> {
-        let new = self.read(file, body)?;
-        std::fs::write(file, new).map_err(|e| format!("{}: {e}", file.display()))
+        write(file, &self.read(file, |_| body.to_owned())?)
     }
 
-    /// Puts tables in place of those with their titles between the marks in a file, and new ones behind the others.
+    /// Between the marks in a file, puts tables in place of those with the same titles, and new ones behind the others.
     ///
     /// # Errors
     /// As [`Self::splice`].
     pub(crate) fn merge(&self, file: &Path, tables: &[Table]) -> Result<(), String> {
-        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-        let old = std::fs::read_to_string(file).map_err(|e| wrong(&e))?;
-        let (_, old, _) = self.parts(&old).map_err(|e| wrong(&e))?;
-        self.splice(file, &merged(old, tables))
+        write(file, &self.read(file, |old| merged(old, tables))?)
     }
 
     /// Whether [`Self::splice`] would work, to be asked before hours are spent on what it is to write.
@@ -108,19 +104,20 @@ impl Marks {
     /// # Errors
     /// When the file cannot be read, or the marks are not there.
     pub(crate) fn check(&self, file: &Path) -> Result<(), String> {
-        self.read(file, "").map(|_| ())
+        self.read(file, str::to_owned).map(|_| ())
     }
 
-    fn read(&self, file: &Path, body: &str) -> Result<String, String> {
+    /// A file with another body between the marks.
+    fn read(&self, file: &Path, body: impl FnOnce(&str) -> String) -> Result<String, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
         let old = std::fs::read_to_string(file).map_err(|e| wrong(&e))?;
         self.spliced(&old, body).map_err(|e| wrong(&e))
     }
 
-    fn spliced(&self, text: &str, body: &str) -> Result<String, String> {
+    fn spliced(&self, text: &str, body: impl FnOnce(&str) -> String) -> Result<String, String> {
         let Self { begin, end } = self;
-        let (before, _, after) = self.parts(text)?;
-        Ok(format!("{before}{begin}\n\n{body}\n{end}{after}"))
+        let (before, old, after) = self.parts(text)?;
+        Ok(format!("{before}{begin}\n\n{}\n{end}{after}", body(old)))
     }
 
     /// What stands before, between and after the marks.
@@ -136,10 +133,16 @@ impl Marks {
     }
 }
 
-/// Markdown tables under their titles, where these tables replace those with the same titles and follow the others.
+pub(crate) fn write(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// Tables as Markdown: a new table takes the place of the old one with its title, and stands behind the others if there is
+/// none.
 fn merged(old: &str, tables: &[Table]) -> String {
     let mut all: Vec<(&str, String)> = Vec::new();
-    for part in old.trim().split("### ").filter(|part| !part.is_empty()) {
+    let old = format!("\n{}", old.trim());
+    for part in old.split("\n### ").filter(|part| !part.is_empty()) {
         let title = part.lines().next().unwrap_or_default();
         all.push((title, format!("### {}\n", part.trim_end())));
     }
@@ -191,17 +194,18 @@ mod tests {
         };
         let marks = Marks { begin: "<!-- from -->", end: "<!-- to -->" };
         let body = markdown(std::slice::from_ref(&table));
-        let new = marks.spliced("before\n<!-- from -->\nold\n<!-- to -->\nafter\n", &body).unwrap();
+        let new_body = |_: &str| body.clone();
+        let new = marks.spliced("before\n<!-- from -->\nold\n<!-- to -->\nafter\n", new_body).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("after\n") && !new.contains("old"), "{new}");
         assert!(
             new.contains("| policy | mean |\n|---|---:|\n| fifo | 1,234,567 |\n| las | −12.3 |\n"),
             "{new}"
         );
-        assert_eq!(marks.spliced(&new, &body).unwrap(), new, "again is the same");
+        assert_eq!(marks.spliced(&new, new_body).unwrap(), new, "again is the same");
         assert_eq!(table.text(), "A < B\n  policy       mean\n  fifo    1,234,567\n  las         −12.3\n");
         assert!(page(&[table]).contains("<h2>A &lt; B</h2>"));
         assert_eq!(number(-0.001, 2), "0.00");
-        assert!(marks.spliced("no marks", &body).unwrap_err().contains("are not there"));
+        assert!(marks.spliced("no marks", new_body).unwrap_err().contains("are not there"));
     }
 
     #[test]

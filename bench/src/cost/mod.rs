@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let report = report(&curves, data)?;
     if let Some(file) = &arguments.plot {
         let svg = plot::draw(&curves, &report.curves);
-        std::fs::write(file, svg).map_err(|error| format!("{}: {error}", file.display()))?;
+        crate::tables::write(file, &svg)?;
     }
     if arguments.is_json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;

@@ -106,9 +106,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     if let Some((file, picture)) = arguments.picture.as_ref().zip(picture) {
-        write(file, &picture)?;
+        tables::write(file, &picture)?;
     }
-    arguments.page.as_ref().map_or(Ok(()), |file| write(file, &tables::page(&tables)))
+    arguments.page.as_ref().map_or(Ok(()), |file| tables::write(file, &tables::page(&tables)))
 }
 
 fn parse(arguments: &[String]) -> Result<Arguments, String> {
@@ -175,10 +175,6 @@ fn load(text: &str) -> Result<u32, String> {
 
 fn read(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|e| format!("{}: {e}; name the traces with --data", file.display()))
-}
-
-fn write(file: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 /// The jobs with devices that were submitted on these days of a trace, at a load in thousandths of the recorded one.

@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 use phalanx_sim::Rng;
 use phalanx_sim::policies::{Rules, named};
 use phalanx_sim::replay::{Job, JobOutcome, Machines, Outcome, Rack, Recorded, Replay, Settings};
+use phalanx_spec::Preset;
 
 const RACK: Rack = Rack { model: "gpu", nodes: 8, gpus_per_node: 8 };
 const GPUS: u32 = 64;
 const MINUTE: u64 = 60_000;
-/// The part of what a wait costs that GPUs may stay idle for, both in GPU time: `hold_idle` of the presets.
-const IDLE_OF_WAIT: f64 = 0.1;
-
 /// Far more work than there are GPUs: most jobs are small and short, some take half of the cluster.
 fn overload(seed: u64) -> Vec<Job> {
     let mut rng = Rng::new(seed);
@@ -48,8 +46,7 @@ fn run(preset: &str, of: &[Job]) -> Outcome {
 /// longest time at once.
 fn idle(outcome: &Outcome) -> (f64, u64) {
     let (mut all, mut longest, mut since) = (0.0, 0, None);
-    for pair in outcome.samples.windows(2) {
-        let [this, next] = pair else { unreachable!() };
+    for [this, next] in outcome.samples.array_windows() {
         let waits = outcome.jobs.iter().any(|job| {
             job.gpus == 1
                 && job.submit_ms <= this.at_ms
@@ -74,14 +71,15 @@ fn no_gpus_are_idle_for_long_beside_a_job_that_fits() {
     }
 }
 
-/// Who goes by age keeps GPUs idle for large jobs, and no longer than their wait is worth.
+/// With `first-come`, GPUs stay idle for large jobs, and no longer than the wait of these jobs is worth.
 #[test]
 fn gpus_are_idle_for_the_large_only_for_a_part_of_what_they_waited() {
     let outcome = run("phalanx-first-come", &overload(3));
     let waited =
         |job: &JobOutcome| (job.first_start_ms.unwrap() - job.submit_ms) as f64 * f64::from(job.gpus);
     let large = outcome.jobs.iter().filter(|job| job.gpus > 1);
-    let bound = IDLE_OF_WAIT * large.map(waited).sum::<f64>();
+    let idle_of_wait = f64::from(Preset::FirstCome.settings().hold_idle_max_milli) / 1_000.0;
+    let bound = idle_of_wait * large.map(waited).sum::<f64>();
     let (idle, _) = idle(&outcome);
     assert!(0.0 < idle && idle <= bound, "{idle} of {bound} ms");
 }

@@ -15,7 +15,7 @@ const KEYS_MAX: usize = 1_024;
 const RUNS_MIN: usize = 3;
 
 /// What a gang is expected to run if nothing is known of it. With one, two and four hours the mean completion of seven traces
-/// at four parts of communication is at most 5.6, 2.3 and 6.9 % above the better of an endless wait and none (`sim overload`).
+/// at four parts of communication is at most 5.6, 2.2 and 6.9 % above the better of an endless wait and none (`sim overload`).
 const UNKNOWN_RUN_MS: u64 = 7_200_000;
 
 /// A user, and the name of jobs without its trailing digits.
