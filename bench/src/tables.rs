@@ -142,7 +142,7 @@ pub(crate) fn write(file: &Path, text: &str) -> Result<(), String> {
 fn merged(old: &str, tables: &[Table]) -> String {
     let mut all: Vec<(&str, String)> = Vec::new();
     let old = format!("\n{}", old.trim());
-    for part in old.split("\n### ").filter(|part| !part.is_empty()) {
+    for part in old.split("\n### ").filter(|part| !part.trim().is_empty()) {
         let title = part.lines().next().unwrap_or_default();
         all.push((title, format!("### {}\n", part.trim_end())));
     }
