@@ -224,7 +224,7 @@ impl Reservation {
     pub(crate) fn overlaps(&self, picks: &[Pick]) -> bool {
         picks.iter().any(|pick| {
             let own = self.on(pick.node);
-            own.iter().any(|own| self.gang.needs.is_exclusive || !own.devices.and(pick.devices).is_empty())
+            own.iter().any(|own| self.is_alone() || !own.devices.and(pick.devices).is_empty())
         })
     }
 
@@ -284,6 +284,16 @@ impl Reservation {
 
     fn devices_on(&self, node: u32) -> DeviceMask {
         self.on(node).iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices))
+    }
+
+    /// Whether other gangs find less room because of the reservation.
+    pub(crate) fn keeps_something(&self, tree: &Tree, space: &Space) -> bool {
+        self.is_booked && self.is_alone() || self.idle_devices(tree, space) > 0
+    }
+
+    /// Whether its gang is to be alone on its nodes.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.gang.needs.is_exclusive
     }
 
     /// The number of devices that stay idle for the reservation.

@@ -5,7 +5,7 @@
 //! the domain around that node holds the whole gang. Both are counted by devices alone, which never reports less room
 //! than there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{DeviceMask, Gang, Reason};
 
@@ -45,10 +45,12 @@ impl Cycle<'_> {
         };
         freed.sort_unstable();
         freed.dedup();
-        freed.retain(|node| space.free(*node as usize).takes_work());
         let holds: Vec<&Reservation> =
-            reservations.values().filter(|held| held.idle_devices(tree, space) > 0).collect();
-        let mut room = Room { tree, space, holds: &holds, counted: BTreeMap::new() };
+            reservations.values().filter(|held| held.keeps_something(tree, space)).collect();
+        let kept_alone = kept_alone(space, &holds);
+        freed.retain(|node| space.free(*node as usize).takes_work() || kept_alone.contains(node));
+        let mut room =
+            Room { tree, space, holds: &holds, kept_alone: &kept_alone, counted: BTreeMap::new() };
         let held: Vec<u32> = holds.iter().flat_map(|hold| hold.nodes()).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
         // A gang that ends before a reservation begins, or goes before its gang, may use the reserved capacity.
@@ -137,6 +139,7 @@ struct Room<'a> {
     tree: &'a Tree,
     space: &'a Space,
     holds: &'a [&'a Reservation],
+    kept_alone: &'a BTreeSet<u32>,
     /// By level, by domain, and by whether reserved capacity counts as free.
     counted: BTreeMap<(usize, usize, bool), Vec<Nodes>>,
 }
@@ -184,7 +187,9 @@ impl Room<'_> {
             LevelAt::Above(level) => level,
             LevelAt::Node | LevelAt::Group(_) => self.tree.depth().saturating_sub(1),
         };
-        let held: u32 = self.holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
+        let idle: u32 = self.holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
+        let beside = |node: &u32| self.space.free(*node as usize).devices.count();
+        let held = idle + self.kept_alone.iter().map(beside).sum::<u32>();
         nodes.iter().any(|node| {
             let domain = self.tree.domain_of(*node as usize, level);
             self.devices(*node, true).count() >= request.each
@@ -193,6 +198,9 @@ impl Room<'_> {
     }
 
     fn devices(&self, node: u32, with_held: bool) -> DeviceMask {
+        if !with_held && self.kept_alone.contains(&node) {
+            return DeviceMask::EMPTY;
+        }
         let free = self.space.free(node as usize).devices;
         let (tree, space) = (self.tree, self.space);
         let held = self.holds.iter().filter(|_| with_held).map(|hold| hold.idle_on(tree, space, node));
@@ -201,8 +209,9 @@ impl Room<'_> {
 
     /// Whether a domain has room for all members, side by side on whole devices.
     fn may_hold_all(&mut self, request: &RequestClass, level: usize, domain: usize, with_held: bool) -> bool {
-        let (tree, space, holds) = (self.tree, self.space, self.holds);
-        let count = || counted(tree, space, if with_held { holds } else { &[] }, level, domain);
+        let (tree, space) = (self.tree, self.space);
+        let (holds, alone) = if with_held { (self.holds, self.kept_alone) } else { (&[][..], &BTreeSet::new()) };
+        let count = || counted(tree, space, (holds, alone), level, domain);
         let nodes = self.counted.entry((level, domain, with_held)).or_insert_with(count);
         let gang = &request.key.gang;
         let is_plain = gang.roles.is_empty();
@@ -227,8 +236,21 @@ fn members_on(gang: &Gang, each: u32, devices: u32) -> u32 {
     gang.members_per_node.map_or(most, |exactly| if most >= exactly { exactly } else { 0 })
 }
 
-/// The open nodes of a domain by kind and free devices; devices reserved on them count as free.
-fn counted(tree: &Tree, space: &Space, holds: &[&Reservation], level: usize, domain: usize) -> Vec<Nodes> {
+/// The nodes that would take work if no gang had reserved them to be alone there.
+fn kept_alone(space: &Space, holds: &[&Reservation]) -> BTreeSet<u32> {
+    let alone = holds.iter().filter(|hold| hold.is_alone()).flat_map(|hold| hold.nodes());
+    alone.filter(|node| space.free(*node as usize).open).collect()
+}
+
+/// The open nodes of a domain by kind and free devices; devices reserved on them count as free, and so do those of nodes
+/// that are kept for a gang alone.
+fn counted(
+    tree: &Tree,
+    space: &Space,
+    (holds, kept_alone): (&[&Reservation], &BTreeSet<u32>),
+    level: usize,
+    domain: usize,
+) -> Vec<Nodes> {
     let mut all: Vec<Nodes> = Vec::new();
     for row in space.rows(level, domain) {
         let offers = tree.kinds[usize::from(row.kind)].offers();
@@ -241,8 +263,11 @@ fn counted(tree: &Tree, space: &Space, holds: &[&Reservation], level: usize, dom
     }
     let mut held: BTreeMap<u32, DeviceMask> = BTreeMap::new();
     let idle = |hold: &&Reservation| hold.idle(tree, space).collect::<Vec<_>>();
-    for (node, devices) in holds.iter().flat_map(idle) {
-        if tree.domain_of(node as usize, level) == domain && space.free(node as usize).takes_work() {
+    let is_counted = |node: u32| space.free(node as usize).takes_work();
+    let alone = kept_alone.iter().map(|node| (*node, DeviceMask::EMPTY));
+    for (node, devices) in holds.iter().flat_map(idle).chain(alone) {
+        let is_lifted = is_counted(node) || kept_alone.contains(&node);
+        if tree.domain_of(node as usize, level) == domain && is_lifted {
             let of = held.entry(node).or_insert(DeviceMask::EMPTY);
             *of = of.union(devices);
         }
@@ -251,10 +276,11 @@ fn counted(tree: &Tree, space: &Space, holds: &[&Reservation], level: usize, dom
         let free = space.free(node as usize).devices;
         let kind = tree.nodes[node as usize].kind;
         let Some(nodes) = all.iter_mut().find(|nodes| nodes.kind == kind) else { continue };
-        let (before, after) = (free.count() as usize, free.union(devices).count() as usize);
-        if let Ok([one, other]) = nodes.by_devices.get_disjoint_mut([before, after]) {
-            *one = one.saturating_sub(1);
-            *other += 1;
+        if is_counted(node) && let Some(before) = nodes.by_devices.get_mut(free.count() as usize) {
+            *before = before.saturating_sub(1);
+        }
+        if let Some(after) = nodes.by_devices.get_mut(free.union(devices).count() as usize) {
+            *after += 1;
         }
     }
     all
