@@ -166,19 +166,17 @@ impl Queues {
         self.configured.remove(queue)
     }
 
-    /// Changes a queue in place, if its position in the tree is the same and it names no new resource; if not, nothing
-    /// happens.
+    /// Changes a queue in place, if its position in the tree is the same and it names the same resources; if not, nothing
+    /// happens: a resource that a queue names is one that shares are measured by.
     pub(crate) fn amend(&mut self, queue: &Queue) -> bool {
+        let kinds = |queue: &Queue| ResourceKinds::of(std::iter::once(queue));
         let stands = self.configured.queues().get(&queue.name).is_some_and(|before| {
-            before.parent == queue.parent && before.shapes == queue.shapes && before.order == queue.order
+            before.parent == queue.parent
+                && before.shapes == queue.shapes
+                && before.order == queue.order
+                && kinds(before) == kinds(queue)
         });
-        let amounts = [&queue.guaranteed, &queue.limit, &queue.lend_max];
-        let is_known = |of: &phalanx_model::Resource| self.resources.all().contains(of);
-        let Some(at) =
-            self.find(&queue.name).filter(|_| stands && amounts.iter().all(|a| a.keys().all(is_known)))
-        else {
-            return false;
-        };
+        let Some(at) = self.find(&queue.name).filter(|_| stands) else { return false };
         self.configured.insert(queue);
         let blank = self.blank(Some(queue.clone()), self.at(at).parent);
         let node = &mut self.nodes[at as usize];
