@@ -80,7 +80,7 @@ fn nic_costs(machine: &Machine, devices: u32) -> Vec<NicCost> {
     let all_mb: f64 = sets.iter().map(|(_, mb)| mb).sum();
     let part_mb = all_mb / f64::from(devices.max(1));
     let one_mb = (all_mb / sets.len().max(1) as f64).min(f64::from(NIC_MB_PER_S_MAX));
-    if knows_near_nics(machine) || devices == 0 || part_mb < one_mb {
+    if sets.is_empty() || knows_near_nics(machine) || devices == 0 || part_mb < one_mb {
         return sets.into_iter().map(|(near, mb)| NicCost { near, mb_per_s: rounded(mb) }).collect();
     }
     let part = |device| NicCost { near: DeviceMask::one(device), mb_per_s: rounded(part_mb) };
@@ -173,6 +173,8 @@ mod tests {
     fn nics_without_speed_or_links_get_the_default() {
         let mut machine = fixtures::switched("H100", 2, 18, 0);
         assert_eq!(shape_cost(&machine).nic_mb_per_s, 0);
+        assert!(!shape_cost(&machine).knows_nics());
+        assert_eq!(shape_cost(&machine).nics, [], "no NIC is not a NIC for every device");
         machine.nics = vec![Nic::default(), Nic { bytes_per_s: Some(u64::MAX), ..Nic::default() }];
         assert_eq!(shape_cost(&machine).nic_mb_per_s, u32::MAX, "saturates");
         machine.nics.pop();

@@ -103,6 +103,15 @@ pub struct NicCost {
 }
 
 impl ShapeCost {
+    /// Whether the bandwidth out of the machine is known.
+    #[must_use]
+    pub fn knows_nics(&self) -> bool {
+        match self.nics.as_slice() {
+            [] => self.nic_mb_per_s > 0,
+            nics => nics.iter().any(|nic| nic.mb_per_s > 0),
+        }
+    }
+
     /// The total bandwidth of the NICs near these devices, one way. 0 if it is unknown. Devices without a near NIC
     /// use the slowest NIC.
     #[must_use]

@@ -164,7 +164,8 @@ pub enum Reason {
     /// The gang could start now, and waits until then for its preferred placement.
     PreferredWait { level: LevelName, until: Timestamp },
     /// The gang could start now across so many nodes, and waits for a nearer place inside one `level`, until then at the
-    /// latest. Now its steps would take so much longer, in thousandths of those at the nearer place.
+    /// latest. Now its steps would take so much longer, in thousandths of those at the nearer place; 0 if the bandwidth between
+    /// the nodes is not known.
     NearerWait { level: LevelName, nodes: u32, slower_milli: u64, until: Timestamp },
     /// Capacity is reserved for an earlier gang, which starts by `at` if that time is known.
     Priority {
@@ -276,13 +277,16 @@ impl fmt::Display for Reason {
                 )
             }
             Self::NearerWait { level, nodes, slower_milli, .. } => {
-                let hundredths = slower_milli.div_ceil(10);
-                let (whole, part) = (hundredths / 100, hundredths % 100);
                 let nodes = if *nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
+                let hundredths = slower_milli.div_ceil(10);
+                let slower = match (hundredths / 100, hundredths % 100) {
+                    (0, 0) => "it is not known how much longer its steps would take".to_owned(),
+                    (whole, part) => format!("its steps would take {whole}.{part:02} times as long"),
+                };
                 write!(
                     f,
-                    "waits for a place inside one {level}: its steps would take {whole}.{part:02} times as long across \
-                     {nodes}, where it starts now with `topology: anywhere`"
+                    "waits for a place inside one {level}: {slower} across {nodes}, where it starts now with \
+                     `topology: anywhere`"
                 )
             }
             Self::Priority { ahead, at: None } => {

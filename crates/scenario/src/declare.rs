@@ -17,17 +17,18 @@ use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Script, Submission, Verb, gang};
 
 impl Parser {
-    /// `uplink leaf 2500`: the uplink of every leaf, in MB/s.
+    /// `uplink leaf 2500`: the uplink of every leaf, in MB/s; `uplink node 50000`: the NICs of every node.
     pub(crate) fn uplink(&self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         self.before_nodes(verb, words)?;
-        let level = self.level_above(words)?;
+        let level = words.expect("a level")?;
+        let is_node = level.text == self.levels.node.as_ref();
+        let level = if is_node { words.name(level)? } else { self.level_above(level, words)? };
         let mb_per_s = words.expect("a bandwidth in MB/s")?;
         Ok(Verb::Uplink { level, mb_per_s: words.number(mb_per_s)? })
     }
 
     /// A declared level.
-    fn level_above(&self, words: &mut Words<'_>) -> Result<LevelName, ScenarioError> {
-        let word = words.expect("a level")?;
+    fn level_above(&self, word: Word<'_>, words: &Words<'_>) -> Result<LevelName, ScenarioError> {
         let level = words.name(word)?;
         if self.levels.above.contains(&level) {
             return Ok(level);
@@ -38,7 +39,8 @@ impl Parser {
     /// `limit leaf power=40`, for every leaf; `limit leaf power=40 at=cluster/l1` for one.
     pub(crate) fn limit(&mut self, verb: Word<'_>, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         self.before_nodes(verb, words)?;
-        let level: LevelName = self.level_above(words)?;
+        let level = words.expect("a level")?;
+        let level: LevelName = self.level_above(level, words)?;
         let mut options = words.options()?;
         let path = options.take("at").map(|w| gang::names(w, '/', words)).transpose()?;
         for (name, amount) in options.rest() {

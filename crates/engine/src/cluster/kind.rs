@@ -160,6 +160,11 @@ impl Kind {
         self.table.nics(devices).min(self.uplink_mb_per_s)
     }
 
+    /// Whether the bandwidth out of the node is known: of its NICs, or as its uplink is declared.
+    pub(crate) fn knows_uplink(&self) -> bool {
+        self.uplink_mb_per_s < NO_LIMIT || self.by_count.is_empty() && self.table.knows_nics()
+    }
+
     /// The model of its first device.
     pub(crate) fn model(&self) -> &str {
         self.models.iter().find(|(_, mask)| mask.contains(0)).map_or("", |(model, _)| model)

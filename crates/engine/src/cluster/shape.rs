@@ -204,6 +204,11 @@ impl ShapeTable {
         }
     }
 
+    /// Whether the bandwidth out of the machine is known.
+    pub(crate) fn knows_nics(&self) -> bool {
+        self.cost.knows_nics()
+    }
+
     /// The class of a free mask; `None` if the mask has devices that the shape lacks.
     pub(crate) fn class_of(&self, free: DeviceMask) -> Option<u16> {
         if self.class_of.is_empty() {

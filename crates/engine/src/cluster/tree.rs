@@ -233,6 +233,15 @@ impl Tree {
         domain
     }
 
+    /// Whether the bandwidth of the uplink by which a node leaves its domain of a level is known; the level below the
+    /// innermost is the node itself.
+    pub(crate) fn knows_uplink(&self, node: usize, level: usize) -> bool {
+        match self.domains.get(level) {
+            Some(domains) => domains[self.domain_of(node, level)].uplink_mb_per_s < NO_LIMIT,
+            None => self.kind(&self.nodes[node]).knows_uplink(),
+        }
+    }
+
     pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
         self.index.get(node).copied()
     }

@@ -3,14 +3,17 @@
 //! A gang that waits for a closer placement pays with its time, and one that starts farther apart pays with slower steps,
 //! which keeps its devices from others for longer. It waits until both have cost the same: that costs at most twice what
 //! the better of the two would have cost (rent or buy: Karlin, Manasse, Rudolph and Sleator, Algorithmica 3, 1988).
+//!
+//! A price needs a speed. A gang that waits for the nearest place at no price goes by levels where the speed of the way
+//! between nodes is not known.
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{Gang, GangId, Reason, Timestamp, Topology};
+use phalanx_model::{DeviceMask, Gang, GangId, Reason, Timestamp, Topology};
 
 use super::earliest_start::Soonest;
 use super::run::Cycle;
-use crate::cluster::{LevelAt, Pick};
+use crate::cluster::{LevelAt, Pick, Tree};
 use crate::placement::{Ceiling, level_of};
 use crate::queueing::{Near, RequestClassId};
 
@@ -32,12 +35,12 @@ impl Cycle<'_> {
         picks: &[Pick],
         time_ns: u64,
     ) -> Option<Reason> {
-        if time_ns == 0 || !waits(&self.draft.pending.request(request).key.gang) {
+        if !waits(&self.draft.pending.request(request).key.gang) {
             return None;
         }
         let near = self.near(request)?;
         let gang = &self.draft.pending.request(request).key.gang;
-        let (slower_milli, until) = self.waits_until(id, gang, near, time_ns)?;
+        let (slower_milli, until) = self.waits_until(id, gang, near, (picks, time_ns))?;
         if until < Timestamp::MAX {
             self.draft.pending.look_again(request, until);
         }
@@ -47,32 +50,40 @@ impl Cycle<'_> {
         Some(Reason::NearerWait { level, nodes, slower_milli, until })
     }
 
-    /// Whether a gang that has a placement reserved waits for it, because it is nearer than one where a step of
+    /// Whether a gang that has a placement reserved waits for it, because it is nearer than these picks, where a step of
     /// communication takes so long.
     pub(super) fn waits_for_reserved(
         &mut self,
         id: GangId,
         gang: &Gang,
         reserved: &[Pick],
-        time_ns: u64,
+        found: (&[Pick], u64),
     ) -> bool {
-        if time_ns == 0 || !waits(gang) {
+        if !waits(gang) {
             return false;
         }
         let level = level_of(self.tree(), reserved);
         let near = self.nearest(gang).filter(|near| level.is_some_and(|level| level >= near.level));
-        let until = near.and_then(|near| self.waits_until(id, gang, near, time_ns));
+        let until = near.and_then(|near| self.waits_until(id, gang, near, found));
         let Some((_, until)) = until else { return false };
         self.again_at = self.again_at.min(until);
         true
     }
 
-    /// How much longer a step takes, and until when the gang waits for the nearest place instead; `None` if it does not.
-    fn waits_until(&self, id: GangId, gang: &Gang, near: Near, time_ns: u64) -> Option<(u64, Timestamp)> {
-        let slower_milli = slower_milli(gang, near.time_ns, time_ns);
-        if slower_milli <= AS_NEAR_MILLI {
-            return None;
-        }
+    /// How much longer a step takes in these picks, where its communication takes so long, and until when the gang waits for
+    /// the nearest place instead; `None` if it does not. 0 if it is not known how much longer.
+    fn waits_until(
+        &self,
+        id: GangId,
+        gang: &Gang,
+        near: Near,
+        (picks, time_ns): (&[Pick], u64),
+    ) -> Option<(u64, Timestamp)> {
+        let slower_milli = match slower_milli(gang, near.time_ns, time_ns) {
+            slower if slower > AS_NEAR_MILLI => slower,
+            _ if gang.topology.price_milli.is_none() && is_unknown_way(self.tree(), near, picks) => 0,
+            _ => return None,
+        };
         let since = self.ledger.record(id)?.pending_since;
         let until = since.plus(self.worth_ms(id, gang, slower_milli));
         (until > self.ledger.now()).then_some((slower_milli, until))
@@ -138,7 +149,7 @@ impl Cycle<'_> {
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
         let search = &mut self.draft.search;
         let found = search.place(hardware.tree, hardware.usable, gang, ceiling)?;
-        Some(Near { time_ns: found.cost.time_ns, level: level_of(hardware.tree, search.picks())? })
+        Some(Near { time_ns: found.cost.time_ns, level: widest_as_near(hardware.tree, search.picks())? })
     }
 
     /// All devices of the cluster.
@@ -146,6 +157,26 @@ impl Cycle<'_> {
         let tree = self.tree();
         tree.roots().map(|root| tree.domains[0][root].devices).sum()
     }
+}
+
+/// The level that a place is inside of: the node if its devices are as fast all together as these alone.
+fn widest_as_near(tree: &Tree, picks: &[Pick]) -> Option<LevelAt> {
+    let level = level_of(tree, picks)?;
+    let (LevelAt::Group(_), Some(first)) = (level, picks.first()) else { return Some(level) };
+    let kind = tree.kind(&tree.nodes[first.node as usize]);
+    let used = picks.iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
+    Some(if kind.ring(kind.all()) >= kind.ring(used) { LevelAt::Node } else { level })
+}
+
+/// Whether these picks are farther apart than the nearest place by a level of which no bandwidth is known.
+fn is_unknown_way(tree: &Tree, near: Near, picks: &[Pick]) -> bool {
+    let Some(level @ LevelAt::Above(outer)) = level_of(tree, picks) else { return false };
+    let inner = match near.level {
+        LevelAt::Above(inner) => inner,
+        LevelAt::Node | LevelAt::Group(_) => tree.depth(),
+    };
+    let knows = |crossed: usize| picks.iter().all(|pick| tree.knows_uplink(pick.node as usize, crossed));
+    level < near.level && !(outer + 1..=inner).all(knows)
 }
 
 /// Whether a gang waits for a nearer place than one that is free. (Until when it waits for a level that it prefers is

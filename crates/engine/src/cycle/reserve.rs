@@ -227,7 +227,7 @@ impl Cycle<'_> {
         if self.ledger.cleared_place(id).is_none() {
             let found = search.place(tree, space, gang, ceiling)?;
             let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
-            if self.waits_for_reserved(id, gang, &own.picks, found.cost.time_ns) {
+            if self.waits_for_reserved(id, gang, &own.picks, (&picks, found.cost.time_ns)) {
                 return None;
             }
             return Some(ElasticPlacement {
