@@ -63,6 +63,7 @@ fn rule(rule: &TopologyRule) -> String {
     let mut words = Vec::new();
     words.extend(rule.required.iter().map(|level| format!("inside one {level}")));
     words.extend(rule.preferred.iter().map(|level| format!("rather inside one {level}")));
+    words.extend(rule.wait.iter().map(|wait| format!("wait {wait}")));
     words.extend(rule.exclusive.iter().map(|level| format!("alone in its {level}")));
     words.extend(rule.segments.iter().map(|segment| {
         let how = if segment.is_required { "" } else { "rather " };

@@ -49,8 +49,7 @@ impl Cycle<'_> {
             reservations.values().filter(|held| held.keeps_something(tree, space)).collect();
         let kept_alone = kept_alone(space, &holds);
         freed.retain(|node| space.free(*node as usize).takes_work() || kept_alone.contains(node));
-        let mut room =
-            Room { tree, space, holds: &holds, kept_alone: &kept_alone, counted: BTreeMap::new() };
+        let mut room = Room { tree, space, holds: &holds, kept_alone: &kept_alone, counted: BTreeMap::new() };
         let held: Vec<u32> = holds.iter().flat_map(|hold| hold.nodes()).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
         // A gang that ends before a reservation begins, or goes before its gang, may use the reserved capacity.
@@ -210,7 +209,8 @@ impl Room<'_> {
     /// Whether a domain has room for all members, side by side on whole devices.
     fn may_hold_all(&mut self, request: &RequestClass, level: usize, domain: usize, with_held: bool) -> bool {
         let (tree, space) = (self.tree, self.space);
-        let (holds, alone) = if with_held { (self.holds, self.kept_alone) } else { (&[][..], &BTreeSet::new()) };
+        let (holds, alone) =
+            if with_held { (self.holds, self.kept_alone) } else { (&[][..], &BTreeSet::new()) };
         let count = || counted(tree, space, (holds, alone), level, domain);
         let nodes = self.counted.entry((level, domain, with_held)).or_insert_with(count);
         let gang = &request.key.gang;
@@ -276,7 +276,9 @@ fn counted(
         let free = space.free(node as usize).devices;
         let kind = tree.nodes[node as usize].kind;
         let Some(nodes) = all.iter_mut().find(|nodes| nodes.kind == kind) else { continue };
-        if is_counted(node) && let Some(before) = nodes.by_devices.get_mut(free.count() as usize) {
+        if is_counted(node)
+            && let Some(before) = nodes.by_devices.get_mut(free.count() as usize)
+        {
             *before = before.saturating_sub(1);
         }
         if let Some(after) = nodes.by_devices.get_mut(free.union(devices).count() as usize) {

@@ -13,7 +13,7 @@ use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
 use super::suspended::owner_suspended;
-use super::waits::Waiting;
+use super::waits::{Waiting, in_words_of_pods};
 use super::{Books, Call, Tidings, Unbound, WAITING, WaitsFor};
 use crate::gang::{GangKey, ObjectRef, Source};
 
@@ -150,7 +150,7 @@ impl Books {
         if waits_for == WaitsFor::Nodes {
             also.push_str(&self.protected_below(&key));
         }
-        self.explain(&key, waits_for, &format!("{why}{also}"));
+        self.explain(&key, waits_for, &format!("{}{also}", in_words_of_pods(why)));
     }
 
     pub(super) fn explain(&mut self, key: &GangKey, waits_for: WaitsFor, why: &str) {

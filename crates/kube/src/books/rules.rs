@@ -21,13 +21,19 @@ impl Books {
         let mut of_roles = spec.roles.iter().map(|role| &role.topology);
         // A wish of one role is met best where all of them are together.
         let preferred = rule.preferred.as_ref().or_else(|| of_roles.find_map(|rule| rule.preferred.as_ref()));
+        let mut of_roles = spec.roles.iter().map(|role| &role.topology);
+        let wait = spec.topology.wait.or_else(|| of_roles.find_map(|rule| rule.wait));
         let level = |asked: &LevelRef| self.nodes.level(asked);
-        Ok(Topology {
+        let topology = Topology {
             required: rule.required.as_ref().map(level).transpose()?,
             preferred: preferred.map(level).transpose()?,
             segments: self.segments(&rule.segments)?,
             spread: self.alone(spec)?.into_iter().collect(),
             ..Topology::default()
+        };
+        Ok(match wait {
+            Some(wait) => wait.in_rules(topology),
+            None => topology,
         })
     }
 

@@ -11,6 +11,7 @@ use phalanx_model::{JobId, QueueName, Reason, Rejection};
 use super::{Books, Call};
 use crate::crd::WaitingStatus;
 use crate::gang::GangKey;
+use crate::gang::names::phalanx;
 
 /// What would let it start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,11 @@ impl WaitsFor {
             | Rejection::BadField { .. } => Self::CHANGE,
         }
     }
+}
+
+/// A reason as pods say things: by annotations, where a job file has fields.
+pub(super) fn in_words_of_pods(why: &str) -> String {
+    why.replace("`topology: anywhere`", &format!("`{}: anywhere`", phalanx::WAIT))
 }
 
 /// Why a gang waits.

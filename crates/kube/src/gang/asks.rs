@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::key::{ObjectRef, Refused};
 use super::names::{jobset, kai, koordinator, kueue, lws, phalanx, volcano, yunikorn};
 use super::spec::{GangSpec, LevelRef, MEMBERS_MAX, SegmentRule, TopologyRule};
+use super::topology_wait::TopologyWait;
 use crate::api::Pod;
 
 /// Longest text of JSON in an annotation, in bytes.
@@ -184,6 +185,7 @@ impl<'a> Signs<'a> {
         let ours = TopologyRule {
             required: self.either(phalanx::REQUIRED).map(LevelRef::of),
             preferred: self.either(phalanx::PREFERRED).map(LevelRef::of),
+            wait: self.topology_wait()?,
             segments: self.our_segments()?,
             exclusive: None,
         };
@@ -191,18 +193,26 @@ impl<'a> Signs<'a> {
             required: self.annotation(kueue::REQUIRED).map(LevelRef::of),
             preferred: self.annotation(kueue::PREFERRED).map(LevelRef::of),
             segments: self.kueue_slices()?,
-            exclusive: None,
+            ..TopologyRule::default()
         };
         let of_kai = TopologyRule {
             required: self.annotation(kai::REQUIRED).map(LevelRef::of),
             preferred: self.annotation(kai::PREFERRED).map(LevelRef::of),
             segments: self.kai_segment()?.into_iter().collect(),
-            exclusive: None,
+            ..TopologyRule::default()
         };
         // A group that has a domain for itself is inside it.
         let exclusive = self.annotation(lws::EXCLUSIVE).map(LevelRef::of);
         let of_owners = TopologyRule { required: exclusive.clone(), exclusive, ..TopologyRule::default() };
         Ok(ours.or(of_kueue).or(of_kai).or(of_owners).or(self.koordinator_layers()?))
+    }
+
+    fn topology_wait(&self) -> Result<Option<TopologyWait>, Refused> {
+        let Some(text) = self.either(phalanx::WAIT) else { return Ok(None) };
+        TopologyWait::read(text).map(Some).map_err(|_| {
+            let problem = format!("is {:?}, which is no wait", shown(text));
+            self.refused(phalanx::WAIT, problem, format!("write {}", TopologyWait::ACCEPTED))
+        })
     }
 
     fn our_segments(&self) -> Result<Vec<SegmentRule>, Refused> {

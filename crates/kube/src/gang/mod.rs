@@ -24,6 +24,7 @@ mod owner;
 mod pod;
 mod spec;
 pub mod topology;
+mod topology_wait;
 
 use kube::api::DynamicObject;
 
@@ -39,6 +40,7 @@ pub use spec::{
     Coming, GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, RoleSpec, SegmentRule, Suspend,
     TemplateMeta, TopologyRule,
 };
+pub use topology_wait::TopologyWait;
 
 /// The gangs that an owner or a group object says; none for kinds whose gangs other objects tell of, such as a
 /// `TrainJob`, which makes a `JobSet`.

@@ -9,6 +9,8 @@ pub mod phalanx {
     pub const REQUIRED: &str = "phalanx.dev/topology-required";
     /// The same, where it should be.
     pub const PREFERRED: &str = "phalanx.dev/topology-preferred";
+    /// How long it waits for a nearer place than one where it could start; see [`crate::gang::TopologyWait`].
+    pub const WAIT: &str = "phalanx.dev/topology-wait";
     /// `size:level`, several with a comma between them, the widest first.
     pub const SEGMENTS: &str = "phalanx.dev/segments";
     /// Running time: `4h`, `90m`.

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{GangKey, ObjectRef};
+use super::topology_wait::TopologyWait;
 use crate::api::PodSpec;
 
 /// The most pods of one gang: more is a mistake in writing and no job.
@@ -105,6 +106,8 @@ pub struct TopologyRule {
     pub required: Option<LevelRef>,
     /// All inside one domain of this level if that can be had.
     pub preferred: Option<LevelRef>,
+    /// How long it waits for that level, or for a nearer place than one where it could start.
+    pub wait: Option<TopologyWait>,
     /// Parts that must share a lower domain, widest first.
     pub segments: Vec<SegmentRule>,
     /// No other gang with the same rule inside the domain of this level.
@@ -181,6 +184,7 @@ impl Suspend {
 }
 
 impl TopologyRule {
+    /// Whether it names no level.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.required.is_none()
@@ -200,6 +204,7 @@ impl TopologyRule {
         Self {
             required: self.required.or(other.required),
             preferred: self.preferred.or(other.preferred),
+            wait: self.wait.or(other.wait),
             segments: if self.segments.is_empty() { other.segments } else { self.segments },
             exclusive: self.exclusive.or(other.exclusive),
         }

@@ -26,6 +26,7 @@ pub use kubeflow::{mpi_job, pytorch_job};
 pub use of_job::of_job;
 
 use crate::books::SUSPENDED;
+use crate::gang::TopologyWait;
 use crate::gang::names::phalanx;
 
 /// On all that is created for a job, and on its pods: the job's name.
@@ -98,6 +99,8 @@ pub struct Work {
     pub required: Option<String>,
     /// The same, where they should be.
     pub preferred: Option<String>,
+    /// How long they wait for that level, or for a nearer place than one where they could start.
+    pub topology_wait: Option<TopologyWait>,
     /// `size:level`, the widest first.
     pub segments: Vec<String>,
     pub time_limit_s: Option<u64>,
@@ -224,6 +227,7 @@ impl Work {
             (phalanx::QUEUE, self.queue.clone()),
             (phalanx::REQUIRED, self.required.clone()),
             (phalanx::PREFERRED, self.preferred.clone()),
+            (phalanx::WAIT, self.topology_wait.map(|wait| wait.to_string())),
             (phalanx::SEGMENTS, segments),
         ];
         rules.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()

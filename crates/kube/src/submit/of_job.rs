@@ -4,6 +4,7 @@ use phalanx_model::{Gang, Job, LaunchKind, Needs, Policy, PreemptMode, Program, 
 use phalanx_spec::RANKS_PER_NODE_ENV;
 
 use super::{Launch, Refused, Trainer, Work};
+use crate::gang::TopologyWait;
 
 /// The queue that a job is in which names none.
 const DEFAULT_QUEUE: &str = "default";
@@ -44,6 +45,7 @@ pub fn of_job(job: &Job, image: &str) -> Result<Work, Refused> {
         priority_class: job.turn.class.as_ref().map(ToString::to_string),
         required: gang.topology.required.as_ref().map(ToString::to_string),
         preferred: gang.topology.preferred.as_ref().map(ToString::to_string),
+        topology_wait: TopologyWait::of(&gang.topology),
         segments: segments(gang),
         time_limit_s: job.policy.time_limit_ms.map(|ms| ms.div_ceil(1_000)),
         retry: job.policy.retry.max,
@@ -112,14 +114,13 @@ fn refuse_policy(policy: &Policy) -> Result<(), Refused> {
 }
 
 fn refuse_gang(gang: &Gang) -> Result<(), Refused> {
-    let Topology { spread, slice, wait_ms, price_milli, .. } = &gang.topology;
+    let Topology { spread, slice, .. } = &gang.topology;
     let said = [
         ("roles", !gang.roles.is_empty()),
         ("parallel", !gang.grid.is_empty()),
         ("nodes: MIN-MAX", gang.is_elastic()),
         ("spread", !spread.is_empty()),
         ("slice", slice.is_some()),
-        ("topology: the wait behind `@`", *wait_ms > 0 || price_milli.is_some()),
     ];
     refuse(&said)
 }

@@ -145,6 +145,17 @@ fn a_job_file_becomes_work_or_says_what_a_cluster_cannot_be_told() {
     let work = of_job(&job(), "image").unwrap();
     assert_eq!((work.workers, work.gpus, work.cpu.as_deref()), (16, 1, Some("4000m")));
     assert_eq!((work.segments, work.queue), (vec!["8:node".to_owned()], None));
+    let waits = |topology: phalanx_model::Topology| {
+        let mut job = job();
+        job.gangs[0].topology = topology;
+        of_job(&job, "image").unwrap().topology()["phalanx.dev/topology-wait"].clone()
+    };
+    let anywhere = phalanx_model::Topology::ANYWHERE;
+    assert_eq!(
+        waits(phalanx_model::Topology { price_milli: Some(anywhere), ..Default::default() }),
+        "anywhere"
+    );
+    assert_eq!(waits(phalanx_model::Topology { wait_ms: 600_000, ..Default::default() }), "10m");
     let refused = |change: fn(&mut Job)| {
         let mut job = job();
         change(&mut job);

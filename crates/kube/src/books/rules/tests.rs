@@ -90,6 +90,68 @@ fn of_job(play: &mut Play, role: &str, index: u32, more: &Value) {
     play.see(&name, json!({ "metadata": metadata, "spec": spec(more) }));
 }
 
+/// A pair that starts by itself, with an annotation that says how long it waits for a nearer place.
+fn pair(play: &mut Play, name: &str, wait: Option<&str>) {
+    let group = json!({ "pod-group.scheduling.sigs.k8s.io/name": name, "pod-group.scheduling.sigs.k8s.io/min-available": "2" });
+    let annotations = wait.map_or(json!({}), |wait| json!({ "phalanx.dev/topology-wait": wait }));
+    for index in 0..2 {
+        let pod = format!("{name}-{index}");
+        let metadata =
+            json!({ "namespace": "x", "name": pod, "uid": pod, "labels": group, "annotations": annotations });
+        play.see(&pod, json!({ "metadata": metadata, "spec": spec(&json!({})) }));
+    }
+}
+
+/// Two nodes, with room for one more pod on each.
+fn two_halves() -> Play {
+    let mut play = zones(1);
+    for node in ["z0-0", "z0-1"] {
+        let metadata = json!({ "namespace": "x", "name": format!("on-{node}"), "uid": node });
+        let spec = spec(&json!({ "nodeSelector": { "kubernetes.io/hostname": node } }));
+        play.see(&format!("on-{node}"), json!({ "metadata": metadata, "spec": spec }));
+    }
+    play.turn();
+    assert_eq!(play.bound.len(), 2, "{:?}", play.reasons);
+    play
+}
+
+/// Pods could not say `topology: anywhere`, nor wait for the nearest place.
+#[test]
+fn a_gang_waits_for_one_node_as_long_as_its_pods_say() {
+    let mut play = two_halves();
+    pair(&mut play, "strict", Some("nearest"));
+    play.turn();
+    assert!(!play.bound.contains_key("strict-0"), "{:?}", play.bound);
+    let reason = &play.reasons["strict-0"];
+    assert!(
+        reason.contains("inside one node") && reason.contains("`phalanx.dev/topology-wait: anywhere`"),
+        "{reason}"
+    );
+    pair(&mut play, "patient", Some("10m"));
+    play.turn();
+    assert!(!play.bound.contains_key("patient-0"), "{:?}", play.bound);
+    play.wait(601_000);
+    assert_ne!(play.bound["patient-0"], play.bound["patient-1"], "it waited as long as it said");
+    ["patient-0", "patient-1"].iter().for_each(|pod| play.delete(pod));
+    pair(&mut play, "hasty", Some("anywhere"));
+    play.turn();
+    assert_ne!(play.bound["hasty-0"], play.bound["hasty-1"]);
+    play.delete("on-z0-0");
+    play.delete("hasty-0");
+    play.delete("hasty-1");
+    play.turn();
+    assert_eq!(play.bound["strict-0"], "z0-0");
+    assert_eq!(play.bound["strict-1"], "z0-0");
+}
+
+#[test]
+fn a_gang_that_says_nothing_of_a_wait_starts_where_no_price_is_known() {
+    let mut play = two_halves();
+    pair(&mut play, "pair", None);
+    play.turn();
+    assert_ne!(play.bound["pair-0"], play.bound["pair-1"]);
+}
+
 /// It was refused.
 #[test]
 fn each_role_is_in_one_zone_of_its_own() {
