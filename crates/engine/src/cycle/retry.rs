@@ -25,9 +25,6 @@ impl Cycle<'_> {
     pub(super) fn reopen(&mut self) {
         let (tree, now) = (self.tree(), self.ledger.now());
         let Draft { pending, space, freed, reservations, queues, .. } = &mut self.draft;
-        // The owner of a guarantee may use capacity that is reserved for a borrower, and may have room in the guarantee
-        // again.
-        let is_lent = reservations.values().any(|held| !held.is_entitled && !held.preempts);
         let takes_back = |request: &RequestClass| {
             request.roomy().any(|at| queues.is_within_a_guarantee(at, &request.least))
         };
@@ -67,12 +64,17 @@ impl Cycle<'_> {
                 || holds.iter().any(|hold| hold.yields_to(request.key.rank, takes_back(request)))
                 || had_less(request)
         };
+        // A gang that has room in a guarantee again may use capacity that is reserved for a borrower, or for a lower class.
+        let takes_over = |request: &RequestClass| {
+            let goes_first = |hold: &&Reservation, is_entitled| hold.yields_to(request.key.rank, is_entitled);
+            holds.iter().any(|hold| goes_first(hold, true) && !goes_first(hold, false)) && takes_back(request)
+        };
         let mut open = Vec::new();
         for (id, request) in pending.closed() {
             let is_likely = room.may_hold(request, &freed, false)
                 || !held.is_empty() && room.may_hold(request, &freed, true) && may_lift(request)
-                || is_lent && room.may_hold(request, &held, true) && takes_back(request);
-            if is_likely || is_small && (is_lent && takes_back(request) || room.may_count(request, &freed)) {
+                || takes_over(request) && room.may_hold(request, &held, true);
+            if is_likely || is_small && (takes_over(request) || room.may_count(request, &freed)) {
                 open.push(id);
                 // A class that waits for a nearer place fits without it too.
                 let waits_nearer = matches!(request.reason, Reason::NearerWait { .. });
