@@ -26,7 +26,7 @@ impl Cycle<'_> {
     /// Why a request class fits nowhere, if an equal gang was found to fit nowhere in the same free capacity.
     pub(super) fn known_no_room(&self, request: RequestClassId) -> Option<Reason> {
         let NoRoom { seen, found } = &self.no_room;
-        if !self.closed.is_empty() || found.is_empty() || *seen != self.seen() {
+        if !self.closed.is_empty() || found.is_empty() || !self.is_as_seen(seen) {
             return None;
         }
         let pending = &self.draft.pending;
@@ -47,8 +47,18 @@ impl Cycle<'_> {
     }
 
     pub(super) fn seen(&self) -> Seen {
-        let reservations = &self.draft.reservations;
-        let booked = reservations.iter().filter(|(_, held)| held.is_booked()).map(|(id, _)| *id).collect();
-        Seen { starts: self.chosen.len(), reservations: reservations.version(), booked }
+        let (starts, reservations) = (self.chosen.len(), self.draft.reservations.version());
+        Seen { starts, reservations, booked: self.booked().collect() }
+    }
+
+    fn is_as_seen(&self, seen: &Seen) -> bool {
+        seen.starts == self.chosen.len()
+            && seen.reservations == self.draft.reservations.version()
+            && self.booked().eq(seen.booked.iter().copied())
+    }
+
+    /// Gangs whose reservations are booked.
+    fn booked(&self) -> impl Iterator<Item = GangId> + '_ {
+        self.draft.reservations.iter().filter(|(_, held)| held.is_booked()).map(|(id, _)| *id)
     }
 }

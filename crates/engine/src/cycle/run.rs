@@ -54,11 +54,11 @@ pub(crate) struct Hints {
 /// changes. `at_boundary` are gangs that may grow now; `spent` is the cost of preemption in earlier cycles of the step.
 pub(crate) fn plan(
     facts: &dyn Facts,
-    mut draft: Draft,
+    draft: &mut Draft,
     at_boundary: Vec<GangId>,
     config: Config,
     spent: Spent,
-) -> (Planned, Draft) {
+) -> Planned {
     draft.queues.refresh(facts.now());
     let mut cycle = Cycle::new(facts, draft, config, spent);
     cycle.judge_reservations();
@@ -79,7 +79,7 @@ pub(crate) fn plan(
 
 pub(super) struct Cycle<'a> {
     pub(super) ledger: &'a dyn Facts,
-    pub(super) draft: Draft,
+    pub(super) draft: &'a mut Draft,
     /// Nodes that windows close to the gang that was considered last.
     pub(super) closed: Closed,
     pub(super) config: Config,
@@ -111,7 +111,7 @@ pub(super) struct Cycle<'a> {
 }
 
 impl<'a> Cycle<'a> {
-    fn new(ledger: &'a dyn Facts, draft: Draft, config: Config, spent: Spent) -> Self {
+    fn new(ledger: &'a dyn Facts, draft: &'a mut Draft, config: Config, spent: Spent) -> Self {
         Self {
             ledger,
             draft,
@@ -137,9 +137,9 @@ impl<'a> Cycle<'a> {
     }
 
     /// The decisions in the order in which the ledger commits them.
-    fn finish(self) -> (Planned, Draft) {
+    fn finish(self) -> Planned {
         let starts: Vec<Decision> = self.chosen.iter().filter_map(|choice| self.start_of(choice)).collect();
-        let Self { draft, bypassed, reserved, dropped, preempted, shrunk, grown, .. } = self;
+        let Self { bypassed, reserved, dropped, preempted, shrunk, grown, .. } = self;
         let released = dropped.into_iter().map(|(gang, why)| Decision::Release { gang, why });
         let reserve = |(gang, reserved, reason)| Decision::Reserve { gang, reserved, reason };
         let preempted =
@@ -151,7 +151,7 @@ impl<'a> Cycle<'a> {
         let room_made = reserved.chain(preempted).chain(resized).chain(grown);
         let decisions = room_made.chain(starts).chain(bypassed).collect();
         let hints = Hints { again_at: self.again_at, goes_on: self.goes_on, wakes: self.wakes };
-        (Planned { plan: Plan { decisions }, hints, spent: self.spent }, draft)
+        Planned { plan: Plan { decisions }, hints, spent: self.spent }
     }
 
     /// A gang for which others were preempted starts in the placement that was reserved for it.
@@ -250,15 +250,14 @@ impl<'a> Cycle<'a> {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(next.gang());
         }
-        let seen = self.seen();
+        let seen = known.is_none().then(|| self.seen());
         if self.preempt_for(next, gang) {
             return;
         }
-        let reason = known.unwrap_or_else(|| {
-            let reason = self.missing(next.request, gang);
+        let reason = known.unwrap_or_else(|| self.missing(next.request, gang));
+        if let Some(seen) = seen {
             self.note_no_room(seen, next.request, &reason);
-            reason
-        });
+        }
         self.draft.pending.close(next.request, reason);
         self.reserve_heads();
     }

@@ -10,9 +10,9 @@ use crate::cycle::{Config, Hints, Planned, Spent, plan};
 impl Ledger {
     /// One scheduling cycle: it plans on a draft, and the ledger commits the plan.
     pub(crate) fn run_cycle(&mut self, config: Config, spent: &mut Spent, out: &mut Outcome) {
-        let (draft, at_boundary) = (self.lend(), self.take_at_boundary());
-        let (Planned { plan, hints, spent: spent_by_now }, draft) =
-            plan(self, draft, at_boundary, config, *spent);
+        let (mut draft, at_boundary) = (self.lend(), self.take_at_boundary());
+        let planned = plan(self, &mut draft, at_boundary, config, *spent);
+        let Planned { plan, hints, spent: spent_by_now } = planned;
         *spent = spent_by_now;
         self.take_back(draft);
         self.heed(hints);

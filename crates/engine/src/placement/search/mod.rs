@@ -200,6 +200,13 @@ impl Search {
         gang: &Gang,
         ceiling: Ceiling,
     ) -> Option<Found> {
+        // In a full cluster most searches end here.
+        let asked = u64::from(gang.size) * u64::from(gang.needs.devices);
+        let free: u64 = tree.roots().map(|root| u64::from(space.free_devices(0, root))).sum();
+        if free < asked {
+            self.found.clear();
+            return None;
+        }
         let request = Request::within(tree, gang, ceiling.0, std::mem::take(&mut self.buffers));
         let found = self.place_request(View { tree, space, request: &request });
         self.buffers = request.into_buffers();
