@@ -67,11 +67,14 @@ fn first_below(
     for id in classes {
         let asked = pending.request(*id);
         let step = queues.step(top, &asked.least, asked.key.rank);
-        if first.is_some_and(|first| first.rank.outermost() < step) {
+        if first.as_ref().is_some_and(|first| first.rank.outermost() < step) {
             continue;
         }
-        let of_class = asked.roomy_below(top).filter_map(|queue| pending.next_of(queues, *id, queue));
-        first = first.into_iter().chain(of_class).min();
+        for next in asked.roomy_below(top).filter_map(|queue| pending.next_of(queues, *id, queue)) {
+            if first.as_ref().is_none_or(|first| next < *first) {
+                first = Some(next);
+            }
+        }
     }
     first
 }

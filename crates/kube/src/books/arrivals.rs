@@ -42,6 +42,7 @@ impl Books {
         let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
         let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
         if is_foreign {
+            self.orphans.remove(&path);
             return self.see_other(&path, pod);
         }
         let mut known = self.known(pod);
@@ -52,13 +53,14 @@ impl Books {
             (Ok(Place::In(member)), _) => member,
             // What said so is gone by now; the pod is where it was.
             (_, Some(member)) => member,
-            (Ok(Place::Waits(object)), None) => return self.see_orphan(&path, object, pod),
+            (Ok(Place::Waits(object)), None) => return self.see_orphan(now, &path, object, pod),
             // It stays pending by itself, with what is wrong as the reason.
             (Err(refused), None) => {
                 known.barred.get_or_insert_with(|| refused.to_string().into());
                 Membership::alone(pod)
             }
         };
+        self.orphans.remove(&path);
         let before = self.pods.insert(path.as_str().into(), Whose::Ours(member.gang.clone()));
         match before {
             Some(Whose::Others { node, requirements }) => {
@@ -136,8 +138,7 @@ impl Books {
                 }
             }
             Some(Whose::Others { .. }) => {
-                let here = self.orphans.iter_mut().filter(|(object, _)| &*object.namespace == namespace);
-                here.for_each(|(_, pods)| drop(pods.remove(name)));
+                self.orphans.remove(&path);
                 self.unplace_pod(&path);
                 if let Some(Whose::Others { node, requirements }) = self.pods.remove(&*path) {
                     self.count_other(node.as_deref(), &requirements, false);
@@ -148,9 +149,9 @@ impl Books {
     }
 
     /// A pod whose object is not there waits for it; bound, it holds what it holds.
-    fn see_orphan(&mut self, path: &str, object: GangKey, pod: &api::Pod) {
+    fn see_orphan(&mut self, now: Timestamp, path: &str, object: GangKey, pod: &api::Pod) {
         self.see_other(path, pod);
-        self.orphans.entry(object).or_default().insert(pod.name().into(), pod.clone());
+        self.orphans.insert(now, object, pod);
     }
 
     /// What a pod is to us, with what keeps it from ever starting as it is.

@@ -68,6 +68,7 @@ mod needs;
 mod nodes;
 mod objects;
 mod orders;
+mod orphans;
 mod overcommit;
 mod pods;
 mod priorities;
@@ -93,7 +94,6 @@ use phalanx_model::{
     Timestamp,
 };
 
-use crate::api;
 use crate::dra::ExtendedAsk;
 use crate::gang::{self as recognise, GangKey};
 use crate::judge::Requirements;
@@ -105,6 +105,7 @@ use claims::ClaimBook;
 use gang::{Gang, Member};
 use nodes::NodeBook;
 use objects::{Above, Owner, Told};
+use orphans::Orphans;
 use priorities::Priorities;
 use sharing::Sharing;
 use wishes::Wishes;
@@ -169,8 +170,7 @@ pub struct Books {
     objects: BTreeMap<GangKey, Told>,
     /// Owners of owners by kind, namespace and name: what they add to the gangs of what they own.
     above: BTreeMap<Owner, Above>,
-    /// Pods whose object has not been seen, by gang without its part, then by name.
-    orphans: BTreeMap<GangKey, BTreeMap<Box<str>, api::Pod>>,
+    orphans: Orphans,
     /// Pods by `namespace/name`.
     pods: BTreeMap<Box<str>, Whose>,
     shared: BTreeSet<Arc<Requirements>>,
@@ -213,7 +213,7 @@ impl Books {
             gangs: BTreeMap::new(),
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
-            orphans: BTreeMap::new(),
+            orphans: Orphans::default(),
             pods: BTreeMap::new(),
             shared: BTreeSet::new(),
             extended: BTreeSet::new(),
@@ -326,6 +326,7 @@ impl Books {
         }
         self.end_vacancies(now);
         self.end_unsettled(now);
+        self.tell_orphans(now);
         self.settle_moved();
         self.refresh_devices(now);
         let have_moved = self.judge_conditions(now);
@@ -359,7 +360,7 @@ impl Books {
     pub fn wake(&self) -> Option<Timestamp> {
         let vacant = self.vacant.first().map(|(at, _)| *at);
         let unsettled = self.unsettled.first().map(|(at, _)| *at);
-        [vacant, unsettled, self.again(), self.claims.wake()].into_iter().flatten().min()
+        [vacant, unsettled, self.orphans.wake(), self.again(), self.claims.wake()].into_iter().flatten().min()
     }
 
     /// How the queues stand, and the first that wait in each, as they would go: for the statuses of the queues.

@@ -1,6 +1,6 @@
 //! Owners of pods, owners of those, and groups: what they say of gangs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kube::api::DynamicObject;
 use phalanx_model::Timestamp;
@@ -116,7 +116,7 @@ impl Books {
             self.above.entry(above).or_default().owned.insert(key.clone());
         }
         if !is_gone {
-            for pod in self.orphans.remove(&key).into_iter().flat_map(BTreeMap::into_values) {
+            for pod in self.orphans.take(&key) {
                 self.see_pod(now, &pod);
             }
         }

@@ -109,12 +109,7 @@ fn a_pod_that_waits_for_its_group_is_not_lost_with_its_namesake_elsewhere() {
     }
     let (namespace, name) = ("x".to_owned(), "member".to_owned());
     books.observe(NOW, Event::PodGone { namespace, name, uid: "x".to_owned() });
-    let left: Vec<&str> = books
-        .orphans
-        .iter()
-        .filter(|(_, pods)| !pods.is_empty())
-        .map(|(object, _)| &*object.namespace)
-        .collect();
+    let left: Vec<&str> = books.orphans.namespaces().collect();
     assert_eq!(left, ["y"]);
 }
 
