@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_controlplane::Fleet;
+use phalanx_controlplane::{Api, Fleet};
 use phalanx_kube::books::CLUSTER_KINDS;
 use phalanx_kube::gang::{KINDS, suspendable};
 use phalanx_kube::rights::{of_cluster, of_lease};
@@ -13,7 +13,7 @@ use crate::dra_gangs;
 use crate::fabric::{create_members, group};
 use crate::manifests::create;
 use crate::support::audit::{Audit, Need, needs};
-use crate::support::role::{NAMESPACE, SCHEDULER, USER};
+use crate::support::role::{NAMESPACE, SCHEDULER, USER, read, until_may};
 use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
 use crate::volcano::{VolcanoJob, until_phase};
 use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
@@ -53,6 +53,69 @@ fn a_namespace_that_opts_in_has_its_pods_scheduled_by_us_and_no_other_has() {
     plain["spec"]["template"]["spec"].as_object_mut().unwrap().remove("schedulerName");
     cluster.create("/apis/batch/v1/namespaces/inside/jobs", &plain);
     cluster.until_runs("plain", 2);
+}
+
+/// A pod that said of itself that it has all devices of a node, for ever, kept them from everybody.
+#[test]
+fn nobody_but_the_scheduler_writes_where_pods_are_and_which_devices_they_have() {
+    let mut cluster = Cluster::of(1);
+    create(cluster.api(), "base", &["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
+    let forged = |scheduler: &str| {
+        let mut forged = pod("forged", 1);
+        forged["spec"]["schedulerName"] = json!(scheduler);
+        forged["spec"]["nodeName"] = json!(Fleet::name(0));
+        forged["metadata"]["annotations"] = json!({"phalanx.dev/placement": "node-00000:0-7", "phalanx.dev/ready-by": "2099-01-01T00:00:00Z"});
+        forged
+    };
+    let made = |cluster: &Cluster, pod: &Value| cluster.api().post(&format!("{PODS}?dryRun=All"), pod);
+    // The API server learns of policies a moment after they are there.
+    let refused = cluster.until("the policy", |cluster| made(cluster, &forged("phalanx")).err()).to_string();
+    let said = "only the scheduler writes phalanx.dev/ready-by, phalanx.dev/placement: leave it out";
+    assert!(refused.contains(said), "{refused}");
+    made(&cluster, &forged("mine")).expect("the scheduler believes nothing of pods of others");
+    // It writes them itself, and nobody changes them afterwards, whatever else of a pod he may change.
+    cluster.schedule(0);
+    cluster.create(JOBS, &job("pair", 2, 2, &json!({})));
+    cluster.until_runs("pair", 2);
+    let pods = cluster.api().get(PODS).unwrap();
+    let path = format!("{PODS}/{}", pods["items"][0]["metadata"]["name"].as_str().unwrap());
+    assert!(pods["items"][0]["metadata"]["annotations"]["phalanx.dev/devices"].is_string(), "{pods:#}");
+    let devices = json!({"metadata": {"annotations": {"phalanx.dev/devices": "4-5"}}});
+    for path in [path.clone(), format!("{path}/status")] {
+        let refused = cluster.api().patch(&path, &devices).unwrap_err().to_string();
+        assert!(refused.contains("only the scheduler writes phalanx.dev/devices"), "{refused}");
+    }
+    cluster.api().patch(&path, &json!({"metadata": {"annotations": {"mine": "yes"}}})).unwrap();
+    let agent = |node: &str| agent_of(&cluster, node).patch(&format!("{path}/status"), &devices);
+    let refused = agent("another").unwrap_err().to_string();
+    assert!(refused.contains("only the scheduler"), "{refused}");
+    agent(&Fleet::name(0)).expect("the kubelet of its node gave other devices");
+}
+
+/// The agent with a device plugin of a node.
+fn agent_of(cluster: &Cluster, node: &str) -> Api {
+    let (namespace, name) = ("phalanx-device-plugin", "phalanx-node");
+    if cluster.api().get(&format!("/api/v1/namespaces/{namespace}")).is_err() {
+        let kinds = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+        create(cluster.api(), "device-plugin", &kinds);
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        until_may(cluster.api(), &user, "", "", "pods/status", "patch");
+    }
+    let mut pod = pod(&format!("agent-of-{node}"), 1);
+    pod["spec"]["serviceAccountName"] = json!(name);
+    pod["spec"]["nodeName"] = json!(node);
+    let pod = cluster.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod);
+    let token = cluster.create(
+        &format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"),
+        &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": {
+            "apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}}}),
+    );
+    let file = cluster.plane.kubeconfig_of_service_account(namespace, name).unwrap();
+    let mut config: Value = serde_json::from_str(&read(&file)).unwrap();
+    config["users"][0]["user"]["token"] = token["status"]["token"].clone();
+    let file = cluster.plane.folder().join(format!("agent-of-{node}.kubeconfig"));
+    std::fs::write(&file, config.to_string()).unwrap();
+    Api::of_kubeconfig(&file).unwrap()
 }
 
 /// Kinds of others, which take any object. Versions are those in use, as far as the scheduler minds them.

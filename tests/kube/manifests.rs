@@ -75,6 +75,8 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
         "RoleBinding",
         "Service",
         "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
     ];
     assert_eq!(tried, expected.map(str::to_owned).into());
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
@@ -199,6 +201,8 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     let all = kinds(&[]);
     assert_eq!([all("DaemonSet"), all("Service"), all("NetworkPolicy"), all("PodDisruptionBudget")], [1; 4]);
     assert_eq!(all("MutatingAdmissionPolicy"), 0);
+    assert_eq!(all("ValidatingAdmissionPolicy"), 1);
+    assert_eq!(kinds(&["reservedAnnotations.enabled=false"])("ValidatingAdmissionPolicy"), 0);
     assert_eq!(kinds(&["nodeAgent.enabled=false"])("DaemonSet"), 0);
     assert_eq!(kinds(&["service.enabled=false"])("Service"), 0);
     assert_eq!(kinds(&["networkPolicy.enabled=false"])("NetworkPolicy"), 0);
