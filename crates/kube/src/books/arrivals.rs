@@ -41,11 +41,20 @@ impl Books {
         let path = pod.path();
         let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
         let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
-        if is_foreign {
+        let before = self.ours(&path, pod).filter(|_| is_foreign);
+        let (lost, stripped) = before.map(|(key, known)| (key, known.noted_at(pod))).unzip();
+        let stripped = stripped.flatten();
+        if is_foreign && stripped.is_none() {
             self.orphans.remove(&path);
+            if let Some(key) = lost {
+                // Somebody has bound it before the scheduler did.
+                self.forget_pod(now, &key, pod.name());
+            }
             return self.see_other(&path, pod);
         }
         let mut known = self.known(pod);
+        // Somebody has taken its annotations away: it is where it was put.
+        known.noted = known.noted.or(stripped);
         let own = recognise::membership(pod);
         let joins = self.joined(&path, pod, &own);
         let member = match (self.place(pod, &own), self.placed(&path, pod)) {
@@ -190,6 +199,13 @@ impl Books {
         }
     }
 
+    /// This very pod as it was known before, and its gang.
+    fn ours(&self, path: &str, pod: &api::Pod) -> Option<(GangKey, &Known)> {
+        let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
+        let known = &self.gangs.get(key)?.pods.get(pod.name())?.known;
+        (&*known.uid == pod.uid()).then(|| (key.clone(), known))
+    }
+
     /// Where this very pod was put before, in a gang of several.
     fn placed(&self, path: &str, pod: &api::Pod) -> Option<Membership> {
         let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
@@ -240,4 +256,66 @@ fn share<T: Ord>(all: &mut BTreeSet<Arc<T>>, one: T) -> Arc<T> {
     let new = Arc::new(one);
     all.insert(Arc::clone(&new));
     new
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::beside::tests::Play;
+
+    /// A pod of a pair, of which two fill a node; of no gang by the name of `whole`, which fills one.
+    fn pod(name: &str, gang: Option<&str>) -> Value {
+        let (labels, cpu) = match gang {
+            Some(gang) => (
+                json!({ "pod-group.scheduling.sigs.k8s.io/name": gang, "pod-group.scheduling.sigs.k8s.io/min-available": "2" }),
+                "4",
+            ),
+            None => (json!({}), "8"),
+        };
+        json!({
+            "metadata": { "namespace": "x", "name": name, "uid": name, "labels": labels },
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] },
+        })
+    }
+
+    /// Its CPUs were counted twice, and half of that was never free again.
+    #[test]
+    fn a_pod_whose_annotations_are_taken_away_is_where_it_was_put() {
+        let mut play = Play::of(1);
+        ["a", "b"].iter().for_each(|name| play.see(name, pod(name, Some("pair"))));
+        play.turn();
+        assert_eq!(play.bound.len(), 2, "{:?}", play.reasons);
+        let mut stripped = play.pods["a"].clone();
+        stripped["metadata"]["annotations"] = json!({});
+        play.see("a", stripped.clone());
+        play.turn();
+        play.see("a", stripped);
+        play.turn();
+        assert!(play.stops.is_empty(), "{:?}", play.stops);
+        play.delete("a");
+        play.delete("b");
+        play.see("whole", pod("whole", None));
+        play.turn();
+        assert!(play.bound.contains_key("whole"), "{:?}", play.reasons);
+    }
+
+    /// Its gang was started and stopped for ever.
+    #[test]
+    fn a_pod_that_somebody_binds_by_hand_leaves_its_gang() {
+        let mut play = Play::of(1);
+        play.see("a", pod("a", Some("pair")));
+        play.turn();
+        let mut by_hand = play.pods["a"].clone();
+        by_hand["spec"]["nodeName"] = json!("a1");
+        play.see("a", by_hand);
+        play.see("b", pod("b", Some("pair")));
+        play.turn();
+        assert!(play.bound.is_empty(), "the other waits for one more: {:?}", play.bound);
+        play.delete("a");
+        play.see("c", pod("c", Some("pair")));
+        play.turn();
+        assert_eq!(play.bound.len(), 2, "{:?}", play.reasons);
+    }
 }

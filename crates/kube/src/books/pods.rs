@@ -118,6 +118,12 @@ impl fmt::Display for PodRef {
 }
 
 impl Known {
+    /// What its binding said, if the pod is where that put it.
+    pub(super) fn noted_at(&self, pod: &Pod) -> Option<Note> {
+        let is_there = self.node.as_ref().map(NodeName::as_str) == pod.spec.node_name.as_deref();
+        self.noted.clone().filter(|_| is_there && self.node.is_some())
+    }
+
     /// Its containers have ended for good.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, State::Over(_))

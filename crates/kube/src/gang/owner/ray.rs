@@ -126,7 +126,9 @@ fn roles(owner: &Owner<'_>, cluster: ClusterSpec, at: &str) -> Result<Vec<RoleSp
 fn role(owner: &Owner<'_>, group: WorkerGroup, is_scaled: bool, at: &str) -> Result<RoleSpec, Refused> {
     let field = format!("{at}[{}]", group.group_name);
     let fewest = owner.count(&format!("{field}.minReplicas"), group.min_replicas, 0)?;
-    let most = owner.count(&format!("{field}.maxReplicas"), group.max_replicas, MEMBERS_MAX)?;
+    // Its operator writes 2147483647 where nobody says a most.
+    let most = group.max_replicas.map(|most| most.min(i64::from(MEMBERS_MAX)));
+    let most = owner.count(&format!("{field}.maxReplicas"), most, MEMBERS_MAX)?;
     if fewest > most {
         let problem = format!("is {fewest}, and maxReplicas is {most}");
         return Err(owner.refused(&format!("{field}.minReplicas"), problem, "ask for no more than the most"));
