@@ -393,10 +393,24 @@ impl<'a> Cycle<'a> {
         }
         let Draft { search, space, .. } = &mut self.draft;
         joint_placement::improve(self.ledger, search, space, &mut self.chosen, &mut still);
-        if !self.amounts_moved(&before) {
+        if self.amounts_moved(&before) {
+            self.free_what_was_left(&before);
+        } else {
             let space = &mut self.draft.space;
             joint_placement::put_back(self.ledger, space, &self.chosen, &before);
             self.chosen = before;
+        }
+    }
+
+    /// Nodes that gangs had at first in this cycle, and have left for others, are free for gangs that have found no room.
+    fn free_what_was_left(&mut self, before: &[Choice]) {
+        let Draft { freed, pending, .. } = &mut self.draft;
+        let stays = |had: &&Choice| self.chosen.iter().any(|is| is.gang == had.gang && is.picks == had.picks);
+        let moved = before.iter().filter(|had| !stays(had));
+        let left: Vec<u32> = moved.flat_map(|had| &had.picks).map(|pick| pick.node).collect();
+        if !left.is_empty() && pending.closed().next().is_some() {
+            freed.add(left.into_iter());
+            self.wakes = true;
         }
     }
 
