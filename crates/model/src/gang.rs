@@ -36,6 +36,10 @@ pub struct GangRecord {
     pub attempt: u32,
     /// Failures that counted against [`crate::Retry::max`].
     pub failures: u32,
+    /// Those since the gang last ran for as long as the longest pause between tries, [`crate::Retry::backoff_max_ms`]: the
+    /// pause doubles with each of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures_in_a_row: u32,
     /// Times a later gang was started ahead of this one while it waited.
     pub bypassed: u32,
     /// When the gang last became pending.
@@ -347,6 +351,7 @@ impl GangRecord {
             phase: Phase::Pending { not_before: since },
             attempt: 0,
             failures: 0,
+            failures_in_a_row: 0,
             bypassed: 0,
             pending_since: since,
             first_started_at: None,

@@ -445,7 +445,7 @@ pub struct Retry {
     /// Restarts, not counting the first start.
     pub max: u32,
     pub on: Vec<FailureClass>,
-    /// Doubles with every failure, up to `backoff_max_ms`.
+    /// Doubles with every failure, up to `backoff_max_ms`; begins anew once the gang has run for `backoff_max_ms`.
     pub backoff_ms: u64,
     pub backoff_max_ms: u64,
 }
@@ -473,7 +473,8 @@ pub enum FailureClass {
     StartUp,
     /// The machine is gone, was rebooted, or is being drained.
     Node,
-    /// The gang was stopped for other work.
+    /// The gang was stopped for other work, or by its owner. Nothing failed: where it is to start again at all it waits for
+    /// the shortest pause, and no retry is counted.
     Preemption,
     /// Phalanx lost the member: its shim died, its state could not be read.
     Infrastructure,

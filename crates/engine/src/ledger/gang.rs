@@ -184,7 +184,8 @@ impl Ledger {
                 self.stop_harder(gang, cause, StopStage::Terminated, out);
                 self.close_if_all_exited(gang, out);
             }
-            Phase::Running { .. } => {
+            Phase::Running { since } => {
+                self.forget_failures(gang, since);
                 out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
                 self.stop_running(gang, cause, out);
                 self.close_if_all_exited(gang, out);
@@ -238,16 +239,22 @@ impl Ledger {
                 self.wait_again(gang, now, out);
             }
             StopCause::Preempted(preemption) => self.left_for_another(gang, preemption, out),
-            StopCause::Failure { class, rank, code, detail } => match self.backoff_ms(gang, class) {
-                Some(backoff_ms) => {
-                    if let Some(record) = self.record_mut(gang) {
-                        record.failures = record.failures.saturating_add(1);
-                    }
-                    let not_before = self.now.plus(backoff_ms);
+            StopCause::Failure { class, rank, code, detail } => match self.count_failure(gang, class) {
+                Some(pause_ms) => {
+                    let not_before = self.now.plus(pause_ms);
                     self.wait_again(gang, not_before, out);
                 }
                 None => self.finish(gang, Ending::Failed { class, rank, code, detail }, out),
             },
+        }
+    }
+
+    /// Lets the next pause between tries be the first again, if a gang has run for long since.
+    fn forget_failures(&mut self, gang: GangId, since: Timestamp) {
+        let Some(longest_ms) = self.job(gang.job).map(|job| job.policy.retry.backoff_max_ms) else { return };
+        let has_run_long = self.now.since(since) >= longest_ms;
+        if let Some(record) = self.record_mut(gang).filter(|_| has_run_long) {
+            record.failures_in_a_row = 0;
         }
     }
 
@@ -266,16 +273,23 @@ impl Ledger {
         }
     }
 
-    /// The pause before the next try, or `None` if the policy does not retry.
-    fn backoff_ms(&self, gang: GangId, class: FailureClass) -> Option<u64> {
+    /// Counts a failure. The pause before the next try, or `None` if the policy does not retry.
+    fn count_failure(&mut self, gang: GangId, class: FailureClass) -> Option<u64> {
         let retry = &self.job(gang.job)?.policy.retry;
-        let failures = self.record(gang)?.failures;
-        let again = retry.on.contains(&class) && failures < retry.max;
-        again.then(|| {
-            let doubled =
-                1_u64.checked_shl(failures).map_or(u64::MAX, |f| retry.backoff_ms.saturating_mul(f));
-            doubled.min(retry.backoff_max_ms)
-        })
+        let (max, backoff_ms, longest_ms) = (retry.max, retry.backoff_ms, retry.backoff_max_ms);
+        if max == 0 || !retry.on.contains(&class) {
+            return None;
+        }
+        // It was stopped, and did not fail.
+        if class == FailureClass::Preemption {
+            return Some(backoff_ms.min(longest_ms));
+        }
+        let record = self.record_mut(gang).filter(|record| record.failures < max)?;
+        let doublings = record.failures_in_a_row;
+        record.failures = record.failures.saturating_add(1);
+        record.failures_in_a_row = doublings.saturating_add(1);
+        let doubled = 1_u64.checked_shl(doublings).map_or(u64::MAX, |f| backoff_ms.saturating_mul(f));
+        Some(doubled.min(longest_ms))
     }
 
     fn wait_again(&mut self, gang: GangId, not_before: Timestamp, out: &mut Outcome) {
