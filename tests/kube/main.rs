@@ -33,6 +33,7 @@ mod nodes;
 mod operators;
 mod promises;
 mod queues;
+mod repair;
 mod restarts;
 mod sources;
 #[path = "../story/mod.rs"]

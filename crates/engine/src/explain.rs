@@ -256,8 +256,12 @@ impl Outlook<'_> {
                     report.unblock.push(Unblock::Uncordon { nodes: known });
                 }
             }
-            Reason::NearerWait { until: Timestamp::MAX, .. } => {}
-            Reason::NearerWait { until, .. } => report.unblock.push(Unblock::At { at: *until }),
+            Reason::NearerWait { until, nodes, .. } => {
+                report.unblock.push(Unblock::StartFarther { nodes: *nodes });
+                if *until < Timestamp::MAX {
+                    report.unblock.push(Unblock::At { at: *until });
+                }
+            }
             Reason::PreferredWait { until, level } => {
                 let preferred = self.ledger.tree().level_at(level);
                 report.unblock.extend(preferred.and_then(|level| ways::relaxed(self.ledger, gang, level)));

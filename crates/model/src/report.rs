@@ -164,9 +164,16 @@ pub enum Reason {
     /// The gang could start now, and waits until then for its preferred placement.
     PreferredWait { level: LevelName, until: Timestamp },
     /// The gang could start now across so many nodes, and waits for a nearer place inside one `level`, until then at the
-    /// latest. Now its steps would take so much longer, in thousandths of those at the nearer place; 0 if the bandwidth between
-    /// the nodes is not known.
-    NearerWait { level: LevelName, nodes: u32, slower_milli: u64, until: Timestamp },
+    /// latest.
+    NearerWait {
+        level: LevelName,
+        nodes: u32,
+        /// How long its steps would take now, in thousandths of those at the nearer place; `None` if the bandwidth between
+        /// the nodes is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slower_milli: Option<u64>,
+        until: Timestamp,
+    },
     /// Capacity is reserved for an earlier gang, which starts by `at` if that time is known.
     Priority {
         ahead: GangId,
@@ -278,15 +285,16 @@ impl fmt::Display for Reason {
             }
             Self::NearerWait { level, nodes, slower_milli, .. } => {
                 let nodes = if *nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
-                let hundredths = slower_milli.div_ceil(10);
-                let slower = match (hundredths / 100, hundredths % 100) {
-                    (0, 0) => "it is not known how much longer its steps would take".to_owned(),
-                    (whole, part) => format!("its steps would take {whole}.{part:02} times as long"),
+                let slower = match slower_milli.map(|milli| milli.div_ceil(10)) {
+                    None => "it is not known how much longer its steps would take".to_owned(),
+                    Some(hundredths) => {
+                        let (whole, part) = (hundredths / 100, hundredths % 100);
+                        format!("its steps would take {whole}.{part:02} times as long")
+                    }
                 };
                 write!(
                     f,
-                    "waits for a place inside one {level}: {slower} across {nodes}, where it starts now with \
-                     `topology: anywhere`"
+                    "waits for a place inside one {level}: {slower} across {nodes}, where it could start now"
                 )
             }
             Self::Priority { ahead, at: None } => {
@@ -489,6 +497,8 @@ pub enum Unblock {
     },
     /// The gang fits now without one of its rules.
     Without { rule: Rule },
+    /// The gang starts now across so many nodes if it does not wait for a nearer place.
+    StartFarther { nodes: u32 },
     /// These nodes become schedulable again.
     Uncordon { nodes: Vec<NodeName> },
     /// The gang becomes eligible at a time.

@@ -324,6 +324,9 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
             format!("fits now inside one {level} ({domain}{times})")
         }
         Unblock::Without { rule } => format!("fits now without {rule}"),
+        Unblock::StartFarther { nodes } => {
+            format!("starts now on {} with `topology: anywhere`", count(u64::from(*nodes), "node"))
+        }
         Unblock::Uncordon { nodes } => {
             format!("would start if {} were schedulable", join(nodes.iter().map(NodeName::as_str).collect()))
         }

@@ -119,7 +119,7 @@ fn a_wait_for_a_near_place_may_have_no_end() {
         report.reason = phalanx_model::Reason::NearerWait {
             level: level.clone(),
             nodes: 2,
-            slower_milli: 7_400,
+            slower_milli: Some(7_400),
             until: phalanx_model::Timestamp::MAX,
         };
     }

@@ -9,7 +9,7 @@ use phalanx_model::{Confidence, Estimate, GangId, JobId, LikelyStart, Reason, Re
 
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell};
-use super::{Page, clean, field, jobs, turn};
+use super::{Page, clean, count, field, jobs, turn};
 
 /// Names of jobs that stand in the way.
 pub(crate) type Names = BTreeMap<JobId, String>;
@@ -183,6 +183,10 @@ fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {
             )
         }
         Unblock::Without { rule } => format!("it does without {rule}: it fits now"),
+        Unblock::StartFarther { nodes } => format!(
+            "it does not wait for a nearer place: it starts now on {} (`--topology anywhere`)",
+            count(u64::from(*nodes), "node")
+        ),
         Unblock::Uncordon { nodes } => {
             let each = list(nodes.iter().map(|node| format!("`phalanx uncordon {node}`")));
             format!("nodes take work again: {each}")

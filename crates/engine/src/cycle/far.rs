@@ -35,7 +35,8 @@ impl Cycle<'_> {
         picks: &[Pick],
         time_ns: u64,
     ) -> Option<Reason> {
-        if !waits(&self.draft.pending.request(request).key.gang) {
+        let gang = &self.draft.pending.request(request).key.gang;
+        if !waits(gang) || !may_be_far(self.tree(), gang, (picks, time_ns)) {
             return None;
         }
         let near = self.near(request)?;
@@ -59,7 +60,7 @@ impl Cycle<'_> {
         reserved: &[Pick],
         found: (&[Pick], u64),
     ) -> bool {
-        if !waits(gang) {
+        if !waits(gang) || !may_be_far(self.tree(), gang, found) {
             return false;
         }
         let level = level_of(self.tree(), reserved);
@@ -71,21 +72,22 @@ impl Cycle<'_> {
     }
 
     /// How much longer a step takes in these picks, where its communication takes so long, and until when the gang waits for
-    /// the nearest place instead; `None` if it does not. 0 if it is not known how much longer.
+    /// the nearest place instead; `None` if it does not. Inside, `None` if it is not known how much longer.
     fn waits_until(
         &self,
         id: GangId,
         gang: &Gang,
         near: Near,
         (picks, time_ns): (&[Pick], u64),
-    ) -> Option<(u64, Timestamp)> {
+    ) -> Option<(Option<u64>, Timestamp)> {
         let slower_milli = match slower_milli(gang, near.time_ns, time_ns) {
-            slower if slower > AS_NEAR_MILLI => slower,
-            _ if gang.topology.price_milli.is_none() && is_unknown_way(self.tree(), near, picks) => 0,
+            slower if slower > AS_NEAR_MILLI => Some(slower),
+            _ if has_no_price(gang) && is_unknown_way(self.tree(), near, picks) => None,
             _ => return None,
         };
         let since = self.ledger.record(id)?.pending_since;
-        let until = since.plus(self.worth_ms(id, gang, slower_milli));
+        // Without a price it waits as long as it says.
+        let until = since.plus(self.worth_ms(id, gang, slower_milli.unwrap_or(1_000)));
         (until > self.ledger.now()).then_some((slower_milli, until))
     }
 
@@ -166,6 +168,17 @@ fn widest_as_near(tree: &Tree, picks: &[Pick]) -> Option<LevelAt> {
     let kind = tree.kind(&tree.nodes[first.node as usize]);
     let used = picks.iter().fold(DeviceMask::EMPTY, |all, pick| all.union(pick.devices));
     Some(if kind.ring(kind.all()) >= kind.ring(used) { LevelAt::Node } else { level })
+}
+
+/// Whether picks in which a step of communication takes so long may be farther apart than the nearest place. Those of
+/// which nobody knows a time are as near as any, for all that a price can tell.
+fn may_be_far(tree: &Tree, gang: &Gang, (picks, time_ns): (&[Pick], u64)) -> bool {
+    let is_across_nodes = || matches!(level_of(tree, picks), Some(LevelAt::Above(_)));
+    time_ns > 0 || has_no_price(gang) && is_across_nodes()
+}
+
+const fn has_no_price(gang: &Gang) -> bool {
+    gang.topology.price_milli.is_none()
 }
 
 /// Whether these picks are farther apart than the nearest place by a level of which no bandwidth is known.

@@ -42,11 +42,10 @@ impl Cycle<'_> {
         };
         freed.sort_unstable();
         freed.dedup();
-        let holds: Vec<&Reservation> =
-            reservations.values().filter(|held| held.keeps_something(tree, space)).collect();
-        let kept_alone = kept_alone(space, &holds);
-        freed.retain(|node| space.free(*node as usize).takes_work() || kept_alone.contains(node));
-        let mut room = Room { tree, space, holds: &holds, kept_alone: &kept_alone, counted: BTreeMap::new() };
+        let reserved = Reserved::of(tree, space, reservations.values());
+        let holds = &reserved.holds;
+        freed.retain(|node| space.free(*node as usize).takes_work() || reserved.kept_alone.contains(node));
+        let mut room = Room { tree, space, reserved: &reserved, counted: BTreeMap::new() };
         let held: Vec<u32> = holds.iter().flat_map(|hold| hold.nodes()).collect();
         let is_small = tree.nodes.len() <= COUNTED_MAX;
         // A gang that ends before a reservation begins, or goes before its gang, may use the reserved capacity.
@@ -139,10 +138,27 @@ pub(super) struct Reopened {
 struct Room<'a> {
     tree: &'a Tree,
     space: &'a Space,
-    holds: &'a [&'a Reservation],
-    kept_alone: &'a BTreeSet<u32>,
+    reserved: &'a Reserved<'a>,
     /// By level, by domain, and by whether reserved capacity counts as free.
     counted: BTreeMap<(usize, usize, bool), Vec<Nodes>>,
+}
+
+/// What is reserved, and would be free if the reservations yielded.
+#[derive(Default)]
+struct Reserved<'a> {
+    /// Reservations that keep something.
+    holds: Vec<&'a Reservation>,
+    /// The nodes that would take work if no gang had reserved them to be alone there.
+    kept_alone: BTreeSet<u32>,
+}
+
+impl<'a> Reserved<'a> {
+    fn of(tree: &Tree, space: &Space, all: impl Iterator<Item = &'a Reservation>) -> Self {
+        let holds: Vec<&Reservation> = all.filter(|held| held.keeps_something(tree, space)).collect();
+        let alone = holds.iter().filter(|hold| hold.is_alone()).flat_map(|hold| hold.nodes());
+        let kept_alone = alone.filter(|node| space.free(*node as usize).open).collect();
+        Self { holds, kept_alone }
+    }
 }
 
 /// The nodes of one kind in a domain, by number of free devices.
@@ -188,9 +204,10 @@ impl Room<'_> {
             LevelAt::Above(level) => level,
             LevelAt::Node | LevelAt::Group(_) => self.tree.depth().saturating_sub(1),
         };
-        let idle: u32 = self.holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
+        let Reserved { holds, kept_alone } = self.reserved;
+        let idle: u32 = holds.iter().map(|hold| hold.idle_devices(self.tree, self.space)).sum();
         let beside = |node: &u32| self.space.free(*node as usize).devices.count();
-        let held = idle + self.kept_alone.iter().map(beside).sum::<u32>();
+        let held = idle + kept_alone.iter().map(beside).sum::<u32>();
         nodes.iter().any(|node| {
             let domain = self.tree.domain_of(*node as usize, level);
             self.devices(*node, true).count() >= request.each
@@ -199,21 +216,21 @@ impl Room<'_> {
     }
 
     fn devices(&self, node: u32, with_held: bool) -> DeviceMask {
-        if !with_held && self.kept_alone.contains(&node) {
+        let (tree, space, Reserved { holds, kept_alone }) = (self.tree, self.space, self.reserved);
+        if !with_held && kept_alone.contains(&node) {
             return DeviceMask::EMPTY;
         }
-        let free = self.space.free(node as usize).devices;
-        let (tree, space) = (self.tree, self.space);
-        let held = self.holds.iter().filter(|_| with_held).map(|hold| hold.idle_on(tree, space, node));
+        let free = space.free(node as usize).devices;
+        let held = holds.iter().filter(|_| with_held).map(|hold| hold.idle_on(tree, space, node));
         held.fold(free, DeviceMask::union)
     }
 
     /// Whether a domain has room for all members, side by side on whole devices.
     fn may_hold_all(&mut self, request: &RequestClass, level: usize, domain: usize, with_held: bool) -> bool {
         let (tree, space) = (self.tree, self.space);
-        let (holds, alone) =
-            if with_held { (self.holds, self.kept_alone) } else { (&[][..], &BTreeSet::new()) };
-        let count = || counted(tree, space, (holds, alone), level, domain);
+        let nothing = Reserved::default();
+        let reserved = if with_held { self.reserved } else { &nothing };
+        let count = || counted(tree, space, reserved, level, domain);
         let nodes = self.counted.entry((level, domain, with_held)).or_insert_with(count);
         let gang = &request.key.gang;
         let is_plain = gang.roles.is_empty();
@@ -238,21 +255,10 @@ fn members_on(gang: &Gang, each: u32, devices: u32) -> u32 {
     gang.members_per_node.map_or(most, |exactly| if most >= exactly { exactly } else { 0 })
 }
 
-/// The nodes that would take work if no gang had reserved them to be alone there.
-fn kept_alone(space: &Space, holds: &[&Reservation]) -> BTreeSet<u32> {
-    let alone = holds.iter().filter(|hold| hold.is_alone()).flat_map(|hold| hold.nodes());
-    alone.filter(|node| space.free(*node as usize).open).collect()
-}
-
 /// The open nodes of a domain by kind and free devices; devices reserved on them count as free, and so do those of nodes
 /// that are kept for a gang alone.
-fn counted(
-    tree: &Tree,
-    space: &Space,
-    (holds, kept_alone): (&[&Reservation], &BTreeSet<u32>),
-    level: usize,
-    domain: usize,
-) -> Vec<Nodes> {
+fn counted(tree: &Tree, space: &Space, reserved: &Reserved<'_>, level: usize, domain: usize) -> Vec<Nodes> {
+    let Reserved { holds, kept_alone } = reserved;
     let mut all: Vec<Nodes> = Vec::new();
     for row in space.rows(level, domain) {
         let offers = tree.kinds[usize::from(row.kind)].offers();

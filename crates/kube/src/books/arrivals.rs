@@ -41,8 +41,8 @@ impl Books {
         let path = pod.path();
         let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
         let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
-        let before = self.ours(&path, pod).filter(|_| is_foreign);
-        let (lost, stripped) = before.map(|(key, known)| (key, known.noted_at(pod))).unzip();
+        let before = self.ours(&path, pod.name(), pod.uid()).filter(|_| is_foreign);
+        let (lost, stripped) = before.map(|(key, before)| (key.clone(), before.known.noted_at(pod))).unzip();
         let stripped = stripped.flatten();
         if is_foreign && stripped.is_none() {
             self.orphans.remove(&path);
@@ -70,6 +70,10 @@ impl Books {
             }
         };
         self.orphans.remove(&path);
+        let before = self.ours(&path, pod.name(), pod.uid());
+        if before.is_some_and(|(_, before)| before.known.state == State::Waiting) {
+            self.learn_of_node(now, pod, &known);
+        }
         let before = self.pods.insert(path.as_str().into(), Whose::Ours(member.gang.clone()));
         match before {
             Some(Whose::Others { node, requirements }) => {
@@ -138,10 +142,9 @@ impl Books {
     pub(super) fn lose_pod(&mut self, now: Timestamp, namespace: &str, name: &str, uid: &str) {
         let path = format!("{namespace}/{name}");
         match self.pods.get(&*path) {
-            Some(Whose::Ours(key)) => {
-                let key = key.clone();
-                let is_it = |pod: &Pod| &*pod.known.uid == uid;
-                if self.gangs.get(&key).and_then(|gang| gang.pods.get(name)).is_some_and(is_it) {
+            Some(Whose::Ours(_)) => {
+                let key = self.ours(&path, name, uid).map(|(key, _)| key.clone());
+                if let Some(key) = key {
                     self.pods.remove(&*path);
                     self.forget_pod(now, &key, name);
                 }
@@ -199,20 +202,18 @@ impl Books {
         }
     }
 
-    /// This very pod as it was known before, and its gang.
-    fn ours(&self, path: &str, pod: &api::Pod) -> Option<(GangKey, &Known)> {
+    /// This very pod as it is in its gang.
+    fn ours(&self, path: &str, name: &str, uid: &str) -> Option<(&GangKey, &Pod)> {
         let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
-        let known = &self.gangs.get(key)?.pods.get(pod.name())?.known;
-        (&*known.uid == pod.uid()).then(|| (key.clone(), known))
+        let pod = self.gangs.get(key)?.pods.get(name)?;
+        (&*pod.known.uid == uid).then_some((key, pod))
     }
 
     /// Where this very pod was put before, in a gang of several.
     fn placed(&self, path: &str, pod: &api::Pod) -> Option<Membership> {
-        let Some(Whose::Ours(key)) = self.pods.get(path) else { return None };
-        let known = self.gangs.get(key)?.pods.get(pod.name())?;
-        let is_same = &*known.known.uid == pod.uid() && key.source != Source::Pod;
-        let (gang, role, index) = (key.clone(), known.role.clone(), known.index);
-        is_same.then_some(Membership { gang, role, copy: 0, index })
+        let (key, pod) = self.ours(path, pod.name(), pod.uid())?;
+        let (gang, role, index) = (key.clone(), pod.role.clone(), pod.index);
+        (key.source != Source::Pod).then_some(Membership { gang, role, copy: 0, index })
     }
 
     /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.

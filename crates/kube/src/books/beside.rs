@@ -46,7 +46,7 @@ pub(crate) struct Beside {
     /// What is free by what is known now.
     pub(super) room: Option<Room>,
     /// Gangs that go on without a pod that could not be where its place is, until a time is set for that.
-    tries: BTreeSet<GangKey>,
+    pub(super) tries: BTreeSet<GangKey>,
     /// Grows whenever a place may hold that did not before.
     changes: u64,
     pub(super) has_namespaces: bool,
@@ -305,6 +305,9 @@ impl Books {
 
     /// Whether the pods of a gang that has its places can be bound there now. If they never can, the gang goes back.
     pub(super) fn may_bind(&mut self, key: &GangKey) -> bool {
+        if self.lose_places(key) {
+            return false;
+        }
         let Some(gang) = self.gangs.get(key) else { return false };
         let Some((submitted, run)) = gang.job.as_ref().and_then(|job| Some((job, job.run.as_ref()?))) else {
             return false;
@@ -317,9 +320,8 @@ impl Books {
         let mut going: Vec<Going> = Vec::new();
         let places = submitted.seats.iter().zip(&run.placement.slots).zip(&run.members);
         for (rank, ((seat, slot), member)) in places.enumerate() {
-            let Some(name) = seat.pod.as_ref().filter(|_| seat.can_bind(*member)) else { continue };
-            let Some(pod) = gang.pods.get(name).filter(|pod| pod.known.node.is_none()) else { continue };
-            let path = format!("{}/{name}", key.namespace);
+            let Some(pod) = gang.pod_to_bind(seat, *member) else { continue };
+            let path = format!("{}/{}", key.namespace, pod.known.name);
             if self.beside.crowd.get(&path).is_none() {
                 going.push((rank, path, pod.known.face.clone(), slot.node.clone()));
             }

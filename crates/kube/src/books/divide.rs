@@ -335,6 +335,19 @@ impl Room {
         Self(spots)
     }
 
+    /// What is lacking on a node for a pod instead of another that is counted there; nothing where it fits.
+    pub(super) fn lacking_for(
+        &self,
+        node: &NodeName,
+        counted: &Requirements,
+        pod: &Requirements,
+    ) -> Vec<Lack> {
+        let Some(spot) = self.0.iter().find(|spot| spot.name == *node) else { return Vec::new() };
+        let mut held = spot.held.clone();
+        held.remove(counted);
+        spot.capacity.lacking(&held, pod)
+    }
+
     /// Has a pod that is there hold so much more of its node.
     ///
     /// # Errors

@@ -138,7 +138,16 @@ pub(crate) enum Member {
     },
     /// It has no pod that runs, and the others are enough: for the engine it runs as long as they do.
     Spared,
+    /// The same, and the pod that came for it cannot have its place for now.
+    Displaced,
     Exited,
+}
+
+impl Member {
+    /// Whether its gang goes on without it.
+    pub(crate) const fn is_spared(self) -> bool {
+        matches!(self, Self::Spared | Self::Displaced)
+    }
 }
 
 /// Why a start is over.

@@ -10,7 +10,7 @@ use phalanx_model::Timestamp;
 
 use super::alone::Kin;
 use super::arrivals::{Place, Whose};
-use super::gang::{Gang, Member, Pod, Submitted};
+use super::gang::{Gang, Member, Pod, Seat, Submitted};
 use super::pods::Known;
 use super::{Books, WaitsFor};
 use crate::api;
@@ -71,6 +71,16 @@ impl Books {
         let Some(gang) = self.gangs.get(key) else { return };
         let pod = gang.pods.get(name);
         let may_grow = spec.is_some_and(|spec| pod.is_some_and(|pod| gang.may_grow(&spec, pod)));
+        let is_of = |seat: &&Seat| pod.is_some_and(|pod| pod.role == seat.role);
+        let mut others =
+            gang.job.iter().flat_map(|job| &job.seats).filter(is_of).filter_map(|seat| seat.pod.as_ref());
+        let goes = |name: &&Arc<str>| gang.pods.get(*name).is_some_and(|pod| pod.known.is_going);
+        if let Some(going) = others.find(goes) {
+            let message = format!(
+                "the place that it may have is free when pod {going} is gone, which is on its way out"
+            );
+            return self.say(key, &[Arc::clone(name)], WaitsFor::GANG, message.into());
+        }
         let (waits_for, message) = match may_grow {
             true if gang.may_be_joined() => return,
             true => (

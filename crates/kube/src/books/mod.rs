@@ -30,6 +30,7 @@
 //! | `alone` | pods that start by themselves |
 //! | `joiners` | pods that come to a gang that runs already |
 //! | `near` | how close to it they are |
+//! | `repair` | ranks whose pods are gone: whether their places are kept |
 //! | `through` | ranks that have done what they had to |
 //! | `spare` | ranks without which a gang goes on |
 //! | `strays` | bound pods that have no place in their gang |
@@ -73,6 +74,7 @@ mod overcommit;
 mod pods;
 mod priorities;
 mod provision;
+mod repair;
 mod rules;
 mod sets;
 mod sharing;
@@ -107,6 +109,7 @@ use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use orphans::Orphans;
 use priorities::Priorities;
+use repair::Distrust;
 use sharing::Sharing;
 use wishes::Wishes;
 
@@ -117,6 +120,7 @@ pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, EVICTED, Event, Reservation, STARTING, STOPPING, Step, Tidings, Unbound, WAITING};
 pub(crate) use objects::INITIALLY_SCHEDULED;
+pub use orders::waits;
 pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;
 pub use volcano::VolcanoStatus;
@@ -185,6 +189,8 @@ pub struct Books {
     joining: BTreeMap<GangKey, BTreeSet<GangKey>>,
     /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
+    /// Nodes that turn pods away.
+    distrust: Distrust,
     /// Ranks that wait for another pod.
     vacant: BTreeSet<(Timestamp, MemberId)>,
     /// Gangs with bindings that may still come until then.
@@ -224,6 +230,7 @@ impl Books {
             changed: BTreeSet::new(),
             joining: BTreeMap::new(),
             refused: BTreeSet::new(),
+            distrust: Distrust::default(),
             vacant: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             moved: BTreeMap::new(),
@@ -241,10 +248,7 @@ impl Books {
                 self.devices_moved(&node);
                 self.nodes.observe(*node);
             }
-            Event::NodeGone(name) => {
-                self.nodes.remove(&name, &mut self.facts);
-                self.devices_gone(&name);
-            }
+            Event::NodeGone(name) => self.lose_node(&name),
             Event::Pod(pod) => self.see_pod(now, &pod),
             Event::PodGone { namespace, name, uid } => self.lose_pod(now, &namespace, &name, &uid),
             Event::Object(object) => self.see_object(now, &object, false),
@@ -324,6 +328,8 @@ impl Books {
         if !self.has_begun {
             return Vec::new();
         }
+        self.lose_nodes(now);
+        self.end_distrust(now);
         self.end_vacancies(now);
         self.end_unsettled(now);
         self.tell_orphans(now);
@@ -360,7 +366,8 @@ impl Books {
     pub fn wake(&self) -> Option<Timestamp> {
         let vacant = self.vacant.first().map(|(at, _)| *at);
         let unsettled = self.unsettled.first().map(|(at, _)| *at);
-        [vacant, unsettled, self.orphans.wake(), self.again(), self.claims.wake()].into_iter().flatten().min()
+        let others = [self.distrust.wake(), self.orphans.wake(), self.again(), self.claims.wake()];
+        [vacant, unsettled].into_iter().chain(others).flatten().min()
     }
 
     /// How the queues stand, and the first that wait in each, as they would go: for the statuses of the queues.

@@ -20,7 +20,7 @@ use super::{Call, needs};
 use crate::api;
 use crate::gang::NodesUsed;
 use crate::gang::topology::{self, ROOT};
-use crate::judge::{Capacity, Held, Requirements};
+use crate::judge::{Capacity, Held, Lack, Requirements};
 
 /// The level of single nodes.
 pub(crate) const NODE: &str = "node";
@@ -30,6 +30,9 @@ const CLAIMABLE: u64 = u32::MAX as u64;
 
 /// The domain of a node that does not say where it stands on some level.
 const NOWHERE: &str = "unlabelled";
+
+/// Taints of nodes that nobody hears of.
+const UNREACHABLE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service"];
 
 /// What is known of the nodes.
 #[derive(Default)]
@@ -57,6 +60,10 @@ pub(crate) struct NodeBook {
     level_costs: Option<BTreeMap<LevelName, LevelCost>>,
     changed: BTreeSet<NodeName>,
     is_fabric_stale: bool,
+    /// Nodes that are out of reach since they were last taken.
+    lost: BTreeSet<NodeName>,
+    /// Nodes whose devices are not used for now: their kubelets turn pods away.
+    distrusted: BTreeSet<NodeName>,
     /// Nodes came, went, or are other ones by their labels or taints.
     have_moved: bool,
 }
@@ -92,6 +99,9 @@ impl NodeBook {
             Some(known) => known.node.metadata.labels != node.metadata.labels || known.node.spec != node.spec,
             None => true,
         };
+        if is_unreachable(&node) {
+            self.lost.insert(name.clone());
+        }
         match self.nodes.get_mut(&name) {
             Some(entry) => entry.node = node,
             None => drop(self.nodes.insert(name.clone(), Entry { node, path: Vec::new(), told: None })),
@@ -99,14 +109,43 @@ impl NodeBook {
         self.changed.insert(name);
     }
 
-    /// It is gone. What pods hold there is known until they are gone as well.
-    pub(crate) fn remove(&mut self, name: &str, facts: &mut Vec<Input>) {
-        let Ok(name) = NodeName::new(name) else { return };
-        self.changed.remove(&name);
+    /// It is gone, as a fact where the engine knew it. What pods hold there is known until they are gone as well.
+    pub(crate) fn remove(&mut self, name: &NodeName) -> Option<Input> {
+        self.changed.remove(name);
         self.have_moved = true;
-        if self.nodes.remove(&name).is_some_and(|entry| entry.told.is_some()) {
-            facts.push(Input::NodeRemoved { node: name });
+        self.lost.insert(name.clone());
+        let was_told = self.nodes.remove(name).is_some_and(|entry| entry.told.is_some());
+        was_told.then(|| Input::NodeRemoved { node: name.clone() })
+    }
+
+    /// Whether nobody hears of what is on a node: it is gone, or not reached any more.
+    pub(crate) fn is_out_of_reach(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_none_or(|entry| is_unreachable(&entry.node))
+    }
+
+    /// Nodes that are out of reach since the last time, and maybe before.
+    pub(crate) fn take_lost(&mut self) -> BTreeSet<NodeName> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// The devices of a node are not used from now on, or used again.
+    pub(crate) fn distrust(&mut self, name: &NodeName, is_so: bool) {
+        let is_news = if is_so { self.distrusted.insert(name.clone()) } else { self.distrusted.remove(name) };
+        if is_news && self.nodes.contains_key(name) {
+            self.changed.insert(name.clone());
         }
+    }
+
+    /// Whether a claim may bring what is lacking: a resource that a node does not offer.
+    pub(crate) fn may_be_claimed(&self, name: &NodeName, lack: &Lack) -> bool {
+        let Lack::Resource(resource) = lack else { return false };
+        let offers = |node: &api::Node| node.status.allocatable.contains_key(&**resource);
+        let is_claimable = machines::resource(resource).is_some_and(|name| self.claimable.contains(&name));
+        is_claimable && !self.get(name).is_some_and(offers)
+    }
+
+    pub(crate) fn is_distrusted(&self, name: &NodeName) -> bool {
+        self.distrusted.contains(name)
     }
 
     /// A pod of somebody else came to a node, or left it.
@@ -405,7 +444,11 @@ impl NodeBook {
         // Of strays and of claims it is known which devices they hold.
         let strays = strays.and(machine.device_mask());
         let unknown = machines::devices_held(others).saturating_sub(strays.count());
-        let known = by_claims.union(strays).union(self.machines.lost(name, &machine));
+        let lost = match self.is_distrusted(name) {
+            true => machine.device_mask(),
+            false => self.machines.lost(name, &machine),
+        };
+        let known = by_claims.union(strays).union(lost);
         let foreign = beside(free, known, unknown, kept.all());
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
         let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
@@ -418,6 +461,11 @@ impl NodeBook {
             ..Node::new(name.clone(), entry.path.clone(), machine)
         })
     }
+}
+
+/// Whether the node controller does not hear of a node any more, or an administrator has given it up.
+fn is_unreachable(node: &api::Node) -> bool {
+    node.spec.taints.iter().any(|taint| taint.effect == "NoExecute" && UNREACHABLE.contains(&&*taint.key))
 }
 
 /// Devices that others hold: those that are `known`, and of those that the engine has given to no gang of ours as many `more`,

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use phalanx_model::{
-    Exit, FailureClass, GangId, Input, JobId, MemberId, Order, Placement, Signal, StopCause, Timestamp,
+    Exit, FailureClass, GangId, GangRecord, Input, JobId, MemberId, Order, Placement, Signal, StopCause,
+    Timestamp,
 };
+
+use phalanx_shell::Engine;
 
 use super::beside::dependent;
 use super::gang::{Gang, Member, Pod, Run, Stop, Submitted};
@@ -13,9 +16,16 @@ use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
 use super::suspended::owner_suspended;
-use super::waits::{Waiting, in_words_of_pods};
+use super::waits::Waiting;
 use super::{Books, Call, Tidings, Unbound, WAITING, WaitsFor};
+use crate::gang::names::phalanx;
 use crate::gang::{GangKey, ObjectRef, Source};
+
+/// Whether a gang that is to start again still waits for that: what it may do at once is ordered before its waiting is told.
+#[must_use]
+pub fn waits(engine: &Engine, gang: GangId) -> bool {
+    engine.gang(gang).is_some_and(GangRecord::is_pending)
+}
 
 impl Books {
     /// Takes an order of the engine. `cause` is why a gang stops, where it does.
@@ -146,11 +156,15 @@ impl Books {
         let Some(key) = self.jobs.get(&job).cloned() else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         gang.refused = None;
-        let mut also = gang.job.as_ref().map_or_else(String::new, dependent);
-        if waits_for == WaitsFor::Nodes {
-            also.push_str(&self.protected_below(&key));
+        let mut why = why.to_owned();
+        if waits_for == WaitsFor::NEARER {
+            why.push_str(&format!(" with `{}: anywhere`", phalanx::WAIT));
         }
-        self.explain(&key, waits_for, &format!("{}{also}", in_words_of_pods(why)));
+        why.extend(gang.job.as_ref().map(dependent));
+        if waits_for == WaitsFor::Nodes {
+            why.push_str(&self.protected_below(&key));
+        }
+        self.explain(&key, waits_for, &why);
     }
 
     pub(super) fn explain(&mut self, key: &GangKey, waits_for: WaitsFor, why: &str) {
@@ -214,6 +228,11 @@ impl Books {
         let Some(gang) = self.gangs.get_mut(&key) else { return };
         (gang.waits, gang.refused) = (None, None);
         self.provision(&key, None);
+        // The start before is over, and this is the first that is heard of it.
+        let is_over = |job: &Submitted| job.run.as_ref().is_some_and(|run| run.attempt != attempt);
+        if self.gangs.get(&key).and_then(|gang| gang.job.as_ref()).is_some_and(is_over) {
+            self.gang_waits(id);
+        }
         let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
         // After a restart an order that was half carried out comes again.
         if submitted.run.as_ref().is_none_or(|run| run.attempt != attempt) {
@@ -326,8 +345,7 @@ impl Books {
             if *member == Member::Bound && (is_alone || runs || !seat.is_awaited()) {
                 *member = Member::Running;
                 self.facts.push(Input::MemberReleased { member: id });
-            } else if *member == Member::Spared || (seat.is_late() && matches!(member, Member::Vacant { .. }))
-            {
+            } else if member.is_spared() || (seat.is_late() && matches!(member, Member::Vacant { .. })) {
                 self.facts.push(Input::MemberReleased { member: id });
             }
         }
@@ -443,6 +461,10 @@ impl Books {
             return;
         }
         let Some(rank) = submitted.rank_of(name) else { return };
+        let known = &pod.known;
+        if known.is_going && known.node.as_ref().is_some_and(|node| self.nodes.is_out_of_reach(node)) {
+            return self.lose_out_of_reach(now, key, rank);
+        }
         let is_alone = submitted.seats.len() == 1;
         let (job, Some(run)) = (submitted.id, submitted.run.as_mut()) else { return };
         let id = MemberId {
@@ -464,7 +486,7 @@ impl Books {
         } else {
             self.moved.remove(&id);
         }
-        if *member == Member::Spared {
+        if member.is_spared() {
             *member = Member::Running;
         }
         if matches!(member, Member::Placed | Member::Binding) {
@@ -526,7 +548,7 @@ impl Books {
         let Some(run) = self.run_mut(id) else { return };
         let is_stopping = run.stops.is_some();
         let Some(member) = run.members.get_mut(id.rank as usize) else { return };
-        if *member == Member::Spared && !is_stopping {
+        if member.is_spared() && !is_stopping {
             return;
         }
         if exit.is_success() || is_stopping || !makes_more {

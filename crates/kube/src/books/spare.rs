@@ -21,7 +21,7 @@ impl Books {
         let rank = id.rank as usize;
         let Some(role) = submitted.seats.get(rank).map(|seat| seat.role.clone()) else { return false };
         let others = submitted.seats.iter().zip(&run.members).enumerate();
-        let rest = others.filter(|(at, (_, member))| *at != rank && **member != Member::Spared);
+        let rest = others.filter(|(at, (_, member))| *at != rank && !member.is_spared());
         let (mut of_all, mut of_role) = (0_u32, 0_u32);
         for (_, (seat, _)) in rest {
             of_all += 1;
@@ -32,7 +32,9 @@ impl Books {
         }
         let Some(member) = run.members.get_mut(rank) else { return false };
         let was_awaited = matches!(member, Member::Placed | Member::Binding);
-        *member = Member::Spared;
+        if !member.is_spared() {
+            *member = Member::Spared;
+        }
         if was_awaited {
             self.facts.push(Input::MemberReady { member: id });
         }
@@ -65,12 +67,12 @@ impl Books {
     /// Ranks that were spared end with the last of the others.
     pub(super) fn end_spared(&mut self, id: MemberId) {
         let Some(run) = self.run_mut(id) else { return };
-        if !run.members.iter().all(|member| matches!(member, Member::Exited | Member::Spared)) {
+        if !run.members.iter().all(|member| *member == Member::Exited || member.is_spared()) {
             return;
         }
         let spared = (0..).zip(&mut run.members).filter_map(|(rank, member)| {
             let was = std::mem::replace(member, Member::Exited);
-            (was == Member::Spared).then_some(MemberId { rank, ..id })
+            was.is_spared().then_some(MemberId { rank, ..id })
         });
         let spared: Vec<MemberId> = spared.collect();
         self.facts

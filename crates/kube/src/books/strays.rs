@@ -1,5 +1,6 @@
-//! Pods of ours that are bound where their gang has no place: by a leader whose time was over, or by a call whose answer
-//! came too late. They hold what they hold, and their gang does not start before they are gone.
+//! Pods of ours that are bound where their gang has no place: by a leader whose time was over, by a call whose answer came
+//! too late, or on a node that is out of reach by now. They hold what they hold, and their gang does not start before they
+//! are gone; of a node out of reach nobody would hear that.
 //!
 //! A binding that was given up without an answer may still come: its pod counts as bound until it is gone, or until no
 //! request can be on its way any longer. Else its devices would be given to others, and it would come on top of them.
@@ -100,10 +101,14 @@ impl Books {
         !now.is_empty()
     }
 
-    /// Takes away the strays of a gang, where somebody makes them again. Whether it has any: one that waits goes on waiting
-    /// then.
+    /// Takes away the strays of a gang, where somebody makes them again. Whether it has any that it waits for: one that waits
+    /// goes on waiting then.
     pub(super) fn take_back_strays(&mut self, key: &GangKey) -> bool {
-        let Some(gang) = self.gangs.get(key).filter(|gang| !gang.strays.is_empty()) else { return false };
+        let is_awaited = |gang: &&Gang| {
+            let pod = |name| gang.pods.get(name).map(|pod| &pod.known);
+            gang.strays.keys().any(|name| pod(name).is_none_or(|known| !self.is_out_of_reach(known)))
+        };
+        let Some(gang) = self.gangs.get(key).filter(is_awaited) else { return false };
         let stops = gang.run().map(|run| run.stops);
         // The engine is about to stop the start of one whose binding was given up.
         let is_due = |pod: &Pod| !pod.known.is_going && (pod.known.node.is_some() || stops != Some(None));

@@ -7,16 +7,16 @@ use phalanx_model::{Exit, FailureClass, MemberId, Timestamp};
 
 use kube::api::DynamicObject;
 
-use super::gang::{Gang, Member};
+use super::gang::{Gang, Member, Pod};
 use super::objects::{Above, Owner, Told, is_signed};
 use super::pods::State;
 use super::submit::gang_of;
 use super::{Books, Call};
 use crate::gang::{self as recognise, GangKey, GangSpec, Suspend};
 
-/// How ranks end whose pods went with their owner's suspension.
+/// How ranks end whose pods went with their owner's suspension: nothing failed.
 pub(super) fn owner_suspended() -> Exit {
-    Exit::failed(FailureClass::Infrastructure, "its owner was suspended")
+    Exit::failed(FailureClass::Preemption, "its owner was suspended")
 }
 
 /// An owner that was let go on by somebody else, and that still says that this scheduler suspended it: that holds no longer,
@@ -116,11 +116,12 @@ impl Books {
         (is_alone && self.makes_pods(key)).then_some(suspend)
     }
 
-    /// Whether a pod that has a rank of the gang has a node.
+    /// Whether a pod that has a rank of the gang has a node, and has not failed there.
     pub(super) fn has_bound(&self, key: &GangKey) -> bool {
         let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return false };
         let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());
-        names.filter_map(|name| pods.get(name)).any(|pod| pod.known.node.is_some())
+        let is_bound = |pod: &Pod| pod.known.node.is_some() && !pod.known.has_failed();
+        names.filter_map(|name| pods.get(name)).any(is_bound)
     }
 
     /// Ends the ranks of a start whose pods do not come: their owner is suspended, and not because it is to go on with this
@@ -175,4 +176,4 @@ impl Books {
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

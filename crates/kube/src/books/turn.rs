@@ -3,7 +3,7 @@
 use phalanx_model::{Change, Input, Outcome, Phase, Timestamp};
 use phalanx_shell::Engine;
 
-use super::{Books, WaitsFor};
+use super::{Books, WaitsFor, waits};
 
 /// One step of the engine, and what the books make of it; the facts that follow from it.
 pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts: &[Input]) -> Vec<Input> {
@@ -25,7 +25,7 @@ pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts
                 books.job_refused(*job, &why.to_string(), WaitsFor::of_rejection(why));
             }
             Change::JobFinished { job, .. } => books.job_ended(*job),
-            Change::GangRetrying { gang, .. } => books.gang_waits(*gang),
+            Change::GangRetrying { gang, .. } if waits(engine, *gang) => books.gang_waits(*gang),
             Change::ReasonChanged { gang, reason } => {
                 books.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());
             }

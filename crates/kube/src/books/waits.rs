@@ -11,7 +11,6 @@ use phalanx_model::{JobId, QueueName, Reason, Rejection};
 use super::{Books, Call};
 use crate::crd::WaitingStatus;
 use crate::gang::GangKey;
-use crate::gang::names::phalanx;
 
 /// What would let it start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +28,8 @@ impl WaitsFor {
     pub(crate) const CHANGE: Self = Self::Other("Refused");
     /// Another goes first, which asks for the same.
     pub(crate) const TURN: Self = Self::Other("InLine");
+    /// A nearer place than one where it could start.
+    pub(crate) const NEARER: Self = Self::Other("NearerWait");
     /// Its gang starts, or has started, without it.
     pub(crate) const GANG: Self = Self::Other("GangStarted");
 
@@ -54,9 +55,9 @@ impl WaitsFor {
             | Reason::NodeNotAvailable { .. }
             | Reason::BadConstraints { .. } => Self::Nodes,
             // It has a share, a time or a place that is to become free, or others decide; nodes do not change that.
+            Reason::NearerWait { .. } => Self::NEARER,
             Reason::None
             | Reason::PreferredWait { .. }
-            | Reason::NearerWait { .. }
             | Reason::Preempting { .. }
             | Reason::QueueLimit(_)
             | Reason::Held { .. }
@@ -81,11 +82,6 @@ impl WaitsFor {
             | Rejection::BadField { .. } => Self::CHANGE,
         }
     }
-}
-
-/// A reason as pods say things: by annotations, where a job file has fields.
-pub(super) fn in_words_of_pods(why: &str) -> String {
-    why.replace("`topology: anywhere`", &format!("`{}: anywhere`", phalanx::WAIT))
 }
 
 /// Why a gang waits.

@@ -18,7 +18,7 @@ use super::lease::Leader;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
-use crate::books::{Books, Call, EVICTED, Event, NAMED_MAX, STARTING, STOPPING, WaitsFor};
+use crate::books::{Books, Call, EVICTED, Event, NAMED_MAX, STARTING, STOPPING, WaitsFor, waits};
 
 /// Messages taken before facts are told.
 const BATCH_MAX: usize = 4_096;
@@ -358,7 +358,7 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
         Change::JobFinished { job, ending } => {
             News::Ended(*job, ending.word(), told().map_or_else(String::new, |(.., why)| why))
         }
-        Change::GangRetrying { gang, .. } => News::Waits(*gang),
+        Change::GangRetrying { gang, .. } if waits(engine, *gang) => News::Waits(*gang),
         Change::GangPlaced { gang, attempt, placement } => {
             let nodes: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
             News::Starts(Box::new(Started {

@@ -11,36 +11,40 @@ use crate::books::{ATTEMPT, Books, Call, DEVICES, Event, Options, RANK, SUSPENDE
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// Ranks of the only gang.
-const SIZE: usize = 4;
+pub(in crate::books) const SIZE: usize = 4;
 
-struct Play {
+pub(in crate::books) struct Play {
     books: Books,
     engine: Engine,
     now: Timestamp,
     has_begun: bool,
-    job: Value,
-    pods: BTreeMap<String, Value>,
+    pub(in crate::books) job: Value,
+    pub(in crate::books) pods: BTreeMap<String, Value>,
     /// Pods that the controller has made so far.
-    made: usize,
+    pub(in crate::books) made: usize,
     /// Pods that were deleted by name, each of which counts against the Job.
-    deleted: usize,
-    suspensions: usize,
+    pub(in crate::books) deleted: usize,
+    pub(in crate::books) suspensions: usize,
     /// The rank whose pods nobody can bind.
     refused: Option<usize>,
     /// It is not said yet that it cannot be bound.
     is_slow: bool,
     tried: Vec<MemberId>,
-    is_controlled: bool,
+    pub(in crate::books) is_controlled: bool,
+    /// Pods that were bound do not run yet.
+    pub(in crate::books) are_slow: bool,
     /// Indices that have completed; their pods may be gone.
     completed: Vec<usize>,
     /// What is asked for in vain for now: that a sign is taken away.
     keeps_signs: bool,
     version: u32,
+    /// Nobody takes the pods of this node away, deleted or not.
+    pub(in crate::books) silent: Option<String>,
 }
 
 impl Play {
     /// A node of 4 devices, and a Job that needs all of them.
-    fn begin() -> Self {
+    pub(in crate::books) fn begin() -> Self {
         let template = json!({
             "spec": { "schedulerName": "phalanx",
                 "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
@@ -65,24 +69,42 @@ impl Play {
             is_slow: false,
             tried: Vec::new(),
             is_controlled: true,
+            are_slow: false,
             completed: Vec::new(),
             keeps_signs: false,
             version: 0,
+            silent: None,
         };
         play.see_node();
         play
     }
 
     fn see_node(&mut self) {
-        let node = json!({
-            "metadata": { "name": "a" },
-            "status": { "allocatable": { "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "4" } },
-        });
+        self.node("a", 4, &json!({}));
+    }
+
+    /// A node of so many devices, and what else its specification says.
+    pub(in crate::books) fn node(&mut self, name: &str, devices: u32, spec: &Value) {
+        let allocatable =
+            json!({ "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": devices.to_string() });
+        let node =
+            json!({ "metadata": { "name": name }, "spec": spec, "status": { "allocatable": allocatable } });
         self.books.observe(self.now, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
     }
 
+    pub(in crate::books) fn remove_node(&mut self, name: &str) {
+        self.books.observe(self.now, Event::NodeGone(name.to_owned()));
+    }
+
+    /// Somebody deletes a pod, and it is on its way out from now on.
+    pub(in crate::books) fn delete(&mut self, name: &str) {
+        let mut pod = self.pods[name].clone();
+        pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        self.see(name, pod);
+    }
+
     /// Somebody changed the Job; its controller follows.
-    fn change_job(&mut self, change: impl FnOnce(&mut Value)) {
+    pub(in crate::books) fn change_job(&mut self, change: impl FnOnce(&mut Value)) {
         change(&mut self.job);
         self.see_job();
         self.control();
@@ -95,11 +117,11 @@ impl Play {
         self.books.observe(self.now, Event::Object(Box::new(job)));
     }
 
-    fn is_suspended(&self) -> bool {
+    pub(in crate::books) fn is_suspended(&self) -> bool {
         self.job["spec"]["suspend"] == true
     }
 
-    fn is_signed(&self) -> bool {
+    pub(in crate::books) fn is_signed(&self) -> bool {
         self.job["metadata"]["annotations"][SUSPENDED].is_string()
     }
 
@@ -109,23 +131,33 @@ impl Play {
             return;
         }
         if self.is_suspended() {
-            let is_active = |(_, pod): &(&String, &Value)| pod["status"]["phase"] != "Succeeded";
+            let has_ended =
+                |pod: &Value| ["Succeeded", "Failed"].iter().any(|end| pod["status"]["phase"] == *end);
+            let is_active = |(_, pod): &(&String, &Value)| !has_ended(pod);
             let all: Vec<String> = self.pods.iter().filter(is_active).map(|(name, _)| name.clone()).collect();
-            all.iter().for_each(|name| self.lose(name));
+            for name in all {
+                let stays =
+                    self.silent.as_ref().is_some_and(|node| self.pods[&name]["spec"]["nodeName"] == **node);
+                if stays { self.delete(&name) } else { self.lose(&name) }
+            }
             return;
         }
         for at in 0..SIZE {
             if self.completed.contains(&at) {
                 continue;
             }
-            if !self.pods.keys().any(|name| name.starts_with(&format!("g-{at}-"))) {
+            let stays = |pod: &Value| {
+                pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] != "Failed"
+            };
+            let of_it = |(name, pod): (&String, &Value)| name.starts_with(&format!("g-{at}-")) && stays(pod);
+            if !self.pods.iter().any(of_it) {
                 self.make(at);
             }
         }
     }
 
     /// The controller makes a pod of an index.
-    fn make(&mut self, at: usize) -> String {
+    pub(in crate::books) fn make(&mut self, at: usize) -> String {
         let name = format!("g-{at}-{}", self.made);
         self.made += 1;
         let pod = json!({
@@ -144,7 +176,7 @@ impl Play {
     }
 
     /// The pod of an index fails, and is kept as it is; what it was then.
-    fn fail(&mut self, at: usize) -> Value {
+    pub(in crate::books) fn fail(&mut self, at: usize) -> Value {
         let name = self.pods.keys().find(|name| name.starts_with(&format!("g-{at}-"))).unwrap().clone();
         let mut pod = self.pods[&name].clone();
         pod["status"]["phase"] = json!("Failed");
@@ -152,19 +184,19 @@ impl Play {
         pod
     }
 
-    fn see(&mut self, name: &str, pod: Value) {
+    pub(in crate::books) fn see(&mut self, name: &str, pod: Value) {
         self.pods.insert(name.to_owned(), pod.clone());
         self.books.observe(self.now, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
-    fn lose(&mut self, name: &str) {
+    pub(in crate::books) fn lose(&mut self, name: &str) {
         self.pods.remove(name);
         let (namespace, name, uid) = ("x".to_owned(), name.to_owned(), name.to_owned());
         self.books.observe(self.now, Event::PodGone { namespace, name, uid });
     }
 
     /// So much later, until nothing happens any more.
-    fn after(&mut self, ms: u64) {
+    pub(in crate::books) fn after(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
         let mut more = Vec::new();
         for turn in 0..1_000 {
@@ -205,7 +237,8 @@ impl Play {
                         for (key, text) in annotations {
                             object["metadata"]["annotations"][key] = json!(text);
                         }
-                        object["status"] = json!({ "phase": "Running" });
+                        let phase = if self.are_slow { "Pending" } else { "Running" };
+                        object["status"] = json!({ "phase": phase });
                         self.see(&pod.name, object);
                     }
                 }
@@ -272,7 +305,7 @@ impl Play {
         self.after(0);
     }
 
-    fn bound(&self) -> usize {
+    pub(in crate::books) fn bound(&self) -> usize {
         self.pods.values().filter(|pod| pod["spec"]["nodeName"].is_string()).count()
     }
 }
@@ -285,13 +318,13 @@ fn books() -> Books {
     })
 }
 
-fn let_go(job: &mut Value) {
+pub(in crate::books) fn let_go(job: &mut Value) {
     job["spec"]["suspend"] = json!(false);
     job["metadata"]["annotations"].as_object_mut().map(|all| all.remove(SUSPENDED));
 }
 
 /// Its pods are there, and nothing was decided so far.
-fn made() -> Play {
+pub(in crate::books) fn made() -> Play {
     let mut play = Play::begin();
     play.see_job();
     play.control();
@@ -353,6 +386,21 @@ fn a_gang_whose_user_suspends_it_gives_its_places_back_and_waits() {
     play.change_job(let_go);
     play.after(1_000);
     assert_eq!((play.bound(), play.deleted), (SIZE, 0));
+}
+
+/// Each time it waited twice as long as the time before: a suspension counted as a failure.
+#[test]
+fn a_user_who_suspends_a_gang_again_and_again_has_it_back_soon_each_time() {
+    let mut play = made();
+    play.after(0);
+    for time in 0..10 {
+        assert_eq!(play.bound(), SIZE, "after {time} times");
+        play.change_job(|job| job["spec"]["suspend"] = json!(true));
+        play.after(0);
+        assert_eq!((play.pods.len(), play.deleted), (0, 0));
+        play.change_job(let_go);
+        play.after(1_000);
+    }
 }
 
 /// It finished the gang where others of its pods went, or waited for those until their time was over.

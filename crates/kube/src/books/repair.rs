@@ -1,0 +1,239 @@
+//! What becomes of ranks whose pods are gone.
+//!
+//! The place of such a rank is kept for the pod that comes in its stead, and judged again for that pod: a node may be cordoned,
+//! tainted, smaller or gone by now, or its kubelet turns every pod away. A place that the pod cannot have is lost, and with
+//! it the rank: its gang starts as a whole elsewhere.
+//!
+//! A pod on its way out that runs on a node out of reach stays in the API until somebody takes it away or the node answers.
+//! It counts as gone: another may come in its stead, and its gang waits for it no longer. What it holds there stays held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use phalanx_model::{Exit, FailureClass, MemberId, NodeName, Timestamp};
+
+use super::Books;
+use super::divide::Room;
+use super::gang::{Gang, Member, Pod, Seat, Submitted};
+use super::pods::{Known, State};
+use super::submit::gang_of;
+use crate::api;
+use crate::gang::GangKey;
+use crate::judge::Requirements;
+
+/// The reason with which a kubelet turns away a pod that it cannot give devices to.
+const NO_DEVICES: &str = "UnexpectedAdmissionError";
+/// So many pods in a row that a node turned away are chance.
+const TURNED_AWAY_MAX: u32 = 1;
+/// For so long no devices of a node are used that turned one more away; doubled with each that follows.
+const DISTRUST_MS: u64 = 5 * 60_000;
+/// It is tried again after this time, however often it turned pods away.
+const DISTRUST_MAX_MS: u64 = 60 * 60_000;
+
+/// Nodes whose kubelets turn pods with devices away.
+#[derive(Default)]
+pub(super) struct Distrust {
+    nodes: BTreeMap<NodeName, Trial>,
+    /// When devices are used again.
+    ends: BTreeSet<(Timestamp, NodeName)>,
+}
+
+/// How a node does.
+#[derive(Default)]
+struct Trial {
+    /// Pods that it turned away since it last ran one.
+    turned_away: u32,
+    until: Option<Timestamp>,
+}
+
+impl Distrust {
+    /// A node turned a pod away; whether its devices are not used from now on.
+    fn turned_away(&mut self, now: Timestamp, node: &NodeName) -> bool {
+        let trial = self.nodes.entry(node.clone()).or_default();
+        trial.turned_away = trial.turned_away.saturating_add(1);
+        let Some(beyond) = trial.turned_away.checked_sub(TURNED_AWAY_MAX + 1) else { return false };
+        let doubled = 1_u64.checked_shl(beyond).map_or(u64::MAX, |times| DISTRUST_MS.saturating_mul(times));
+        let until = now.plus(doubled.min(DISTRUST_MAX_MS));
+        if let Some(before) = trial.until.replace(until) {
+            self.ends.remove(&(before, node.clone()));
+        }
+        self.ends.insert((until, node.clone()));
+        true
+    }
+
+    /// A node runs a pod with devices, or is gone; whether its devices were not used.
+    fn forget(&mut self, node: &NodeName) -> bool {
+        let until = self.nodes.remove(node).and_then(|trial| trial.until);
+        until.is_some_and(|until| self.ends.remove(&(until, node.clone())))
+    }
+
+    /// A node whose time is over: its devices are used again, and the next pod that it turns away is one too many.
+    fn pop_ended(&mut self, now: Timestamp) -> Option<NodeName> {
+        let (_, node) = self.ends.first().filter(|(until, _)| *until <= now)?.clone();
+        self.ends.pop_first();
+        if let Some(trial) = self.nodes.get_mut(&node) {
+            trial.until = None;
+        }
+        Some(node)
+    }
+
+    pub(super) fn wake(&self) -> Option<Timestamp> {
+        self.ends.first().map(|(until, _)| *until)
+    }
+}
+
+impl Books {
+    /// Judges the places that pods are about to get, and gives up ranks whose pods cannot have them. Whether the gang goes
+    /// back for that; where the others are enough it goes on, and the rank is tried again.
+    pub(super) fn lose_places(&mut self, key: &GangKey) -> bool {
+        let Some(gang) = self.gangs.get(key) else { return false };
+        let Some((submitted, run)) = gang.job.as_ref().and_then(|job| Some((job, job.run.as_ref()?))) else {
+            return false;
+        };
+        // What a start that has just been decided needs is free there.
+        let mut room = None;
+        let mut judged = Vec::new();
+        let places = submitted.seats.iter().zip(&run.placement.slots).zip(&run.members);
+        for (rank, ((seat, slot), member)) in (0..).zip(places) {
+            let is_out = *member == Member::Displaced;
+            let as_if = if is_out { Member::Spared } else { *member };
+            let Some(pod) = gang.pod_to_bind(seat, as_if) else { continue };
+            let is_again = matches!(member, Member::Vacant { .. }) || member.is_spared();
+            let room =
+                is_again.then(|| &*room.get_or_insert_with(|| Room::of(&self.nodes, self.gangs.values())));
+            let place = self.judge_place(&slot.node, pod, room.map(|room| (room, &*seat.requirements)));
+            if is_out || place.is_err() {
+                let id = MemberId { gang: gang_of(submitted.id), attempt: run.attempt, rank };
+                judged.push((id, place.map_err(|why| format!("its place on {} is lost: {why}", slot.node))));
+            }
+        }
+        let mut goes_back = false;
+        for (id, place) in judged {
+            let is = match &place {
+                Ok(()) => Member::Spared,
+                Err(why) if self.spare(id) => {
+                    self.explain_spared(id, why);
+                    self.beside.tries.insert(key.clone());
+                    Member::Displaced
+                }
+                Err(why) => {
+                    self.exit(id, Exit::failed(FailureClass::Node, why.clone()));
+                    goes_back = true;
+                    continue;
+                }
+            };
+            let member = self.run_mut(id).and_then(|run| run.members.get_mut(id.rank as usize));
+            member.into_iter().for_each(|member| *member = is);
+        }
+        goes_back
+    }
+
+    /// Whether a pod can have its place on a node, where there is room for what is counted for it.
+    ///
+    /// # Errors
+    /// What is against it.
+    fn judge_place(
+        &self,
+        name: &NodeName,
+        pod: &Pod,
+        room: Option<(&Room, &Requirements)>,
+    ) -> Result<(), String> {
+        let Some(node) = self.nodes.get(name) else { return Err("the node is gone".to_owned()) };
+        let needs = &pod.known.requirements;
+        needs.terms.admits(node).map_err(|refusal| refusal.to_string())?;
+        if super::needs::devices(needs) > 0 && self.nodes.is_distrusted(name) {
+            return Err(format!("the node turned pods away ({NO_DEVICES})"));
+        }
+        let lacking = room.map_or_else(Vec::new, |(room, counted)| room.lacking_for(name, counted, needs));
+        let lack = lacking.into_iter().find(|lack| !self.nodes.may_be_claimed(name, lack));
+        lack.map_or(Ok(()), |lack| Err(lack.to_string()))
+    }
+
+    /// What the news of a pod that waited say of its node.
+    pub(super) fn learn_of_node(&mut self, now: Timestamp, pod: &api::Pod, is: &Known) {
+        let Some(node) = is.node.as_ref().filter(|_| super::needs::devices(&is.requirements) > 0) else {
+            return;
+        };
+        let is_refused = pod.status.reason.as_deref() == Some(NO_DEVICES);
+        match &is.state {
+            State::Over(_) if is_refused && self.distrust.turned_away(now, node) => {
+                self.nodes.distrust(node, true);
+            }
+            State::Running if self.distrust.forget(node) => self.nodes.distrust(node, false),
+            _ => {}
+        }
+    }
+
+    /// Uses devices again whose node was given time.
+    pub(super) fn end_distrust(&mut self, now: Timestamp) {
+        while let Some(node) = self.distrust.pop_ended(now) {
+            self.nodes.distrust(&node, false);
+        }
+    }
+
+    /// Pods on their way out on nodes that are out of reach since the last time.
+    pub(super) fn lose_nodes(&mut self, now: Timestamp) {
+        let nodes = self.nodes.take_lost();
+        if nodes.is_empty() {
+            return;
+        }
+        let is_there =
+            |pod: &Pod| pod.known.is_going && pod.known.node.as_ref().is_some_and(|on| nodes.contains(on));
+        let mut found = Vec::new();
+        for gang in self.gangs.values() {
+            let of_it = gang.pods.iter().filter(|(_, pod)| is_there(pod));
+            found.extend(of_it.map(|(name, _)| (gang.key.clone(), Arc::clone(name))));
+        }
+        for (key, name) in found {
+            self.follow(now, &key, &name);
+            self.changed.insert(key);
+        }
+    }
+
+    /// A node is gone, and with it whatever ran there: the engine takes it so too.
+    pub(super) fn lose_node(&mut self, name: &str) {
+        let Ok(node) = NodeName::new(name) else { return };
+        let removed = self.nodes.remove(&node);
+        self.devices_gone(name);
+        if self.distrust.forget(&node) {
+            self.nodes.distrust(&node, false);
+        }
+        let Some(removed) = removed else { return };
+        self.facts.push(removed);
+        for submitted in self.gangs.values_mut().filter_map(|gang| gang.job.as_mut()) {
+            let Some(run) = submitted.run.as_mut() else { continue };
+            let on_it =
+                run.placement.slots.iter().zip(&mut run.members).filter(|(slot, _)| slot.node == node);
+            on_it.for_each(|(_, member)| *member = Member::Exited);
+        }
+    }
+
+    /// Whether nobody will hear of a pod again unless its node comes back.
+    pub(super) fn is_out_of_reach(&self, pod: &Known) -> bool {
+        pod.is_going && pod.node.as_ref().is_some_and(|node| self.nodes.is_out_of_reach(node))
+    }
+
+    /// Frees the rank of a pod that is out of reach, for another that comes in its stead.
+    pub(super) fn lose_out_of_reach(&mut self, now: Timestamp, key: &GangKey, rank: usize) {
+        let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
+        let Submitted { id, seats, run: Some(run), .. } = submitted else { return };
+        let (Some(seat), Some(slot)) = (seats.get_mut(rank), run.placement.slots.get(rank)) else { return };
+        let detail = format!("node {} is out of reach", slot.node);
+        seat.pod = None;
+        let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+        let id = MemberId { gang: gang_of(*id), attempt: run.attempt, rank };
+        self.changed.insert(key.clone());
+        self.vacate(now, id, Exit::failed(FailureClass::Node, detail));
+    }
+}
+
+impl Gang {
+    /// The pod of a rank, where it is to be bound to the place that is kept for it.
+    pub(super) fn pod_to_bind(&self, seat: &Seat, member: Member) -> Option<&Pod> {
+        let name = seat.pod.as_ref().filter(|_| seat.can_bind(member))?;
+        self.pods.get(name).filter(|pod| pod.known.node.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests;

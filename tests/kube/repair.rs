@@ -1,0 +1,104 @@
+//! Gangs whose nodes are drained, are lost, or turn their pods away.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::record::Record;
+use crate::support::{Cluster, JOBS, PODS, Seat, Times, assert_disjoint, job, pod};
+
+const NODES: &str = "/api/v1/nodes";
+const NEVER: &str = "controlplane.phalanx.dev/never-ready";
+const STOPS: &str = "controlplane.phalanx.dev/stop-after";
+
+/// Three pods of eight GPUs; what they are evicted for they tolerate for a second.
+fn ring() -> Value {
+    let mut ring = job("ring", 3, 8, &json!({}));
+    let spec = &mut ring["spec"]["template"]["spec"];
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    spec["tolerations"] = json!([
+        { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1 },
+    ]);
+    ring
+}
+
+/// The pods that run on other nodes than this one.
+fn elsewhere(cluster: &Cluster, node: &str) -> Vec<Seat> {
+    let of_it =
+        |seat: &Seat| seat.gang == "ring" && seat.phase == "Running" && seat.node.as_deref() != Some(node);
+    cluster.seats().into_iter().filter(of_it).collect()
+}
+
+fn until_elsewhere(cluster: &Cluster, node: &str) -> Vec<Seat> {
+    cluster.until("all of it on other nodes", |cluster| {
+        let there = elsewhere(cluster, node);
+        (there.len() == 3).then_some(there)
+    })
+}
+
+/// Each pod that came again was bound to the cordoned node, and evicted again, until the Job had failed.
+#[test]
+fn a_node_is_drained_and_its_gang_runs_elsewhere_as_a_whole() {
+    let mut cluster = Cluster::of(4);
+    let record = Record::begin(cluster.api(), [("ring".to_owned(), 3)]);
+    cluster.schedule(0);
+    let mut ring = ring();
+    ring["spec"]["backoffLimit"] = json!(1);
+    cluster.create(JOBS, &ring);
+    let before = cluster.until_runs("ring", 3);
+    let (node, lost) = (before[1].node.clone().unwrap(), before[1].name.clone());
+    // As `kubectl drain` does.
+    cluster.api().patch(&format!("{NODES}/{node}"), &json!({ "spec": { "unschedulable": true } })).unwrap();
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": lost } });
+    cluster.create(&format!("{PODS}/{lost}/eviction"), &eviction);
+    assert_disjoint(&until_elsewhere(&cluster, &node));
+    assert!(cluster.failures("ring") <= 1, "the one that was evicted");
+    assert_eq!(cluster.api().get(&format!("{JOBS}/ring")).unwrap()["spec"]["suspend"], false);
+    record.judge(Duration::from_secs(Times::default().vacant_s) + phalanx_kube::world::ANSWER);
+}
+
+/// Its pod stays on its way out for as long as nobody hears of the node; the others held their GPUs for as long as that.
+#[test]
+fn a_node_is_not_heard_of_any_more_and_its_gang_runs_elsewhere() {
+    let mut cluster = Cluster::of(4);
+    cluster.schedule(0);
+    cluster.create(JOBS, &ring());
+    let before = cluster.until_runs("ring", 3);
+    let (node, lost) = (before[1].node.clone().unwrap(), before[1].name.clone());
+    // Its kubelet ends nothing any more, and the controller of nodes hears nothing of it.
+    let silent = json!({ "metadata": { "annotations": { STOPS: "1h" } } });
+    cluster.api().patch(&format!("{PODS}/{lost}"), &silent).unwrap();
+    let silent = json!({ "metadata": { "annotations": { "kwok.x-k8s.io/node": Value::Null } } });
+    cluster.api().patch(&format!("{NODES}/{node}"), &silent).unwrap();
+    let unknown = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown",
+        "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status." }] } });
+    cluster.api().patch(&format!("{NODES}/{node}/status"), &unknown).unwrap();
+    until_elsewhere(&cluster, &node);
+    let stays = cluster.api().get(&format!("{PODS}/{lost}")).unwrap();
+    assert!(stays["metadata"]["deletionTimestamp"].is_string(), "nobody took it away: {stays:#}");
+    // What the others of it held is free: the node that none of it has has room for another.
+    cluster.create(PODS, &pod("other", 8));
+    cluster.until_explained("other", "needs");
+    cluster.api().delete(&format!("{JOBS}/ring?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("other", 1);
+}
+
+/// As NVIDIA's device plugin does it after Xid 79: no pod of that node gets a GPU any more.
+#[test]
+fn a_node_that_turns_pods_away_gets_no_more_of_them() {
+    let mut cluster = Cluster::of(2);
+    cluster.schedule(0);
+    let turned = json!({ "status": { "phase": "Failed", "reason": "UnexpectedAdmissionError",
+        "message": "Pod was rejected: Allocate failed due to no healthy devices present" } });
+    let nodes = ["first", "second", "third"].map(|name| {
+        let mut one = pod(name, 8);
+        one["metadata"]["annotations"] = json!({ NEVER: "" });
+        cluster.create(PODS, &one);
+        let node = cluster.until("a node", |cluster| {
+            cluster.seats().into_iter().find(|seat| seat.name == name).and_then(|seat| seat.node)
+        });
+        cluster.api().patch(&format!("{PODS}/{name}/status"), &turned).unwrap();
+        node
+    });
+    assert!(nodes[0] == nodes[1] && nodes[1] != nodes[2], "once is chance: {nodes:?}");
+}
