@@ -123,6 +123,7 @@ pub(crate) use objects::INITIALLY_SCHEDULED;
 pub use orders::waits;
 pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;
+pub(crate) use strays::REQUEST_MS;
 pub use volcano::VolcanoStatus;
 pub use volumes::Stored;
 pub use waits::{NAMED_MAX, WaitsFor};

@@ -16,7 +16,7 @@ use crate::gang::GangKey;
 use crate::judge::Requirements;
 
 /// For so long an API server works at a request at most, unless its `--request-timeout` says more.
-const REQUEST_MS: u64 = 60_000;
+pub(crate) const REQUEST_MS: u64 = 60_000;
 
 /// What a stray holds.
 #[derive(Clone, Debug, PartialEq)]

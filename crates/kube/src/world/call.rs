@@ -1,16 +1,17 @@
 //! What the books ask the API for. A call is repeated while that can help and its time is not over; what it means is
 //! never decided here.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::client::Body;
-use phalanx_model::MemberId;
+use phalanx_model::{MemberId, NodeName};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 
 use super::bind::{bind, prepare};
 use super::desk::Message;
@@ -22,7 +23,7 @@ use super::serve::Metrics;
 use super::suspend;
 use super::trouble::Trouble;
 use super::{checkpoint, claims};
-use crate::books::{Call, Event, PodRef, Unbound};
+use crate::books::{Call, Event, PodRef, REQUEST_MS, Step, Unbound};
 use crate::gang::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
@@ -41,14 +42,51 @@ pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// The same, whatever a server asks for: what waits longer is decided anew.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Calls of which another that leads would have to know: bindings, and what takes pods away.
+#[derive(Clone)]
+pub(super) struct InFlight {
+    bindings: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+    /// Since when no binding can come any more that was given up without an answer.
+    settles_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl InFlight {
+    fn new() -> Self {
+        let (bindings, others) = (Arc::new(Semaphore::new(BINDINGS)), Arc::new(Semaphore::new(OTHERS)));
+        Self { bindings, others, settles_at: Arc::default() }
+    }
+
+    /// A binding may come although it was given up.
+    fn may_come(&self) {
+        let at = Instant::now() + Duration::from_millis(REQUEST_MS);
+        *self.settles_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    /// Lets none of them begin any more, and waits until all have ended, for so long at most. Whether nothing can come of them.
+    pub(super) async fn have_ended(&self, within: Duration) -> bool {
+        let all = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let ended = async {
+            let bindings = self.bindings.acquire_many(all(BINDINGS)).await.map(SemaphorePermit::forget);
+            let others = self.others.acquire_many(all(OTHERS)).await.map(SemaphorePermit::forget);
+            bindings.is_ok() && others.is_ok()
+        };
+        let have_ended = tokio::time::timeout(within, ended).await.unwrap_or(false);
+        // What waits for its turn never begins.
+        self.bindings.close();
+        self.others.close();
+        let settles_at = *self.settles_at.lock().unwrap_or_else(PoisonError::into_inner);
+        have_ended && settles_at.is_none_or(|at| at <= Instant::now())
+    }
+}
+
 pub(super) struct Caller {
     client: Client,
     term: Term,
     desk: Sender<Message>,
     /// From the decision to the last try of a binding.
     binding: Duration,
-    bindings: Arc<Semaphore>,
-    others: Arc<Semaphore>,
+    in_flight: InFlight,
     explainer: Explainer,
     /// Nothing where no autoscaler is asked.
     provisioner: Option<UnboundedSender<Asked>>,
@@ -65,18 +103,21 @@ impl Caller {
         provisioning_class: Option<String>,
     ) -> Self {
         let provisioner = provisioning_class.map(|class| provisioner(client.clone(), class, desk.clone()));
-        let bindings = Arc::new(Semaphore::new(BINDINGS));
+        let in_flight = InFlight::new();
         Self {
-            explainer: Explainer::new(client.clone(), Arc::clone(&bindings)),
+            explainer: Explainer::new(client.clone(), Arc::clone(&in_flight.bindings)),
             provisioner,
             client,
             term,
             desk,
             binding,
-            bindings,
-            others: Arc::new(Semaphore::new(OTHERS)),
+            in_flight,
             metrics,
         }
+    }
+
+    pub(super) fn in_flight(&self) -> InFlight {
+        self.in_flight.clone()
     }
 
     /// Makes calls in the order in which they come, many at once, until nobody sends any more, or another may lead.
@@ -88,25 +129,12 @@ impl Caller {
             match call {
                 Call::Bind { pod, node, member, before, annotations } => {
                     // Waiting here keeps the pods of one gang together.
-                    let Ok(permit) = Arc::clone(&self.bindings).acquire_owned().await else { return };
-                    self.explainer.forget(&pod);
-                    let (client, term) = (self.client.clone(), self.term.clone());
-                    let desk = self.desk.clone();
-                    let (begun, metrics) = (Instant::now(), self.metrics.clone());
-                    let until = begun + self.binding;
-                    tokio::spawn(async move {
-                        let result = bind(&client, &term, &pod, &node, &before, annotations, until).await;
-                        drop(permit);
-                        let took = begun.elapsed();
-                        metrics.bound(if result.is_ok() { "bound" } else { "failed" }, took);
-                        let error = result.as_ref().err().map(|unbound| unbound.detail.as_str());
-                        let seconds = took.as_secs_f64();
-                        tracing::debug!(%pod, node = node.as_str(), seconds, error, "a binding has its answer");
-                        answer(&desk, member, result);
-                    });
+                    let bindings = Arc::clone(&self.in_flight.bindings);
+                    let Ok(permit) = bindings.acquire_owned().await else { return };
+                    self.bind(pod, node, member, (before, annotations), permit);
                 }
                 Call::Prepare { member, steps } => {
-                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let Ok(permit) = Arc::clone(&self.in_flight.others).acquire_owned().await else { return };
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     let until = Instant::now() + self.binding;
                     tokio::spawn(async move {
@@ -117,7 +145,7 @@ impl Caller {
                     });
                 }
                 Call::Advise { pods, within_ms } => {
-                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let Ok(permit) = Arc::clone(&self.in_flight.others).acquire_owned().await else { return };
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     tokio::spawn(async move {
                         if let Err(trouble) = checkpoint::advise(&client, &pods, within_ms).await {
@@ -127,7 +155,7 @@ impl Caller {
                     });
                 }
                 Call::Stop { pods, suspend, grace_s, evict, note } => {
-                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let Ok(permit) = Arc::clone(&self.in_flight.others).acquire_owned().await else { return };
                     let (client, term) = (self.client.clone(), self.term.clone());
                     let desk = self.desk.clone();
                     tokio::spawn(async move {
@@ -140,7 +168,7 @@ impl Caller {
                     });
                 }
                 Call::Release { claim, pod, is_deleted } => {
-                    let Ok(permit) = Arc::clone(&self.others).acquire_owned().await else { return };
+                    let Ok(permit) = Arc::clone(&self.in_flight.others).acquire_owned().await else { return };
                     let (client, desk) = (self.client.clone(), self.desk.clone());
                     tokio::spawn(async move {
                         let result = claims::release(&client, &claim, &pod, is_deleted).await;
@@ -179,6 +207,34 @@ impl Caller {
         }
     }
 
+    /// Binds a pod to a node, and tells the desk what became of it.
+    fn bind(
+        &self,
+        pod: PodRef,
+        node: NodeName,
+        member: MemberId,
+        (before, annotations): (Vec<Step>, BTreeMap<String, String>),
+        permit: OwnedSemaphorePermit,
+    ) {
+        self.explainer.forget(&pod);
+        let (client, term, desk) = (self.client.clone(), self.term.clone(), self.desk.clone());
+        let (begun, metrics) = (Instant::now(), self.metrics.clone());
+        let (in_flight, until) = (self.in_flight.clone(), begun + self.binding);
+        tokio::spawn(async move {
+            let result = bind(&client, &term, &pod, &node, &before, annotations, until).await;
+            if result.as_ref().is_err_and(|unbound| unbound.may_come) {
+                in_flight.may_come();
+            }
+            drop(permit);
+            let took = begun.elapsed();
+            metrics.bound(if result.is_ok() { "bound" } else { "failed" }, took);
+            let error = result.as_ref().err().map(|unbound| unbound.detail.as_str());
+            let seconds = took.as_secs_f64();
+            tracing::debug!(%pod, node = node.as_str(), seconds, error, "a binding has its answer");
+            answer(&desk, member, result);
+        });
+    }
+
     /// The status of an object of ours, as a whole: merged, what it does not say any more would stay.
     fn write_status(&self, plural: &'static str, name: String, status: Value) {
         let (client, desk) = (self.client.clone(), self.desk.clone());
@@ -214,7 +270,8 @@ impl Caller {
     }
 
     fn admit(&self, group: ObjectRef, job: ObjectRef, scheduler: String) {
-        let (client, desk, others) = (self.client.clone(), self.desk.clone(), Arc::clone(&self.others));
+        let (client, desk, others) =
+            (self.client.clone(), self.desk.clone(), Arc::clone(&self.in_flight.others));
         tokio::spawn(async move {
             let Ok(_permit) = others.acquire().await else { return };
             if let Err(error) = groups::admit(&client, &group, &job, &scheduler).await {

@@ -2,11 +2,12 @@
 //!
 //! The lease is `coordination.k8s.io/v1`. A leader renews it; one that could not renew in time stops for good. A
 //! successor takes it when it has not changed for its whole length *by its own clock*, and then waits once more for as
-//! long as a call of the old leader may still be on its way.
+//! long as a call of the old leader may still be on its way. One that ends in order waits for its calls first, gives the
+//! lease back, and says so on it: then nobody has to wait.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -19,6 +20,10 @@ use super::call::ANSWER;
 
 /// Between two looks of one that waits for the lease: so much later than it could does it see a renewal, and begin.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// On a lease that was given back when no call of its holder was on its way any more: the number of leaders before that one.
+/// It says nothing of leaders that come later: each has another number.
+const SETTLED: &str = "phalanx.dev/settled";
 
 /// Whose lease, and for how long.
 #[derive(Clone, Debug)]
@@ -46,15 +51,23 @@ pub(super) struct Term {
     since: Instant,
     /// Milliseconds from `since`.
     until_ms: Arc<AtomicU64>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Term {
     pub(super) fn endless() -> Self {
-        Self { since: Instant::now(), until_ms: Arc::new(AtomicU64::new(u64::MAX)) }
+        let has_ended = Arc::new(AtomicBool::new(false));
+        Self { since: Instant::now(), until_ms: Arc::new(AtomicU64::new(u64::MAX)), has_ended }
+    }
+
+    /// Begins no more calls, whoever has the lease.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.since.elapsed().as_millis() >= u128::from(self.until_ms.load(Ordering::Acquire))
+        self.has_ended.load(Ordering::Acquire)
+            || self.since.elapsed().as_millis() >= u128::from(self.until_ms.load(Ordering::Acquire))
     }
 
     fn lasts_until(&self, at: Instant) {
@@ -193,13 +206,14 @@ fn deleted() -> String {
     "the lease was deleted".to_owned()
 }
 
-/// Gives the lease back, so that another need not wait for its end. Where that is not possible soon it ends by itself.
-pub(super) async fn release(client: &Client, settings: &LeaseSettings) {
+/// Gives the lease back, so that another need not wait for its end; nor for calls, where they are settled. Where that is not
+/// possible soon the lease ends by itself.
+pub(super) async fn release(client: &Client, settings: &LeaseSettings, are_settled: bool) {
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
     let until = Instant::now() + settings.length / 3;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let given = within(left, give_back(&api, settings)).await;
+        let given = within(left, give_back(&api, settings, are_settled)).await;
         if given.is_ok() || Instant::now() + settings.look() >= until {
             return;
         }
@@ -208,10 +222,14 @@ pub(super) async fn release(client: &Client, settings: &LeaseSettings) {
 }
 
 /// One try. A renewal may have been on its way, so that it has to be read once more.
-async fn give_back(api: &Api<Lease>, settings: &LeaseSettings) -> Result<(), Error> {
+async fn give_back(api: &Api<Lease>, settings: &LeaseSettings, are_settled: bool) -> Result<(), Error> {
     let mut lease = api.get(&settings.name).await?;
     if holder(&lease) == Some(&*settings.holder) {
         spec(&mut lease).holder_identity = Some(String::new());
+        if are_settled {
+            let leaders = leaders(&lease).to_string();
+            lease.metadata.annotations.get_or_insert_default().insert(SETTLED.to_owned(), leaders);
+        }
         api.replace(&settings.name, &PostParams::default(), &lease).await?;
     }
     Ok(())
@@ -246,13 +264,25 @@ async fn attempt(
     if has_holder && !is_over && !is_own {
         return Ok(None);
     }
+    let settled = lease.metadata.annotations.as_ref().and_then(|all| all.get(SETTLED));
+    // With a claim of its own that succeeded without an answer it is the next after the one that gave it back.
+    let last = leaders(&lease).checked_sub(u64::from(is_own));
+    let may_be_settled = !has_holder || is_own;
+    let is_settled =
+        may_be_settled && settled.zip(last).is_some_and(|(text, last)| *text == last.to_string());
     let mut next = lease;
     claim(&mut next, settings);
     let lease = api.replace(&settings.name, &PostParams::default(), &next).await?;
+    let transitions = leaders(&lease).saturating_add(1);
+    // One that gave it back in a hurry may have had calls on their way as well.
+    let patience = if is_settled { Duration::ZERO } else { ANSWER };
+    Ok(Some(Held { lease, transitions, patience, is_first: false, asked }))
+}
+
+/// Leaders by a lease before that of now, or the last.
+fn leaders(lease: &Lease) -> u64 {
     let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
-    let transitions = u64::try_from(transitions).unwrap_or(0).saturating_add(1);
-    // One that gave it back may have had calls on their way as well.
-    Ok(Some(Held { lease, transitions, patience: ANSWER, is_first: false, asked }))
+    u64::try_from(transitions).unwrap_or(0)
 }
 
 fn claim(lease: &mut Lease, settings: &LeaseSettings) {
@@ -346,6 +376,48 @@ mod tests {
                 (old.epoch, old.name, new.name),
                 (new.epoch, "one/1/us".to_owned(), "two/1/us".to_owned())
             );
+        });
+    }
+
+    /// An API server that has one lease.
+    fn with_lease(lease: Lease) -> Api<Lease> {
+        let there = Arc::new(std::sync::Mutex::new(serde_json::to_value(lease).unwrap()));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let there = Arc::clone(&there);
+            async move {
+                if request.method() == http::Method::PUT {
+                    let bytes = request.into_body().collect_bytes().await.unwrap();
+                    *there.lock().unwrap() = serde_json::from_slice(&bytes).unwrap();
+                }
+                let text = there.lock().unwrap().to_string();
+                let answer = http::Response::new(kube::client::Body::from(text.into_bytes()));
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        Api::namespaced(Client::new(service, "n"), "n")
+    }
+
+    /// It waited ten seconds for calls of which it could have known that there were none.
+    #[test]
+    fn a_successor_waits_for_calls_unless_the_lease_says_that_there_are_none() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (old, new) = (settings(), LeaseSettings { holder: "next".to_owned(), ..settings() });
+            let metadata = ObjectMeta { name: Some("l".to_owned()), ..ObjectMeta::default() };
+            let mut lease = Lease { metadata, spec: None };
+            claim(&mut lease, &old);
+            let api = with_lease(lease);
+            let patience = async |of: &LeaseSettings| {
+                attempt(&api, of, &mut None).await.unwrap().map(|held| held.patience)
+            };
+            assert_eq!(patience(&new).await, None, "the other has it");
+            give_back(&api, &old, false).await.unwrap();
+            assert_eq!(patience(&new).await, Some(ANSWER), "its calls may be on their way");
+            give_back(&api, &new, true).await.unwrap();
+            assert_eq!(patience(&old).await, Some(Duration::ZERO));
+            assert_eq!(patience(&old).await, Some(Duration::ZERO), "the first claim had no answer");
+            give_back(&api, &old, false).await.unwrap();
+            assert_eq!(patience(&new).await, Some(ANSWER), "what the one before said holds no longer");
         });
     }
 

@@ -132,10 +132,13 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let (nodes, gangs) = desk.books.counts();
     metrics.is_leader.set(1);
     tracing::info!(nodes, gangs, "leads");
+    let in_flight;
     {
         let _inside = runtime.enter();
         let class = settings.provisioning_class.clone();
-        let caller = Caller::new(client.clone(), term, sender.clone(), settings.binding, metrics, class);
+        let caller =
+            Caller::new(client.clone(), term.clone(), sender.clone(), settings.binding, metrics, class);
+        in_flight = caller.in_flight();
         tokio::spawn(caller.run(receiver));
     }
     let spans = traces.as_ref().map(Traces::turns);
@@ -153,11 +156,18 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     }
     tracing::info!("{TOLD}");
     if let Some(lease) = &settings.lease {
-        // Calls that are on their way have ended by then, or the successor waits for them.
-        runtime.block_on(lease::release(&client, lease));
+        term.end();
+        runtime.block_on(async {
+            // Where calls take longer the successor waits for them.
+            let are_settled = in_flight.have_ended(LAST_CALLS).await;
+            lease::release(&client, lease, are_settled).await;
+        });
     }
     Ok(())
 }
+
+/// For so long one that was told to stop waits for the answers to its calls.
+const LAST_CALLS: Duration = Duration::from_secs(2);
 
 /// Between two looks at what is served.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
