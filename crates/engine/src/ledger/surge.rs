@@ -129,6 +129,8 @@ impl Ledger {
     /// Stops replicas that are not wanted and scales them in; lets wanted replicas start.
     pub(super) fn rest_beyond(&mut self, id: JobId, out: &mut Outcome) {
         self.hand_over(id, out);
+        // Those that leave may have nobody to wait for any more.
+        self.replan |= self.has_leaving(id);
         let Some(replicas) = self.job(id).and_then(|job| self.replicas_of(job)) else { return };
         let Some(crew) = self.crew(id) else { return };
         for gang in self.by_number(id) {
