@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
@@ -33,11 +33,21 @@ pub struct NodeSpec {
 pub struct NodeStatus {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub allocatable: BTreeMap<String, Quantity>,
+    /// Of extended resources alone: what there was before some of it broke.
+    #[serde(deserialize_with = "extended", skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, Quantity>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<NodeCondition>,
     /// Features that the kubelet says it has, of those that pods may depend on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub declared_features: Vec<String>,
+}
+
+/// Reads a list of resources and keeps those that are extended.
+fn extended<'de, D: Deserializer<'de>>(reader: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
+    let mut all = BTreeMap::<String, Quantity>::deserialize(reader)?;
+    all.retain(|name, _| name.contains('/'));
+    Ok(all)
 }
 
 impl Node {

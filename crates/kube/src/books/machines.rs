@@ -11,6 +11,7 @@ use phalanx_spec::cluster::{DeclaredDevices, DeclaredLinkKind, uniform};
 use super::claims::{Inside, Published};
 use crate::api;
 use crate::judge::{Capacity, Held};
+use crate::quantity::Amount;
 
 /// Resources that count whole accelerators. The first that a node offers is what its devices are.
 pub(crate) const DEVICES: [&str; 4] =
@@ -28,6 +29,32 @@ pub struct Found {
     pub machine: Arc<Machine>,
     /// Devices that were there and do not answer any more. They keep their numbers.
     pub lost: DeviceMask,
+}
+
+/// How many devices a node's kubelet counts.
+#[derive(Clone, Copy)]
+struct Devices {
+    /// Those that do not work among them.
+    there: u64,
+    offered: u64,
+}
+
+impl Devices {
+    fn of(node: &api::Node, capacity: &Capacity) -> Self {
+        let amounts = &capacity.amounts.extended;
+        let name = DEVICES
+            .into_iter()
+            .find(|name| amounts.contains_key(*name) || node.status.capacity.contains_key(*name));
+        let offered = name.and_then(|name| amounts.get(name)).copied().unwrap_or(0);
+        let there = name.and_then(|name| Some(Amount::of(node.status.capacity.get(name)?).ok()?.units_up()));
+        Self { there: there.unwrap_or(0).max(offered), offered }
+    }
+}
+
+/// Devices of a node that do not work, as its kubelet says without saying which.
+pub(crate) fn broken(node: &api::Node, capacity: &Capacity) -> u32 {
+    let Devices { there, offered } = Devices::of(node, capacity);
+    u32::try_from(there - offered).unwrap_or(u32::MAX)
 }
 
 /// Machines, each once for all nodes that have the like.
@@ -73,10 +100,11 @@ impl Machines {
         published: Option<&Published>,
     ) -> Arc<Machine> {
         let offered = &capacity.amounts.extended;
-        let offered_count = DEVICES.iter().find_map(|resource| offered.get(*resource)).copied().unwrap_or(0);
+        // Devices that do not work are not offered, and the others keep their numbers.
+        let there = Devices::of(node, capacity).there;
         // A node that offers devices in both ways has them once.
         let inside = published.map(|node| node.devices.clone()).unwrap_or_default();
-        let count = offered_count.max(inside.len() as u64);
+        let count = there.max(inside.len() as u64);
         let model = PRODUCTS.iter().find_map(|key| node.label(key)).unwrap_or_default();
         let mib = node.label(MEMORY).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let mut named: BTreeMap<ResourceName, u64> = offered

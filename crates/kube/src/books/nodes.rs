@@ -443,11 +443,12 @@ impl NodeBook {
         let by_claims = beside(free, taken.minus(*ours), taken.and(*ours).count(), kept.all());
         // Of strays and of claims it is known which devices they hold.
         let strays = strays.and(machine.device_mask());
-        let unknown = machines::devices_held(others).saturating_sub(strays.count());
         let lost = match self.is_distrusted(name) {
             true => machine.device_mask(),
             false => self.machines.lost(name, &machine),
         };
+        let broken = machines::broken(&entry.node, &capacity).saturating_sub(lost.count());
+        let unknown = machines::devices_held(others).saturating_sub(strays.count()).saturating_add(broken);
         let known = by_claims.union(strays).union(lost);
         let foreign = beside(free, known, unknown, kept.all());
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };

@@ -583,6 +583,42 @@ fn a_lost_device_is_nobodys_and_the_others_keep_their_numbers() {
     assert_eq!((seen.machine.device_count(), seen.foreign), (4, DeviceMask::EMPTY));
 }
 
+/// The node became one of three devices, whoever held the fourth was not counted, and one too many was given.
+#[test]
+fn a_device_that_does_not_work_leaves_the_others_their_numbers() {
+    let offering = |devices: u32| {
+        let amounts = |devices: u32| json!({ "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": devices.to_string() });
+        let node = json!({ "metadata": { "name": "a" },
+            "status": { "allocatable": amounts(devices), "capacity": amounts(4) } });
+        Event::Node(Box::new(serde_json::from_value(node).unwrap()))
+    };
+    let pod = json!({
+        "metadata": { "namespace": "n", "name": "p", "uid": "p", "annotations": {
+            super::RANK: "0", super::DEVICES: "2-3", super::ATTEMPT: "1", super::GANG_SIZE: "1" } },
+        "spec": { "schedulerName": "phalanx", "nodeName": "a",
+            "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "2" } } }] },
+        "status": { "phase": "Running" },
+    });
+    let mut books = books();
+    books.observe(NOW, offering(4));
+    books.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    let facts = books.begin(NOW);
+    assert_eq!(observed(&facts).map(|node| node.foreign), Some(DeviceMask::EMPTY));
+    // Which of them it is nobody says: one that is free is not given.
+    for (offered, foreign) in [(3, DeviceMask::one(1)), (2, DeviceMask::first(2)), (0, DeviceMask::first(2))]
+    {
+        books.observe(NOW, offering(offered));
+        let facts = books.settle(NOW);
+        if let Some(seen) = observed(&facts) {
+            assert_eq!((seen.machine.device_count(), seen.foreign), (4, foreign), "{offered} are offered");
+        }
+    }
+    books.observe(NOW, offering(4));
+    let facts = books.settle(NOW);
+    let seen = observed(&facts).unwrap();
+    assert_eq!((seen.machine.device_count(), seen.foreign), (4, DeviceMask::EMPTY));
+}
+
 /// Two pods of the same size on one node, as their bindings say, and what the kubelet made of it.
 #[test]
 fn devices_that_were_exchanged_are_told_together_and_half_an_exchange_is_not() {
