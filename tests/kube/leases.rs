@@ -136,6 +136,7 @@ fn a_leader_leads_on_when_calls_about_its_lease_fail_and_its_successor_need_not_
     assert_eq!(holders.all().len(), 1, "it was never without the lease: {:?}", holders.all());
 
     ends.store(true, Ordering::Release);
+    let told = Instant::now();
     kill(cluster.pid(old), Signal::SIGTERM).unwrap();
     cluster.until("its end", |cluster| cluster.has_ended(old).then_some(()));
     cluster.create(JOBS, &job("after", 2, 2, &json!({})));
@@ -155,6 +156,7 @@ fn a_leader_leads_on_when_calls_about_its_lease_fail_and_its_successor_need_not_
     let first = writes.iter().find(|write| !of_lease(&write.path)).unwrap();
     let waited = first.asked - taken.unwrap().0;
     assert!(waited < ANSWER, "{first:?}: {waited:?} after it has the lease");
+    println!("the successor decides {:.1?} after SIGTERM, faults included", first.asked - told);
     let leases: Value = cluster
         .api()
         .get("/apis/coordination.k8s.io/v1/namespaces/phalanx-system/leases/phalanx-scheduler")

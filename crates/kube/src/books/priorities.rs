@@ -6,6 +6,9 @@ use kube::api::DynamicObject;
 
 use super::pods::Priority;
 
+/// The highest priority that users may define, upstream's `HighestUserDefinablePriority`: what is above it is the system's.
+const USERS_MAX: i32 = 1_000_000_000;
+
 /// What names of classes mean here.
 #[derive(Default)]
 pub(crate) struct Priorities {
@@ -37,13 +40,19 @@ impl Priorities {
         std::mem::replace(&mut self.is_new, false)
     }
 
-    /// What a name means: a class of pods, and otherwise one of Kueue's.
-    pub(crate) fn of(&self, name: &str) -> Result<Priority, String> {
+    /// What a name in a label or a group means: a class of pods, and otherwise one of Kueue's. Quotas do not see such names, so
+    /// none gives a priority of the system that its pods do not have themselves.
+    pub(crate) fn of(&self, name: &str, of_pods: Priority) -> Result<Priority, String> {
         let known = self.of_pods.get(name).or_else(|| self.of_workloads.get(name));
-        known.copied().ok_or_else(|| {
-            format!(
+        match known {
+            Some(priority) if priority.value > USERS_MAX.max(of_pods.value) => Err(format!(
+                "the class {name} is the system's; name it in `spec.priorityClassName` of the pods, where the API server \
+                 judges who may"
+            )),
+            Some(priority) => Ok(*priority),
+            None => Err(format!(
                 "there is no PriorityClass or WorkloadPriorityClass {name}; create it, or leave out the name"
-            )
-        })
+            )),
+        }
     }
 }

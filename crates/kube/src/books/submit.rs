@@ -327,7 +327,7 @@ impl Books {
         let labelled = || gang.pods.values().find_map(|pod| pod.known.class.as_deref());
         let named = spec.and_then(|spec| spec.priority_class.as_deref()).or_else(labelled);
         let of_pods = || gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or_default();
-        match named.map(|name| self.priorities.of(name)) {
+        match named.map(|name| self.priorities.of(name, of_pods())) {
             None => Ok(of_pods()),
             Some(Ok(priority)) => Ok(priority),
             // What runs is counted, whatever became of its class.

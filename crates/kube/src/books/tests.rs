@@ -555,6 +555,14 @@ fn a_class_that_a_label_names_counts_and_one_that_is_not_there_is_waited_for() {
         object(&json!({ "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": { "name": "train" },
             "value": value, "preemptionPolicy": "Never" }))
     };
+    // A label would evict anybody, past quotas.
+    books.observe(NOW, class_of("scheduling.k8s.io", "PriorityClass", 2_000_001_000));
+    assert_eq!(class(&books.settle(NOW)), None);
+    let why = books.calls().into_iter().find_map(|call| match call {
+        Call::Explain { message, .. } => Some(message.to_string()),
+        _ => None,
+    });
+    assert!(why.as_deref().is_some_and(|why| why.contains("train is the system's")), "{why:?}");
     books.observe(NOW, class_of("scheduling.k8s.io", "PriorityClass", 50));
     assert_eq!(class(&books.settle(NOW)).as_deref(), Some("priority-50-never-preempts"));
 }
