@@ -15,7 +15,6 @@ use super::grace::grace_s;
 use super::joiners::JOINED;
 use super::pods::{Note, PodRef, State, written};
 use super::submit::gang_of;
-use super::suspended::owner_suspended;
 use super::waits::Waiting;
 use super::{Books, Call, Tidings, Unbound, WAITING, WaitsFor};
 use crate::gang::names::phalanx;
@@ -505,71 +504,6 @@ impl Books {
             }
             State::Running if matches!(member, Member::Vacant { .. }) => *member = Member::Running,
             _ => {}
-        }
-    }
-
-    /// A pod is no more: its rank is lost, or waits for another.
-    pub(super) fn forget_pod(&mut self, now: Timestamp, key: &GangKey, name: &str) {
-        let Some(gang) = self.gangs.get_mut(key) else { return };
-        let Some((name, pod)) = gang.pods.remove_entry(name) else { return };
-        gang.remember(&name, &pod);
-        gang.unsettled.remove(&name);
-        let name = &*name;
-        self.changed.insert(key.clone());
-        self.forget_asked(key, name);
-        self.unplace_pod(&format!("{}/{name}", key.namespace));
-        self.lose_claims(key, name, &pod.known);
-        let Some(gang) = self.gangs.get_mut(key) else { return };
-        let Some(submitted) = &mut gang.job else { return };
-        let Some(rank) = submitted.rank_of(name) else { return };
-        submitted.seats[rank].pod = None;
-        let (job, Some(run)) = (submitted.id, &submitted.run) else { return };
-        if pod.known.node.is_none() && run.members.get(rank) == Some(&Member::Placed) {
-            return;
-        }
-        let id = MemberId {
-            gang: gang_of(job),
-            attempt: run.attempt,
-            rank: u32::try_from(rank).unwrap_or(u32::MAX),
-        };
-        let exit = match pod.known.state {
-            State::Over(exit) => exit,
-            _ => Exit::failed(FailureClass::Infrastructure, format!("pod {name} was deleted")),
-        };
-        self.vacate(now, id, exit);
-    }
-
-    /// A rank whose pod has ended. Where somebody makes another the place is kept for it, for a while.
-    pub(super) fn vacate(&mut self, now: Timestamp, id: MemberId, exit: Exit) {
-        let until = now.plus(self.options.vacant_ms);
-        let Some(key) = self.jobs.get(&id.gang.job).cloned() else { return };
-        let makes_more = self.makes_pods(&key);
-        let is_paused = self.is_suspended(&key);
-        let Some(run) = self.run_mut(id) else { return };
-        let is_stopping = run.stops.is_some();
-        let Some(member) = run.members.get_mut(id.rank as usize) else { return };
-        if member.is_spared() && !is_stopping {
-            return;
-        }
-        if exit.is_success() || is_stopping || !makes_more {
-            let is_lost = !exit.is_success() && !makes_more && key.source.has_object();
-            self.exit(id, exit);
-            // Its owner has ended or is gone: it is not to start again.
-            if is_lost
-                && let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut())
-                && !std::mem::replace(&mut submitted.is_cancelled, true)
-            {
-                let by = "its owner has ended".to_owned();
-                self.facts.push(Input::CancelRequested { job: id.gang.job, by });
-            }
-            return;
-        }
-        if is_paused {
-            return self.exit(id, owner_suspended());
-        }
-        if !matches!(member, Member::Vacant { .. } | Member::Exited) {
-            *member = Member::Vacant { until };
-            self.vacant.insert((until, id));
         }
     }
 
