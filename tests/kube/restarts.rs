@@ -263,7 +263,14 @@ fn what_an_old_leader_still_bound_is_undone_where_it_breaks_a_gang() {
     }
     two.cluster.until("bindings of the new leader", |_| (two.of_new.bindings() == 4).then_some(()));
     two.old_may.store(true, Ordering::Release);
-    two.cluster.until("bindings of the old leader", |_| (two.record.bindings() >= 8).then_some(()));
+    // The new one takes the gang back as soon as it sees the first of them: the others may find their pods gone.
+    let answered = || {
+        two.of_old
+            .writes()
+            .into_iter()
+            .filter(|write| write.path.ends_with("/binding") && write.done.is_some())
+    };
+    two.cluster.until("answers to the old leader", |_| (answered().count() >= 4).then_some(()));
     two.new_may.store(true, Ordering::Release);
     let began = Instant::now();
     let seats = two.cluster.until("the gang where the new leader wants it", |cluster| {
