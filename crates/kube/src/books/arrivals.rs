@@ -41,7 +41,9 @@ impl Books {
         let path = pod.path();
         let is_ours = pod.spec.scheduler_name.as_deref() == Some(&*self.options.scheduler_name);
         let is_foreign = !is_ours || (pod.spec.node_name.is_some() && Note::of(pod).is_none());
-        let before = self.ours(&path, pod.name(), pod.uid()).filter(|_| is_foreign);
+        let before = self.ours(&path, pod.name(), pod.uid());
+        let has_waited = before.is_some_and(|(_, before)| before.known.state == State::Waiting);
+        let before = before.filter(|_| is_foreign);
         let (lost, stripped) = before.map(|(key, before)| (key.clone(), before.known.noted_at(pod))).unzip();
         let stripped = stripped.flatten();
         if is_foreign && stripped.is_none() {
@@ -70,8 +72,7 @@ impl Books {
             }
         };
         self.orphans.remove(&path);
-        let before = self.ours(&path, pod.name(), pod.uid());
-        if before.is_some_and(|(_, before)| before.known.state == State::Waiting) {
+        if has_waited {
             self.learn_of_node(now, pod, &known);
         }
         let before = self.pods.insert(path.as_str().into(), Whose::Ours(member.gang.clone()));

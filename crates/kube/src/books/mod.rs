@@ -109,7 +109,6 @@ use nodes::NodeBook;
 use objects::{Above, Owner, Told};
 use orphans::Orphans;
 use priorities::Priorities;
-use repair::Distrust;
 use sharing::Sharing;
 use wishes::Wishes;
 
@@ -120,7 +119,6 @@ pub use joiners::JOINED;
 pub use machines::Found;
 pub use messages::{Call, EVICTED, Event, Reservation, STARTING, STOPPING, Step, Tidings, Unbound, WAITING};
 pub(crate) use objects::INITIALLY_SCHEDULED;
-pub use orders::waits;
 pub use pods::{ATTEMPT, CHECKPOINT_BY, DEVICES, EPOCH, GANG_SIZE, PLACEMENT, PodRef, RANK, READY_BY};
 pub use provision::Provision;
 pub(crate) use strays::REQUEST_MS;
@@ -190,8 +188,6 @@ pub struct Books {
     joining: BTreeMap<GangKey, BTreeSet<GangKey>>,
     /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
-    /// Nodes that turn pods away.
-    distrust: Distrust,
     /// Ranks that wait for another pod.
     vacant: BTreeSet<(Timestamp, MemberId)>,
     /// Gangs with bindings that may still come until then.
@@ -231,7 +227,6 @@ impl Books {
             changed: BTreeSet::new(),
             joining: BTreeMap::new(),
             refused: BTreeSet::new(),
-            distrust: Distrust::default(),
             vacant: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             moved: BTreeMap::new(),
@@ -330,7 +325,7 @@ impl Books {
             return Vec::new();
         }
         self.lose_nodes(now);
-        self.end_distrust(now);
+        self.nodes.end_distrust(now);
         self.end_vacancies(now);
         self.end_unsettled(now);
         self.tell_orphans(now);
@@ -367,7 +362,7 @@ impl Books {
     pub fn wake(&self) -> Option<Timestamp> {
         let vacant = self.vacant.first().map(|(at, _)| *at);
         let unsettled = self.unsettled.first().map(|(at, _)| *at);
-        let others = [self.distrust.wake(), self.orphans.wake(), self.again(), self.claims.wake()];
+        let others = [self.nodes.wake(), self.orphans.wake(), self.again(), self.claims.wake()];
         [vacant, unsettled].into_iter().chain(others).flatten().min()
     }
 

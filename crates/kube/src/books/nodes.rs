@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     Admin, DeviceMask, DomainName, ForeignUse, Input, LevelCost, LevelName, Levels, Node, NodeName, NodeSet,
-    ResourceName,
+    ResourceName, Timestamp,
 };
 use phalanx_shell::cost;
 
 use super::claims::{COUNTED_MAX, Published};
 use super::fabric::FabricBook;
 use super::machines::{self, Machines};
+use super::pods::Known;
+use super::repair::Distrust;
 use super::sets::{Condition, Sets, Wanted};
 use super::strays::Stray;
 use super::{Call, needs};
@@ -62,8 +64,8 @@ pub(crate) struct NodeBook {
     is_fabric_stale: bool,
     /// Nodes that are out of reach since they were last taken.
     lost: BTreeSet<NodeName>,
-    /// Nodes whose devices are not used for now: their kubelets turn pods away.
-    distrusted: BTreeSet<NodeName>,
+    /// Nodes whose kubelets turn pods away.
+    distrust: Distrust,
     /// Nodes came, went, or are other ones by their labels or taints.
     have_moved: bool,
 }
@@ -112,15 +114,17 @@ impl NodeBook {
     /// It is gone, as a fact where the engine knew it. What pods hold there is known until they are gone as well.
     pub(crate) fn remove(&mut self, name: &NodeName) -> Option<Input> {
         self.changed.remove(name);
+        self.distrust.forget(name);
         self.have_moved = true;
         self.lost.insert(name.clone());
         let was_told = self.nodes.remove(name).is_some_and(|entry| entry.told.is_some());
         was_told.then(|| Input::NodeRemoved { node: name.clone() })
     }
 
-    /// Whether nobody hears of what is on a node: it is gone, or not reached any more.
-    pub(crate) fn is_out_of_reach(&self, name: &NodeName) -> bool {
-        self.nodes.get(name).is_none_or(|entry| is_unreachable(&entry.node))
+    /// Whether nobody will hear of a pod on its way out unless its node comes back: that is gone, or not reached any more.
+    pub(crate) fn is_out_of_reach(&self, pod: &Known) -> bool {
+        let is_lost = |name| self.nodes.get(name).is_none_or(|entry| is_unreachable(&entry.node));
+        pod.is_going && pod.node.as_ref().is_some_and(is_lost)
     }
 
     /// Nodes that are out of reach since the last time, and maybe before.
@@ -128,12 +132,30 @@ impl NodeBook {
         std::mem::take(&mut self.lost)
     }
 
-    /// The devices of a node are not used from now on, or used again.
-    pub(crate) fn distrust(&mut self, name: &NodeName, is_so: bool) {
-        let is_news = if is_so { self.distrusted.insert(name.clone()) } else { self.distrusted.remove(name) };
-        if is_news && self.nodes.contains_key(name) {
+    /// A node turned a pod away for want of devices.
+    pub(crate) fn turned_away(&mut self, now: Timestamp, name: &NodeName) {
+        if self.distrust.turned_away(now, name) {
             self.changed.insert(name.clone());
         }
+    }
+
+    /// A node runs a pod with devices.
+    pub(crate) fn runs(&mut self, name: &NodeName) {
+        if self.distrust.forget(name) {
+            self.changed.insert(name.clone());
+        }
+    }
+
+    /// Uses devices again whose node was given time.
+    pub(crate) fn end_distrust(&mut self, now: Timestamp) {
+        while let Some(name) = self.distrust.pop_ended(now) {
+            self.changed.insert(name);
+        }
+    }
+
+    /// When devices are used again.
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
+        self.distrust.wake()
     }
 
     /// Whether a claim may bring what is lacking: a resource that a node does not offer.
@@ -145,7 +167,7 @@ impl NodeBook {
     }
 
     pub(crate) fn is_distrusted(&self, name: &NodeName) -> bool {
-        self.distrusted.contains(name)
+        self.distrust.holds(name)
     }
 
     /// A pod of somebody else came to a node, or left it.

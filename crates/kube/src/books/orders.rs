@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use phalanx_model::{
-    Exit, FailureClass, GangId, GangRecord, Input, JobId, MemberId, Order, Placement, Signal, StopCause,
-    Timestamp,
+    Exit, FailureClass, GangId, Input, JobId, MemberId, Order, Placement, Signal, StopCause, Timestamp,
 };
-
-use phalanx_shell::Engine;
 
 use super::beside::dependent;
 use super::gang::{Gang, Member, Pod, Run, Stop, Submitted};
@@ -19,12 +16,6 @@ use super::waits::Waiting;
 use super::{Books, Call, Tidings, Unbound, WAITING, WaitsFor};
 use crate::gang::names::phalanx;
 use crate::gang::{GangKey, ObjectRef, Source};
-
-/// Whether a gang that is to start again still waits for that: what it may do at once is ordered before its waiting is told.
-#[must_use]
-pub fn waits(engine: &Engine, gang: GangId) -> bool {
-    engine.gang(gang).is_some_and(GangRecord::is_pending)
-}
 
 impl Books {
     /// Takes an order of the engine. `cause` is why a gang stops, where it does.
@@ -460,8 +451,7 @@ impl Books {
             return;
         }
         let Some(rank) = submitted.rank_of(name) else { return };
-        let known = &pod.known;
-        if known.is_going && known.node.as_ref().is_some_and(|node| self.nodes.is_out_of_reach(node)) {
+        if self.nodes.is_out_of_reach(&pod.known) {
             return self.lose_out_of_reach(now, key, rank);
         }
         let is_alone = submitted.seats.len() == 1;

@@ -41,11 +41,11 @@ impl Priorities {
     }
 
     /// What a name in a label or a group means: a class of pods, and otherwise one of Kueue's. Quotas do not see such names, so
-    /// none gives a priority of the system that its pods do not have themselves.
-    pub(crate) fn of(&self, name: &str, of_pods: Priority) -> Result<Priority, String> {
+    /// none gives a priority of the system that is above the pods' own.
+    pub(crate) fn of(&self, name: &str, own: Priority) -> Result<Priority, String> {
         let known = self.of_pods.get(name).or_else(|| self.of_workloads.get(name));
         match known {
-            Some(priority) if priority.value > USERS_MAX.max(of_pods.value) => Err(format!(
+            Some(priority) if priority.value > USERS_MAX.max(own.value) => Err(format!(
                 "the class {name} is the system's; name it in `spec.priorityClassName` of the pods, where the API server \
                  judges who may"
             )),

@@ -49,7 +49,7 @@ struct Trial {
 
 impl Distrust {
     /// A node turned a pod away; whether its devices are not used from now on.
-    fn turned_away(&mut self, now: Timestamp, node: &NodeName) -> bool {
+    pub(super) fn turned_away(&mut self, now: Timestamp, node: &NodeName) -> bool {
         let trial = self.nodes.entry(node.clone()).or_default();
         trial.turned_away = trial.turned_away.saturating_add(1);
         let Some(beyond) = trial.turned_away.checked_sub(TURNED_AWAY_MAX + 1) else { return false };
@@ -63,19 +63,24 @@ impl Distrust {
     }
 
     /// A node runs a pod with devices, or is gone; whether its devices were not used.
-    fn forget(&mut self, node: &NodeName) -> bool {
+    pub(super) fn forget(&mut self, node: &NodeName) -> bool {
         let until = self.nodes.remove(node).and_then(|trial| trial.until);
         until.is_some_and(|until| self.ends.remove(&(until, node.clone())))
     }
 
     /// A node whose time is over: its devices are used again, and the next pod that it turns away is one too many.
-    fn pop_ended(&mut self, now: Timestamp) -> Option<NodeName> {
+    pub(super) fn pop_ended(&mut self, now: Timestamp) -> Option<NodeName> {
         let (_, node) = self.ends.first().filter(|(until, _)| *until <= now)?.clone();
         self.ends.pop_first();
         if let Some(trial) = self.nodes.get_mut(&node) {
             trial.until = None;
         }
         Some(node)
+    }
+
+    /// Whether devices of a node are not used for now.
+    pub(super) fn holds(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|trial| trial.until.is_some())
     }
 
     pub(super) fn wake(&self) -> Option<Timestamp> {
@@ -222,18 +227,9 @@ impl Books {
         };
         let is_refused = pod.status.reason.as_deref() == Some(NO_DEVICES);
         match &is.state {
-            State::Over(_) if is_refused && self.distrust.turned_away(now, node) => {
-                self.nodes.distrust(node, true);
-            }
-            State::Running if self.distrust.forget(node) => self.nodes.distrust(node, false),
+            State::Over(_) if is_refused => self.nodes.turned_away(now, node),
+            State::Running => self.nodes.runs(node),
             _ => {}
-        }
-    }
-
-    /// Uses devices again whose node was given time.
-    pub(super) fn end_distrust(&mut self, now: Timestamp) {
-        while let Some(node) = self.distrust.pop_ended(now) {
-            self.nodes.distrust(&node, false);
         }
     }
 
@@ -261,9 +257,6 @@ impl Books {
         let Ok(node) = NodeName::new(name) else { return };
         let removed = self.nodes.remove(&node);
         self.devices_gone(name);
-        if self.distrust.forget(&node) {
-            self.nodes.distrust(&node, false);
-        }
         let Some(removed) = removed else { return };
         self.facts.push(removed);
         for submitted in self.gangs.values_mut().filter_map(|gang| gang.job.as_mut()) {
@@ -272,11 +265,6 @@ impl Books {
                 run.placement.slots.iter().zip(&mut run.members).filter(|(slot, _)| slot.node == node);
             on_it.for_each(|(_, member)| *member = Member::Exited);
         }
-    }
-
-    /// Whether nobody will hear of a pod again unless its node comes back.
-    pub(super) fn is_out_of_reach(&self, pod: &Known) -> bool {
-        pod.is_going && pod.node.as_ref().is_some_and(|node| self.nodes.is_out_of_reach(node))
     }
 
     /// Frees the rank of a pod that is out of reach, for another that comes in its stead.

@@ -106,7 +106,7 @@ impl Books {
     pub(super) fn take_back_strays(&mut self, key: &GangKey) -> bool {
         let is_awaited = |gang: &&Gang| {
             let pod = |name| gang.pods.get(name).map(|pod| &pod.known);
-            gang.strays.keys().any(|name| pod(name).is_none_or(|known| !self.is_out_of_reach(known)))
+            gang.strays.keys().any(|name| pod(name).is_none_or(|known| !self.nodes.is_out_of_reach(known)))
         };
         let Some(gang) = self.gangs.get(key).filter(is_awaited) else { return false };
         let stops = gang.run().map(|run| run.stops);

@@ -1,9 +1,9 @@
 //! Books and engine together, as tests play them.
 
-use phalanx_model::{Change, Input, Outcome, Phase, Timestamp};
+use phalanx_model::{Change, GangRecord, Input, Outcome, Phase, Timestamp};
 use phalanx_shell::Engine;
 
-use super::{Books, WaitsFor, waits};
+use super::{Books, WaitsFor};
 
 /// One step of the engine, and what the books make of it; the facts that follow from it.
 pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts: &[Input]) -> Vec<Input> {
@@ -25,7 +25,10 @@ pub(super) fn step(books: &mut Books, engine: &mut Engine, now: Timestamp, facts
                 books.job_refused(*job, &why.to_string(), WaitsFor::of_rejection(why));
             }
             Change::JobFinished { job, .. } => books.job_ended(*job),
-            Change::GangRetrying { gang, .. } if waits(engine, *gang) => books.gang_waits(*gang),
+            // What starts again at once was ordered already.
+            Change::GangRetrying { gang, .. } if engine.gang(*gang).is_some_and(GangRecord::is_pending) => {
+                books.gang_waits(*gang);
+            }
             Change::ReasonChanged { gang, reason } => {
                 books.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());
             }

@@ -54,8 +54,8 @@ impl WaitsFor {
             | Reason::Window { .. }
             | Reason::NodeNotAvailable { .. }
             | Reason::BadConstraints { .. } => Self::Nodes,
-            // It has a share, a time or a place that is to become free, or others decide; nodes do not change that.
             Reason::NearerWait { .. } => Self::NEARER,
+            // It has a share, a time or a place that is to become free, or others decide; nodes do not change that.
             Reason::None
             | Reason::PreferredWait { .. }
             | Reason::Preempting { .. }

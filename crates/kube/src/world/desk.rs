@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use phalanx_model::{
-    Change, Effect, EffectId, Epoch, GangId, Input, JobId, LevelName, NodeName, Order, Phase, QueueName,
-    QueueReport, StopCause, Timestamp,
+    Change, Effect, EffectId, Epoch, GangId, GangRecord, Input, JobId, LevelName, NodeName, Order, Phase,
+    QueueName, QueueReport, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
@@ -18,7 +18,7 @@ use super::lease::Leader;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
-use crate::books::{Books, Call, EVICTED, Event, NAMED_MAX, STARTING, STOPPING, WaitsFor, waits};
+use crate::books::{Books, Call, EVICTED, Event, NAMED_MAX, STARTING, STOPPING, WaitsFor};
 
 /// Messages taken before facts are told.
 const BATCH_MAX: usize = 4_096;
@@ -358,7 +358,10 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
         Change::JobFinished { job, ending } => {
             News::Ended(*job, ending.word(), told().map_or_else(String::new, |(.., why)| why))
         }
-        Change::GangRetrying { gang, .. } if waits(engine, *gang) => News::Waits(*gang),
+        // What starts again at once was ordered already.
+        Change::GangRetrying { gang, .. } if engine.gang(*gang).is_some_and(GangRecord::is_pending) => {
+            News::Waits(*gang)
+        }
         Change::GangPlaced { gang, attempt, placement } => {
             let nodes: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
             News::Starts(Box::new(Started {
