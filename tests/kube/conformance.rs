@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use phalanx_controlplane::{Api, Fleet};
-use phalanx_kube::books::{Books, Event, Options};
+use phalanx_kube::gang::Lifecycle;
+use phalanx_kube::gang::Options;
+use phalanx_kube::messages::Event;
 use phalanx_model::{Change, Input, NodeName, QueueName, Timestamp};
 use serde_json::{Value, json};
 
@@ -27,12 +29,12 @@ struct Rest {
 /// Nodes of the same shape as those of the cluster: as the scheduler itself reads them.
 fn facts(fleet: &Fleet) -> Vec<Input> {
     let options = Options::of_queue(QueueName::new("default").unwrap());
-    let mut books = Books::new(options);
+    let mut lifecycle = Lifecycle::new(options);
     for at in 0..fleet.nodes {
         let node = serde_json::from_value(fleet.node(at)).unwrap();
-        books.observe(Timestamp(0), Event::Node(Box::new(node)));
+        lifecycle.observe(Timestamp(0), Event::Node(Box::new(node)));
     }
-    books.begin(Timestamp(0))
+    lifecycle.begin(Timestamp(0))
 }
 
 /// What the simulator decides, act by act.

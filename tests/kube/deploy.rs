@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use phalanx_controlplane::{Api, Fleet};
-use phalanx_kube::books::CLUSTER_KINDS;
-use phalanx_kube::gang::{KINDS, suspendable};
+use phalanx_kube::cluster::kinds::CLUSTER_KINDS;
+use phalanx_kube::recognise::{KINDS, suspendable};
 use phalanx_kube::rights::{of_cluster, of_lease};
 use serde_json::{Value, json};
 

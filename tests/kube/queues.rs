@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_kube::books::Options;
 use phalanx_kube::crd;
+use phalanx_kube::gang::Options;
 use phalanx_kube::user::{Cluster as UserCluster, UserError};
 use phalanx_model::{GangRecord, Input, QueueName, Snapshot};
 use phalanx_sim::ahead::ahead;

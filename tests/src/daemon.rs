@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
-use phalanx_kube::books;
-use phalanx_kube::gang::NodesUsed;
+use phalanx_kube::gang;
 use phalanx_kube::log;
 use phalanx_kube::plugin::Injection;
+use phalanx_kube::recognise::NodesUsed;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
@@ -101,16 +101,16 @@ fn schedule(
         renew: length / 5,
     });
     let is_labelled = times.get(3).is_some_and(|nodes| nodes.as_os_str() == "labelled");
-    let books = books::Options {
+    let options = gang::Options {
         nodes: if is_labelled { NodesUsed::Labelled } else { NodesUsed::All },
         ready_ms: milliseconds(ready)?,
         vacant_ms: milliseconds(vacant)?,
-        ..books::Options::of_queue(QueueName::new("default")?)
+        ..gang::Options::of_queue(QueueName::new("default")?)
     };
     Ok(world::run(&Settings {
         kubeconfig: Some(kubeconfig.into()),
         context: None,
-        books,
+        books: options,
         binding,
         lease,
         listen: listen()?,

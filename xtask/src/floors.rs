@@ -14,7 +14,9 @@ pub(crate) struct Floors {
     pub(crate) modules: &'static [(&'static str, &'static [&'static str])],
 }
 
-pub(crate) const FLOORS: &[Floors] = &[Floors {
+pub(crate) const FLOORS: &[Floors] = &[ENGINE, KUBE];
+
+const ENGINE: Floors = Floors {
     room: "engine",
     modules: &[
         ("share", &[]),
@@ -30,7 +32,63 @@ pub(crate) const FLOORS: &[Floors] = &[Floors {
         ("explain", &["cluster", "placement", "queueing", "cycle", "ledger"]),
         ("what_if", &["cycle", "ledger", "explain"]),
     ],
-}];
+};
+
+const KUBE: Floors = Floors {
+    room: "kube",
+    modules: &[
+        ("quantity", &[]),
+        ("log", &[]),
+        ("digest", &[]),
+        ("connect", &[]),
+        ("api", &["quantity"]),
+        ("crd", &["api", "quantity"]),
+        ("recognise", &["api"]),
+        ("filter", &["api", "quantity", "recognise"]),
+        ("dra", &["api", "quantity", "filter"]),
+        ("messages", &["api", "crd", "recognise"]),
+        ("cluster", &["api", "quantity", "crd", "recognise", "filter", "dra", "messages"]),
+        ("constraint", &["digest", "api", "quantity", "recognise", "filter", "dra", "messages", "cluster"]),
+        (
+            "gang",
+            &[
+                "digest",
+                "api",
+                "quantity",
+                "crd",
+                "recognise",
+                "filter",
+                "dra",
+                "messages",
+                "cluster",
+                "constraint",
+            ],
+        ),
+        ("rights", &["crd", "recognise", "cluster"]),
+        ("submit", &["recognise", "gang"]),
+        (
+            "world",
+            &["log", "digest", "connect", "api", "crd", "dra", "recognise", "messages", "cluster", "gang"],
+        ),
+        (
+            "user",
+            &[
+                "quantity",
+                "connect",
+                "api",
+                "crd",
+                "recognise",
+                "filter",
+                "messages",
+                "gang",
+                "submit",
+                "world",
+            ],
+        ),
+        ("plugin", &["api", "gang"]),
+        ("agent", &["quantity", "connect", "api", "crd", "gang", "plugin", "world"]),
+    ],
+};
 
 /// Every import that climbs.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Breach>, CargoError> {

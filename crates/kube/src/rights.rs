@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::books::CLUSTER_KINDS;
-use crate::gang::{KINDS, suspendable};
+use crate::cluster::kinds::CLUSTER_KINDS;
+use crate::recognise::{KINDS, suspendable};
 
 /// Verbs on resources of one API group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,7 +272,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::gang::Source;
+    use crate::recognise::Source;
 
     const LABELS: &str = "    app.kubernetes.io/name: phalanx\n    app.kubernetes.io/component: scheduler";
 

@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use phalanx_kube::api::Pod;
-use phalanx_kube::gang::{
+use phalanx_kube::kube::api::DynamicObject;
+use phalanx_kube::recognise::{
     GangKey, GangSpec, Refused, TopologyRule, add_owner, membership, owner_wanted, owners_wanted, settle,
     spec_of, spec_of_pods,
 };
-use phalanx_kube::kube::api::DynamicObject;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 
 use phalanx_discover::objects::Preset;
 use phalanx_kube::api::Node;
-use phalanx_kube::gang::topology::Levels;
-use phalanx_kube::gang::{LevelRef, is_ours};
 use phalanx_kube::kube::api::DynamicObject;
+use phalanx_kube::recognise::topology::Levels;
+use phalanx_kube::recognise::{LevelRef, is_ours};
 
 fn node(name: &str, labels: &[(&str, &str)]) -> Node {
     let mut node = Node::default();

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use phalanx_controlplane::{Api, ControlPlane, Error, Options, in_parallel};
 use phalanx_kube::api::{Node, Pod};
-use phalanx_kube::judge::{Capacity, Held, Namespaces, NodeTerms, Refusal, Requirements, Surroundings, gate};
+use phalanx_kube::filter::{
+    Capacity, Held, Namespaces, NodeTerms, Refusal, Requirements, Surroundings, gate,
+};
 use phalanx_sim::Rng;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_controlplane::{Api, ControlPlane, Options, in_parallel};
 use phalanx_kube::api::{Node, Pod};
-use phalanx_kube::judge::{Storage, VolumePlan, VolumeRules};
+use phalanx_kube::filter::{Storage, VolumePlan, VolumeRules};
 use phalanx_sim::Rng;
 use serde_json::{Value, json};
 

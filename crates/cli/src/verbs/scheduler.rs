@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use phalanx_kube::books::Options;
-use phalanx_kube::gang::NodesUsed;
+use phalanx_kube::gang::Options;
+use phalanx_kube::recognise::NodesUsed;
 use phalanx_kube::world::{self, LeaseSettings, SchedulerError, Settings};
 use phalanx_model::QueueName;
 

@@ -26,9 +26,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::connect::{SILENCE, connect};
 use crate::plugin::{self, Folder, Injection, PluginError, RESOURCE};
 use crate::quantity::Amount;
-use crate::user::{SILENCE, connect};
 use crate::world::{ANSWER, Trouble, serve, told_to_end};
 
 pub use hardware::Hardware;

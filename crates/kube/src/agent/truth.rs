@@ -16,7 +16,7 @@ use serde_json::json;
 use super::Metrics;
 use super::publish::within;
 use crate::api::Pod;
-use crate::books::DEVICES;
+use crate::gang::pods::DEVICES;
 use crate::plugin::{Expectations, Expected, Held, expected_of, held};
 use crate::world::Trouble;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use phalanx_model::DeviceMask;
 
 use crate::api::Pod;
-use crate::books::DEVICES;
+use crate::gang::pods::DEVICES;
 
 /// A pod that will start here.
 #[derive(Clone, Debug, PartialEq, Eq)]

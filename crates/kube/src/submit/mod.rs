@@ -25,13 +25,13 @@ pub use indexed::indexed;
 pub use kubeflow::{mpi_job, pytorch_job};
 pub use of_job::of_job;
 
-use crate::books::SUSPENDED;
-use crate::gang::TopologyWait;
-use crate::gang::names::phalanx;
+use crate::gang::SUSPENDED;
+use crate::recognise::TopologyWait;
+use crate::recognise::names::phalanx;
 
 /// On all that is created for a job, and on its pods: the job's name.
 pub const JOB: &str = "phalanx.dev/job";
-/// Beside it: what the job was submitted as, a word of [`Trainer`].
+/// Rechecks it: what the job was submitted as, a word of [`Trainer`].
 pub const TRAINER: &str = "phalanx.dev/trainer";
 
 /// What a GPU is called among the resources of pods and nodes.
@@ -107,7 +107,7 @@ pub struct Work {
     /// Pods that may fail before the job does.
     pub retry: u32,
     pub grace_s: Option<u64>,
-    /// Beside ours, on the job and on its pods.
+    /// Rechecks ours, on the job and on its pods.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub node_selector: BTreeMap<String, String>,

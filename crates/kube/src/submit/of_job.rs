@@ -4,7 +4,7 @@ use phalanx_model::{Gang, Job, LaunchKind, Needs, Policy, PreemptMode, Program, 
 use phalanx_spec::RANKS_PER_NODE_ENV;
 
 use super::{Launch, Refused, Trainer, Work};
-use crate::gang::TopologyWait;
+use crate::recognise::TopologyWait;
 
 /// The queue that a job is in which names none.
 const DEFAULT_QUEUE: &str = "default";

@@ -2,7 +2,7 @@ use kube::api::DynamicObject;
 use phalanx_model::{Gang, Job, JobId, JobName, Needs, Owner, Policy, Program, QueueName, Timestamp, Turn};
 
 use super::*;
-use crate::gang::{GangSpec, LevelRef, spec_of};
+use crate::recognise::{GangSpec, LevelRef, spec_of};
 
 /// Arena's example.
 fn work(trainer: Trainer) -> Work {

@@ -2,12 +2,12 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `connect` | the way to the API server |
+//! | `seen` | the cluster as a scheduler sees it that begins now |
 //! | `queues` | queues and their statuses |
 //! | `view` | jobs, their instances and nodes, as the objects say |
 
-mod connect;
 mod queues;
+mod seen;
 mod view;
 
 use std::path::Path;
@@ -23,15 +23,16 @@ use kube::core::gvk::ParseGroupVersionError;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-pub use crate::world::Seen;
-pub(crate) use connect::{SILENCE, connect};
 pub use queues::QueueView;
+pub use seen::Seen;
 pub use view::{EventView, InstanceView, JobView, NodeView};
 
-use crate::books::Options;
+use seen::see;
+
+use crate::connect::connect;
 use crate::crd;
+use crate::gang::Options;
 use crate::submit::{Manifest, Refused, Trainer, Work, indexed, mpi_job, pytorch_job};
-use crate::world::see;
 
 /// Objects of one page of a list.
 const PAGE: u32 = 500;

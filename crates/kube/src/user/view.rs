@@ -10,11 +10,13 @@ use phalanx_model::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::books::{DEVICES, EVICTED, RANK, STARTING, STOPPING, SUSPENDED, WAITING};
-use crate::gang::names::phalanx::{self, QUEUE};
-use crate::gang::names::{ACK_NODE, GIVEN_BACK};
-use crate::judge::{Capacity, Held, Requirements};
+use crate::filter::{Capacity, Held, Requirements};
+use crate::gang::SUSPENDED;
+use crate::gang::pods::{DEVICES, RANK};
+use crate::messages::{EVICTED, STARTING, STOPPING, WAITING};
 use crate::quantity::Amount;
+use crate::recognise::names::phalanx::{self, QUEUE};
+use crate::recognise::names::{ACK_NODE, GIVEN_BACK};
 use crate::submit::{GPU, JOB, TRAINER, Trainer};
 
 /// The labels by which controllers mark the pods of a job.

@@ -11,7 +11,7 @@ use super::call::{ANSWER, CallError, JSON, PAUSE, Request, may_pass, path_of, re
 use super::claims;
 use super::lease::Term;
 use crate::api::Pod;
-use crate::books::{PodRef, Step, Unbound};
+use crate::messages::{PodRef, Step, Unbound};
 
 /// Nobody asks with less time for an answer.
 const ANSWER_MIN: Duration = Duration::from_secs(1);

@@ -23,8 +23,9 @@ use super::serve::Metrics;
 use super::suspend;
 use super::trouble::Trouble;
 use super::{checkpoint, claims};
-use crate::books::{Call, Event, PodRef, REQUEST_MS, Step, Unbound};
-use crate::gang::{ObjectRef, Suspend};
+use crate::gang::lifecycle::orphaned_bindings::REQUEST_MS;
+use crate::messages::{Call, Event, PodRef, Step, Unbound};
+use crate::recognise::{ObjectRef, Suspend};
 
 /// How many bindings are on their way at once.
 const BINDINGS: usize = 16;

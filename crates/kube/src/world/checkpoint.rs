@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::call::{path_of, repeat};
 use super::trouble::Trouble;
-use crate::books::{CHECKPOINT_BY, PodRef};
+use crate::gang::pods::CHECKPOINT_BY;
+use crate::messages::PodRef;
 
 const UNTOLD: &str = "a pod was not told to save its work";
 

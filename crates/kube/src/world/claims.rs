@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::call::{self, CallError, PAUSE, repeat};
 use super::trouble::Trouble;
-use crate::books::{DeviceEvent, Event, PodRef, Reservation};
 use crate::dra::{Binding, binding};
+use crate::messages::{DeviceEvent, Event, PodRef, Reservation};
 
 /// Keeps a claim with devices from being deleted; whoever takes the devices away takes it away.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";

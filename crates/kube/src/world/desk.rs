@@ -18,7 +18,9 @@ use super::lease::Leader;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
-use crate::books::{Books, Call, EVICTED, Event, NAMED_MAX, STARTING, STOPPING, WaitsFor};
+use crate::gang::Lifecycle;
+use crate::gang::report::waits::NAMED_MAX;
+use crate::messages::{Call, EVICTED, Event, STARTING, STOPPING, WaitsFor};
 
 /// Messages taken before facts are told.
 const BATCH_MAX: usize = 4_096;
@@ -65,9 +67,9 @@ pub(super) struct Started {
     pub(super) note: String,
 }
 
-/// Books with a way in and a way out.
+/// Lifecycle with a way in and a way out.
 pub(super) struct Desk {
-    pub(super) books: Books,
+    pub(super) books: Lifecycle,
     pub(super) messages: Receiver<Message>,
     pub(super) calls: UnboundedSender<Call>,
     /// Lists that are not complete.
@@ -167,7 +169,7 @@ impl Desk {
     }
 
     /// Where somebody collects traces.
-    fn trace(&mut self, what: impl FnOnce(&mut GangSpans, &Books)) {
+    fn trace(&mut self, what: impl FnOnce(&mut GangSpans, &Lifecycle)) {
         if let Some(spans) = &mut self.spans {
             what(spans, &self.books);
         }

@@ -9,7 +9,7 @@ use kube::discovery::ApiGroup;
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::watch::Convert;
-use crate::books::{DeviceEvent, Event};
+use crate::messages::{DeviceEvent, Event};
 
 pub(super) const GROUP: &str = "resource.k8s.io";
 

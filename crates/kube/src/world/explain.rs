@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::call::{path_of, repeat};
 use super::groups::{self, GroupStand};
-use crate::books::{PodRef, Tidings};
-use crate::gang::ObjectRef;
+use crate::messages::{GangEvent, PodRef};
+use crate::recognise::ObjectRef;
 
 /// How long a pod waits before it is told why.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ struct Notes {
     turns: BTreeMap<At, Vec<PodRef>>,
     next: u64,
     written: HashMap<PodRef, Stand>,
-    events: VecDeque<Tidings>,
+    events: VecDeque<GangEvent>,
     groups: HashMap<ObjectRef, (GroupStand, Instant)>,
     told: HashMap<ObjectRef, GroupStand>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Stand {
 /// What is written in one turn.
 struct Turn {
     pods: Vec<(PodRef, Stand)>,
-    events: Vec<Tidings>,
+    events: Vec<GangEvent>,
     groups: Vec<(ObjectRef, GroupStand)>,
 }
 
@@ -153,7 +153,7 @@ impl Explainer {
         notes.groups.insert(about, (stand, due));
     }
 
-    pub(super) fn tell(&self, event: Tidings) {
+    pub(super) fn tell(&self, event: GangEvent) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         // Of what nobody could ever read in time the oldest goes.
         if notes.events.len() >= EVENTS_MAX {
@@ -205,7 +205,7 @@ async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>
 }
 
 /// One event. Where it cannot be written the condition of the pods says the same.
-async fn post(client: &Client, event: &Tidings) {
+async fn post(client: &Client, event: &GangEvent) {
     let now = jiff::Timestamp::now();
     let object = &event.about;
     // Events of what has no namespace are in this one.

@@ -5,8 +5,9 @@ use phalanx_model::{GangId, JobId};
 use tracing::{Level, debug, enabled, info};
 
 use super::desk::Started;
-use crate::books::{Books, WaitsFor};
-use crate::gang::Source;
+use crate::gang::Lifecycle;
+use crate::messages::WaitsFor;
+use crate::recognise::Source;
 
 /// Characters of a reason: some name every node.
 const WHY_MAX: usize = 400;
@@ -34,7 +35,7 @@ macro_rules! tell {
     };
 }
 
-pub(super) fn starts(books: &Books, started: &Started) {
+pub(super) fn starts(books: &Lifecycle, started: &Started) {
     let Started { gang, attempt, nodes, level, queue, .. } = started;
     tell!(
         books,
@@ -48,31 +49,31 @@ pub(super) fn starts(books: &Books, started: &Started) {
     );
 }
 
-pub(super) fn runs(books: &Books, gang: GangId, attempt: u32) {
+pub(super) fn runs(books: &Lifecycle, gang: GangId, attempt: u32) {
     tell!(books, gang.job, "gang runs", "pod runs", attempt = attempt);
 }
 
 /// For another that goes first.
-pub(super) fn makes_way(books: &Books, job: JobId, why: &str) {
+pub(super) fn makes_way(books: &Lifecycle, job: JobId, why: &str) {
     tell!(books, job, "gang makes way", "pod makes way", reason = short(why));
 }
 
 /// It could not start whole, or lost its place.
-pub(super) fn stops(books: &Books, job: JobId, why: &str) {
+pub(super) fn stops(books: &Lifecycle, job: JobId, why: &str) {
     tell!(books, job, "gang is stopped", "pod is stopped", reason = short(why));
 }
 
-pub(super) fn refused(books: &Books, job: JobId, waits_for: WaitsFor, why: &str) {
+pub(super) fn refused(books: &Lifecycle, job: JobId, waits_for: WaitsFor, why: &str) {
     let word = waits_for.reason();
     tell!(books, job, "gang is refused", "pod is refused", waits_for = word, reason = short(why));
 }
 
-pub(super) fn ended(books: &Books, job: JobId, ending: &str, why: &str) {
+pub(super) fn ended(books: &Lifecycle, job: JobId, ending: &str, why: &str) {
     let why = (!why.is_empty()).then(|| short(why));
     tell!(books, job, "gang has ended", "pod has ended", ending = ending, reason = why);
 }
 
-pub(super) fn waits(books: &Books, job: JobId, waits_for: WaitsFor, why: &str) {
+pub(super) fn waits(books: &Lifecycle, job: JobId, waits_for: WaitsFor, why: &str) {
     if enabled!(Level::DEBUG)
         && let Some(key) = books.key_of(job)
     {
@@ -92,9 +93,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::books::{Event, Options};
+    use crate::gang::Options;
     use crate::log::Level as Least;
     use crate::log::testing::objects_of;
+    use crate::messages::Event;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -108,8 +110,8 @@ mod tests {
     }
 
     /// A gang of two and a pod by itself, both handed in.
-    fn books() -> (Books, GangId, GangId) {
-        let mut books = Books::new(Options::of_queue(QueueName::new("default").unwrap()));
+    fn books() -> (Lifecycle, GangId, GangId) {
+        let mut books = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
         let node =
             json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "cpu": "8", "pods": "9" } } });
         books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
@@ -129,7 +131,7 @@ mod tests {
         (books, gangs[0], pods[0])
     }
 
-    fn life(books: &Books, gang: GangId) {
+    fn life(books: &Lifecycle, gang: GangId) {
         let started = Started {
             gang,
             attempt: 1,

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::call::{CallError, repeat};
 use super::explain::Stand;
-use crate::books::{INITIALLY_SCHEDULED, VolcanoStatus};
-use crate::gang::ObjectRef;
+use crate::gang::objects::INITIALLY_SCHEDULED;
+use crate::messages::VolcanoStatus;
+use crate::recognise::ObjectRef;
 
 /// What is said on a group.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -126,7 +126,7 @@ pub(super) struct Held {
 pub(super) struct Leader {
     /// Of its orders, inside its process.
     pub(super) epoch: Epoch,
-    /// What its bindings are known by, see [`crate::books::EPOCH`]: a lease that was deleted counts from the beginning again,
+    /// What its bindings are known by, see [`crate::gang::pods::EPOCH`]: a lease that was deleted counts from the beginning again,
     /// and two processes may take each other's place in one lease.
     pub(super) name: String,
     /// How long it has to wait where pods say that another led before it.

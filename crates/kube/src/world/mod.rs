@@ -18,7 +18,6 @@
 //! | `gang_log` | what the log says of gangs |
 //! | `trouble` | what it says of calls and watches that went wrong |
 //! | `serve` | health and metrics |
-//! | `once` | all lists once, for a snapshot |
 //! | `traces` | spans, for a collector |
 //! | `run` | all of it together |
 
@@ -32,7 +31,6 @@ mod explain;
 mod gang_log;
 mod groups;
 mod lease;
-mod once;
 mod provision;
 mod run;
 mod serve;
@@ -43,9 +41,8 @@ mod watch;
 
 pub use call::ANSWER;
 pub use lease::{LeaseSettings, unique_holder as holder};
-pub use once::Seen;
-pub(crate) use once::see;
-pub(crate) use run::told_to_end;
 pub use run::{SchedulerError, Settings, run};
+pub(crate) use run::{Sink, kinds, read_core, read_found, told_to_end};
 pub(crate) use serve::serve;
 pub(crate) use trouble::Trouble;
+pub(crate) use watch::Convert;

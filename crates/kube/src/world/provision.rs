@@ -17,7 +17,9 @@ use tokio::time::Instant;
 use super::call::{CallError, path_of, repeat};
 use super::desk::Message;
 use super::trouble::Trouble;
-use crate::books::{ATTEMPT, PodRef, Provision, hex};
+use crate::digest::hex;
+use crate::gang::pods::ATTEMPT;
+use crate::messages::{PodRef, Provision};
 
 mod lapse;
 

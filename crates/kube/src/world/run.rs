@@ -23,10 +23,12 @@ use super::serve::{self, Metrics};
 use super::traces::Traces;
 use super::trouble::Trouble;
 use super::{devices, lease, watch};
-use crate::books::{Books, CLUSTER_KINDS, Options, Stored, is_of_cluster};
+use crate::cluster::kinds::{CLUSTER_KINDS, is_of_cluster};
+use crate::connect::{SILENCE, connect};
 use crate::crd;
-use crate::gang::{KINDS, Source, is_owner_of_owners, suspendable};
-use crate::user::{SILENCE, connect};
+use crate::gang::{Lifecycle, Options};
+use crate::messages::Stored;
+use crate::recognise::{KINDS, Source, is_owner_of_owners, suspendable};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -104,7 +106,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         });
     }
     let (calls, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let books = Books::new(settings.books.clone());
+    let books = Lifecycle::new(settings.books.clone());
     let books = if settings.provisioning_class.is_some() { books.provisioning() } else { books };
     let mut desk = Desk {
         books,
@@ -211,7 +213,7 @@ async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk:
 }
 
 /// What this cluster serves of what is watched.
-pub(super) struct Kinds {
+pub(crate) struct Kinds {
     /// They say which pods are gangs, and what such objects name, each in the version that is the most stable.
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
@@ -220,7 +222,7 @@ pub(super) struct Kinds {
     devices: BTreeSet<&'static str>,
 }
 
-pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
+pub(crate) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     // Not all groups: of those that others serve by servers of their own some are always down.
     let groups: BTreeSet<&str> = KINDS
         .iter()
@@ -254,7 +256,7 @@ pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
 }
 
 /// Where lists go that are to be read.
-pub(super) trait Sink {
+pub(crate) trait Sink {
     fn has(&self, list: &str) -> bool;
     /// Reads a list that it does not have yet.
     fn read<K>(&mut self, list: &'static str, from: (Api<K>, watch::Convert<K>))
@@ -285,7 +287,7 @@ impl Sink for Watches {
 }
 
 /// What every cluster has.
-pub(super) fn read_core(client: &Client, sink: &mut impl Sink) {
+pub(crate) fn read_core(client: &Client, sink: &mut impl Sink) {
     sink.read("nodes", watch::nodes(client));
     sink.read("pods", watch::pods(client));
     sink.read("namespaces", watch::namespaces(client));
@@ -300,7 +302,7 @@ pub(super) fn read_core(client: &Client, sink: &mut impl Sink) {
 }
 
 /// What this one serves, as far as it is not read yet.
-pub(super) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
+pub(crate) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
     for kind in &kinds.own {
         match kind.as_str() {
             "Queue" => sink.read("queues", watch::queues(client)),

@@ -6,8 +6,8 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::call::{CallError, read, repeat};
-use crate::books::SUSPENDED;
-use crate::gang::Suspend;
+use crate::gang::SUSPENDED;
+use crate::recognise::Suspend;
 
 /// Suspends an owner and says on it why, so that it is let go on later. One that is suspended already stays as it is: where
 /// its user did it, it stays so for good.

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::desk::Message;
 use super::trouble::Trouble;
-use crate::books::{Event, Found, Stored};
+use crate::messages::{Event, Found, Stored};
 use crate::{api, crd};
 
 /// Objects of one page of a list. A list of pods as a whole would be the most memory that is ever used.
@@ -113,8 +113,8 @@ pub(super) type Key = (String, String);
 type Lost = Box<dyn Fn(&Key, &str) -> Event + Send + Sync>;
 
 /// How objects of one kind become events.
-pub(super) struct Convert<K> {
-    pub(super) there: Box<dyn Fn(K) -> Event + Send + Sync>,
+pub(crate) struct Convert<K> {
+    pub(crate) there: Box<dyn Fn(K) -> Event + Send + Sync>,
     lost: Lost,
 }
 

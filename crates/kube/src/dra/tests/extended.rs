@@ -141,7 +141,7 @@ fn init_containers_share_what_they_need_beyond_the_others() {
         counts(&made).into_iter().map(|(name, _, count)| (name, count)).collect();
     let name = |at: usize| format!("container-{at}-request-0");
     assert_eq!(counts, [(name(1), 1), (name(2), 4), (name(3), 1)]);
-    let amounts = crate::judge::Requirements::of(&pod).unwrap().amounts.extended;
+    let amounts = crate::filter::Requirements::of(&pod).unwrap().amounts.extended;
     let asked = ExtendedAsk::of(&pod.spec).unwrap();
     assert_eq!(asked.totals()["nvidia.com/gpu"], amounts["nvidia.com/gpu"], "as a pod is counted");
     let mappings: Vec<(&str, &str)> =

@@ -12,7 +12,8 @@ use opentelemetry_sdk::trace::SdkTracer;
 use phalanx_model::{Input, Job, JobId, MemberId, NodeName, Order, Placement, Signal, StopCause};
 
 use super::count;
-use crate::books::{Books, Unbound, WaitsFor};
+use crate::gang::Lifecycle;
+use crate::messages::{Unbound, WaitsFor};
 use crate::world::serve::TraceCounts;
 
 /// Gangs that are followed at once; further ones have no span.
@@ -73,7 +74,7 @@ impl GangSpans {
     }
 
     /// What the engine is told.
-    pub(crate) fn told(&mut self, books: &Books, facts: &[Input]) {
+    pub(crate) fn told(&mut self, books: &Lifecycle, facts: &[Input]) {
         for fact in facts {
             match fact {
                 Input::JobSubmitted { job } => self.follow(books, job, false),
@@ -84,7 +85,7 @@ impl GangSpans {
         }
     }
 
-    fn follow(&mut self, books: &Books, job: &Job, is_bound: bool) {
+    fn follow(&mut self, books: &Lifecycle, job: &Job, is_bound: bool) {
         let Some(key) = books.key_of(job.id) else { return };
         if self.gangs.len() >= GANGS_MAX {
             return self.counts.dropped(1);
@@ -304,7 +305,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::books::{Event as Seen, Options};
+    use crate::gang::Options;
+    use crate::messages::Event as Seen;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -333,9 +335,9 @@ mod tests {
         }
     }
 
-    /// Books with one pod that has been handed in, and its gang.
-    fn books() -> (Books, Vec<Input>, GangId) {
-        let mut books = Books::new(Options::of_queue(QueueName::new("default").unwrap()));
+    /// Lifecycle with one pod that has been handed in, and its gang.
+    fn books() -> (Lifecycle, Vec<Input>, GangId) {
+        let mut books = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
         let node =
             json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "cpu": "8", "pods": "9" } } });
         books.observe(NOW, Seen::Node(Box::new(serde_json::from_value(node).unwrap())));

@@ -1,0 +1,517 @@
+//! Nodes as the engine knows them: their machines, where they stand, which sets they are in, and what others use of them.
+//!
+//! Nothing is told at once. What changed is gathered, and [`NodeState::tell`] turns it into facts: a thousand changes
+//! are one drawing of the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use phalanx_model::{
+    Admin, DeviceMask, DomainName, ForeignUse, Input, LevelCost, LevelName, Levels, Node, NodeName, NodeSet,
+    ResourceName, Timestamp,
+};
+use phalanx_shell::cost;
+
+use super::distrust::DistrustedNodes;
+use super::fabric::FabricState;
+use super::hardware;
+use super::hardware::Machines;
+use super::needs;
+use super::node_sets::{Condition, Sets, Wanted};
+use super::published::{COUNTED_MAX, Published};
+use crate::api;
+use crate::filter::{Capacity, Held, Lack, Requirements};
+use crate::messages::{Call, Found};
+use crate::recognise::NodesUsed;
+use crate::recognise::topology::{self, ROOT};
+
+/// The level of single nodes.
+pub(crate) const NODE: &str = "node";
+
+/// More of a resource than all pods of a node ever ask for.
+const CLAIMABLE: u64 = u32::MAX as u64;
+
+/// The domain of a node that does not say where it stands on some level.
+const NOWHERE: &str = "unlabelled";
+
+/// Taints of nodes that nobody hears of.
+const UNREACHABLE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service"];
+
+/// What is known of the nodes.
+#[derive(Default)]
+pub(crate) struct NodeState {
+    used: NodesUsed,
+    nodes: BTreeMap<NodeName, Entry>,
+    machines: Machines,
+    /// What is held on nodes: a pod may be heard of before its node is.
+    held: BTreeMap<NodeName, Holds>,
+    sets: Sets,
+    /// Host ports, and whatever else keeps pods apart, with how many gangs ask for it. Each is a resource of which every node
+    /// has one.
+    ports: BTreeMap<ResourceName, u32>,
+    /// Resources that count how many pods of some claims fit.
+    counted: BTreeSet<ResourceName>,
+    /// Resources that claims may serve on nodes that do not offer them.
+    claimable: BTreeSet<ResourceName>,
+    /// What drivers publish for a node, and claims hold there.
+    published: BTreeMap<NodeName, Published>,
+    fabric: Option<topology::Levels>,
+    /// Where the levels come from.
+    said: FabricState,
+    /// As the engine knows them.
+    levels: Option<Levels>,
+    level_costs: Option<BTreeMap<LevelName, LevelCost>>,
+    changed: BTreeSet<NodeName>,
+    is_fabric_stale: bool,
+    /// Nodes that are out of reach since they were last taken.
+    lost: BTreeSet<NodeName>,
+    /// Nodes whose kubelets turn pods away.
+    distrust: DistrustedNodes,
+    /// Nodes came, went, or are other ones by their labels or taints.
+    have_moved: bool,
+}
+
+struct Entry {
+    node: api::Node,
+    path: Vec<DomainName>,
+    told: Option<Node>,
+}
+
+#[derive(Default)]
+struct Holds {
+    /// What pods of others hold.
+    others: Held,
+    /// Devices that gangs of ours hold.
+    ours: DeviceMask,
+    /// Devices that strays hold, who count among the others.
+    strays: DeviceMask,
+}
+
+/// What a stray holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OrphanedBinding {
+    pub(crate) node: NodeName,
+    pub(crate) devices: DeviceMask,
+    pub(crate) requirements: Arc<Requirements>,
+}
+
+impl NodeState {
+    pub(crate) fn new(used: NodesUsed) -> Self {
+        Self { used, ..Self::default() }
+    }
+
+    pub(crate) fn observe(&mut self, node: api::Node) {
+        let Ok(name) = NodeName::new(node.name()) else { return };
+        self.is_fabric_stale |= match self.nodes.get(&name) {
+            Some(known) => known.node.metadata.labels != node.metadata.labels,
+            None => true,
+        };
+        self.have_moved |= match self.nodes.get(&name) {
+            Some(known) => known.node.metadata.labels != node.metadata.labels || known.node.spec != node.spec,
+            None => true,
+        };
+        if is_unreachable(&node) {
+            self.lost.insert(name.clone());
+        }
+        match self.nodes.get_mut(&name) {
+            Some(entry) => entry.node = node,
+            None => drop(self.nodes.insert(name.clone(), Entry { node, path: Vec::new(), told: None })),
+        }
+        self.changed.insert(name);
+    }
+
+    /// It is gone, as a fact where the engine knew it. What pods hold there is known until they are gone as well.
+    pub(crate) fn remove(&mut self, name: &NodeName) -> Option<Input> {
+        self.changed.remove(name);
+        self.distrust.forget(name);
+        self.have_moved = true;
+        self.lost.insert(name.clone());
+        let was_told = self.nodes.remove(name).is_some_and(|entry| entry.told.is_some());
+        was_told.then(|| Input::NodeRemoved { node: name.clone() })
+    }
+
+    /// Whether a node is gone or unreachable: a pod that terminates there is never reported gone unless the node returns.
+    pub(crate) fn is_out_of_reach(&self, name: Option<&NodeName>) -> bool {
+        let is_lost = |name| self.nodes.get(name).is_none_or(|entry| is_unreachable(&entry.node));
+        name.is_some_and(is_lost)
+    }
+
+    /// Nodes that are out of reach since the last time, and maybe before.
+    pub(crate) fn take_lost(&mut self) -> BTreeSet<NodeName> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// A node turned a pod away for want of devices.
+    pub(crate) fn turned_away(&mut self, now: Timestamp, name: &NodeName) {
+        if self.distrust.turned_away(now, name) {
+            self.changed.insert(name.clone());
+        }
+    }
+
+    /// A node runs a pod with devices.
+    pub(crate) fn runs(&mut self, name: &NodeName) {
+        if self.distrust.forget(name) {
+            self.changed.insert(name.clone());
+        }
+    }
+
+    /// Uses devices again whose node was given time.
+    pub(crate) fn end_distrust(&mut self, now: Timestamp) {
+        while let Some(name) = self.distrust.pop_ended(now) {
+            self.changed.insert(name);
+        }
+    }
+
+    /// When devices are used again.
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
+        self.distrust.wake()
+    }
+
+    /// Whether a claim may bring what is lacking: a resource that a node does not offer.
+    pub(crate) fn may_be_claimed(&self, name: &NodeName, lack: &Lack) -> bool {
+        let Lack::Resource(resource) = lack else { return false };
+        let offers = |node: &api::Node| node.status.allocatable.contains_key(&**resource);
+        let is_claimable = hardware::resource(resource).is_some_and(|name| self.claimable.contains(&name));
+        is_claimable && !self.get(name).is_some_and(offers)
+    }
+
+    pub(crate) fn is_distrusted(&self, name: &NodeName) -> bool {
+        self.distrust.holds(name)
+    }
+
+    /// A pod of somebody else came to a node, or left it.
+    pub(crate) fn other(&mut self, node: &str, pod: &Requirements, is_there: bool) {
+        let Ok(name) = NodeName::new(node) else { return };
+        let held = self.held.entry(name.clone()).or_default();
+        if is_there {
+            held.others.add(pod);
+        } else {
+            held.others.remove(pod);
+        }
+        self.changed.insert(name);
+    }
+
+    /// Devices that a gang of ours holds from now on, or no longer. What others hold is somewhere else.
+    pub(crate) fn ours(&mut self, node: &NodeName, devices: DeviceMask, is_there: bool) {
+        let held = self.held.entry(node.clone()).or_default();
+        held.ours = if is_there { held.ours.union(devices) } else { held.ours.minus(devices) };
+        let is_taken = |published: &Published| !published.taken.union(published.tainted).is_empty();
+        let is_taken = self.published.get(node).is_some_and(is_taken);
+        if is_taken || hardware::devices_held(&held.others) > 0 {
+            self.changed.insert(node.clone());
+        }
+    }
+
+    /// A stray holds what it holds from now on, or no longer.
+    pub(crate) fn stray(&mut self, stray: &OrphanedBinding, is_there: bool) {
+        let held = self.held.entry(stray.node.clone()).or_default();
+        let devices = stray.devices;
+        held.strays = if is_there { held.strays.union(devices) } else { held.strays.minus(devices) };
+        self.other(stray.node.as_str(), &stray.requirements, is_there);
+    }
+
+    /// Devices that gangs of ours hold on a node, all of them.
+    pub(crate) fn ours_are(&mut self, node: &NodeName, devices: DeviceMask) {
+        self.held.entry(node.clone()).or_default().ours = devices;
+        self.changed.insert(node.clone());
+    }
+
+    /// The devices of a node as the engine knows it.
+    pub(crate) fn devices(&self, node: &NodeName) -> DeviceMask {
+        let told = self.nodes.get(node).and_then(|entry| entry.told.as_ref());
+        told.map_or(DeviceMask::EMPTY, |node| node.machine.device_mask())
+    }
+
+    /// From now on every node says whether it is in this set.
+    pub(crate) fn want_set(&mut self, wanted: &Wanted) -> NodeSet {
+        let (set, is_new) = self.sets.want(wanted);
+        if is_new {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+        set
+    }
+
+    /// Nobody asks for it any more. Nodes go on saying it until they change.
+    pub(crate) fn drop_set(&mut self, wanted: &Wanted) {
+        self.sets.drop(wanted);
+    }
+
+    /// These nodes meet a condition from now on, and no others; see [`Sets`].
+    pub(crate) fn meet(&mut self, condition: &Condition, nodes: BTreeSet<NodeName>) {
+        let news = self.sets.meet(condition, nodes);
+        self.changed.extend(news.into_iter().filter(|name| self.nodes.contains_key(name)));
+    }
+
+    /// Whether a gang asks for it. What nobody asks for is forgotten.
+    pub(crate) fn keeps(&mut self, condition: &Condition) -> bool {
+        self.sets.forget(condition);
+        self.sets.is_wanted(condition)
+    }
+
+    /// Whether conditions have to be judged again because nodes are other ones.
+    pub(crate) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.have_moved)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeName, &api::Node)> {
+        self.nodes.iter().map(|(name, entry)| (name, &entry.node))
+    }
+
+    /// Nodes that new gangs may go to, with what pods of others hold there.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = (&NodeName, &api::Node, Held)> {
+        let held = |name: &NodeName| self.held.get(name).map(|held| held.others.clone()).unwrap_or_default();
+        self.iter()
+            .filter(|(_, node)| self.used.takes(node))
+            .map(move |(name, node)| (name, node, held(name)))
+    }
+
+    /// What pods of others hold, by node.
+    pub(crate) fn held_by_others(&self) -> impl Iterator<Item = (&NodeName, Held)> {
+        self.held.iter().map(|(name, held)| (name, held.others.clone()))
+    }
+
+    pub(crate) fn get(&self, name: &NodeName) -> Option<&api::Node> {
+        self.nodes.get(name).map(|entry| &entry.node)
+    }
+
+    pub(crate) fn want_port(&mut self, port: &ResourceName) {
+        let gangs = self.ports.entry(port.clone()).or_default();
+        *gangs += 1;
+        if *gangs == 1 {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// One gang less asks for it. Nodes go on saying it until they change.
+    pub(crate) fn drop_port(&mut self, port: &ResourceName) {
+        let Some(gangs) = self.ports.get_mut(port) else { return };
+        *gangs -= 1;
+        if *gangs == 0 {
+            self.ports.remove(port);
+        }
+    }
+
+    pub(crate) fn want_counted(&mut self, resource: &ResourceName) {
+        if self.counted.insert(resource.clone()) {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// Nodes that do not offer a resource have enough of it from now on: conditions say where a claim can serve it.
+    pub(crate) fn want_claimable(&mut self, resource: &ResourceName) {
+        if self.claimable.insert(resource.clone()) {
+            self.changed.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// What drivers publish for a node, and claims hold there, from now on.
+    pub(crate) fn publish(&mut self, name: NodeName, published: Option<Published>) {
+        if self.published.get(&name) == published.as_ref() {
+            return;
+        }
+        match published {
+            Some(published) => drop(self.published.insert(name.clone(), published)),
+            None => drop(self.published.remove(&name)),
+        }
+        if self.nodes.contains_key(&name) {
+            self.changed.insert(name);
+        }
+    }
+
+    /// Whether pods ask for a condition.
+    pub(crate) fn is_wanted(&self, condition: &Condition) -> bool {
+        self.sets.is_wanted(condition)
+    }
+
+    /// The machine that the node agent found on a node, or nothing any more.
+    pub(crate) fn found(&mut self, node: &str, found: Option<Found>) {
+        let Ok(name) = NodeName::new(node) else { return };
+        self.machines.found(name.clone(), found);
+        if self.nodes.contains_key(&name) {
+            self.changed.insert(name);
+        }
+    }
+
+    /// What was said of the fabric changed.
+    pub(crate) fn see_fabric(&mut self, see: impl FnOnce(&mut FabricState) -> bool) {
+        self.is_fabric_stale |= see(&mut self.said);
+    }
+
+    /// What is to be written of the fabric.
+    pub(crate) fn fabric_calls(&mut self) -> Vec<Call> {
+        self.said.calls()
+    }
+
+    /// Something is to be told.
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_fabric_stale || !self.changed.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The level that somebody means.
+    pub(crate) fn level(&self, asked: &crate::recognise::LevelRef) -> Result<LevelName, String> {
+        let fabric = self.fabric.as_ref().ok_or_else(|| "no node is known yet".to_owned())?;
+        fabric.level(asked).map_err(|unknown| unknown.to_string())
+    }
+
+    /// The nodes inside the domain of a level that a node is in.
+    pub(crate) fn around(&self, node: &NodeName, level: &LevelName) -> BTreeSet<NodeName> {
+        let Some(entry) = self.nodes.get(node) else { return BTreeSet::new() };
+        let above = self.levels.as_ref().map_or(&[][..], |levels| &levels.above);
+        let Some(depth) = above.iter().position(|of| of == level) else { return [node.clone()].into() };
+        let inside = entry.path.get(..=depth);
+        let others = self.nodes.iter().filter(|(_, other)| other.path.get(..=depth) == inside);
+        others.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What changed since the last time, as facts; what each node is reached by stays its name.
+    pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
+        let is_drawn = std::mem::take(&mut self.is_fabric_stale);
+        if is_drawn {
+            self.draw_fabric(facts);
+        }
+        let level_costs = self.said.level_costs();
+        let changed = std::mem::take(&mut self.changed);
+        let mut news = Vec::new();
+        let mut is_new_shape = false;
+        for name in changed {
+            let Some(node) = self.node(&name) else { continue };
+            let Some(entry) = self.nodes.get_mut(&name) else { continue };
+            if entry.told.as_ref() != Some(&node) {
+                is_new_shape |=
+                    entry.told.as_ref().is_none_or(|told| told.machine.shape != node.machine.shape);
+                entry.told = Some(node.clone());
+                news.push(Input::NodeObserved { node: Box::new(node) });
+            }
+        }
+        let is_new_shape = is_new_shape && self.machines.learn(news.iter().filter_map(observed));
+        let is_new_link = is_drawn && self.level_costs.as_ref() != Some(&level_costs);
+        if is_new_shape || is_new_link {
+            let mut table = cost::compile(self.machines.samples(), &level_costs);
+            if let Ok(root) = DomainName::new(ROOT) {
+                self.said.add_domain_costs(&root, &mut table);
+            }
+            facts.push(Input::CostsCompiled { table });
+            self.level_costs = Some(level_costs);
+        }
+        facts.extend(news);
+    }
+
+    /// Where every node stands by its labels; levels that changed are told before the nodes.
+    fn draw_fabric(&mut self, facts: &mut Vec<Input>) {
+        let fabric = self.said.levels(self.nodes.values().map(|entry| &entry.node), self.fabric.take());
+        self.said.report(&fabric, self.nodes.keys());
+        let above: Vec<LevelName> = [ROOT]
+            .into_iter()
+            .filter_map(|name| LevelName::new(name).ok())
+            .chain(fabric.reading.levels.clone())
+            .collect();
+        let root = DomainName::new(ROOT).ok();
+        let nowhere = DomainName::new(NOWHERE).ok();
+        let hosts: BTreeMap<&NodeName, _> =
+            fabric.reading.graph.hosts.iter().map(|host| (&host.name, &host.domains)).collect();
+        for (name, entry) in &mut self.nodes {
+            let domains = hosts.get(name);
+            let domain = |level: &LevelName| {
+                let named = domains.and_then(|all| all.iter().find(|of| of.level == *level));
+                named.map(|of| of.domain.clone()).or_else(|| nowhere.clone())
+            };
+            let path: Vec<DomainName> =
+                root.iter().cloned().chain(fabric.reading.levels.iter().filter_map(domain)).collect();
+            if entry.path != path {
+                entry.path = path;
+                self.changed.insert(name.clone());
+            }
+        }
+        if let Ok(node) = LevelName::new(NODE) {
+            let levels = Levels::new(above, node);
+            if self.levels.as_ref() != Some(&levels) {
+                facts.push(Input::LevelsConfigured { levels: levels.clone() });
+                self.levels = Some(levels);
+            }
+        }
+        self.fabric = Some(fabric);
+    }
+
+    /// A node as the engine is to know it; nothing where what it offers cannot be read.
+    fn node(&mut self, name: &NodeName) -> Option<Node> {
+        let entry = self.nodes.get(name)?;
+        let capacity = Capacity::of(&entry.node).ok()?;
+        let published = self.published.get(name);
+        let counts = self.ports.keys().map(|port| (port, 1));
+        let counts = counts.chain(self.counted.iter().map(|resource| (resource, COUNTED_MAX)));
+        let offered = &capacity.amounts.extended;
+        let claimable = self.claimable.iter().filter(|resource| !offered.contains_key(resource.as_str()));
+        let counts = counts.chain(claimable.map(|resource| (resource, CLAIMABLE)));
+        let machine = self.machines.of(name, &entry.node, &capacity, counts, published);
+        let nothing = Holds::default();
+        let Holds { others, ours, strays } = self.held.get(name).unwrap_or(&nothing);
+        let used = &others.amounts;
+        let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
+        let extended = used.extended.iter().filter(|(name, _)| !hardware::is_device(name));
+        named.extend(extended.filter_map(|(name, amount)| Some((hardware::resource(name)?, *amount))));
+        named.extend(hardware::pods().map(|pods| (pods, others.pods)).filter(|(_, count)| *count > 0));
+        named.extend(
+            hardware::storage().map(|disk| (disk, used.ephemeral_bytes)).filter(|(_, bytes)| *bytes > 0),
+        );
+        let taken = others.ports().filter_map(needs::port).filter(|port| self.ports.contains_key(port));
+        named.extend(taken.map(|port| (port, 1)));
+        let not_there = |resource: &ResourceName| published.and_then(|node| node.used.get(resource)).copied();
+        let counted = self
+            .counted
+            .iter()
+            .map(|resource| (resource.clone(), not_there(resource).unwrap_or(COUNTED_MAX)));
+        named.extend(counted.filter(|(_, used)| *used > 0));
+        let sets = self.sets.of(name, &entry.node);
+        // A taint keeps a device from everybody but those who tolerate it, if somebody does.
+        let kept = published.map(|node| self.sets.kept(&sets, &node.tolerated)).unwrap_or_default();
+        let taken =
+            published.map_or(DeviceMask::EMPTY, |node| node.taken.union(node.tainted.minus(kept.all())));
+        let free = machine.device_mask().minus(*ours);
+        let by_claims = beside(free, taken.minus(*ours), taken.and(*ours).count(), kept.all());
+        // Of strays and of claims it is known which devices they hold.
+        let strays = strays.and(machine.device_mask());
+        let lost = match self.is_distrusted(name) {
+            true => machine.device_mask(),
+            false => self.machines.lost(name, &machine),
+        };
+        let broken = hardware::broken(&entry.node, &capacity).saturating_sub(lost.count());
+        let unknown = hardware::devices_held(others).saturating_sub(strays.count()).saturating_add(broken);
+        let known = by_claims.union(strays).union(lost);
+        let foreign = beside(free, known, unknown, kept.all());
+        let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };
+        let admin = if self.used.takes(&entry.node) { Admin::Open } else { Admin::Cordoned };
+        Some(Node {
+            admin,
+            foreign,
+            foreign_use,
+            sets,
+            kept,
+            ..Node::new(name.clone(), entry.path.clone(), machine)
+        })
+    }
+}
+
+/// Whether the node controller does not hear of a node any more, or an administrator has given it up.
+fn is_unreachable(node: &api::Node) -> bool {
+    node.spec.taints.iter().any(|taint| taint.effect == "NoExecute" && UNREACHABLE.contains(&&*taint.key))
+}
+
+/// Devices that others hold: those that are `known`, and of those that the engine has given to no gang of ours as many `more`,
+/// where it is not known which they are, or a gang has other devices than the engine chose. What is kept for few stands for
+/// them last: whoever may not have it would count on another instead.
+fn beside(free: DeviceMask, known: DeviceMask, more: u32, kept: DeviceMask) -> DeviceMask {
+    let rest = free.minus(known);
+    let of_all = hardware::highest(rest.minus(kept), more);
+    known.union(of_all).union(hardware::highest(rest.and(kept), more - of_all.count()))
+}
+
+fn observed(fact: &Input) -> Option<&Node> {
+    match fact {
+        Input::NodeObserved { node } => Some(node),
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! How the cluster is shared: queues, their policy, and which namespaces go where.
+
+use std::collections::BTreeMap;
+
+use phalanx_model::{DecayedUsage, Input, Queue, QueueName, QueueReport, Settings, SyncKind};
+use phalanx_spec::queues::SharePolicy as Policy;
+
+use super::classes::Classes;
+use crate::crd::{self, Condition, FadedUseStatus, QueueStatus, WaitingStatus, policy};
+use crate::filter::Namespaces;
+use crate::messages::Call;
+
+/// The objects, and what was made of them.
+#[derive(Default)]
+pub(crate) struct Queues {
+    pub(crate) classes: Classes,
+    queues: BTreeMap<String, crd::Queue>,
+    policy: Option<crd::SharePolicy>,
+    /// Labels of namespaces.
+    namespaces: Namespaces,
+    told: BTreeMap<QueueName, Queue>,
+    settings: Option<Settings>,
+    refused: BTreeMap<String, String>,
+    /// Statuses as they were written last.
+    written: BTreeMap<String, QueueStatus>,
+    is_stale: bool,
+}
+
+impl Queues {
+    pub(crate) fn queue_seen(&mut self, queue: crd::Queue) {
+        let Some(name) = queue.metadata.name.clone() else { return };
+        // Its status is ours, and changes what is shared as little as its version does.
+        self.is_stale |= self.queues.get(&name).is_none_or(|known| known.spec != queue.spec);
+        self.queues.insert(name, queue);
+    }
+
+    pub(crate) fn queue_gone(&mut self, name: &str) {
+        self.is_stale |= self.queues.remove(name).is_some();
+        self.written.remove(name);
+    }
+
+    pub(crate) fn policy_seen(&mut self, policy: Option<crd::SharePolicy>) {
+        self.is_stale |= self.policy.as_ref().map(|of| &of.spec) != policy.as_ref().map(|of| &of.spec);
+        self.policy = policy;
+    }
+
+    pub(crate) fn namespace(&mut self, name: String, labels: Option<BTreeMap<String, String>>) {
+        match labels {
+            Some(labels) => drop(self.namespaces.insert(name, labels)),
+            None => drop(self.namespaces.remove(&name)),
+        }
+    }
+
+    pub(crate) const fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_stale
+    }
+
+    /// The queue of a gang. In a cluster without queues there is one for all.
+    ///
+    /// # Errors
+    /// When it names none that is there for it, in words.
+    pub(crate) fn queue_of(
+        &self,
+        asked: Option<&str>,
+        namespace: &str,
+        default: &QueueName,
+    ) -> Result<QueueName, String> {
+        if self.queues.is_empty() {
+            return asked.map_or_else(
+                || Ok(default.clone()),
+                |name| QueueName::new(name).map_err(|bad| format!("queue {name:?}: {bad}")),
+            );
+        }
+        let labels = self.namespaces.get(namespace).cloned().unwrap_or_default();
+        let queues: Vec<crd::Queue> = self.queues.values().cloned().collect();
+        policy::queue_of(&queues, asked, namespace, &labels).map_err(|none| none.to_string())
+    }
+
+    /// What changed of queues, settings and classes, as facts.
+    pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
+        if std::mem::take(&mut self.is_stale) {
+            let queues: Vec<crd::Queue> = self.queues.values().cloned().collect();
+            let made = policy::put_together(&queues, self.policy.as_ref());
+            self.refused = made.refused;
+            let Policy { settings, queues } = made.policy;
+            self.settings = Some(settings);
+            self.classes.forget_told();
+            self.classes.tell(self.settings.as_ref(), facts);
+            facts.push(Input::SyncBegin { kind: SyncKind::Queues });
+            facts.extend(queues.iter().map(|queue| Input::QueueObserved { queue: Box::new(queue.clone()) }));
+            facts.push(Input::SyncEnd { kind: SyncKind::Queues });
+            let is_new = |queue: &&Queue| !self.told.contains_key(&queue.name);
+            // What it used before this process began; its own memory is newer than that.
+            facts.extend(queues.iter().filter(is_new).filter_map(|queue| {
+                let status = self.queues.get(queue.name.as_str())?.status.as_ref()?;
+                let usage = status.faded_use.as_ref()?.read()?;
+                Some(Input::UsageObserved { queue: queue.name.clone(), usage })
+            }));
+            self.told = queues.into_iter().map(|queue| (queue.name.clone(), queue)).collect();
+        }
+        self.classes.tell(self.settings.as_ref(), facts);
+    }
+
+    /// A queue, and those that it stands below.
+    pub(crate) fn upwards(&self, queue: &QueueName) -> impl Iterator<Item = &QueueName> {
+        let above = |of: &&Queue| self.told.get(of.parent.as_ref()?);
+        std::iter::successors(self.told.get(queue), above).map(|of| &of.name)
+    }
+
+    /// Statuses that are to be written, given how the queues stand. Equal ones are not written again.
+    pub(crate) fn report(
+        &mut self,
+        reports: &[(QueueReport, Option<DecayedUsage>)],
+        mut waiting: BTreeMap<QueueName, Vec<WaitingStatus>>,
+        calls: &mut Vec<Call>,
+    ) {
+        for (report, faded) in reports {
+            let name = report.queue.name.as_str();
+            let Some(queue) = self.queues.get(name) else { continue };
+            let mut status = QueueStatus {
+                observed_generation: queue.metadata.generation,
+                faded_use: faded.and_then(|faded| FadedUseStatus::of(faded).ok()),
+                conditions: vec![accepted(self.refused.get(&format!("Queue {name}")))],
+                waiting: waiting.remove(&report.queue.name).unwrap_or_default(),
+                ..QueueStatus::default()
+            };
+            status.set_report(report);
+            // Use fades all the time: that alone is no news.
+            let is_same = self.written.get(name).is_some_and(|old| {
+                let (faded_use, past) = (status.faded_use.clone(), status.past.clone());
+                QueueStatus { faded_use, past, ..old.clone() } == status
+            });
+            if !is_same {
+                self.written.insert(name.to_owned(), status.clone());
+                calls.push(Call::QueueStatus { name: name.to_owned(), status: Box::new(status) });
+            }
+        }
+    }
+}
+
+pub(crate) fn accepted(refused: Option<&String>) -> Condition {
+    Condition {
+        r#type: "Accepted".to_owned(),
+        status: if refused.is_some() { "False" } else { "True" }.to_owned(),
+        reason: if refused.is_some() { "Refused" } else { "InForce" }.to_owned(),
+        message: refused.cloned().unwrap_or_default(),
+        ..Condition::default()
+    }
+}

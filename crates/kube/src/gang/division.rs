@@ -1,0 +1,120 @@
+//! Gangs whose own pods have to be in different domains, see [`crate::constraint::division`].
+
+use std::sync::Arc;
+
+use phalanx_model::{NodeName, Spread, Topology};
+
+use super::Lifecycle;
+use super::state::{Gang, Seat};
+use crate::constraint::division::{Count, Division, Request, Room};
+use crate::filter::Requirements;
+use crate::recognise::{GangKey, GangSpec, LevelRef};
+
+impl Lifecycle {
+    /// Has members that must be in different domains placed so: by a bound in `topology`, or each in a domain that it is
+    /// dealt to.
+    ///
+    /// # Errors
+    /// Whose rules hold nowhere, wherever the others are.
+    pub(in crate::gang) fn divide(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seats: &mut [Seat],
+        topology: &mut Topology,
+    ) -> Result<(), String> {
+        // Those that are each alone in a domain already are apart.
+        if spec.is_some_and(|spec| spec.roles.iter().any(|role| role.leads)) {
+            return Ok(());
+        }
+        let Some(division) = self.division(key, spec, seats)? else { return Ok(()) };
+        let label = division.keys.first().cloned().unwrap_or_default();
+        if let Some(max) = division.most
+            && let Ok(level) = self.cluster.nodes.level(&LevelRef::Label(label))
+        {
+            topology.spread.push(Spread { level, max });
+            return Ok(());
+        }
+        // Parts that have to be together are of equal members.
+        let is_bound = |seat: &Seat| spec.is_some_and(|spec| spec.role_bound(seat.role.as_deref()).is_some());
+        if !topology.segments.is_empty() || seats.iter().any(is_bound) {
+            return Ok(());
+        }
+        let requests: Vec<Request> = seats.iter().map(Seat::request).collect();
+        let mut free = self.room();
+        let is_free = division.deal(&requests, &self.cluster.nodes, &mut free, Count::Free);
+        self.constraints.room = Some(free);
+        let domains = match is_free {
+            Ok(domains) => domains,
+            Err(_) => division
+                .deal_on_empty_nodes(&requests, &self.cluster.nodes)
+                .inspect_err(|_| self.rechecks.look_again(key))?,
+        };
+        for (seat, (domain, turn)) in seats.iter_mut().zip(domains) {
+            (seat.more.domain, seat.turn) = (Some(domain), turn);
+        }
+        Ok(())
+    }
+
+    /// Whether a gang that waits has no room in the domains that it was dealt to, and has in others.
+    pub(in crate::gang) fn is_better_divided(
+        &mut self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seats: &[Seat],
+    ) -> bool {
+        let Ok(Some(division)) = self.division(key, spec, seats) else { return true };
+        let free = self.room();
+        let fits = |requests: &[Request]| {
+            division.deal(requests, &self.cluster.nodes, &mut free.clone(), Count::Free).is_ok()
+        };
+        let anywhere = |seat: &Seat| Request { domain: None, ..seat.request() };
+        let as_dealt: Vec<Request> = seats.iter().map(Seat::request).collect();
+        let is_better = !fits(&as_dealt) && fits(&seats.iter().map(anywhere).collect::<Vec<_>>());
+        self.constraints.room = Some(free);
+        is_better
+    }
+
+    /// What is free now.
+    fn room(&mut self) -> Room {
+        self.constraints.room.take().unwrap_or_else(|| self.room_now())
+    }
+
+    /// The same, counted again.
+    pub(in crate::gang) fn room_now(&self) -> Room {
+        Room::of(&self.cluster.nodes, held_by(self.gangs.values()))
+    }
+
+    /// The pods of a gang, where rules of theirs divide it.
+    fn division(
+        &self,
+        key: &GangKey,
+        spec: Option<&GangSpec>,
+        seats: &[Seat],
+    ) -> Result<Option<Division>, String> {
+        let faces: Option<Vec<_>> = seats.iter().map(|seat| self.face(key, spec, seat)).collect();
+        let Some(faces) = faces
+            .filter(|faces| faces.len() > 1 && faces.iter().any(|(_, face)| face.particular().is_some()))
+        else {
+            return Ok(None);
+        };
+        let pods: Vec<Arc<_>> = faces.iter().map(|(name, face)| face.pod(&key.namespace, name)).collect();
+        Division::of(pods, &self.constraints.affinity, &self.cluster.nodes, &self.cluster.bound_pods)
+    }
+}
+
+/// What members of these gangs hold of nodes.
+fn held_by<'a>(
+    gangs: impl Iterator<Item = &'a Gang>,
+) -> impl Iterator<Item = (&'a NodeName, &'a Requirements)> {
+    gangs.filter_map(|gang| gang.job.as_ref()).flat_map(|submitted| {
+        let slots = submitted.run.iter().flat_map(|run| &run.placement.slots);
+        slots.zip(&submitted.seats).map(|(slot, seat)| (&slot.node, &*seat.requirements))
+    })
+}
+
+impl Seat {
+    fn request(&self) -> Request {
+        Request { requirements: Arc::clone(&self.requirements), domain: self.more.domain.clone() }
+    }
+}

@@ -1,0 +1,223 @@
+//! Pods as the scheduler keeps them: small, and with everything that a restart has to know again.
+//!
+//! What the scheduler decided for a pod travels with its binding as annotations, so that a successor reads it back
+//! from the pod itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
+
+use crate::api::Pod;
+use crate::cluster::bound_pods::Face;
+use crate::cluster::priorities::Priority;
+use crate::constraint::claims::Used;
+use crate::dra::ExtendedAsk;
+use crate::filter::Requirements;
+use crate::gang::report::soft_constraints::SoftConstraint;
+
+/// The pod's number in its gang, from 0.
+pub const RANK: &str = "phalanx.dev/rank";
+/// The devices of its node that it was given, by their numbers: `0-3`; `-` for a pod without devices.
+pub const DEVICES: &str = "phalanx.dev/devices";
+/// Which start of its gang this is, from 1.
+pub const ATTEMPT: &str = "phalanx.dev/attempt";
+/// Pods of its gang.
+pub const GANG_SIZE: &str = "phalanx.dev/gang-size";
+/// When all of its gang have to run, in RFC 3339; until then the gang counts as starting.
+pub const READY_BY: &str = "phalanx.dev/ready-by";
+
+/// Where all pods of its gang are: node and devices by rank, so that what was bound in part can be finished by a successor.
+pub const PLACEMENT: &str = "phalanx.dev/placement";
+
+/// Which leader decided that: the UID of its lease, which of the lease's holders it was, and its name, with `/` between them.
+pub const EPOCH: &str = "phalanx.dev/epoch";
+
+/// On a pod that has to make way: when SIGTERM comes, in RFC 3339. Its work is to be saved by then.
+pub const CHECKPOINT_BY: &str = "phalanx.dev/checkpoint-by";
+
+/// A pod that does not say how long it has from SIGTERM on, in seconds.
+pub(crate) const GRACE_S: i64 = 30;
+
+/// All annotations of an object together may have 256 KiB.
+const PLACEMENT_BYTES_MAX: usize = 64 << 10;
+
+/// A pod that exists.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    pub(crate) requirements: Arc<Requirements>,
+    /// Its claims for devices.
+    pub(crate) claims: Box<[Used]>,
+    /// What it asks for as extended resources, which a claim may serve.
+    pub(crate) extended: Option<Arc<ExtendedAsk>>,
+    /// Its status names a claim that was made for them.
+    pub(crate) has_extended_claim: bool,
+    pub(crate) created: Timestamp,
+    pub(crate) node: Option<NodeName>,
+    pub(crate) state: State,
+    /// How long it has from SIGTERM on, in seconds.
+    pub(crate) grace_s: i64,
+    /// Its condition `Ready` is true.
+    pub(crate) is_ready: bool,
+    pub(crate) is_going: bool,
+    /// Whoever made it makes another in its stead.
+    pub(crate) has_owner: bool,
+    pub(crate) noted: Option<Note>,
+    pub(crate) priority: Priority,
+    /// The class that a label of it names, as Kueue and KAI have them.
+    pub(crate) class: Option<Arc<str>>,
+    pub(crate) face: Face,
+    /// Why it is not to start, whatever is free.
+    pub(crate) barred: Option<Arc<str>>,
+    /// What it would rather have, and nobody weighs.
+    pub(crate) wish: Option<Box<SoftConstraint>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Waiting,
+    Running,
+    Over(Exit),
+}
+
+/// What its binding said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) rank: u32,
+    pub(crate) devices: DeviceMask,
+    pub(crate) attempt: u32,
+    pub(crate) ready_by: Option<Timestamp>,
+    /// Where the whole gang is, see [`PLACEMENT`].
+    pub(crate) placement: Option<Arc<str>>,
+    /// Who decided it, see [`EPOCH`].
+    pub(crate) epoch: Option<Arc<str>>,
+}
+
+impl Known {
+    /// What its binding said, if the pod is where that put it.
+    pub(crate) fn noted_at(&self, pod: &Pod) -> Option<Note> {
+        let is_there = self.node.as_ref().map(NodeName::as_str) == pod.spec.node_name.as_deref();
+        self.noted.clone().filter(|_| is_there && self.node.is_some())
+    }
+
+    /// Its containers have ended for good.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over(_))
+    }
+
+    /// Its containers have done what they had to: nobody makes it again.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(&self.state, State::Over(exit) if exit.is_success())
+    }
+
+    /// It ended before that: whoever made it makes another, and keeps this one to look at.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.is_over() && !self.is_done()
+    }
+
+    /// Whether it is bound to that node with those devices, or was: the kubelet may have given it others.
+    pub(crate) fn is_at(&self, slot: &Slot) -> bool {
+        let was_given = |note: &Note| note.chosen().is_none_or(|chosen| chosen == slot.devices);
+        let has = |note: &Note| note.devices == slot.devices || was_given(note);
+        self.node.as_ref() == Some(&slot.node) && self.noted.as_ref().is_some_and(has)
+    }
+}
+
+impl State {
+    pub(crate) fn of(pod: &Pod) -> Self {
+        match pod.status.phase.as_deref() {
+            Some("Succeeded") => Self::Over(Exit::succeeded()),
+            Some("Failed") => Self::Over(failure(pod)),
+            Some("Running") => Self::Running,
+            _ => Self::Waiting,
+        }
+    }
+}
+
+/// How a failed pod ended, as far as it says so.
+fn failure(pod: &Pod) -> Exit {
+    let ended =
+        pod.status.container_statuses.iter().filter_map(|status| status.state.as_ref()?.terminated.as_ref());
+    let failed = ended.clone().find(|end| end.exit_code != 0).or_else(|| ended.clone().next());
+    let said = [pod.status.reason.as_deref(), pod.status.message.as_deref()];
+    let detail = said.into_iter().flatten().collect::<Vec<_>>().join(": ");
+    match failed {
+        // The kubelet turned it away, or somebody took it off its node: nothing of the user's failed.
+        None => Exit::failed(FailureClass::Infrastructure, detail),
+        Some(end) => Exit { code: Some(end.exit_code), signal: end.signal, class: None, detail },
+    }
+}
+
+impl Note {
+    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+        let number = |key: &str| pod.annotation(key)?.parse().ok();
+
+        Some(Self {
+            rank: number(RANK)?,
+            devices: pod.annotation(DEVICES)?.parse().ok()?,
+            attempt: number(ATTEMPT)?,
+            ready_by: pod.annotation(READY_BY).and_then(timestamp),
+            placement: pod.annotation(PLACEMENT).map(Into::into),
+            epoch: pod.annotation(EPOCH).map(Into::into),
+        })
+    }
+
+    /// Where all ranks are, as far as it says.
+    pub(crate) fn slots(&self) -> Option<Vec<Slot>> {
+        let slot = |(rank, text): (u32, &str)| {
+            let (node, devices) = text.trim().split_once(' ')?;
+            let (node, devices) = (NodeName::new(node).ok()?, devices.parse().ok()?);
+            Some(Slot { rank, node, devices, part: None })
+        };
+        (0..).zip(self.placement.as_ref()?.split(';')).map(slot).collect()
+    }
+
+    /// The devices that were chosen for it, as far as it says.
+    fn chosen(&self) -> Option<DeviceMask> {
+        self.slots()?.get(self.rank as usize).map(|slot| slot.devices)
+    }
+
+    /// As it travels with a binding.
+    pub(crate) fn annotations(&self, gang_size: u32) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::from([
+            (RANK.to_owned(), self.rank.to_string()),
+            (DEVICES.to_owned(), self.devices.to_string()),
+            (ATTEMPT.to_owned(), self.attempt.to_string()),
+            (GANG_SIZE.to_owned(), gang_size.to_string()),
+        ]);
+        all.extend(self.placement.as_ref().map(|text| (PLACEMENT.to_owned(), text.to_string())));
+        all.extend(self.epoch.as_ref().map(|text| (EPOCH.to_owned(), text.to_string())));
+        all.extend(self.ready_by.and_then(rfc3339).map(|text| (READY_BY.to_owned(), text)));
+        all
+    }
+}
+
+/// A placement as it travels with every binding of a gang of several; nothing where it would be too long.
+pub(crate) fn written(placement: &Placement) -> Option<Arc<str>> {
+    let slots = &placement.slots;
+    if slots.len() < 2 {
+        return None;
+    }
+    let each: Vec<String> = slots.iter().map(|slot| format!("{} {}", slot.node, slot.devices)).collect();
+    let text = each.join("; ");
+    (text.len() <= PLACEMENT_BYTES_MAX).then(|| text.into())
+}
+
+/// The time of creation; the beginning of time where there is none.
+pub(crate) fn created(pod: &Pod) -> Timestamp {
+    pod.metadata.creation_timestamp.as_ref().map_or(Timestamp(0), |time| of_time(time.0))
+}
+
+pub(crate) fn of_time(time: jiff::Timestamp) -> Timestamp {
+    Timestamp(u64::try_from(time.as_millisecond()).unwrap_or(0))
+}
+
+fn timestamp(text: &str) -> Option<Timestamp> {
+    text.parse::<jiff::Timestamp>().ok().map(of_time)
+}
+
+fn rfc3339(time: Timestamp) -> Option<String> {
+    jiff::Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok().map(|time| time.to_string())
+}

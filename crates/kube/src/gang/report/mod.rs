@@ -1,0 +1,15 @@
+//! What the scheduler says of gangs, in conditions, events and statuses.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `waits` | why gangs wait, in the conditions of pods and the statuses of queues |
+//! | `soft_constraints` | preferences that the scheduler does not weigh |
+//! | `provision` | what autoscalers are asked for |
+//! | `volcano` | the status of Volcano's groups |
+//! | `overcommit` | nodes whose pods hold more than they have |
+
+pub(crate) mod overcommit;
+pub(crate) mod provision;
+pub(crate) mod soft_constraints;
+pub(crate) mod volcano;
+pub mod waits;
