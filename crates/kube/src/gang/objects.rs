@@ -30,6 +30,7 @@ pub(in crate::gang) struct Told {
     pub(in crate::gang) unadmitted: Option<Unadmitted>,
     /// It says for good that all of it was scheduled once.
     pub(in crate::gang) was_scheduled: bool,
+    uid: Option<Box<str>>,
 }
 
 /// Kind, namespace and name.
@@ -57,6 +58,11 @@ impl Above {
 }
 
 impl Told {
+    /// Whether a gang is of this very object, as far as both are known.
+    pub(in crate::gang) fn is_of(&self, key: &GangKey) -> bool {
+        key.uid.as_deref().zip(self.uid.as_deref()).is_none_or(|(of, uid)| of == uid)
+    }
+
     /// Gangs of another object, of which it says how large they are.
     fn told_for(&self, key: &GangKey) -> Vec<GangKey> {
         let specs = self.specs.iter().flatten();
@@ -102,6 +108,7 @@ impl Lifecycle {
                 completed: Completed::of(object),
                 unadmitted: Unadmitted::of(object),
                 was_scheduled: was_scheduled(object),
+                uid: object.metadata.uid.as_deref().map(Into::into),
             };
             self.objects.insert(key.clone(), told)
         };
@@ -245,8 +252,9 @@ impl Lifecycle {
         self.told(key)?.of(key)
     }
 
+    /// What is known of the object of a gang; nothing if it is gone, also if there is another of its name.
     pub(in crate::gang) fn told(&self, key: &GangKey) -> Option<&Told> {
-        self.objects.get(&GangKey { part: None, ..key.clone() })
+        self.objects.get(&key.object()).filter(|told| told.is_of(key))
     }
 }
 
@@ -259,6 +267,7 @@ fn key_of(object: &DynamicObject) -> Option<GangKey> {
         namespace: object.metadata.namespace.as_deref()?.into(),
         name: object.metadata.name.as_deref()?.into(),
         part: None,
+        uid: None,
     })
 }
 

@@ -398,7 +398,8 @@ fn mpi_pod(role: &str, at: u32, is_bound: bool) -> Event {
     pod.metadata.labels =
         Some(labels.map(|(key, text)| (format!("training.kubeflow.org/{key}"), text)).into());
     let owner = &mut pod.metadata.owner_references.as_mut().unwrap()[0];
-    (owner.api_version, owner.kind, owner.name) = ("kubeflow.org/v1".into(), "MPIJob".into(), "m".into());
+    (owner.api_version, owner.kind) = ("kubeflow.org/v1".into(), "MPIJob".into());
+    (owner.name, owner.uid) = ("m".into(), "m".into());
     if role == "launcher" {
         pod.status.phase = Some("Pending".to_owned());
         // As the operator makes it: with a container that goes first and asks for more than the template.

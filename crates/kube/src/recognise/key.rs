@@ -18,6 +18,9 @@ pub struct GangKey {
     /// Where one object has several gangs, which of them: the group of a `LeaderWorkerSet`, the pod group of a
     /// `Workload`, the stage of a `JobSet`.
     pub part: Option<Arc<str>>,
+    /// The UID of that object, if it is an owner of pods. An owner that is deleted and created again under its name is
+    /// another object: the pods of the first one belong to gangs of their own until they are gone.
+    pub uid: Option<Arc<str>>,
 }
 
 /// A kind of object that says which pods are a gang.
@@ -147,7 +150,18 @@ impl fmt::Display for GangKey {
 
 impl GangKey {
     pub(super) fn new(source: Source, namespace: &str, name: &str) -> Self {
-        Self { source, namespace: namespace.into(), name: name.into(), part: None }
+        Self { source, namespace: namespace.into(), name: name.into(), part: None, uid: None }
+    }
+
+    /// The gang of this very object.
+    pub(super) fn of_uid(self, uid: Option<&str>) -> Self {
+        Self { uid: uid.map(Into::into), ..self }
+    }
+
+    /// All gangs of objects of this kind and name, as one key: without a part and without a UID.
+    #[must_use]
+    pub fn object(&self) -> Self {
+        Self { part: None, uid: None, ..self.clone() }
     }
 
     /// A pod by itself.
@@ -160,7 +174,7 @@ impl GangKey {
         Self { part: Some(part.into()), ..self }
     }
 
-    /// Whether both are gangs of one object.
+    /// Whether both are gangs of objects of one kind and name: of one object, or of two that follow each other.
     #[must_use]
     pub fn is_of_same_object(&self, other: &Self) -> bool {
         (self.source, &self.namespace, &self.name) == (other.source, &other.namespace, &other.name)

@@ -82,14 +82,18 @@ pub fn settle<'a>(
             Ok((member.clone(), None))
         };
     }
+    let mut settled = member.clone();
+    // Not every pod says the UID of its owner.
+    if let Some(of) = of_object.peek().filter(|of| of.key.is_of_same_object(&member.gang)) {
+        settled.gang.uid.clone_from(&of.key.uid);
+    }
     let Some(spec) = of_object.find(|spec| holds(spec, member)) else {
         let is_rolling = member.gang.source == Source::LeaderWorkerSet;
-        return if is_rolling { Ok((member.clone(), None)) } else { Err(no_role(pod, member)) };
+        return if is_rolling { Ok((settled, None)) } else { Err(no_role(pod, member)) };
     };
     if spec.is_lone {
         return Ok((Membership::alone(pod), Some(spec)));
     }
-    let mut settled = member.clone();
     if !spec.key.is_of_same_object(&member.gang) {
         settled.gang = spec.key.clone();
     } else if settled.gang.part.is_none() {

@@ -46,10 +46,11 @@ pub(super) mod batch {
 pub(super) mod jobset {
     pub(crate) const GROUP: &str = "jobset.x-k8s.io";
     pub(crate) const NAME: &str = "jobset.sigs.k8s.io/jobset-name";
+    pub(crate) const UID: &str = "jobset.sigs.k8s.io/jobset-uid";
     pub(crate) const ROLE: &str = "jobset.sigs.k8s.io/replicatedjob-name";
     pub(crate) const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
     pub(crate) const EXCLUSIVE: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
-    /// Rechecks it: somebody has labelled nodes with the jobs that they are for, and every pod selects those of its job.
+    /// Beside it: somebody has labelled nodes with the jobs that they are for, and every pod selects those of its job.
     pub(crate) const BY_NODE_LABEL: &str = "alpha.jobset.sigs.k8s.io/node-selector";
 }
 

@@ -186,38 +186,41 @@ impl Reader<'_> {
                 role: Some(role.into()),
                 copy: signs.index(jobset::JOB_INDEX)?.unwrap_or(0),
                 index: signs.index(batch::INDEX)?,
-                ..Membership::of(self.key(Source::JobSet, name))
+                ..Membership::of(self.key(Source::JobSet, name).of_uid(signs.either(jobset::UID)))
             }));
         }
         let Some(above) = controller(&self.pod.metadata) else { return Ok(None) };
         match (above.group(), above.kind.as_str()) {
-            (kubeflow::GROUP, kind) => {
-                owner::kubeflow_kind(kind).map(|kind| self.of_kubeflow(kind.source, &above.name)).transpose()
-            }
+            (kubeflow::GROUP, kind) => owner::kubeflow_kind(kind)
+                .map(|kind| self.of_kubeflow(kind.source, &above.name, above.uid.as_deref()))
+                .transpose(),
             // The launcher of the MPI operator is the pod of a Job.
             ("batch", "Job") if signs.label(kubeflow::OPERATOR) == Some(kubeflow::MPI_OPERATOR) => {
                 let name = signs.label(kubeflow::JOB_NAME);
-                name.map(|name| self.of_kubeflow(Source::MpiJob, name)).transpose()
+                name.map(|name| self.of_kubeflow(Source::MpiJob, name, None)).transpose()
             }
             ("batch", "Job") => {
                 let index = signs.index(batch::INDEX)?;
-                Ok(Some(Membership { index, ..Membership::of(self.key(Source::Job, &above.name)) }))
+                Ok(Some(Membership {
+                    index,
+                    ..Membership::of(self.key(Source::Job, &above.name).of_uid(above.uid.as_deref()))
+                }))
             }
             (ray::GROUP, ray::CLUSTER) => Ok(Some(Membership {
                 role: signs.label(ray::WORKER_GROUP).map(Into::into),
-                ..Membership::of(self.key(Source::RayCluster, &above.name))
+                ..Membership::of(self.key(Source::RayCluster, &above.name).of_uid(above.uid.as_deref()))
             })),
             _ => Ok(None),
         }
     }
 
-    fn of_kubeflow(&self, source: Source, name: &str) -> Result<Membership, Refused> {
+    fn of_kubeflow(&self, source: Source, name: &str, uid: Option<&str>) -> Result<Membership, Refused> {
         let mut index = None;
         for key in kubeflow::INDICES {
             index = if index.is_some() { index } else { self.signs.index(key)? };
         }
         let role = self.signs.first_label(&kubeflow::ROLES).map(|role| role.to_lowercase().into());
-        Ok(Membership { role, index, ..Membership::of(self.key(source, name)) })
+        Ok(Membership { role, index, ..Membership::of(self.key(source, name).of_uid(uid)) })
     }
 
     /// Of two schedulers' signs the first wins, as long as they can both be true.

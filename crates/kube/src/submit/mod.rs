@@ -107,7 +107,7 @@ pub struct Work {
     /// Pods that may fail before the job does.
     pub retry: u32,
     pub grace_s: Option<u64>,
-    /// Rechecks ours, on the job and on its pods.
+    /// Beside ours, on the job and on its pods.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub node_selector: BTreeMap<String, String>,

@@ -14,7 +14,7 @@ pub(super) struct Container<'a> {
     pub(super) env: Vec<Value>,
     /// A launcher beside the workers has none.
     pub(super) has_gpus: bool,
-    /// Rechecks those that the user asked for: volumes, and where each is seen.
+    /// Beside those that the user asked for: volumes, and where each is seen.
     pub(super) volumes: Vec<(Value, Value)>,
 }
 

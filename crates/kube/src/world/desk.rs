@@ -67,7 +67,7 @@ pub(super) struct Started {
     pub(super) note: String,
 }
 
-/// Lifecycle with a way in and a way out.
+/// The event loop: the lifecycle, with what comes in and what goes out.
 pub(super) struct Desk {
     pub(super) books: Lifecycle,
     pub(super) messages: Receiver<Message>,

@@ -411,7 +411,7 @@ pub(super) fn release(claim: &mut Claim, path: &Path, pod: &PodRef, calls: &mut 
     });
 }
 
-/// The identifier of a share: the same for the same claim as it was. Lifecycle have no chance.
+/// The identifier of a share: the same for the same claim as it was. Nothing here draws random numbers.
 fn uuid(seed: &str) -> String {
     let text = hex(seed.as_bytes(), 16);
     format!("{}-{}-4{}-8{}-{}", &text[..8], &text[8..12], &text[13..16], &text[17..20], &text[20..])

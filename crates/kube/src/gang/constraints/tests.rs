@@ -117,6 +117,11 @@ impl Play {
         self.lifecycle.observe(self.now, Event::Object(Box::new(object)));
     }
 
+    pub(in crate::gang) fn object_gone(&mut self, object: &Value) {
+        let object = serde_json::from_value(object.clone()).unwrap();
+        self.lifecycle.observe(self.now, Event::ObjectGone(Box::new(object)));
+    }
+
     pub(in crate::gang) fn delete(&mut self, name: &str) {
         let pod = self.pods.remove(name).unwrap();
         self.bound.remove(name);

@@ -64,6 +64,8 @@ impl Lifecycle {
         let joins = self.joined(&path, pod, &own);
         let member = match (self.place(pod, &own), self.placed(&path, pod)) {
             _ if joins.is_some() => Membership::alone(pod),
+            // Another object has the name of its owner by now, and the pod does not say whose it is.
+            (Ok(Place::In(member)), Some(before)) if is_of_former(&own, &before, &member) => before,
             (Ok(Place::In(member)), _) => member,
             // What said so is gone by now; the pod is where it was.
             (_, Some(member)) => member,
@@ -245,12 +247,17 @@ impl Lifecycle {
                 recognise::settle(pod, member, specs).map(|(settled, _)| Place::In(settled))
             }
             Some(Told { specs: Err(refused), .. }) => Err(refused.clone()),
-            None if member.gang.source.has_object() => {
-                Ok(Place::Waits(GangKey { part: None, ..member.gang.clone() }))
-            }
+            None if member.gang.source.has_object() => Ok(Place::Waits(member.gang.object())),
             None => Ok(Place::In(member.clone())),
         }
     }
+}
+
+/// Whether a pod is of an object before the one that it would be placed with now. Only pods that do not say the UID of their
+/// owner have to be remembered.
+fn is_of_former(own: &Result<Membership, recognise::Refused>, before: &Membership, now: &Membership) -> bool {
+    let says_uid = own.as_ref().is_ok_and(|own| own.gang.uid.is_some());
+    !says_uid && before.gang.is_of_same_object(&now.gang) && before.gang.uid != now.gang.uid
 }
 
 /// What many pods have alike is kept once.

@@ -54,6 +54,7 @@ impl Lifecycle {
             namespace: Arc::clone(&key.namespace),
             name: Arc::clone(name),
             part: None,
+            uid: None,
         };
         let path = format!("{}/{name}", key.namespace);
         self.pods.insert(path.into(), Whose::Ours(alone.clone()));

@@ -113,7 +113,7 @@ impl Lifecycle {
         let beside = told.above.as_ref().and_then(|above| self.above.get(above));
         let beside = beside.into_iter().flat_map(|above| &above.owned).flat_map(|of| self.gangs_of(of));
         let goes_on = |gang: &Gang| gang.key != *key && gang.run().is_some_and(|run| run.stops.is_none());
-        let is_alone = !self.gangs_of(&GangKey { part: None, ..key.clone() }).chain(beside).any(goes_on);
+        let is_alone = !self.gangs_of(&key.object()).chain(beside).any(goes_on);
         (is_alone && self.makes_pods(key)).then_some(suspend)
     }
 

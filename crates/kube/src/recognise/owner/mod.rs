@@ -50,7 +50,7 @@ impl<'a> Owner<'a> {
     }
 
     fn key(&self, source: Source) -> GangKey {
-        GangKey::new(source, &self.object.namespace, &self.object.name)
+        GangKey::new(source, &self.object.namespace, &self.object.name).of_uid(self.object.uid.as_deref())
     }
 
     /// Who controls it in turn.

@@ -67,7 +67,7 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     let roles = roles(owner, cluster, "spec")?;
     let job = owner.controller().filter(|above| above.is(ray::GROUP, ray::JOB));
     let key = match &job {
-        Some(job) => GangKey::new(Source::RayJob, &job.namespace, &job.name),
+        Some(job) => GangKey::new(Source::RayJob, &job.namespace, &job.name).of_uid(job.uid.as_deref()),
         None => owner.key(Source::RayCluster),
     };
     let mut spec = GangSpec::new(key, Some(owner.object.clone()), roles);

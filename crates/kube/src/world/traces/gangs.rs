@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Lifecycle with one pod that has been handed in, and its gang.
+    /// A lifecycle with one pod that has been handed in, and its gang.
     fn books() -> (Lifecycle, Vec<Input>, GangId) {
         let mut books = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
         let node =
