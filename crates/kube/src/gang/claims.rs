@@ -193,7 +193,7 @@ impl Lifecycle {
         let submitted = job.as_mut()?;
         let mut prepared = BTreeMap::new();
         let is_whole = submitted.is_complete();
-        let run = submitted.run.as_mut().filter(|run| run.stops.is_none() && (is_whole || run.has_begun))?;
+        let run = submitted.run.as_mut().filter(|run| !run.is_stopping() && (is_whole || run.has_begun()))?;
         self.constraints.claims.set_awaiting(key, false);
         let attempt = run.attempt;
         let mut failed = None;

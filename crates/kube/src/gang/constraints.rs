@@ -101,7 +101,7 @@ impl Lifecycle {
         }
         while let Some((_, key)) = self.rechecks.again.first().filter(|(at, _)| *at <= now).cloned() {
             self.rechecks.again.pop_first();
-            if self.gangs.get(&key).and_then(Gang::run).is_some_and(|run| run.has_begun) {
+            if self.gangs.get(&key).and_then(Gang::run).is_some_and(|run| run.has_begun()) {
                 self.bind_if_complete(&key);
             } else {
                 self.changed.insert(key);
@@ -393,9 +393,9 @@ impl Lifecycle {
             false => broken.why,
         }
         .into();
-        let has_begun = run.has_begun;
+        let has_begun = run.has_begun();
         let lost: Vec<usize> = if has_begun { ranks.to_vec() } else { (0..count).collect() };
-        if !has_begun && !std::mem::replace(&mut submitted.is_cancelled, true) {
+        if !has_begun && submitted.cancel() {
             // First they are looked for one per node: most that cannot be together can be so.
             if is_among_themselves && gang.apart.is_none() {
                 gang.apart = Some(Arc::clone(&why));

@@ -69,12 +69,9 @@ pub(crate) struct Submitted {
     pub(crate) stop: phalanx_model::Stop,
     /// The nodes that it is to be near to.
     pub(crate) near: Vec<NodeName>,
-    /// The engine waits for pods that are missing.
-    pub(crate) is_held: bool,
     /// The engine was told that it may not be disrupted for now.
     pub(crate) is_protected: bool,
-    /// The engine was told that nobody wants it any more.
-    pub(crate) is_cancelled: bool,
+    pub(crate) intent: Intent,
     pub(crate) run: Option<Run>,
 }
 
@@ -103,16 +100,43 @@ pub(crate) struct Run {
     pub(crate) epochs: BTreeSet<Arc<str>>,
     /// What its volumes still need.
     pub(crate) preparation: Option<Preparation>,
-    pub(crate) stops: Option<Stop>,
+    pub(crate) stage: Stage,
     /// Pods of it that were not on their way out yet when it was told to stop last.
     pub(crate) staying: usize,
-    /// Bindings have been asked for.
-    pub(crate) has_begun: bool,
-    /// All are to run.
-    pub(crate) is_released: bool,
+}
+
+/// How far a start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The gang has its placement, and no binding was requested yet.
+    Placed,
+    /// Bindings were requested.
+    Binding,
+    /// All members are bound, and are to run.
+    Released,
+    /// The engine ordered the start to stop.
+    Stopping(Stop),
+}
+
+/// What the engine was last told to do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Start,
+    /// Pods are missing: it is not to start for now.
+    Hold,
+    Cancel,
 }
 
 impl Run {
+    pub(crate) const fn is_stopping(&self) -> bool {
+        matches!(self.stage, Stage::Stopping(_))
+    }
+
+    /// Whether bindings were requested, and the start goes on.
+    pub(crate) const fn has_begun(&self) -> bool {
+        matches!(self.stage, Stage::Binding | Stage::Released)
+    }
+
     /// Whether a pod has the place of a rank. What a leader decided whose time was over may be that very place; then the pod
     /// has to be that very rank as well.
     pub(crate) fn has_placed(&self, rank: usize, pod: &Known) -> bool {
@@ -362,6 +386,11 @@ impl Seat {
 }
 
 impl Submitted {
+    /// The engine is to forget it. Whether that is news.
+    pub(crate) fn cancel(&mut self) -> bool {
+        std::mem::replace(&mut self.intent, Intent::Cancel) != Intent::Cancel
+    }
+
     /// The free seat that a pod is for, one whose pod has failed among them: one that was kept for the very same request, or
     /// else for the same devices. What a template says is less than what admission and operators make of it: tolerations,
     /// defaults, containers that go first.

@@ -681,5 +681,5 @@ fn a_successor_finds_ranks_where_they_are_though_their_claims_are_bound_by_now()
     for (rank, seat) in job.seats.iter().enumerate() {
         assert_eq!(run.placement.slots[rank].node.as_str(), bound[&**seat.pod.as_ref().unwrap()]);
     }
-    assert!(run.stops.is_none());
+    assert!(!run.is_stopping());
 }

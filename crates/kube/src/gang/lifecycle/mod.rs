@@ -6,7 +6,9 @@
 //! | `unresolved` | pods whose group or owner does not exist |
 //! | `single_pods`, `scale_up`, `proximity` | pods that start by themselves; pods that join a running gang, near to it |
 //! | `submit`, `topology` | a complete gang becomes a job of the engine, with its topology rules |
+//! | `jobs` | what the engine says of the job: ended, refused, waits for another start |
 //! | `start` | the engine places a gang: its pods are bound |
+//! | `ranks` | what the news of a pod mean for its rank |
 //! | `repair`, `spare_ranks`, `completed` | a rank lost its pod: keep its place, go on without it, or count it as done |
 //! | `observed_devices` | the kubelet gave other devices than those chosen |
 //! | `stop`, `grace`, `suspension`, `orphaned_bindings` | a start ends: its pods and their owner, and bindings that belong to no start |
@@ -15,15 +17,18 @@
 pub(crate) mod collect;
 pub(crate) mod completed;
 pub(crate) mod grace;
+pub(crate) mod jobs;
 pub(crate) mod observed_devices;
 pub(crate) mod orphaned_bindings;
 pub(crate) mod proximity;
+pub(crate) mod ranks;
 pub(crate) mod recovery;
 pub(crate) mod repair;
 pub(crate) mod scale_up;
 pub(crate) mod single_pods;
 pub(crate) mod spare_ranks;
 pub(crate) mod start;
+pub(crate) mod stop;
 pub(crate) mod submit;
 pub(crate) mod suspension;
 pub(crate) mod topology;

@@ -19,7 +19,7 @@ impl Lifecycle {
     pub(in crate::gang) fn settle_moved(&mut self) {
         let mut by_node: BTreeMap<NodeName, Vec<Move>> = BTreeMap::new();
         for (id, devices) in std::mem::take(&mut self.moved) {
-            let Some(run) = self.run_mut(id).filter(|run| run.stops.is_none()) else { continue };
+            let Some(run) = self.run_mut(id).filter(|run| !run.is_stopping()) else { continue };
             let Some(slot) = run.placement.slots.get(id.rank as usize) else { continue };
             if slot.devices.count() == devices.count() && slot.devices != devices {
                 by_node.entry(slot.node.clone()).or_default().push((id, devices));

@@ -13,7 +13,7 @@ use phalanx_model::{DeviceMask, MemberId, Timestamp};
 use crate::cluster::nodes::OrphanedBinding;
 use crate::gang::Lifecycle;
 use crate::gang::pods::Known;
-use crate::gang::state::{Gang, Pod, Stop};
+use crate::gang::state::{Gang, Pod, Stage, Stop};
 use crate::messages::{Call, WaitsFor};
 use crate::recognise::GangKey;
 
@@ -105,9 +105,10 @@ impl Lifecycle {
             gang.strays.keys().any(|name| pod(name).is_none_or(|known| !is_out_of_reach(known)))
         };
         let Some(gang) = self.gangs.get(key).filter(is_awaited) else { return false };
-        let stops = gang.run().map(|run| run.stops);
+        let stage = gang.run().map(|run| run.stage);
+        let is_going_on = stage.is_some_and(|stage| !matches!(stage, Stage::Stopping(_)));
         // The engine is about to stop the start of one whose binding was given up.
-        let is_due = |pod: &Pod| !pod.known.is_going && (pod.known.node.is_some() || stops != Some(None));
+        let is_due = |pod: &Pod| !pod.known.is_going && (pod.known.node.is_some() || !is_going_on);
         let (going, staying): (Vec<_>, Vec<_>) = gang
             .strays
             .keys()
@@ -117,8 +118,8 @@ impl Lifecycle {
         let is_bound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_some());
         let first = staying.into_iter().find(|name| is_bound(name)).cloned();
         // Where the others are at home they go on.
-        let suspend = if stops == Some(None) { None } else { self.taken_back_by(key) };
-        let goes_back = matches!(stops, Some(Some(Stop::TakenBack | Stop::Evicted)));
+        let suspend = if is_going_on { None } else { self.taken_back_by(key) };
+        let goes_back = matches!(stage, Some(Stage::Stopping(Stop::TakenBack | Stop::Evicted)));
         // Its owner takes them with all the others.
         let is_done = suspend.is_some() && (goes_back || self.is_suspended(key));
         if !pods.is_empty() && !is_done {

@@ -14,7 +14,7 @@ use crate::cluster::node_sets::More;
 use crate::filter::Requirements;
 use crate::gang::Lifecycle;
 use crate::gang::pods::{Known, Note, State};
-use crate::gang::state::{Gang, Member, Pod, Run, Seat};
+use crate::gang::state::{Gang, Member, Pod, Run, Seat, Stage};
 use crate::recognise::{Coming, GangSpec};
 
 /// One start of a gang, as it stands on its pods.
@@ -37,10 +37,8 @@ impl Before {
             ready_by: self.ready_by,
             epochs: self.epochs,
             preparation: None,
-            stops: None,
+            stage: Stage::Released,
             staying: 0,
-            has_begun: true,
-            is_released: true,
         }
     }
 

@@ -63,7 +63,7 @@ impl Lifecycle {
         let makes_more = self.makes_pods(&key);
         let is_paused = self.is_suspended(&key);
         let Some(run) = self.run_mut(id) else { return };
-        let is_stopping = run.stops.is_some();
+        let is_stopping = run.is_stopping();
         let Some(member) = run.members.get_mut(id.rank as usize) else { return };
         if member.is_spared() && !is_stopping {
             return;
@@ -74,7 +74,7 @@ impl Lifecycle {
             // Its owner has ended or is gone: it is not to start again.
             if is_lost
                 && let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut())
-                && !std::mem::replace(&mut submitted.is_cancelled, true)
+                && submitted.cancel()
             {
                 let by = "its owner has ended".to_owned();
                 self.facts.push(Input::CancelRequested { job: id.gang.job, by });

@@ -13,7 +13,7 @@ use super::single_pods::OwnerContext;
 use crate::api;
 use crate::gang::Lifecycle;
 use crate::gang::pods::Known;
-use crate::gang::state::{Gang, Member, Pod, Seat, Submitted};
+use crate::gang::state::{Gang, Member, Pod, Seat, Stage, Submitted};
 use crate::messages::WaitsFor;
 use crate::recognise::{GangKey, GangSpec, Membership, Refused, Source};
 
@@ -139,8 +139,7 @@ impl Gang {
     pub(in crate::gang) fn may_be_joined(&self) -> bool {
         let (Some(job), Some(run)) = (self.job.as_ref(), self.run()) else { return false };
         let goes = |name: &Arc<str>| self.pods.get(name).is_none_or(|pod| pod.known.is_going);
-        run.is_released
-            && run.stops.is_none()
+        run.stage == Stage::Released
             && self.has_pods_without_rank()
             && !run.members.iter().any(|member| matches!(member, Member::Vacant { .. }))
             && !job.seats.iter().any(|seat| seat.pod.as_ref().is_none_or(goes))

@@ -28,7 +28,7 @@ impl Lifecycle {
             of_all += 1;
             of_role += u32::from(seat.role == role);
         }
-        if of_all < min || of_role < role_min || run.stops.is_some() {
+        if of_all < min || of_role < role_min || run.is_stopping() {
             return false;
         }
         let Some(member) = run.members.get_mut(rank) else { return false };

@@ -20,7 +20,7 @@ use crate::digest::hex;
 use crate::filter::Requirements;
 use crate::gang::Lifecycle;
 use crate::gang::report::waits::Waiting;
-use crate::gang::state::{Gang, Pod, Seat, Submitted};
+use crate::gang::state::{Gang, Intent, Pod, Seat, Submitted};
 use crate::messages::WaitsFor;
 use crate::recognise::{GangKey, GangSpec, LevelRef, RoleSpec, Source};
 
@@ -139,7 +139,7 @@ impl Lifecycle {
         let is_gone = self.is_gone(key);
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
         let (job, has_run) = (submitted.id, submitted.run.is_some());
-        if is_gone && !std::mem::replace(&mut submitted.is_cancelled, true) {
+        if is_gone && submitted.cancel() {
             facts.push(Input::CancelRequested { job, by: "its pods are gone".to_owned() });
         }
         self.end_with_owner(key);
@@ -163,16 +163,23 @@ impl Lifecycle {
         };
         if let Some(by) = is_another {
             let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
-            if !std::mem::replace(&mut submitted.is_cancelled, true) {
+            if submitted.cancel() {
                 facts.push(Input::CancelRequested { job, by: by.to_owned() });
             }
             return;
         }
         let Some(submitted) = self.gangs.get_mut(key).and_then(|gang| gang.job.as_mut()) else { return };
-        if can_start == submitted.is_held {
-            submitted.is_held = !can_start;
-            let by = if is_paused { OWNER_SUSPENDED } else { "pods are missing" }.to_owned();
-            facts.push(if can_start { Input::JobReleased { job, by } } else { Input::JobHeld { job, by } });
+        let by = || if is_paused { OWNER_SUSPENDED } else { "pods are missing" }.to_owned();
+        match (submitted.intent, can_start) {
+            (Intent::Hold, true) => {
+                submitted.intent = Intent::Start;
+                facts.push(Input::JobReleased { job, by: by() });
+            }
+            (Intent::Start, false) => {
+                submitted.intent = Intent::Hold;
+                facts.push(Input::JobHeld { job, by: by() });
+            }
+            _ => {}
         }
     }
 
@@ -319,9 +326,8 @@ impl Lifecycle {
             line,
             stop,
             near,
-            is_held: false,
             is_protected: false,
-            is_cancelled: false,
+            intent: Intent::Start,
             run: None,
         };
         Ok((job, submitted))

@@ -112,7 +112,7 @@ impl Lifecycle {
         let (told, ..) = self.owners(key)?;
         let beside = told.above.as_ref().and_then(|above| self.above.get(above));
         let beside = beside.into_iter().flat_map(|above| &above.owned).flat_map(|of| self.gangs_of(of));
-        let goes_on = |gang: &Gang| gang.key != *key && gang.run().is_some_and(|run| run.stops.is_none());
+        let goes_on = |gang: &Gang| gang.key != *key && gang.run().is_some_and(|run| !run.is_stopping());
         let is_alone = !self.gangs_of(&key.object()).chain(beside).any(goes_on);
         (is_alone && self.makes_pods(key)).then_some(suspend)
     }
@@ -133,7 +133,7 @@ impl Lifecycle {
         }
         let goes_on = self.is_resumable(key) && !self.has_bound(key);
         let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get(key) else { return };
-        let Some(run) = submitted.run.as_ref().filter(|run| run.stops.is_none()) else { return };
+        let Some(run) = submitted.run.as_ref().filter(|run| !run.is_stopping()) else { return };
         let ranks = (0..).zip(submitted.seats.iter().zip(&run.members));
         let lost = ranks.filter(|(_, (seat, member))| match member {
             Member::Vacant { .. } => true,

@@ -2,12 +2,14 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `explain` | why a gang waits and what happens to it, on its pods, its owner and its group |
 //! | `waits` | why gangs wait, in the conditions of pods and the statuses of queues |
 //! | `soft_constraints` | preferences that the scheduler does not weigh |
 //! | `provision` | what autoscalers are asked for |
 //! | `volcano` | the status of Volcano's groups |
 //! | `overcommit` | nodes whose pods hold more than they have |
 
+pub(crate) mod explain;
 pub(crate) mod overcommit;
 pub(crate) mod provision;
 pub(crate) mod soft_constraints;
