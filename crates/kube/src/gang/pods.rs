@@ -4,6 +4,7 @@
 //! from the pod itself.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Exit, FailureClass, NodeName, Placement, Slot, Timestamp};
@@ -12,6 +13,7 @@ use crate::api::Pod;
 use crate::cluster::bound_pods::Face;
 use crate::cluster::priorities::Priority;
 use crate::constraint::claims::Used;
+use crate::digest::hex;
 use crate::dra::ExtendedAsk;
 use crate::filter::Requirements;
 use crate::gang::report::soft_constraints::SoftConstraint;
@@ -27,7 +29,9 @@ pub const GANG_SIZE: &str = "phalanx.dev/gang-size";
 /// When all of its gang have to run, in RFC 3339; until then the gang counts as starting.
 pub const READY_BY: &str = "phalanx.dev/ready-by";
 
-/// Where all pods of its gang are: node and devices by rank, so that what was bound in part can be finished by a successor.
+/// Where all pods of its gang are: node and devices by rank, so that a successor can finish what was bound in part. In a gang
+/// of more than [`COPIES`] ranks as many pods have it, spread over the ranks, and the others `#` and its digest: on every pod
+/// the bytes would grow with the square of the gang.
 pub const PLACEMENT: &str = "phalanx.dev/placement";
 
 /// Which leader decided that: the UID of its lease, which of the lease's holders it was, and its name, with `/` between them.
@@ -39,8 +43,15 @@ pub const CHECKPOINT_BY: &str = "phalanx.dev/checkpoint-by";
 /// A pod that does not say how long it has from SIGTERM on, in seconds.
 pub(crate) const GRACE_S: i64 = 30;
 
+/// Pods of a gang on which its placement is written. They are bound first: as many bindings are made at once, so that one of
+/// them has its answer before any other pod is bound.
+const COPIES: usize = 16;
+
 /// All annotations of an object together may have 256 KiB.
-const PLACEMENT_BYTES_MAX: usize = 64 << 10;
+const PLACEMENT_BYTES_MAX: usize = 192 << 10;
+
+/// Bytes of the digest of a placement.
+const DIGEST_BYTES: usize = 8;
 
 /// A pod that exists.
 #[derive(Clone, Debug)]
@@ -90,7 +101,7 @@ pub(crate) struct Note {
     pub(crate) attempt: u32,
     pub(crate) ready_by: Option<Timestamp>,
     /// Where the whole gang is, see [`PLACEMENT`].
-    pub(crate) placement: Option<Arc<str>>,
+    pub(crate) placement: Option<Whole>,
     /// Who decided it, see [`EPOCH`].
     pub(crate) epoch: Option<Arc<str>>,
 }
@@ -119,8 +130,7 @@ impl Known {
 
     /// Whether it is bound to that node with those devices, or was: the kubelet may have given it others.
     pub(crate) fn is_at(&self, slot: &Slot) -> bool {
-        let was_given = |note: &Note| note.chosen().is_none_or(|chosen| chosen == slot.devices);
-        let has = |note: &Note| note.devices == slot.devices || was_given(note);
+        let has = |note: &Note| note.devices == slot.devices || note.was_given(slot);
         self.node.as_ref() == Some(&slot.node) && self.noted.as_ref().is_some_and(has)
     }
 }
@@ -159,24 +169,31 @@ impl Note {
             devices: pod.annotation(DEVICES)?.parse().ok()?,
             attempt: number(ATTEMPT)?,
             ready_by: pod.annotation(READY_BY).and_then(timestamp),
-            placement: pod.annotation(PLACEMENT).map(Into::into),
+            placement: pod.annotation(PLACEMENT).map(Whole::read),
             epoch: pod.annotation(EPOCH).map(Into::into),
         })
     }
 
     /// Where all ranks are, as far as it says.
     pub(crate) fn slots(&self) -> Option<Vec<Slot>> {
+        let Some(Whole::Text(text)) = &self.placement else { return None };
         let slot = |(rank, text): (u32, &str)| {
             let (node, devices) = text.trim().split_once(' ')?;
             let (node, devices) = (NodeName::new(node).ok()?, devices.parse().ok()?);
             Some(Slot { rank, node, devices, part: None })
         };
-        (0..).zip(self.placement.as_ref()?.split(';')).map(slot).collect()
+        (0..).zip(text.split(';')).map(slot).collect()
     }
 
-    /// The devices that were chosen for it, as far as it says.
-    fn chosen(&self) -> Option<DeviceMask> {
-        self.slots()?.get(self.rank as usize).map(|slot| slot.devices)
+    /// Whether it was given the devices of a slot, as far as it says.
+    fn was_given(&self, slot: &Slot) -> bool {
+        match &self.placement {
+            Some(Whole::Digest(_)) => self.rank == slot.rank,
+            _ => {
+                let own = self.slots().and_then(|slots| Some(slots.get(self.rank as usize)?.devices));
+                own.is_none_or(|chosen| chosen == slot.devices)
+            }
+        }
     }
 
     /// As it travels with a binding.
@@ -187,22 +204,74 @@ impl Note {
             (ATTEMPT.to_owned(), self.attempt.to_string()),
             (GANG_SIZE.to_owned(), gang_size.to_string()),
         ]);
-        all.extend(self.placement.as_ref().map(|text| (PLACEMENT.to_owned(), text.to_string())));
+        all.extend(self.placement.as_ref().map(|whole| (PLACEMENT.to_owned(), whole.to_string())));
         all.extend(self.epoch.as_ref().map(|text| (EPOCH.to_owned(), text.to_string())));
         all.extend(self.ready_by.and_then(rfc3339).map(|text| (READY_BY.to_owned(), text)));
         all
     }
 }
 
-/// A placement as it travels with every binding of a gang of several; nothing where it would be too long.
-pub(crate) fn written(placement: &Placement) -> Option<Arc<str>> {
-    let slots = &placement.slots;
-    if slots.len() < 2 {
-        return None;
+/// What a pod says of the placement of its gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whole {
+    Text(Arc<str>),
+    /// Other pods have the text.
+    Digest(Arc<str>),
+}
+
+impl Whole {
+    fn read(annotation: &str) -> Self {
+        annotation
+            .strip_prefix('#')
+            .map_or_else(|| Self::Text(annotation.into()), |of| Self::Digest(of.into()))
     }
-    let each: Vec<String> = slots.iter().map(|slot| format!("{} {}", slot.node, slot.devices)).collect();
-    let text = each.join("; ");
-    (text.len() <= PLACEMENT_BYTES_MAX).then(|| text.into())
+
+    /// The digest of the text, equal on all pods of one placement.
+    pub(crate) fn digest(&self) -> Arc<str> {
+        match self {
+            Self::Text(text) => hex(text.as_bytes(), DIGEST_BYTES).into(),
+            Self::Digest(digest) => Arc::clone(digest),
+        }
+    }
+}
+
+impl fmt::Display for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Digest(digest) => write!(f, "#{digest}"),
+        }
+    }
+}
+
+/// A placement as it is written on the pods of its gang.
+pub(crate) struct Written {
+    text: Whole,
+    digest: Whole,
+    ranks: usize,
+}
+
+impl Written {
+    /// Nothing for a single pod, and where the text would be too long.
+    pub(crate) fn of(placement: &Placement) -> Option<Self> {
+        let slots = &placement.slots;
+        if slots.len() < 2 {
+            return None;
+        }
+        let each: Vec<String> = slots.iter().map(|slot| format!("{} {}", slot.node, slot.devices)).collect();
+        let text = each.join("; ");
+        let text = Whole::Text((text.len() <= PLACEMENT_BYTES_MAX).then(|| text.into())?);
+        Some(Self { digest: Whole::Digest(text.digest()), text, ranks: slots.len() })
+    }
+
+    /// Whether a rank has the text: [`COPIES`] of them do, spread evenly.
+    pub(crate) const fn has_text(&self, rank: usize) -> bool {
+        rank == 0 || rank * COPIES / self.ranks != (rank - 1) * COPIES / self.ranks
+    }
+
+    pub(crate) const fn on(&self, has_text: bool) -> &Whole {
+        if has_text { &self.text } else { &self.digest }
+    }
 }
 
 /// The time of creation; the beginning of time where there is none.

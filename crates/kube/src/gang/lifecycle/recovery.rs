@@ -13,7 +13,7 @@ use super::submit::gang_of;
 use crate::cluster::node_sets::More;
 use crate::filter::Requirements;
 use crate::gang::Lifecycle;
-use crate::gang::pods::{Known, Note, State};
+use crate::gang::pods::{Known, Note, State, Whole};
 use crate::gang::state::{Gang, Member, Pod, Run, Seat, Stage};
 use crate::recognise::{Coming, GangSpec};
 
@@ -24,7 +24,7 @@ pub(in crate::gang) struct Before {
     ready_by: Timestamp,
     /// Whose decision it was, as its pods say.
     epochs: BTreeSet<Arc<str>>,
-    /// Every pod says where all are.
+    /// A pod says where all are.
     is_told: bool,
 }
 
@@ -65,26 +65,29 @@ pub(in crate::gang) fn before(gang: &Gang) -> Option<Before> {
     let of_live = live().filter(|(note, _)| note.attempt == attempt);
     of_live.for_each(|(note, _)| *told.entry(decision(note)).or_default() += 1);
     let (chosen, _) = told.into_iter().max_by_key(|(_, pods)| *pods)?;
-    let text = chosen.0;
     let of_it = || newest().filter(|(note, _)| decision(note) == chosen);
-    let slots = match text {
-        Some(_) => with_moves(of_it().next()?.0.slots()?, of_it().map(|(note, _)| note)),
+    // Not every pod has it.
+    let told = of_it().find_map(|(note, _)| note.slots());
+    let is_told = told.is_some();
+    let slots = match told {
+        Some(slots) => with_moves(slots, of_it().map(|(note, _)| note)),
         None => one_by_one(of_it())?,
     };
     let level = LevelName::new("cluster").ok()?;
     let ready_by = of_it().filter_map(|(note, _)| note.ready_by).max().unwrap_or(Timestamp(0));
     let epochs = of_it().filter_map(|(note, _)| note.epoch.clone()).collect();
-    Some(Before { attempt, placement: Placement { slots, level }, ready_by, epochs, is_told: text.is_some() })
+    Some(Before { attempt, placement: Placement { slots, level }, ready_by, epochs, is_told })
 }
 
 /// A placement, and who decided it.
-type Decision<'a> = (Option<&'a Arc<str>>, Option<&'a Arc<str>>);
+type Decision<'a> = (Option<Arc<str>>, Option<&'a Arc<str>>);
 
 /// What tells the decisions of two leaders apart: a successor finishes what it finds written, and where nothing is written
 /// all is of one leader.
 fn decision(note: &Note) -> Decision<'_> {
-    let text = note.placement.as_ref();
-    (text, note.epoch.as_ref().filter(|_| text.is_none()))
+    let digest = note.placement.as_ref().map(Whole::digest);
+    let is_told = digest.is_some();
+    (digest, note.epoch.as_ref().filter(|_| !is_told))
 }
 
 /// With the devices that pods have by now: the kubelet may have given them others than those that were chosen.
@@ -299,5 +302,61 @@ impl Lifecycle {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::gang::constraints::tests::Play;
+
+    const SIZE: usize = 40;
+
+    fn pod(name: &str) -> Value {
+        json!({
+            "metadata": { "namespace": "x", "name": name, "uid": name, "labels": {
+                "pod-group.scheduling.sigs.k8s.io/name": "large",
+                "pod-group.scheduling.sigs.k8s.io/min-available": SIZE.to_string() },
+                "ownerReferences": [{ "apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o", "controller": true }] },
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] },
+        })
+    }
+
+    fn placement(pod: &Value) -> &str {
+        pod["metadata"]["annotations"]["phalanx.dev/placement"].as_str().unwrap_or_default()
+    }
+
+    /// It stood on each of them: a megabyte for a gang of 1,000 became thirty.
+    #[test]
+    fn the_placement_of_a_large_gang_stands_on_some_of_its_pods_and_a_successor_finishes_it() {
+        let mut play = Play::of(SIZE / 8);
+        for at in 0..SIZE {
+            let name = format!("p{at}");
+            play.see(&name, pod(&name));
+        }
+        play.turn();
+        assert_eq!(play.bound.len(), SIZE, "{:?}", play.reasons);
+        let (told, others): (Vec<_>, Vec<_>) =
+            play.pods.values().partition(|pod| !placement(pod).starts_with('#'));
+        assert_eq!((told.len(), others.len()), (16, SIZE - 16));
+        assert!(others.iter().all(|pod| placement(pod) == placement(others[0])), "one digest for all");
+        // Half of them were bound when the scheduler ended, one with the text among them.
+        let mut next = Play::listing(SIZE / 8);
+        let bound_before = told.into_iter().take(1).chain(others.into_iter().take(SIZE / 2));
+        let mut all: Vec<(String, Value)> =
+            (0..SIZE).map(|at| (format!("p{at}"), pod(&format!("p{at}")))).collect();
+        for pod in bound_before {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            if let Some(of) = all.iter_mut().find(|(of, _)| of == name) {
+                of.1 = pod.clone();
+                next.bound.insert(name.to_owned(), play.bound[name].clone());
+            }
+        }
+        all.into_iter().for_each(|(name, pod)| next.see(&name, pod));
+        next.turn();
+        assert_eq!(next.bound, play.bound, "{:?}", next.reasons);
+        assert!(next.stops.is_empty(), "{:?}", next.stops);
     }
 }

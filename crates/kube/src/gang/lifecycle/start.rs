@@ -7,7 +7,7 @@ use phalanx_model::{Exit, GangId, Input, MemberId, Order, Placement, Signal, Sto
 use super::scale_up::JOINED;
 use super::submit::gang_of;
 use crate::gang::Lifecycle;
-use crate::gang::pods::{Note, State, written};
+use crate::gang::pods::{Note, State, Written};
 use crate::gang::state::{Gang, Member, Run, Stage, Submitted};
 use crate::messages::PodRef;
 use crate::messages::{Call, Unbound};
@@ -96,7 +96,10 @@ impl Lifecycle {
         }
         run.epochs.extend(epoch.clone());
         run.preparation = None;
-        let whole = written(&run.placement);
+        let whole = Written::of(&run.placement);
+        // What a claim needs first may take long: the first to be bound may be any of them.
+        let are_all_told = !prepared.is_empty();
+        let mut others = Vec::new();
         let ids = (0_u32..).map(|rank| MemberId { gang: gang_of(*id), attempt: run.attempt, rank });
         for ((seat, slot), (member, id)) in
             seats.iter().zip(&run.placement.slots).zip(run.members.iter_mut().zip(ids))
@@ -118,18 +121,21 @@ impl Lifecycle {
                 true => *member = Member::Vacant { until: Timestamp(u64::MAX) },
                 false => {}
             }
+            let has_text =
+                are_all_told || whole.as_ref().is_none_or(|whole| whole.has_text(id.rank as usize));
             let note = Note {
                 rank: id.rank,
                 devices: ready.as_ref().map_or(slot.devices, |ready| ready.devices),
                 attempt: run.attempt,
                 ready_by: (size > 1).then_some(run.ready_by),
-                placement: whole.clone(),
+                placement: whole.as_ref().map(|whole| whole.on(has_text).clone()),
                 epoch: epoch.clone(),
             };
             if *member == Member::Placed {
                 *member = Member::Binding;
             }
-            self.calls.push(Call::Bind {
+            let calls = if has_text { &mut self.calls } else { &mut others };
+            calls.push(Call::Bind {
                 pod: PodRef {
                     namespace: Arc::clone(&key.namespace),
                     name: Arc::clone(name),
@@ -141,6 +147,7 @@ impl Lifecycle {
                 annotations: note.annotations(size).into_iter().chain(joined.clone()).collect(),
             });
         }
+        self.calls.append(&mut others);
     }
 
     /// All are bound. A single pod is the kubelet's from here; of a gang all have to run.
