@@ -116,14 +116,18 @@ impl Sets {
         news
     }
 
-    /// The sets that a node is in.
-    pub(crate) fn of(&self, name: &NodeName, node: &api::Node) -> Vec<NodeSet> {
+    /// Whether a node is in a set.
+    pub(crate) fn admits(&self, wanted: &Wanted, name: &NodeName, node: &api::Node) -> bool {
         let meets =
             |condition: &Condition| self.met.get(condition).is_some_and(|met| met.nodes.contains(name));
-        let is_in =
-            |wanted: &Wanted| wanted.conditions.iter().all(meets) && wanted.terms.admits(node).is_ok();
+        wanted.conditions.iter().all(meets) && wanted.terms.admits(node).is_ok()
+    }
+
+    /// The sets that a node is in.
+    pub(crate) fn of(&self, name: &NodeName, node: &api::Node) -> Vec<NodeSet> {
+        let is_in = |(wanted, _): &(&Wanted, &(NodeSet, u32))| self.admits(wanted, name, node);
         let mut sets: Vec<NodeSet> =
-            self.wanted.iter().filter(|(wanted, _)| is_in(wanted)).map(|(_, (set, _))| set.clone()).collect();
+            self.wanted.iter().filter(is_in).map(|(_, (set, _))| set.clone()).collect();
         sets.sort();
         sets
     }

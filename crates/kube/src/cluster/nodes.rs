@@ -69,6 +69,8 @@ pub(crate) struct NodeState {
     distrust: DistrustedNodes,
     /// Nodes came, went, or are other ones by their labels or taints.
     have_moved: bool,
+    /// The same since the last time that the engine was told.
+    are_others: bool,
 }
 
 struct Entry {
@@ -106,10 +108,11 @@ impl NodeState {
             Some(known) => known.node.metadata.labels != node.metadata.labels,
             None => true,
         };
-        self.have_moved |= match self.nodes.get(&name) {
-            Some(known) => known.node.metadata.labels != node.metadata.labels || known.node.spec != node.spec,
-            None => true,
-        };
+        let is_other = self.nodes.get(&name).is_none_or(|known| {
+            known.node.metadata.labels != node.metadata.labels || known.node.spec != node.spec
+        });
+        self.have_moved |= is_other;
+        self.are_others |= is_other;
         if is_unreachable(&node) {
             self.lost.insert(name.clone());
         }
@@ -127,6 +130,7 @@ impl NodeState {
         self.have_moved = true;
         self.lost.insert(name.clone());
         let was_told = self.nodes.remove(name).is_some_and(|entry| entry.told.is_some());
+        self.forget_held(name);
         was_told.then(|| Input::NodeRemoved { node: name.clone() })
     }
 
@@ -188,7 +192,19 @@ impl NodeState {
         } else {
             held.others.remove(pod);
         }
+        self.forget_held(&name);
         self.changed.insert(name);
+    }
+
+    /// A node that is gone, and of which nothing is held, is forgotten.
+    fn forget_held(&mut self, name: &NodeName) {
+        let is_nothing = |held: &Holds| {
+            let devices = held.ours.union(held.strays);
+            devices.is_empty() && held.others.pods == 0
+        };
+        if !self.nodes.contains_key(name) && self.held.get(name).is_some_and(is_nothing) {
+            self.held.remove(name);
+        }
     }
 
     /// Devices that a gang of ours holds from now on, or no longer. What others hold is somewhere else.
@@ -200,6 +216,7 @@ impl NodeState {
         if is_taken || hardware::devices_held(&held.others) > 0 {
             self.changed.insert(node.clone());
         }
+        self.forget_held(node);
     }
 
     /// A stray holds what it holds from now on, or no longer.
@@ -222,11 +239,12 @@ impl NodeState {
         told.map_or(DeviceMask::EMPTY, |node| node.machine.device_mask())
     }
 
-    /// From now on every node says whether it is in this set.
+    /// From now on the nodes that are in this set say so.
     pub(crate) fn want_set(&mut self, wanted: &Wanted) -> NodeSet {
         let (set, is_new) = self.sets.want(wanted);
         if is_new {
-            self.changed.extend(self.nodes.keys().cloned());
+            let is_in = |(name, entry): &(&NodeName, &Entry)| self.sets.admits(wanted, name, &entry.node);
+            self.changed.extend(self.nodes.iter().filter(is_in).map(|(name, _)| name.clone()));
         }
         set
     }
@@ -280,6 +298,11 @@ impl NodeState {
         if *gangs == 1 {
             self.changed.extend(self.nodes.keys().cloned());
         }
+    }
+
+    /// Whether a gang asks for it.
+    pub(crate) fn has_port(&self, port: &ResourceName) -> bool {
+        self.ports.contains_key(port)
     }
 
     /// One gang less asks for it. Nodes go on saying it until they change.
@@ -342,11 +365,6 @@ impl NodeState {
         self.said.calls()
     }
 
-    /// Something is to be told.
-    pub(crate) fn has_news(&self) -> bool {
-        self.is_fabric_stale || !self.changed.is_empty()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -367,25 +385,38 @@ impl NodeState {
         others.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What changed since the last time, as facts; what each node is reached by stays its name.
-    pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
+    /// What changed since the last time, as facts; what each node is reached by stays its name. Whether nodes are other ones,
+    /// and not only used otherwise: only then an empty cluster may hold what it could not.
+    pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) -> bool {
         let is_drawn = std::mem::take(&mut self.is_fabric_stale);
         if is_drawn {
             self.draw_fabric(facts);
         }
         let level_costs = self.said.level_costs();
         let changed = std::mem::take(&mut self.changed);
-        let mut news = Vec::new();
+        let mut are_others = std::mem::take(&mut self.are_others) || is_drawn;
+        let (mut news, mut uses) = (Vec::new(), Vec::new());
         let mut is_new_shape = false;
         for name in changed {
             let Some(node) = self.node(&name) else { continue };
             let Some(entry) = self.nodes.get_mut(&name) else { continue };
-            if entry.told.as_ref() != Some(&node) {
-                is_new_shape |=
-                    entry.told.as_ref().is_none_or(|told| told.machine.shape != node.machine.shape);
-                entry.told = Some(node.clone());
-                news.push(Input::NodeObserved { node: Box::new(node) });
+            if entry.told.as_ref() == Some(&node) {
+                continue;
             }
+            if let Some(told) = &mut entry.told {
+                told.foreign = node.foreign;
+                told.foreign_use.clone_from(&node.foreign_use);
+                if *told == node {
+                    let Node { name, foreign, foreign_use, .. } = node;
+                    uses.push(Input::NodeUseObserved { node: name, foreign, foreign_use });
+                    continue;
+                }
+            }
+            is_new_shape |= entry.told.as_ref().is_none_or(|told| told.machine.shape != node.machine.shape);
+            let has = |told: &Node| (told.admin, &told.machine) == (node.admin, &node.machine);
+            are_others |= !entry.told.as_ref().is_some_and(has);
+            entry.told = Some(node.clone());
+            news.push(Input::NodeObserved { node: Box::new(node) });
         }
         let is_new_shape = is_new_shape && self.machines.learn(news.iter().filter_map(observed));
         let is_new_link = is_drawn && self.level_costs.as_ref() != Some(&level_costs);
@@ -397,7 +428,9 @@ impl NodeState {
             facts.push(Input::CostsCompiled { table });
             self.level_costs = Some(level_costs);
         }
-        facts.extend(news);
+        facts.append(&mut news);
+        facts.append(&mut uses);
+        are_others
     }
 
     /// Where every node stands by its labels; levels that changed are told before the nodes.

@@ -90,6 +90,7 @@ impl PodAffinity {
     /// Says anew which nodes meet what is still asked, where that may have changed; whether it may.
     pub(crate) fn judge(&mut self, nodes: &mut NodeState) -> bool {
         self.asked.retain(|_, asked| nodes.keeps(&asked.condition));
+        self.resources.retain(|_, resource| nodes.has_port(resource));
         let mut is_news = false;
         let stale = self.asked.iter_mut().filter(|(_, asked)| asked.is_stale);
         for ((_, is_divided), asked) in stale {
@@ -143,7 +144,8 @@ impl PodAffinity {
         if let Some(known) = self.resources.get(term) {
             return Some(known.clone());
         }
-        let new = ResourceName::new(format!("apart/{}", self.resources.len() + 1)).ok()?;
+        self.next += 1;
+        let new = ResourceName::new(format!("apart/{}", self.next)).ok()?;
         self.resources.insert(term.clone(), new.clone());
         Some(new)
     }

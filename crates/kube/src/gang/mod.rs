@@ -17,6 +17,7 @@ mod budgets;
 mod claims;
 mod constraints;
 mod division;
+mod interned;
 pub(crate) mod lifecycle;
 pub(crate) mod objects;
 pub mod pods;
@@ -40,6 +41,7 @@ use crate::recognise::{self, GangKey};
 
 use budgets::Protection;
 use constraints::Rechecks;
+use interned::Interned;
 use lifecycle::collect::Whose;
 use lifecycle::unresolved::UnresolvedPods;
 use objects::{Above, Owner, Told};
@@ -96,8 +98,8 @@ pub struct Lifecycle {
     orphans: UnresolvedPods,
     /// Pods by `namespace/name`.
     pods: BTreeMap<Box<str>, Whose>,
-    shared: BTreeSet<Arc<Requirements>>,
-    extended: BTreeSet<Arc<ExtendedAsk>>,
+    shared: Interned<Requirements>,
+    extended: Interned<ExtendedAsk>,
     wishes: SoftConstraints,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
@@ -136,8 +138,8 @@ impl Lifecycle {
             above: BTreeMap::new(),
             orphans: UnresolvedPods::default(),
             pods: BTreeMap::new(),
-            shared: BTreeSet::new(),
-            extended: BTreeSet::new(),
+            shared: Interned::default(),
+            extended: Interned::default(),
             wishes: SoftConstraints::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
@@ -252,15 +254,12 @@ impl Lifecycle {
         self.settle_moved();
         self.refresh_devices(now);
         let have_moved = self.judge_conditions(now);
-        if have_moved
-            | self.cluster.nodes.has_news()
-            | self.cluster.queues.has_news()
-            | self.cluster.priorities.take_news()
-        {
+        let mut facts = std::mem::take(&mut self.facts);
+        let are_other_nodes = self.cluster.nodes.tell(&mut facts);
+        let has_news = self.cluster.queues.has_news() | self.cluster.priorities.take_news();
+        if have_moved | are_other_nodes | has_news {
             self.reconsider();
         }
-        let mut facts = std::mem::take(&mut self.facts);
-        self.cluster.nodes.tell(&mut facts);
         let mut gangs = Vec::new();
         for key in std::mem::take(&mut self.changed) {
             self.look_at(now, &key, &mut gangs);

@@ -30,6 +30,8 @@ pub(in crate::gang) struct Play {
     pub(in crate::gang) reasons: BTreeMap<String, String>,
     /// Why pods were taken away.
     pub(in crate::gang) stops: Vec<String>,
+    /// Jobs that were handed to the engine.
+    pub(in crate::gang) submissions: usize,
 }
 
 impl Play {
@@ -57,6 +59,7 @@ impl Play {
             prepared: Vec::new(),
             reasons: BTreeMap::new(),
             stops: Vec::new(),
+            submissions: 0,
         };
         for at in 0..nodes {
             let node = serde_json::from_value(node_object(at)).unwrap();
@@ -155,6 +158,8 @@ impl Play {
             } else {
                 facts.extend(self.lifecycle.begin(self.now));
             }
+            self.submissions +=
+                facts.iter().filter(|fact| matches!(fact, Input::JobSubmitted { .. })).count();
             // What was answered may be news.
             let has_answered = self.answer();
             if facts.is_empty() && !has_answered {
@@ -219,7 +224,7 @@ fn node_name(at: usize) -> String {
     format!("{}{}", ["a", "b"][at % 2], at / 2 + 1)
 }
 
-fn node_object(at: usize) -> Value {
+pub(in crate::gang) fn node_object(at: usize) -> Value {
     let name = node_name(at);
     json!({
         "metadata": { "name": name, "labels": { ZONE: name[..1], HOST: name, ROOM: format!("r{}", at % 3) } },

@@ -1,6 +1,5 @@
 //! Pods that come and go: whose each of them is, in which gang it stands, and what is known of it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use phalanx_model::{NodeName, Timestamp};
@@ -131,7 +130,7 @@ impl Lifecycle {
             None => self.unplace_pod(path),
         }
         let Ok(requirements) = Requirements::held(pod) else { return };
-        let requirements = share(&mut self.shared, requirements);
+        let requirements = self.shared.get(requirements);
         let now = Whose::Others { node: counted.map(Into::into), requirements: Arc::clone(&requirements) };
         if let Some(Whose::Others { node, requirements }) = self.pods.insert(path.into(), now) {
             self.count_other(node.as_deref(), &requirements, false);
@@ -185,9 +184,9 @@ impl Lifecycle {
         Known {
             name: pod.name().into(),
             uid: pod.uid().into(),
-            requirements: share(&mut self.shared, requirements),
+            requirements: self.shared.get(requirements),
             claims: Used::of(pod),
-            extended: ExtendedAsk::of(&pod.spec).map(|ask| share(&mut self.extended, ask)),
+            extended: ExtendedAsk::of(&pod.spec).map(|ask| self.extended.get(ask)),
             has_extended_claim: pod.status.extended_resource_claim_status.is_some(),
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
@@ -258,16 +257,6 @@ impl Lifecycle {
 fn is_of_former(own: &Result<Membership, recognise::Refused>, before: &Membership, now: &Membership) -> bool {
     let says_uid = own.as_ref().is_ok_and(|own| own.gang.uid.is_some());
     !says_uid && before.gang.is_of_same_object(&now.gang) && before.gang.uid != now.gang.uid
-}
-
-/// What many pods have alike is kept once.
-fn share<T: Ord>(all: &mut BTreeSet<Arc<T>>, one: T) -> Arc<T> {
-    if let Some(known) = all.get(&one) {
-        return Arc::clone(known);
-    }
-    let new = Arc::new(one);
-    all.insert(Arc::clone(&new));
-    new
 }
 
 #[cfg(test)]

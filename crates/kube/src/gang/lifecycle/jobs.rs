@@ -97,3 +97,35 @@ impl Lifecycle {
         self.jobs.get(&job).is_some_and(|key| key.source != crate::recognise::Source::Pod)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::gang::constraints::tests::{Play, node_object};
+
+    /// Every gang that was refused was handed in again whenever a pod of somebody else came or went.
+    #[test]
+    fn a_refused_gang_is_handed_in_again_when_nodes_change_and_not_when_their_use_does() {
+        let mut play = Play::of(2);
+        let large = json!({ "metadata": { "namespace": "x", "name": "large", "uid": "large" },
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": "16" } } }] } });
+        play.see("large", large);
+        play.turn();
+        assert!(play.reasons.contains_key("large"), "{:?}", play.reasons);
+        let submissions = play.submissions;
+        for _ in 0..3 {
+            play.fill("a1", "2");
+            play.turn();
+            play.delete("fills-a1");
+            play.turn();
+        }
+        assert_eq!(play.submissions, submissions);
+        let mut node = node_object(5);
+        node["status"]["allocatable"]["cpu"] = json!("32");
+        play.node(node);
+        play.turn();
+        assert!(play.bound.contains_key("large"), "{:?}", play.reasons);
+    }
+}

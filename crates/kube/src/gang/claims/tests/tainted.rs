@@ -91,7 +91,7 @@ fn a_tainted_device_is_kept_for_those_that_tolerate_it() {
     for name in ["6", "7"] {
         tell(&mut lifecycle, DeviceEvent::RuleGone(name.to_owned()));
     }
-    assert_eq!(node(&lifecycle.settle(NOW), "a").unwrap().foreign, DeviceMask::EMPTY);
+    assert_eq!(foreign(&lifecycle.settle(NOW), "a").unwrap(), DeviceMask::EMPTY);
 }
 
 #[test]
