@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::call::{ANSWER, CallError, JSON, PAUSE, Request, may_pass, path_of, repeat, send};
 use super::claims;
+use super::lanes::Turn;
 use super::lease::Term;
 use crate::api::Pod;
 use crate::messages::{PodRef, Step, Unbound};
@@ -25,7 +26,7 @@ pub(super) async fn bind(
     node: &NodeName,
     before: &[Step],
     annotations: BTreeMap<String, String>,
-    until: Instant,
+    turn: &mut Turn,
 ) -> Result<(), Unbound> {
     let binding = json!({
         "apiVersion": "v1",
@@ -36,15 +37,16 @@ pub(super) async fn bind(
     let path = format!("{}/binding", path_of(pod));
     let body = binding.to_string().into_bytes();
     let lost = |detail: String, may_come| Unbound { class: FailureClass::StartUp, detail, may_come };
-    prepare(client, before, until)
-        .await
-        .map_err(|why| lost(format!("pod {} is not bound: {why}", pod.name), false))?;
+    let unmade = |why: &str| format!("pod {} is not bound: {why}", pod.name);
+    prepare(client, before, turn).await.map_err(|why| lost(unmade(&why), false))?;
+    let until = turn.until();
     // Whether the API server may still be at one of the tries.
     let mut may_come = false;
     loop {
         if term.is_over() {
-            return Err(lost(format!("pod {} is not bound: another leads", pod.name), may_come));
+            return Err(lost(unmade("another leads"), may_come));
         }
+        turn.check().map_err(|why| lost(unmade(why), may_come))?;
         let patience = until.saturating_duration_since(Instant::now()).clamp(ANSWER_MIN, ANSWER);
         let request = Request { method: "POST", path: &path, content: JSON, body: &body };
         let sent = send(client, request, patience).await;
@@ -114,7 +116,7 @@ async fn whereabouts(client: &Client, pod: &PodRef, node: &NodeName, until: Inst
 }
 
 /// Gets things ready for a pod or a gang, in this order; why that was not possible.
-pub(super) async fn prepare(client: &Client, steps: &[Step], until: Instant) -> Result<(), String> {
+pub(super) async fn prepare(client: &Client, steps: &[Step], turn: &mut Turn) -> Result<(), String> {
     for step in steps {
         match step {
             Step::Patch { path, patch } => {
@@ -123,7 +125,7 @@ pub(super) async fn prepare(client: &Client, steps: &[Step], until: Instant) -> 
                     .map(drop)
                     .map_err(|error| format!("{path}: {error}"))?
             }
-            Step::Claim(reservation) => claims::reserve(client, reservation, until).await?,
+            Step::Claim(reservation) => claims::reserve(client, reservation, turn).await?,
         }
     }
     Ok(())

@@ -3,13 +3,14 @@
 //! Every write carries the version that it is based on. Where somebody else was faster the claim is read again: what is
 //! written already is not written twice, and what somebody else decided is an error, never overwritten.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::call::{self, CallError, PAUSE, repeat};
+use super::call::{self, CallError, PAUSE, Requests, repeat};
+use super::lanes::Turn;
 use super::trouble::Trouble;
 use crate::dra::{Binding, binding};
 use crate::messages::{DeviceEvent, Event, PodRef, Reservation};
@@ -22,9 +23,12 @@ const CONFLICTS_MAX: u32 = 20;
 
 const MERGE: &str = "application/merge-patch+json";
 
+/// Between two looks at whether devices are ready, at most.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
 /// Makes a claim if it is not there, allocates it if it is not, reserves it for the pod, and waits until its devices are
-/// ready.
-pub(super) async fn reserve(client: &Client, wanted: &Reservation, until: Instant) -> Result<(), String> {
+/// ready. While it waits others have the turn.
+pub(super) async fn reserve(client: &Client, wanted: &Reservation, turn: &mut Turn) -> Result<(), String> {
     let path = path_of(&wanted.pod.namespace, &name_of(&wanted.claim));
     let failed = |why: String| format!("claim {}: {why}", name_of(&wanted.claim));
     let mut claim = match wanted.claim.metadata.uid {
@@ -42,18 +46,20 @@ pub(super) async fn reserve(client: &Client, wanted: &Reservation, until: Instan
             Err(error) => return Err(failed(error.to_string())),
         };
     }
+    let mut pause = PAUSE;
     loop {
         match binding(&claim) {
-            Binding::Ready => return Ok(()),
+            Binding::Ready => return turn.resume().await.map_err(|why| failed(why.to_owned())),
             Binding::Failed(conditions) => {
                 return Err(failed(format!("its devices failed: {}", conditions.join(", "))));
             }
-            Binding::Waiting(conditions) if Instant::now() + PAUSE >= until => {
+            Binding::Waiting(conditions) if Instant::now() + pause >= turn.ready_until() => {
                 return Err(failed(format!("its devices are not ready in time: {}", conditions.join(", "))));
             }
-            Binding::Waiting(_) => tokio::time::sleep(PAUSE).await,
+            Binding::Waiting(_) => turn.rest(pause).await.map_err(|why| failed(why.to_owned()))?,
         }
-        claim = read(client, &path).await.map_err(|error| failed(error.to_string()))?;
+        pause = (pause * 2).min(LOOK_MAX);
+        claim = turn.poll(read(client, &path)).await.map_err(|error| failed(error.to_string()))?;
     }
 }
 
@@ -70,7 +76,7 @@ async fn make(client: &Client, claim: &ResourceClaim) -> Result<ResourceClaim, C
 /// Gives back what a pod was reserved of a claim, and deletes the claim where it is to go; the claim as it is then, if it is
 /// there.
 pub(super) async fn release(
-    client: &Client,
+    client: &impl Requests,
     claim: &PodRef,
     pod: &PodRef,
     is_deleted: bool,
@@ -99,7 +105,7 @@ pub(super) async fn release(
 }
 
 async fn delete(
-    client: &Client,
+    client: &impl Requests,
     path: &str,
     claim: &ResourceClaim,
 ) -> Result<Option<ResourceClaim>, CallError> {
@@ -227,11 +233,11 @@ fn is_same(there: &AllocationResult, wanted: &AllocationResult) -> bool {
     devices(there) == devices(wanted) && there.node_selector == wanted.node_selector
 }
 
-async fn read(client: &Client, path: &str) -> Result<ResourceClaim, CallError> {
+async fn read(client: &impl Requests, path: &str) -> Result<ResourceClaim, CallError> {
     parsed(&call::read(client, path).await?)
 }
 
-async fn write(client: &Client, path: &str, patch: &Patch) -> Result<ResourceClaim, CallError> {
+async fn write(client: &impl Requests, path: &str, patch: &Patch) -> Result<ResourceClaim, CallError> {
     let path = if patch.is_of_status { format!("{path}/status") } else { path.to_owned() };
     parsed(&repeat(client, "PATCH", &path, MERGE, &patch.content).await?)
 }

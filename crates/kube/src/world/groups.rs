@@ -3,7 +3,7 @@
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::call::{CallError, repeat};
+use super::call::{CallError, Requests, repeat};
 use super::explain::Stand;
 use crate::gang::objects::INITIALLY_SCHEDULED;
 use crate::messages::VolcanoStatus;
@@ -72,7 +72,7 @@ pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand
 
 /// Lets a Volcano Job make its pods where all of them are to be of this scheduler.
 pub(super) async fn admit(
-    client: &Client,
+    client: &impl Requests,
     group: &ObjectRef,
     job: &ObjectRef,
     scheduler: &str,
@@ -104,7 +104,7 @@ fn is_for(job: &Value, scheduler: &str) -> bool {
 }
 
 /// Volcano releases differ in whether the status is a part of its own.
-async fn patch_volcano(client: &Client, group: &ObjectRef, status: Value) -> Result<(), CallError> {
+async fn patch_volcano(client: &impl Requests, group: &ObjectRef, status: Value) -> Result<(), CallError> {
     const CONTENT: &str = "application/merge-patch+json";
     let patch = json!({ "metadata": { "uid": group.uid }, "status": status });
     let path = path_of(group);

@@ -7,7 +7,8 @@
 //! | `devices` | the same for claims and devices |
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
-//! | `call` | bindings, evictions |
+//! | `call` | one request, until it is no use any more |
+//! | `lanes` | what the books ask for: bindings, stops, reports |
 //! | `checkpoint` | pods that are told to save their work |
 //! | `suspend` | owners that are suspended, and let go on |
 //! | `explain` | reasons, written slowly and late |
@@ -30,6 +31,7 @@ mod devices;
 mod explain;
 mod gang_log;
 mod groups;
+mod lanes;
 mod lease;
 mod provision;
 mod run;

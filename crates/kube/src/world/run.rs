@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::call::Caller;
 use super::desk::{Desk, KubeWorld, Message};
+use super::lanes::{Deadlines, Lanes};
 use super::lease::{Leader, LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::traces::Traces;
@@ -26,9 +26,9 @@ use super::{devices, lease, watch};
 use crate::cluster::kinds::{CLUSTER_KINDS, is_of_cluster};
 use crate::connect::{SILENCE, connect};
 use crate::crd;
-use crate::gang::{Lifecycle, Options};
 use crate::messages::Stored;
 use crate::recognise::{KINDS, Source, is_owner_of_owners, suspendable};
+use crate::recognise::{Lifecycle, Options};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -138,10 +138,11 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     {
         let _inside = runtime.enter();
         let class = settings.provisioning_class.clone();
-        let caller =
-            Caller::new(client.clone(), term.clone(), sender.clone(), settings.binding, metrics, class);
-        in_flight = caller.in_flight();
-        tokio::spawn(caller.run(receiver));
+        let ready = Duration::from_millis(settings.books.ready_ms);
+        let deadlines = Deadlines { binding: settings.binding, ready };
+        let lanes = Lanes::new(client.clone(), term.clone(), sender.clone(), deadlines, metrics, class);
+        in_flight = lanes.in_flight();
+        tokio::spawn(lanes.run(receiver));
     }
     let spans = traces.as_ref().map(Traces::turns);
     let engine = Engine::new(epoch, EngineConfig::default());
