@@ -106,6 +106,14 @@ fn is_of(name: &str, family: &str, kind: &str) -> bool {
     name.strip_prefix(family).is_some_and(|ending| endings.contains(&ending))
 }
 
+/// Kinds that a scheduler cannot watch now.
+pub(crate) fn unwatched(at: SocketAddr) -> BTreeSet<String> {
+    let metrics = Metrics::at(at);
+    let kinds = metrics.samples.get("phalanx_scheduler_kinds_unwatched").into_iter().flatten();
+    let kind = |labels: &str| labels.trim_start_matches("kind=\"").trim_end_matches('"').to_owned();
+    kinds.filter(|(_, value)| **value == 1.0).map(|(labels, _)| kind(labels)).collect()
+}
+
 #[test]
 fn the_scheduler_is_ready_when_it_has_listed_all_and_not_before() {
     let mut cluster = Cluster::of(1);

@@ -41,5 +41,6 @@ mod story;
 mod submit;
 mod support;
 mod traces;
+mod upgrades;
 mod volcano;
 mod volumes;

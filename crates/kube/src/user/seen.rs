@@ -2,16 +2,17 @@
 //! done to the cluster.
 
 use futures::future::LocalBoxFuture;
-use kube::api::ListParams;
+use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, Resource};
 use phalanx_model::{Epoch, Outcome, Snapshot};
 use phalanx_shell::{Config, Engine, unix_now};
 use serde::de::DeserializeOwned;
 
-use super::{UserError, list};
+use super::kinds::{Sink, kinds, read_core, read_found};
+use super::watch::Convert;
 use crate::gang::{Lifecycle, Options};
 use crate::messages::Event;
-use crate::world::{Convert, Sink, kinds, read_core, read_found};
+use crate::user::{UserError, list};
 
 /// Without these there is nothing to decide about.
 const NEEDED: [&str; 2] = ["nodes", "pods"];
@@ -32,14 +33,19 @@ type Read = LocalBoxFuture<'static, Result<Vec<Event>, UserError>>;
 struct Lists(Vec<(&'static str, Read)>);
 
 impl Sink for Lists {
-    fn has(&self, list: &str) -> bool {
-        self.0.iter().any(|(known, _)| *known == list)
+    fn name(&self, list: String) -> &'static str {
+        list.leak()
     }
 
-    fn read<K>(&mut self, name: &'static str, (api, convert): (Api<K>, Convert<K>))
-    where
+    fn read<K>(
+        &mut self,
+        name: &'static str,
+        version: Option<&ApiResource>,
+        open: impl Fn(Option<&ApiResource>) -> (Api<K>, Convert<K>) + Send + Sync + 'static,
+    ) where
         K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     {
+        let (api, convert) = open(version);
         let read = async move {
             let objects = list(&api, &ListParams::default()).await?;
             Ok(objects.into_iter().map(|object| (convert.there)(object)).collect())

@@ -28,8 +28,10 @@ const BATCH_MAX: usize = 4_096;
 /// What the desk is told.
 pub(super) enum Message {
     Event(Event),
-    /// The first list of a kind is complete.
+    /// The first list of a kind is complete, or it is watched again.
     Listed(&'static str),
+    /// A kind is refused, and given up for now.
+    Unwatched(&'static str, Trouble),
     Orders(Vec<(EffectId, Order, Option<StopCause>)>),
     News(Vec<News>),
     /// Something that an operator should read.
@@ -222,7 +224,18 @@ impl Desk {
                 }
                 self.books.observe(unix_now(), event);
             }
-            Message::Listed(list) => self.unlisted.retain(|known| *known != list),
+            Message::Listed(list) => {
+                self.unlisted.retain(|known| *known != list);
+                if self.metrics.watched(list) {
+                    tracing::info!(kind = list, "a kind is watched again");
+                }
+            }
+            Message::Unwatched(list, trouble) => {
+                self.unlisted.retain(|known| *known != list);
+                self.metrics.unwatched(list);
+                self.metrics.troubles.inc();
+                trouble.say();
+            }
             Message::Orders(orders) => {
                 for (_, order, cause) in &orders {
                     self.trace(|spans, _| spans.ordered(order, cause.as_ref()));

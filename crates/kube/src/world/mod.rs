@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `watch` | lists and watches, as events |
+//! | `kinds` | which kinds are served, and watched in which version |
 //! | `devices` | the same for claims and devices |
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
@@ -31,6 +32,7 @@ mod devices;
 mod explain;
 mod gang_log;
 mod groups;
+mod kinds;
 mod lanes;
 mod lease;
 mod provision;

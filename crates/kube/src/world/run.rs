@@ -1,6 +1,5 @@
 //! The scheduler as a process: it lists, waits for the lease, decides, and stops when the lease is lost.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,27 +7,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use kube::api::ApiResource;
-use kube::discovery::{Discovery, verbs};
-use kube::{Api, Client, Resource};
+use kube::Client;
 use phalanx_shell::{Config as EngineConfig, Engine, Pump, unix_now};
-use serde::de::DeserializeOwned;
-
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::desk::{Desk, KubeWorld, Message};
+use super::kinds::{Watches, kinds, read_core};
 use super::lanes::{Deadlines, Lanes};
+use super::lease;
 use super::lease::{Leader, LeaseSettings, Term};
 use super::serve::{self, Metrics};
 use super::traces::Traces;
-use super::trouble::Trouble;
-use super::{devices, lease, watch};
-use crate::cluster::kinds::{CLUSTER_KINDS, is_of_cluster};
 use crate::connect::{SILENCE, connect};
-use crate::crd;
-use crate::messages::Stored;
-use crate::recognise::{KINDS, Source, is_owner_of_owners, suspendable};
-use crate::recognise::{Lifecycle, Options};
+use crate::gang::{Lifecycle, Options};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -84,7 +75,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         .0;
     let (sender, messages) = mpsc::channel();
     // What every cluster has is listed while it says what else it serves.
-    let mut watches = Watches { desk: sender.clone(), lists: Vec::new() };
+    let mut watches = Watches::new(sender.clone());
     {
         let _inside = runtime.enter();
         read_core(&client, &mut watches);
@@ -92,10 +83,10 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let found = runtime.block_on(kinds(&client)).map_err(|error| SchedulerError::Api(error.to_string()))?;
     {
         let _inside = runtime.enter();
-        read_found(&client, found, &mut watches);
+        watches.take(&client, found);
     }
-    let unlisted = watches.lists.clone();
-    runtime.spawn(watch_new(client.clone(), watches));
+    let unlisted = watches.names();
+    runtime.spawn(watches.keep(client.clone()));
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
         let (is_ready, desk) = (Arc::clone(&is_ready), sender.clone());
@@ -172,9 +163,6 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
 /// For so long one that was told to stop waits for the answers to its calls.
 const LAST_CALLS: Duration = Duration::from_secs(2);
 
-/// Between two looks at what is served.
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
-
 /// Why it stopped, where somebody asked it to.
 const TOLD: &str = "told to stop";
 
@@ -211,138 +199,4 @@ async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk:
         why = decides => why,
     };
     let _ = desk.send(Message::Stop(why));
-}
-
-/// What this cluster serves of what is watched.
-pub(crate) struct Kinds {
-    /// They say which pods are gangs, and what such objects name, each in the version that is the most stable.
-    gangs: Vec<ApiResource>,
-    /// Our own, by kind.
-    own: Vec<String>,
-    /// Of devices and claims for them.
-    devices: BTreeSet<&'static str>,
-}
-
-pub(crate) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
-    // Not all groups: of those that others serve by servers of their own some are always down.
-    let groups: BTreeSet<&str> = KINDS
-        .iter()
-        .map(|kind| kind.group)
-        .chain(suspendable().map(|(group, _)| group))
-        .chain(CLUSTER_KINDS.iter().map(|(group, ..)| *group))
-        .chain([crd::GROUP, devices::GROUP])
-        .collect();
-    let groups: Vec<&str> = groups.into_iter().collect();
-    let discovery = || Discovery::new(client.clone()).filter(&groups);
-    // In one call, where the server can answer so.
-    let discovery = match discovery().run_aggregated().await {
-        Ok(discovery) => discovery,
-        Err(_) => discovery().run().await?,
-    };
-    let mut kinds = Kinds { gangs: Vec::new(), own: Vec::new(), devices: BTreeSet::new() };
-    for group in discovery.groups() {
-        kinds.devices.extend(devices::served(group));
-        for (kind, can) in group.resources_by_stability() {
-            let says =
-                Source::of_kind(&kind.group, &kind.kind).is_some() || is_of_cluster(&kind.group, &kind.kind);
-            if (says || is_owner_of_owners(&kind.group, &kind.kind)) && can.supports_operation(verbs::WATCH) {
-                kinds.gangs.push(kind);
-            } else if kind.group == crd::GROUP {
-                kinds.own.push(kind.kind);
-            }
-        }
-    }
-    kinds.gangs.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
-    Ok(kinds)
-}
-
-/// Where lists go that are to be read.
-pub(crate) trait Sink {
-    fn has(&self, list: &str) -> bool;
-    /// Reads a list that it does not have yet.
-    fn read<K>(&mut self, list: &'static str, from: (Api<K>, watch::Convert<K>))
-    where
-        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static;
-}
-
-/// Lists that are watched, by name, from when they are read on.
-struct Watches {
-    desk: mpsc::Sender<Message>,
-    lists: Vec<&'static str>,
-}
-
-impl Sink for Watches {
-    fn has(&self, list: &str) -> bool {
-        self.lists.contains(&list)
-    }
-
-    fn read<K>(&mut self, list: &'static str, (api, convert): (Api<K>, watch::Convert<K>))
-    where
-        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    {
-        if !self.has(list) {
-            self.lists.push(list);
-            tokio::spawn(watch::watch(api, list, self.desk.clone(), convert));
-        }
-    }
-}
-
-/// What every cluster has.
-pub(crate) fn read_core(client: &Client, sink: &mut impl Sink) {
-    sink.read("nodes", watch::nodes(client));
-    sink.read("pods", watch::pods(client));
-    sink.read("namespaces", watch::namespaces(client));
-    sink.read("poddisruptionbudgets", watch::budgets(client));
-    sink.read("persistentvolumeclaims", watch::stored(client, Stored::Claim));
-    sink.read("persistentvolumes", watch::stored(client, Stored::Volume));
-    sink.read("storageclasses", watch::stored(client, Stored::Class));
-    sink.read("csidrivers", watch::stored(client, Stored::Driver));
-    sink.read("csinodes", watch::stored(client, Stored::Node));
-    sink.read("csistoragecapacities", watch::stored(client, Stored::Capacity));
-    sink.read("volumeattachments", watch::stored(client, Stored::Attachment));
-}
-
-/// What this one serves, as far as it is not read yet.
-pub(crate) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
-    for kind in &kinds.own {
-        match kind.as_str() {
-            "Queue" => sink.read("queues", watch::queues(client)),
-            "SharePolicy" => sink.read("sharepolicies", watch::policies(client)),
-            "Fabric" => sink.read("fabrics", watch::fabrics(client)),
-            "NodeTopology" => sink.read("nodetopologies", watch::topologies(client)),
-            _ => {}
-        }
-    }
-    for kind in &kinds.devices {
-        match *kind {
-            "ResourceSlice" => sink.read("resourceslices", devices::slices(client)),
-            "DeviceClass" => sink.read("deviceclasses", devices::classes(client)),
-            "ResourceClaim" => sink.read("resourceclaims", devices::claims(client)),
-            "ResourceClaimTemplate" => {
-                sink.read("resourceclaimtemplates", devices::templates(client));
-            }
-            _ => sink.read("devicetaintrules", devices::rules(client)),
-        }
-    }
-    for kind in kinds.gangs {
-        let list = format!("{}.{}", kind.plural, kind.group);
-        if !sink.has(&list) {
-            // As many as there are kinds, for as long as the process lives.
-            sink.read(list.leak(), watch::objects(client, &kind));
-        }
-    }
-}
-
-/// What is served only later, because its operator is installed after this process began, is watched from then on.
-async fn watch_new(client: Client, mut watches: Watches) {
-    loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        match kinds(&client).await {
-            Ok(kinds) => read_found(&client, kinds, &mut watches),
-            Err(error) => {
-                let trouble = Trouble::new("cannot ask which kinds are served", "API groups", error);
-                drop(watches.desk.send(Message::Trouble(trouble)));
-            }
-        }
-    }
 }

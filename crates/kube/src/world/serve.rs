@@ -31,12 +31,20 @@ pub(super) struct Metrics {
     pub(super) evictions: Counter,
     pub(super) refusals: Counter,
     pub(super) troubles: Counter,
+    /// 1 for each that cannot be watched now.
+    kinds_unwatched: Family<OfKind, Gauge>,
     pub(super) traces: TraceCounts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Ended {
     pub(super) result: &'static str,
+}
+
+/// As many as there are kinds that are watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: &'static str,
 }
 
 /// Spans by what became of them.
@@ -103,9 +111,24 @@ impl Metrics {
             "Calls and watches that went wrong and were said in the log",
             troubles.clone(),
         );
+        registry.register(
+            "kinds_unwatched",
+            "1 for each kind that cannot be listed or watched: what depends on it waits",
+            metrics.kinds_unwatched.clone(),
+        );
         let help = "Spans of traces, by what became of them";
         registry.register("trace_spans", help, metrics.traces.spans.clone());
         (metrics, registry)
+    }
+
+    pub(super) fn unwatched(&self, kind: &'static str) {
+        self.kinds_unwatched.get_or_create(&OfKind { kind }).set(1);
+    }
+
+    /// Whether it was not.
+    pub(super) fn watched(&self, kind: &'static str) -> bool {
+        let of = OfKind { kind };
+        self.kinds_unwatched.get(&of).is_some_and(|gauge| gauge.set(0) == 1)
     }
 
     pub(super) fn bound(&self, result: &'static str, took: Duration) {

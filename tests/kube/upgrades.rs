@@ -1,0 +1,129 @@
+//! Kinds whose served version changes, and kinds that cannot be read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::health::unwatched;
+use crate::support::front::{Fault, Front};
+use crate::support::{Cluster, POD_GROUPS, PODS, Times, pod};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GROUP: &str = "scheduling.x-k8s.io";
+
+fn groups(version: &str) -> String {
+    format!("/apis/{GROUP}/{version}/namespaces/default/podgroups")
+}
+
+/// The coscheduling plugin's kind, of which one version is served and the others are not any more.
+fn definition(versions: &[(&str, bool)]) -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = |(name, is_served): &(&str, bool)| {
+        json!({ "name": name, "served": is_served, "storage": is_served,
+            "schema": { "openAPIV3Schema": schema } })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("podgroups.{GROUP}"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
+        },
+        "spec": {
+            "group": GROUP, "scope": "Namespaced",
+            "names": { "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup" },
+            "versions": versions.iter().map(version).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn gang_of(cluster: &Cluster, version: &str, name: &str) {
+    let group = json!({ "apiVersion": format!("{GROUP}/{version}"), "kind": "PodGroup",
+        "metadata": { "name": name }, "spec": { "minMember": 2 } });
+    cluster.create(&groups(version), &group);
+    for at in 0..2 {
+        let mut member = pod(&format!("{name}-{at}"), 2);
+        member["metadata"]["labels"] = json!({ "gang": name, "scheduling.x-k8s.io/pod-group": name });
+        cluster.create(PODS, &member);
+    }
+}
+
+fn uids(cluster: &Cluster, gang: &str) -> BTreeSet<String> {
+    let pods = cluster.api().get(&format!("{PODS}?labelSelector=gang%3D{gang}")).unwrap();
+    let pods = pods["items"].as_array().unwrap().iter();
+    pods.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// After an upgrade it asked for the version of before for ever: no gang of that kind was seen any more.
+#[test]
+fn gangs_of_a_kind_are_seen_after_its_version_changed_and_those_that_run_run_on() {
+    let mut cluster = Cluster::of(2);
+    cluster.create(CRDS, &definition(&[("v1alpha1", true)]));
+    cluster.until("the kind", |cluster| cluster.api().get(&groups("v1alpha1")).ok());
+    let scheduler = cluster.schedule(0);
+    gang_of(&cluster, "v1alpha1", "before");
+    cluster.until_runs("before", 2);
+    let before = uids(&cluster, "before");
+
+    let changed = definition(&[("v1alpha1", false), ("v1beta1", true)]);
+    cluster.api().patch(&format!("{CRDS}/podgroups.{GROUP}"), &changed).unwrap();
+    cluster.until("the new version alone", |cluster| {
+        let is_old = cluster.api().get(&groups("v1alpha1")).is_ok();
+        let is_new = cluster.api().get(&groups("v1beta1")).is_ok();
+        (is_new && !is_old).then_some(())
+    });
+    gang_of(&cluster, "v1beta1", "after");
+    cluster.until_runs("after", 2);
+    assert_eq!(uids(&cluster, "before"), before, "it never noticed");
+    assert_eq!(cluster.bound()["before"], (2, 0));
+    assert!(!cluster.has_ended(scheduler));
+}
+
+/// A single right that was missing kept everything from being scheduled, for as long as it was missing.
+#[test]
+fn kinds_that_cannot_be_read_are_named_and_only_what_depends_on_them_waits() {
+    let mut cluster = Cluster::of(2);
+    let is_refused = Arc::new(AtomicBool::new(true));
+    let refuses = Arc::clone(&is_refused);
+    let front = Front::of(&cluster.plane, move |asked| {
+        let kinds = ["/poddisruptionbudgets", "/podgroups"];
+        match refuses.load(Ordering::Acquire) && kinds.iter().any(|kind| asked.path.ends_with(kind)) {
+            true => Fault::Refuse(if asked.path.contains("policy") { 403 } else { 500 }, None),
+            false => Fault::None,
+        }
+    });
+    // The Job controller makes a group for each Job: this pod is of none.
+    cluster.create(PODS, &pod("alone", 2));
+    let group = json!({ "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+        "metadata": { "name": "pair" },
+        "spec": { "schedulingPolicy": { "gang": { "minCount": 2 } } } });
+    cluster.create(POD_GROUPS, &group);
+    for at in 0..2 {
+        let mut member = pod(&format!("pair-{at}"), 2);
+        member["metadata"]["labels"] = json!({ "gang": "pair" });
+        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "pair" });
+        cluster.create(PODS, &member);
+    }
+    let began = Instant::now();
+    cluster.schedule_through(&front, 0, Times::default());
+    cluster.until_runs("alone", 1);
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(40), "{waited:?}");
+    let at = cluster.served_at();
+    assert_eq!(
+        unwatched(at),
+        ["poddisruptionbudgets", "podgroups.scheduling.k8s.io"].map(str::to_owned).into()
+    );
+    let named = cluster.log().matches("a kind cannot be watched").count();
+    assert_eq!(named, 2, "{}", cluster.log());
+    // It waits for its group with a condition, and is no pod by itself.
+    cluster.until_explained("pair-0", "PodGroup default/pair");
+    assert_eq!(cluster.bound()["pair"], (0, 2));
+
+    is_refused.store(false, Ordering::Release);
+    cluster.until_runs("pair", 2);
+    cluster.until("all kinds", |_| unwatched(at).is_empty().then_some(()));
+}
