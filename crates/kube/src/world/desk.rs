@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::gang_log;
 use super::lease::Leader;
+use super::pulse::Beat;
 use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
@@ -36,6 +37,8 @@ pub(super) enum Message {
     News(Vec<News>),
     /// Something that an operator should read.
     Trouble(Trouble),
+    /// Somebody asks whether it is still at work.
+    Beat(Beat),
     /// Nothing is decided any more.
     Stop(String),
     /// This process decides from now on.
@@ -91,6 +94,8 @@ pub(super) struct Desk {
     pub(super) counted: Instant,
     /// Nothing where no collector is named.
     pub(super) spans: Option<GangSpans>,
+    /// Nothing until there is one.
+    pub(super) engine: Option<Handle>,
 }
 
 const LONG: Duration = Duration::from_secs(3_600);
@@ -125,6 +130,7 @@ impl Desk {
 
     /// Goes on until it is told to stop.
     pub(super) fn run(&mut self, engine: &Handle) -> String {
+        self.engine = Some(engine.clone());
         // What followed from the first lists: in a quiet cluster nothing else comes for long.
         self.send_calls();
         loop {
@@ -252,6 +258,8 @@ impl Desk {
                 self.metrics.troubles.inc();
                 trouble.say();
             }
+            // Whoever asked may be gone.
+            Message::Beat(beat) => drop(beat.send(self.engine.clone())),
             Message::Stop(why) => return Err(why),
             Message::Leads(leader) => {
                 self.books.lead(&leader.name);

@@ -20,6 +20,8 @@
 //! | `gang_log` | what the log says of gangs |
 //! | `trouble` | what it says of calls and watches that went wrong |
 //! | `serve` | health and metrics |
+//! | `pulse` | whether desk and engine do their work |
+//! | `once` | all lists once, for a snapshot |
 //! | `traces` | spans, for a collector |
 //! | `run` | all of it together |
 
@@ -36,6 +38,7 @@ mod kinds;
 mod lanes;
 mod lease;
 mod provision;
+mod pulse;
 mod run;
 mod serve;
 mod suspend;

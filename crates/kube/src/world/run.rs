@@ -16,10 +16,11 @@ use super::kinds::{Watches, kinds, read_core};
 use super::lanes::{Deadlines, Lanes};
 use super::lease;
 use super::lease::{Leader, LeaseSettings, Term};
+use super::pulse::Pulse;
 use super::serve::{self, Metrics};
 use super::traces::Traces;
 use crate::connect::{SILENCE, connect};
-use crate::gang::{Lifecycle, Options};
+use crate::recognise::{Lifecycle, Options};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -89,9 +90,10 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     runtime.spawn(watches.keep(client.clone()));
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
-        let (is_ready, desk) = (Arc::clone(&is_ready), sender.clone());
+        let (is_ready, desk, pulse) = (Arc::clone(&is_ready), sender.clone(), Pulse::default());
+        runtime.spawn(pulse.clone().beat(sender.clone()));
         runtime.spawn(async move {
-            if let Err(error) = serve::serve(at, registry, is_ready).await {
+            if let Err(error) = serve::serve_pulse(at, registry, is_ready, pulse).await {
                 let _ = desk.send(Message::Stop(format!("cannot serve on {at}: {error}")));
             }
         });
@@ -113,6 +115,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         reported: Instant::now(),
         counted: Instant::now(),
         spans: traces.as_ref().map(Traces::gangs),
+        engine: None,
     };
     let term = Term::endless();
     runtime.spawn(lead(client.clone(), settings.lease.clone(), term.clone(), sender.clone()));

@@ -16,6 +16,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::pulse::Pulse;
+
 /// What is counted. Labels are few and bounded: never the name of a pod or a job.
 #[derive(Clone, Default)]
 pub(super) struct Metrics {
@@ -139,11 +141,21 @@ impl Metrics {
     }
 }
 
-/// Serves until the process ends.
+/// Serves until the process ends, which lives as long as it answers.
 pub(crate) async fn serve(
     at: SocketAddr,
     registry: Registry,
     is_ready: Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    serve_pulse(at, registry, is_ready, Pulse::default()).await
+}
+
+/// The same of a process that does its work elsewhere.
+pub(super) async fn serve_pulse(
+    at: SocketAddr,
+    registry: Registry,
+    is_ready: Arc<AtomicBool>,
+    pulse: Pulse,
 ) -> std::io::Result<()> {
     let registry = Arc::new(registry);
     let metrics = move || async move {
@@ -161,8 +173,14 @@ pub(crate) async fn serve(
             false => (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete\n"),
         }
     };
+    let lives = move || async move {
+        match pulse.check() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        }
+    };
     let routes = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(lives))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics));
     let listener = tokio::net::TcpListener::bind(at).await?;
