@@ -10,7 +10,7 @@ use phalanx_kube::world::ANSWER;
 use serde_json::{Value, json};
 
 use crate::support::front::{Asked, Fault, Front};
-use crate::support::{Cluster, JOBS, Times, job};
+use crate::support::{Cluster, JOBS, PODS, Times, job, pod};
 
 /// As it is by default: of the time that is left when one call has hung, a busy machine needs some.
 const LEASE_S: u64 = 15;
@@ -162,4 +162,73 @@ fn a_leader_leads_on_when_calls_about_its_lease_fail_and_its_successor_need_not_
         .get("/apis/coordination.k8s.io/v1/namespaces/phalanx-system/leases/phalanx-scheduler")
         .unwrap();
     assert_eq!(leases["spec"]["holderIdentity"], *all[2].0, "{leases:#}");
+}
+
+/// When something was asked for by way of a front: the first and the last time.
+fn bindings(front: &Front) -> Option<(Instant, Instant)> {
+    let writes = front.writes();
+    let asked = || writes.iter().filter(|write| write.path.ends_with("/binding")).map(|write| write.asked);
+    asked().min().zip(asked().max())
+}
+
+/// It took 25 s: once its lease was over, its successor waited for calls that had had their time by then.
+#[test]
+fn a_successor_decides_soon_after_the_lease_of_a_leader_that_was_killed() {
+    let mut cluster = Cluster::of(1);
+    let old = cluster.schedule(LEASE_S);
+    cluster.create(JOBS, &job("before", 2, 2, &json!({})));
+    cluster.until_runs("before", 2);
+    let of_new = Front::of(&cluster.plane, |_| Fault::None);
+    cluster.schedule_through(&of_new, LEASE_S, Times::default());
+    cluster.until("a second address", |cluster| {
+        (cluster.log().matches("serves /healthz").count() == 2).then_some(())
+    });
+    // Its first lists.
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.kill(old);
+    let killed = Instant::now();
+    cluster.create(JOBS, &job("after", 2, 2, &json!({})));
+    cluster.until_runs("after", 2);
+    let waited = bindings(&of_new).unwrap().0 - killed;
+    println!("the successor decides {waited:.1?} after SIGKILL");
+    assert!(waited < Duration::from_secs(LEASE_S) + Duration::from_millis(1_500), "{waited:?}");
+}
+
+/// Only that makes it safe that a successor waits no longer.
+#[test]
+fn a_leader_that_cannot_renew_its_lease_begins_its_last_call_an_answer_before_its_successor_begins() {
+    let mut cluster = Cluster::of(12);
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let cut = Arc::clone(&is_cut);
+    // Of all it asks for only its lease is lost.
+    let of_old = Front::of(&cluster.plane, move |asked| {
+        match asked.is_of_lease() && asked.method == "PUT" && cut.load(Ordering::Acquire) {
+            true => Fault::Drop,
+            false => Fault::None,
+        }
+    });
+    let old = cluster.schedule_through(&of_old, LEASE_S, Times::default());
+    cluster.create(JOBS, &job("before", 2, 2, &json!({})));
+    cluster.until_runs("before", 2);
+    let of_new = Front::of(&cluster.plane, |_| Fault::None);
+    cluster.schedule_through(&of_new, LEASE_S, Times::default());
+    std::thread::sleep(Duration::from_secs(3));
+    is_cut.store(true, Ordering::Release);
+    let begun = Instant::now();
+    let mut pods = 0;
+    while bindings(&of_new).is_none() && begun.elapsed() < Duration::from_secs(40) {
+        cluster.create(PODS, &pod(&format!("p-{pods}"), 1));
+        pods += 1;
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let (last, first) = (bindings(&of_old).unwrap().1, bindings(&of_new).unwrap().0);
+    println!("the last call {:.1?} after the cut, the next {:.1?}", last - begun, first - begun);
+    assert!(last > begun, "it led on for a while");
+    assert!(first > last && first - last >= ANSWER, "{:?}", first.saturating_duration_since(last));
+    assert!(first - begun < Duration::from_secs(LEASE_S) + Duration::from_millis(1_500));
+    cluster.until("its end", |cluster| cluster.has_ended(old).then_some(()));
+    assert!(cluster.log().contains("could not be renewed in time"), "{}", cluster.log());
+    for at in 0..pods {
+        cluster.until_runs(&format!("p-{at}"), 1);
+    }
 }

@@ -286,6 +286,12 @@ pub(crate) fn probed() -> BTreeSet<String> {
         let probes = [&container["livenessProbe"], &container["readinessProbe"]];
         for probe in probes.into_iter().filter(|probe| !probe.is_null()) {
             assert_eq!(probe["httpGet"]["port"], "http", "{probe}");
+            let of_liveness = probe == &container["livenessProbe"] && object["kind"] == "Deployment";
+            let fails_s = probe["periodSeconds"].as_u64().zip(probe["failureThreshold"].as_u64());
+            assert!(
+                !of_liveness || fails_s.is_some_and(|(every, times)| (20..=40).contains(&(every * times))),
+                "a scheduler that hangs is ended soon, and not for one probe: {probe}"
+            );
             paths.insert(probe["httpGet"]["path"].as_str().unwrap().to_owned());
         }
     }

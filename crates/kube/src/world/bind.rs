@@ -7,7 +7,7 @@ use kube::Client;
 use phalanx_model::{FailureClass, NodeName};
 use serde_json::json;
 
-use super::call::{ANSWER, CallError, JSON, PAUSE, Request, may_pass, path_of, repeat, send};
+use super::call::{ANSWER, CallError, JSON, Limited, PAUSE, Request, may_pass, path_of, repeat, send};
 use super::claims;
 use super::lanes::Turn;
 use super::lease::Term;
@@ -38,12 +38,13 @@ pub(super) async fn bind(
     let body = binding.to_string().into_bytes();
     let lost = |detail: String, may_come| Unbound { class: FailureClass::StartUp, detail, may_come };
     let unmade = |why: &str| format!("pod {} is not bound: {why}", pod.name);
-    prepare(client, before, turn).await.map_err(|why| lost(unmade(&why), false))?;
+    let requests = Limited::by_term(client.clone(), term.clone());
+    prepare(&requests, before, turn).await.map_err(|why| lost(unmade(&why), false))?;
     let until = turn.until();
     // Whether the API server may still be at one of the tries.
     let mut may_come = false;
     loop {
-        if term.is_over() {
+        if !term.may_begin().await {
             return Err(lost(unmade("another leads"), may_come));
         }
         turn.check().map_err(|why| lost(unmade(why), may_come))?;
@@ -116,16 +117,16 @@ async fn whereabouts(client: &Client, pod: &PodRef, node: &NodeName, until: Inst
 }
 
 /// Gets things ready for a pod or a gang, in this order; why that was not possible.
-pub(super) async fn prepare(client: &Client, steps: &[Step], turn: &mut Turn) -> Result<(), String> {
+pub(super) async fn prepare(requests: &Limited, steps: &[Step], turn: &mut Turn) -> Result<(), String> {
     for step in steps {
         match step {
             Step::Patch { path, patch } => {
-                repeat(client, "PATCH", path, "application/merge-patch+json", patch)
+                repeat(requests, "PATCH", path, "application/merge-patch+json", patch)
                     .await
                     .map(drop)
                     .map_err(|error| format!("{path}: {error}"))?
             }
-            Step::Claim(reservation) => claims::reserve(client, reservation, turn).await?,
+            Step::Claim(reservation) => claims::reserve(requests, reservation, turn).await?,
         }
     }
     Ok(())

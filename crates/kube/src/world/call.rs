@@ -46,12 +46,17 @@ impl Limited {
     pub(super) const fn new(client: Client, term: Term, permits: Arc<Semaphore>) -> Self {
         Self { client, term, permits }
     }
+
+    /// As many as there are.
+    pub(super) fn by_term(client: Client, term: Term) -> Self {
+        Self::new(client, term, Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)))
+    }
 }
 
 impl Requests for Limited {
     async fn ask(&self, request: Request<'_>) -> Result<String, CallError> {
         let _permit = self.permits.acquire().await.map_err(|_| CallError::Over)?;
-        if self.term.is_over() {
+        if !self.term.may_begin().await {
             return Err(CallError::Over);
         }
         send(&self.client, request, ANSWER).await

@@ -6,10 +6,9 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
-use kube::Client;
 use serde_json::{Value, json};
 
-use super::call::{self, CallError, PAUSE, Requests, repeat};
+use super::call::{self, CallError, Limited, PAUSE, Requests, repeat};
 use super::lanes::Turn;
 use super::trouble::Trouble;
 use crate::dra::{Binding, binding};
@@ -28,7 +27,7 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// Makes a claim if it is not there, allocates it if it is not, reserves it for the pod, and waits until its devices are
 /// ready. While it waits others have the turn.
-pub(super) async fn reserve(client: &Client, wanted: &Reservation, turn: &mut Turn) -> Result<(), String> {
+pub(super) async fn reserve(client: &Limited, wanted: &Reservation, turn: &mut Turn) -> Result<(), String> {
     let path = path_of(&wanted.pod.namespace, &name_of(&wanted.claim));
     let failed = |why: String| format!("claim {}: {why}", name_of(&wanted.claim));
     let mut claim = match wanted.claim.metadata.uid {
@@ -64,7 +63,7 @@ pub(super) async fn reserve(client: &Client, wanted: &Reservation, turn: &mut Tu
 }
 
 /// Makes a claim. Where the answer to an earlier try was lost it is there already.
-async fn make(client: &Client, claim: &ResourceClaim) -> Result<ResourceClaim, CallError> {
+async fn make(client: &Limited, claim: &ResourceClaim) -> Result<ResourceClaim, CallError> {
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     match repeat(client, "POST", &path_of_all(namespace), "application/json", &json!(claim)).await {
         Ok(text) => parsed(&text),

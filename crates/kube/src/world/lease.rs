@@ -1,9 +1,13 @@
 //! Leadership: one of several schedulers decides, the others watch and wait.
 //!
 //! The lease is `coordination.k8s.io/v1`. A leader renews it; one that could not renew in time stops for good. A
-//! successor takes it when it has not changed for its whole length *by its own clock*, and then waits once more for as
-//! long as a call of the old leader may still be on its way. One that ends in order waits for its calls first, gives the
-//! lease back, and says so on it: then nobody has to wait.
+//! successor takes it when it has not changed for its whole length *by its own clock*.
+//!
+//! Between the last call that a leader begins and the first decision of its successor lies as long as a call may be
+//! without an answer ([`ANSWER`]). This time is a part of the lease: a leader that could not renew it begins no call any
+//! more from then on, begins them again if it can renew it after all, and says on the lease that it does so. Where it does not
+//! say so, or its lease is too short for that, its successor waits the rest of this time after it has the lease. A leader
+//! that ends in order waits for its calls first, gives the lease back, and says so on it: then nobody has to wait.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,6 +29,12 @@ const LOOK: Duration = Duration::from_millis(500);
 /// It says nothing of leaders that come later: each has another number.
 const SETTLED: &str = "phalanx.dev/settled";
 
+/// On a lease: for how many milliseconds after it has asked for it its holder begins calls.
+const CALLS_FOR: &str = "phalanx.dev/calls-for-ms";
+
+/// Between two looks of a call that may not begin yet.
+const PAUSED: Duration = Duration::from_millis(50);
+
 /// Whose lease, and for how long.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
@@ -40,24 +50,38 @@ pub struct LeaseSettings {
 impl LeaseSettings {
     /// Between two tries to get it, or to keep it where one failed.
     fn look(&self) -> Duration {
-        LOOK.min(self.renew / 2)
+        LOOK.min(self.pause() / 2)
+    }
+
+    /// For so long after it asked for the lease a leader begins calls: at least a third of it, so that a renewal that fails
+    /// once can be tried again.
+    fn calls(&self) -> Duration {
+        self.length.saturating_sub(ANSWER).max(self.length / 3)
+    }
+
+    /// Between two renewals: two of them fit into the time of its calls.
+    fn pause(&self) -> Duration {
+        self.renew.min(self.calls() * 2 / 5)
     }
 }
 
-/// For how long a process may begin calls: as long as nobody else can have the lease, by its own clock. A process that was
-/// stopped for a while, or was not told in time that the lease is lost, sees here that it is too late.
+/// For how long a process may begin calls, and for how long it leads: as long as nobody else can have the lease, by its own
+/// clock. A process that was stopped for a while, or was not told in time that the lease is lost, sees here that it is too
+/// late.
 #[derive(Clone)]
 pub(super) struct Term {
     since: Instant,
-    /// Milliseconds from `since`.
+    /// Milliseconds from `since`: until it begins no calls, and until it is over.
+    calls_ms: Arc<AtomicU64>,
     until_ms: Arc<AtomicU64>,
     has_ended: Arc<AtomicBool>,
 }
 
 impl Term {
     pub(super) fn endless() -> Self {
+        let endless = || Arc::new(AtomicU64::new(u64::MAX));
         let has_ended = Arc::new(AtomicBool::new(false));
-        Self { since: Instant::now(), until_ms: Arc::new(AtomicU64::new(u64::MAX)), has_ended }
+        Self { since: Instant::now(), calls_ms: endless(), until_ms: endless(), has_ended }
     }
 
     /// Begins no more calls, whoever has the lease.
@@ -66,13 +90,33 @@ impl Term {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
-            || self.since.elapsed().as_millis() >= u128::from(self.until_ms.load(Ordering::Acquire))
+        self.has_ended.load(Ordering::Acquire) || self.is_after(&self.until_ms)
     }
 
-    fn lasts_until(&self, at: Instant) {
-        let until = at.saturating_duration_since(self.since).as_millis();
-        self.until_ms.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
+    /// Whether a call may begin: at once as a rule, or when the lease is renewed after all. It may not once the term is over.
+    pub(super) async fn may_begin(&self) -> bool {
+        loop {
+            if self.is_over() {
+                return false;
+            }
+            if !self.is_after(&self.calls_ms) {
+                return true;
+            }
+            tokio::time::sleep(PAUSED).await;
+        }
+    }
+
+    fn is_after(&self, end_ms: &AtomicU64) -> bool {
+        self.since.elapsed().as_millis() >= u128::from(end_ms.load(Ordering::Acquire))
+    }
+
+    /// The lease was asked for then, and is there.
+    fn renewed(&self, asked: Instant, settings: &LeaseSettings) {
+        let ms = |end: Instant| {
+            u64::try_from(end.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX)
+        };
+        self.until_ms.store(ms(asked + settings.length), Ordering::Release);
+        self.calls_ms.store(ms(asked + settings.calls()), Ordering::Release);
     }
 }
 
@@ -153,14 +197,16 @@ impl Held {
     /// Renews it until that fails for so long that another may lead.
     pub(super) async fn keep(mut self, client: Client, settings: LeaseSettings, term: Term) -> String {
         let api: Api<Lease> = Api::namespaced(client, &settings.namespace);
-        let mut pause = settings.renew;
+        let mut pause = settings.pause();
         loop {
-            term.lasts_until(self.asked + settings.length);
+            term.renewed(self.asked, &settings);
             tokio::time::sleep(pause).await;
             let left = settings.length.saturating_sub(self.asked.elapsed());
-            // One answer that never comes leaves time to ask again.
-            match within(left.min(settings.length / 3), self.renew(&api, &settings)).await {
-                Ok(None) => pause = settings.renew,
+            // One answer that never comes leaves time to ask again, the first one before calls have to wait.
+            let first = settings.calls().saturating_sub(self.asked.elapsed()) / 2;
+            let patience = if first.is_zero() { settings.length / 3 } else { first };
+            match within(left.min(patience), self.renew(&api, &settings)).await {
+                Ok(None) => pause = settings.pause(),
                 Ok(Some(why)) => return why,
                 Err(_) if self.asked.elapsed() >= settings.length => {
                     return "the lease could not be renewed in time".to_owned();
@@ -257,6 +303,9 @@ async fn attempt(
     let held =
         lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
     let length = held.map_or(settings.length, Duration::from_secs);
+    // Of the time in which nothing was seen of it this much is one in which it began no calls.
+    let calls = lease.metadata.annotations.as_ref().and_then(|all| all.get(CALLS_FOR)?.parse().ok());
+    let silence = calls.map_or(Duration::ZERO, |ms| length.saturating_sub(Duration::from_millis(ms)));
     let has_holder = holder(&lease).is_some_and(|holder| !holder.is_empty());
     let is_over = seen.as_ref().is_some_and(|(_, since)| since.elapsed() >= length);
     // An earlier claim may have been the one that succeeded, without an answer.
@@ -274,8 +323,13 @@ async fn attempt(
     claim(&mut next, settings);
     let lease = api.replace(&settings.name, &PostParams::default(), &next).await?;
     let transitions = leaders(&lease).saturating_add(1);
-    // One that gave it back in a hurry may have had calls on their way as well.
-    let patience = if is_settled { Duration::ZERO } else { ANSWER };
+    // One that gave it back in a hurry may have had calls on their way until then; and what an earlier claim of its own took
+    // the place of is not known any more.
+    let patience = match is_settled {
+        true => Duration::ZERO,
+        false if has_holder && !is_own => ANSWER.saturating_sub(silence),
+        false => ANSWER,
+    };
     Ok(Some(Held { lease, transitions, patience, is_first: false, asked }))
 }
 
@@ -288,6 +342,8 @@ fn leaders(lease: &Lease) -> u64 {
 fn claim(lease: &mut Lease, settings: &LeaseSettings) {
     let now = MicroTime(jiff::Timestamp::now());
     let is_other = holder(lease) != Some(&*settings.holder);
+    let calls_ms = settings.calls().as_millis().to_string();
+    lease.metadata.annotations.get_or_insert_default().insert(CALLS_FOR.to_owned(), calls_ms);
     let spec = spec(lease);
     if spec.holder_identity.is_some() && is_other {
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
@@ -425,10 +481,80 @@ mod tests {
     fn calls_begin_only_as_long_as_nobody_else_can_lead() {
         let term = Term::endless();
         assert!(!term.is_over());
-        let now = Instant::now();
-        term.lasts_until(now + Duration::from_secs(3_600));
+        let (now, settings) = (Instant::now(), settings());
+        term.renewed(now, &settings);
         assert!(!term.is_over());
-        term.lasts_until(now);
+        term.renewed(now.checked_sub(settings.length).unwrap(), &settings);
         assert!(term.is_over());
+    }
+
+    /// Whether calls begin now, or wait.
+    async fn begins(term: &Term) -> Option<bool> {
+        tokio::time::timeout(2 * PAUSED, term.may_begin()).await.ok()
+    }
+
+    #[test]
+    fn a_leader_that_could_not_renew_its_lease_begins_no_calls_before_it_is_renewed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (term, settings) = (Term::endless(), settings());
+            let ago = |s| Instant::now().checked_sub(Duration::from_secs(s)).unwrap();
+            term.renewed(ago(4), &settings);
+            assert_eq!(begins(&term).await, Some(true));
+            term.renewed(ago(5), &settings);
+            assert_eq!((begins(&term).await, term.is_over()), (None, false), "it may be renewed yet");
+            let waits = tokio::spawn({
+                let term = term.clone();
+                async move { term.may_begin().await }
+            });
+            term.renewed(ago(1), &settings);
+            assert!(waits.await.unwrap(), "what waited begins");
+            term.renewed(ago(15), &settings);
+            assert_eq!(begins(&term).await, Some(false));
+        });
+    }
+
+    /// It waited 10 s after a lease of 15 s, though the old leader had begun its last call 10 s before the end of that.
+    #[test]
+    fn between_the_last_call_of_a_leader_and_the_first_of_the_next_lies_an_answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for (length_s, says_so, patience_s) in
+                [(15, true, 0), (30, true, 0), (6, true, 6), (15, false, 10)]
+            {
+                let length = Duration::from_secs(length_s);
+                let (old, new) = (
+                    LeaseSettings { length, ..settings() },
+                    LeaseSettings { holder: "next".to_owned(), ..settings() },
+                );
+                let metadata = ObjectMeta {
+                    name: Some("l".to_owned()),
+                    resource_version: Some("7".to_owned()),
+                    ..ObjectMeta::default()
+                };
+                let mut lease = Lease { metadata, spec: None };
+                claim(&mut lease, &old);
+                if !says_so {
+                    lease.metadata.annotations = None;
+                }
+                let api = with_lease(lease);
+                // It was seen so long ago.
+                let mut seen = Some(("7".to_owned(), Instant::now().checked_sub(length).unwrap()));
+                let held = attempt(&api, &new, &mut seen).await.unwrap().unwrap();
+                assert_eq!(held.patience, Duration::from_secs(patience_s), "{length_s} s, {says_so}");
+                let silence = if says_so { length.saturating_sub(old.calls()) } else { Duration::ZERO };
+                assert!(silence + held.patience >= ANSWER);
+            }
+        });
+    }
+
+    #[test]
+    fn a_renewal_that_fails_once_is_tried_again_before_calls_have_to_wait() {
+        for length_s in [3, 6, 15, 30, 60] {
+            let length = Duration::from_secs(length_s);
+            let of = LeaseSettings { length, renew: length / 5, ..settings() };
+            let left = of.calls().saturating_sub(of.pause());
+            assert!(of.pause() + left / 2 + of.look() < of.calls(), "{of:?}");
+        }
     }
 }

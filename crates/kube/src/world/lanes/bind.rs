@@ -10,6 +10,7 @@ use phalanx_shell::unix_now;
 use tokio::sync::{mpsc, watch};
 
 use super::super::bind::{bind, prepare};
+use super::super::call::Limited;
 use super::super::desk::Message;
 use super::super::lease::Term;
 use super::super::serve::Metrics;
@@ -171,7 +172,8 @@ impl Binder {
     }
 
     async fn prepare(self, member: MemberId, steps: Vec<Step>, mut turn: Turn) {
-        if let Err(detail) = prepare(&self.client, &steps, &mut turn).await {
+        let requests = Limited::by_term(self.client, self.term);
+        if let Err(detail) = prepare(&requests, &steps, &mut turn).await {
             let _ = self.desk.send(Message::Event(Event::Unprepared { member, detail }));
         }
     }
