@@ -3,7 +3,7 @@
 //! Reasons are written late and slowly. A pod that starts soon needs none, and ten thousand that wait must not keep the
 //! API server from binding. The same holds for events: one for a gang and a change.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +12,18 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use self::waiting::Waiting;
 use super::call::{path_of, repeat};
 use super::groups::{self, GroupStand};
 use crate::messages::{GangEvent, PodRef};
 use crate::recognise::ObjectRef;
 
+mod waiting;
+
 /// How long a pod waits before it is told why.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pods told in one turn, and the time between two turns. The pods of a gang are told in one turn, however many they are,
-/// so that an autoscaler sees the gang as a whole; the turns after it have none then.
+/// so that an autoscaler sees the gang as a whole; its namespace has the fewer in the turns after it, see [`waiting`].
 const BATCH: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
 /// Events and conditions of groups in one turn while bindings stand in line: each costs the API server as much as one of them.
@@ -37,18 +40,12 @@ pub(super) struct Explainer {
 
 #[derive(Default)]
 struct Notes {
-    waiting: HashMap<PodRef, (Stand, At)>,
-    /// Pods that were explained together, by when they are told. Those that have another time by now are told then.
-    turns: BTreeMap<At, Vec<PodRef>>,
-    next: u64,
+    waiting: Waiting,
     written: HashMap<PodRef, Stand>,
     events: VecDeque<GangEvent>,
     groups: HashMap<ObjectRef, (GroupStand, Instant)>,
     told: HashMap<ObjectRef, GroupStand>,
 }
-
-/// When something is told, and in which order what is due at once.
-type At = (Instant, u64);
 
 /// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,38 +63,14 @@ struct Turn {
 
 impl Notes {
     fn explain(&mut self, now: Instant, pods: Vec<PodRef>, stand: &Stand) {
-        let is_news = |pod: &PodRef| match self.waiting.get(pod) {
-            Some((waiting, _)) => waiting != stand,
-            None => self.written.get(pod) != Some(stand),
-        };
+        let is_news = |pod: &PodRef| self.waiting.get(pod).or_else(|| self.written.get(pod)) != Some(stand);
         let pods: Vec<PodRef> = pods.into_iter().filter(is_news).collect();
-        if pods.is_empty() || self.waiting.len() + pods.len() > KNOWN_MAX {
-            return;
-        }
-        // A reason that changes all the time does not put off that any is told.
-        let since = pods.iter().filter_map(|pod| Some(self.waiting.get(pod)?.1.0)).min();
-        let at = (since.unwrap_or(now + PATIENCE), self.next);
-        self.next += 1;
-        for pod in &pods {
-            self.waiting.insert(pod.clone(), (stand.clone(), at));
-        }
-        self.turns.insert(at, pods);
+        self.waiting.insert(now, pods, stand);
     }
 
     /// Pods that are to be told now: whole gangs.
     fn due(&mut self, now: Instant) -> Vec<(PodRef, Stand)> {
-        let mut due = Vec::new();
-        while due.len() < BATCH
-            && let Some((&at, _)) = self.turns.first_key_value().filter(|((due, _), _)| *due <= now)
-        {
-            for pod in self.turns.remove(&at).unwrap_or_default() {
-                if self.waiting.get(&pod).is_some_and(|(_, of)| *of == at)
-                    && let Some((stand, _)) = self.waiting.remove(&pod)
-                {
-                    due.push((pod, stand));
-                }
-            }
-        }
+        let due = self.waiting.due(now);
         if self.written.len() > KNOWN_MAX {
             self.written.clear();
         }
@@ -105,10 +78,26 @@ impl Notes {
         due
     }
 
-    /// Groups on which something is to be said now.
+    /// Groups on which something is to be said now: of each namespace the first, then of each the second, and so on.
     fn due_groups(&mut self, now: Instant, most: usize) -> Vec<(ObjectRef, GroupStand)> {
-        let due = self.groups.iter().filter(|(_, (_, at))| *at <= now).take(most);
-        let due: Vec<_> = due.map(|(about, (stand, _))| (about.clone(), stand.clone())).collect();
+        let due = self.groups.iter().filter(|(_, (_, at))| *at <= now);
+        let mut due: Vec<_> = due.map(|(about, (_, at))| (*at, about)).collect();
+        due.sort();
+        let mut before: HashMap<&str, usize> = HashMap::new();
+        let mut due: Vec<_> = due
+            .into_iter()
+            .map(|(at, about)| {
+                let before = before.entry(&about.namespace).or_default();
+                *before += 1;
+                (*before, at, about)
+            })
+            .collect();
+        due.sort();
+        let due: Vec<_> = due
+            .into_iter()
+            .take(most)
+            .filter_map(|(.., about)| Some((about.clone(), self.groups.get(about)?.0.clone())))
+            .collect();
         if self.told.len() > KNOWN_MAX {
             self.told.clear();
         }
@@ -171,15 +160,13 @@ impl Explainer {
 }
 
 async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>>) {
-    // Turns without pods, after one that had more than its share.
-    let mut rests = 0_usize;
     loop {
         tokio::time::sleep(TURN).await;
         let now = Instant::now();
         let batch = if bindings.available_permits() == 0 { BATCH_BESIDE } else { BATCH };
         let Turn { pods, events, groups } = {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-            let pods = if rests == 0 { notes.due(now) } else { Vec::new() };
+            let pods = notes.due(now);
             let groups = notes.due_groups(now, batch);
             let count = notes.events.len().min(batch);
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
@@ -190,7 +177,6 @@ async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>
         for event in events {
             post(&client, &event).await;
         }
-        rests = rests.max(pods.len().div_ceil(BATCH)).saturating_sub(1);
         for (pod, Stand { reason, message }) in pods {
             let condition = json!({
                 "type": "PodScheduled", "status": "False", "reason": reason, "message": &*message,
@@ -270,7 +256,7 @@ mod tests {
         assert_eq!(notes.due(later).len(), 15);
         notes.explain(later, gang("a", 15), &stand("full"));
         assert_eq!(notes.due(later + PATIENCE), [], "they were told that");
-        assert!(notes.waiting.is_empty() && notes.turns.is_empty());
+        assert!(notes.waiting.is_empty());
     }
 
     #[test]
@@ -315,5 +301,19 @@ mod tests {
         explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
         let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH);
         assert_eq!(due, [(about, GroupStand::Upstream(true, stand("bound")))]);
+    }
+
+    #[test]
+    fn groups_of_one_namespace_do_not_keep_that_of_another_waiting() {
+        let explainer = Explainer { notes: Arc::default() };
+        for at in 0..1_000 {
+            let mut about = groups::tests::pod_group("v1beta1");
+            (about.namespace, about.name) = ("greedy".to_owned(), format!("g{at}"));
+            explainer.group(about, GroupStand::Upstream(false, stand("never")));
+        }
+        explainer.group(groups::tests::pod_group("v1beta1"), GroupStand::Upstream(false, stand("full")));
+        let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH);
+        assert_eq!(due.len(), BATCH);
+        assert!(due[..2].iter().any(|(about, _)| about.namespace == "x"), "{due:?}");
     }
 }
