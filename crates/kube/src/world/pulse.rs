@@ -25,6 +25,16 @@ pub(super) type Beat = oneshot::Sender<Option<Handle>>;
 pub(crate) struct Pulse(Arc<Mutex<Option<(&'static str, Instant)>>>);
 
 impl Pulse {
+    /// Until the process does not do its work any more; why.
+    pub(super) async fn hangs(&self) -> String {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            if let Err(why) = self.check() {
+                return why;
+            }
+        }
+    }
+
     /// Why the process does not do its work any more.
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_within(PATIENCE)
@@ -150,5 +160,8 @@ mod tests {
         let long_ago = Instant::now().checked_sub(PATIENCE + Duration::from_secs(2)).unwrap();
         *pulse.0.lock().unwrap() = Some(("the engine", long_ago));
         assert_eq!(pulse.check(), Err("the engine has not answered for 62 s".to_owned()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let why = runtime.block_on(async { tokio::time::timeout(2 * EVERY, pulse.hangs()).await });
+        assert!(why.unwrap().starts_with("the engine has not answered"), "nor does it keep the lease");
     }
 }

@@ -88,10 +88,10 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     }
     let unlisted = watches.names();
     runtime.spawn(watches.keep(client.clone()));
-    let is_ready = Arc::new(AtomicBool::new(false));
+    let (is_ready, pulse) = (Arc::new(AtomicBool::new(false)), Pulse::default());
+    runtime.spawn(pulse.clone().beat(sender.clone()));
     if let Some(at) = settings.listen {
-        let (is_ready, desk, pulse) = (Arc::clone(&is_ready), sender.clone(), Pulse::default());
-        runtime.spawn(pulse.clone().beat(sender.clone()));
+        let (is_ready, desk, pulse) = (Arc::clone(&is_ready), sender.clone(), pulse.clone());
         runtime.spawn(async move {
             if let Err(error) = serve::serve_pulse(at, registry, is_ready, pulse).await {
                 let _ = desk.send(Message::Stop(format!("cannot serve on {at}: {error}")));
@@ -118,7 +118,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         engine: None,
     };
     let term = Term::endless();
-    runtime.spawn(lead(client.clone(), settings.lease.clone(), term.clone(), sender.clone()));
+    runtime.spawn(lead(client.clone(), settings.lease.clone(), term.clone(), sender.clone(), pulse));
     runtime.spawn(end_in_order(sender.clone()));
     let (epoch, facts) = match desk.gather() {
         Ok(begun) => begun,
@@ -187,7 +187,16 @@ pub(crate) async fn told_to_end() -> std::io::Result<()> {
 }
 
 /// Gets the lease, keeps it, and stops everything when it is lost.
-async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk: mpsc::Sender<Message>) {
+///
+/// A process that does not do its work any more keeps no lease, either: it may never hear that it has to stop, and begins no
+/// call once its term is over.
+async fn lead(
+    client: Client,
+    settings: Option<LeaseSettings>,
+    term: Term,
+    desk: mpsc::Sender<Message>,
+    pulse: Pulse,
+) {
     let Some(settings) = settings else { return drop(desk.send(Message::Leads(Leader::alone()))) };
     let held = lease::acquire(&client, &settings).await;
     let (leader, patience) = (held.leader(&settings), held.patience);
@@ -200,6 +209,7 @@ async fn lead(client: Client, settings: Option<LeaseSettings>, term: Term, desk:
     let why = tokio::select! {
         why = held.keep(client, settings, term) => why,
         why = decides => why,
+        why = pulse.hangs() => why,
     };
     let _ = desk.send(Message::Stop(why));
 }

@@ -652,4 +652,30 @@ mod tests {
             assert_eq!(words(&needed, 2, Duration::from_secs(5)).await, ["g/v1 a", "listed"]);
         });
     }
+
+    /// Devices that have a user would look free as long as their claims are not known.
+    #[test]
+    fn a_list_that_needs_another_is_not_read_before_that_is_complete() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server_of = |code| {
+                let of = Server { version: "v1", objects: vec![("a", "1")], code };
+                Arc::new(std::sync::Mutex::new(of))
+            };
+            let (claims, slices) = (server_of(403), server_of(200));
+            let (of_claims, of_slices) = (server(Arc::clone(&claims)), server(slices));
+            let (sender, messages) = std::sync::mpsc::channel();
+            let (other, _others) = std::sync::mpsc::channel();
+            let (_serving, serves) = channel::channel(Serving::As(Some(group("v1"))));
+            let (are_known, after) = channel::channel(false);
+            let opens = Some(Arc::new(are_known));
+            let first = Watching { opens, ..watching("resourceclaims", other, serves.clone()) };
+            let second = Watching { after: Some(after), ..watching("resourceslices", sender, serves) };
+            tokio::spawn(first.run(move |kind| objects_of(&of_claims, kind)));
+            tokio::spawn(second.run(move |kind| objects_of(&of_slices, kind)));
+            assert_eq!(words(&messages, 1, 2 * GIVE_UP).await, ["given up"]);
+            claims.lock().unwrap().code = 200;
+            assert_eq!(words(&messages, 2, Duration::from_secs(5)).await, ["g/v1 a", "listed"]);
+        });
+    }
 }
