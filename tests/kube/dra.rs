@@ -160,7 +160,7 @@ fn list<T: DeserializeOwned>(api: &Api, path: &str) -> Vec<T> {
     serde_json::from_value(api.get(path).unwrap()["items"].take()).unwrap()
 }
 
-/// The books as a scheduler that starts would read them.
+/// The lifecycle as a scheduler that starts would read them.
 fn inventory(api: &Api) -> Inventory {
     let mut inventory = Inventory::default();
     for slice in list(api, &format!("{RESOURCE}/resourceslices")) {

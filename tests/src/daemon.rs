@@ -110,7 +110,7 @@ fn schedule(
     Ok(world::run(&Settings {
         kubeconfig: Some(kubeconfig.into()),
         context: None,
-        books: options,
+        options,
         binding,
         lease,
         listen: listen()?,

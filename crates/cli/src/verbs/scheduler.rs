@@ -33,7 +33,7 @@ fn schedule(asked: Scheduler) -> Result<(), Failure> {
     let settings = Settings {
         kubeconfig: asked.kubeconfig,
         context: asked.context,
-        books: options(asked.deciding)?,
+        options: options(asked.deciding)?,
         binding,
         lease,
         listen: asked.listen,
@@ -49,7 +49,7 @@ fn schedule(asked: Scheduler) -> Result<(), Failure> {
     }
 }
 
-/// What the books are told of it.
+/// How gangs are to be decided about.
 pub(super) fn options(asked: Deciding) -> Result<Options, Failure> {
     let queue = QueueName::new(&asked.queue)
         .map_err(|bad| Failure::usage(format!("--queue {:?}: {bad}", asked.queue), "name a queue"))?;

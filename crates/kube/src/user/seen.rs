@@ -8,11 +8,11 @@ use phalanx_model::{Epoch, Outcome, Snapshot};
 use phalanx_shell::{Config, Engine, unix_now};
 use serde::de::DeserializeOwned;
 
-use super::kinds::{Sink, kinds, read_core, read_found};
-use super::watch::Convert;
+use super::{UserError, list};
+
 use crate::gang::{Lifecycle, Options};
 use crate::messages::Event;
-use crate::user::{UserError, list};
+use crate::world::{Convert, Sink, kinds, read_core, read_found};
 
 /// Without these there is nothing to decide about.
 const NEEDED: [&str; 2] = ["nodes", "pods"];

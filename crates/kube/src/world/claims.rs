@@ -115,7 +115,7 @@ async fn delete(
     }
 }
 
-/// What the books are told of a claim that was to go back, and what an operator should read.
+/// What the lifecycle are told of a claim that was to go back, and what an operator should read.
 pub(super) fn answer(
     claim: &PodRef,
     result: Result<Option<ResourceClaim>, CallError>,

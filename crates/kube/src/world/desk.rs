@@ -1,4 +1,4 @@
-//! The thread that owns the books: what watches tell and what the engine orders meet here, one after the other.
+//! The thread that owns the lifecycle: what watches tell and what the engine orders meet here, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(super) struct Started {
 
 /// The event loop: the lifecycle, with what comes in and what goes out.
 pub(super) struct Desk {
-    pub(super) books: Lifecycle,
+    pub(super) lifecycle: Lifecycle,
     pub(super) messages: Receiver<Message>,
     pub(super) calls: UnboundedSender<Call>,
     /// Lists that are not complete.
@@ -115,14 +115,14 @@ impl Desk {
             let is_listed = self.unlisted.is_empty();
             self.is_ready.store(is_listed, Ordering::Release);
             let Some(leader) = self.leader.as_ref().filter(|_| is_listed) else { continue };
-            let waits = self.books.was_led_before();
+            let waits = self.lifecycle.was_led_before();
             let at = *self
                 .begins_at
                 .get_or_insert_with(|| Instant::now() + if waits { leader.patience } else { Duration::ZERO });
             if at <= Instant::now() {
                 let epoch = leader.epoch;
-                let facts = self.books.begin(unix_now());
-                self.trace(|spans, books| spans.told(books, &facts));
+                let facts = self.lifecycle.begin(unix_now());
+                self.trace(|spans, lifecycle| spans.told(lifecycle, &facts));
                 return Ok((epoch, facts));
             }
         }
@@ -134,7 +134,8 @@ impl Desk {
         // What followed from the first lists: in a quiet cluster nothing else comes for long.
         self.send_calls();
         loop {
-            let patience = self.books.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
+            let patience =
+                self.lifecycle.wake().map_or(LONG, |at| Duration::from_millis(at.since(unix_now())));
             let patience =
                 if self.is_new && self.has_queues { patience.min(Duration::from_secs(1)) } else { patience };
             let first = match self.messages.recv_timeout(patience) {
@@ -151,10 +152,10 @@ impl Desk {
                     Err(why) => return why,
                 }
             }
-            let news = self.books.settle(unix_now());
-            self.trace(|spans, books| spans.told(books, &news));
+            let news = self.lifecycle.settle(unix_now());
+            self.trace(|spans, lifecycle| spans.told(lifecycle, &news));
             facts.extend(news);
-            let (nodes, gangs) = self.books.counts();
+            let (nodes, gangs) = self.lifecycle.counts();
             self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
             self.count_overcommitted();
@@ -167,7 +168,7 @@ impl Desk {
     }
 
     fn send_calls(&mut self) {
-        for call in self.books.calls() {
+        for call in self.lifecycle.calls() {
             if let (Some(spans), Call::Bind { member, .. }) = (&mut self.spans, &call) {
                 spans.asked(*member);
             }
@@ -179,7 +180,7 @@ impl Desk {
     /// Where somebody collects traces.
     fn trace(&mut self, what: impl FnOnce(&mut GangSpans, &Lifecycle)) {
         if let Some(spans) = &mut self.spans {
-            what(spans, &self.books);
+            what(spans, &self.lifecycle);
         }
     }
 
@@ -200,7 +201,7 @@ impl Desk {
             (engine.queues().into_iter().map(with).collect::<Vec<_>>(), first_in_line(engine))
         };
         if let Ok((reports, line)) = engine.look(look) {
-            self.books.report(&reports, &line);
+            self.lifecycle.report(&reports, &line);
         }
     }
 
@@ -208,7 +209,7 @@ impl Desk {
     fn count_overcommitted(&mut self) {
         const EVERY: Duration = Duration::from_secs(10);
         if self.counted.elapsed() >= EVERY {
-            let nodes = self.books.overcommitted().len();
+            let nodes = self.lifecycle.overcommitted().len();
             self.metrics.nodes_overcommitted.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.counted = Instant::now();
         }
@@ -216,8 +217,8 @@ impl Desk {
 
     /// Gangs have events of what happens to them; of a single pod only what is bad has one, its status says the rest.
     fn say(&mut self, job: JobId, reason: &'static str, is_warning: bool, note: String) {
-        if is_warning || self.books.is_gang(job) {
-            self.books.tell_job(job, reason, is_warning, note);
+        if is_warning || self.lifecycle.is_gang(job) {
+            self.lifecycle.tell_job(job, reason, is_warning, note);
         }
     }
 
@@ -228,7 +229,7 @@ impl Desk {
                 if let Event::Bound { member, result } = &event {
                     self.trace(|spans, _| spans.answered(*member, result));
                 }
-                self.books.observe(unix_now(), event);
+                self.lifecycle.observe(unix_now(), event);
             }
             Message::Listed(list) => {
                 self.unlisted.retain(|known| *known != list);
@@ -245,7 +246,7 @@ impl Desk {
             Message::Orders(orders) => {
                 for (_, order, cause) in &orders {
                     self.trace(|spans, _| spans.ordered(order, cause.as_ref()));
-                    self.books.carry_out(order, cause.as_ref());
+                    self.lifecycle.carry_out(order, cause.as_ref());
                 }
                 return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
             }
@@ -262,51 +263,51 @@ impl Desk {
             Message::Beat(beat) => drop(beat.send(self.engine.clone())),
             Message::Stop(why) => return Err(why),
             Message::Leads(leader) => {
-                self.books.lead(&leader.name);
+                self.lifecycle.lead(&leader.name);
                 self.leader = Some(leader);
             }
         }
         Ok(Vec::new())
     }
 
-    /// What a step of the engine meant for a gang: for the books, and for whoever looks on.
+    /// What a step of the engine meant for a gang: for the lifecycle, and for whoever looks on.
     fn hear(&mut self, news: News) {
         match news {
             News::Refused(job, waits_for, why) => {
-                if self.books.is_news_to(job, &why) {
+                if self.lifecycle.is_news_to(job, &why) {
                     self.metrics.refusals.inc();
-                    gang_log::refused(&self.books, job, waits_for, &why);
+                    gang_log::refused(&self.lifecycle, job, waits_for, &why);
                 }
                 self.trace(|spans, _| spans.ended(job, Some(&why)));
-                self.books.job_refused(job, &why, waits_for);
+                self.lifecycle.job_refused(job, &why, waits_for);
             }
             News::Ended(job, ending, why) => {
-                gang_log::ended(&self.books, job, ending, &why);
+                gang_log::ended(&self.lifecycle, job, ending, &why);
                 self.trace(|spans, _| spans.ended(job, None));
-                self.books.job_ended(job);
+                self.lifecycle.job_ended(job);
             }
             News::Waits(gang) => {
                 self.trace(|spans, _| spans.waits(gang.job));
-                self.books.gang_waits(gang);
+                self.lifecycle.gang_waits(gang);
             }
             News::Explained(job, waits_for, why) => {
-                gang_log::waits(&self.books, job, waits_for, &why);
+                gang_log::waits(&self.lifecycle, job, waits_for, &why);
                 self.trace(|spans, _| spans.explained(job, waits_for, &why));
-                self.books.explain_job(job, waits_for, &why);
+                self.lifecycle.explain_job(job, waits_for, &why);
             }
             News::Starts(started) => {
                 self.metrics.starts.inc();
-                gang_log::starts(&self.books, &started);
+                gang_log::starts(&self.lifecycle, &started);
                 self.say(started.gang.job, STARTING, false, started.note);
             }
-            News::Runs(gang, attempt) => gang_log::runs(&self.books, gang, attempt),
+            News::Runs(gang, attempt) => gang_log::runs(&self.lifecycle, gang, attempt),
             News::Evicted(job, why) => {
                 self.metrics.evictions.inc();
-                gang_log::makes_way(&self.books, job, &why);
+                gang_log::makes_way(&self.lifecycle, job, &why);
                 self.say(job, EVICTED, true, why);
             }
             News::Stops(job, why) => {
-                gang_log::stops(&self.books, job, &why);
+                gang_log::stops(&self.lifecycle, job, &why);
                 self.say(job, STOPPING, true, why);
             }
         }

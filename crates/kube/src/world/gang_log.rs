@@ -12,11 +12,11 @@ use crate::recognise::Source;
 /// Characters of a reason: some name every node.
 const WHY_MAX: usize = 400;
 
-/// A line about a gang or a pod, as books have them now.
+/// A line about a gang or a pod, as the lifecycle has them now.
 macro_rules! tell {
-    ($books:expr, $job:expr, $of_gang:literal, $of_pod:literal $(, $name:ident = $value:expr)* $(,)?) => {
+    ($lifecycle:expr, $job:expr, $of_gang:literal, $of_pod:literal $(, $name:ident = $value:expr)* $(,)?) => {
         if enabled!(Level::INFO)
-            && let Some(key) = $books.key_of($job)
+            && let Some(key) = $lifecycle.key_of($job)
         {
             if key.source != Source::Pod {
                 info!(
@@ -24,7 +24,7 @@ macro_rules! tell {
                     kind = key.source.word(),
                     gang = &*key.name,
                     part = key.part.as_deref(),
-                    pods = $books.size_of($job),
+                    pods = $lifecycle.size_of($job),
                     $($name = $value,)*
                     $of_gang
                 );
@@ -35,10 +35,10 @@ macro_rules! tell {
     };
 }
 
-pub(super) fn starts(books: &Lifecycle, started: &Started) {
+pub(super) fn starts(lifecycle: &Lifecycle, started: &Started) {
     let Started { gang, attempt, nodes, level, queue, .. } = started;
     tell!(
-        books,
+        lifecycle,
         gang.job,
         "gang starts",
         "pod starts",
@@ -49,36 +49,36 @@ pub(super) fn starts(books: &Lifecycle, started: &Started) {
     );
 }
 
-pub(super) fn runs(books: &Lifecycle, gang: GangId, attempt: u32) {
-    tell!(books, gang.job, "gang runs", "pod runs", attempt = attempt);
+pub(super) fn runs(lifecycle: &Lifecycle, gang: GangId, attempt: u32) {
+    tell!(lifecycle, gang.job, "gang runs", "pod runs", attempt = attempt);
 }
 
 /// For another that goes first.
-pub(super) fn makes_way(books: &Lifecycle, job: JobId, why: &str) {
-    tell!(books, job, "gang makes way", "pod makes way", reason = short(why));
+pub(super) fn makes_way(lifecycle: &Lifecycle, job: JobId, why: &str) {
+    tell!(lifecycle, job, "gang makes way", "pod makes way", reason = short(why));
 }
 
 /// It could not start whole, or lost its place.
-pub(super) fn stops(books: &Lifecycle, job: JobId, why: &str) {
-    tell!(books, job, "gang is stopped", "pod is stopped", reason = short(why));
+pub(super) fn stops(lifecycle: &Lifecycle, job: JobId, why: &str) {
+    tell!(lifecycle, job, "gang is stopped", "pod is stopped", reason = short(why));
 }
 
-pub(super) fn refused(books: &Lifecycle, job: JobId, waits_for: WaitsFor, why: &str) {
+pub(super) fn refused(lifecycle: &Lifecycle, job: JobId, waits_for: WaitsFor, why: &str) {
     let word = waits_for.reason();
-    tell!(books, job, "gang is refused", "pod is refused", waits_for = word, reason = short(why));
+    tell!(lifecycle, job, "gang is refused", "pod is refused", waits_for = word, reason = short(why));
 }
 
-pub(super) fn ended(books: &Lifecycle, job: JobId, ending: &str, why: &str) {
+pub(super) fn ended(lifecycle: &Lifecycle, job: JobId, ending: &str, why: &str) {
     let why = (!why.is_empty()).then(|| short(why));
-    tell!(books, job, "gang has ended", "pod has ended", ending = ending, reason = why);
+    tell!(lifecycle, job, "gang has ended", "pod has ended", ending = ending, reason = why);
 }
 
-pub(super) fn waits(books: &Lifecycle, job: JobId, waits_for: WaitsFor, why: &str) {
+pub(super) fn waits(lifecycle: &Lifecycle, job: JobId, waits_for: WaitsFor, why: &str) {
     if enabled!(Level::DEBUG)
-        && let Some(key) = books.key_of(job)
+        && let Some(key) = lifecycle.key_of(job)
     {
         let (namespace, kind, gang) = (&*key.namespace, key.source.word(), &*key.name);
-        let pods = books.size_of(job);
+        let pods = lifecycle.size_of(job);
         debug!(namespace, kind, gang, pods, waits_for = waits_for.reason(), reason = short(why), "waits");
     }
 }
@@ -110,28 +110,28 @@ mod tests {
     }
 
     /// A gang of two and a pod by itself, both handed in.
-    fn books() -> (Lifecycle, GangId, GangId) {
-        let mut books = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
+    fn lifecycle() -> (Lifecycle, GangId, GangId) {
+        let mut lifecycle = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
         let node =
             json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "cpu": "8", "pods": "9" } } });
-        books.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+        lifecycle.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
         let of_gang = json!({
             "gang.scheduling.koordinator.sh/name": "train", "gang.scheduling.koordinator.sh/min-available": "2",
         });
         for name in ["a", "b"] {
-            books.observe(NOW, pod(name, &of_gang));
+            lifecycle.observe(NOW, pod(name, &of_gang));
         }
-        books.observe(NOW, pod("alone", &json!({})));
-        let facts = books.begin(NOW);
+        lifecycle.observe(NOW, pod("alone", &json!({})));
+        let facts = lifecycle.begin(NOW);
         let jobs = facts.iter().filter_map(|fact| match fact {
             Input::JobSubmitted { job } => Some(GangId { job: job.id, index: 0 }),
             _ => None,
         });
-        let (gangs, pods): (Vec<_>, Vec<_>) = jobs.partition(|gang| books.is_gang(gang.job));
-        (books, gangs[0], pods[0])
+        let (gangs, pods): (Vec<_>, Vec<_>) = jobs.partition(|gang| lifecycle.is_gang(gang.job));
+        (lifecycle, gangs[0], pods[0])
     }
 
-    fn life(books: &Lifecycle, gang: GangId) {
+    fn life(lifecycle: &Lifecycle, gang: GangId) {
         let started = Started {
             gang,
             attempt: 1,
@@ -140,13 +140,13 @@ mod tests {
             queue: Some(QueueName::new("default").unwrap()),
             note: "on many nodes".to_owned(),
         };
-        starts(books, &started);
-        runs(books, gang, 1);
-        makes_way(books, gang.job, "preempted by job 2 (other)");
-        stops(books, gang.job, &"ü".repeat(2 * WHY_MAX));
-        waits(books, gang.job, WaitsFor::Nodes, "no room");
-        refused(books, gang.job, WaitsFor::Nodes, "it can never fit");
-        ended(books, gang.job, "succeeded", "");
+        starts(lifecycle, &started);
+        runs(lifecycle, gang, 1);
+        makes_way(lifecycle, gang.job, "preempted by job 2 (other)");
+        stops(lifecycle, gang.job, &"ü".repeat(2 * WHY_MAX));
+        waits(lifecycle, gang.job, WaitsFor::Nodes, "no room");
+        refused(lifecycle, gang.job, WaitsFor::Nodes, "it can never fit");
+        ended(lifecycle, gang.job, "succeeded", "");
     }
 
     fn facts(mut line: Value) -> Value {
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn a_gang_has_one_line_for_each_thing_that_happens_to_it_with_its_size_and_the_reason() {
-        let (books, gang, _) = books();
+        let (lifecycle, gang, _) = lifecycle();
         let lines: Vec<Value> =
-            objects_of(Least::Info, || life(&books, gang)).into_iter().map(facts).collect();
+            objects_of(Least::Info, || life(&lifecycle, gang)).into_iter().map(facts).collect();
         let messages: Vec<&str> = lines.iter().map(|line| line["message"].as_str().unwrap()).collect();
         assert_eq!(
             messages,
@@ -195,15 +195,15 @@ mod tests {
 
     #[test]
     fn single_pods_and_what_is_waited_for_are_details() {
-        let (books, gang, pod) = books();
-        assert_eq!(objects_of(Least::Info, || life(&books, pod)), [json!(null); 0]);
-        let lines = objects_of(Least::Debug, || life(&books, pod));
+        let (lifecycle, gang, pod) = lifecycle();
+        assert_eq!(objects_of(Least::Info, || life(&lifecycle, pod)), [json!(null); 0]);
+        let lines = objects_of(Least::Debug, || life(&lifecycle, pod));
         assert_eq!(lines.len(), 7);
         assert!(lines.iter().all(|line| line["level"] == "DEBUG"), "{lines:?}");
         assert_eq!((&lines[0]["message"], &lines[0]["pod"]), (&json!("pod starts"), &json!("alone")));
-        let lines = objects_of(Least::Debug, || life(&books, gang));
+        let lines = objects_of(Least::Debug, || life(&lifecycle, gang));
         let waiting = lines.into_iter().map(facts).find(|line| line["level"] == "DEBUG").unwrap();
         assert_eq!((&waiting["message"], &waiting["reason"]), (&json!("waits"), &json!("no room")));
-        assert_eq!(objects_of(Least::Warn, || life(&books, gang)), [json!(null); 0]);
+        assert_eq!(objects_of(Least::Warn, || life(&lifecycle, gang)), [json!(null); 0]);
     }
 }

@@ -34,7 +34,7 @@ const CLAIMS: &str = "resourceclaims";
 const SLICES: &str = "resourceslices";
 
 /// What this cluster serves of what is watched.
-pub(super) struct Kinds {
+pub(crate) struct Kinds {
     /// They say which pods are gangs, and what such objects name, each in the version that is the most stable.
     gangs: Vec<ApiResource>,
     /// Our own, by kind.
@@ -43,7 +43,7 @@ pub(super) struct Kinds {
     devices: BTreeSet<&'static str>,
 }
 
-pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
+pub(crate) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
     // Not all groups: of those that others serve by servers of their own some are always down.
     let groups: BTreeSet<&str> = KINDS
         .iter()
@@ -77,7 +77,7 @@ pub(super) async fn kinds(client: &Client) -> Result<Kinds, kube::Error> {
 }
 
 /// Where lists go that are to be read.
-pub(super) trait Sink {
+pub(crate) trait Sink {
     /// Its name, for as long as the process lives.
     fn name(&self, list: String) -> &'static str;
     /// Reads a list. `version` is how the kind is served, where it is read in any version.
@@ -91,7 +91,7 @@ pub(super) trait Sink {
 }
 
 /// What every cluster has.
-pub(super) fn read_core(client: &Client, sink: &mut impl Sink) {
+pub(crate) fn read_core(client: &Client, sink: &mut impl Sink) {
     fn core<K>(
         sink: &mut impl Sink,
         client: &Client,
@@ -117,7 +117,7 @@ pub(super) fn read_core(client: &Client, sink: &mut impl Sink) {
 }
 
 /// What this one serves.
-pub(super) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
+pub(crate) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
     macro_rules! read {
         ($list:expr, $open:path) => {{
             let client = client.clone();

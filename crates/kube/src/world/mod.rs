@@ -1,4 +1,4 @@
-//! The world around the books: watches that never end, calls that are repeated within their deadlines, the lease that
+//! The world around the lifecycle of gangs: watches that never end, calls that are repeated within their deadlines, the lease that
 //! says who decides.
 //!
 //! | module | what lives there |
@@ -9,19 +9,18 @@
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
 //! | `call` | one request, until it is no use any more |
-//! | `lanes` | what the books ask for: bindings, stops, reports |
+//! | `lanes` | what the lifecycle asks for: bindings, stops, reports |
 //! | `checkpoint` | pods that are told to save their work |
 //! | `suspend` | owners that are suspended, and let go on |
 //! | `explain` | reasons, written slowly and late |
 //! | `groups` | conditions and phases of groups |
 //! | `provision` | nodes that autoscalers are asked for |
 //! | `lease` | leadership |
-//! | `desk` | the thread that owns the books |
+//! | `desk` | the event loop, a thread that owns the lifecycle |
 //! | `gang_log` | what the log says of gangs |
 //! | `trouble` | what it says of calls and watches that went wrong |
 //! | `serve` | health and metrics |
 //! | `pulse` | whether desk and engine do their work |
-//! | `once` | all lists once, for a snapshot |
 //! | `traces` | spans, for a collector |
 //! | `run` | all of it together |
 
@@ -47,9 +46,10 @@ mod trouble;
 mod watch;
 
 pub use call::ANSWER;
+pub(crate) use kinds::{Sink, kinds, read_core, read_found};
 pub use lease::{LeaseSettings, unique_holder as holder};
+pub(crate) use run::told_to_end;
 pub use run::{SchedulerError, Settings, run};
-pub(crate) use run::{Sink, kinds, read_core, read_found, told_to_end};
 pub(crate) use serve::serve;
 pub(crate) use trouble::Trouble;
 pub(crate) use watch::Convert;

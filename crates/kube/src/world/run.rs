@@ -20,7 +20,7 @@ use super::pulse::Pulse;
 use super::serve::{self, Metrics};
 use super::traces::Traces;
 use crate::connect::{SILENCE, connect};
-use crate::recognise::{Lifecycle, Options};
+use crate::gang::{Lifecycle, Options};
 
 /// How a scheduler is to run.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Settings {
     /// Nothing: what the environment of a pod or of the user says.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
-    pub books: Options,
+    pub options: Options,
     /// How long a binding is tried.
     pub binding: Duration,
     /// Nothing: it leads without asking.
@@ -99,10 +99,10 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         });
     }
     let (calls, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let books = Lifecycle::new(settings.books.clone());
-    let books = if settings.provisioning_class.is_some() { books.provisioning() } else { books };
+    let lifecycle = Lifecycle::new(settings.options.clone());
+    let lifecycle = if settings.provisioning_class.is_some() { lifecycle.provisioning() } else { lifecycle };
     let mut desk = Desk {
-        books,
+        lifecycle,
         messages,
         calls,
         unlisted,
@@ -125,14 +125,14 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         Err(why) if why == TOLD => return Ok(()),
         Err(why) => return Err(SchedulerError::Stopped(why)),
     };
-    let (nodes, gangs) = desk.books.counts();
+    let (nodes, gangs) = desk.lifecycle.counts();
     metrics.is_leader.set(1);
     tracing::info!(nodes, gangs, "leads");
     let in_flight;
     {
         let _inside = runtime.enter();
         let class = settings.provisioning_class.clone();
-        let ready = Duration::from_millis(settings.books.ready_ms);
+        let ready = Duration::from_millis(settings.options.ready_ms);
         let deadlines = Deadlines { binding: settings.binding, ready };
         let lanes = Lanes::new(client.clone(), term.clone(), sender.clone(), deadlines, metrics, class);
         in_flight = lanes.in_flight();

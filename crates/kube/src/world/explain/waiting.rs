@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{BATCH, PATIENCE, Stand};
-use crate::books::PodRef;
+use crate::messages::PodRef;
 
 /// Pods that wait.
 const WAITING_MAX: usize = 100_000;

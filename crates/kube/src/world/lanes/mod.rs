@@ -1,4 +1,4 @@
-//! What the books ask the API for. A call is repeated while that can help and its time is not over; what it means is never
+//! What the lifecycle ask the API for. A call is repeated while that can help and its time is not over; what it means is never
 //! decided here.
 //!
 //! There are three lanes, and none waits for another: an eviction that a disruption budget refuses does not keep pods from
@@ -13,7 +13,7 @@
 //!
 //! These orders matter between calls, and are kept:
 //!
-//! * Bindings begin in the order in which the books ask for them: the pods of one gang stay together. Of one pod one binding
+//! * Bindings begin in the order in which the lifecycle ask for them: the pods of one gang stay together. Of one pod one binding
 //!   is made at a time, the newest, so that no late answer to an earlier start binds it elsewhere.
 //! * A stop may overtake the bindings of its pods. Those that have not begun never begin, and those that wait for the
 //!   devices of a claim wait no longer. Of one that is on its way nothing is lost: both name the UID of the pod, so the one

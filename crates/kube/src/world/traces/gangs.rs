@@ -74,19 +74,19 @@ impl GangSpans {
     }
 
     /// What the engine is told.
-    pub(crate) fn told(&mut self, books: &Lifecycle, facts: &[Input]) {
+    pub(crate) fn told(&mut self, lifecycle: &Lifecycle, facts: &[Input]) {
         for fact in facts {
             match fact {
-                Input::JobSubmitted { job } => self.follow(books, job, false),
+                Input::JobSubmitted { job } => self.follow(lifecycle, job, false),
                 // Where it stood before this process began nobody here knows.
-                Input::JobObserved { job, .. } => self.follow(books, job, true),
+                Input::JobObserved { job, .. } => self.follow(lifecycle, job, true),
                 _ => {}
             }
         }
     }
 
-    fn follow(&mut self, books: &Lifecycle, job: &Job, is_bound: bool) {
-        let Some(key) = books.key_of(job.id) else { return };
+    fn follow(&mut self, lifecycle: &Lifecycle, job: &Job, is_bound: bool) {
+        let Some(key) = lifecycle.key_of(job.id) else { return };
         if self.gangs.len() >= GANGS_MAX {
             return self.counts.dropped(1);
         }
@@ -336,22 +336,22 @@ mod tests {
     }
 
     /// A lifecycle with one pod that has been handed in, and its gang.
-    fn books() -> (Lifecycle, Vec<Input>, GangId) {
-        let mut books = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
+    fn lifecycle() -> (Lifecycle, Vec<Input>, GangId) {
+        let mut lifecycle = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
         let node =
             json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "cpu": "8", "pods": "9" } } });
-        books.observe(NOW, Seen::Node(Box::new(serde_json::from_value(node).unwrap())));
+        lifecycle.observe(NOW, Seen::Node(Box::new(serde_json::from_value(node).unwrap())));
         let pod = json!({
             "metadata": { "namespace": "x", "name": "one", "uid": "1" },
             "spec": { "schedulerName": "phalanx", "containers": [{ "name": "c" }] },
         });
-        books.observe(NOW, Seen::Pod(Box::new(serde_json::from_value(pod).unwrap())));
-        let facts = books.begin(NOW);
+        lifecycle.observe(NOW, Seen::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+        let facts = lifecycle.begin(NOW);
         let job = facts.iter().find_map(|fact| match fact {
             Input::JobSubmitted { job } => Some(job.id),
             _ => None,
         });
-        (books, facts, GangId { job: job.unwrap(), index: 0 })
+        (lifecycle, facts, GangId { job: job.unwrap(), index: 0 })
     }
 
     fn start(gang: GangId, attempt: u32) -> Order {
@@ -375,8 +375,8 @@ mod tests {
         let kept = Kept::default();
         let provider = SdkTracerProvider::builder().with_span_processor(kept.clone()).build();
         let mut spans = GangSpans::new(provider.tracer("test"), TraceCounts::default());
-        let (books, facts, gang) = books();
-        spans.told(&books, &facts);
+        let (lifecycle, facts, gang) = lifecycle();
+        spans.told(&lifecycle, &facts);
         let member = |attempt| MemberId { gang, attempt, rank: 0 };
         spans.ordered(&start(gang, 1), None);
         spans.asked(member(1));
