@@ -57,6 +57,12 @@ pub enum Event {
     },
     /// Something about devices and claims for them.
     Device(DeviceEvent),
+    /// A list by the name of its resource and group, such as `podgroups.scheduling.k8s.io`: whether the API server refuses
+    /// to list it for now.
+    Unreadable {
+        list: &'static str,
+        is_unreadable: bool,
+    },
     /// What became of a call.
     Bound {
         member: MemberId,

@@ -96,6 +96,8 @@ pub struct Lifecycle {
     /// Owners of owners by kind, namespace and name: what they add to the gangs of what they own.
     above: BTreeMap<Owner, Above>,
     orphans: UnresolvedPods,
+    /// Lists that the API server refuses for now.
+    unreadable: BTreeSet<&'static str>,
     /// Pods by `namespace/name`.
     pods: BTreeMap<Box<str>, Whose>,
     shared: Interned<Requirements>,
@@ -137,6 +139,7 @@ impl Lifecycle {
             objects: BTreeMap::new(),
             above: BTreeMap::new(),
             orphans: UnresolvedPods::default(),
+            unreadable: BTreeSet::new(),
             pods: BTreeMap::new(),
             shared: Interned::default(),
             extended: Interned::default(),
@@ -186,6 +189,8 @@ impl Lifecycle {
             Event::Storage(stored) => self.constraints.volumes.observe(stored),
             Event::Device(event) => self.see_device(event),
             Event::Found { node, found } => self.cluster.nodes.found(&node, found),
+            Event::Unreadable { list, is_unreadable: true } => drop(self.unreadable.insert(list)),
+            Event::Unreadable { list, is_unreadable: false } => drop(self.unreadable.remove(list)),
             Event::Bound { member, result } => self.bound(now, member, result),
             Event::Unprepared { member, detail } => {
                 self.exit(member, Exit::failed(FailureClass::StartUp, detail));

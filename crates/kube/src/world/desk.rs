@@ -234,12 +234,14 @@ impl Desk {
             Message::Listed(list) => {
                 self.unlisted.retain(|known| *known != list);
                 if self.metrics.watched(list) {
+                    self.lifecycle.observe(unix_now(), Event::Unreadable { list, is_unreadable: false });
                     tracing::info!(kind = list, "a kind is watched again");
                 }
             }
             Message::Unwatched(list, trouble) => {
                 self.unlisted.retain(|known| *known != list);
                 self.metrics.unwatched(list);
+                self.lifecycle.observe(unix_now(), Event::Unreadable { list, is_unreadable: true });
                 self.metrics.troubles.inc();
                 trouble.say();
             }

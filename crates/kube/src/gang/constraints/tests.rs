@@ -120,6 +120,11 @@ impl Play {
         self.lifecycle.observe(self.now, Event::Object(Box::new(object)));
     }
 
+    /// The API server refuses to list this, or does no longer.
+    pub(in crate::gang) fn unreadable(&mut self, list: &'static str, is_unreadable: bool) {
+        self.lifecycle.observe(self.now, Event::Unreadable { list, is_unreadable });
+    }
+
     pub(in crate::gang) fn object_gone(&mut self, object: &Value) {
         let object = serde_json::from_value(object.clone()).unwrap();
         self.lifecycle.observe(self.now, Event::ObjectGone(Box::new(object)));

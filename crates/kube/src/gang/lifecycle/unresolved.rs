@@ -8,7 +8,7 @@ use phalanx_model::Timestamp;
 use crate::api::Pod;
 use crate::gang::Lifecycle;
 use crate::messages::{Call, PodRef, WaitsFor};
-use crate::recognise::GangKey;
+use crate::recognise::{GangKey, KINDS};
 
 /// How long an object may come after its pods before they say that they wait for it.
 const SAID_AFTER_MS: u64 = 5_000;
@@ -97,9 +97,16 @@ impl Lifecycle {
     /// Says of pods what they wait for that is not there.
     pub(in crate::gang) fn tell_orphans(&mut self, now: Timestamp) {
         for (object, pods) in self.orphans.due(now) {
-            let message = format!(
-                "waits for {object}, which does not exist: create it, or correct its name on the pod"
-            );
+            let lists = KINDS.iter().filter(|kind| kind.source == object.source);
+            let mut lists = lists.map(|kind| format!("{}.{}", kind.plural, kind.group));
+            let message = match lists.find(|list| self.unreadable.contains(list.as_str())) {
+                Some(list) => format!(
+                    "waits for {object}: the API server refuses to list {list} to the scheduler, whose log says why"
+                ),
+                None => format!(
+                    "waits for {object}, which does not exist: create it, or correct its name on the pod"
+                ),
+            };
             self.calls.push(Call::Explain { pods, reason: WaitsFor::PODS.reason(), message: message.into() });
         }
     }
@@ -139,6 +146,22 @@ mod tests {
         play.see("m", member("m", "g"));
         play.wait(60_000);
         assert!(play.reasons.is_empty(), "once is enough: {:?}", play.reasons);
+        play.object(&group("g"));
+        play.turn();
+        assert!(play.bound.contains_key("m"), "{:?}", play.reasons);
+    }
+
+    /// It said that the group does not exist, and had its user look for a mistake.
+    #[test]
+    fn a_pod_whose_group_cannot_be_read_says_so() {
+        let mut play = Play::of(1);
+        play.unreadable("podgroups.scheduling.k8s.io", true);
+        play.see("m", member("m", "g"));
+        play.wait(5_000);
+        let said = "waits for PodGroup x/g: the API server refuses to list podgroups.scheduling.k8s.io to the scheduler, \
+            whose log says why";
+        assert_eq!(play.reasons["m"], said);
+        play.unreadable("podgroups.scheduling.k8s.io", false);
         play.object(&group("g"));
         play.turn();
         assert!(play.bound.contains_key("m"), "{:?}", play.reasons);
