@@ -92,6 +92,48 @@ fn nobody_but_the_scheduler_writes_where_pods_are_and_which_devices_they_have() 
     agent(&Fleet::name(0)).expect("the kubelet of its node gave other devices");
 }
 
+/// With its rights alone it could have had the pods of any Job run anything, and a stolen token of one agent could have said of
+/// every node that its devices are gone.
+#[test]
+fn the_scheduler_changes_nothing_of_owners_but_whether_they_are_suspended_and_agents_write_their_own_node() {
+    let cluster = Cluster::of(1);
+    let file = crate::support::role::scheduler(&cluster.plane);
+    crate::queues::define(&cluster);
+    create(cluster.api(), "base", &["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
+    let mut plain = job("mine", 1, 0, &json!({}));
+    plain["spec"]["suspend"] = json!(true);
+    cluster.create(JOBS, &plain);
+    let scheduler = Api::of_kubeconfig(&file).unwrap();
+    let path = format!("{JOBS}/mine");
+    let forged = json!({"spec": {"backoffLimit": 77}});
+    // The API server learns of policies a moment after they are there.
+    let tried = format!("{path}?dryRun=All");
+    let refused = cluster.until("the policy", |_| scheduler.patch(&tried, &forged).err()).to_string();
+    assert!(refused.contains("the scheduler suspends owners of pods and lets them go on"), "{refused}");
+    let template = json!({"spec": {"template": {"metadata": {"labels": {"mine": "no"}}}}});
+    let annotation = json!({"metadata": {"annotations": {"other": "no"}}});
+    let label = json!({"metadata": {"labels": {"other": "no"}}});
+    for (patch, said) in [
+        (template, "it changes nothing else"),
+        (annotation, "no other metadata"),
+        (label, "no other metadata"),
+    ] {
+        let refused = scheduler.patch(&path, &patch).unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    let signed =
+        json!({"spec": {"suspend": true}, "metadata": {"annotations": {"phalanx.dev/suspended": "evicted"}}});
+    scheduler.patch(&path, &signed).unwrap();
+    scheduler.patch(&path, &json!({"spec": {"suspend": false}})).unwrap();
+    let topologies = "/apis/phalanx.dev/v1alpha1/nodetopologies";
+    let machine = json!({"shape": "none", "origin": "Found", "cpuMilli": 1_000, "memoryBytes": 1_i64 << 30});
+    let of = |node: &str| json!({"apiVersion": "phalanx.dev/v1alpha1", "kind": "NodeTopology", "metadata": {"name": node}, "spec": machine});
+    let agent = agent_of(&cluster, &Fleet::name(0));
+    let refused = agent.post(topologies, &of("another")).unwrap_err().to_string();
+    assert!(refused.contains("writes the topology of that node, not of another"), "{refused}");
+    agent.post(topologies, &of(&Fleet::name(0))).unwrap();
+}
+
 /// The agent with a device plugin of a node.
 fn agent_of(cluster: &Cluster, node: &str) -> Api {
     let (namespace, name) = ("phalanx-device-plugin", "phalanx-node");
@@ -242,6 +284,7 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     cluster.provisioning_class = Some(autoscalers::CLASS);
     // Longer than a busy machine may take to renew it.
     cluster.schedule(30);
+    create(cluster.api(), "base", &["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
 
     use_devices(&cluster);
     let of_class = |mut object: Value, class: &str| {

@@ -201,8 +201,9 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     let all = kinds(&[]);
     assert_eq!([all("DaemonSet"), all("Service"), all("NetworkPolicy"), all("PodDisruptionBudget")], [1; 4]);
     assert_eq!(all("MutatingAdmissionPolicy"), 0);
-    assert_eq!(all("ValidatingAdmissionPolicy"), 1);
-    assert_eq!(kinds(&["reservedAnnotations.enabled=false"])("ValidatingAdmissionPolicy"), 0);
+    assert_eq!(all("ValidatingAdmissionPolicy"), 3);
+    assert_eq!(kinds(&["reservedAnnotations.enabled=false"])("ValidatingAdmissionPolicy"), 2);
+    assert_eq!(kinds(&["leastPrivilege.enabled=false"])("ValidatingAdmissionPolicy"), 1);
     assert_eq!(kinds(&["nodeAgent.enabled=false"])("DaemonSet"), 0);
     assert_eq!(kinds(&["service.enabled=false"])("Service"), 0);
     assert_eq!(kinds(&["networkPolicy.enabled=false"])("NetworkPolicy"), 0);
