@@ -196,3 +196,29 @@ fn the_room_that_another_scheduler_made_for_its_pod_is_left_to_it() {
     nominate(&cluster, Value::Null);
     cluster.until_runs("large", 1);
 }
+
+/// Another scheduler took what had come free before its gang could start.
+#[test]
+fn nodes_that_are_cleared_for_a_gang_are_nominated_for_its_pods() {
+    let mut cluster = Cluster::of(1);
+    classes(&cluster);
+    cluster.schedule(0);
+    let of_class = |name: &str| {
+        let mut pod = pod(name, 8);
+        pod["spec"]["priorityClassName"] = json!(name);
+        pod
+    };
+    let mut low = of_class("low");
+    // It goes when the test says so.
+    low["metadata"]["finalizers"] = json!(["example.com/stays"]);
+    cluster.create(PODS, &low);
+    cluster.until_runs("low", 1);
+    cluster.create(PODS, &of_class("high"));
+    let nominated = cluster.until("a nominated node", |cluster| {
+        let pod = cluster.api().get(&format!("{PODS}/high")).ok()?;
+        pod["status"]["nominatedNodeName"].as_str().map(str::to_owned)
+    });
+    assert_eq!(nominated, Fleet::name(0));
+    cluster.api().patch(&format!("{PODS}/low"), &json!({ "metadata": { "finalizers": null } })).unwrap();
+    cluster.until_runs("high", 1);
+}

@@ -117,6 +117,10 @@ pub enum Call {
         pods: Vec<PodRef>,
         within_ms: u64,
     },
+    /// Writes `nominatedNodeName` of pods: other schedulers keep that node's freed capacity for them. Nothing: takes it away.
+    Nominate {
+        pods: Vec<(PodRef, Option<NodeName>)>,
+    },
     /// Gives back what a pod was reserved of a claim, and the devices of it where nobody else uses them.
     Release {
         /// Without a UID where it may have been made, and was not seen yet.

@@ -42,6 +42,8 @@ pub(crate) struct Gang {
     pub(crate) strays: BTreeMap<Arc<str>, OrphanedBinding>,
     /// Of a pod by itself: what it belongs to.
     pub(crate) kin: Option<OwnerContext>,
+    /// Its pods have `nominatedNodeName`: gangs were preempted for it.
+    pub(crate) is_nominated: bool,
     /// Pods that have ended well and are gone, with their roles: nobody makes them again.
     pub(crate) through: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }
@@ -200,6 +202,7 @@ impl Gang {
             unsettled: BTreeMap::new(),
             strays: BTreeMap::new(),
             kin: None,
+            is_nominated: false,
             through: BTreeMap::new(),
         }
     }

@@ -38,6 +38,10 @@ pub(in crate::gang) fn step(
             Change::ReasonChanged { gang, reason } => {
                 lifecycle.explain_job(gang.job, WaitsFor::of(reason), &reason.to_string());
             }
+            Change::GangReserved { gang, reserved } if reserved.evicts => {
+                lifecycle.nominate(*gang, &reserved.placement.slots);
+            }
+            Change::ReservationDropped { gang, .. } => lifecycle.end_nomination(*gang),
             Change::InputRejected { what, why } => panic!("{what}: {why}"),
             _ => {}
         }

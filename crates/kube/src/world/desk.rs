@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_model::{
     Change, Effect, EffectId, Epoch, GangId, GangRecord, Input, JobId, LevelName, NodeName, Order, Phase,
-    QueueName, QueueReport, StopCause, Timestamp,
+    QueueName, QueueReport, Slot, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
@@ -55,6 +55,8 @@ pub(super) enum News {
     Starts(Box<Started>),
     /// Which start of it.
     Runs(GangId, u32),
+    /// Gangs are preempted for it, and these slots are reserved; nothing: it lost them.
+    Nominated(GangId, Option<Vec<Slot>>),
     /// It makes way for another.
     Evicted(JobId, String),
     Stops(JobId, String),
@@ -303,6 +305,8 @@ impl Desk {
                 self.say(started.gang.job, STARTING, false, started.note);
             }
             News::Runs(gang, attempt) => gang_log::runs(&self.lifecycle, gang, attempt),
+            News::Nominated(gang, Some(slots)) => self.lifecycle.nominate(gang, &slots),
+            News::Nominated(gang, None) => self.lifecycle.end_nomination(gang),
             News::Evicted(job, why) => {
                 self.metrics.evictions.inc();
                 gang_log::makes_way(&self.lifecycle, job, &why);
@@ -388,6 +392,10 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
         Change::GangRetrying { gang, .. } if engine.gang(*gang).is_some_and(GangRecord::is_pending) => {
             News::Waits(*gang)
         }
+        Change::GangReserved { gang, reserved } if reserved.evicts => {
+            News::Nominated(*gang, Some(reserved.placement.slots.clone()))
+        }
+        Change::ReservationDropped { gang, .. } => News::Nominated(*gang, None),
         Change::GangPlaced { gang, attempt, placement } => {
             let nodes: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
             News::Starts(Box::new(Started {

@@ -32,6 +32,7 @@ pub(in crate::gang) struct Play {
     pub(in crate::gang) stops: Vec<String>,
     /// Jobs that were handed to the engine.
     pub(in crate::gang) submissions: usize,
+    pub(in crate::gang) nominated: BTreeMap<String, Option<String>>,
 }
 
 impl Play {
@@ -60,6 +61,7 @@ impl Play {
             reasons: BTreeMap::new(),
             stops: Vec::new(),
             submissions: 0,
+            nominated: BTreeMap::new(),
         };
         for at in 0..nodes {
             let node = serde_json::from_value(node_object(at)).unwrap();
@@ -200,6 +202,10 @@ impl Play {
                 }
                 Call::Explain { pods, message, .. } => {
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
+                }
+                Call::Nominate { pods } => {
+                    let node = |node: Option<phalanx_model::NodeName>| node.map(|node| node.to_string());
+                    self.nominated.extend(pods.into_iter().map(|(pod, to)| (pod.name.to_string(), node(to))));
                 }
                 Call::Stop { pods, note, .. } => {
                     self.stops.push(note);

@@ -7,6 +7,7 @@
 //! | `single_pods`, `scale_up`, `proximity` | pods that start by themselves; pods that join a running gang, near to it |
 //! | `submit`, `topology` | a complete gang becomes a job of the engine, with its topology rules |
 //! | `jobs` | what the engine says of the job: ended, refused, waits for another start |
+//! | `nomination` | others are preempted for the gang: its nodes are nominated |
 //! | `start` | the engine places a gang: its pods are bound |
 //! | `ranks` | what the news of a pod mean for its rank |
 //! | `repair`, `spare_ranks`, `completed` | a rank lost its pod: keep its place, go on without it, or count it as done |
@@ -18,6 +19,7 @@ pub(crate) mod collect;
 pub(crate) mod completed;
 pub(crate) mod grace;
 pub(crate) mod jobs;
+pub(crate) mod nomination;
 pub(crate) mod observed_devices;
 pub(crate) mod orphaned_bindings;
 pub(crate) mod proximity;

@@ -39,7 +39,7 @@ impl Lifecycle {
     ) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        (gang.waits, gang.refused) = (None, None);
+        (gang.waits, gang.refused, gang.is_nominated) = (None, None, false);
         self.provision(&key, None);
         // The start before is over, and this is the first that is heard of it.
         let is_over = |job: &Submitted| job.run.as_ref().is_some_and(|run| run.attempt != attempt);

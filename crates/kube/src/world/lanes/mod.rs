@@ -169,6 +169,7 @@ impl Lanes {
                 self.stop.stop(pods, suspend, evict, grace_s, note);
             }
             Call::Advise { pods, within_ms } => self.stop.advise(pods, within_ms),
+            Call::Nominate { pods } => self.report.nominate(pods),
             Call::Release { claim, pod, is_deleted } => self.stop.release(claim, pod, is_deleted),
             Call::Resume { suspend } => self.stop.resume(suspend),
             Call::TakeSign { owner, version } => self.stop.take_sign(owner, version),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::super::call::{CallError, Limited, once};
+use super::super::call::{CallError, Limited, once, path_of, repeat};
 use super::super::desk::Message;
 use super::super::explain::Explainer;
 use super::super::groups;
@@ -18,8 +18,9 @@ use super::super::provision::{Asked, provisioner};
 use super::super::trouble::Trouble;
 use super::{LANE_MAX, TOO_MANY, trouble};
 use crate::crd;
-use crate::messages::Provision;
+use crate::messages::{PodRef, Provision};
 use crate::recognise::ObjectRef;
+use phalanx_model::NodeName;
 
 /// How many requests of this lane are on their way at once, beside those of the explainer.
 const REPORTS: usize = 4;
@@ -77,6 +78,30 @@ impl ReportLane {
         tokio::spawn(async move {
             if let Err(error) = groups::admit(&requests, &group, &job, &scheduler).await {
                 trouble(&desk, Trouble::new(WHAT, group.to_string(), error));
+            }
+            drop(room);
+        });
+    }
+
+    /// Writes which nodes other schedulers are to keep for pods. A pod that is gone or bound needs none.
+    pub(super) fn nominate(&self, pods: Vec<(PodRef, Option<NodeName>)>) {
+        const WHAT: &str = "a nominated node is not written";
+        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
+            return trouble(&self.desk, Trouble::new(WHAT, "pods of a gang", TOO_MANY));
+        };
+        let (requests, desk) = (self.requests.clone(), self.desk.clone());
+        tokio::spawn(async move {
+            for (pod, node) in pods {
+                let node = node.as_ref().map(NodeName::as_str);
+                let patch =
+                    json!({ "metadata": { "uid": &*pod.uid }, "status": { "nominatedNodeName": node } });
+                let path = format!("{}/status", path_of(&pod));
+                match repeat(&requests, "PATCH", &path, "application/merge-patch+json", &patch).await {
+                    Err(error) if !matches!(error.code(), Some(404 | 409)) => {
+                        trouble(&desk, Trouble::new(WHAT, pod.to_string(), error));
+                    }
+                    _ => {}
+                }
             }
             drop(room);
         });
